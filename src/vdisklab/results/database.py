@@ -16,7 +16,7 @@ import logging
 import sqlite3
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,7 +43,8 @@ from vdisklab.errors import (
     extra_hint,
 )
 from vdisklab.results import migrations
-from vdisklab.results.damage import UnsoundError, first_damage
+from vdisklab.results.damage import UnsoundError
+from vdisklab.results.rows import UnusableError
 
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 _FORMS = "give --db a file, sqlite:///FILE or postgresql://USER@HOST/DATABASE"
@@ -185,12 +186,10 @@ class Database:
             yield
         except _DAMAGE as error:
             _log.debug("reading the database failed", exc_info=error)
-            said = isinstance(error, UnsoundError)
-            problem, hint = str(error) if said else "its rows contradict each other", _DAMAGED
-            with suppress(SQLAlchemyError, sqlite3.Error, *_DAMAGE), self._readers.connect() as own:
-                problem, hint = first_damage(own, error) or (problem, hint)
+            said = isinstance(error, UnsoundError | UnusableError)
+            problem = str(error) if said else "its rows contradict each other"
             raise DamagedError(
-                f"the database {self.address} is damaged: {problem}", hint=hint
+                f"the database {self.address} is damaged: {problem}", hint=_DAMAGED
             ) from error
 
 

@@ -1,8 +1,7 @@
 """Exports and imports whole campaigns as JSON, and writes samples as CSV.
 
 The JSON has the fields of `results.model` under their names. Within one `format` fields may be
-added, never renamed or removed; readers skip those they do not know. `vdisklab/1` had other
-names for a run's round, a check's values and some counts of a power cut.
+added, never renamed or removed; readers skip those they do not know.
 
     {"format": "vdisklab/2",
      "metrics": [{"name": "iops", "unit": "1/s", "better": "higher"}, ...],
@@ -36,9 +35,6 @@ from vdisklab.results.store import Store
 from vdisklab.validation import first_problem
 
 FORMAT = "vdisklab/2"
-_OLDER_FORMAT = "vdisklab/1"
-_OLDER_NAMES = {"block": "round", "asked": "requested", "seen": "observed",
-                "promises": "acknowledged", "afterlives": "post_recovery_states"}  # fmt: skip
 
 LARGEST = 512 << 20
 """Maximum size of the JSON in bytes, about 40,000 runs; for exports and for imports."""
@@ -173,9 +169,6 @@ def read_export(content: bytes, *, name: str) -> Export:
     calls the file `name`.
     """
     document = _document(content, name)
-    if document["format"] == _OLDER_FORMAT:
-        _rename(document["campaigns"])
-    _rename(document.get("power_cuts"))  # vdisklab/2 had the old names, too, until migration 0006
     campaigns = tuple(_campaign(plain, name) for plain in document["campaigns"])
     power_cuts = _validated(_POWER_CUTS, document.get("power_cuts", []), name, "power_cuts")
     _require_unique("campaigns", (campaign.campaign.id for campaign in campaigns), name)
@@ -202,7 +195,7 @@ def _document(content: bytes, name: str) -> Mapping[str, Any]:
             f"{name} is not an export of vdisklab: it does not name a format",
             hint=f'an export begins with {{"format": "{FORMAT}"',
         )
-    if file_format not in (FORMAT, _OLDER_FORMAT):
+    if file_format != FORMAT:
         raise DatabaseError(
             f"{name} has format {file_format[:40]!r}; this vdisklab reads {FORMAT}",
             hint="update vdisklab, or write the file with `vdisklab export-data`",
@@ -210,19 +203,6 @@ def _document(content: bytes, name: str) -> Mapping[str, Any]:
     if not isinstance(document.get("campaigns"), list):
         _refuse(name, "it has no list of campaigns")
     return document  # type: ignore[no-any-return] # a dict, as it has a format
-
-
-def _rename(value: object) -> None:
-    """Gives the campaigns, runs, checks and verdicts of `vdisklab/1` the names of today."""
-    for inner in value if isinstance(value, list) else ():
-        if isinstance(inner, dict):
-            for before, now in _OLDER_NAMES.items():
-                if before in inner:
-                    inner[now] = inner.pop(before)
-            if inner.get("accelerator") == "kvm-emulated-host":
-                inner |= {"accelerator": "kvm", "emulated": True}
-            _rename(inner.get("runs"))
-            _rename(inner.get("checks"))
 
 
 def _unpacked(content: bytes, name: str) -> bytes:

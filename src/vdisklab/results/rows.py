@@ -30,10 +30,6 @@ DEEPEST = 100
 class UnusableError(ValueError):
     """A stored value that breaks no rule of its table, and yet cannot have been stored."""
 
-    def __init__(self, table: sa.Table, row: Row, problem: str) -> None:
-        super().__init__(problem)
-        self.table, self.row, self.problem = table, row, problem
-
 
 def _fields(kind: type[Any], *apart: str) -> tuple[str, ...]:
     """The names of a dataclass's fields that are columns, too; `apart` are those that are not."""
@@ -87,7 +83,7 @@ def campaign_value(row: Row, host: model.HostFacts) -> model.Campaign:
     """The campaign in a row of `campaign`; raises UnusableError for a plan that is none."""
     error = plan_error(row["plan"])
     if error is not None:
-        raise UnusableError(schema.campaign, row, f"plan cannot be used: {error}")
+        raise UnusableError(f"plan cannot be used: {error}")
     return model.Campaign(**_values(row, _CAMPAIGN), plan=row["plan"], host=host)
 
 
@@ -114,7 +110,7 @@ def commands_of(row: Row) -> tuple[str, ...]:
     """The commands in a row of `run`; raises UnusableError for one that is no text."""
     for command in row["commands"]:
         if not isinstance(command, str):
-            raise UnusableError(schema.run, row, f"commands has {command!r} instead of a text")
+            raise UnusableError(f"commands has {command!r} instead of a text")
     return tuple(row["commands"])
 
 
@@ -179,7 +175,7 @@ def _raw(row: Row) -> str:
         return zlib.decompress(row["raw"]).decode(errors="surrogatepass")
     except (zlib.error, UnicodeDecodeError) as error:
         problem = f"raw is {row['raw']!r:.40} instead of compressed text"
-        raise UnusableError(schema.measurement, row, problem) from error
+        raise UnusableError(problem) from error
 
 
 def measurement_value(
@@ -266,7 +262,7 @@ def series_value(row: Row) -> model.Series:
     for point in row["points"]:
         if type(point) not in (float, int) or not 0 <= point < math.inf:
             problem = f"points is {point!r:.40} instead of a number from 0"
-            raise UnusableError(schema.series, row, problem)
+            raise UnusableError(problem)
     points = tuple(map(float, row["points"]))
     return model.Series(
         row["metric"], model.Direction(row["direction"]), row["interval_seconds"], points

@@ -237,24 +237,6 @@ HOSTILE: list[tuple[Callable[[dict[str, Any]], object], str]] = [
 ]
 
 
-def test_files_of_the_first_format_are_read(store: Store) -> None:
-    """It had other names for a run's round, a check's values and some counts of a power cut."""
-    plain = document() | {"format": "vdisklab/1"}
-    for run in plain["campaigns"][0]["runs"]:
-        run["block"] = run.pop("round")
-        for check in run["checks"]:
-            check["asked"], check["seen"] = check.pop("requested"), check.pop("observed")
-    (cut,) = plain["power_cuts"]
-    for now, before in (
-        ("acknowledged", "promises"), ("post_recovery_states", "afterlives"), ("observed", "seen")
-    ):  # fmt: skip
-        cut[before] = cut.pop(now)
-    old = read_export(json.dumps(plain).encode(), name="old.json")
-    assert old == read_export(DOCUMENT, name="new.json")
-    store_export(store, old, name="old.json")
-    assert [run.round for run in store.runs()] == [1, 2]
-
-
 class TestHostileFiles:
     @pytest.mark.parametrize(("change", "sentence"), HOSTILE)
     def test_other_documents_are_refused(

@@ -28,7 +28,7 @@ def test_the_database_refuses_to_be_changed(db: Path) -> None:
 
 def test_an_older_schema_is_left_alone(db: Path) -> None:
     with sqlite3.connect(db) as connection:
-        connection.execute("UPDATE vdisklab_schema SET version_num = '0006'")
+        connection.execute("UPDATE vdisklab_schema SET version_num = '0000'")
     before = db.read_bytes()
     with (
         pytest.raises(DatabaseError, match="an older vdisklab"),

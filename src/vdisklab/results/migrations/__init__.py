@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from vdisklab.errors import DatabaseError
 
-LATEST = "0008"
+LATEST = "0001"
 VERSION_TABLE = "vdisklab_schema"
 
 _SHOWN_TABLES = 3
@@ -58,7 +58,7 @@ def upgrade(connection: sa.Connection, scripts: Path = _SCRIPTS, latest: str = L
     """Runs the missing scripts inside the caller's transaction.
 
     It must be a writing transaction. If another process migrated the database while this one
-    waited for the lock, its scripts are not run again.
+    waited for the lock, its scripts are not run again. Raises DatabaseError for an unknown schema.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_POSTGRESQL_LOCK)))
@@ -67,10 +67,18 @@ def upgrade(connection: sa.Connection, scripts: Path = _SCRIPTS, latest: str = L
     # Imported here, because it is slow to import and rarely needed.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
+    from alembic.util import CommandError  # noqa: PLC0415
 
     config = Config()
     # Alembic's configuration is an ini file, where per cent signs must be doubled.
     config.set_main_option("script_location", str(scripts).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
-    command.upgrade(config, latest)
+    try:
+        command.upgrade(config, latest)
+    except CommandError as error:
+        raise DatabaseError(
+            f"the database {connection.engine.url.database} has schema "
+            f"{schema_version(connection)}, which this vdisklab does not know",
+            hint="restore a copy, or give --db a new file",
+        ) from error
