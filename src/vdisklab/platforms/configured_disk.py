@@ -286,6 +286,17 @@ class FlushesDroppedBelow(Risk, short="flushes dropped below", serious=True):
 
 
 @dataclass(frozen=True, slots=True)
+class LossyImage(Risk, short="loses flushed data", serious=True):
+    """The image's format, or an option of it, lost flushed data in simulated power cuts."""
+
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"The image is not safe in a power cut: {self.reason}. {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True)
 class DurableOnceFlushed(Risk, short=""):
     """A volatile write cache: only what the guest flushes is durable.
 
@@ -585,11 +596,17 @@ def _flushes_below(path: DiskPath, context: DiskContext) -> Risk | None:
     return None if reason is None else FlushesDroppedBelow(reason)
 
 
+def _lossy_image(path: DiskPath, context: DiskContext) -> Risk | None:
+    drops = dropped_flushes(path, context.disk)
+    drop = next((drop for drop in drops if drop.dropper is FlushDropper.TABLES), None)
+    return None if drop is None else LossyImage(drop.reason, drop.remedy)
+
+
 def _flushes(path: DiskPath, context: DiskContext) -> Risk | None:
     """Risks for flushes in the cache mode; `_forgotten_fua` checks the device."""
     if any(drop.dropper is FlushDropper.CACHE_MODE for drop in dropped_flushes(path, context.disk)):
         return FlushesDropped()
-    if _flushes_below(path, context) is not None:
+    if _flushes_below(path, context) or _lossy_image(path, context):
         return None
     if not path.offers_write_cache:
         return FlushAfterEachWrite()
@@ -625,9 +642,16 @@ def _ignored_discards(path: DiskPath, context: DiskContext) -> Risk | None:
 
 
 _CHECKS: tuple[Callable[[DiskPath, DiskContext], Risk | None], ...] = (
-    _cannot_work, _other_format, _forgotten_fua, _flushes, _flushes_below, _too_little_room,
-    _slow_bus, _ignored_discards,
+    _cannot_work, _other_format, _forgotten_fua, _flushes, _flushes_below, _lossy_image,
+    _too_little_room, _slow_bus, _ignored_discards,
 )  # fmt: skip
 _OF_WRITES = frozenset(
-    {_forgotten_fua, _flushes, _flushes_below, _too_little_room, _ignored_discards}
+    {
+        _forgotten_fua,
+        _flushes,
+        _flushes_below,
+        _lossy_image,
+        _too_little_room,
+        _ignored_discards,
+    }
 )

@@ -351,7 +351,7 @@ _USUAL = dict.fromkeys(
 _NODE_KEYS = re.compile(
     "driver|node-name|file|image|filename|path|cache|aio|discard|detect-zeroes|read-only|"
     "auto-read-only|force-share|locking|backing|encrypt|key-secret|data-file|throttle-group|"
-    "l2-cache-size|refcount-cache-size|probed|limits|group|snapshot|copy-on-read|throttling|"
+    "l2-cache-size|refcount-cache-size|lazy-refcounts|probed|limits|group|snapshot|copy-on-read|throttling|"
     "pr-manager|x-.*|offset|size|fd|boot|trans"
 )
 
@@ -458,6 +458,7 @@ def _image(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> tuple[Se
     sizes = {option: node.get(name) for option, name in FORMAT_MEMBERS.items()}
     words = {
         **sizes,
+        "lazy_refcounts": "on" if is_on(node.get("lazy-refcounts")) else None,
         "encrypt": settings_of(node.get("encrypt")).get("format"),
         "data_file": "on" if "data-file" in node else None,
         "backing": _depth(node, nodes) or None,

@@ -195,7 +195,7 @@ def test_a_disk_that_keeps_its_cache_does_not_replace_flushes_above_it(
         ("zfs/qcow2:extended_l2=on:snapshots=1/none", True),
         ("zfs/qcow2:extended_l2=on/none", False),
         ("zfs/qcow2:preallocation=off/none", True),
-        ("zfs/vmdk/none", True),
+        ("zfs/qed/none", True),
         ("zfs/qcow2/none", False),
         ("zfs/raw:preallocation=off/none", False),
         ("zvol/none", False),
@@ -259,3 +259,26 @@ def test_a_server_without_flushes_keeps_nothing_in_any_cache_mode(mode: str) -> 
     assert lost.kind is DurabilityKind.LOST_BY_CONSTRUCTION
     assert "offers no flush" in str(lost.reason)
     assert durability(parse_path(f"nbd:at=near/raw/{mode}"), verdicts).kind.acceptable
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "vmdk/none", "xfs/vdi/writethrough/scsi", "btrfs/vdi/default", "nfs/vmdk/directsync",
+        "qcow2:lazy_refcounts=on/none", "ext4/qcow2:backing=1:lazy_refcounts=on/writeback",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("disk", HostDisk)
+def test_an_image_that_lost_flushed_data_once_is_lossy_by_rule(path: str, disk: HostDisk) -> None:
+    """QEMU's own cuts showed it; a cut that this host's disk survived does not unprove it."""
+    parsed = parse_path(path)
+    survived = PathCrashes(parsed.canonical, CrashStates(60))
+    for verdicts in (CrashVerdicts(disk=disk), CrashVerdicts({path: survived}, disk)):
+        assert durability(parsed, verdicts).kind is DurabilityKind.LOST_BY_CONSTRUCTION
+        assert not meets(parsed, Need(NeedKind.DURABLE), verdicts)
+        assert not meets(parsed, Need(NeedKind.NO_FLUSH_SAFE), verdicts)
+
+
+@pytest.mark.parametrize("path", ["qed/none", "vhdx/none", "qcow2:lazy_refcounts=off/none"])
+def test_images_that_kept_everything_are_not(path: str) -> None:
+    assert meets(parse_path(path), Need(NeedKind.DURABLE), CrashVerdicts())

@@ -175,7 +175,7 @@ def test_the_file_of_the_data_counts_too() -> None:
         (f"{FILE} -device usb-storage,drive=f,logical_block_size=4096,physical_block_size=4096",
          ("block_size=4096",)),
         (f"{FILE},aio-max-batch=7 {DISK}f,serial=x,bootindex=1", ("aio-max-batch=7",)),
-        (f"{FILE} {QCOW2},lazy-refcounts=on {DISK}q", ("lazy-refcounts=on",)),
+        (f"{FILE} {QCOW2},overlap-check=none {DISK}q", ("overlap-check=none",)),
         ("-object throttle-group,id=g,limits.iops-total=5 "
          "-object throttle-group,id=h,limits.bps-total=9 "
          f"-blockdev driver=throttle,node-name=t,throttle-group=g,file=f {FILE} "
