@@ -17,6 +17,7 @@ from vdisklab.answers.advise import advise_disks
 from vdisklab.answers.disks import DisksAnswer
 from vdisklab.answers.existing_guests import read_disks, read_host
 from vdisklab.answers.loading import database_url, open_results
+from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.options import GuestsOptions, OutputOptions, campaigns_option, takes_options
 from vdisklab.cli.shell.output import print_answer
@@ -99,9 +100,8 @@ def advise(request: Request, asked_for: AdviseOptions, output: OutputOptions) ->
             notes += failures.values()
             status = _status(measured, failures)
             if status == EXIT_INTERRUPTED:
-                notes.insert(
-                    0, "Interrupted: all runs so far are kept; the same command continues."
-                )
+                continues = Caller.of_process().same_command("the same command continues")
+                notes.insert(0, f"Interrupted: all runs so far are kept; {continues}.")
     answer = replace(answer, notes=(*notes, *answer.notes))
     print_answer(answer, view.tables(answer), output, request, asked_for)
     return status

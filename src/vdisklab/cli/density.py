@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from rich.console import Console
+from rich.text import Text
 
 from vdisklab.actions.guest_capacity import measure_density, measure_neighbour
 from vdisklab.answers.density import DensityAnswer, NeighbourAnswer
 from vdisklab.answers.loading import database_url
+from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.options import OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
@@ -49,7 +51,8 @@ def density(request: DensityRequest, output: OutputOptions) -> int:
         else:
             measured, effects = measure_neighbour(store, request, progress)
     if measured.interrupted:
-        console.print("interrupted: the same command continues")
+        continues = Caller.of_process().same_command("the same command continues")
+        console.print(Text(f"interrupted: {continues}"), soft_wrap=True)
     if measured.complete_before:
         console.print("nothing is left to measure; --new measures it again")
     complete = False

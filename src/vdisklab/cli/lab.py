@@ -10,6 +10,7 @@ from pathlib import Path
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from vdisklab.actions.lab import (
     Lab,
@@ -23,6 +24,7 @@ from vdisklab.actions.lab import (
 from vdisklab.actions.planning import require_possible_paths
 from vdisklab.answers.loading import database_url
 from vdisklab.campaign.guests import requested_guest
+from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.options import (
     TEXTS,
@@ -152,7 +154,8 @@ def run(
         try:
             imported = measure_in_lab(lab, config, words, store, _line_printer(console))
         except (KeyboardInterrupt, GuestError):
-            console.print("all finished measurements are kept; the same command continues")
+            continues = Caller.of_process().same_command("the same command continues")
+            console.print(Text(f"all finished measurements are kept; {continues}"), soft_wrap=True)
             raise
         end = imported.end
         up, wall = f"{end.up_seconds:.0f} s", format_duration(end.wall_seconds)

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from rich.console import Console
 from rich.text import Text
 
+from vdisklab.actions.again import repeated
+from vdisklab.actions.find_best import make_search
 from vdisklab.actions.planning import make_plan
+from vdisklab.answers.loading import open_results, stored_verdicts
 from vdisklab.answers.plan import PlanAnswer, answer_plan
-from vdisklab.answers.race import as_race, can_race
 from vdisklab.cli.shell.live import TerminalProgress, print_dropped, warning_line
 from vdisklab.cli.shell.options import Format, OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.host.command import LocalHost
+from vdisklab.errors import NoDatabaseError, PlanError
+from vdisklab.host.command import Host, LocalHost
+from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
-from vdisklab.plan.run_request import RaceTerms
+from vdisklab.path.durability import CrashVerdicts
+from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import OptionRows, Request, option
 from vdisklab.plan.value_kinds import SWITCH
+from vdisklab.results.store import Store
 from vdisklab.sanitise import sanitise
 from vdisklab.views.plan import tables
 
@@ -35,28 +42,60 @@ class PlanOptions(OptionRows):
 
 
 @takes_options()
-def plan(request: Request, shown: PlanOptions, output: OutputOptions) -> None:
+def plan(request: RunRequest, shown: PlanOptions, output: OutputOptions) -> None:
     """Show the cells that `run` would measure, those dropped and why, the order, and how long.
 
-    Each host stack is built once, small, to find out what it can serve; nothing is measured.
+    Each host stack is built once, small, to find out what it can serve; nothing is measured. It
+    takes every option of `run`.
 
     Examples:
 
         vdisklab plan '{ext4,xfs}/{raw,qcow2}/{none,writeback}'
 
         vdisklab plan raw/none/nvme --commands
+
+        vdisklab plan '{raw,qcow2}/{none,writeback}' --find best --budget 30m
     """
     host = LocalHost()
-    with open_ledger() as ledger, TerminalProgress(Console(stderr=True)) as progress:
-        planned = make_plan(host, ledger, request, progress)
-        if request.rounds is None and can_race(planned, RaceTerms()):
-            planned = as_race(planned, RaceTerms())
-        answer = answer_plan(planned, host if shown.commands else None)
-    print_answer(answer, tables(answer), output)
-    if output.form is not Format.JSON:
-        _print_beside(answer, Console(stderr=output.form is Format.CSV))
-    if output.form is Format.TABLE:
-        _print_commands(answer, Console())
+    with ExitStack() as stack:
+        store = _results(stack, request)
+        if request.again is not None and store is not None:
+            request = repeated(store, request)
+        ledger = stack.enter_context(open_ledger())
+        progress = stack.enter_context(TerminalProgress(Console(stderr=True)))
+        answers = []
+        campaigns = request.campaigns()
+        if len(campaigns) > 1 and output.form is Format.JSON:
+            raise PlanError(
+                "JSON holds one plan, and each --dir has its own", hint="name one --dir"
+            )
+        for campaign in campaigns:
+            planned = make_plan(host, ledger, campaign, progress)
+            search = make_search(request)
+            if search is not None:
+                judged = CrashVerdicts() if store is None else _verdicts(store, host, campaign)
+                planned, _ = search.narrow(planned, judged, progress)
+            answers.append(answer_plan(planned, host if shown.commands else None))
+    for answer in answers:
+        print_answer(answer, tables(answer), output, request)
+        if output.form is not Format.JSON:
+            _print_beside(answer, Console(stderr=output.form is Format.CSV))
+        if output.form is Format.TABLE:
+            _print_commands(answer, Console())
+
+
+def _results(stack: ExitStack, request: RunRequest) -> Store | None:
+    """The database; None if there is none and the request needs none."""
+    try:
+        return stack.enter_context(open_results(request.db, read_only=True))
+    except NoDatabaseError:
+        if request.again is not None:
+            raise
+        return None
+
+
+def _verdicts(store: Store, host: Host, request: Request) -> CrashVerdicts:
+    return stored_verdicts(store, collect_facts(host), request.disk)
 
 
 def _print_beside(answer: PlanAnswer, console: Console) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from vdisklab.actions.cut_power import JudgingSetup, judge_power_cuts, replay_case
 from vdisklab.answers.loading import database_url
+from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.live import TerminalProgress, print_dropped
 from vdisklab.cli.shell.options import OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
@@ -69,7 +71,10 @@ def powercut(request: PowercutRequest, context: typer.Context, output: OutputOpt
     with TerminalProgress(console) as progress:
         answer = judge_power_cuts(planned.questions, setup, progress, new=request.new)
     if answer.interrupted:
-        console.print("interrupted: all verdicts so far are stored; the same command continues")
+        continues = Caller.of_process().same_command("the same command continues")
+        console.print(
+            Text(f"interrupted: all verdicts so far are stored; {continues}"), soft_wrap=True
+        )
     print_answer(answer, view.tables(answer), output, request)
     if answer.interrupted:
         return EXIT_INTERRUPTED

@@ -21,6 +21,7 @@ from vdisklab.answers.loading import database_url
 from vdisklab.answers.race import race_outcome
 from vdisklab.answers.rank import RankAnswer
 from vdisklab.answers.table import answer_table
+from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import Format, OutputOptions, takes_options
@@ -136,7 +137,8 @@ def _print_end(console: Console, measured: Sequence[Measured]) -> None:
     if any(campaign.interrupted for campaign in measured):
         runs = sum(campaign.runs for campaign in measured)
         kept_runs = f"{counted(runs, 'run')} kept" if runs else "nothing has been measured yet"
-        console.print(f"interrupted: {kept_runs}; the same command continues")
+        continues = Caller.of_process().same_command("the same command continues")
+        console.print(Text(f"interrupted: {kept_runs}; {continues}"), soft_wrap=True)
 
 
 def _print_answers(
@@ -191,7 +193,7 @@ def _print_answers(
         path = None if advised is None else advised.path
         found = path and measured_place(path, analysis.campaigns[0], request.secret)
         where = found.option if found else ()
-        _say(console, [next_step(path, request.db, campaign, where)])
+        _say(console, [named.in_text(next_step(path, campaign, where))])
 
 
 def _say(console: Console, sentences: Iterable[str]) -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from vdisklab.answers.loading import database_url, open_results
+from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import DbOptions, takes_options
 from vdisklab.cli.shell.verbs import VerbPanel
@@ -83,8 +84,9 @@ def naming(db: str | None) -> Callable[[Sequence[str], Sequence[Any]], Named]:
     """
     file = None if db is None else parse_address(db).file
     place = db if file is None else str(file.absolute())
+    caller = Caller.of_process().anywhere()
 
     def named(campaigns: Sequence[str], measured: Sequence[Any]) -> Named:
-        return Named(place, tuple(campaigns)).on_targets_of(measured)
+        return Named(place, tuple(campaigns), caller=caller).on_targets_of(measured)
 
     return named

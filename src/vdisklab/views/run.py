@@ -8,24 +8,20 @@ from collections.abc import Iterator, Sequence
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.answers.choice import of_race
-from vdisklab.results.database import without_password
 from vdisklab.units import counted, named
 from vdisklab.views.choice import headline
 
 
-def next_step(
-    path: str | None, db: str | None, campaign: str | None, where: Sequence[str] = ()
-) -> str:
+def next_step(path: str | None, campaign: str | None, where: Sequence[str] = ()) -> str:
     """The commands that show the results of a run and print the configuration of a path.
 
-    `db` and `campaign` are named unless they are the defaults (None). `where` are the words that
-    name the device or target on which the path was measured.
+    `campaign` is named unless it is the newest (None). `where` are the words that name the device
+    or target on which the path was measured.
     """
-    place = "" if db is None else f" --db {shlex.quote(without_password(db))}"
     chosen = "" if campaign is None else f" --campaign {campaign}"
-    see = f"see it: vdisklab report{chosen}{place}"
+    see = f"see it: `vdisklab report{chosen}`"
     disk = f" {shlex.join(where)}" if where else ""
-    return see if path is None else f"{see}; paste it: vdisklab export {path}{disk}{place}"
+    return see if path is None else f"{see}; paste it: `vdisklab export {path}{disk}`"
 
 
 def race_sentences(outcome: RaceOutcome) -> Iterator[str]:

@@ -65,7 +65,7 @@ _PLACEHOLDER = re.compile(r"…|(?<![\w/.-])[A-Z]{1,}(?![\w.-])")
 _CODE = re.compile(r"`(vdisklab (?!VERB)[^`]*)`")
 _LINE = re.compile(r"^(?:hint: )?(vdisklab [a-z].*)$", re.MULTILINE)
 _PAGE = re.compile(r"<code>(vdisklab [^<]*)")
-_STEP = re.compile(r"(?:see it|paste it): (vdisklab [^;\n]*)")
+_STEP = re.compile(r"(?:see it|paste it): `?(vdisklab [^`;\n]*)")
 
 READING = (
     ("rank", "--why"),

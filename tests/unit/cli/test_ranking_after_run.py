@@ -12,6 +12,7 @@ from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import Database
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
 from vdisklab.cli.shell.main import main
+from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import Format, OutputOptions
 from vdisklab.cli.shell.output import analysed, print_overview, print_verdict
 from vdisklab.results.store import open_store
@@ -73,15 +74,14 @@ def test_a_campaign_ends_with_the_verdict_and_the_next_step(
     lines = [sentence for sentence in sentences if " ".join(sentence.split()) in said]
     assert lines == sentences[: len(lines)]
     assert 2 <= len(lines) <= 5
-    assert next_step(path, None, None) == (
-        f"see it: vdisklab report; paste it: vdisklab export {path}"
+    assert next_step(path, None) == (
+        f"see it: `vdisklab report`; paste it: `vdisklab export {path}`"
     )
-    assert next_step("none", None, None, ("--source", "/dev/my disk")).endswith(
-        "vdisklab export none --source '/dev/my disk'"
+    assert next_step("none", None, ("--source", "/dev/my disk")).endswith(
+        "`vdisklab export none --source '/dev/my disk'`"
     )
-    assert next_step(None, "my db", "c0ffee") == (
-        "see it: vdisklab report --campaign c0ffee --db 'my db'"
-    )
+    assert next_step(None, "c0ffee") == "see it: `vdisklab report --campaign c0ffee`"
     for address in ("postgresql://v:PW@db/v", "postgresql://v@db/v?password=PW"):
-        assert next_step(path, address, None).count("--db postgresql://v@db/v") == 2
-        assert "PW" not in next_step(path, address, None)
+        said = Named.of(address).in_text(next_step(path, None))
+        assert said.count("--db postgresql://v@db/v") == 2
+        assert "PW" not in said

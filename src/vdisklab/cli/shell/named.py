@@ -1,6 +1,7 @@
-"""Commands in answers and errors name the database and campaigns that the user has named.
+"""Commands in answers and errors run as they are printed.
 
-Without them a copied command would answer about another database.
+They begin with the name by which the user started vdisklab, and name the database and campaigns
+that the user has named: without these a copied command would answer about another database.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from html import escape
+from dataclasses import dataclass, field, replace
+from html import escape, unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from typer.core import TyperCommand
 
+from vdisklab.cli.shell.caller import NAME, Caller
 from vdisklab.cli.shell.verbs import naming_options
 from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.path.disk_path import PathSyntaxError
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 # A command is marked as code (Markdown's text has \\` for `), or is a line of its own.
 _IN_TEXT = re.compile(r"(?:^|(?<=`))vdisklab ([a-z-]+)(?:[^`\n\\]|\\(?!`))*", re.MULTILINE)
+_TAGS = re.compile(r"</?span[^>\n]*>")
 _IN_HTML = re.compile(r"(?<=<code>)vdisklab ([a-z-]+)(?:[^<\n]|</?span[^>\n]*>)*")
 
 
@@ -34,13 +37,15 @@ _IN_HTML = re.compile(r"(?<=<code>)vdisklab ([a-z-]+)(?:[^<\n]|</?span[^>\n]*>)*
 class Named:
     """The names that the user gave; None or empty for the default.
 
-    `targets` are those of the measured campaigns; `secrets` are the files of theirs.
+    `targets` are those of the measured campaigns; `secrets` are the files of theirs. `caller` is
+    how the user started vdisklab.
     """
 
     db: str | None = None
     campaign: tuple[str, ...] = ()
     targets: tuple[NamedTarget, ...] = ()
     secrets: tuple[tuple[str, Path], ...] = ()
+    caller: Caller = field(default_factory=Caller.of_process)
 
     @classmethod
     def by(cls, *requests: OptionRows | Named) -> Self:
@@ -96,12 +101,25 @@ class Named:
         ]
         if "--campaign" in takes and "--campaign" not in command:
             words += [f"--campaign {shlex.quote(name)}" for name in self.campaign]
-        if self.db is not None and "--db" in takes and "--db" not in command:
+        plain = unescape(_TAGS.sub("", command)) if quoted is _in_span else command
+        db = self.db or (self._own_database() if self.caller.becomes_root(plain) else None)
+        if db is not None and "--db" in takes and "--db" not in command:
             # Imports SQLAlchemy, which a verb without a database does without.
             from vdisklab.results.database import without_password  # noqa: PLC0415
 
-            words.append(f"--db {shlex.quote(without_password(self.db))}")
-        return " ".join([command, *map(quoted, words)])
+            words.append(f"--db {shlex.quote(without_password(db))}")
+        start = self.caller.start_of(plain)
+        if quoted is _in_span:
+            start = escape(start)
+        return " ".join([start + command.removeprefix(NAME), *map(quoted, words)])
+
+    def _own_database(self) -> str:
+        """The database that root must name, because root's default is another one."""
+        from vdisklab.host.ledger import state_directory  # noqa: PLC0415
+        from vdisklab.results.database import default_url, parse_address  # noqa: PLC0415
+
+        named = os.environ.get("VDISKLAB_DB")
+        return named or str(parse_address(default_url(state_directory())).file)
 
 
 def _on_target(command: str, name: str) -> bool:
@@ -141,5 +159,6 @@ class Verb(TyperCommand):
                 explained = free_name(error, db) or error
             named = Named.of(db, ctx.params.get("campaign"))
             explained.args = (named.in_text(str(explained)),)
-            explained.hint = None if explained.hint is None else named.in_text(explained.hint)
+            if explained.hint is not None:
+                explained.hint = named.caller.same_command(named.in_text(explained.hint))
             raise explained from error.__cause__

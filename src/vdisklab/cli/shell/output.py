@@ -111,7 +111,7 @@ def analysed(
     """
     if failed:
         ways = f"the same command measures again what failed, `vdisklab runs {campaign}` lists it"
-        what = f"{counted(failed, 'cell')} failed; {named.in_text(ways)}"
+        what = f"{counted(failed, 'cell')} failed; {named.caller.same_command(named.in_text(ways))}"
         messages.print(Text(what), soft_wrap=True)
     try:
         loaded = load(store, [campaign])

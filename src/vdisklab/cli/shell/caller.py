@@ -1,0 +1,122 @@
+"""How the user started vdisklab: commands that are printed for the user are spelled alike."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from vdisklab.errors import VdisklabError
+from vdisklab.path.braces import expand
+from vdisklab.path.disk_path import parse_path
+
+NAME = "vdisklab"
+
+_MEASURING = ("run", "plan", "density")
+_ROOT_ALWAYS = ("powercut",)
+_SYSTEM_DIRECTORIES = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin")
+"""Where sudo finds programs on Debian: `secure_path` of sudoers(5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The user and the command that started this process.
+
+    `program` is what the user's shell must run to start vdisklab again, quoted, and `whole_program`
+    the same in any directory. `command` is the whole command of this process, None for a process
+    that is no `vdisklab`. `as_root` stands before a command that needs root, and `root_program` is
+    then what starts vdisklab; `as_root` is empty if the user is root or has no sudo.
+    """
+
+    program: str = NAME
+    whole_program: str = NAME
+    command: str | None = None
+    as_root: str = ""
+    root_program: str = NAME
+
+    @classmethod
+    def of_process(cls) -> Self:
+        """The caller of this process, from its arguments, user and PATH."""
+        return cls.of(sys.argv, os.environ, os.geteuid(), shutil.which, sys.executable)
+
+    @classmethod
+    def of(
+        cls,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        user: int,
+        which: Callable[[str], str | None],
+        python: str,
+    ) -> Self:
+        """The caller of a process with these arguments and this environment."""
+        started = argv[0] if argv else ""
+        if Path(started).name == "__main__.py" and Path(started).parent.name == NAME:
+            program = whole = root_program = f"{shlex.quote(python)} -m {NAME}"
+        elif Path(started).name == NAME:
+            whole = shlex.quote(os.path.abspath(started))  # noqa: PTH100 - a link stays as typed
+            program, root_program = _spelled(started, which(NAME), whole)
+        else:
+            return cls()
+        command = f"{program} {shlex.join(argv[1:])}".strip()
+        if user == 0:
+            # In the shell of the user who called sudo, the same words would read another database.
+            sudo = "sudo " if environment.get("SUDO_UID", "0") != "0" and which("sudo") else ""
+            return cls(sudo + program, sudo + whole, sudo + command)
+        if which("sudo") is None:
+            return cls(program, whole, command)
+        return cls(program, whole, command, "sudo ", root_program)
+
+    def becomes_root(self, command: str) -> bool:
+        """True if this user must run the command, which begins with `vdisklab`, as root."""
+        return bool(self.as_root) and needs_root(command)
+
+    def start_of(self, command: str) -> str:
+        """What this user must type instead of the word `vdisklab` at the start of a command."""
+        return f"{self.as_root}{self.root_program}" if self.becomes_root(command) else self.program
+
+    def anywhere(self) -> Self:
+        """The same for a reader whose shell may be in another directory."""
+        return replace(self, program=self.whole_program)
+
+    def same_command(self, text: str) -> str:
+        """The text with this process' command instead of the words `the same command`."""
+        return text if self.command is None else text.replace(_SAME, f"`{self.command}`")
+
+
+_SAME = "the same command"
+
+
+def _spelled(started: str, found: str | None, whole: str) -> tuple[str, str]:
+    """What starts the program `started` again: in the user's shell, and by sudo.
+
+    `found` is the file that the name alone starts in the user's shell.
+    """
+    with suppress(OSError):
+        if found is not None and Path(found).samefile(started):
+            directory = str(Path(found).absolute().parent)
+            return NAME, NAME if directory in _SYSTEM_DIRECTORIES else whole
+    return shlex.quote(started), whole
+
+
+def needs_root(command: str) -> bool:
+    """True for a command that builds host layers, uses a device or cuts the power of a disk."""
+    try:
+        _, verb, *words = shlex.split(command)
+    except ValueError:
+        return False
+    if verb in _ROOT_ALWAYS:
+        return True
+    return verb in _MEASURING and ("--on" in words or any(map(_has_layers, words)))
+
+
+def _has_layers(word: str) -> bool:
+    with suppress(VdisklabError):
+        layers = (layer for text in expand(word) for layer in parse_path(text).layers)
+        return any(layer.kind.facts.target is None for layer in layers)
+    return False
