@@ -30,7 +30,7 @@ from search import wilson
 from vdisklab.actions.guest_capacity import campaign_of, search_known
 from vdisklab.actions.measure import measure
 from vdisklab.analysis.capacity import capacity, next_steps
-from vdisklab.campaign.measure_cell import require_together
+from vdisklab.campaign.measure_group import require_together
 from vdisklab.campaign.measured_evidence import StateError
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost

@@ -12,7 +12,9 @@ from datetime import UTC, datetime
 
 from vdisklab import errors
 from vdisklab.campaign.context import CampaignContext, CellResult
-from vdisklab.campaign.measure_cell import measure_boots, measure_cell
+from vdisklab.campaign.measure_boots import measure_boots
+from vdisklab.campaign.measure_cell import measure_cell
+from vdisklab.campaign.measure_group import measure_group
 from vdisklab.campaign.measured_evidence import StateError
 from vdisklab.campaign.schedule import Slot, round_order, run_seconds, schedule
 from vdisklab.host.facts import is_emulated
@@ -208,7 +210,11 @@ def _run(context: CampaignContext, tag: RunTag, slot: Slot) -> Run:
 
 def _measure(context: CampaignContext, cell: Cell) -> tuple[CellResult, Failure | None]:
     nothing = CellResult()
-    measure = measure_boots if context.plan.profile.boots else measure_cell
+    measure = measure_cell
+    if context.plan.profile.boots:
+        measure = measure_boots
+    elif not cell.path.on_host and cell.path.attachment.guests is not None:
+        measure = measure_group
     try:
         return measure(context, cell), None
     except StateError as error:

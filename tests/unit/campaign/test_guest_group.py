@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.campaign.measure_cell import require_together
+from vdisklab.campaign.measure_group import require_together
 from vdisklab.campaign.measured_evidence import StateError
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction
