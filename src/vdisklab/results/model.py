@@ -74,6 +74,8 @@ METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric("bandwidth", "B/s", Better.HIGHER),
+        # Bytes written, by the seconds of the run and of the host's sync after it.
+        Metric("sustained", "B/s", Better.HIGHER),
         Metric("iops", "1/s", Better.HIGHER),
         Metric("latency_mean", "s", Better.LOWER),
         Metric("latency_p50", "s", Better.LOWER, rounding=HALF_BIN),
@@ -233,6 +235,10 @@ class Evidence:
     the measurement began, `allocated_*` the bytes that the image occupied on the host,
     `host_cpu_seconds` the CPU time of QEMU (or, on the host, of the program), `steal_seconds`
     the CPU time that the hypervisor took from all CPUs.
+
+    After a program that wrote, the host brings the image's dirty pages to the device:
+    `sync_seconds` is how long that took, and `sync_bytes` what the device wrote meanwhile. None if
+    nothing was written, if the host has no file of the image, or before vdisklab did so.
     """
 
     guest: IoCounters | None = None
@@ -244,6 +250,8 @@ class Evidence:
     allocated_before: int | None = None
     allocated_after: int | None = None
     steal_seconds: float | None = None
+    sync_seconds: float | None = None
+    sync_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,7 +215,8 @@ measurement = sa.Table(
         optional=True,
     ),
     *_counts("allocated_before", "allocated_after", optional=True),
-    *_numbers("steal_seconds", optional=True),
+    *_numbers("steal_seconds", "sync_seconds", optional=True),
+    *_counts("sync_bytes", optional=True),
     sa.Column("raw", sa.LargeBinary, nullable=False),
     sa.Index("measurement_by_run", "run", "ordinal", unique=True),
 )

@@ -33,6 +33,7 @@ PLAIN = {
     # `show` prints what observers counted
     "flush_operations", "read_bytes", "read_operations", "write_bytes", "write_operations",
     "allocated_before", "allocated_after", "resident_before", "resident_after", "steal_seconds",
+    "sync_bytes", "sync_seconds",
     "host_cpu_seconds", "host_cpu_seconds_per_operation", "measured_seconds", "start", "offered",
     "cpu", "steal", "device", "image", "queue", "thread_cpu",
     # what `watch` shows of the running cell
