@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.made_processes import make_process
 from vdisklab.answers.existing_guests import DEADLINE, query_block, running_disks
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import parse_path
@@ -36,10 +38,8 @@ def processes(tmp_path: Path) -> Iterator[Path]:
     with subprocess.Popen(words, cwd=tmp_path) as qemu:
         try:
             wait_until((tmp_path / "m.sock").exists, timeout=30, what="QEMU's monitor")
-            entry = tmp_path / "proc" / str(qemu.pid)
-            entry.mkdir(parents=True)
-            for name in ("cmdline", "cwd"):
-                (entry / name).symlink_to(f"/proc/{qemu.pid}/{name}")
+            (tmp_path / "proc").mkdir()
+            (tmp_path / "proc" / str(qemu.pid)).symlink_to(f"/proc/{qemu.pid}")
             yield tmp_path / "proc"
         finally:
             qemu.kill()
@@ -86,12 +86,12 @@ def test_a_monitor_that_does_not_answer_is_left_alone(tmp_path: Path, greeting: 
 
             thread = threading.Thread(target=greet)
             thread.start()
-            assert query_block(tmp_path / "q.sock") is None
+            assert query_block(tmp_path / "q.sock", os.geteuid()) is None
             thread.join()
         else:
-            assert query_block(tmp_path / "q.sock") is None
+            assert query_block(tmp_path / "q.sock", os.geteuid()) is None
         assert time.monotonic() - began < DEADLINE + 10
-    assert query_block(tmp_path / "nothing") is None
+    assert query_block(tmp_path / "nothing", os.geteuid()) is None
 
 
 def test_a_served_disk_is_read_from_its_running_daemon(tmp_path: Path) -> None:
@@ -103,8 +103,7 @@ def test_a_served_disk_is_read_from_its_running_daemon(tmp_path: Path) -> None:
         "-device vhost-user-blk-pci,chardev=a,id=d",
     }
     for number, command in commands.items():
-        (tmp_path / number).mkdir()
-        (tmp_path / number / "cmdline").write_text("\0".join(command.split()) + "\0")
+        make_process(tmp_path, int(number), command.split())
     (disk,) = running_disks(tmp_path)
     assert (disk.guest, disk.source) == ("web", "/srv/x.img")
     assert disk.path is not None

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.disk_on_host import read_contexts
+from vdisklab.answers.disk_on_host import local_source, read_contexts
 from vdisklab.answers.disks import (
     ClaimedCache,
     DisksAnswer,
@@ -173,9 +172,9 @@ def _way_to_measure(row: ExistingDisk, path: DiskPath) -> str | None:
 
 def _caches_below(disk: ConfiguredDisk) -> tuple[ClaimedCache, ...]:
     """The caches of the host's disks that hold a disk's source; none if it is not on this host."""
-    if disk.source is None or not disk.source.startswith("/"):
+    source = local_source(disk)
+    if source is None:
         return ()
-    source = Path(disk.source)
     if is_visible_file(source):
         device = device_of(source.parent)
     else:

@@ -7,7 +7,6 @@ guest writes what it likes to its raw disk.
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -18,6 +17,7 @@ from vdisklab.host import mounts
 from vdisklab.host.blockdevice import device_of
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import read_text
+from vdisklab.host.image_file import SeenFile, format_of, seen_file
 from vdisklab.path.disk_path import DiskPath, Image, Layer, Options
 from vdisklab.path.options import OptionValue
 from vdisklab.path.segments import ImageFormat, LayerKind
@@ -42,33 +42,53 @@ def read_contexts(disks: Iterable[ConfiguredDisk]) -> Iterator[DiskContext]:
 
 def _context(disk: ConfiguredDisk, places: dict[tuple[Path, int], DiskContext]) -> DiskContext:
     """The context of one disk; `places` caches the facts that a directory's files share."""
-    if disk.source is None or not disk.source.startswith("/"):
+    source = local_source(disk)
+    if source is None:
         return UNKNOWN_CONTEXT
+    if disk.path is not None and disk.path.shares_directory:
+        return _shared(source) if mounts.is_visible_directory(source) else UNKNOWN_CONTEXT
+    with seen_file(source, disk.held) as file:
+        if file is None or not file.is_regular:
+            return UNKNOWN_CONTEXT if disk.path is None else _of_device(str(source), file)
+        if disk.path is None:
+            return replace(_shared(source), layers=None)
+        status = file.status
+        place = (source.parent, status.st_dev)
+        if place not in places:
+            places[place] = _file_system(source)
+        allocated = status.st_blocks * 512
+        size, image, below = _image(disk.path.image, source, file)
+        return replace(
+            places[place],
+            header=format_of(file),
+            image=image,
+            not_followed=below,
+            virtual_size=size,
+            allocated=allocated,
+        )
+
+
+def local_source(disk: ConfiguredDisk) -> Path | None:
+    """The disk's file, device or directory on this host, to be looked at; None for one elsewhere.
+
+    A name among a process's arguments is none, unless the process has that file open.
+    """
+    if disk.source is None or not disk.source.startswith("/"):
+        return None
     source = Path(disk.source)
-    if disk.path is None:
-        here = mounts.is_visible_file(source)
-        return replace(_shared(source), layers=None) if here else UNKNOWN_CONTEXT
-    if disk.path.shares_directory:
-        return _shared(source) if source.is_dir() else UNKNOWN_CONTEXT
-    if not mounts.is_visible_file(source):
-        sync = _sync(disk.source.removeprefix(_ZVOLS)) if disk.source.startswith(_ZVOLS) else None
-        volume = (Layer(LayerKind.ZVOL, sync),) if sync else None
-        flushes = mounts.zfs_without_flushes() if disk.source.startswith(_ZVOLS) else None
-        return DiskContext(mounts.header_format(source), volume, without_flushes=flushes)
-    status = os.stat(source)  # noqa: PTH116 - os.path has just asked in the same way
-    place = (source.parent, status.st_dev)
-    if place not in places:
-        places[place] = _file_system(source)
-    allocated = status.st_blocks * 512
-    size, image, below = _image(disk.path.image, source, status.st_size, allocated)
-    return replace(
-        places[place],
-        header=mounts.header_format(source),
-        image=image,
-        not_followed=below,
-        virtual_size=size,
-        allocated=allocated,
-    )
+    shares = disk.path is not None and disk.path.shares_directory
+    if disk.held is not None and not shares:
+        with seen_file(source, disk.held) as file:
+            return None if file is None else source
+    return source
+
+
+def _of_device(source: str, device: SeenFile | None) -> DiskContext:
+    """The context of a block device, or of one that is not there."""
+    sync = _sync(source.removeprefix(_ZVOLS)) if source.startswith(_ZVOLS) else None
+    volume = (Layer(LayerKind.ZVOL, sync),) if sync else None
+    flushes = mounts.zfs_without_flushes() if source.startswith(_ZVOLS) else None
+    return DiskContext(format_of(device), volume, without_flushes=flushes)
 
 
 def _file_system(source: Path) -> DiskContext:
@@ -115,22 +135,24 @@ def _sync(dataset: str) -> Options | None:
 
 
 def _image(
-    configured: Image | None, source: Path, length: int, allocated: int
+    configured: Image | None, source: Path, file: SeenFile
 ) -> tuple[int | None, Image | None, str | None]:
     """Virtual size in bytes and format options, None if they cannot be read, and a backing file
     that the configuration does not name.
 
     That file is not opened: its name is the guest's, if its owner ever read the image as raw. What
-    the configuration says of a chain, a data file or encryption holds, too. `length` and
-    `allocated` are those of the file, in bytes.
+    the configuration says of a chain, a data file or encryption holds, too.
     """
     configured = configured or Image(ImageFormat.RAW)
     form, known = configured.format, dict(configured.options)
     if form is ImageFormat.RAW:
-        return length, Image(form, tuple((known | _thin(allocated < length)).items())), None
+        length = file.status.st_size
+        is_thin = file.status.st_blocks * 512 < length
+        return length, Image(form, tuple((known | _thin(is_thin)).items())), None
+    head = file.first(HEAD)
+    if head is None:
+        return None, None, None
     try:
-        with source.open("rb") as file:
-            head = file.read(HEAD)
         if form is ImageFormat.QCOW2:
             header = parse_header(head)
             alone = header.backing is None

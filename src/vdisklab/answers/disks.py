@@ -25,7 +25,7 @@ from vdisklab.analysis.rank_intervals import rank as rank_cells
 from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
 from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.disk_on_host import is_mounted
+from vdisklab.answers.disk_on_host import is_mounted, local_source
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.host.mounts import is_visible_directory
 from vdisklab.path.backing import backing_below
@@ -106,9 +106,10 @@ def cpus_needed(paths: Iterable[DiskPath]) -> int | None:
 
 def place_of(disk: ConfiguredDisk) -> Path | None:
     """The directory of a disk's image; None if the image is not on this host."""
-    if disk.source is None or not disk.source.startswith("/") or names_device(disk.source):
+    source = local_source(disk)
+    if source is None or names_device(str(source)):
         return None
-    directory = Path(disk.source).parent
+    directory = source.parent
     return directory if is_visible_directory(directory) else None
 
 

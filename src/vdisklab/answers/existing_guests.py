@@ -6,20 +6,25 @@ one command, `query-block`, which changes nothing.
 
 from __future__ import annotations
 
-import contextlib
+import os
 import re
 import socket
+import stat
+import struct
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 from vdisklab.errors import GuestError, HostError, PlanError
 from vdisklab.guest.qemu.block_nodes import DAEMON, VIRTIOFSD
 from vdisklab.guest.qemu.qmp import event_loop, open_channel
 from vdisklab.host.command import Host
-from vdisklab.host.mounts import header_format, is_visible_directory, is_visible_file
+from vdisklab.host.image_file import OpenFiles, header_format, seen_file
+from vdisklab.host.mounts import is_visible_directory, is_visible_file
+from vdisklab.host.processes import Process, Stranger, callers, numbers_of, processes_of
 from vdisklab.path.disk_path import Image
 from vdisklab.path.platforms import NEW_GUEST_DISKS, PRINTED, Platform
 from vdisklab.path.segments import ImageFormat
@@ -29,6 +34,7 @@ from vdisklab.platforms.libvirt import domains_of
 from vdisklab.platforms.qemu import as_running, monitor_of
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import dialects, read_guests
+from vdisklab.units import named
 
 LARGEST = 32 << 20
 """Maximum number of characters of one file."""
@@ -87,7 +93,7 @@ def read_host(host: Host, root: Path = Path("/")) -> ExistingGuests:
     for platform, dialect in dialects().items():
         disks += _guests_of(host, platform, dialect.location, root, notes)
     known = {name for disk in disks for name in (disk.domain, disk.guest)}
-    disks += [disk for disk in running_disks(root / "proc") if disk.guest not in known]
+    disks += [disk for disk in running_disks(root / "proc", notes) if disk.guest not in known]
     if not disks:
         why = f" ({'; '.join(note.rstrip('.') for note in notes[-2:])})" if notes else ""
         raise PlanError(
@@ -138,7 +144,7 @@ def _directory(directory: Path, notes: list[str]) -> list[GuestText]:
         ) from error
     for file in files:
         try:
-            texts.append(replace(_text(file), required=False))
+            texts.append(replace(_text_in_directory(file), required=False))
         except PlanError as error:
             notes.append(f"{error}: skipped.")
     return texts
@@ -148,53 +154,91 @@ def _beside(directory: Path) -> Iterator[GuestText]:
     """The other files that a directory's guests need, from that directory or its parent."""
     for name in (name for dialect in dialects().values() for name in dialect.beside):
         places = (directory / name, directory.parent / name)
-        yield from map(_text, list(filter(is_visible_file, places))[:1])
+        yield from map(_text_in_directory, list(filter(is_visible_file, places))[:1])
 
 
-def _text(file: Path) -> GuestText:
+def _text(file: Path, name: str | None = None) -> GuestText:
+    """The text of a file that the user named, who may name a pipe; it is shown as `name`."""
+    name = name or str(file)
+    if str(file) == "-":
+        return GuestText(_checked(sys.stdin.read(LARGEST + 1), name), "stdin")
     try:
-        if str(file) == "-":
-            text = sys.stdin.read(LARGEST + 1)
-        else:
-            with file.open(encoding="utf-8", newline="") as stream:
-                text = stream.read(LARGEST + 1)
+        with file.open(encoding="utf-8", newline="") as stream:
+            return GuestText(_checked(stream.read(LARGEST + 1), name), name)
     except OSError as error:
         raise PlanError(
-            f"{file} cannot be read: {error.strerror}", hint=f"name other files: {PRINTED}"
+            f"{name} cannot be read: {error.strerror}", hint=f"name other files: {PRINTED}"
         ) from error
     except UnicodeDecodeError as error:
-        raise PlanError(f"{file} is not UTF-8 text", hint=f"name text: {PRINTED}") from error
+        raise PlanError(f"{name} is not UTF-8 text", hint=f"name text: {PRINTED}") from error
+
+
+def _text_in_directory(file: Path) -> GuestText:
+    """The text of a regular file, which nobody named: anything else might hang its reader."""
+    with seen_file(file) as seen:
+        if seen is None or not seen.is_regular:
+            raise PlanError(f"{file} is not a regular file", hint="name other files")
+        if seen.descriptor is None:
+            raise PlanError(f"{file} cannot be read: permission denied", hint="be root")
+        return _text(Path(f"/proc/self/fd/{seen.descriptor}"), str(file))
+
+
+def _checked(text: str, name: str) -> str:
     if len(text) > LARGEST:
-        raise PlanError(f"{file} is larger than any guest's configuration", hint="name another")
-    return GuestText(text, "stdin" if str(file) == "-" else str(file))
+        raise PlanError(f"{name} is larger than any guest's configuration", hint="name another")
+    return text
 
 
 DEADLINE = 2.0
 """Seconds for the whole answer: a monitor serves one client, and may have one already."""
 
+_DAEMONS = re.compile(f"{DAEMON}|{VIRTIOFSD}")
+_PROGRAMS = re.compile(rf"qemu-system-\w+|qemu-kvm|kvm|\.qemu-\S+-wrapped|{_DAEMONS.pattern}")
+_WRAPPED = re.compile(r"\.(.+)-wrapped")
+"""The name of a program of NixOS's behind the script that starts it."""
 
-def running_disks(processes: Path) -> Iterator[ConfiguredDisk]:
-    """The disks of running QEMUs; vdisklab's own guests are left out."""
-    texts: dict[Path, str] = {}
-    for file in sorted(processes.glob("[0-9]*/cmdline")):
-        with contextlib.suppress(OSError):  # it has ended, or belongs to somebody else
-            texts[file] = file.read_text(errors="replace")
-    programs = {file: text.partition("\0")[0].rpartition("/")[2] for file, text in texts.items()}
-    daemons = [
-        GuestText(texts[file], f"process {file.parent.name}")
-        for file, program in programs.items()
-        if program in (DAEMON, VIRTIOFSD)
-    ]
-    for file, text in texts.items():
-        own = re.search(r"\0guest=(vdl|vdisklab-(lab|[0-9a-f]{8})-)", text)
-        if own or not re.fullmatch(r"qemu-system-\w+|qemu-kvm|kvm", programs[file]):
+_OURS = re.compile(r"(guest=)?(vdl|vdisklab-(lab|[0-9a-f]{8})-)")
+"""The names of vdisklab's own guests."""
+
+
+def running_disks(processes: Path, notes: list[str] | None = None) -> Iterator[ConfiguredDisk]:
+    """The disks of running QEMUs; vdisklab's own guests are left out.
+
+    A QEMU counts if its user is root, the caller, or one as which a platform starts guests. `notes`
+    gets a sentence that names the others.
+    """
+    places = (dialect.location for dialect in dialects().values())
+    users = callers() | {0} | numbers_of(name for place in places for name in place.users)
+    found = list(processes_of(_PROGRAMS, users, processes))
+    strangers = [process for process in found if isinstance(process, Stranger)]
+    if strangers and notes is not None:
+        notes.append(f"Not read: {named(strangers)}.")
+    believed = [process for process in found if isinstance(process, Process)]
+    daemons = [process for process in believed if _DAEMONS.fullmatch(process.program)]
+    served = list(map(_text_of, daemons))
+    of_daemons: OpenFiles = frozenset().union(*map(Process.open_files, daemons))
+    for process in believed:
+        if process in daemons or any(
+            _OURS.match(name) for flag, name in pairwise(process.arguments) if flag == "-name"
+        ):
             continue
-        disks = read_guests([GuestText(text, f"process {file.parent.name}"), *daemons])
+        disks = read_guests([_text_of(process), *served])
         of_qemu = [disk for disk in disks if disk.platform is Platform.QEMU]
-        monitor = monitor_of(text.split("\0")) if of_qemu else None
-        answer = None if monitor is None else query_block(file.parent / "cwd" / monitor)
+        monitor = monitor_of(process.arguments) if of_qemu else None
+        where = process.directory / "cwd"
+        answer = None if monitor is None else query_block(where / monitor, process.user)
+        own = process.open_files()
         for disk in of_qemu:
-            yield as_probed(as_running(_placed(disk, file.parent / "cwd"), answer))
+            outside = disk.path is not None and disk.path.attachment.bus.opened_outside_qemu
+            files = of_daemons if outside else own
+            # Who is not root opens nothing that he may not open anyway, and sees no such list.
+            held = replace(disk, held=files if os.geteuid() == 0 else None)
+            yield as_probed(as_running(_placed(held, where), answer))
+
+
+def _text_of(process: Process) -> GuestText:
+    program = _WRAPPED.sub(r"\1", process.program)
+    return GuestText("\0".join((program, *process.arguments)), f"process {process.number}")
 
 
 def _placed(disk: ConfiguredDisk, directory: Path) -> ConfiguredDisk:
@@ -219,7 +263,7 @@ def as_probed(disk: ConfiguredDisk) -> ConfiguredDisk:
     """The disk, with the format probed from its file if the configuration names none."""
     if not disk.probed or disk.path is None or disk.source is None:
         return disk
-    form = header_format(Path(disk.source))
+    form = header_format(Path(disk.source), disk.held)
     if form is None:
         return replace(disk, path=None, problem=_NO_FORMAT)
     on_device = disk.path.image is None
@@ -228,13 +272,36 @@ def as_probed(disk: ConfiguredDisk) -> ConfiguredDisk:
     return replace(disk, path=replace(disk.path, image=Image(form)))
 
 
-def query_block(monitor: Path) -> object:
-    """The answer to `query-block`; None without one in time."""
+def query_block(monitor: Path, user: int) -> object:
+    """The answer to `query-block` of that user's QEMU; None without one in time.
+
+    The socket belongs to that user and so does the process that listens on it: a name among a
+    QEMU's arguments leads to no socket that QEMU itself could not open.
+    """
     try:
+        looked_at = os.open(monitor, os.O_PATH | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    try:
+        status = os.fstat(looked_at)
+        if not stat.S_ISSOCK(status.st_mode) or status.st_uid != user:
+            return None
         with socket.socket(socket.AF_UNIX) as end, event_loop() as loop:
             end.settimeout(DEADLINE)
-            end.connect(str(monitor))
+            end.connect(f"/proc/self/fd/{looked_at}")
+            if _listener(end) != user:
+                return None
             with open_channel(loop, end, "monitor", negotiate=True, timeout=DEADLINE) as channel:
                 return channel.execute("query-block", timeout=DEADLINE)
     except (OSError, GuestError):
         return None
+    finally:
+        os.close(looked_at)
+
+
+def _listener(end: socket.socket) -> int:
+    """The user of the process that listens at the other end (SO_PEERCRED in unix(7))."""
+    credentials = struct.Struct("=iII")
+    given = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size)
+    _, user, _ = credentials.unpack(given)
+    return int(user)

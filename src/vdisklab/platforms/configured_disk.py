@@ -46,6 +46,9 @@ class ConfiguredDisk:
     and QEMU looks for one in the file. `limits` are I/O limits and other settings that a path
     cannot express, as the configuration spells them. `drops_flushes` is True if its cache mode
     ignores flushes, which is known without a path, `on_thin_volume` if its storage makes thin ones.
+
+    `held` has device and inode of the files that the guest's process has open, if a process's
+    arguments are the configuration: no other file is opened for it.
     """
 
     domain: str
@@ -79,6 +82,7 @@ class ConfiguredDisk:
     ignored_errors: Annotated[
         tuple[str, ...], "what QEMU calls good although it failed: writes (and flushes), reads"
     ] = ()
+    held: Annotated[frozenset[tuple[int, int]] | None, HIDDEN] = None
 
     @property
     def stale_note(self) -> DiskPath | None:

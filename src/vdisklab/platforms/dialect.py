@@ -179,12 +179,13 @@ class Location:
     """Where a host keeps a platform's configurations: a program prints them, or files hold them.
 
     `printed` returns what the program prints; the files in `directory` are read if there is no
-    program, or if it fails.
+    program, or if it fails. `users` are those as which the platform starts QEMU, beside root.
     """
 
     directory: str = ""
     program: str = ""
     printed: Callable[[CommandRunner], Iterator[GuestText]] | None = None
+    users: tuple[str, ...] = ()
 
 
 def _never(_text: object) -> bool:

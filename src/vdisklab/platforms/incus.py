@@ -330,7 +330,7 @@ DIALECT = dialect.Dialect(
     forms=(dialect.Form("incus", export, _export_share),),
     reader=_reader,
     recognises_document=is_incus,
-    location=dialect.Location(program="incus", printed=_listed),
+    location=dialect.Location(program="incus", printed=_listed, users=("incus", "lxd")),
     aio_of=aio_of,
     left_out={
         dialect.HOST_DEVICES: r"\btype\"?:\s*\"?(?:pci|usb)\b"

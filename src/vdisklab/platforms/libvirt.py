@@ -532,7 +532,10 @@ DIALECT = dialect.Dialect(
     ),
     reader=_reader,
     recognises=_is_xml,
-    location=dialect.Location("/etc/libvirt/qemu", "virsh", domains_of),
+    # Debian and Ubuntu; Fedora, RHEL and openSUSE
+    location=dialect.Location(
+        "/etc/libvirt/qemu", "virsh", domains_of, users=("libvirt-qemu", "qemu")
+    ),
     left_out={
         "EFI variables": r"<nvram\b",
         "TPM state": r"<tpm\b",

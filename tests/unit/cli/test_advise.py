@@ -13,6 +13,7 @@ import pytest
 
 from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.cli.test_advice import runs
+from tests.unit.made_processes import make_process
 from tests.unit.stored import Database
 from vdisklab.actions.measure import Measured
 from vdisklab.answers.existing_guests import read_disks, read_host
@@ -363,11 +364,8 @@ def test_this_hosts_guests_are_found(tmp_path: Path) -> None:
     guest(libvirt, "raw/none", "web")
     (tmp_path / "a.img").touch()
     for number, name in enumerate(("web", "hand", "vdlTest", "vdisklab-4ca7c6d3-5,debug=on")):
-        process = tmp_path / "proc" / f"{number + 10}"
-        process.mkdir(parents=True)
         words = ("/usr/bin/qemu-system-x86_64", "-name", f"guest={name}", "-hda", "a.img")
-        (process / "cmdline").write_text("\0".join(words))
-        (process / "cwd").symlink_to(tmp_path)
+        make_process(tmp_path / "proc", number + 10, words, cwd=tmp_path)
     found = read_host(LocalHost(), tmp_path)
     assert sorted((disk.domain, disk.platform.value) for disk in found.disks) == [
         ("hand", "qemu"), ("mail", "proxmox"), ("web", "libvirt"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.host.mounts import header_format
+from vdisklab.host.image_file import header_format
 from vdisklab.path.segments import ImageFormat
 
 

@@ -1,0 +1,114 @@
+"""Opens the images that a guest's configuration names, for reading.
+
+A name in a configuration is not trusted: a FIFO would hang its reader, opening a tape or a watchdog
+has effects, and another file may take the name's place at any time. So a file is first looked at
+through a descriptor that opens nothing (O_PATH in open(2)), and what is read is that very file.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdisklab.path.segments import ImageFormat
+
+FileId = tuple[int, int]
+"""Device and inode of a file; 0 and the device's own number for a block device, of which there may
+be several nodes."""
+
+OpenFiles = frozenset[FileId]
+"""Files that a process has open for reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFile:
+    """A regular file or block device; `descriptor` is None if it may not be read."""
+
+    status: os.stat_result
+    descriptor: int | None
+
+    @property
+    def is_regular(self) -> bool:
+        """True for a regular file, False for a block device."""
+        return stat.S_ISREG(self.status.st_mode)
+
+    def first(self, size: int) -> bytes | None:
+        """The first bytes; None if they cannot be read."""
+        if self.descriptor is None:
+            return None
+        try:
+            return os.pread(self.descriptor, size, 0)
+        except OSError:
+            return None
+
+
+def id_of(status: os.stat_result) -> FileId | None:
+    """The identity of a regular file or block device; None for anything else."""
+    if stat.S_ISBLK(status.st_mode):
+        return 0, status.st_rdev
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+
+
+@contextmanager
+def seen_file(name: Path, only: OpenFiles | None = None) -> Iterator[SeenFile | None]:
+    """The file of that name, to be read while the block lasts.
+
+    None for a name that is missing or of another kind (FIFO, character device, socket, directory),
+    and for a file that is not among `only`, if that is given.
+    """
+    with _descriptor(name, os.O_PATH) as looked_at:
+        if looked_at is None:
+            yield None
+            return
+        status = os.fstat(looked_at)
+        found = id_of(status)
+        if found is None or (only is not None and found not in only):
+            yield None
+            return
+        same = Path(f"/proc/self/fd/{looked_at}")
+        with _descriptor(same, os.O_RDONLY | os.O_NONBLOCK) as descriptor:
+            yield SeenFile(status, descriptor)
+
+
+@contextmanager
+def _descriptor(name: Path, flags: int) -> Iterator[int | None]:
+    """A descriptor of the name; None if it cannot be opened so."""
+    descriptor = None
+    with suppress(OSError, ValueError):  # ValueError: a name with a zero byte
+        descriptor = os.open(name, flags | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+_MAGICS = (
+    (0, b"QFI\xfb", ImageFormat.QCOW2),
+    (0, b"QED\0", ImageFormat.QED),
+    (0, b"KDMV", ImageFormat.VMDK),
+    (0, b"COWD", ImageFormat.VMDK),
+    (0, b"# Disk DescriptorFile", ImageFormat.VMDK),
+    (0, b"vhdxfile", ImageFormat.VHDX),
+    (64, b"\x7f\x10\xda\xbe", ImageFormat.VDI),
+)
+"""Offset and magic number of each format, as in the probe functions of QEMU's block drivers."""
+
+
+def format_of(file: SeenFile | None) -> ImageFormat | None:
+    """The format of a file; raw without a known header, None if it cannot be read."""
+    first = None if file is None else file.first(128)
+    if first is None:
+        return None
+    known = (form for offset, magic, form in _MAGICS if first.startswith(magic, offset))
+    return next(known, ImageFormat.RAW)
+
+
+def header_format(image: Path, only: OpenFiles | None = None) -> ImageFormat | None:
+    """The format of the image of that name, with the rules of `seen_file`."""
+    with seen_file(image, only) as file:
+        return format_of(file)
