@@ -199,7 +199,7 @@ class _Desk:
         found = risks(disk, replace(context, disk=self._verdicts.disk))
         below = next((one.reason for one in found if isinstance(one, FlushesDroppedBelow)), None)
         problem = problem_of(disk, path, found, machine)
-        rules = replace(self._verdicts, without_flushes=below)
+        rules = replace(self._verdicts, lost_below=below)
         place, known = directory or place_of(disk), disk_path(disk, context)
         far = known is not None and is_mounted(known)
         own = known if far else path  # the server's promise, though its directory is measured

@@ -99,7 +99,10 @@ class _Audit:
     def _audited(self, disk: ConfiguredDisk, context: DiskContext) -> ExistingDisk:
         path, disk_risks = disk_path(disk, context), risks(disk, context)
         loss = loses_writes(disk) or (context.drops_flushes if path is None else None)
-        verdicts = replace(self._verdicts, without_flushes=context.without_flushes)
+        below = disk.lost_below or context.lost_below
+        verdicts = replace(
+            self._verdicts, without_flushes=context.without_flushes, lost_below=below
+        )
         # What is never written loses nothing in a power cut.
         needs = [need for need in self._needs if not (disk.read_only and need.goes_by_power_cuts)]
         lacks = {need: loss for need in needs if loss and need.goes_by_power_cuts}
@@ -122,7 +125,7 @@ class _Audit:
             self._offered(disk, path, needs, verdicts) if lacks else None,
             _caches_below(disk),
         )
-        row = row if disk.limits or context.without_flushes else self._compared(row, path)
+        row = row if disk.limits or context.without_flushes or below else self._compared(row, path)
         return replace(row, to_measure=_way_to_measure(row, path))
 
     def _compared(self, row: ExistingDisk, path: DiskPath) -> ExistingDisk:

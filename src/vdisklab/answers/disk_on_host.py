@@ -14,7 +14,15 @@ from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.host import mounts
-from vdisklab.host.blockdevice import device_of
+from vdisklab.host.blockdevice import (
+    RAM_DISK,
+    StackedDevice,
+    device_of,
+    lost_in,
+    memory_by_name,
+    stacked_device,
+    without_flushes_in,
+)
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import read_text
 from vdisklab.host.image_file import SeenFile, format_of, seen_file
@@ -44,12 +52,12 @@ def _context(disk: ConfiguredDisk, places: dict[tuple[Path, int], DiskContext]) 
     """The context of one disk; `places` caches the facts that a directory's files share."""
     source = local_source(disk)
     if source is None:
-        return UNKNOWN_CONTEXT
+        return _by_name(disk.source or "")
     if disk.path is not None and disk.path.shares_directory:
         return _shared(source) if mounts.is_visible_directory(source) else UNKNOWN_CONTEXT
     with seen_file(source, disk.held) as file:
         if file is None or not file.is_regular:
-            return UNKNOWN_CONTEXT if disk.path is None else _of_device(str(source), file)
+            return _of_device(str(source), file)
         if disk.path is None:
             return replace(_shared(source), layers=None)
         status = file.status
@@ -84,11 +92,31 @@ def local_source(disk: ConfiguredDisk) -> Path | None:
 
 
 def _of_device(source: str, device: SeenFile | None) -> DiskContext:
-    """The context of a block device, or of one that is not there."""
-    sync = _sync(source.removeprefix(_ZVOLS)) if source.startswith(_ZVOLS) else None
-    volume = (Layer(LayerKind.ZVOL, sync),) if sync else None
-    flushes = mounts.zfs_without_flushes() if source.startswith(_ZVOLS) else None
-    return DiskContext(format_of(device), volume, without_flushes=flushes)
+    """A block device, or a file that is not on this host."""
+    if source.startswith(_ZVOLS):
+        sync = _sync(source.removeprefix(_ZVOLS))
+        volume = (Layer(LayerKind.ZVOL, sync),) if sync else None
+        flushes = mounts.zfs_without_flushes()
+        return DiskContext(format_of(device), volume, without_flushes=flushes)
+    if device is not None and mounts.is_visible_device(Path(source)):
+        return replace(_below(stacked_device(Path(source))), header=format_of(device))
+    return _by_name(source)
+
+
+def _by_name(source: str) -> DiskContext:
+    """What the name alone tells of a file or device."""
+    memory = memory_by_name(source)
+    if memory is None:
+        return UNKNOWN_CONTEXT
+    layers = None if memory == RAM_DISK else (Layer(LayerKind(memory)),)
+    return DiskContext(layers=layers, lost_below=f"{source} is memory ({memory})")
+
+
+def _below(device: StackedDevice | None) -> DiskContext:
+    """What a device of this host and those below it lose in a power cut."""
+    if device is None:
+        return UNKNOWN_CONTEXT
+    return DiskContext(lost_below=lost_in(device), without_flushes=without_flushes_in(device))
 
 
 def _file_system(source: Path) -> DiskContext:
@@ -96,7 +124,14 @@ def _file_system(source: Path) -> DiskContext:
     shared = _shared(source)
     device = None if shared.layers is None else device_of(source.parent)
     below = device.describe() if device is not None and device.below else None
-    return replace(shared, below=below, free=mounts.free_bytes(source))
+    lost = _below(device)
+    return replace(
+        shared,
+        below=below,
+        free=mounts.free_bytes(source),
+        lost_below=lost.lost_below,
+        without_flushes=shared.without_flushes or lost.without_flushes,
+    )
 
 
 def _shared(source: Path) -> DiskContext:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import SYSTEM, read_text
-from vdisklab.host.mounts import Mount, mount_of
+from vdisklab.host.mounts import IN_MEMORY, Mount, mount_of, without_flushes
 
 _SECTOR = 512  # sysfs counts sectors of 512 bytes, whatever the device's sector size is
 _NAME_ONE = "name one such as /dev/sdb; `lsblk` lists them"
@@ -191,7 +192,10 @@ def recorded_devices(text: str) -> tuple[Path, ...]:
 
 @dataclass(frozen=True, slots=True)
 class StackedDevice:
-    """A whole device and the devices below it; unknown facts are None."""
+    """A whole device and the devices below it; unknown facts are None.
+
+    `file` is the file of a loop device.
+    """
 
     name: str
     kind: str | None
@@ -200,6 +204,13 @@ class StackedDevice:
     write_cache: str | None
     fua: bool | None = None
     below: tuple[StackedDevice, ...] = ()
+    file: Path | None = None
+
+    def all(self) -> Iterator[StackedDevice]:
+        """This device, and all devices below it."""
+        yield self
+        for device in self.below:
+            yield from device.all()
 
     def leaves(self) -> Iterator[StackedDevice]:
         """The devices at the bottom, whose counters show the real transfers."""
@@ -219,6 +230,49 @@ class StackedDevice:
         if self.write_cache is not None:
             facts.append(self.write_cache)
         return ", ".join(facts)
+
+
+RAM_DISK = "a RAM disk"
+
+
+def memory_by_name(source: str) -> str | None:
+    """The kind of memory that a Linux file or device is by its name: `tmpfs`, `zram`, RAM_DISK.
+
+    /dev/ramN are brd's (Documentation/admin-guide/blockdev/ramdisk.rst) and /dev/zramN zram's
+    (zram.rst). /dev/shm and /run are always tmpfs (shm_overview(7), file-hierarchy(7)), but what
+    people mount below /run is not.
+    """
+    name = os.path.normpath(source)
+    device = re.fullmatch(r"/{1,2}dev/(zram|ram)\d+(p\d+)?", name)
+    if device is not None:
+        return "zram" if device[1] == "zram" else RAM_DISK
+    return "tmpfs" if re.match(r"/{1,2}(dev/shm/|(var/)?run/(?!media/|mount/))", name) else None
+
+
+def lost_in(device: StackedDevice) -> str | None:
+    """Why a device keeps nothing in a power cut, as a clause; None for one that is not memory."""
+    for each in device.all():
+        if memory_by_name(f"/dev/{each.name}"):
+            return f"{each.name} is memory"
+        mount = None if each.file is None else mount_of(each.file)
+        if mount is not None and mount.filesystem in IN_MEMORY:
+            return f"{each.name} is a file on {mount.filesystem}, which is memory"
+    return None
+
+
+def without_flushes_in(device: StackedDevice) -> str | None:
+    """Why a device passes no flushes on, as a clause; None if all devices below it do.
+
+    A loop device that was told `write through` gets no flush from the kernel (block/blk-flush.c).
+    """
+    for each in device.all():
+        if each.file is None:
+            continue
+        if each.write_cache == "write through":
+            return f"{each.name} claims to have no write cache, so no flush reaches its file"
+        if reason := without_flushes(mount_of(each.file)):
+            return f"{each.name} is a file: {reason}"
+    return None
 
 
 def medium_of(directory: Path, root: Path = SYSTEM) -> str | None:
@@ -353,7 +407,15 @@ def _device(number: str, root: Path, depth: int) -> StackedDevice | None:
         write_cache=read_text(node / "queue/write_cache"),
         fua=None if fua is None else fua == "1",
         below=tuple(_below(node, root, depth)),
+        file=_file_of_loop(node),
     )
+
+
+def _file_of_loop(node: Path) -> Path | None:
+    """The file of a loop device, if this mount namespace has it."""
+    backing = read_text(node / "loop/backing_file")
+    # The kernel appends " (deleted)" to the name of a deleted file.
+    return Path(backing) if backing is not None and Path(backing).exists() else None
 
 
 def _below(node: Path, root: Path, depth: int) -> Iterator[StackedDevice]:
@@ -363,10 +425,9 @@ def _below(node: Path, root: Path, depth: int) -> Iterator[StackedDevice]:
         device = _device(number, root, depth + 1) if number else None
         if device is not None:
             yield device
-    backing = read_text(node / "loop/backing_file")
-    # The kernel appends " (deleted)" to the name of a deleted file.
-    if backing is not None and Path(backing).exists():
-        device = device_of(Path(backing).parent, root, depth + 1)
+    backing = _file_of_loop(node)
+    if backing is not None:
+        device = device_of(backing.parent, root, depth + 1)
         if device is not None:
             yield device
 

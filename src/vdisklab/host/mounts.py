@@ -47,6 +47,10 @@ def mount_at(mountpoint: Path) -> Mount | None:
     return mounts[-1] if mounts else None
 
 
+IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
+"""File systems whose files live in the page cache alone (tmpfs(5))."""
+
+
 def lies_in_memory(directory: Path) -> bool:
     """True for a directory on tmpfs, whose files live in the page cache alone."""
     mount = mount_of(directory)

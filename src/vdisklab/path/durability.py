@@ -219,6 +219,8 @@ class Durability:
 class CrashVerdicts:
     """The stored knowledge about power cuts above a disk: the verdicts by canonical path.
 
+    `lost_below` says why all these paths lose flushed data below the image, whatever the disk is.
+
     `zfs_fuse` is True if the host's ZFS is known to be zfs-fuse and not the kernel's.
     `without_flushes` says why the file system below all these paths sends no flushes; a target that
     the user named is not on it. `flushless` are targets, as in paths, whose server offers no flush,
@@ -229,6 +231,7 @@ class CrashVerdicts:
     disk: HostDisk = HostDisk.VOLATILE
     zfs_fuse: bool = False
     without_flushes: str | None = None
+    lost_below: str | None = None
     flushless: frozenset[str] = frozenset()
     served: frozenset[str] = frozenset()
 
@@ -239,8 +242,10 @@ def durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
     Losses of unflushed data count only if the path needs no flush.
     """
     bottom = str(path.layers[0]) if path.layers else ""
-    if verdicts.zfs_fuse and is_cut_short(path):
-        here: str | None = CUT_SHORT
+    if verdicts.lost_below is not None:
+        here: str | None = verdicts.lost_below
+    elif verdicts.zfs_fuse and is_cut_short(path):
+        here = CUT_SHORT
     elif verdicts.without_flushes and not (
         verdicts.disk.keeps_its_cache or in_memory(path.layers) or path.target is not None
     ):

@@ -46,6 +46,7 @@ class ConfiguredDisk:
     and QEMU looks for one in the file. `limits` are I/O limits and other settings that a path
     cannot express, as the configuration spells them. `drops_flushes` is True if its cache mode
     ignores flushes, which is known without a path, `on_thin_volume` if its storage makes thin ones.
+    `lost_below` says why what is below the image loses flushed data, as the configuration tells.
 
     `held` has device and inode of the files that the guest's process has open, if a process's
     arguments are the configuration: no other file is opened for it.
@@ -75,6 +76,7 @@ class ConfiguredDisk:
     ] = ()
     drops_flushes: Annotated[bool, HIDDEN] = False
     on_thin_volume: Annotated[bool, HIDDEN] = False
+    lost_below: Annotated[str | None, HIDDEN] = None
     transient: Annotated[bool, "what the guest writes is thrown away when it stops"] = False
     shareable: Annotated[bool, "several guests may have the disk at once"] = False
     pending: Annotated[str, "settings that hold from the guest's next start on"] = ""
@@ -134,7 +136,7 @@ def _with_change(
 def _settings(disk: ConfiguredDisk) -> tuple[object, ...]:
     return (
         disk.path and disk.path.guest_side, disk.problem, disk.source, disk.limits,
-        disk.drops_flushes, disk.transient, disk.shareable, disk.ignored_errors,
+        disk.drops_flushes, disk.transient, disk.shareable, disk.ignored_errors, disk.lost_below,
     )  # fmt: skip
 
 
@@ -145,8 +147,9 @@ class DiskContext:
     `layers` is the file system that holds it, `below` describes stacked devices below that, of
     which the layers are not read. `image` is its format with the options that qemu-img reads,
     `header` the format that its first bytes show, `not_followed` a backing file that only its
-    header names, `without_flushes` why its file system sends no flushes. Sizes are bytes. `disk` is
-    what the user says about the host's disk.
+    header names, `without_flushes` why its file system sends no flushes, `lost_below` why flushed
+    data are lost below the image whatever the disk is. Sizes are bytes. `disk` is what the user
+    says about the host's disk.
     """
 
     header: ImageFormat | None = None
@@ -155,6 +158,7 @@ class DiskContext:
     image: Image | None = None
     not_followed: str | None = None
     without_flushes: str | None = None
+    lost_below: str | None = None
     virtual_size: int | None = None
     allocated: int | None = None
     free: int | None = None
@@ -164,7 +168,7 @@ class DiskContext:
     def drops_flushes(self) -> str | None:
         """Why flushed data are lost below the image in a power cut, as far as a path does not say
         it; None if they are not."""
-        return None if self.disk.keeps_its_cache else self.without_flushes
+        return self.lost_below or (None if self.disk.keeps_its_cache else self.without_flushes)
 
 
 UNKNOWN_CONTEXT = DiskContext()
@@ -516,6 +520,8 @@ def loses_writes(disk: ConfiguredDisk) -> str | None:
         return "a write or flush that fails is called good (its error policy is ignore)"
     if _drops_beside_path(disk):
         return "its cache mode drops flushes"
+    if disk.lost_below is not None:
+        return disk.lost_below
     later = disk.pending_loss
     return None if later is None else f"from the guest's next start on {later}"
 
@@ -533,6 +539,7 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
     A read-only disk has only the risks of reading.
     """
     path = disk_path(disk, context)
+    context = replace(context, lost_below=disk.lost_below or context.lost_below)
     own: list[Risk] = []
     if _drops_beside_path(disk) and not disk.read_only:
         own.append(FlushesDropped())

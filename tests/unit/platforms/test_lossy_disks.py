@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from vdisklab.answers.disk_on_host import read_contexts
 from vdisklab.answers.export import answer_export
 from vdisklab.errors import PlanError
+from vdisklab.host.blockdevice import (
+    RAM_DISK,
+    StackedDevice,
+    lost_in,
+    memory_by_name,
+    without_flushes_in,
+)
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.path.needs import parse_need, unmet
-from vdisklab.platforms.configured_disk import ConfiguredDisk, LossyImage, disk_path, risks
+from vdisklab.platforms.configured_disk import (
+    ConfiguredDisk,
+    FlushesDroppedBelow,
+    LossyImage,
+    disk_path,
+    risks,
+)
 from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import forms, read_guests
 
 DURABLE = parse_need("durable")
+SHM = "/dev/" + "shm"  # a name, which nothing here opens
 STORAGES = GuestText("dir: shelf\n\tpath /shelf\n", "storage.cfg")
 
 
@@ -69,3 +87,51 @@ def test_turned_off_lazy_refcounts_are_no_other_setting() -> None:
         "qemu-system-x86_64 -drive if=virtio,file=/a,format=qcow2,lazy-refcounts=off,cache=none"
     )
     assert (str(disk.path), disk.limits) == ("qcow2/none", ())
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        ("/dev/zram0", "zram"), ("/dev/zram12", "zram"), ("/dev/ram0", RAM_DISK),
+        ("/dev/ram15p1", RAM_DISK), (f"{SHM}/a/b.raw", "tmpfs"), ("//dev//shm/x", "tmpfs"),
+        ("/srv/../dev/shm/x", "tmpfs"), ("/run/vm/a.qcow2", "tmpfs"), ("/var/run/a.raw", "tmpfs"),
+        ("/run/media/me/STICK/a.raw", None), ("/dev/sda", None), (f"{SHM}oo", None),
+        ("/srv/run/a.raw", None), ("/dev/rams", None), ("/dev/mapper/zram0", None),
+    ],
+)  # fmt: skip
+def test_memory_is_known_by_its_name(source: str, kind: str | None) -> None:
+    assert memory_by_name(source) == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("qemu-system-x86_64 -drive file=/dev/zram71,format=raw,if=virtio,cache=directsync", "x"),
+        ("virtio0: /dev/ram77,cache=none\nmemory: 512\n", "9.conf"),
+        ("- {name: g, config: {}, devices: {d: {type: disk, source: /dev/zram72}}}", "i.yaml"),
+        ("<domain><name>g</name><devices><disk type='file'><driver type='raw' cache='none'/>"
+         "<source file='/dev/shm/no/such.raw'/><target dev='vda'/></disk></devices></domain>", "x"),
+        ("qemu-system-x86_64 -drive file=/run/nosuch/b,if=none,id=a -device odd-disk,drive=a", "x"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("host_disk", HostDisk)
+def test_a_disk_in_memory_is_never_durable(text: str, name: str, host_disk: HostDisk) -> None:
+    (disk,) = read(text, name)
+    (context,) = read_contexts([disk])
+    found = risks(disk, replace(context, disk=host_disk))
+    assert any(isinstance(risk, FlushesDroppedBelow) and "memory" in str(risk) for risk in found)
+
+
+def device(name: str, file: str | None = None, *below: StackedDevice) -> StackedDevice:
+    place = None if file is None else Path(file)
+    return StackedDevice(name, None, None, None, "write back", None, below, place)
+
+
+def test_what_is_below_a_device_of_this_host_counts() -> None:
+    in_memory = device("loop7", f"{SHM}/a.raw")
+    assert lost_in(in_memory) == "loop7 is a file on tmpfs, which is memory"
+    assert lost_in(device("dm-0", None, device("md0", None, device("zram1")))) == "zram1 is memory"
+    assert lost_in(device("dm-0", None, device("sda"), in_memory)) == lost_in(in_memory)
+    assert lost_in(device("dm-0", None, device("sda"))) is None
+    told = replace(device("loop8", "/proc/self/exe"), write_cache="write through")
+    assert "no flush reaches its file" in (without_flushes_in(told) or "")
