@@ -15,13 +15,13 @@ from vdisklab.path.durability import CrashVerdicts, durability
 from vdisklab.path.needs import nearest, parse_needs, unmet
 from vdisklab.path.rules import impossible
 from vdisklab.plan.plan_file import parse_plan_file
-from vdisklab.plan.profile import parse_profile
+from vdisklab.plan.profile_file import parse_profile
 from vdisklab.plan.settings import Request, check, command_words
 from vdisklab.powercut.crash_states import parse_crash_state
 from vdisklab.results.database import parse_address, without_password
 from vdisklab.units import parse_duration, parse_size
+from vdisklab.workload.builtin_profiles import builtin_profile_text, builtin_profiles
 from vdisklab.workload.fiojob import job_profile, job_seconds, makers, reach
-from vdisklab.workload.registry import builtin_profile_text, builtin_profiles
 
 
 def path_parsers() -> Iterable[Parser]:

@@ -10,22 +10,24 @@ import dataclasses
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
-
-from pydantic import Field, TypeAdapter
-from pydantic.fields import FieldInfo
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
 from vdisklab.as_text import AsText, Saying
 from vdisklab.sanitise import sanitise
+from vdisklab.validation import Checked
 
-HIDDEN = Field(exclude=True)
-"""Marks a field that documents leave out."""
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+HIDDEN: Mapping[str, bool] = MappingProxyType({"exclude": True})
+"""The metadata of a field that documents leave out, in pydantic's words."""
 
 RARE = object()
 """Marks a part that most answers lack: CSV has its columns only where it is there."""
 
-Count = Annotated[int, Field(ge=0)]
-Probability = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Checked({"ge": 0})]
+Probability = Annotated[float, Checked({"ge": 0, "le": 1})]
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
@@ -69,7 +71,8 @@ def schemas(answers: Iterable[type[Answer]]) -> dict[str, Any]:
 
 
 def _schema(answer: type[Answer]) -> dict[str, Any]:
-    schema = TypeAdapter(answer).json_schema(mode="serialization")
+    kind: Any = answer
+    schema = _adapter(kind).json_schema(mode="serialization")
     described = {kind.__name__: kind for kind in _objects(answer)}
     for name, definition in {answer.__name__: schema, **schema.get("$defs", {})}.items():
         if name in described:
@@ -145,6 +148,9 @@ def as_csv(rows: Sequence[object], kind: type) -> str:
 
 @cache
 def _adapter(hint: Any) -> TypeAdapter[Any]:  # noqa: ANN401 - any type
+    # Imported late: most verbs print tables, and pydantic takes a tenth of a second.
+    from pydantic import TypeAdapter  # noqa: PLC0415
+
     return TypeAdapter(hint)
 
 
@@ -155,10 +161,7 @@ def _shown_fields(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
     return {
         field.name: hints[field.name]
         for field in dataclasses.fields(kind)
-        if not any(
-            isinstance(entry, FieldInfo) and entry.exclude
-            for entry in getattr(hints[field.name], "__metadata__", ())
-        )
+        if not field.metadata.get("exclude")
     }
 
 

@@ -39,7 +39,7 @@ ALLOWED = {
     "numbers":  set(),
     # How values stand in JSON and CSV. A value that says itself needs the documents' code, late.
     "as_text":  {"documents"},
-    "documents": {"as_text", "sanitise"},
+    "documents": {"as_text", "sanitise", "validation"},
     "path":     {"errors", "units", "as_text"},  # the pure core: every rule about a disk path, once
     "plan":     {"errors", "units", "validation", "path"},
     "host":     {"errors", "units", "progress", "path", "plan", "results.model"},

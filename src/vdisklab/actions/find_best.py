@@ -13,7 +13,7 @@ from typing import Self
 
 from vdisklab.analysis.race import LOOKS
 from vdisklab.analysis.search import first_cells, next_cells
-from vdisklab.answers import race
+from vdisklab.answers import race, race_plan
 from vdisklab.answers.loading import Loaded, stored_verdicts
 from vdisklab.campaign.runner import Choose, TimeLimit
 from vdisklab.campaign.schedule import boot_seconds, run_seconds
@@ -56,7 +56,7 @@ class BestSearch:
         A plan with nothing to rank stays as it is, without a race, unless the user asked for one.
         Raises PlanError if no guest path is left, or if the race could not give an answer.
         """
-        if not self.asked and not race.can_race(plan, self.terms):
+        if not self.asked and not race_plan.can_race(plan, self.terms):
             return plan, None
         if not any(cell.path.is_guest_storage for cell in plan.cells):
             raise PlanError(
@@ -69,7 +69,7 @@ class BestSearch:
             if any(need.goes_by_power_cuts for need in self.terms.needs):
                 progress(durable_paths(plan, verdicts))
         self.require(plan)
-        return race.as_race(plan, self.terms), self
+        return race_plan.as_race(plan, self.terms), self
 
     def choosing(self, results: Store, plan: CampaignPlan, campaign: str) -> Choose:
         """Returns the function that selects the cells to measure in each round.
@@ -139,14 +139,16 @@ class BestSearch:
             {
                 cell.fingerprint
                 for cell in plan.cells
-                if race.in_every_round(cell, plan, self.terms.metric)
+                if race_plan.in_every_round(cell, plan, self.terms.metric)
             },
         )
 
     def require(self, plan: CampaignPlan) -> None:
         """Raises PlanError if the race could not give an answer."""
-        race.require_metric(plan, self.terms.metric)
-        related = sum(race.in_every_round(cell, plan, self.terms.metric) for cell in plan.cells)
+        race_plan.require_metric(plan, self.terms.metric)
+        related = sum(
+            race_plan.in_every_round(cell, plan, self.terms.metric) for cell in plan.cells
+        )
         seconds = (related + 2) * _mean_seconds(plan) + boot_seconds(plan)
         if seconds > self.budget:
             raise PlanError(

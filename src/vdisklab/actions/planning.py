@@ -20,14 +20,16 @@ from vdisklab.plan.build import Draft, backing_of, draft_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, QemuLimits
 from vdisklab.plan.matrix import expand_matrix
-from vdisklab.plan.profile import Profile, parse_profile
+from vdisklab.plan.profile import Profile
+from vdisklab.plan.profile_file import parse_profile
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request, defaults
 from vdisklab.plan.toml_file import text_of
 from vdisklab.progress import Progress
 from vdisklab.storage.device import require_usable
 from vdisklab.storage.given import with_kinds
+from vdisklab.workload.builtin_profiles import builtin_profile_text
 from vdisklab.workload.fiojob import job_profile
-from vdisklab.workload.registry import MICRO_GUEST_ONLY, builtin_profile_text, workload_for
+from vdisklab.workload.registry import MICRO_GUEST_ONLY, workload_for
 
 Narrow = Callable[[CampaignPlan], CampaignPlan]
 """Removes cells from a plan. Raises HostError if nothing worth measuring is left."""

@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -98,7 +97,7 @@ class BestSet:
     close: tuple[MeasuredCell, ...] = ()
     use: MeasuredCell | None = None
     behind: float | None = None
-    of_this_look: Annotated[float | None, HIDDEN] = None
+    of_this_look: float | None = field(default=None, metadata=HIDDEN)
     """The part of `alpha` that this look has, if others are possible."""
     unranked: int = 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Annotated
@@ -65,7 +65,7 @@ class Recommendation:
         MeasuredCell | None, "what to use to keep flushed data; null if the recommended cell does"
     ]
     over_safe: Annotated[Ratio | None, "ratio of the recommended cell to that one"]
-    durability: Annotated[Mapping[MeasuredCell, Durability], HIDDEN]
+    durability: Mapping[MeasuredCell, Durability] = field(metadata=HIDDEN)
 
 
 def candidates(cells: Iterable[MeasuredCell]) -> Mapping[MeasuredCell, DiskPath]:

@@ -13,7 +13,7 @@ import html
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
@@ -63,9 +63,9 @@ class PublishedTable:
     statistic: str
     baseline: str | None
     page_cache: PageCacheChoice
-    numbers: Annotated[tuple[PublishedNumber, ...], HIDDEN]
-    lines: Annotated[tuple[str, ...], HIDDEN]
-    contiguous: Annotated[bool, HIDDEN]
+    numbers: tuple[PublishedNumber, ...] = field(metadata=HIDDEN)
+    lines: tuple[str, ...] = field(metadata=HIDDEN)
+    contiguous: bool = field(metadata=HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +309,7 @@ class ShapeRow:
 class ShapeComparison:
     """A series compared with the user's numbers."""
 
-    tables: Annotated[tuple[PublishedTable, ...], HIDDEN]
+    tables: tuple[PublishedTable, ...] = field(metadata=HIDDEN)
     baseline: Cell
     rows: tuple[ShapeRow, ...]
     missing: Annotated[tuple[Cell, ...], "cells that were not measured here"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import compress, pairwise
 from typing import Annotated
@@ -36,7 +36,7 @@ class Ranked:
     `effect` is the mean logarithm without the round effects; rows are ordered by it.
     """
 
-    cell: Annotated[MeasuredCell, HIDDEN]
+    cell: MeasuredCell = field(metadata=HIDDEN)
     rounds: Annotated[int, "in which the cell has the ranked measure"]
     best: int
     worst: int
@@ -52,7 +52,7 @@ class Ranked:
 class WithoutRank:
     """A cell that was measured but cannot be ranked."""
 
-    cell: Annotated[MeasuredCell, HIDDEN]
+    cell: MeasuredCell = field(metadata=HIDDEN)
     rounds: int
     reason: Annotated[Unranked, "why there is no rank"]
 
@@ -63,16 +63,16 @@ class Ranking:
 
     measure: Annotated[MeasureKey, "what is ranked, as MEASUREMENT/DIRECTION/METRIC"]
     alpha: Annotated[float, "family-wise error"]
-    rows: Annotated[tuple[Ranked, ...], HIDDEN]
-    unranked: Annotated[tuple[WithoutRank, ...], HIDDEN]
+    rows: tuple[Ranked, ...] = field(metadata=HIDDEN)
+    unranked: tuple[WithoutRank, ...] = field(metadata=HIDDEN)
     comparisons: Annotated[int, "pairs of cells"]
     separated: Annotated[int, "pairs shown to differ"]
     best: Annotated[
         BestSet | None, "null without ranked cells, or if they differ in their number of guests"
     ] = None
-    too_slow: Annotated[tuple[tuple[MeasuredCell, Round], ...], HIDDEN] = ()
+    too_slow: tuple[tuple[MeasuredCell, Round], ...] = field(default=(), metadata=HIDDEN)
     """The cells that got their round's worst value, because they did not end in time."""
-    use: Annotated[MeasuredCell | None, HIDDEN] = None
+    use: MeasuredCell | None = field(default=None, metadata=HIDDEN)
     """Over hosts, which have no `best`: the simplest path shown to be close to the leader."""
 
     @property

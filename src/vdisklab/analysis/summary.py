@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
@@ -28,8 +28,8 @@ class IntervalMethod(StrEnum):
 class Summary:
     """Median over rounds in the metric's SI unit; no interval below three rounds."""
 
-    cell: Annotated[MeasuredCell, HIDDEN]
-    measure: Annotated[MeasureKey, HIDDEN]
+    cell: MeasuredCell = field(metadata=HIDDEN)
+    measure: MeasureKey = field(metadata=HIDDEN)
     rounds: int
     median: Annotated[float, "in the SI unit"]
     low: Annotated[float | None, "lower end of the 95 % interval"]

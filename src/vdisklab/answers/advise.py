@@ -30,7 +30,8 @@ from vdisklab.answers.disks import (
 from vdisklab.answers.doctor import cannot_build
 from vdisklab.answers.loading import choose_campaigns, load_chosen, stored_verdicts
 from vdisklab.answers.plan import answer_plan
-from vdisklab.answers.race import as_race, can_race, race_outcome
+from vdisklab.answers.race import race_outcome
+from vdisklab.answers.race_plan import as_race, can_race
 from vdisklab.errors import PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from vdisklab.analysis.best import competitors
@@ -22,10 +22,10 @@ from vdisklab.path.durability import Durability, known_durability
 from vdisklab.path.needs import DURABLE, unmet
 from vdisklab.path.segments import HOST
 from vdisklab.plan.plan_file import request_alike
-from vdisklab.plan.profile import parse_profile
+from vdisklab.plan.profile_file import parse_profile
 from vdisklab.plan.run_request import MOST_ROUNDS
 from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request, command_words, given
-from vdisklab.workload.registry import builtin_profile_text
+from vdisklab.workload.builtin_profiles import builtin_profile_text
 
 USUAL_NOISE = 0.15
 """Up to this noise, most simulated races of equal paths end in half of the rounds (`bench/race.py`:
@@ -67,7 +67,7 @@ class PathChoice:
     compared: Annotated[int, "paths that were compared"]
     considered: Annotated[int, "paths that were measured"]
     confidence: float
-    durability: Annotated[Durability | None, HIDDEN]
+    durability: Durability | None = field(metadata=HIDDEN)
     surer: Annotated[Surer | None, "null if it is sure enough, or cannot be told"]
 
     step: Annotated[float | None, "the metric's step, if `behind` is that"] = None

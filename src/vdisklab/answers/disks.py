@@ -239,8 +239,8 @@ class DiskAction(StrEnum):
 class PlannedMeasurement:
     """A campaign that answers for some disks, each by a race of its own paths."""
 
-    request: Annotated[Request, HIDDEN]
-    race: Annotated[RaceTerms | None, HIDDEN]
+    request: Request = field(metadata=HIDDEN)
+    race: RaceTerms | None = field(metadata=HIDDEN)
     command: str
     seconds_at_least: Annotated[float, "estimate, if the first rounds decide"]
     seconds_usually: Annotated[float, "estimate; most races end sooner"]

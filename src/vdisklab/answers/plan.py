@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from vdisklab.analysis.race import LOOKS, USUAL_ROUNDS
-from vdisklab.answers.race import contestants, in_every_round
+from vdisklab.answers.race import contestants
+from vdisklab.answers.race_plan import in_every_round
 from vdisklab.campaign import context
 from vdisklab.campaign.guests import boot_from, system_to_boot
 from vdisklab.campaign.host_stacks import takes_turns
@@ -85,7 +86,7 @@ class PlanAnswer(Answer):
     ]
     commands: Annotated[Mapping[Cell, CellCommands], "of each cell; empty without `--commands`"]
     kvm_assumed: Annotated[bool, "true if `commands` use KVM, which `run` tries first"]
-    campaign: Annotated[CampaignPlan, HIDDEN]
+    campaign: CampaignPlan = field(metadata=HIDDEN)
 
 
 def answer_plan(plan: CampaignPlan, host: Host | None = None) -> PlanAnswer:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, overload
 
@@ -116,8 +116,8 @@ class Figure:
     cells: Annotated[tuple[str, ...], "the drawn cells; their diagnostics stand below it"] = ()
     bars: Annotated[tuple[Bar, ...], "its values, if it has bars"] = ()
     unit: Annotated[str, "of the bars, or of each"] = ""
-    shared: Annotated[bool, "all groups have one scale", HIDDEN] = True
-    longest: Annotated[float, HIDDEN] = math.inf
+    shared: Annotated[bool, "all groups have one scale"] = field(default=True, metadata=HIDDEN)
+    longest: float = field(default=math.inf, metadata=HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,9 +247,9 @@ class ReportAnswer(Answer):
         PlainSerializer(tuple, return_type=tuple[ReportValue, ...]),
         "every median, the scores first",
     ]
-    summaries: Annotated[Mapping[MeasureKey, InstanceOf[Summaries]], HIDDEN]
-    examples: Annotated[Mapping[MeasuredCell, Example], HIDDEN]
-    bandwidth_series: Annotated[tuple[BandwidthSeries, ...], HIDDEN] = ()
+    summaries: Mapping[MeasureKey, InstanceOf[Summaries]] = field(metadata=HIDDEN)
+    examples: Mapping[MeasuredCell, Example] = field(metadata=HIDDEN)
+    bandwidth_series: tuple[BandwidthSeries, ...] = field(default=(), metadata=HIDDEN)
     own: Annotated[tuple[OwnAnswer, ...], "with --hosts: each host's own answer"] = ()
     trend: Annotated[TrendAnswer | None, "null for the only campaign of its plan and host"] = None
     figures: Annotated[tuple[Figure, ...], "the charts, in JSON only"] = ()

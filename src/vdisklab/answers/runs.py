@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
@@ -46,7 +46,7 @@ class ListedRun:
     started: datetime
     accelerator: Annotated[str | None, "`kvm` or `tcg`; null on the host itself"]
     emulated: Annotated[bool, "true if the host itself is emulated"]
-    ran_under: Annotated[RanUnder | None, HIDDEN]
+    ran_under: RanUnder | None = field(metadata=HIDDEN)
     origin: Origin
     failure: Annotated[Failure | None, "null for a run with numbers"]
 

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
@@ -98,7 +98,7 @@ class ShowAnswer(Answer):
     wall_seconds: Annotated[float | None, "null for an imported run"]
     accelerator: Annotated[str | None, "`kvm` or `tcg`; null on the host itself"]
     emulated: Annotated[bool, "true if the host itself is emulated"]
-    ran_under: Annotated[model.RanUnder | None, HIDDEN]
+    ran_under: model.RanUnder | None = field(metadata=HIDDEN)
     caveats: Caveats
     medium: Annotated[str | None, "the device under the image"]
     checks: tuple[ShownCheck, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -220,7 +220,7 @@ class TableAnswer(Answer):
     installations: Annotated[tuple[str, ...], "the measurements in `growth`"]
     of_sysbench: Annotated[tuple[str, ...], "measurements whose program counts in MiB/s"]
     findings: tuple[Diagnostic, ...]
-    medians: Annotated[Medians, HIDDEN]
+    medians: Medians = field(metadata=HIDDEN)
 
     @property
     def has_paths(self) -> bool:

@@ -12,7 +12,7 @@ from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.plan.settings import OptionRows
 from vdisklab.plan.value_kinds import NAME_OR_FILE
 from vdisklab.views import profiles as view
-from vdisklab.workload.registry import builtin_profiles
+from vdisklab.workload.builtin_profiles import builtin_profiles
 
 PANEL = VerbPanel.PREPARE
 

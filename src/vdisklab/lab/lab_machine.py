@@ -21,7 +21,7 @@ import vdisklab
 from vdisklab.errors import GuestError, HostError
 from vdisklab.host import command, facts, ledger, mounts
 from vdisklab.lab.lab_image import LabImage
-from vdisklab.plan import plan_file, run_request, settings
+from vdisklab.plan import run_request, settings
 from vdisklab.plan.guest import Accelerator
 from vdisklab.storage.site import Site
 from vdisklab.units import GIB, MIB, format_bytes
@@ -219,7 +219,7 @@ CARRIED = Path("/vdisklab/files")
 """The lab's directory for files named on the command line."""
 
 _FILE_OPTIONS = (
-    plan_file.PLAN_FLAG,
+    settings.PLAN_FLAG,
     *(row.flag for row in settings.settings_of(run_request.RunRequest) if row.kind.input_file),
 )
 """The options of `run` that name a file to read."""

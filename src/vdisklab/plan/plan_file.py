@@ -14,9 +14,6 @@ from vdisklab.plan.settings import AnyRequest, OptionRows, Request, SettingRow, 
 from vdisklab.plan.toml_file import TomlTable, describe_place, read_toml, text_of
 from vdisklab.plan.value_kinds import SHARE, WHOLE
 
-PLAN_FLAG = "--plan"
-"""The option that names a plan file."""
-
 _TABLES = {"guest": "the virtual machine"}
 _WHOLE_FILE = "What to measure, where, and how often"
 

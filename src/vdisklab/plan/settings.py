@@ -28,6 +28,9 @@ from vdisklab.units import GIB, MIB
 
 DEFAULT_PROFILE = "short"
 
+PLAN_FLAG = "--plan"
+"""The option that names a plan file."""
+
 NO_BASELINE = "none"
 """The value of `baseline` for a campaign without one; no disk path has this spelling."""
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
-
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from vdisklab.errors import PlanError
 from vdisklab.path.braces import expand_segments
@@ -17,13 +15,14 @@ from vdisklab.path.disk_path import PathSyntaxError, parse_path
 from vdisklab.path.options import NAME
 from vdisklab.path.segments import BUS_OPTIONS, Bus
 from vdisklab.units import format_size, parse_duration, parse_percentage, parse_rate, parse_size
+from vdisklab.validation import Checked
 
 
 @dataclass(frozen=True, slots=True)
 class ValueKind:
     """How values of one type are written.
 
-    `toml` is pydantic's type annotation for plan files, `flag` typer's for the command line.
+    `toml` is the type in plan files, as pydantic checks it, `flag` typer's for the command line.
     `parse` turns an argument from the command line into the value, and `spell` the value into an
     argument. `noun`, `hint` and `unit` are used in messages. `input_file` is True if the value is,
     or may be, the name of a file that vdisklab reads.
@@ -45,8 +44,13 @@ class ValueKind:
         return isinstance(self.empty, tuple)
 
 
-def _text_parsed_by(parse: Callable[[str], object]) -> BeforeValidator:
-    """Parses texts with `parse`, and leaves numbers unchanged; its error becomes pydantic's."""
+def _text_parsed_by(
+    parse: Callable[[str], object], form: Mapping[str, Any] | None = None
+) -> Checked:
+    """Parses texts with `parse`, and leaves numbers unchanged; its error becomes pydantic's.
+
+    `form` is the JSON schema.
+    """
 
     def read(value: object) -> object:
         if isinstance(value, str):
@@ -58,26 +62,29 @@ def _text_parsed_by(parse: Callable[[str], object]) -> BeforeValidator:
             raise ValueError(f"{value} is not a duration")
         return value
 
-    return BeforeValidator(read)
+    return Checked(before=read, form=form)
 
 
-def _number_or_text(number: str, pattern: str) -> WithJsonSchema:
+def _number_or_text(number: str, pattern: str) -> Mapping[str, Any]:
     choices = [{"type": number, "minimum": 0}, {"type": "string", "pattern": pattern}]
-    return WithJsonSchema({"anyOf": choices})
+    return {"anyOf": choices}
 
 
 Bytes = Annotated[
-    int, _text_parsed_by(parse_size), _number_or_text("integer", "^[0-9]+ *[kKmMgGtT]?(i?[bB])?$")
+    int,
+    _text_parsed_by(parse_size, _number_or_text("integer", "^[0-9]+ *[kKmMgGtT]?(i?[bB])?$")),
 ]
 Seconds = Annotated[
     float,
-    _text_parsed_by(parse_duration),
-    _number_or_text("number", r"^[0-9]+(\.[0-9]+)? *([mM]?[sS]|[mM]|[hH])?$"),
+    _text_parsed_by(
+        parse_duration, _number_or_text("number", r"^[0-9]+(\.[0-9]+)? *([mM]?[sS]|[mM]|[hH])?$")
+    ),
 ]
 _Percentage = Annotated[
-    float, _text_parsed_by(parse_percentage), _number_or_text("number", r"^[0-9]+(\.[0-9]+)? ?%?$")
+    float,
+    _text_parsed_by(parse_percentage, _number_or_text("number", r"^[0-9]+(\.[0-9]+)? ?%?$")),
 ]
-_NonEmpty = Annotated[str, Field(min_length=1)]
+_NonEmpty = Annotated[str, Checked({"min_length": 1})]
 
 
 def _require_readable(pattern: str) -> str:
@@ -114,7 +121,7 @@ def several(
     spell: Callable[[Any], str] = str,
 ) -> ValueKind:
     """Several values, each read by `parse`; plan files hold a list of `toml`."""
-    tuple_of = Annotated[list[toml], AfterValidator(_each(parse))]
+    tuple_of = Annotated[list[toml], Checked(after=_each(parse))]
     return ValueKind(tuple_of, list[flag], _each(parse), spell, hint="a list", empty=())
 
 
@@ -127,7 +134,7 @@ def values_of(name: str) -> ValueKind:
     def parse(values: list[str]) -> tuple[str, ...]:
         return tuple(_value_of(name, word) for value in values for word in words(value))
 
-    toml = Annotated[list[str], AfterValidator(parse)]
+    toml = Annotated[list[str], Checked(after=parse)]
     return ValueKind(toml, list[str], parse, hint="a list", empty=())
 
 
@@ -141,19 +148,19 @@ def _value_of(name: str, word: str) -> str:
 
 def parsed_by(parse: Callable[[str], Any], noun: str, hint: str) -> ValueKind:
     """One value that `parse` reads from a text."""
-    toml = Annotated[_NonEmpty, AfterValidator(parse)]
+    toml = Annotated[_NonEmpty, Checked(after=parse)]
     return ValueKind(toml, str, parse, noun=noun, hint=hint)
 
 
 def one_of(words: type[StrEnum]) -> ValueKind:
     """One word of an enumeration."""
     # TOML has no enumerations, so the words are converted although TomlTable is strict.
-    return ValueKind(Annotated[words, Field(strict=False)], words)
+    return ValueKind(Annotated[words, Checked({"strict": False})], words)
 
 
 LABEL = ValueKind(str, str)
 TEXT = ValueKind(_NonEmpty, str)
-PATH = ValueKind(Annotated[_Pattern, Field(min_length=1)], str)
+PATH = ValueKind(Annotated[_NonEmpty, _text_parsed_by(_require_readable)], str)
 PATHS = several(str, str, toml=_Pattern)
 SWITCH = ValueKind(bool, bool, empty=False)
 WHOLE = ValueKind(int, int, noun="a whole number")
@@ -166,14 +173,14 @@ SECONDS = ValueKind(
 )
 SIZE = ValueKind(Bytes, str, parse_size, format_size, "a size", "bytes, or 512M, 1G")
 RATE = ValueKind(
-    Annotated[int | str, AfterValidator(lambda value: parse_rate(str(value)))],
+    Annotated[int | str, Checked(after=lambda value: parse_rate(str(value)))],
     str,
     parse_rate,
     lambda rate: f"{rate}iops",
     "a rate",
     "such as 500iops",
 )
-FILE = ValueKind(Annotated[_NonEmpty, AfterValidator(_path)], Path, _path)
+FILE = ValueKind(Annotated[_NonEmpty, Checked(after=_path)], Path, _path)
 FILES = several(_path, Path)
 INPUT_FILE = replace(FILE, input_file=True)
 NAME_OR_FILE = replace(TEXT, input_file=True)

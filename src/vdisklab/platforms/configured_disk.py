@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
 from vdisklab.as_text import Saying
@@ -64,19 +64,19 @@ class ConfiguredDisk:
     read_only: Annotated[bool, "the guest cannot write, so a power cut loses nothing"] = False
     platform: Platform = Platform.LIBVIRT
     guest: Annotated[str, "its platform's name for the guest"] = ""
-    text: Annotated[str, HIDDEN] = ""
-    server: Annotated[ServerDisk | None, HIDDEN] = None
-    controller: Annotated[str, HIDDEN] = ""
-    io_thread: Annotated[str | None, HIDDEN] = None
+    text: str = field(default="", metadata=HIDDEN)
+    server: ServerDisk | None = field(default=None, metadata=HIDDEN)
+    controller: str = field(default="", metadata=HIDDEN)
+    io_thread: str | None = field(default=None, metadata=HIDDEN)
     architecture: str | None = None
-    on_file_volume: Annotated[bool, HIDDEN] = False
-    probed: Annotated[bool, HIDDEN] = False
+    on_file_volume: bool = field(default=False, metadata=HIDDEN)
+    probed: bool = field(default=False, metadata=HIDDEN)
     limits: Annotated[
         tuple[str, ...], "I/O limits and other settings that a path cannot express, as written"
     ] = ()
-    drops_flushes: Annotated[bool, HIDDEN] = False
-    on_thin_volume: Annotated[bool, HIDDEN] = False
-    lost_below: Annotated[str | None, HIDDEN] = None
+    drops_flushes: bool = field(default=False, metadata=HIDDEN)
+    on_thin_volume: bool = field(default=False, metadata=HIDDEN)
+    lost_below: str | None = field(default=None, metadata=HIDDEN)
     transient: Annotated[bool, "what the guest writes is thrown away when it stops"] = False
     shareable: Annotated[bool, "several guests may have the disk at once"] = False
     pending: Annotated[str, "settings that hold from the guest's next start on"] = ""

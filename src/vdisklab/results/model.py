@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any
+from typing import Any
 
 from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
@@ -469,8 +469,8 @@ class Campaign:
     """One plan on one host. `fingerprint` is the plan's: the same plan continues the campaign."""
 
     id: str
-    fingerprint: Annotated[str, HIDDEN]
-    plan: Annotated[Mapping[str, Any], HIDDEN]
+    fingerprint: str = field(metadata=HIDDEN)
+    plan: Mapping[str, Any] = field(metadata=HIDDEN)
     host: HostFacts
     started: datetime
     label: str = ""

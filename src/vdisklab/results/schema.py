@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -175,17 +176,25 @@ run = sa.Table(
     sa.Index("run_by_cell", "campaign", "round", "cell"),
 )
 
-# A round measures each cell once: a second measured run would count twice. A failed cell may be
-# measured again.
-sa.Index(
-    "run_measured_once",
-    run.c.campaign,
-    run.c.round,
-    run.c.cell,
-    unique=True,
-    sqlite_where=run.c.failure_kind.is_(None),
-    postgresql_where=run.c.failure_kind.is_(None),
-)
+
+@cache
+def measured_once() -> sa.Index:
+    """The index that lets a round measure each cell once: a second measured run would count twice,
+    and a failed cell may be measured again.
+
+    It joins the table `run` when it is first asked for, by the script that creates the tables: its
+    conditions make SQLAlchemy load the dialect of PostgreSQL, which takes as long as `rich`.
+    """
+    return sa.Index(
+        "run_measured_once",
+        run.c.campaign,
+        run.c.round,
+        run.c.cell,
+        unique=True,
+        sqlite_where=run.c.failure_kind.is_(None),
+        postgresql_where=run.c.failure_kind.is_(None),
+    )
+
 
 # Not `check`, which every query would have to quote.
 state_check = sa.Table(

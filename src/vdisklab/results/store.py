@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import StatementError
 
 from vdisklab.analysis.observations import Observations
@@ -527,6 +527,8 @@ def _measurement_keys(
 def _insert_unless_there(connection: sa.Connection, table: sa.Table, row: dict[str, Any]) -> None:
     """Inserts a row that another process may be inserting at the same time."""
     if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql  # noqa: PLC0415 - loaded by its engine only
+
         connection.execute(postgresql.insert(table).values(row).on_conflict_do_nothing())
     else:
         connection.execute(sqlite.insert(table).values(row).on_conflict_do_nothing())

@@ -13,7 +13,7 @@ from tests.unit.analysis.made import CAMPAIGN, HOST, campaign_runs
 from tests.unit.stored import stored
 from vdisklab.actions import again
 from vdisklab.actions.planning import load_profile
-from vdisklab.answers.race import as_race
+from vdisklab.answers.race_plan import as_race
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.needs import DURABLE

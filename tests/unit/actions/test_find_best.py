@@ -24,7 +24,8 @@ from vdisklab.analysis.rank_intervals import rank
 from vdisklab.answers import race as racing_module
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.loading import load
-from vdisklab.answers.race import can_race, race_outcome
+from vdisklab.answers.race import race_outcome
+from vdisklab.answers.race_plan import can_race
 from vdisklab.answers.rank import rank_cells
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell

@@ -15,7 +15,7 @@ from vdisklab.actions.planning import (
     require_possible_paths,
 )
 from vdisklab.answers.plan import answer_plan
-from vdisklab.answers.race import as_race
+from vdisklab.answers.race_plan import as_race
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger

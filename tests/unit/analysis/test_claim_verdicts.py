@@ -20,7 +20,7 @@ from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.errors import PlanError
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Direction, Failure, FailureKind, Origin, RunOutline
-from vdisklab.workload.registry import builtin_profiles
+from vdisklab.workload.builtin_profiles import builtin_profiles
 
 FILE = """
 article = "mine"

@@ -57,6 +57,7 @@ def test_the_newest_script_is_the_version_that_is_asked_for() -> None:
 
 
 def test_the_scripts_make_the_tables_of_the_schema(database: Database) -> None:
+    schema.measured_once()
     with database.reading() as connection:
         assert compare_metadata(_context(connection), schema.metadata) == []
 

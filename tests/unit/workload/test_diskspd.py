@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from vdisklab.errors import PlanError, WorkloadError
-from vdisklab.plan.profile import MeasurementPlan, Setting, parse_profile
+from vdisklab.plan.profile import MeasurementPlan, Setting
+from vdisklab.plan.profile_file import parse_profile
 from vdisklab.results.model import Direction
+from vdisklab.workload.builtin_profiles import builtin_profile_text
 from vdisklab.workload.diskspd import Diskspd
 from vdisklab.workload.program import Outputs, Subject, Timing
-from vdisklab.workload.registry import builtin_profile_text, workload_for
+from vdisklab.workload.registry import workload_for
 
 XML = (Path(__file__).parents[2] / "data" / "foreign" / "diskspd-2.0.xml").read_text()
 SUBJECT = Subject("#1", 64 << 20, is_device=True, scratch=r"C:\Windows\Temp")

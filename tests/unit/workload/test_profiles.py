@@ -7,10 +7,11 @@ import pytest
 from vdisklab.actions.planning import load_profile
 from vdisklab.cli.shell.main import main
 from vdisklab.units import GIB
+from vdisklab.workload.builtin_profiles import builtin_profiles
 from vdisklab.workload.fio import Fio
 from vdisklab.workload.open_load import GroupStart
 from vdisklab.workload.program import Subject, Timing
-from vdisklab.workload.registry import builtin_profiles, workload_for
+from vdisklab.workload.registry import workload_for
 
 
 @pytest.mark.parametrize("name", builtin_profiles())

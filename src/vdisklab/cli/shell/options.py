@@ -15,8 +15,8 @@ import typer
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import parse_needs
 from vdisklab.path.platforms import PRINTED
-from vdisklab.plan.plan_file import PLAN_FLAG, names_of_keys, read_plan_file
 from vdisklab.plan.settings import (
+    PLAN_FLAG,
     AnyRequest,
     OptionRows,
     Panel,
@@ -268,6 +268,9 @@ def build_request(values: Mapping[str, Any], request: type[AnyRequest]) -> AnyRe
     if file is None:
         check(from_flags)
         return from_flags
+    # Imported late: without a plan file, nothing has to be checked by pydantic.
+    from vdisklab.plan.plan_file import names_of_keys, read_plan_file  # noqa: PLC0415
+
     planned = read_plan_file(file, request, _note)
     merged = merge(planned, from_flags)
     flags = {row.name: row.flag for row, _ in given(from_flags)}

@@ -107,6 +107,7 @@ def upgrade() -> None:
     """Creates tables that check themselves, STRICT ones in SQLite, and the views."""
     connection = op.get_bind()
     dialect = connection.dialect.name
+    schema.measured_once()
     for table in schema.metadata.sorted_tables:
         rules = list(_rules(table, dialect))
         if dialect == "sqlite":

@@ -7,7 +7,8 @@ from importlib import resources
 import pytest
 
 from vdisklab.errors import PlanError
-from vdisklab.plan.profile import MeasurementPlan, parse_profile
+from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.plan.profile_file import parse_profile
 
 GOOD = """
 name = "mine"

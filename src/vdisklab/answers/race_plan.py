@@ -1,0 +1,85 @@
+"""A plan that races: whether it can, by which number, and what every round measures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vdisklab.analysis.best import competitors
+from vdisklab.analysis.score import ROLE_SETS
+from vdisklab.answers.analysis import DEFAULT_METRIC, SCORES
+from vdisklab.errors import PlanError
+from vdisklab.path.cell import Cell, numbers_of_guests
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.profile import Profile
+from vdisklab.plan.run_request import RaceTerms
+from vdisklab.results.model import METRICS, Direction
+from vdisklab.workload.registry import directions_of
+
+
+def in_every_round(cell: Cell, plan: CampaignPlan, metric: str) -> bool:
+    """True for what is measured as long as anything is: paths on the host, and the baseline, to
+    which scores relate."""
+    return cell.path.on_host or (metric in SCORES and cell.path == plan.baseline)
+
+
+def can_race(plan: CampaignPlan, terms: RaceTerms) -> bool:
+    """True if a plan has two paths or more to rank, in one number of guests, and a number to rank
+    by; and if neither the user nor the profile says in how many rounds."""
+    cells = tuple(cell.measured for cell in plan.cells if cell.path.is_guest_storage)
+    if (
+        plan.profile.usual.rounds is not None
+        or len(numbers_of_guests(cells)) > 1
+        or len(competitors(cells)) < 2
+    ):
+        return False
+    try:
+        require_metric(plan, terms.metric)
+    except PlanError:
+        return False
+    return True
+
+
+def require_metric(plan: CampaignPlan, metric: str) -> None:
+    """Raises PlanError if a plan has no number of this name, or several."""
+    names = [measurement.name for measurement in plan.profile.measurements]
+    if metric not in SCORES:
+        numbers = _numbers_called(metric, plan.profile)
+        if len(numbers) != 1:
+            problem = "several numbers" if numbers else "nothing"
+            raise PlanError(
+                f"the profile {plan.profile.name} measures {problem} called {metric!r}",
+                hint=f"write overall, read, write, or MEASUREMENT/DIRECTION/METRIC of "
+                f"{', '.join(names)}",
+            )
+        return
+    roles = SCORES[metric].roles
+    if plan.profile.is_open_load:
+        raise PlanError(
+            f"the load of profile {plan.profile.name} is open: rates show the load that is set",
+            hint="rank by a latency: --metric MEASUREMENT/DIRECTION/latency_p99",
+        )
+    if metric == DEFAULT_METRIC:
+        return  # without the score's measurements it is the mean of all rates
+    if not any(all(known.measures[r].name in names for r in roles) for known in ROLE_SETS):
+        raise PlanError(
+            f"the profile {plan.profile.name} has no score {metric!r}",
+            hint="name the metric to rank by: --metric MEASUREMENT/DIRECTION/METRIC",
+        )
+
+
+def _numbers_called(metric: str, profile: Profile) -> set[tuple[str, str]]:
+    """The (measurement, metric) pairs of a profile whose full name contains `metric`."""
+    spelled = {
+        f"{measurement.name}/{direction}/{name}": (measurement.name, name)
+        for measurement in profile.measurements
+        for direction in directions_of(measurement) or Direction
+        for name in METRICS
+    }
+    if metric in spelled:
+        return {spelled[metric]}
+    return {number for text, number in spelled.items() if metric in text}
+
+
+def as_race(plan: CampaignPlan, terms: RaceTerms) -> CampaignPlan:
+    """The plan with these terms instead of a number of rounds."""
+    return replace(plan, rounds=terms.rounds, race=terms)

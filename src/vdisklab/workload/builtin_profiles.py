@@ -1,0 +1,32 @@
+"""The profiles that come with vdisklab, as text."""
+
+from __future__ import annotations
+
+import difflib
+from importlib import resources
+
+from vdisklab.errors import PlanError
+
+
+def builtin_profiles() -> tuple[str, ...]:
+    """Names of the profiles that come with vdisklab, sorted."""
+    folder = resources.files("vdisklab.workload") / "profiles"
+    return tuple(
+        sorted(
+            entry.name.removesuffix(".toml")
+            for entry in folder.iterdir()
+            if entry.name.endswith(".toml")
+        )
+    )
+
+
+def builtin_profile_text(name: str) -> str:
+    """The TOML text of a profile. Raises PlanError naming the nearest one."""
+    known = builtin_profiles()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+        suggestion = f"did you mean {close[0]}? " if close else ""
+        raise PlanError(
+            f"there is no profile {name!r}", hint=f"{suggestion}profiles: {', '.join(known)}"
+        )
+    return (resources.files("vdisklab.workload") / "profiles" / f"{name}.toml").read_text()
