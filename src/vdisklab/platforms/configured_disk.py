@@ -84,7 +84,7 @@ class ConfiguredDisk:
     ignored_errors: Annotated[
         tuple[str, ...], "what QEMU calls good although it failed: writes (and flushes), reads"
     ] = ()
-    held: Annotated[frozenset[tuple[int, int]] | None, HIDDEN] = None
+    held: frozenset[tuple[int, int]] | None = field(default=None, metadata=HIDDEN)
 
     @property
     def stale_note(self) -> DiskPath | None:
