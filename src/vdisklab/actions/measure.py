@@ -23,7 +23,12 @@ from vdisklab.errors import DatabaseBusyError, HostError
 from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts, memory_bytes
-from vdisklab.host.ledger import cache_directory, open_ledger, state_directory
+from vdisklab.host.ledger import (
+    cache_directory,
+    leftovers_sentence,
+    open_ledger,
+    state_directory,
+)
 from vdisklab.host.mounts import mount_of, without_flushes
 from vdisklab.host.waiting import Clock
 from vdisklab.path.durability import CrashVerdicts
@@ -37,6 +42,7 @@ from vdisklab.results.store import Store
 from vdisklab.storage.targets import Device, Directory
 from vdisklab.units import format_duration
 
+_MEASURING = "measuring"
 _RETRY_SECONDS = 900.0
 _PAUSE_SECONDS = 2.0
 
@@ -169,7 +175,7 @@ def _alone(store: Store, plan: CampaignPlan) -> Iterator[None]:
 
     Raises HostError if one does already, or if the lock's file cannot be opened.
     """
-    file = state_directory() / "measuring" / plan.fingerprint
+    file = state_directory() / _MEASURING / plan.fingerprint
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         opened = file.open("a+")
@@ -205,6 +211,32 @@ def report_plan(plan: CampaignPlan, progress: Progress) -> None:
         progress(PathDropped(dropped.path, dropped.reason, dropped.instead))
     for sentence in plan_warnings(plan, memory_bytes()):
         progress(PlanWarning(sentence))
+    left = leftovers_sentence()
+    if left is not None:
+        progress(PlanWarning(left))
+    for process in measuring_beside(plan.fingerprint):
+        progress(
+            PlanWarning(
+                f"process {process} measures another campaign on this host: each measures the "
+                "other's load, too"
+            )
+        )
+
+
+def measuring_beside(fingerprint: str) -> tuple[str, ...]:
+    """The processes of this user's state directory that measure another plan than this one.
+
+    Each holds the lock of a file that is named after its plan and holds its number.
+    """
+    found = []
+    for file in sorted((state_directory() / _MEASURING).glob("*")):
+        with suppress(OSError), file.open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if file.name != fingerprint:
+                    found.append(lock.read() or "unknown")
+    return tuple(found)
 
 
 def _measure_plan(

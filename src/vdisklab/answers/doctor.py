@@ -18,7 +18,7 @@ from vdisklab.guest.qemu import probe
 from vdisklab.host import facts
 from vdisklab.host.blockdevice import device_of, medium_of
 from vdisklab.host.command import PROGRAMS, Host, install_hint, layer_programs
-from vdisklab.host.ledger import cache_directory, open_ledger
+from vdisklab.host.ledger import cache_directory, leftovers_sentence, open_ledger
 from vdisklab.host.mounts import free_bytes, mount_of, without_flushes
 from vdisklab.host.pagecache import KernelParts, try_device, try_io_uring, try_o_direct
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, KernelPart, LayerKind
@@ -113,6 +113,17 @@ def examine(inspection: Inspection) -> Iterator[HostFinding]:
     yield from _power_cut(at)
     yield _memory(at)
     yield _rights(at)
+    yield from _left_behind()
+
+
+def _left_behind() -> Iterator[HostFinding]:
+    left = leftovers_sentence()
+    if left is not None:
+        found, _, mend = left.partition(": ")
+        costs = (
+            "space, and devices that are in use; guests and programs that still run load the host"
+        )
+        yield _limited("killed runs", found, costs, mend)
 
 
 def _ok(topic: str, observed: str, *, essential: bool = False) -> HostFinding:

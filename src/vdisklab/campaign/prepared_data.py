@@ -128,7 +128,8 @@ def _make(
         raise HostError(
             f"the data of {files.name} needs {format_bytes(needed)} in {directory}, which has "
             f"{format_bytes(room)} free",
-            hint="free some space there, choose a smaller --size, or set another cache directory",
+            hint="free some space there, choose a smaller --size, or set VDISKLAB_STATE to a "
+            "directory with more room",
         )
     with building(directory) as work:
         make = ("sh", "-s", "--", "make", str(work), *files.arguments)

@@ -14,8 +14,8 @@ from vdisklab.host.command import LocalHost
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.needs import Need, needs_help
-from vdisklab.plan.settings import like, option
-from vdisklab.plan.value_kinds import SIZE, TEXT
+from vdisklab.plan.settings import LARGEST_DISK, like, option
+from vdisklab.plan.value_kinds import SIZE, TEXT, Limits
 from vdisklab.platforms.dialect import DOMAIN_TYPES, ExportRequest
 from vdisklab.platforms.registry import forms
 from vdisklab.units import GIB
@@ -36,7 +36,13 @@ class ExportOptions(options.DbOptions):
         TEXT, "The image file, block device, volume or claim of the disk.", metavar="FILE"
     )
     name: str = option(TEXT, "The guest's name.", "guest")
-    size: int = option(SIZE, "The size of an image to be created.", 10 * GIB, metavar="SIZE")
+    size: int = option(
+        SIZE,
+        "The size of an image to be created.",
+        10 * GIB,
+        metavar="SIZE",
+        limits=Limits(1, LARGEST_DISK),
+    )
     domain_type: str = option(
         TEXT, "kvm, or qemu to emulate (libvirt and QEMU).", DOMAIN_TYPES[0], flag="--type"
     )

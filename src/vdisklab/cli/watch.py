@@ -34,6 +34,7 @@ class WatchOptions(DbOptions):
         "Serve the page here; other machines need the token that is printed.",
         "127.0.0.1:8765",
         metavar="ADDRESS[:PORT]",
+        formerly="port",
     )
     cert: Path | None = option(FILE, "Serve TLS with this certificate (PEM).", metavar="FILE")
     key: Path | None = option(FILE, "The key of --cert, if it is not in its file.", metavar="FILE")

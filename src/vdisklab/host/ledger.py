@@ -21,6 +21,9 @@ from typing import Any
 
 from vdisklab.errors import DirtyHostError, HostError
 
+PROGRAM_MARK = "VDISKLAB_PROGRAM="
+"""The start of the variable in the environment of the programs that a site runs."""
+
 
 class Kind(StrEnum):
     """Kinds of things that outlive the process that creates them; layers have more of their own."""
@@ -48,6 +51,8 @@ class Entry:
     noted: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
+        if self.name.startswith(PROGRAM_MARK):
+            return f"programs that run {self.name.removeprefix(PROGRAM_MARK)} started"
         return f"{self.kind} {self.name}"
 
 
@@ -164,10 +169,6 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-PROGRAM_MARK = "VDISKLAB_PROGRAM="
-"""The start of the variable in the environment of the programs that a site runs."""
-
-
 def pending(path: Path) -> list[Entry]:
     """The entries of a ledger whose things still exist, in the `order_of_removal`.
 
@@ -241,3 +242,19 @@ def leftovers(directory: Path | None = None) -> Iterator[list[Leftover]]:
     finally:
         for descriptor in locks:
             os.close(descriptor)
+
+
+def leftovers_sentence(directory: Path | None = None) -> str | None:
+    """What a killed run has left behind, and how to remove it; None if nothing is left."""
+    with leftovers(directory) as ledgers:
+        left = [str(entry) for ledger in ledgers for entry in ledger.entries]
+    if not left:
+        return None
+    more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+    return (
+        f"a run that was killed left {', '.join(left[:_NAMED])}{more} behind: `vdisklab clean` "
+        "removes what it left"
+    )
+
+
+_NAMED = 3

@@ -6,9 +6,12 @@ above may not be searched, or the name is too long for the file system.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
+import shlex
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -181,13 +184,25 @@ def is_visible_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113
 
 
+def _way_to(directory: Path) -> str:
+    """How to name or make a directory that does not exist."""
+    create = f"mkdir -p {shlex.quote(str(directory))}"
+    parent = next(parent for parent in directory.parents if parent.is_dir())
+    wanted = directory.relative_to(parent).parts[0]
+    with suppress(OSError):
+        beside = [place.name for place in parent.iterdir() if place.is_dir()]
+        for name in difflib.get_close_matches(wanted, beside, n=1, cutoff=0.75):
+            return f"did you mean {parent / name}? Else: {create}"
+    return create
+
+
 def require_work_directory(directory: Path) -> None:
     """Raises HostError unless the path is a directory that this user may search."""
     try:
         mode = directory.stat().st_mode
     except FileNotFoundError as error:
         raise HostError(
-            f"the work directory {directory} does not exist", hint=f"mkdir -p {directory}"
+            f"the work directory {directory} does not exist", hint=_way_to(directory)
         ) from error
     except OSError as error:
         raise HostError(

@@ -15,7 +15,8 @@ from __future__ import annotations
 import difflib
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
@@ -478,7 +479,7 @@ def _token(text: str, part: str, position: int, before: _Token | None) -> _Token
             "slash next to the name, as in ext4/{raw/,}none",
         )
     if name not in _WORDS:
-        raise PathSyntaxError(text, position, *_unknown_name(name, before))
+        raise PathSyntaxError(text, position, *_unknown_name(name, before, settings))
     kind, schema = _WORDS[name]
     if before is not None and kind not in _MAY_FOLLOW[before.kind]:
         raise PathSyntaxError(text, position, *_out_of_order(kind, name, before))
@@ -514,23 +515,37 @@ def _option(
         return option, schema[option].parse(value)
     except ValueError as error:
         problem = f"{option}={value} is not possible for {segment}"
-        at = position + len(option) + 1
-        raise PathSyntaxError(text, at, problem, f"expected {error}") from None
+        place = position + len(option) + 1
+        hint = f"expected {error}{_option_that_takes(value, option, schema)}"
+        raise PathSyntaxError(text, place, problem, hint) from None
+
+
+def _option_that_takes(value: str, option: str, schema: Schema) -> str:
+    """Names an option with nearly the same name that takes the value, such as iothread=on."""
+    for similar in difflib.get_close_matches(option, [*{*schema} - {option}], cutoff=0.85):
+        with suppress(ValueError):
+            schema[similar].parse(value)
+            return f"; {similar}={value} is possible"
+    return ""
 
 
 def _possible_options(segment: str, option: str, schema: Schema) -> str:
     if not schema:
-        return f"{segment} takes no options"
+        # HOST:PORT of a server, which reads as the segment `host` with an option.
+        return _NBD_ADDRESS if option.isdecimal() else f"{segment} takes no options"
     return f"{_did_you_mean(option, schema)}Possible for {segment}: {', '.join(schema)}"
 
 
-def _unknown_name(name: str, before: _Token | None) -> tuple[str, str]:
+def _unknown_name(name: str, before: _Token | None, settings: Sequence[str]) -> tuple[str, str]:
     """The problem and the hint for an unknown name; the hint has the most similar names."""
     kinds = _MAY_FOLLOW[None if before is None else before.kind]
     problem = f"unknown segment {name!r}"
     if "{" in name or "}" in name:
         # Complete braces have been expanded already.
         return problem, "a brace is not closed or holds no comma: write '{raw,qcow2}', in quotes"
+    taken_for = _taken_for(name, settings) if before is None else None
+    if taken_for is not None:
+        return problem, taken_for
     if before is not None and not kinds:
         return problem, f"nothing may follow {_described(before.kind, before.name)}: end it here"
     by_kind = {kind: [word for word, (of, _) in _WORDS.items() if of is kind] for kind in kinds}
@@ -543,6 +558,21 @@ def _unknown_name(name: str, before: _Token | None) -> tuple[str, str]:
     named = "" if before is not None else f"; or storage that you name: --target {name}=PLACE"
     return problem, f"{nearest}Possible here{after}: {', '.join(lists)}{named}"
 
+
+def _taken_for(name: str, settings: Sequence[str]) -> str | None:
+    """What to write instead of a file or an address that was given as a path; None for others."""
+    if name.endswith(".toml"):
+        return f"a plan file is named with --plan {name}, and a profile with --profile {name}"
+    if name.endswith(".fio"):
+        return f"a job file is named with --profile {name}"
+    if settings and settings[0].isdecimal():
+        return _NBD_ADDRESS
+    return None
+
+
+_NBD_ADDRESS = (
+    "name an NBD server as --target NAME=nbd://HOST:PORT/EXPORT, and write NAME/none as the path"
+)
 
 _STORAGE_WORDS: Mapping[str, LayerKind] = {
     "ceph": LayerKind.RBD, "librbd": LayerKind.RBD, "cifs": LayerKind.SMB,

@@ -29,6 +29,7 @@ _MOUNTED = ("smb", "cifs", "afp", "webdav", "davs", "ceph", "glusterfs", "gluste
 """Schemes of storage that is measured as a directory where the host has mounted it."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+_HOST_AND_PORT = re.compile(r"[\w.-]+:[0-9]{1,5}", re.ASCII)
 _FORM = "write --target NAME=PLACE: a directory, a block device, or one of " + ", ".join(
     f"{kind.facts.target.example}" for kind in dict.fromkeys(_SCHEMES.values()) if kind.facts.target
 )
@@ -66,7 +67,9 @@ def parse_target(text: str) -> NamedTarget:
     """The target in `NAME=PLACE`. Raises PlanError, also for a URL that holds a password."""
     name, equals, place = text.partition("=")
     if not equals or not place:
-        raise PlanError(f"{text!r} names no target", hint=_FORM)
+        address = _HOST_AND_PORT.fullmatch(text)
+        hint = f"for an NBD server: --target NAME=nbd://{text}/EXPORT" if address else _FORM
+        raise PlanError(f"{text!r} names no target", hint=hint)
     if not NAME.fullmatch(name):
         raise PlanError(
             f"{name!r} cannot be the name of a target",

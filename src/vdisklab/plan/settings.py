@@ -58,8 +58,8 @@ class SettingRow:
     the user nor the profile sets a value; `shown` is its form in the help. `needs` names another
     option without which this one has no effect. `stored` is the value's place in a stored plan,
     for commands that repeat a campaign's settings. A setting that `identifies` a campaign is
-    stored at the top of its plan, unless it is the default. `formerly` is an earlier name, which
-    plan files and command lines still accept, with a note.
+    stored at the top of its plan, unless it is the default. `formerly` is an earlier name, or
+    one that people try: plan files and command lines accept it, with a note.
     """
 
     kind: kinds.ValueKind
@@ -113,6 +113,8 @@ def option(kind: kinds.ValueKind, help: str, default: Any = None, **more: Any) -
 
 
 _DAY = 86_400
+LARGEST_DISK = 1 << 50
+"""In bytes: what `--size` takes. XFS and QEMU's images hold more, and no disk of a guest does."""
 what_setting = partial(setting, panel=Panel.WHAT)
 length_setting = partial(setting, panel=Panel.LENGTH)
 where_setting = partial(setting, panel=Panel.WHERE)
@@ -253,7 +255,7 @@ class Request(OptionRows):
         metavar="SIZE",
         default=1 * GIB,
         shown="the profile's, else 1G",
-        limits=kinds.Limits(16 * MIB, 1 << 50, multiple_of=MIB),
+        limits=kinds.Limits(16 * MIB, LARGEST_DISK, multiple_of=MIB),
         stored="size_bytes",
     )
     directory: Path | None = where_setting(

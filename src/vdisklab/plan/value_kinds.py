@@ -169,7 +169,7 @@ PERCENTAGE = ValueKind(
     _Percentage, str, parse_percentage, lambda share: f"{100 * share:g}%", "a share", "such as 3%"
 )
 SECONDS = ValueKind(
-    Seconds, str, parse_duration, "{:g}".format, "a time", "seconds, or 500ms, 1m", unit=" s"
+    Seconds, str, parse_duration, "{:.12g}".format, "a time", "seconds, or 500ms, 1m", unit=" s"
 )
 SIZE = ValueKind(Bytes, str, parse_size, format_size, "a size", "bytes, or 512M, 1G")
 RATE = ValueKind(

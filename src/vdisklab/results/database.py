@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 import sqlite3
 import stat
 from collections.abc import Iterator, Mapping
@@ -393,6 +394,10 @@ _FULL = (
     "free some space on that file system, or give --db a file on another; then repeat the command"
 )
 _WRITABLE = "give --db a file in a directory that can be written"
+_UNREADABLE = (
+    "cannot be read by this user",
+    "run the command as its owner (`ls -l` names the owner), or give --db another file",
+)
 _DAMAGED = "keep a copy, then save the readable rows with `sqlite3 FILE .recover | sqlite3 NEW`"
 _NO_MEMORY = "end other programs, then repeat the command"
 _LOCKED = "wait until the other program has finished; `fuser -v FILE` names it"
@@ -509,6 +514,12 @@ def _may_pass(error: Exception, cause: object) -> bool:
 
 def _matter(error: Exception, cause: object, address: Address) -> tuple[str, str]:
     if isinstance(cause, sqlite3.Error):
+        if (
+            address.file is not None
+            and address.file.exists()
+            and not os.access(address.file, os.R_OK)
+        ):
+            return _UNREADABLE
         refusal = _SQLITE_CODES.get(_sqlite_code(cause))
     else:
         state = getattr(cause, "sqlstate", None)

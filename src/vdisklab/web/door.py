@@ -106,7 +106,7 @@ def make_door(listen: str, certificate: Path | None = None, key: Path | None = N
 
 
 def _parsed(listen: str) -> tuple[str, int]:
-    host, port = listen, ""
+    host, port = ("127.0.0.1", listen) if listen.isdecimal() else (listen, "")
     if listen.startswith("["):
         host, _, rest = listen[1:].partition("]")
         port = rest.removeprefix(":")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -13,6 +14,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from vdisklab.analysis.race import LOOKS
+from vdisklab.cli.shell.named import Named
 from vdisklab.plan.campaign import Dropped
 from vdisklab.progress import (
     CampaignStarted,
@@ -70,6 +72,7 @@ class TerminalProgress:
         self._runs = self._done = self._before = 0
         self._seconds_estimated = 0.0
         self._at_most = False
+        self._shown_left = math.inf
         self._began = time.monotonic()
         self._cell = self._doing = self._moving = ""
         self._live = Live(
@@ -100,6 +103,8 @@ class TerminalProgress:
             case CampaignStarted():
                 self._start(event)
             case RunStarted():
+                if self._at_most and event.round != self._round:
+                    self._shown_left = math.inf
                 self._rank(event)
                 self._cell = (
                     f"round {event.round}{f'/{event.rounds}' if event.rounds else ''}, "
@@ -135,7 +140,7 @@ class TerminalProgress:
             show(self._ranking, self._console)
 
     def _start(self, event: CampaignStarted) -> None:
-        self._campaign = event.campaign
+        self._campaign, self._shown_left = event.campaign, math.inf
         self._runs, self._at_most = event.runs, event.at_most
         self._done = self._before = event.finished
         self._seconds_estimated = event.seconds_estimated
@@ -184,18 +189,30 @@ class TerminalProgress:
         return Group(Text("\n", no_wrap=True, overflow="ellipsis").join(lines), doing)
 
     def _time_left(self) -> str:
-        """The remaining time: first the estimate, then computed from the finished runs."""
+        """The remaining time: first the estimate, then computed from the finished runs.
+
+        It never grows in one round of a race, or in one campaign: a time that was shown and turns
+        out to be too short is shown as `more than` that.
+        """
         elapsed = time.monotonic() - self._began
         measured = self._done - self._before
         if self._at_most and measured and self._round:
-            of_round = format_duration(elapsed / measured * (self._later + 1))
-            return f"about {of_round} left in this round"
+            return (
+                f"{self._no_more_than(elapsed / measured * (self._later + 1))} left in this round"
+            )
         if self._at_most or not self._runs or self._done >= self._runs:
             return ""
         left = self._seconds_estimated - elapsed
         if measured >= _RUNS_FOR_PACE:
             left = elapsed / measured * (self._runs - self._done)
-        return f"about {format_duration(max(left, 1.0))} left"
+        return f"{self._no_more_than(max(left, 1.0))} left"
+
+    def _no_more_than(self, seconds: float) -> str:
+        """The time in words; `more than` the last time that was shown, if this one is longer."""
+        if seconds > self._shown_left:
+            return f"more than {format_duration(self._shown_left)}"
+        self._shown_left = seconds
+        return f"about {format_duration(seconds)}"
 
 
 def _moving(event: Throughput) -> str:
@@ -215,11 +232,11 @@ def _line(event: Note | DurablePaths | PathDropped | PlanWarning) -> Text:
         case PathDropped():
             return dropped_line(event)
         case PlanWarning():
-            return warning_line(event.text)
+            return warning_line(Named().in_text(event.text))
         case DurablePaths():
             return _note(basis(event.tested, event.paths))
         case Note():
-            return _note(event.text)
+            return _note(Named().in_text(event.text))
 
 
 def _note(sentence: str) -> Text:

@@ -259,7 +259,7 @@ def build_request(values: Mapping[str, Any], request: type[AnyRequest]) -> AnyRe
         value = values.get(row.name)
         earlier = values.get(row.formerly) if row.formerly else None
         if earlier is not None:
-            _note(f"--{row.formerly} is now called {row.flag}")
+            _note(f"--{row.formerly} is called {row.flag}")
             value = earlier
         if value is not None:
             chosen[row.name] = row.kind.parse(value)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
+from vdisklab.cli.shell import live
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.progress import (
     CampaignStarted,
@@ -66,6 +68,24 @@ def test_a_terminal_shows_cell_measurement_throughput_and_time_left() -> None:
     text = shown(terminal=True)
     for part in ("round 1/2, cell 1/2: raw/none", "randread-4k-q1", "12 MB/s, 3000 IOPS", "left"):
         assert part in text
+
+
+def test_the_time_left_never_counts_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    progress = TerminalProgress(Console(file=io.StringIO()))
+    progress(CampaignStarted("c", runs=6, finished=0, seconds_estimated=60.0, label=""))
+    shown = []
+    for seconds in (10.0, 20.0, 90.0, 95.0, 100.0):
+        now[0] = seconds
+        progress(RunFinished("raw/none", None, 10.0))
+        shown.append(progress._time_left())
+    assert shown == [
+        "about 50 s left", "about 40 s left", "more than 40 s left", "more than 40 s left",
+        "about 20 s left",
+    ]  # fmt: skip
+    progress(CampaignStarted("d", runs=9, finished=0, seconds_estimated=60.0, label=""))
+    assert progress._time_left() == "about 1 min 00 s left", "another campaign has its own"
 
 
 def test_no_escape_sequences_without_a_terminal() -> None:

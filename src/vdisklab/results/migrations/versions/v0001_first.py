@@ -49,7 +49,8 @@ GROUP BY campaign.id, campaign.label, campaign.started, host.hostname, host.kern
 
 _RESULT = """
 SELECT campaign.id AS campaign, campaign.started AS campaign_started, host.hostname, run.id AS run,
-       run.path, run.page_cache, run.round, run.started, run.emulated, measurement.name,
+       run.path, run.page_cache, run.round, run.started, run.accelerator,
+       (run.emulated OR coalesce(run.accelerator, '') = 'tcg') AS emulated, measurement.name,
        measurement.program, sample.direction, sample.metric, metric.unit, metric.better,
        sample.value
 FROM sample

@@ -1,0 +1,105 @@
+"""Mistakes that new users made: the hint names what they meant."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from vdisklab.actions.measure import measuring_beside
+from vdisklab.cli.shell.main import main
+from vdisklab.errors import DatabaseError
+from vdisklab.host.ledger import PROGRAM_MARK, Ledger, leftovers_sentence, open_ledger
+from vdisklab.results.database import driver_errors_as_sentences, parse_address
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    (tmp_path / "images").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("run plan.toml", "a plan file is named with --plan plan.toml"),
+        ("plan mine.fio", "a job file is named with --profile mine.fio"),
+        ("run server:10809", "--target NAME=nbd://HOST:PORT/EXPORT"),
+        ("run 10.0.0.5:10809/none", "--target NAME=nbd://HOST:PORT/EXPORT"),
+        ("run host:10809", "--target NAME=nbd://HOST:PORT/EXPORT"),
+        ("run raw/none --target 10.0.0.5:10809", "--target NAME=nbd://10.0.0.5:10809/EXPORT"),
+        ("run raw/none/virtio:iothreads=on", "iothread=on is possible"),
+        ("run raw/none --dir imagse", "images? Else: mkdir -p"),
+        ("run raw/none --runtime 99999999", "at most 86400 s"),
+        ("export raw/none --size 99999999T", "write a size from 1 to 1024T"),
+        ("density raw/none --load 9iops --until latency_p99<=10", "write latency_p99<=10ms"),
+    ],
+)
+def test_the_hint_names_what_was_meant(
+    words: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) in (2, 3)
+    error, _, said = capsys.readouterr().err.partition("hint: ")
+    assert hint in said
+    assert "e+0" not in error
+
+
+def test_a_bare_port_is_one_of_this_host(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", "--port", "8091", "--db", "none.sqlite"]) != 0
+    said = capsys.readouterr().err
+    assert "--port is called --listen" in said
+    assert "there is no database" in said
+
+
+def test_a_database_of_another_user_is_called_unreadable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    database = tmp_path / "theirs.sqlite"
+    database.touch()
+    refused = sqlite3.OperationalError("unable to open database file")
+    refused.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+    address = parse_address(str(database))
+    with (
+        pytest.raises(DatabaseError, match="cannot be opened"),
+        driver_errors_as_sentences(address),
+    ):
+        raise refused
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root reads every file
+    with (
+        pytest.raises(DatabaseError, match="cannot be read by this user"),
+        driver_errors_as_sentences(address),
+    ):
+        raise refused
+
+
+def killed_run() -> Ledger:
+    """The ledger of a run that was killed while it measured."""
+    with open_ledger() as ledger:
+        for number in range(5):
+            ledger.add("mount", f"/srv/m{number}")
+        ledger.add("process", f"{PROGRAM_MARK}1a2b")
+    return ledger
+
+
+def test_what_a_killed_run_left_is_named_with_the_command_that_removes_it() -> None:
+    assert leftovers_sentence() is None
+    killed_run()
+    said = leftovers_sentence() or ""
+    assert said.startswith("a run that was killed left programs that run 1a2b started, mount ")
+    assert said.endswith("and 3 more behind: `vdisklab clean` removes what it left")
+
+
+def test_another_campaign_on_this_host_is_noticed(tmp_path: Path) -> None:
+    locks = tmp_path / "state" / "measuring"
+    assert measuring_beside("mine") == ()
+    locks.mkdir(parents=True)
+    for name in ("mine", "theirs", "ended"):
+        (locks / name).write_text("4711")
+    with (locks / "mine").open() as mine, (locks / "theirs").open() as theirs:
+        for lock in (mine, theirs):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        assert measuring_beside("mine") == ("4711",)
