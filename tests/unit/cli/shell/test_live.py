@@ -7,7 +7,6 @@ import io
 import pytest
 from rich.console import Console
 
-from vdisklab.cli.shell import live
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.progress import (
     CampaignStarted,
@@ -72,7 +71,7 @@ def test_a_terminal_shows_cell_measurement_throughput_and_time_left() -> None:
 
 def test_the_time_left_never_counts_up(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
     progress = TerminalProgress(Console(file=io.StringIO()))
     progress(CampaignStarted("c", runs=6, finished=0, seconds_estimated=60.0, label=""))
     shown = []
