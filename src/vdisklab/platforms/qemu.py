@@ -30,6 +30,7 @@ from vdisklab.platforms.qemu_arguments import (
     throttled,
 )
 from vdisklab.platforms.reading import GuestText, Tree, image_of, shared_group
+from vdisklab.platforms.shell_script import ShellCommand, commands_of, tells
 from vdisklab.storage.image_commands import data_path
 
 _QEMU = re.compile(r"(?:qemu-system-(?P<arch>\w+)|qemu-kvm|kvm)")
@@ -46,38 +47,16 @@ def _is_ours(text: GuestText) -> bool:
     return bool(_commands(text.text)) or _DAEMON.match(text.text) is not None
 
 
-def _commands(text: str) -> Sequence[Sequence[str]]:
-    """The words of each QEMU command line, also of /proc/PID/cmdline; none in any other text."""
-    if not re.search(r"qemu-system-|qemu-kvm|\bkvm\b", text):
+def _commands(text: str) -> Sequence[ShellCommand]:
+    """Each QEMU command line, also of /proc/PID/cmdline, with the words that start it; none in any
+    other text."""
+    if not re.search(
+        r"qemu-system-|qemu-kvm|\bkvm\b|[$]\{?\w+.*\s-(drive|blockdev|hd[a-d])\b", text
+    ):
         return ()
-    lines = [text.split("\0")] if "\0" in text else [*_lines(text)]
-    starts = ((words, _start(words)) for words in lines)
-    return tuple(words[start:] for words, start in starts if start is not None)
-
-
-_TOKEN = re.compile(
-    r"""(?P<end>\n)(?!\s*-)|(?P<comment>\#.*)|(?P<word>(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+)"""
-)
-"""A line break does not end a command if the next line begins with an option, as printed."""
-
-
-_SUBSTITUTION = re.compile(r"\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`")
-
-
-def _lines(text: str) -> Iterator[Sequence[str]]:
-    """The words of each command in a shell's text. Broken words, such as half a quotation, are left
-    out.
-    """
-    text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)  # also between continued lines
-    text = _SUBSTITUTION.sub(lambda match: re.sub(r"\s", "␣", match[0]), text)  # one word
-    words: list[str] = []
-    for token in _TOKEN.finditer(re.sub(r"\\\r?\n", " ", text)):
-        if token["end"]:
-            yield words
-            words = []
-        elif token["word"]:
-            words += shlex.split(token["word"])
-    yield words
+    process = (ShellCommand(tuple(text.split("\0"))),)
+    commands = process if "\0" in text else commands_of(text)
+    return tuple(command for command in commands if _start(command.words) is not None)
 
 
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*")
@@ -85,16 +64,38 @@ _BEFORE = re.compile(r"[A-Za-z_]\w*=.*|sudo|exec|env|nohup|time|nice|setsid")
 
 
 def _start(words: Sequence[str]) -> int | None:
-    """The place of the program among a command's words; `kvm` alone is a word of other texts."""
+    """The place of the program among a command's words; `kvm` alone is a word of other texts.
+
+    A variable whose value is not known is a program if arguments of QEMU's disks follow.
+    """
     variables = len(list(takewhile(_VARIABLE.fullmatch, words)))  # libvirt's log has eight
-    for at, word in islice(enumerate(words), variables, variables + 8):
+    if tells(words):
+        return None
+    for at, word in islice(enumerate(words), variables, variables + 16):
         program = PurePath(word).name
         if program.startswith("qemu-") and _QEMU.fullmatch(program):
             return at
         if program == "kvm" and all(map(_BEFORE.fullmatch, words[:at])):
             return at
+        if word.startswith("$") and any(map(_DISK_OPTION.fullmatch, words[at + 1 :])):
+            return at
         if word.endswith(":") or word == "-":
             return None
+    return None
+
+
+_DISK_OPTION = re.compile(r"--?(drive|blockdev|hd[a-d])")
+_NO_FSYNC = re.compile(r"(?:LD_PRELOAD=.*)?\b(?:lib)?(?P<library>eatmydata|nosync)(\.so.*)?\b")
+
+
+def _taken_away(command: ShellCommand) -> str | None:
+    """Why QEMU's flushes do nothing: a library that replaces fsync(2) is put before libc's."""
+    start = _start(command.words) or 0
+    preloaded = command.environment.get("LD_PRELOAD", "")
+    for word in (*command.words[:start], f"LD_PRELOAD={preloaded}"):
+        match = _NO_FSYNC.search(word)
+        if match is not None:
+            return f"{match['library']} makes QEMU's fsync do nothing"
     return None
 
 
@@ -118,8 +119,10 @@ def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> dialect.R
     served = served_by(texts)
 
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:
-        for words in _commands(text.text):  # none in a daemon's
-            yield from read_command(words, text.name, served)
+        for command in _commands(text.text):  # none in a daemon's
+            lost = _taken_away(command)
+            for disk in read_command(command.words[_start(command.words) :], text.name, served):
+                yield replace(disk, lost_below=lost or disk.lost_below)
 
     return read
 

@@ -1,0 +1,173 @@
+"""Guests that a shell's text starts: none is missed, and no word of the shell becomes a disk."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vdisklab.platforms.configured_disk import ConfiguredDisk, FlushesDroppedBelow, risks
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.registry import read_guests
+from vdisklab.platforms.shell_script import commands_of
+
+Q = "qemu-system-x86_64 -name {0} -drive file=/vm/{0}.raw,format=raw,if=virtio,cache={1}"
+ONE = Q.format("one", "none")
+TWO = Q.format("two", "unsafe")
+
+
+def read(text: str) -> tuple[ConfiguredDisk, ...]:
+    return read_guests([GuestText(text, "start.sh")])
+
+
+def shown(text: str) -> list[str]:
+    return [f"{disk.domain} {disk.path}" for disk in read(text)]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"bash -c '{TWO}'",
+        f'ssh -t root@node2 "{TWO}"',
+        f"tmux new-session -d -s two '{TWO}'",
+        f'su - vm -c "{TWO}"',
+        f"ssh node2 \"tmux new -d '{TWO}'\"",
+        f"PID=$({TWO} -daemonize)",
+        f"echo `{TWO}`",
+        f'cmd="{TWO}"; eval "$cmd"',
+        f"cmd='{TWO}'\n$cmd\n",
+        f"nohup {TWO} >/dev/null 2>&1 &",
+        f"if ! {TWO}; then exit 1; fi",
+        f"start() {{ {TWO}; }}",
+        f"case $1 in two) {TWO} ;; esac",
+        f"(cd /vm && exec {TWO})",
+        "EMU=qemu-system-x86_64; ARGS='-name two'\n"
+        "${EMU} $ARGS -drive file=/vm/two.raw,format=raw,if=virtio,cache=unsafe",
+        'KVM="${KVM:-qemu-kvm}"\n"$KVM" -name two -drive '
+        "file=/vm/two.raw,format=raw,if=virtio,cache=unsafe",
+        "$MY_EMULATOR -name two -drive file=/vm/two.raw,format=raw,if=virtio,cache=unsafe",
+        "exec $MY_EMULATOR -name two -drive if=virtio,file=/vm/two.raw,format=raw,cache=unsafe",
+    ],
+)
+def test_no_guest_of_a_script_is_missed(command: str) -> None:
+    assert sorted(shown(f"#!/bin/sh\n{ONE}\n{command}\n")) == ["one raw/none", "two raw/unsafe"]
+    assert "two raw/unsafe" in shown(f"{command}\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{TWO}; echo stopped", f"{TWO};echo stopped", f"{TWO}&& notify done", f"({TWO})",
+        f"{TWO}|logger", f"{{ {TWO}; }}", f"{TWO} & wait", f"{TWO} 2>/dev/null; exit",
+        f"for i in 1 2; do {TWO}; sleep 2; done", f"until {TWO}; do sleep 9; done",
+        f"{TWO} </dev/null >>log 2>&1; rm lock",
+    ],
+)  # fmt: skip
+def test_what_follows_a_command_is_no_disk(text: str) -> None:
+    assert shown(text) == ["two raw/unsafe"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apt install -y qemu-system-x86 ovmf", "command -v qemu-system-x86_64 >/dev/null || exit",
+        "pgrep -f qemu-system-x86_64 two", 'echo "usage: qemu-system-x86_64 IMAGE"',
+        "BIN=$(which qemu-system-x86_64 qemu-kvm)",
+    ],
+)  # fmt: skip
+def test_commands_that_only_name_qemu_have_no_disk(text: str) -> None:
+    assert shown(f"{text}\n{ONE}") == ["one raw/none"]
+
+
+ARRAYS = """\
+#!/usr/bin/env bash
+base=(-m 1024 -machine q35)  # of both
+disk=(
+  -device ahci,id=a0
+  # the system
+  -drive id=sys,if=none,format=qcow2,file='/vm/my sys.qcow2',cache=unsafe
+)
+disk+=(-device ide-hd,bus=a0.0,drive=sys)
+%s qemu-system-x86_64 -name box ${base[*]} "${disk[@]}"
+"""
+
+
+@pytest.mark.parametrize("prefix", ["", "exec", "sudo -u vm"])
+def test_an_array_of_the_same_file_is_read(prefix: str) -> None:
+    (disk,) = read(ARRAYS % prefix)
+    assert str(disk.path) == "qcow2/unsafe/sata"
+    assert disk.source == "/vm/my sys.qcow2"
+
+
+def test_words_in_a_string_that_grows_are_read() -> None:
+    text = (
+        'OPTS="-m 512"\nOPTS="$OPTS -drive file=/vm/a.raw,format=raw,if=virtio"\n'
+        'OPTS+=",cache=directsync"\nqemu-kvm -name s $OPTS\n'
+    )
+    assert shown(text) == ["s raw/directsync"]
+
+
+def test_a_variable_that_branches_set_is_read_with_each_value() -> None:
+    text = (
+        "MODE=none\nif [ -n \"$FAST\" ]; then MODE=unsafe; fi\nopt=cache=$MODE\n"
+        "qemu-kvm -name b -drive file=/vm/b.raw,format=raw,if=virtio,$opt\n"
+    )  # fmt: skip
+    assert sorted(shown(text)) == ["b raw/none", "b raw/unsafe"]
+
+
+def test_a_variable_that_was_used_is_set_anew() -> None:
+    text = "".join(
+        f"a=(-name {n} -drive file=/vm/{n}.raw,format=raw,if=virtio,cache={mode})\n"
+        'qemu-kvm "${a[@]}"\n'
+        for n, mode in (("x", "none"), ("y", "unsafe"))
+    )
+    assert shown(text) == ["x raw/none", "y raw/unsafe"]
+
+
+def test_what_no_text_says_stays_as_it_is_written() -> None:
+    (disk,) = read('qemu-kvm -name n "${DISKS[@]}"')
+    assert "${DISKS[@]}, which may describe a disk" in (disk.problem or "")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"eatmydata {ONE}", f"sudo eatmydata -- {ONE}", f"LD_PRELOAD=libeatmydata.so {ONE}",
+        f"env LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libeatmydata.so.1 {ONE}", f"nosync {ONE}",
+        f"export LD_PRELOAD=/usr/lib64/nosync/nosync.so\n{ONE}", f"bash -c 'eatmydata {ONE}'",
+        f"W=eatmydata\n$W {ONE}",
+    ],
+)  # fmt: skip
+def test_a_library_that_takes_fsync_away_drops_flushes(command: str) -> None:
+    (disk,) = read(command)
+    found = [risk for risk in risks(disk) if isinstance(risk, FlushesDroppedBelow)]
+    assert "makes QEMU's fsync do nothing" in str(found[0])
+
+
+def test_a_guest_with_such_a_name_keeps_its_flushes() -> None:
+    (disk,) = read(ONE.replace("-name one", "-name eatmydata"))
+    assert disk.lost_below is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'a=xx\n' + 'a="$a$a"\n' * 60 + "qemu-kvm $a", '"' + "a" * 300_000, "$(" * 30_000,
+        "x=(" + "a b " * 50_000, "`" * 30_001, "x=(#\n" * 10_000, "A=1\n" * 20_000,
+        "a=1;a=2;a=3;" + "b=$a$a$a;" * 2_000 + "qemu-kvm $b", "sh -c '" * 5_000,
+        "e() {\n" * 10_000, "sh -c \"qemu-kvm " * 2_000,
+    ],
+)  # fmt: skip
+def test_no_text_takes_long(text: str) -> None:
+    start = time.monotonic()
+    assert sum(len(command.words) for command in commands_of(text)) < 1_000_000
+    assert time.monotonic() - start < 8
+
+
+@given(st.text(st.sampled_from("ab$'\"\\ \n;&|(){}[]@=+-<>#`x1"), max_size=200))
+@settings(max_examples=150, deadline=None)
+def test_any_text_gives_words(text: str) -> None:
+    for command in commands_of(text):
+        assert command.words
