@@ -1,8 +1,8 @@
 """Tests whether a claim holds here: is every pair's ratio in the stated range?
 
-Each contrast of a claim (a pair of cells in its measures) has one number in each round that has the
-whole claim: the mean logarithm of left/right over its measures. So measures that are nearly the
-same number do not count twice. Rounding errors may all have the same sign: they are averaged as
+Each contrast of a claim (a pair of cells in a measure) has one number in each round that has the
+whole claim: the logarithm of left/right, for a claim about all measures together their mean. So
+measures that are nearly the same number do not count twice. Rounding errors may all have the same sign: they are averaged as
 they are, and subtracted from each distance.
 
 A claim about every pair holds if each pair is shown to be in the range; that needs no correction
@@ -125,7 +125,8 @@ class ClaimAnswer:
         if self.verdict is not ClaimVerdict.FAILS or contrast is None:
             return ""
         pair = f" for {contrast.left.label} against {contrast.right.label}"
-        measure = f" in {contrast.measures[0]}" if self.claim.each_measure else ""
+        several = self.claim.each_measure and len(self.claim.measures) > 1
+        measure = f" in {contrast.measures[0]}" if several else ""
         return (pair if len(self.claim.pairs) > 1 else "") + measure
 
 

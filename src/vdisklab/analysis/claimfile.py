@@ -18,8 +18,8 @@
 
 `left` and `right` are patterns with braces. Both expand to the same number of paths, which are
 compared in order; or one side is a single path, which is compared with each path of the other. The
-range is claimed for every pair. In a pair, the measures are averaged, unless `each_measure = true`
-claims it for every measure, too.
+range is claimed for every pair, and in a pair for every measure. Only for a sentence about all of
+them together, `each_measure = false` averages the measures.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Claim:
     profile: str
     page_cache: PageCacheChoice
     absolute: bool
-    each_measure: bool = False
+    each_measure: bool = True
     of_value: bool = False
 
     @property
@@ -137,7 +137,7 @@ class _ClaimTable(TomlTable):
     profile: str = Field(CLAIMS_PROFILE, min_length=1, description="the name of a profile")
     page_cache: Annotated[ClaimCache, Field(strict=False)] = ClaimCache.COLD
     absolute: Annotated[bool | None, Field(description="true or false")] = None
-    each_measure: Annotated[bool, Field(description="true or false")] = False
+    each_measure: Annotated[bool, Field(description="true or false")] = True
     of_value: Annotated[bool, Field(description="true or false")] = False
 
 
