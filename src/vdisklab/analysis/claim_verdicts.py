@@ -2,8 +2,8 @@
 
 Each contrast of a claim (a pair of cells in a measure) has one number in each round that has the
 whole claim: the logarithm of left/right, for a claim about all measures together their mean. So
-measures that are nearly the same number do not count twice. Rounding errors may all have the same sign: they are averaged as
-they are, and subtracted from each distance.
+measures that are nearly the same number do not count twice. Rounding errors may all have the same
+sign: they are averaged as they are, and subtracted from each distance.
 
 A claim about every pair holds if each pair is shown to be in the range; that needs no correction
 (an intersection-union test: Berger, Technometrics 24, 1982). It fails if any pair is shown to be
