@@ -157,32 +157,34 @@ def find_certificates(directory: Path, role: FleetRole, now: datetime) -> Certif
 
     Raises HostError if one is missing, expired, readable by others, or cannot be used.
     """
-    authority, own = directory / _AUTHORITY, directory / f"{role}.pem"
-    for file in (authority, own):
+    authority, certificate = directory / _AUTHORITY, directory / f"{role}.pem"
+    for file in (authority, certificate):
         if not os.access(file, os.R_OK):
             raise HostError(
                 f"{file} is missing or cannot be read, and without certificates nothing is sent",
                 hint=f"make them once with `vdisklab fleet certificates DIR` and copy {file.name} "
                 f"to {directory}, or name another directory with --tls",
             )
-    if own.stat().st_mode & 0o077:
-        raise HostError(f"{own} holds a key that others can read", hint=f"chmod 600 {own}")
+    if certificate.stat().st_mode & 0o077:
+        raise HostError(
+            f"{certificate} holds a key that others can read", hint=f"chmod 600 {certificate}"
+        )
     try:
-        until = x509.load_pem_x509_certificate(own.read_bytes()).not_valid_after_utc
+        until = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
     except ValueError as error:
         raise HostError(
-            f"{own} holds no certificate", hint="copy it again from where it was made"
+            f"{certificate} holds no certificate", hint="copy it again from where it was made"
         ) from error
     if until <= now.astimezone(UTC):
         raise HostError(
-            f"the certificate {own} has expired on {until:%Y-%m-%d}",
+            f"the certificate {certificate} has expired on {until:%Y-%m-%d}",
             hint="make new ones for the whole fleet: vdisklab fleet certificates DIR",
         )
     try:
-        ssl.create_default_context(cafile=authority).load_cert_chain(own, password="")
+        ssl.create_default_context(cafile=authority).load_cert_chain(certificate, password="")
     except ssl.SSLError as error:
         raise HostError(
-            f"{authority} holds no certificate, or {own} no key that fits its own",
+            f"{authority} holds no certificate, or {certificate} no key that fits its own",
             hint="copy both again from where they were made",
         ) from error
-    return Certificates(authority, own, until)
+    return Certificates(authority, certificate, until)

@@ -66,12 +66,12 @@ class HostResult:
         if self.status is None:
             return f"gave up{reason}"
         nothing = any(line.startswith(_NO_NUMBERS) for line in self.lines)
-        known = {
+        outcomes = {
             0: "done",
             EXIT_CELLS_FAILED: f"done, but cells failed{reason if nothing else ''}",
             EXIT_INTERRUPTED: "stopped",
         }
-        return known.get(self.status, f"failed with status {self.status}{reason}")
+        return outcomes.get(self.status, f"failed with status {self.status}{reason}")
 
 
 def _sentence(lines: Sequence[str]) -> str:
@@ -143,8 +143,8 @@ def choose_members(there: Sequence[FleetMember], wanted: Sequence[str]) -> tuple
     HostError for a host of another version.
     """
     by_name = {member.name: member for member in there}
-    known = {member.name: member.facts for member in there}
-    chosen = chosen_hosts(wanted, known)
+    facts = {member.name: member.facts for member in there}
+    chosen = chosen_hosts(wanted, facts)
     if not chosen:
         raise PlanError(
             "no worker is connected",

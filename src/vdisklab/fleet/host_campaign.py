@@ -71,8 +71,8 @@ def measure_here(task: str) -> str:
                 return json.dumps({"status": EXIT_INTERRUPTED, "lines": ["stopped"]})
             if _entries_left():  # by a command that was killed
                 _vdisklab("clean", environment=environment, log=log, lock=lock).wait()
-            words = ("run", *given["arguments"])
-            child = _vdisklab(*words, environment=environment, log=log, lock=lock)
+            arguments = ("run", *given["arguments"])
+            child = _vdisklab(*arguments, environment=environment, log=log, lock=lock)
             if _stopped_since(began):  # it came while the command was started
                 child.send_signal(signal.SIGINT)
             # The lock is never unlocked but closed: the child keeps it if this worker is killed.
@@ -113,12 +113,12 @@ def _vdisklab(
     return child
 
 
-def child_environment(own: Mapping[str, str], url: str | None) -> dict[str, str]:
+def child_environment(host_variables: Mapping[str, str], url: str | None) -> dict[str, str]:
     """The environment of `vdisklab run`: the host's own database wins over the client's.
 
     It is not an argument, because every user can list those.
     """
-    return {**({} if url is None else {"VDISKLAB_DB": url}), **own, "NO_COLOR": "1"}
+    return {**({} if url is None else {"VDISKLAB_DB": url}), **host_variables, "NO_COLOR": "1"}
 
 
 def running() -> dict[str, Any] | None:

@@ -53,11 +53,11 @@ def apply_settings() -> None:
 
 def security_of(certificates: Certificates, role: FleetRole) -> Security:
     """Mutual TLS with these certificates: both ends show one of the authority's."""
-    own = str(certificates.own)
+    certificate = str(certificates.own)
     return Security(
         require_encryption=True,
         tls_ca_file=str(certificates.authority),
-        **{f"tls_{role}_cert": own, f"tls_{role}_key": own},
+        **{f"tls_{role}_cert": certificate, f"tls_{role}_key": certificate},
     )
 
 
@@ -84,11 +84,11 @@ def own_versions() -> dict[str, str]:
 
 def version_difference(name: str, other: Mapping[str, Any] | None) -> str | None:
     """A sentence that names both versions if another end's differ; None if they are equal."""
-    own = own_versions()
-    theirs = {key: str((other or {}).get(key, "unknown")) for key in own}
-    if theirs == own:
+    versions = own_versions()
+    theirs = {key: str((other or {}).get(key, "unknown")) for key in versions}
+    if theirs == versions:
         return None
-    return f"{name} has {_listed(theirs)}, this end has {_listed(own)}"
+    return f"{name} has {_listed(theirs)}, this end has {_listed(versions)}"
 
 
 def _listed(versions: Mapping[str, str]) -> str:

@@ -126,9 +126,9 @@ def remembered_trial(file: Path, key: str, trial: Callable[[], KvmTrial]) -> Kvm
 
     If the file cannot be read or written, the trial is repeated.
     """
-    known = earlier_trial(file, key)
-    if known is not None:
-        return known
+    earlier = earlier_trial(file, key)
+    if earlier is not None:
+        return earlier
     result = trial()
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)

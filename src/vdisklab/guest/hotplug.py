@@ -252,8 +252,8 @@ def _require_options(kind: str, options: tuple[str, ...], seen: str) -> None:
 
     9p shows `cache=VALUE` as VALUE alone (fs/9p/v9fs.c, v9fs_show_options).
     """
-    words = seen.split(",")
-    shown = {*words, *(word.partition(":")[0] for word in words)}
+    features = seen.split(",")
+    shown = {*features, *(word.partition(":")[0] for word in features)}
     for option in options:
         value = option.removeprefix("cache=") if kind == Bus.P9 else option
         if not {option, value} & shown:

@@ -209,14 +209,14 @@ class LinuxGuest:
         lines = agent.run(
             ("sh", "-c", _VERSIONS), timeout=_ASK_SECONDS, allowed=range(-64, 256)
         ).stdout.splitlines()
-        known = {
+        facts = {
             "guest.system": self._name,
             "guest.kernel": lines[0] if lines else "",
             "guest.fio": lines[1] if len(lines) > 1 else "",
             "guest.agent": self._agent_version,
             "guest.state": state,
         }
-        return tuple(Check(name, None, value) for name, value in known.items() if value)
+        return tuple(Check(name, None, value) for name, value in facts.items() if value)
 
 
 _STARTING_SECONDS = 60.0  # PowerShell takes seconds to start, and tens under emulation

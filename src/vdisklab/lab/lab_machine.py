@@ -233,10 +233,10 @@ def carried_files(arguments: Sequence[str]) -> tuple[list[str], dict[str, Path]]
 
     A value of one of _FILE_OPTIONS is carried if it is a file here; else it is a name.
     """
-    words, files = list(arguments), dict[str, Path]()
-    for number, word in enumerate(words):
+    arguments_inside, files = list(arguments), dict[str, Path]()
+    for number, word in enumerate(arguments_inside):
         option, equals, value = word.partition("=")
-        if number and words[number - 1] in _FILE_OPTIONS:
+        if number and arguments_inside[number - 1] in _FILE_OPTIONS:
             before, value = "", word
         elif option in _FILE_OPTIONS and equals:
             before = f"{option}="
@@ -245,8 +245,8 @@ def carried_files(arguments: Sequence[str]) -> tuple[list[str], dict[str, Path]]
         if mounts.is_visible_file(Path(value)):
             name = f"{len(files)}-{Path(value).name}"
             files[name] = Path(value)
-            words[number] = f"{before}{CARRIED / name}"
-    return words, files
+            arguments_inside[number] = f"{before}{CARRIED / name}"
+    return arguments_inside, files
 
 
 def payload_disk(

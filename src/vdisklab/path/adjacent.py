@@ -69,8 +69,8 @@ def _rebuilt(path: DiskPath) -> Iterator[DiskPath]:
     if path.image is not None and path.image.format in _OTHER_FORMAT:
         yield replace(path, image=Image(_OTHER_FORMAT[path.image.format]))
     for bus in (Bus.VIRTIO, Bus.SCSI):
-        known = tuple(item for item in path.attachment.options if item[0] in BUS_OPTIONS[bus])
-        yield replace(path, attachment=Attachment(bus, known))
+        options = tuple(item for item in path.attachment.options if item[0] in BUS_OPTIONS[bus])
+        yield replace(path, attachment=Attachment(bus, options))
 
 
 def _with(attachment: Attachment, **options: str | bool) -> Attachment:

@@ -70,8 +70,8 @@ def expand_segments(pattern: str) -> list[str]:
     """
     if not pattern:
         return [pattern]
-    words = expand(pattern)
-    if words == [pattern]:
-        return words
-    collapsed = ("/".join(part for part in word.split("/") if part) for word in words)
+    expanded = expand(pattern)
+    if expanded == [pattern]:
+        return expanded
+    collapsed = ("/".join(part for part in word.split("/") if part) for word in expanded)
     return [word for word in collapsed if word]

@@ -60,13 +60,13 @@ class _Kind(IntEnum):
 
 
 def _vocabulary() -> dict[str, tuple[_Kind, Schema]]:
-    words: dict[str, tuple[_Kind, Schema]] = {}
-    words |= {kind.value: (_Kind.LAYER, kind.facts.options) for kind in LayerKind}
-    words |= {form.value: (_Kind.IMAGE, FORMAT_OPTIONS[form]) for form in ImageFormat}
-    words |= {mode.value: (_Kind.CACHE, {}) for mode in CacheMode}
-    words |= {bus.value: (_Kind.BUS, BUS_OPTIONS[bus]) for bus in Bus}
-    words[HOST] = (_Kind.HOST, {})
-    return words
+    vocabulary: dict[str, tuple[_Kind, Schema]] = {}
+    vocabulary |= {kind.value: (_Kind.LAYER, kind.facts.options) for kind in LayerKind}
+    vocabulary |= {form.value: (_Kind.IMAGE, FORMAT_OPTIONS[form]) for form in ImageFormat}
+    vocabulary |= {mode.value: (_Kind.CACHE, {}) for mode in CacheMode}
+    vocabulary |= {bus.value: (_Kind.BUS, BUS_OPTIONS[bus]) for bus in Bus}
+    vocabulary[HOST] = (_Kind.HOST, {})
+    return vocabulary
 
 
 _WORDS: Mapping[str, tuple[_Kind, Schema]] = _vocabulary()
@@ -550,10 +550,10 @@ def _unknown_name(name: str, before: _Token | None, settings: Sequence[str]) -> 
         return problem, f"nothing may follow {_described(before.kind, before.name)}: end it here"
     by_kind = {kind: [word for word, (of, _) in _WORDS.items() if of is kind] for kind in kinds}
     lists = [
-        _KIND_NAMES[kind] if kind is _Kind.HOST else f"{_KIND_NAMES[kind]} ({', '.join(words)})"
-        for kind, words in by_kind.items()
+        _KIND_NAMES[kind] if kind is _Kind.HOST else f"{_KIND_NAMES[kind]} ({', '.join(names)})"
+        for kind, names in by_kind.items()
     ]
-    nearest = _did_you_mean(name, [word for words in by_kind.values() for word in words])
+    nearest = _did_you_mean(name, [word for names in by_kind.values() for word in names])
     after = "" if before is None else f" after {before.name}"
     named = "" if before is not None else f"; or storage that you name: --target {name}=PLACE"
     return problem, f"{nearest}Possible here{after}: {', '.join(lists)}{named}"
@@ -619,8 +619,8 @@ def _described(kind: _Kind, name: str) -> str:
     return _KIND_NAMES[kind] if kind is _Kind.HOST else f"{_KIND_NAMES[kind]} {name!r}"
 
 
-def _did_you_mean(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
+def _did_you_mean(word: str, vocabulary: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word.lower(), list(vocabulary), n=1, cutoff=0.5)
     return f"did you mean {close[0]}? " if close else ""
 
 

@@ -439,8 +439,8 @@ def writes_in_place(path: DiskPath) -> bool:
 
 
 def _has_fixed_blocks(image: Image) -> bool:
-    known = image.format in (ImageFormat.RAW, ImageFormat.QCOW2) and not image.has_data_file
-    return known and not image.is_made_anew
+    is_judged = image.format in (ImageFormat.RAW, ImageFormat.QCOW2) and not image.has_data_file
+    return is_judged and not image.is_made_anew
 
 
 def forgets_fua(path: DiskPath) -> bool:

@@ -29,10 +29,10 @@ def factor_levels(cells: Sequence[MeasuredCell]) -> Levels:
     return np.array(chosen, dtype=np.int64).reshape(len(chosen), len(cells)).T
 
 
-def _numbered(words: Sequence[str]) -> Iterator[int]:
+def _numbered(names: Sequence[str]) -> Iterator[int]:
     """Numbers in the order of first occurrence, so equal partitions have equal numbers."""
     number: dict[str, int] = {}
-    for word in words:
+    for word in names:
         yield number.setdefault(word, len(number))
 
 

@@ -192,7 +192,7 @@ def with_targets(text: str, targets: Collection[NamedTarget]) -> str:
     `raw` is left out on a block device, which is the disk itself.
     """
     first, slash, rest = text.partition("/")
-    target = next((one for one in targets if one.name == first), None)
+    target = next((candidate for candidate in targets if candidate.name == first), None)
     if target is None:
         return text
     facts = (target.kind or LayerKind.DIR).facts

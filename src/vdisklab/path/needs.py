@@ -144,11 +144,11 @@ def undecided(path: DiskPath, need: Need) -> bool:
 
 
 def _loses_flushed_data(path: DiskPath, _value: str, verdicts: CrashVerdicts) -> str | None:
-    known = durability(path, verdicts)
-    if known.kind is DurabilityKind.LOST_IN_TEST:
-        states = known.states
+    judged = durability(path, verdicts)
+    if judged.kind is DurabilityKind.LOST_IN_TEST:
+        states = judged.states
         return f"it lost acknowledged writes in {states.lost} of {states.judged} power cuts"
-    return known.reason
+    return judged.reason
 
 
 def _loses_unflushed_data(path: DiskPath, value: str, verdicts: CrashVerdicts) -> str | None:
@@ -336,8 +336,10 @@ def _variations(path: DiskPath, needs: Sequence[Need]) -> Iterator[DiskPath]:
         extras,
     ):
         options = dict(attachment.options) | dict(extra)
-        known = tuple(item for item in options.items() if item[0] in BUS_OPTIONS[attachment.bus])
-        yield DiskPath(stack, image, mode, Attachment(attachment.bus, known))
+        options_of_bus = tuple(
+            item for item in options.items() if item[0] in BUS_OPTIONS[attachment.bus]
+        )
+        yield DiskPath(stack, image, mode, Attachment(attachment.bus, options_of_bus))
 
 
 _CACHE_PREFERENCE = (

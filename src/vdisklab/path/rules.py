@@ -140,7 +140,7 @@ def unnamed_target(path: DiskPath, backing: BackingDevices) -> Impossible | None
     example = f"--target {word}={target.example}, and {word} instead of {path.layers[0]} in paths"
     if name is None:
         return Impossible(f"{kind} is storage that you have, which vdisklab never builds", example)
-    if any(one.name == name and one.kind is kind for one in backing.targets):
+    if any(target.name == name and target.kind is kind for target in backing.targets):
         return None
     return Impossible(f"no target of kind {kind} is called {name}", example)
 

@@ -33,8 +33,8 @@ class Age:
     snapshots: int = 0
 
     def __str__(self) -> str:
-        words = {"fill": f"{self.fill}%", "rewrites": self.rewrites, "snapshots": self.snapshots}
-        return ",".join(f"{name}={word}" for name, word in words.items() if getattr(self, name))
+        values = {"fill": f"{self.fill}%", "rewrites": self.rewrites, "snapshots": self.snapshots}
+        return ",".join(f"{name}={word}" for name, word in values.items() if getattr(self, name))
 
     def capacity(self, needed: int) -> int:
         """Bytes of a file system that has `needed` bytes left when it is filled."""

@@ -52,16 +52,19 @@ def build_plan(
     capabilities: Capabilities,
     profile: Profile,
     qemus: tuple[Qemu, ...] = (),
-    own: UserGuest | None = None,
+    user_guest: UserGuest | None = None,
 ) -> CampaignPlan:
     """The plan of a request on a host with these capabilities; see `draft_plan` and `Draft.on`."""
-    return draft_plan(request, profile, qemus, own).on(capabilities)
+    return draft_plan(request, profile, qemus, user_guest).on(capabilities)
 
 
 def draft_plan(
-    request: Request, profile: Profile, qemus: tuple[Qemu, ...] = (), own: UserGuest | None = None
+    request: Request,
+    profile: Profile,
+    qemus: tuple[Qemu, ...] = (),
+    user_guest: UserGuest | None = None,
 ) -> Draft:
-    """The draft of a request; `own` is the user guest whose image the request names.
+    """The draft of a request; `user_guest` is the user guest whose image the request names.
 
     Unset options come from the profile, else from the setting's default. Raises PlanError for
     values that no campaign can use, PathSyntaxError for malformed paths.
@@ -117,7 +120,7 @@ def draft_plan(
             memory_bytes=_set(settings.guest_memory),
             accelerator=_set(settings.accelerator).accelerator,
             kernel=settings.guest_kernel,
-            user=own,
+            user=user_guest,
             schedulers=frozenset(name for name in schedulers if name is not None),
         ),
     )
@@ -135,8 +138,10 @@ def _with_load(profile: Profile, load: int | None) -> Profile:
     return replace(
         profile,
         measurements=tuple(
-            replace(one, settings={**one.settings, RATE: load}) if RATE in one.settings else one
-            for one in profile.measurements
+            replace(measurement, settings={**measurement.settings, RATE: load})
+            if RATE in measurement.settings
+            else measurement
+            for measurement in profile.measurements
         ),
     )
 
@@ -153,9 +158,9 @@ def _with_clients(profile: Profile, clients: int | None) -> Profile:
     if clients is None:
         return profile
     before = {
-        one.name: several
-        for one in profile.measurements
-        if (several := one.settings.get(_CLIENTS.get(one.program, ""), 1)) != 1
+        measurement.name: several
+        for measurement in profile.measurements
+        if (several := measurement.settings.get(_CLIENTS.get(measurement.program, ""), 1)) != 1
     }
     if not before:
         raise PlanError(
@@ -164,14 +169,19 @@ def _with_clients(profile: Profile, clients: int | None) -> Profile:
             hint="choose --profile postgresql or mariadb",
         )
 
-    def changed(one: MeasurementPlan) -> MeasurementPlan:
-        name = re.sub(rf"(?<=-c){before[one.name]}(?=-|$)", str(clients), one.name)
-        return replace(one, name=name, settings={**one.settings, _CLIENTS[one.program]: clients})
+    def changed(measurement: MeasurementPlan) -> MeasurementPlan:
+        name = re.sub(rf"(?<=-c){before[measurement.name]}(?=-|$)", str(clients), measurement.name)
+        return replace(
+            measurement,
+            name=name,
+            settings={**measurement.settings, _CLIENTS[measurement.program]: clients},
+        )
 
     return replace(
         profile,
         measurements=tuple(
-            changed(one) if one.name in before else one for one in profile.measurements
+            changed(measurement) if measurement.name in before else measurement
+            for measurement in profile.measurements
         ),
     )
 
@@ -189,13 +199,15 @@ def _axes(settings: Request, qemus: tuple[Qemu, ...]) -> Axes:
 
 def backing_of(request: Request) -> BackingDevices:
     """The disks below the stacks of a request; devices by their absolute paths."""
-    named = [one for target in request.target for one in (target.name, target.place)]
+    named = [word for target in request.target for word in (target.name, target.place)]
     spent = set(map(str, request.destroy))
     return BackingDevices(
         devices=tuple(device.absolute() for device in request.devices),
-        destroy=tuple(one.absolute() for one in request.destroy if str(one) not in named),
+        destroy=tuple(device.absolute() for device in request.destroy if str(device) not in named),
         targets=request.target,
-        spendable=frozenset(one.name for one in request.target if spent & {one.name, one.place}),
+        spendable=frozenset(
+            target.name for target in request.target if spent & {target.name, target.place}
+        ),
         secrets=request.secret,
         disks=request.disks,
         arc_bytes=request.arc_bytes,

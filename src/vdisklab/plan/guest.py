@@ -163,12 +163,18 @@ def with_each(path: DiskPath, option: str, values: Iterable[str]) -> tuple[DiskP
 
     Unchanged without a guest, without values, if it has the option itself, or if its bus lacks it.
     """
-    words = tuple(values)
+    alternatives = tuple(values)
     bus, options = path.attachment.bus, path.attachment.options
-    if path.on_host or option not in BUS_OPTIONS[bus] or option in dict(options) or not words:
+    if (
+        path.on_host
+        or option not in BUS_OPTIONS[bus]
+        or option in dict(options)
+        or not alternatives
+    ):
         return (path,)
     return tuple(
-        replace(path, attachment=Attachment(bus, (*options, (option, word)))) for word in words
+        replace(path, attachment=Attachment(bus, (*options, (option, word))))
+        for word in alternatives
     )
 
 

@@ -56,7 +56,9 @@ def expand_paths(
             )
     expanded = tuple(paths.values())
     for option, values in axes.items():
-        expanded = tuple(path for one in expanded for path in with_each(one, option, values))
+        expanded = tuple(
+            path for path_so_far in expanded for path in with_each(path_so_far, option, values)
+        )
     return tuple(dict.fromkeys(expanded))
 
 
@@ -80,10 +82,14 @@ def judge_paths(
             or _without_state(path, page_cache, capabilities)
         )
         if verdict is None:
-            own = cells_of(path, page_cache, capabilities)
-            cells += own
+            path_cells = cells_of(path, page_cache, capabilities)
+            cells += path_cells
             cache = own_cache(path)
-            if cache and own[0].page_cache is PageCache.COLD and page_cache is PageCacheChoice.BOTH:
+            if (
+                cache
+                and path_cells[0].page_cache is PageCache.COLD
+                and page_cache is PageCacheChoice.BOTH
+            ):
                 warm = Cell(path, PageCache.WARM).label
                 dropped.append(Dropped(warm, _not_warm(path, cache), "its cold cell is measured"))
         else:
@@ -301,7 +307,9 @@ def not_shared(profile: Profile, path: DiskPath) -> Impossible | None:
 def require_only_boots(profile: Profile) -> None:
     """Raises PlanError for a profile that has boots and other measurements, which would overwrite
     the system on the disk."""
-    other = [one.name for one in profile.measurements if one.program != BOOT]
+    other = [
+        measurement.name for measurement in profile.measurements if measurement.program != BOOT
+    ]
     if profile.boots and other:
         raise PlanError(
             f"profile {profile.name!r} boots guests from the disk, and {other[0]!r} would "

@@ -82,10 +82,10 @@ class Profile:
     @property
     def is_open_load(self) -> bool:
         """True when a measurement sends requests at a rate, which needs a group of guests."""
-        return any(RATE in one.settings for one in self.measurements)
+        return any(RATE in measurement.settings for measurement in self.measurements)
 
     def beside(self, neighbour: Profile) -> Profile:
         """The profile in one guest, while the others run `neighbour`'s first measurement."""
         other = neighbour.measurements[0]
-        pairs = tuple(replace(one, neighbour=other) for one in self.measurements)
+        pairs = tuple(replace(measurement, neighbour=other) for measurement in self.measurements)
         return replace(self, measurements=pairs)

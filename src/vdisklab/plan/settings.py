@@ -515,16 +515,16 @@ def check(request: OptionRows, names: Mapping[str, str] | None = None) -> None:
 
 def command_words(request: Request) -> list[str]:
     """The arguments that give `vdisklab run` the same request."""
-    words = ["vdisklab", "run", *request.paths]
+    arguments = ["vdisklab", "run", *request.paths]
     for row, value in given(request):
         if row.flag:
             values = value if row.kind.many else (value,)
-            words += (
+            arguments += (
                 [row.flag]
                 if row.kind is kinds.SWITCH
                 else [word for item in values for word in (row.flag, row.kind.spell(item))]
             )
-    return words
+    return arguments
 
 
 def identity(request: Request) -> Mapping[str, Any]:

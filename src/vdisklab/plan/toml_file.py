@@ -82,8 +82,8 @@ def _explain(error: ValidationError, origin: str, model: type[TomlTable]) -> tup
     where = describe_place(location, origin)
     match first["type"]:
         case "extra_forbidden":
-            known = _keys_at(model, location[:-1])
-            return f"{where} is unknown", _nearest(str(location[-1]), known)
+            keys = _keys_at(model, location[:-1])
+            return f"{where} is unknown", _nearest(str(location[-1]), keys)
         case "missing":
             return f"{where} is missing", _description(model, location)
         case "value_error":
@@ -160,7 +160,7 @@ def _table_in(annotation: object) -> type[TomlTable] | None:
     return next((table for table in inner if table is not None), None)
 
 
-def _nearest(word: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
+def _nearest(word: str, vocabulary: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word.lower(), vocabulary, n=1, cutoff=0.5)
     start = f"did you mean {close[0]}? " if close else ""
-    return f"{start}Possible here: {', '.join(known)}"
+    return f"{start}Possible here: {', '.join(vocabulary)}"

@@ -152,10 +152,10 @@ def parsed_by(parse: Callable[[str], Any], noun: str, hint: str) -> ValueKind:
     return ValueKind(toml, str, parse, noun=noun, hint=hint)
 
 
-def one_of(words: type[StrEnum]) -> ValueKind:
+def one_of(enumeration: type[StrEnum]) -> ValueKind:
     """One word of an enumeration."""
     # TOML has no enumerations, so the words are converted although TomlTable is strict.
-    return ValueKind(Annotated[words, Checked({"strict": False})], words)
+    return ValueKind(Annotated[enumeration, Checked({"strict": False})], enumeration)
 
 
 LABEL = ValueKind(str, str)

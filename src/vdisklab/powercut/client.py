@@ -208,8 +208,8 @@ def unrequested_flushes(trace: Trace, entries: Sequence[LogEntry], *, writes_flu
             (write.submitted, trace.end if write.acked is None else write.acked)
             for write in trace.writes
         ]
-    flushes = [at for at in range(trace.begin, trace.end) if entries[at].flushes]
-    return sum(1 for at in flushes if not any(first <= at < last for first, last in causes))
+    flushes = [place for place in range(trace.begin, trace.end) if entries[place].flushes]
+    return sum(1 for place in flushes if not any(first <= place < last for first, last in causes))
 
 
 DEFAULT_WRITES = 80

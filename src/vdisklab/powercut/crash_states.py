@@ -113,16 +113,16 @@ def epoch_of(
     A prefix is its own epoch: the write in flight is its only change.
     """
     if not cut.prefix:
-        known = cut.epoch < len(epochs) and cut.kept | cut.torn <= epochs[cut.epoch].all
-        return epochs[cut.epoch] if known else None
+        is_possible = cut.epoch < len(epochs) and cut.kept | cut.torn <= epochs[cut.epoch].all
+        return epochs[cut.epoch] if is_possible else None
     if cut.epoch > end or (cut.torn and not _is_tearable(entries, cut.epoch, end, cut.unit)):
         return None
     in_flight = (cut.epoch,) if cut.torn else ()
     return Epoch(cut.epoch, cut.epoch, cut.epoch, in_flight)
 
 
-def _is_tearable(entries: Sequence[LogEntry], at: int, end: int, unit: int) -> bool:
-    return at < end and entries[at].changes_disk and entries[at].length > unit
+def _is_tearable(entries: Sequence[LogEntry], place: int, end: int, unit: int) -> bool:
+    return place < end and entries[place].changes_disk and entries[place].length > unit
 
 
 def epochs_between(
@@ -138,12 +138,14 @@ def epochs_between(
         raise PowercutError(
             f"the log has {len(entries)} entries, but the recorded run ends at entry {end}"
         )
-    ends = [at for at in range(begin, end) if entries[at].flags & (Flag.FLUSH | Flag.FUA)]
-    base = max((at for at in range(begin) if entries[at].flushes), default=0)
+    ends = [place for place in range(begin, end) if entries[place].flags & (Flag.FLUSH | Flag.FUA)]
+    base = max((place for place in range(begin) if entries[place].flushes), default=0)
     epochs: list[Epoch] = []
     for stop in sorted({*ends, *stops, end}):
-        changes = tuple(at for at in range(base, stop) if entries[at].changes_disk)
-        durable = sum(1 << bit for bit, at in enumerate(changes) if Flag.FUA in entries[at].flags)
+        changes = tuple(place for place in range(base, stop) if entries[place].changes_disk)
+        durable = sum(
+            1 << bit for bit, place in enumerate(changes) if Flag.FUA in entries[place].flags
+        )
         epochs.append(Epoch(len(epochs), base, stop, changes, durable))
         if stop < end and entries[stop].flushes:
             base = stop
@@ -253,13 +255,13 @@ def select_prefixes(
     random sample is taken, evenly from within the windows `around` and outside.
     """
     rng = random.Random(sampling.seed)  # noqa: S311 - reproducible, not secret
-    positions = [at for at in range(begin, end) if entries[at].changes_disk]
-    cuts = [CrashState(at, prefix=True) for at in (*positions, end)]
+    positions = [place for place in range(begin, end) if entries[place].changes_disk]
+    cuts = [CrashState(place, prefix=True) for place in (*positions, end)]
     if torn and sampling.tear:
         cuts += [
-            CrashState(at, torn=1, unit=sampling.tear, seed=rng.getrandbits(32), prefix=True)
-            for at in positions
-            if _is_tearable(entries, at, end, sampling.tear)
+            CrashState(place, torn=1, unit=sampling.tear, seed=rng.getrandbits(32), prefix=True)
+            for place in positions
+            if _is_tearable(entries, place, end, sampling.tear)
         ]
     exhaustive = sampling.states is None or len(cuts) <= sampling.states
     strata = [
@@ -292,8 +294,8 @@ def _torn(
     """States with one torn change among whole ones."""
     tearable = [
         bit
-        for bit, at in enumerate(epoch.changes)
-        if unit and entries[at].length > unit and not epoch.durable >> bit & 1
+        for bit, place in enumerate(epoch.changes)
+        if unit and entries[place].length > unit and not epoch.durable >> bit & 1
     ]
     for _ in range(min(_TORN_STATES, 2 * len(tearable))):
         torn = 1 << rng.choice(tearable)
@@ -386,9 +388,9 @@ def judge_sectors(sectors: Numbers, versions: Numbers, due: DueVersions) -> Reco
     """The worst kind of error, and the first sector with it. Raises FutureVersionError."""
     future = versions > due.newest
     if future.any():
-        at = int(np.argmax(future))
+        first = int(np.argmax(future))
         raise FutureVersionError(
-            f"sector {sectors[at]} holds version {versions[at]}, which had not been written"
+            f"sector {sectors[first]} holds version {versions[first]}, which had not been written"
         )
     for outcome, wrong in (
         (StateOutcome.GARBAGE, versions == NoVersion.GARBAGE),
@@ -396,11 +398,11 @@ def judge_sectors(sectors: Numbers, versions: Numbers, due: DueVersions) -> Reco
         (StateOutcome.LOST, (versions >= 0) & (versions < due.oldest)),
     ):
         if wrong.any():
-            at = int(np.argmax(wrong))
-            held = _NO_VERSION.get(versions[at], f"version {versions[at]}")
+            first = int(np.argmax(wrong))
+            held = _NO_VERSION.get(versions[first], f"version {versions[first]}")
             return outcome, (
-                f"{wrong.sum()} sectors {outcome}; sector {sectors[at]} must hold version "
-                f"{due.oldest[at]} and holds {held}"
+                f"{wrong.sum()} sectors {outcome}; sector {sectors[first]} must hold version "
+                f"{due.oldest[first]} and holds {held}"
             )
     return KEPT
 

@@ -415,12 +415,12 @@ def _read_tables(descriptor: int, header: Qcow2Header, offset: int, count: int) 
     present = np.flatnonzero(tables)
     if count * header.cluster > _TABLE_LIMIT:
         raise BadImageError(f"its L1 table of {count} entries is impossibly large")
-    words = header.words_per_entry
-    entries = np.zeros((count * header.entries_per_table, words), dtype=np.uint64)
-    for at in present:
-        table = _table(descriptor, int(tables[at]), header.cluster, "L2 table")
-        first = at * header.entries_per_table
-        entries[first : first + header.entries_per_table] = table.reshape(-1, words)
+    entry_words = header.words_per_entry
+    entries = np.zeros((count * header.entries_per_table, entry_words), dtype=np.uint64)
+    for index in present:
+        table = _table(descriptor, int(tables[index]), header.cluster, "L2 table")
+        first = index * header.entries_per_table
+        entries[first : first + header.entries_per_table] = table.reshape(-1, entry_words)
     return _ClusterTables(offset, count, l1[present], entries)
 
 
@@ -428,18 +428,18 @@ def _snapshot_tables(
     descriptor: int, header: Qcow2Header, references: _References
 ) -> Iterator[_ClusterTables]:
     """The tables of each internal snapshot; adds the references to the list of snapshots."""
-    at = header.snapshots_offset
+    offset = header.snapshots_offset
     for _ in range(header.snapshots):
-        head = _read(descriptor, _SNAPSHOT.size, at)
+        head = _read(descriptor, _SNAPSHOT.size, offset)
         if len(head) < _SNAPSHOT.size:
             raise BadImageError("its list of snapshots is cut off")
         l1_offset, l1_entries, id_length, name_length, *_, extra = _SNAPSHOT.unpack(head)
         if l1_entries * 8 > _TABLE_LIMIT:
             raise BadImageError(f"a snapshot's L1 table has {l1_entries} entries")
         yield _read_tables(descriptor, header, l1_offset, l1_entries)
-        at += -(-(_SNAPSHOT.size + extra + id_length + name_length) // 8) * 8
+        offset += -(-(_SNAPSHOT.size + extra + id_length + name_length) // 8) * 8
     if header.snapshots:
-        references.add_range(header.snapshots_offset, at - header.snapshots_offset)
+        references.add_range(header.snapshots_offset, offset - header.snapshots_offset)
 
 
 def _refer_to_extensions(descriptor: int, header: Qcow2Header, references: _References) -> None:
@@ -542,10 +542,10 @@ def _refcounts(descriptor: int, header: Qcow2Header, references: _References) ->
     present = np.flatnonzero(blocks)
     counted = (int(present[-1]) + 1) * per_block if len(present) else 0
     counts = np.zeros(max(counted, references.clusters), dtype=np.int64)
-    for at in present:
-        raw = _read(descriptor, header.cluster, int(blocks[at])).ljust(header.cluster, b"\0")
+    for index in present:
+        raw = _read(descriptor, header.cluster, int(blocks[index])).ljust(header.cluster, b"\0")
         block = np.frombuffer(raw, dtype=f">u{width}").astype(np.int64)
-        counts[at * per_block : (at + 1) * per_block] = block
+        counts[index * per_block : (index + 1) * per_block] = block
     return counts
 
 

@@ -195,8 +195,10 @@ def postgresql_in_guest(
     """
     agent, script = machine.agent, CLUSTER.script
 
-    def step(verb: str, *words: str) -> None:
-        agent.run((_SHELL, "-s", "--", verb, MOUNTPOINT, *words), timeout=_SECONDS, stdin=script)
+    def step(verb: str, *arguments: str) -> None:
+        agent.run(
+            (_SHELL, "-s", "--", verb, MOUNTPOINT, *arguments), timeout=_SECONDS, stdin=script
+        )
 
     settings = {**_SETTINGS, **({} if synced else {"fsync": "off"})}
     values = [f"{key}={value}" for key, value in settings.items() if key != "data_checksums"]
@@ -262,7 +264,7 @@ class ClusterJudge:
             return StateOutcome.DATABASE, f"pg_checksums: {' '.join(said_last)}"
         return outcome
 
-    def _run(self, name: str, *words: PathArg, stdin: str | None = None) -> Completed:
+    def _run(self, name: str, *arguments: PathArg, stdin: str | None = None) -> Completed:
         """Runs one of PostgreSQL's programs as the unprivileged user that owns the data.
 
         Shared memory ends with its own namespace.
@@ -271,7 +273,7 @@ class ClusterJudge:
         if server is None:
             raise not_installed("postgres")
         return self.host.run(
-            "unshare", "--ipc", "--", *_USER, server.resolve().with_name(name), *words,
+            "unshare", "--ipc", "--", *_USER, server.resolve().with_name(name), *arguments,
             timeout=_JUDGE_SECONDS, allowed=range(-64, 256), stdin=stdin,
         )  # fmt: skip
 

@@ -67,16 +67,16 @@ def reporting_full_memory(purpose: str) -> Iterator[None]:
 def stored_ranges(descriptor: int) -> Iterator[tuple[int, int]]:
     """Begin and end of each range of an open file that holds data (lseek(2), SEEK_DATA)."""
     size = os.fstat(descriptor).st_size
-    at = 0
-    while at < size:
+    offset = 0
+    while offset < size:
         try:
-            begin = os.lseek(descriptor, at, os.SEEK_DATA)
+            begin = os.lseek(descriptor, offset, os.SEEK_DATA)
         except OSError as error:
             if error.errno != errno.ENXIO:  # ENXIO: a hole up to the end
                 raise
             return
-        at = os.lseek(descriptor, begin, os.SEEK_HOLE)
-        yield begin, at
+        offset = os.lseek(descriptor, begin, os.SEEK_HOLE)
+        yield begin, offset
 
 
 STATE_NAME = "state"

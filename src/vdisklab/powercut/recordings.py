@@ -90,9 +90,9 @@ def _copy_sparse(source: Path, target: Path, mode: str = "xb") -> None:
     with source.open("rb") as reading, target.open(mode) as writing:
         os.truncate(writing.fileno(), os.fstat(reading.fileno()).st_size)
         for begin, end in rebuild.stored_ranges(reading.fileno()):
-            for at in range(begin, end, _COPY_BYTES):
-                data = os.pread(reading.fileno(), min(_COPY_BYTES, end - at), at)
-                write_whole(writing.fileno(), [data], at)
+            for offset in range(begin, end, _COPY_BYTES):
+                data = os.pread(reading.fileno(), min(_COPY_BYTES, end - offset), offset)
+                write_whole(writing.fileno(), [data], offset)
 
 
 def open_recording(directory: Path) -> Recording:

@@ -73,12 +73,12 @@ def read_versions(content: Bytes, numbers: Numbers) -> Numbers:
 
     `content` holds the sectors with these numbers, one after another.
     """
-    words = content.view(np.uint64).reshape(len(numbers), _RECORDS, _RECORD_WORDS)
-    first = words[:, 0, :]
-    uniform = (words == first[:, None, :]).all(axis=(1, 2))
+    records = content.view(np.uint64).reshape(len(numbers), _RECORDS, _RECORD_WORDS)
+    first = records[:, 0, :]
+    uniform = (records == first[:, None, :]).all(axis=(1, 2))
     versions = np.where(uniform, _record_versions(first, numbers), np.int64(NoVersion.GARBAGE))
     for row in np.flatnonzero(~uniform):
-        parts = _record_versions(words[row], np.full(_RECORDS, numbers[row]))
+        parts = _record_versions(records[row], np.full(_RECORDS, numbers[row]))
         if (parts >= 0).all():
             versions[row] = NoVersion.TORN
     return versions

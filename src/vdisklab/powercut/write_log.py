@@ -172,9 +172,9 @@ def mark_text(log: Log, entry: LogEntry) -> str | None:
 def _entries(descriptor: int, path: Path) -> Iterator[LogEntry]:
     count, sector = _read_super(descriptor, path)
     size = os.fstat(descriptor).st_size
-    at = sector
+    header_sector = sector
     for number in range(count):
-        head = os.pread(descriptor, _HEADER.size, at)
+        head = os.pread(descriptor, _HEADER.size, header_sector)
         if len(head) < _HEADER.size:
             raise _cut_short(f"the log {path} ends after {number} of {count} entries")
         first, sectors, bits, _ = _HEADER.unpack(head)
@@ -182,13 +182,13 @@ def _entries(descriptor: int, path: Path) -> Iterator[LogEntry]:
             raise _cut_short(f"entry {number} of the log {path} is damaged")
         flags = Flag(bits)
         length = sectors * sector
-        data_at = at + sector
+        data_at = header_sector + sector
         stored = 0 if flags & (Flag.DISCARD | Flag.MARK) else length
         if data_at + stored > size:
             raise _cut_short(f"the log {path} ends within the data of entry {number} of {count}")
         hole = bool(stored) and _is_hole(descriptor, data_at, stored)
-        yield LogEntry(first * sector, length, flags, data_at, hole, at)
-        at = data_at + stored
+        yield LogEntry(first * sector, length, flags, data_at, hole, header_sector)
+        header_sector = data_at + stored
 
 
 def _cut_short(message: str) -> LogError:
@@ -217,12 +217,12 @@ def _read_super(descriptor: int, path: Path) -> tuple[int, int]:
     return count, sector
 
 
-def _is_hole(descriptor: int, at: int, length: int) -> bool:
+def _is_hole(descriptor: int, offset: int, length: int) -> bool:
     """True if the range is a hole (lseek(2), SEEK_DATA), except for zeros at its two ends.
 
     Files are stored in pages; the first and last one are shared with the headers around the data.
     """
-    first, last = -(-at // _PAGE) * _PAGE, (at + length) // _PAGE * _PAGE
+    first, last = -(-offset // _PAGE) * _PAGE, (offset + length) // _PAGE * _PAGE
     if first >= last:
         return False  # less than a page: treat it as data
     try:
@@ -231,5 +231,7 @@ def _is_hole(descriptor: int, at: int, length: int) -> bool:
     except OSError as error:
         if error.errno != errno.ENXIO:  # ENXIO: no data up to the end of the file
             raise
-    ends = os.pread(descriptor, first - at, at) + os.pread(descriptor, at + length - last, last)
+    ends = os.pread(descriptor, first - offset, offset) + os.pread(
+        descriptor, offset + length - last, last
+    )
     return not any(ends)

@@ -461,8 +461,8 @@ def _beside(host: Host, program: Program) -> Path | None:
 def version(host: Host, installed: InstalledProgram) -> str:
     """The version that a program prints, or "unknown"."""
     every_status = range(-64, 256)
-    words = installed.program.version
-    output = host.run(installed.path, *words, allowed=every_status, timeout=20)
+    version_arguments = installed.program.version
+    output = host.run(installed.path, *version_arguments, allowed=every_status, timeout=20)
     match = _VERSION.search(output.stdout) or _VERSION.search(output.stderr)
     return match[0] if match else "unknown"
 

@@ -121,8 +121,8 @@ def download_packages(host: Host, wanted: Sequence[str], status: Path, into: Pat
     apt checks each file against its signed lists. Raises HostError with the cause.
     """
     (into / "partial").mkdir(parents=True)
-    words = ("-o", f"Dir::Cache::archives={into}", "--download-only", "install", *wanted)
-    _apt_get(host, words, status, wanted)
+    arguments = ("-o", f"Dir::Cache::archives={into}", "--download-only", "install", *wanted)
+    _apt_get(host, arguments, status, wanted)
     (into / "partial").rmdir()
     (into / "lock").unlink(missing_ok=True)
     files = sorted(file.name for file in into.glob("*.deb"))
@@ -131,7 +131,9 @@ def download_packages(host: Host, wanted: Sequence[str], status: Path, into: Pat
     return files
 
 
-def _apt_get(host: Host, words: Sequence[str], status: Path, wanted: Sequence[str]) -> Completed:
+def _apt_get(
+    host: Host, arguments: Sequence[str], status: Path, wanted: Sequence[str]
+) -> Completed:
     if host.which("apt-get") is None:
         raise HostError(
             "apt-get is not installed: packages can be downloaded on Debian-like systems only",
@@ -143,7 +145,7 @@ def _apt_get(host: Host, words: Sequence[str], status: Path, wanted: Sequence[st
             "apt-get", "-y", "-q", "--no-install-recommends",
             "-o", f"Dir::State::status={status}", "-o", "Debug::NoLocking=1",
             "-o", "APT::Sandbox::User=root", "-o", "Dir::Cache::pkgcache=",
-            "-o", "Dir::Cache::srcpkgcache=", *words,
+            "-o", "Dir::Cache::srcpkgcache=", *arguments,
             timeout=_DOWNLOAD_SECONDS,
         )  # fmt: skip
     except CommandError as error:
@@ -208,11 +210,11 @@ def _request(host: Host, system: System) -> dict[str, Any]:
 def _kept(directory: Path, request: Mapping[str, Any]) -> PackageSet | None:
     for manifest in sorted(directory.glob("[!.]*/manifest.json")):
         try:
-            known = json.loads(manifest.read_text())
-            packages = _package_set(manifest.parent, int(known["count"]))
+            stored = json.loads(manifest.read_text())
+            packages = _package_set(manifest.parent, int(stored["count"]))
         except (OSError, ValueError, KeyError, TypeError):
             continue  # incomplete after a crash of the machine
-        if known.get("request") == request and packages.disk.exists():
+        if stored.get("request") == request and packages.disk.exists():
             return packages
     return None
 

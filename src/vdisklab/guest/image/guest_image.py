@@ -119,10 +119,10 @@ def _kept(directory: Path, request: Mapping[str, Any]) -> GuestImage | None:
     """The image in the cache with this request and with unchanged sources."""
     for manifest in sorted(directory.glob("[!.]*/manifest.json")):
         try:
-            known = json.loads(manifest.read_text())
-            if known["request"] != request or known["sources"] != _stamps(known["sources"]):
+            stored = json.loads(manifest.read_text())
+            if stored["request"] != request or stored["sources"] != _stamps(stored["sources"]):
                 continue
-            image = _image(manifest.parent, known["image"])
+            image = _image(manifest.parent, stored["image"])
             if image.kernel.exists() and image.initrd.exists() and image.root.exists():
                 manifest.touch()
                 return image
@@ -137,12 +137,12 @@ def _stamps(paths: Iterable[str]) -> dict[str, list[int]]:
     return {path: [status.st_size, status.st_mtime_ns] for path, status in found.items()}
 
 
-def _image(directory: Path, known: Mapping[str, Any]) -> GuestImage:
+def _image(directory: Path, manifest: Mapping[str, Any]) -> GuestImage:
     return GuestImage(
         kernel=directory / "kernel",
         initrd=directory / "initrd",
         root=directory / "root.ext4",
-        **known,
+        **manifest,
     )
 
 
@@ -171,12 +171,12 @@ def _build(
     return image
 
 
-def _place(work: Path, final: Path, known: Mapping[str, Any]) -> GuestImage:
+def _place(work: Path, final: Path, manifest: Mapping[str, Any]) -> GuestImage:
     """Moves the image to its place.
 
     An image with the same content is kept: a guest may be using it.
     """
-    image = _image(final, known)
+    image = _image(final, manifest)
     if all(path.exists() for path in (image.kernel, image.initrd, image.root)):
         (work / "manifest.json").replace(final / "manifest.json")
     else:

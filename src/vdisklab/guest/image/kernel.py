@@ -73,18 +73,18 @@ def kernel_release(image: bytes) -> str:
     Raises HostError if the file is not a bzImage: damaged, or for another architecture. The
     header's fields are those of Documentation/arch/x86/boot.rst.
     """
-    words: list[bytes] = []
+    version: list[bytes] = []
     if image[0x202:0x206] == b"HdrS":
         (pointer,) = struct.unpack_from("<H", image, 0x20E)
         start = pointer + 0x200
-        words = image[start : image.find(b"\0", start)].split() if pointer else []
-    if not words:
+        version = image[start : image.find(b"\0", start)].split() if pointer else []
+    if not version:
         raise HostError(
             "not an x86 kernel image (bzImage)",
             hint="install the distribution's own kernel package again, or name another kernel "
             "with `guest.kernel` in a plan file",
         )
-    return words[0].decode(errors="replace")
+    return version[0].decode(errors="replace")
 
 
 def find_kernel(

@@ -452,21 +452,23 @@ def share_arguments(disk: Disk) -> tuple[str, ...]:
 
 
 def virtiofsd_arguments(
-    program: Path | str, directory: str, attachment: Attachment, at: str
+    program: Path | str, directory: str, attachment: Attachment, socket_option: str
 ) -> tuple[str, ...]:
-    """The daemon's command line; `at` is its option for the socket.
+    """The daemon's command line; `socket_option` is its option for the socket.
 
     Its sandbox is a chroot: a sandbox of namespaces needs a second process, which some containers
     do not allow. In both, the guest reaches no other directory.
     """
     options = (f"source={directory}", f"cache={attachment.option('cache')}", "sandbox=chroot")
-    return (str(program), at, *(word for option in options for word in ("-o", option)))
+    return (str(program), socket_option, *(word for option in options for word in ("-o", option)))
 
 
-def mount_command(device: str, kind: str, options: tuple[str, ...], at: str) -> tuple[str, ...]:
+def mount_command(
+    device: str, kind: str, options: tuple[str, ...], mountpoint: str
+) -> tuple[str, ...]:
     """The guest's command that mounts a device, or a directory by its tag."""
     flags = ("-o", ",".join(options)) if options else ()
-    return ("mount", "-t", kind, *flags, device, at)
+    return ("mount", "-t", kind, *flags, device, mountpoint)
 
 
 def daemon_commands(disk: Disk) -> tuple[str, ...]:
@@ -475,8 +477,8 @@ def daemon_commands(disk: Disk) -> tuple[str, ...]:
     if bus.is_served:
         return (spell_arguments(daemon_arguments(disk)),)
     if bus is Bus.VIRTIOFS:
-        at = f"--socket-path={disk.names.served}"
-        argv = virtiofsd_arguments(VIRTIOFSD, disk.directory, disk.attachment, at)
+        socket_option = f"--socket-path={disk.names.served}"
+        argv = virtiofsd_arguments(VIRTIOFSD, disk.directory, disk.attachment, socket_option)
         return (spell_arguments(argv),)
     return ()
 

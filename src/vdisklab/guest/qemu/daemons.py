@@ -195,10 +195,10 @@ class VirtiofsDaemon:
     def option(self, name: str) -> str:
         """The value of an option on the command line that the kernel shows; `none` without it."""
         try:
-            words = Path(f"/proc/{self.pid}/cmdline").read_text().split("\0")
+            arguments = Path(f"/proc/{self.pid}/cmdline").read_text().split("\0")
         except OSError as error:
             raise GuestError(f"{VIRTIOFSD} has ended: {error.strerror}") from error
-        values = [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
+        values = [word.partition("=")[2] for word in arguments if word.startswith(f"{name}=")]
         return values[-1] if values else "none"
 
 
@@ -236,8 +236,8 @@ def shared(
     ):
         listening.bind(f"\0{disk.names.served}")
         listening.listen(1)
-        at = f"--fd={listening.fileno()}"
-        argv = virtiofsd_arguments(program, shared, disk.attachment, at)
+        socket_option = f"--fd={listening.fileno()}"
+        argv = virtiofsd_arguments(program, shared, disk.attachment, socket_option)
         errors = directory / f"{disk.serial}.virtiofsd.stderr"
         with qemu_process(argv, (listening,), errors) as process:
             daemon = VirtiofsDaemon(process, printed)

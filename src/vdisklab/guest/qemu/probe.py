@@ -160,9 +160,9 @@ def probe_qemu(
 def has_sandbox(host: Host, binary: str) -> bool:
     """True if this QEMU starts in its sandbox here: it may be built without seccomp."""
     quit = '{"execute": "qmp_capabilities"}\n{"execute": "quit"}\n'
-    words = (binary, *_NO_MACHINE, "-sandbox", SANDBOX)
+    command = (binary, *_NO_MACHINE, "-sandbox", SANDBOX)
     try:
-        host.run(*words, timeout=_SECONDS, stdin=quit)
+        host.run(*command, timeout=_SECONDS, stdin=quit)
     except CommandError:
         return False
     return True

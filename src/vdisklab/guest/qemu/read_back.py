@@ -376,8 +376,8 @@ def _word(value: bool) -> str:
 def _check_direct(pid: int, disk: block_nodes.Disk) -> Check:
     """O_DIRECT in the flags of all files of the image that QEMU holds open (proc(5), fdinfo)."""
     files = (disk.filename or "", *disk.parts.files)
-    words = {_word(bool(flags & os.O_DIRECT)) for file in files for flags in _open_flags(pid, file)}
-    return Check("kernel.o_direct", _word(disk.cache.direct), "/".join(sorted(words)) or "not open")
+    modes = {_word(bool(flags & os.O_DIRECT)) for file in files for flags in _open_flags(pid, file)}
+    return Check("kernel.o_direct", _word(disk.cache.direct), "/".join(sorted(modes)) or "not open")
 
 
 def _open_flags(pid: int, filename: str) -> list[int]:
@@ -407,10 +407,10 @@ def _flags_of(pid: int, number: str, image_status: os.stat_result) -> int | None
     return None if match is None else int(match[1], 8)
 
 
-def _same_file(one: os.stat_result, other: os.stat_result) -> bool:
+def _same_file(first: os.stat_result, other: os.stat_result) -> bool:
     if other.st_rdev:
-        return one.st_rdev == other.st_rdev
-    return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+        return first.st_rdev == other.st_rdev
+    return (first.st_dev, first.st_ino) == (other.st_dev, other.st_ino)
 
 
 def _seen_aio(pid: int, now: QemuTraces, at_start: QemuTraces) -> str:
@@ -462,7 +462,7 @@ def _gone(pid: int, error: OSError) -> GuestError:
 def _check_threads(machine: Machine, disk: block_nodes.Disk) -> tuple[Check, ...]:
     """Checks the device's thread, or its queues' threads, and the settings of each."""
     names, attachment = disk.names, disk.attachment
-    own = [thread for thread in iothreads(machine) if thread.id.startswith(names.iothread)]
+    disk_threads = [thread for thread in iothreads(machine) if thread.id.startswith(names.iothread)]
     checks = []
     if attachment.iothread:
         seen = _property(machine, _controller(disk), "iothread")
@@ -470,11 +470,13 @@ def _check_threads(machine: Machine, disk: block_nodes.Disk) -> tuple[Check, ...
     else:
         mapping = _property(machine, _controller(disk), "iothread-vq-mapping")
         used = {str(entry.get("iothread", "")).rpartition("/")[2] for entry in mapping or ()}
-        threads = sorted(thread.id for thread in own if thread.id in used)
+        threads = sorted(thread.id for thread in disk_threads if thread.id in used)
         checks.append(Check("qemu.iothreads", str(attachment.iothreads), str(len(threads))))
     settings = block_nodes.iothread_settings(attachment)
     if settings:
-        own_settings = {_spell({name: one.settings[name] for name in settings}) for one in own}
+        own_settings = {
+            _spell({name: thread.settings[name] for name in settings}) for thread in disk_threads
+        }
         shown = " / ".join(sorted(own_settings))
         checks.append(Check("qemu.iothread_settings", _spell(settings), shown))
     return tuple(checks)
