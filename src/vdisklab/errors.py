@@ -52,7 +52,7 @@ def extra_hint(extra: str) -> str:
     checkout = Path(__file__).parents[2]
     if (checkout / "script" / "install").is_file() and Path(sys.prefix) == checkout / ".venv":
         script = shlex.quote(str(checkout / "script" / "install"))
-        return script if extra in ("charts", "watch") else f"{script} --extras"
+        return script if extra == "watch" else f"{script} --extras"
     try:
         required = metadata.requires("vdisklab") or ()
     except metadata.PackageNotFoundError:

@@ -165,11 +165,11 @@ def test_a_package_is_in_the_lock_or_in_that_of_the_extras() -> None:
     assert wanted <= pins("requirements-extras.lock").keys()
 
 
-def test_the_live_page_and_charts_come_with_the_installation() -> None:
+def test_the_live_page_comes_with_the_installation() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    wanted = {re.split(r">", line)[0] for line in extras["watch"] + extras["charts"]}
+    wanted = {re.split(r">", line)[0] for line in extras["watch"]}
     assert wanted <= pins("requirements.lock").keys()
 
 
@@ -437,7 +437,7 @@ def test_an_old_python_is_found_before_anything_is_installed(tmp_path: Path) -> 
     assert not machine.log.exists()
 
 
-@pytest.mark.parametrize("extra", ["charts", "parquet", "postgresql", "fleet"])
+@pytest.mark.parametrize("extra", ["parquet", "postgresql", "fleet"])
 def test_the_hint_for_a_missing_package_names_packages_that_exist(
     extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -454,7 +454,7 @@ def test_the_hint_for_a_missing_package_names_packages_that_exist(
     monkeypatch.setattr("vdisklab.errors.__file__", str(tmp_path / "src/vdisklab/errors.py"))
     monkeypatch.setattr("sys.prefix", str(tmp_path / ".venv"))
     assert extra_hint(extra).split()[0] == str(tmp_path / "script/install")
-    assert extra_hint(extra).endswith("--extras") == (extra != "charts")
+    assert extra_hint(extra).endswith("--extras")
 
 
 @pytest.mark.parametrize("words", [("--help",), ("--extras", "--help"), ("-h", "--dev")])

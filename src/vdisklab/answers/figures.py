@@ -25,9 +25,6 @@ from vdisklab.path.durability import Durability, DurabilityKind, PathCrashes
 from vdisklab.path.segments import Bus, CacheMode, PageCache
 from vdisklab.results.model import Better, Direction
 
-MOST_POINTS = 300
-"""Maximum number of points; those on the front are always drawn."""
-
 MOST_BARS = 14
 """Maximum number of bars in a figure: the best ones; the table has all."""
 
@@ -294,12 +291,11 @@ def _safety_of(verdict: Durability) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A cell as safety and speed; no other cell beats one of the `front` in both."""
+    """A cell's safety class and its median, in the unit of its plane."""
 
     label: str
     safety: str
     value: float
-    front: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,38 +303,32 @@ class SafetyPlane:
     """Speed by safety class, the safest first."""
 
     points: Sequence[Point]
-    order: Sequence[str]
     unit: str
 
 
 def safety_plane(report: ReportAnswer) -> SafetyPlane | None:
-    """The measured paths by speed and safety; None if there are none, or lower is better.
+    """The fastest path of each safety class; None without paths, or if lower is better.
 
-    A path is on the front if no path that is as safe has a higher median. The answer is added: it
-    is chosen by differences within rounds, and may tie.
+    The answer is added: it is chosen by differences within rounds, and may not have the highest
+    median.
     """
     overall = report.of(report.measure)
     paths = {cell: path for cell, path in candidates(overall).items() if cell in overall}
     if not paths or report.measure.quantity.better is Better.LOWER:
         return None
-    scale = numbers.scale(
-        max(overall[cell].median for cell in paths), report.measure.quantity.shown_unit
-    )
-    known = {row.cell: row.power_cut for row in report.ranked.cells if row.power_cut is not None}
-    placed = [(cell, _safety_of(known[cell]), overall[cell].median) for cell in paths]
-    best_so_far = 0.0
-    front = set() if report.answer is None else {report.answer}
-    for cell, _, value in sorted(placed, key=lambda entry: (_SAFETIES.index(entry[1]), -entry[2])):
-        if value > best_so_far:
-            front.add(cell)
-            best_so_far = value
-    placed.sort(key=lambda entry: (entry[0] not in front, -entry[2]))
-    points = [
-        Point(cell.label, safety, value / scale.factor, cell in front)
-        for cell, safety, value in placed[:MOST_POINTS]
-    ]
-    order = [entry for entry in _SAFETIES if any(point.safety == entry for point in points)]
-    return SafetyPlane(points, order, scale.suffix.strip())
+    unit = report.measure.quantity.shown_unit
+    scale = numbers.scale(max(overall[cell].median for cell in paths), unit)
+    verdicts = {row.cell: row.power_cut for row in report.ranked.cells if row.power_cut is not None}
+    points = []
+    for safety in _SAFETIES:
+        of_class = [cell for cell in paths if _safety_of(verdicts[cell]) == safety]
+        of_class.sort(key=lambda cell: -overall[cell].median)
+        points += [
+            Point(cell.label, safety, overall[cell].median / scale.factor)
+            for place, cell in enumerate(of_class)
+            if place == 0 or cell == report.answer
+        ]
+    return SafetyPlane(points, scale.suffix.strip())
 
 
 @dataclass(frozen=True, slots=True)

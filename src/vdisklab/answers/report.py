@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, overload
+from typing import Annotated, overload
 
 import numpy as np
 from pydantic import InstanceOf, PlainSerializer
@@ -102,13 +102,30 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines over an axis whose places may have names."""
+
+    x: str
+    y: Annotated[str, "the unit of the values"]
+    lines: Annotated[tuple[str, ...], "their names"]
+    data: Annotated[
+        tuple[tuple[float | None, ...], ...], "the places on the axis, then each line's values"
+    ]
+    ticks: Annotated[tuple[str, ...], "the places' names; empty for numbers"] = ()
+    gaps: Annotated[tuple[tuple[float, float], ...], "places at which a line stalled"] = ()
+    log: bool = False
+    panel: Annotated[str, "what is drawn, if a figure has several"] = ""
+    alt: Annotated[str, "its own content, if a figure has several"] = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Figure:
     """One figure. `bars` in `unit` are rows in the page; their scale ends at `longest`."""
 
     key: str
     title: str
     alt: Annotated[str, "its content for people who cannot see it"]
-    spec: Annotated[dict[str, Any] | None, "the chart in Vega-Lite"] = None
+    curves: Annotated[tuple[Lines, ...], "its lines, one below the other"] = ()
     missing: Annotated[str | None, "the command that would measure it; null when it is drawn"] = (
         None
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, get_type_hints
@@ -25,8 +25,6 @@ from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, named
 from vdisklab.views import claims, hosts, recommend
 from vdisklab.views.charts.figures import figures
-from vdisklab.views.charts.svg import LIGHT, Draw, draw_here
-from vdisklab.views.charts.vega import to_png, to_svg
 from vdisklab.views.density import density_headline, density_lines
 from vdisklab.views.durability import power_cut_text
 from vdisklab.views.layout import Table
@@ -41,17 +39,10 @@ class ReportFormat(StrEnum):
     """The formats of a report."""
 
     HTML = "html"
-    PNG = "png"
-    SVG = "svg"
     CSV = "csv"
     JSON = "json"
     PARQUET = "parquet"
     MARKDOWN = "md"
-
-    @property
-    def is_directory(self) -> bool:
-        """True for the formats that have one file for each chart."""
-        return self in (ReportFormat.PNG, ReportFormat.SVG)
 
 
 def question(report: ReportAnswer) -> str:
@@ -226,39 +217,29 @@ def _anchor(host: MeasuredHost) -> str:
     return "host-" + "".join(c if c.isalnum() else f"-{ord(c):x}" for c in host.name)
 
 
-Files = Mapping[str, bytes]
-"""File names with their contents: one file, or one for each figure."""
+def build(report: ReportAnswer, form: ReportFormat) -> bytes:
+    """A report as a file.
 
-
-def build(report: ReportAnswer, form: ReportFormat, draw: Draw = draw_here) -> Files:
-    """The files of a report; figures that were not measured have none.
-
-    `draw` draws the charts of the HTML page; the other formats draw in this process. Raises
-    HostError if a Python package that the format needs is not installed.
+    Raises HostError if a Python package that the format needs is not installed.
     """
-    if form.is_directory:
-        drawn = {figure.key: figure.spec for figure in figures(report, LIGHT) if figure.spec}
-        if form is ReportFormat.PNG:
-            return {f"{key}.png": to_png(spec) for key, spec in drawn.items()}
-        return {f"{key}.svg": to_svg(spec).encode() for key, spec in drawn.items()}
     if form is ReportFormat.PARQUET:
-        return {"report.parquet": _parquet(report)}
+        return _parquet(report)
     if form is ReportFormat.HTML:
         from vdisklab.views.page.html import render_page  # noqa: PLC0415 - uses this file
 
-        text = render_page(report, draw)
+        text = render_page(report)
     elif form is ReportFormat.CSV:
         text = as_csv(report.values, ReportValue)
     elif form is ReportFormat.JSON:
         text = _json(report)
     else:
         text = "\n".join(_markdown(report)) + "\n"
-    return {f"report.{form}": text.encode()}
+    return text.encode()
 
 
 def _json(report: ReportAnswer) -> str:
     sentences = (headline(report), *answer_sentences(report), *diagnostic_sentences(report))
-    whole = document(replace(report, figures=figures(report, LIGHT)), sentences)
+    whole = document(replace(report, figures=figures(report)), sentences)
     return json.dumps(whole, indent=1, allow_nan=False)
 
 

@@ -17,7 +17,7 @@ from vdisklab.answers.watch import PROVISIONAL_FROM, TimeLeft, WatchAnswer, Watc
 from vdisklab.progress import Running
 from vdisklab.units import counted, format_duration
 from vdisklab.views import density, powercut, rank, runs, table, trend
-from vdisklab.views.charts.vega import page_rows
+from vdisklab.views.charts.rows import page_rows
 from vdisklab.views.choice import headline
 from vdisklab.views.layout import Table
 from vdisklab.views.page.html import page_templates

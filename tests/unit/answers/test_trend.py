@@ -27,7 +27,6 @@ from vdisklab.errors import EXIT_CLAIM_FAILS, EXIT_INTERRUPTED, PlanError
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.results.model import Campaign, Run
 from vdisklab.views.charts.figures import figures
-from vdisklab.views.charts.svg import LIGHT
 from vdisklab.views.trend import headline, junit_xml, tables
 
 MONTH = timedelta(days=30)
@@ -347,16 +346,14 @@ def test_the_report_draws_the_levels_and_says_the_verdict(database: Database) ->
         report = report_on(Analysis.of(results, [answer.campaigns[-1].id]))
         early = report_on(Analysis.of(results, [answer.campaigns[0].id]))
     assert report.trend == answer
-    (figure,) = [one for one in figures(report, LIGHT) if one.key == "trend"]
-    assert figure.spec is not None
-    drawn = figure.spec["data"]["values"]
-    first = [(one["percentile"], one["value"]) for one in drawn if one["label"] == TOGETHER]
-    assert [value for _, value in first] == list(answer.paths[0].levels)
-    assert first[0][0] == "2026-03-01"
-    scale = figure.spec["encoding"]["y"]["scale"]
-    assert scale == {"zero": False}, "a shift of 20 % fills the axis"
+    (figure,) = [one for one in figures(report) if one.key == "trend"]
+    (lines,) = figure.curves
+    assert lines.lines[0] == TOGETHER
+    assert list(lines.data[1]) == list(answer.paths[0].levels)
+    assert lines.ticks[0] == "2026-03-01"
+    assert not lines.log
     assert headline(answer) in figure.note
     assert "Levels shifted once in 12 campaigns" in figure.note
     assert "kernel" in figure.note
     assert early.trend is None, "nothing is compared with what came later"
-    assert not [one for one in figures(early, LIGHT) if one.key == "trend"]
+    assert not [one for one in figures(early) if one.key == "trend"]

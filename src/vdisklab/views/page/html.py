@@ -12,7 +12,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import cache
 from importlib import resources
@@ -29,14 +29,12 @@ from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.summary import Summaries
 from vdisklab.analysis.sums import RelativeSums, coarser
 from vdisklab.answers.figures import MOST_MOMENTS, choice_bars, newest_series, series_name
-from vdisklab.answers.report import Figure, ReportAnswer
-from vdisklab.errors import extra_hint
+from vdisklab.answers.report import Lines, ReportAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Example
 from vdisklab.sanitise import sanitise
 from vdisklab.views.charts.figures import figures
-from vdisklab.views.charts.svg import CSS, Draw, can_draw, draw_here, for_page
-from vdisklab.views.charts.vega import harmless, page_rows
+from vdisklab.views.charts.rows import page_rows
 from vdisklab.views.compare import published_tables
 from vdisklab.views.durability import power_cut_text
 from vdisklab.views.rank import rank_text
@@ -66,12 +64,8 @@ _UNBROKEN = re.compile(
 """Text that a browser would break at a hyphen or a dash: an option, an interval or a date."""
 
 
-def render_page(report: ReportAnswer, draw: Draw = draw_here) -> str:
-    """The whole file; `draw` may draw the charts elsewhere while the rest is built."""
-    shown = figures(report, CSS)
-    drawable = can_draw()
-    specs = [harmless(figure.spec) for figure in shown if _is_drawn(figure)]
-    drawn = draw(specs) if drawable else list
+def render_page(report: ReportAnswer) -> str:
+    """The whole file."""
     style, script = page_style(), page_script()
     answer = report.recommendation
     return (
@@ -122,8 +116,7 @@ def render_page(report: ReportAnswer, draw: Draw = draw_here) -> str:
             rates=mean_sentence(report.ranked.rates, report.baseline.label)
             if report.ranked.rates
             else None,
-            figures=_figures(report, shown, drawn()),
-            charts_hint=None if drawable or not specs else extra_hint("charts"),
+            figures=_figures(report),
         )
     )
 
@@ -240,10 +233,8 @@ def _packed(content: bytes) -> str:
     return base64.b64encode(gzip.compress(content, compresslevel=1, mtime=0)).decode()
 
 
-def _figures(
-    report: ReportAnswer, shown: Sequence[Figure], drawn: Sequence[str]
-) -> list[dict[str, Any]]:
-    diagnostics, charts = diagnostics_by_cell(report), iter(drawn)
+def _figures(report: ReportAnswer) -> list[dict[str, Any]]:
+    diagnostics = diagnostics_by_cell(report)
     return [
         {
             "key": figure.key,
@@ -255,18 +246,21 @@ def _figures(
                 figure.bars, figure.unit, shared=figure.shared, longest=figure.longest
             ),
             "diagnostics": _diagnostics_at(figure.cells, diagnostics),
-            "undrawn": _is_drawn(figure) and not drawn,
-            "svg": None
-            if not (_is_drawn(figure) and drawn)
-            else Markup(for_page(next(charts), figure.key, figure.alt)),  # noqa: S704 - drawing elements only
+            "curves": [
+                (sanitise(lines.panel), sanitise(lines.alt or figure.alt), _curves(lines))
+                for lines in figure.curves
+            ],
         }
-        for figure in shown
+        for figure in figures(report)
     ]
 
 
-def _is_drawn(figure: Figure) -> bool:
-    """True for a chart; figures of bars are rows of the page."""
-    return figure.spec is not None and not figure.bars
+def _curves(lines: Lines) -> str:
+    """The lines for the page's script."""
+    drawn = asdict(lines) | {"lines": list(map(sanitise, lines.lines))}
+    if lines.ticks:
+        drawn["ticks"] = list(enumerate(map(sanitise, lines.ticks)))
+    return _compact(drawn | {"ticks": drawn["ticks"] or None})
 
 
 def _diagnostics_at(cells: Iterable[str], diagnostics: Mapping[str, tuple[str, ...]]) -> list[str]:

@@ -20,7 +20,6 @@ from vdisklab.errors import PlanError
 from vdisklab.results.store import Store, open_store
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.lines import density_figures
-from vdisklab.views.charts.svg import CSS
 from vdisklab.views.density import density_headline, density_lines, tables
 from vdisklab.views.page.html import render_page
 from vdisklab.views.report import first_lines, headline
@@ -39,14 +38,12 @@ def test_each_run_is_drawn_with_the_limit(tmp_path: Path) -> None:
     runs = ((1, 1, 0.002), (2, 2, 0.003), (3, 4, 0.05), (4, 3, 0.02), (5, 2, 0.004), (6, 3, 0.02))
     with open_store(f"sqlite:///{tmp_path}/d.sqlite") as store:
         contents = searched(store, runs)
-    (figure,) = density_figures(contents, CSS)
-    assert figure.spec is not None
-    values = figure.spec["data"]["values"]
-    assert sorted((one["guests"], one["value"]) for one in values) == sorted(
-        (guests, p99 * 1000) for _, guests, p99 in runs
-    )
-    assert {one["limit"] for one in values} == {5.0}
-    assert {one["fairness"] for one in values} == {1.0}
+    figure, fairness = density_figures(contents)
+    guests, worst, limit = figure.curves[0].data
+    assert guests == (1, 2, 3, 4)
+    assert worst == pytest.approx((2, 3.5, 20, 50))
+    assert set(limit) == {5.0}
+    assert fairness.curves[0].data[1] == (1.0,) * 4
     assert contents.density is not None
     capacity = contents.density.paths[0].capacity
     assert capacity is not None
@@ -56,8 +53,8 @@ def test_each_run_is_drawn_with_the_limit(tmp_path: Path) -> None:
 def test_another_campaign_has_no_such_figure(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/d.sqlite") as store:
         contents = searched(store, [(1, 1, 0.002)])
-    assert density_figures(contents, CSS)
-    assert density_figures(replace(contents, density=None), CSS) == ()
+    assert density_figures(contents)
+    assert density_figures(replace(contents, density=None)) == ()
 
 
 def test_the_report_answers_how_many_guests(tmp_path: Path) -> None:
@@ -84,7 +81,7 @@ def test_the_report_answers_how_many_guests(tmp_path: Path) -> None:
     assert "How many guests does each disk path carry on" in page
     assert "No answer yet" not in page
     assert "Storage methods" not in page
-    assert [figure.key for figure in figures(contents, CSS)] == ["density"]
+    assert [figure.key for figure in figures(contents)] == ["density", "fairness"]
 
 
 def test_paths_whose_intervals_overlap_are_not_told_apart() -> None:

@@ -261,6 +261,11 @@
     show();
   }
 
+  for (const place of document.querySelectorAll("[data-curves]")) {
+    const figure = JSON.parse(place.dataset.curves);
+    charts.draw(place, { ...figure, fitted: true, shown: (one) => String(Number(one.toPrecision(3))) });
+  }
+
   by("metric").addEventListener("change", (event) => choose(event.target.value));
   by("search").addEventListener("input", (event) => { state.search = event.target.value; state.page = 0; show(); });
   by("previous").addEventListener("click", () => { state.page -= 1; show(); });

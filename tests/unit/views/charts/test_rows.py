@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vdisklab.answers.report import Bar
-from vdisklab.views.charts.vega import page_rows
+from vdisklab.views.charts.rows import page_rows
 
 
 def test_a_long_interval_is_cut_so_that_bars_can_be_compared() -> None:
