@@ -556,7 +556,7 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
         return tuple(own)
     checks = [check for check in _CHECKS if not (disk.read_only and check in _OF_WRITES)]
     risky = [*own, *(risk for check in checks if (risk := check(path, context)) is not None)]
-    if not disk.read_only and _is_promised(path):
+    if not disk.read_only and _is_promised(path) and context.lost_below is None:
         is_rbd = path.layers[0].kind is LayerKind.RBD
         caches = path.offers_write_cache and not path.cache.direct
         cached = caches and (is_rbd or not path.opened_by_qemu)

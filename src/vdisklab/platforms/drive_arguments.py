@@ -22,7 +22,7 @@ Settings = Mapping[str, Any]
 
 FIRST_KEYS = {
     "blockdev": "driver", "object": "qom-type", "device": "driver", "fsdev": "fsdriver",
-    "virtfs": "fsdriver", "export": "type",
+    "virtfs": "fsdriver", "export": "type", "nbd-server": "addr",
 }  # fmt: skip
 """The key of a first value without one."""
 

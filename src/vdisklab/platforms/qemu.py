@@ -39,12 +39,14 @@ _DAEMON = re.compile(
     r"(?P<arguments>[ \t\0].*)",
     re.MULTILINE,
 )
+_NBD_SERVER = re.compile(r"(sudo )?[^\s\0]*\b(qemu-nbd|nbdkit)[ \t\0]")
 _ARCHITECTURES = {"i386": "i686", "arm": "armv7l"}
 
 
 def _is_ours(text: GuestText) -> bool:
     """True for command lines of QEMU, and for those of the daemons that serve its disks."""
-    return bool(_commands(text.text)) or _DAEMON.match(text.text) is not None
+    served = _DAEMON.match(text.text) or _NBD_SERVER.match(text.text)
+    return served is not None or bool(_commands(text.text))
 
 
 def _commands(text: str) -> Sequence[ShellCommand]:
@@ -133,7 +135,7 @@ def served_by(texts: Sequence[GuestText]) -> Served:
     """
     served: dict[str, ConfiguredDisk] = {}
     for text in texts:
-        for match in _DAEMON.finditer(text.text):
+        for match in _DAEMON.finditer(re.sub(r"\\\r?\n", " ", text.text)):
             line = match["arguments"]
             try:
                 words = line.split("\0") if "\0" in line else shlex.split(line)

@@ -83,6 +83,22 @@ def served_disks(words: Sequence[str]) -> Iterator[tuple[str, ConfiguredDisk]]:
             yield socket, replace(disk, read_only=read_only)
 
 
+def disks_exported_by_nbd(
+    words: Sequence[str],
+) -> Iterator[tuple[Settings, str, ConfiguredDisk]]:
+    """The disks that a qemu-storage-daemon's arguments export by NBD, each with its server's
+    address and its name there."""
+    arguments = arguments_of(words)
+    servers = [settings_of(server.get("addr")) for server in arguments.all("nbd-server")]
+    for export in arguments.all("export"):
+        if export.get("type") != "nbd":
+            continue
+        node = str(export.get("node-name"))
+        disk = _disk({"driver": "virtio-blk-pci", "drive": node}, arguments)
+        if disk is not None:
+            yield from ((server, str(export.get("name", node)), disk) for server in servers)
+
+
 def shared_directories(words: Sequence[str]) -> Iterator[tuple[str, ConfiguredDisk]]:
     """The directory that a virtiofsd's arguments share, with its socket; in C the settings follow
     `-o`, in Rust each is an option."""

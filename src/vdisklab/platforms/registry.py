@@ -35,6 +35,7 @@ from vdisklab.platforms.dialect import (
     lacks,
 )
 from vdisklab.platforms.drive_arguments import names_device
+from vdisklab.platforms.nbd_servers import with_servers
 from vdisklab.platforms.network import placed
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.writing import require_configurable
@@ -109,7 +110,8 @@ def read_guests(
             left_out |= dict.fromkeys(_left_out(dialect, text))
     if left_out and notes is not None:
         notes.append(f"Left out: {', '.join(left_out)}.")
-    return tuple(map(_readable, (*disks, *_disks_of_yaml(texts, yaml, known))))
+    found = with_servers((*disks, *_disks_of_yaml(texts, yaml, known)), texts)
+    return tuple(map(_readable, found))
 
 
 def _left_out(dialect: Dialect, text: GuestText) -> Iterator[str]:

@@ -135,3 +135,55 @@ def test_what_is_below_a_device_of_this_host_counts() -> None:
     assert lost_in(device("dm-0", None, device("sda"))) is None
     told = replace(device("loop8", "/proc/self/exe"), write_cache="write through")
     assert "no flush reaches its file" in (without_flushes_in(told) or "")
+
+
+GUEST = "qemu-system-x86_64 -name c -drive file={},format=raw,if=virtio,cache=none\n"
+NODE = "--blockdev driver=file,node-name=f,filename=/a,cache.no-flush={}"
+
+
+@pytest.mark.parametrize(
+    ("server", "place", "why"),
+    [
+        ("qemu-nbd -k /s -f raw --cache unsafe /a", "nbd+unix:///?socket=/s", "cache mode unsafe"),
+        ("sudo qemu-nbd -fraw -t -p 10810 \\\n  --cache=unsafe /a", "nbd://localhost:10810/x",
+         "cache mode unsafe"),
+        (f"qemu-nbd -t {SHM}/a", "nbd:127.0.0.1:10809", "is memory (tmpfs)"),
+        ("qemu-nbd --connect=/dev/nbd3 -f vmdk /a", "/dev/nbd3p1", "vmdk may give out"),
+        ("qemu-nbd -s -c /dev/nbd3 /a", "/dev/nbd3", "throws all writes away"),
+        ("nbdkit --unix /s memory 1G", "nbd+unix:///?socket=/s", "keeps nothing"),
+        ("nbdkit -p 10811 --filter=fua file /a fuamode=discard", "nbd://127.0.0.1:10811",
+         "discards flushes"),
+        ("nbdkit -U /s --filter=cache file file=/a cache=unsafe", "nbd+unix:///x?socket=/s",
+         "ignores flushes"),
+        (f"qemu-storage-daemon {NODE.format('on')} --nbd-server addr.type=unix,addr.path=/s "
+         "--export type=nbd,id=e,node-name=f,name=d,writable=on", "nbd+unix:///d?socket=/s",
+         "cache mode unsafe"),
+        ("bash -c 'qemu-nbd -k /s -f raw --cache unsafe /a'", "nbd+unix:///?socket=/s",
+         "cache mode unsafe"),
+    ],
+)  # fmt: skip
+def test_an_nbd_server_in_the_same_file_answers_for_its_flushes(
+    server: str, place: str, why: str
+) -> None:
+    (disk,) = read(f"#!/bin/sh\n{server}\n{GUEST.format(place)}")
+    assert why in (disk.lost_below or "")
+    texts = [GuestText(f"{server}\n", "server.sh"), GuestText(GUEST.format(place), "guest.sh")]
+    if not server.startswith("bash"):
+        assert read_guests(texts) == (replace(disk, domain="c"),)
+
+
+@pytest.mark.parametrize(
+    ("server", "place"),
+    [
+        ("qemu-nbd -k /s -f raw --cache none /a", "nbd+unix:///?socket=/s"),
+        ("qemu-nbd -k /other --cache unsafe /a", "nbd+unix:///?socket=/s"),
+        ("qemu-nbd -p 10810 --cache unsafe /a", "nbd://nas:10810"),
+        ("qemu-nbd -c /dev/nbd3 --cache unsafe /a", "/dev/nbd31"),
+        ("nbdkit -U /s --filter=fua file /a fuamode=pass", "nbd+unix:///?socket=/s"),
+        (f"qemu-storage-daemon {NODE.format('off')} --nbd-server addr.type=unix,addr.path=/s "
+         "--export type=nbd,id=e,node-name=f,name=d,writable=on", "nbd+unix:///d?socket=/s"),
+    ],
+)  # fmt: skip
+def test_another_server_and_one_that_flushes_change_nothing(server: str, place: str) -> None:
+    (disk,) = read(f"#!/bin/sh\n{server}\n{GUEST.format(place)}")
+    assert disk.lost_below is None

@@ -1,0 +1,191 @@
+"""NBD servers whose command lines stand beside the guests': what each loses below a guest's disk.
+
+Read are `qemu-nbd` (qemu-nbd(8)), `qemu-storage-daemon --export type=nbd` and nbdkit (nbdkit(1),
+nbdkit-fua-filter(1), nbdkit-cache-filter(1), nbdkit-cow-filter(1)).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from urllib.parse import parse_qs, urlsplit
+
+from vdisklab.host.blockdevice import memory_by_name
+from vdisklab.path.disk_path import DiskPath, Image
+from vdisklab.path.durability import dropped_flushes
+from vdisklab.path.segments import CacheMode, ImageFormat, LayerKind
+from vdisklab.platforms.configured_disk import ConfiguredDisk, loses_writes
+from vdisklab.platforms.qemu_arguments import disks_exported_by_nbd
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.shell_script import commands_of
+
+_PORT = "10809"
+_PROGRAMS = ("qemu-nbd", "qemu-storage-daemon", "nbdkit")
+_HERE = ("", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104 - read, not bound
+
+
+@dataclass(frozen=True, slots=True)
+class NbdServer:
+    """A server's socket, port (with the address that it listens on), or device of the kernel.
+
+    `export` is None for a server that has one disk under any name. `loss` says why it loses
+    flushed data, None for one that does not.
+    """
+
+    socket: str | None = None
+    port: str | None = None
+    address: str = ""
+    device: str | None = None
+    export: str | None = None
+    loss: str | None = None
+
+    def serves(self, disk: ConfiguredDisk) -> bool:
+        """True if a guest's disk is this server's."""
+        source = disk.source or ""
+        if self.device is not None:
+            return re.fullmatch(rf"{re.escape(self.device)}(p\d+)?", source) is not None
+        if disk.server is None or disk.server.kind is not LayerKind.NBD:
+            return False
+        url = urlsplit(disk.server.place)
+        if self.export not in (None, url.path.removeprefix("/")):
+            return False
+        if self.socket is not None:
+            return parse_qs(url.query).get("socket") == [self.socket]
+        host, port = url.hostname or "", str(url.port or _PORT)
+        near = host in _HERE or host == self.address
+        return "+unix" not in url.scheme and near and port == self.port
+
+
+def with_servers(
+    disks: Iterable[ConfiguredDisk], texts: Sequence[GuestText]
+) -> tuple[ConfiguredDisk, ...]:
+    """The disks, each with the loss of the server in these texts that has it."""
+    lossy = [server for text in texts for server in _servers_in(text.text) if server.loss]
+    if not lossy:
+        return tuple(disks)
+    return tuple(replace(disk, lost_below=disk.lost_below or _loss(disk, lossy)) for disk in disks)
+
+
+def _loss(disk: ConfiguredDisk, servers: Iterable[NbdServer]) -> str | None:
+    return next((server.loss for server in servers if server.serves(disk)), None)
+
+
+def _servers_in(text: str) -> Iterator[NbdServer]:
+    if not any(program in text for program in _PROGRAMS):
+        return
+    lines = [text.split("\0")] if "\0" in text else (command.words for command in commands_of(text))
+    for words in lines:
+        names = [PurePath(word).name for word in words]
+        program = next((name for name in names[:8] if name in _PROGRAMS), None)
+        if program is None:
+            continue
+        rest = words[names.index(program) + 1 :]
+        match program:
+            case "qemu-nbd":
+                yield _of_qemu_nbd(rest)
+            case "nbdkit":
+                yield _of_nbdkit(rest)
+            case _:
+                yield from _of_daemon(rest)
+
+
+_LONG = {"k": "socket", "p": "port", "b": "bind", "x": "export-name", "c": "connect", "f": "format",
+         "U": "unix", "i": "ipaddr", "e": "export"}  # fmt: skip
+_VALUES = "kpbxcfleoPdDtUiegumS"
+"""Letters that take a value in qemu-nbd or in nbdkit; `-e` and `-t` of qemu-nbd, and `-o`, are no
+part of any answer, so that it does not matter where they differ."""
+
+_ALONE = (
+    "fork", "read-only", "snapshot", "nocache", "persistent", "verbose", "list", "bitmap",
+    "image-opts", "foreground", "readonly", "exit-with-parent", "no-fork", "newstyle", "vsock",
+)  # fmt: skip
+
+
+def _options(words: Sequence[str], alone: str) -> tuple[Mapping[str, list[str]], list[str]]:
+    """The options by their long names, and the other words; `alone` are letters without a value."""
+    options: dict[str, list[str]] = {}
+    others: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            if not equals and name not in _ALONE and rest:
+                value = rest.pop(0)
+            options.setdefault(name, []).append(value)
+        elif word.startswith("-") and len(word) > 1:
+            letter, value = word[1], word[2:].removeprefix("=")
+            if letter in alone:
+                rest[:0] = [f"-{value}"] if value else []
+                value = ""
+            elif letter in _VALUES and not value and rest:
+                value = rest.pop(0)
+            options.setdefault(_LONG.get(letter, letter), []).append(value)
+        else:
+            others.append(word)
+    return options, others
+
+
+def _last(options: Mapping[str, list[str]], name: str) -> str | None:
+    return options[name][-1] if name in options else None
+
+
+def _of_qemu_nbd(words: Sequence[str]) -> NbdServer:
+    options, files = _options(words, "nrsvtLAhV")
+    socket, device = _last(options, "socket"), _last(options, "connect")
+    word = _last(options, "cache") or ("none" if "n" in options else "writeback")
+    form = _last(options, "format") or "raw"
+    file = files[-1] if files else ""
+    loss = None
+    if "s" in options or "snapshot" in options:
+        loss = "qemu-nbd throws all writes away when it stops (--snapshot)"
+    elif word in tuple(CacheMode) and form in tuple(ImageFormat):
+        path = DiskPath((), Image(ImageFormat(form)), CacheMode(word))
+        loss = next((drop.reason for drop in dropped_flushes(path)), None)
+    if loss is None and (memory := memory_by_name(file)):
+        loss = f"{file} is memory ({memory})"
+    port = None if socket or device else _last(options, "port") or _PORT
+    address = _last(options, "bind") or ""
+    said = loss and f"qemu-nbd serves it: {loss}"
+    return NbdServer(socket, port, address, device, loss=said)
+
+
+_UNSAFE_PLUGINS = ("memory", "data", "tmpdisk", "null", "ones", "random", "pattern", "zero")
+"""Plugins that keep what is written in memory, in a file that they remove, or nowhere."""
+
+
+def _of_nbdkit(words: Sequence[str]) -> NbdServer:
+    options, others = _options(words, "fnrsvhV")
+    filters = options.get("filter", [])
+    plugin = PurePath(others[0] if others else "").name
+    settings = dict(word.partition("=")[::2] for word in others[1:])
+    loss = None
+    if plugin in _UNSAFE_PLUGINS:
+        loss = f"nbdkit's plugin {plugin} keeps nothing when the server stops"
+    if "fua" in filters and "discard" in (settings.get("fuamode"), settings.get("fua-mode")):
+        loss = "nbdkit's filter fua discards flushes (fuamode=discard)"
+    if "cache" in filters and settings.get("cache") == CacheMode.UNSAFE:
+        loss = "nbdkit's filter cache ignores flushes (cache=unsafe)"
+    if "cow" in filters and not {"cow-on-read", "cow-file"} & settings.keys():
+        loss = "nbdkit's filter cow throws all writes away when the server stops"
+    file = settings.get("file") or next((w for w in others[1:] if w.startswith("/")), "")
+    if loss is None and plugin in ("file", "split", "floppy") and memory_by_name(file):
+        loss = f"{file} is memory ({memory_by_name(file)})"
+    socket = _last(options, "unix")
+    port = None if socket else _last(options, "port") or _PORT
+    return NbdServer(socket, port, _last(options, "ipaddr") or "", loss=loss)
+
+
+def _of_daemon(words: Sequence[str]) -> Iterator[NbdServer]:
+    for server, export, disk in disks_exported_by_nbd(words):
+        loss = loses_writes(disk)
+        if loss is None and disk.path is not None:
+            loss = next((drop.reason for drop in dropped_flushes(disk.path)), None)
+        if loss is None and (memory := memory_by_name(disk.source or "")):
+            loss = f"{disk.source} is memory ({memory})"
+        socket = server.get("path")
+        port = None if socket else str(server.get("port", _PORT))
+        said = loss and f"qemu-storage-daemon serves it: {loss}"
+        yield NbdServer(socket, port, str(server.get("host", "")), export=export, loss=said)
