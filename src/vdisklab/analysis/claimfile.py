@@ -243,7 +243,8 @@ def _cells(patterns: Sequence[str], choice: PageCacheChoice, where: str) -> tupl
     for path in paths.values():
         verdict = impossible(path)
         if verdict is not None:
-            raise PlanError(f"{where}: {path} cannot exist: {verdict.reason}", hint=verdict.instead)
+            what = f"{path} {verdict.what}: {verdict.reason}"
+            raise PlanError(f"{where}: {what}", hint=verdict.instead)
     if not paths:
         raise PlanError(f"{where} expands to no path", hint='write left = ["raw/none"]')
     return tuple(

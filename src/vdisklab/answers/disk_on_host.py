@@ -15,11 +15,9 @@ from pathlib import Path
 from vdisklab.errors import HostError
 from vdisklab.host import mounts
 from vdisklab.host.blockdevice import (
-    RAM_DISK,
     StackedDevice,
     device_of,
     lost_in,
-    memory_by_name,
     stacked_device,
     without_flushes_in,
 )
@@ -27,6 +25,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import read_text
 from vdisklab.host.image_file import SeenFile, format_of, seen_file
 from vdisklab.path.disk_path import DiskPath, Image, Layer, Options
+from vdisklab.path.memory_names import RAM_DISK, memory_by_name
 from vdisklab.path.options import OptionValue
 from vdisklab.path.segments import ImageFormat, LayerKind
 from vdisklab.platforms.configured_disk import UNKNOWN_CONTEXT, ConfiguredDisk, DiskContext

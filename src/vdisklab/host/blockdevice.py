@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from vdisklab.errors import HostError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import SYSTEM, read_text
 from vdisklab.host.mounts import IN_MEMORY, Mount, mount_of, without_flushes
+from vdisklab.path.memory_names import memory_by_name
 
 _SECTOR = 512  # sysfs counts sectors of 512 bytes, whatever the device's sector size is
 _NAME_ONE = "name one such as /dev/sdb; `lsblk` lists them"
@@ -230,23 +230,6 @@ class StackedDevice:
         if self.write_cache is not None:
             facts.append(self.write_cache)
         return ", ".join(facts)
-
-
-RAM_DISK = "a RAM disk"
-
-
-def memory_by_name(source: str) -> str | None:
-    """The kind of memory that a Linux file or device is by its name: `tmpfs`, `zram`, RAM_DISK.
-
-    /dev/ramN are brd's (Documentation/admin-guide/blockdev/ramdisk.rst) and /dev/zramN zram's
-    (zram.rst). /dev/shm and /run are always tmpfs (shm_overview(7), file-hierarchy(7)), but what
-    people mount below /run is not.
-    """
-    name = os.path.normpath(source)
-    device = re.fullmatch(r"/{1,2}dev/(zram|ram)\d+(p\d+)?", name)
-    if device is not None:
-        return "zram" if device[1] == "zram" else RAM_DISK
-    return "tmpfs" if re.match(r"/{1,2}(dev/shm/|(var/)?run/(?!media/|mount/))", name) else None
 
 
 def lost_in(device: StackedDevice) -> str | None:

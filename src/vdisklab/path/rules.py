@@ -13,10 +13,19 @@ from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 
 @dataclass(frozen=True, slots=True)
 class Impossible:
-    """Why a path is impossible, and what to write instead."""
+    """Why a path is impossible, and what to write instead.
+
+    `exists` is True for one that guests may well have, and that vdisklab does not build.
+    """
 
     reason: str
     instead: str
+    exists: bool = False
+
+    @property
+    def what(self) -> str:
+        """What holds of the path, to put between its name and the reason."""
+        return "is not built here" if self.exists else "cannot exist"
 
 
 def _stacking(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
@@ -127,6 +136,7 @@ def _through_qemu(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossib
             yield Impossible(
                 f"{option} needs files on the host, and QEMU's own driver opens {layer}",
                 f"leave out {option.partition('=')[0]}",
+                exists=True,
             )
 
 
@@ -205,6 +215,7 @@ def _image_files(path: DiskPath, backing: BackingDevices) -> Iterator[Impossible
             yield Impossible(
                 f"{option} is built beside the image's file, and this image is on a block device",
                 f"put a file system below, or leave out {option}",
+                exists=True,
             )
 
 
@@ -233,7 +244,9 @@ def _what_a_chain_excludes(path: DiskPath, _backing: BackingDevices) -> Iterator
     for option, wanted in beside_a_chain.items():
         if image.backing and wanted:
             yield Impossible(
-                f"a chain of images with {option} is not built", f"leave out backing or {option}"
+                f"a chain of images with {option} is not built",
+                f"leave out backing or {option}",
+                exists=True,
             )
     beside_compression = {
         "data_file": image.has_data_file,
@@ -372,8 +385,17 @@ _RULES: tuple[Callable[[DiskPath, BackingDevices], Iterator[Impossible]], ...] =
 
 
 def impossible(path: DiskPath, backing: BackingDevices = WORK_DIRECTORY) -> Impossible | None:
-    """The first reason why no host could build this path, or None."""
-    return next((verdict for rule in _RULES for verdict in rule(path, backing)), None)
+    """Why no host could build this path, or None.
+
+    What is only not built by vdisklab is the reason if there is no other.
+    """
+    not_built = None
+    for rule in _RULES:
+        for verdict in rule(path, backing):
+            if not verdict.exists:
+                return verdict
+            not_built = not_built or verdict
+    return not_built
 
 
 _RAW = Image(ImageFormat.RAW)

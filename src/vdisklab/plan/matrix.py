@@ -192,7 +192,7 @@ def require_possible(
     """Raises PlanError for a path that cannot exist, HostError for one that fails on this host."""
     verdict = unnamed_target(path, backing) or impossible(path, backing)
     if verdict is not None:
-        raise PlanError(f"{path} cannot exist: {verdict.reason}", hint=verdict.instead)
+        raise PlanError(f"{path} {verdict.what}: {verdict.reason}", hint=verdict.instead)
     verdict = infeasible(path, capabilities)
     if verdict is not None:
         raise HostError(f"{path} cannot be measured: {verdict.reason}", hint=verdict.instead)
@@ -214,6 +214,8 @@ def _nothing_left(
         (PlanError, "cannot exist") if all_impossible else (HostError, "cannot be measured")
     )
     if len(paths) == 1:
+        verdict = unnamed_target(paths[0], backing) or impossible(paths[0], backing)
+        what = what if verdict is None else verdict.what
         return kind(f"{first.path} {what}: {first.reason}", hint=first.instead)
     return kind(
         f"none of the {len(paths)} paths {what.replace('cannot', 'can')}; "

@@ -580,7 +580,9 @@ def _cannot_work(path: DiskPath, _context: DiskContext) -> Risk | None:
     if native_without_direct(path):
         return AioConflict(path.cache)
     reason = impossible(path, backing_below(path))
-    return None if reason is None else CannotWork(reason.reason, reason.instead)
+    if reason is None or reason.exists:
+        return None
+    return CannotWork(reason.reason, reason.instead)
 
 
 def _other_format(path: DiskPath, context: DiskContext) -> Risk | None:

@@ -119,6 +119,7 @@ _READ = ("name", "type", "cache", "io", "discard", "detect_zeroes", "iothread", 
 _HARMLESS = ("ats", "iommu", "page_per_vq")
 _USUAL = {"ioeventfd": "on", "event_idx": "on", "copy_on_read": "off", "discard_no_unref": "off"}
 """The attributes of a <driver> that are read, that change no speed, and others' defaults."""
+_OF_SHARES = ("type", "name", *_HARMLESS)
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,14 @@ class _Guest:
         except ValueError as error:
             problem = str(error)
         place = source.get("dir") or source.get("socket")
-        return self._configured(shared, target, place, path, problem)
+        beyond = {name: value for name, value in driver.items() if name not in _OF_SHARES}
+        for part in ("thread_pool", "lock"):
+            beyond |= {
+                f"{part} {name}": value
+                for name, value in _attributes(shared, f"binary/{part}").items()
+            }
+        found = self._configured(shared, target, place, path, problem)
+        return replace(found, limits=tuple(f"{name}={value}" for name, value in beyond.items()))
 
     def _disk(self, disk: ET.Element) -> ConfiguredDisk:
         target, location = _attributes(disk, "target"), _attributes(disk, "source")
@@ -346,6 +354,7 @@ class _Guest:
         for name, value in driver.items():
             if name not in (*_READ, *_HARMLESS) and value != _USUAL.get(name):
                 yield f"{name}={value}"
+        yield from self._of_controller(disk, bus)
         for name, value in properties.items():
             if name not in ("write-cache", "werror", "rerror"):
                 yield f"{name}={value}"
@@ -363,6 +372,13 @@ class _Guest:
             blocks.get("logical_block_size", "512"),
         ):
             yield f"physical_block_size={blocks['physical_block_size']}"
+
+    def _of_controller(self, disk: ET.Element, bus: str) -> Iterator[str]:
+        """The settings of a disk's controller that no path has."""
+        owner = self._controller(disk, bus) if bus in (Bus.SCSI, Bus.NVME) else None
+        for name, value in {} if owner is None else _attributes(owner, "driver").items():
+            if name not in (*_READ, *_HARMLESS) and value != _USUAL.get(name):
+                yield f"{name}={value}"
 
     def _limit_groups(self, disk: ET.Element) -> list[Mapping[str, str]]:
         """The disk's <iotune>, or the <throttlegroup>s that its filters name."""

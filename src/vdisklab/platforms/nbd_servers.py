@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from urllib.parse import parse_qs, urlsplit
 
-from vdisklab.host.blockdevice import memory_by_name
 from vdisklab.path.disk_path import DiskPath, Image
 from vdisklab.path.durability import dropped_flushes
+from vdisklab.path.memory_names import memory_by_name
 from vdisklab.path.segments import CacheMode, ImageFormat, LayerKind
 from vdisklab.platforms.configured_disk import ConfiguredDisk, loses_writes
 from vdisklab.platforms.qemu_arguments import disks_exported_by_nbd

@@ -79,6 +79,10 @@ class Storage:
         return self.type == "rbd" or _is_true(self.options.get("sparse"))
 
 
+_LOCAL = Storage("local", "dir", {"path": "/var/lib/vz"})
+"""The storage that every node has, written or not (PVE::Storage::Plugin::parse_config)."""
+
+
 def read_storages(text: str) -> Mapping[str, Storage]:
     """The storages of a storage.cfg by name; lines that are not understood are left out."""
     storages: dict[str, Storage] = {}
@@ -111,25 +115,70 @@ def read_proxmox(
     text: str, vmid: str, storages: Mapping[str, Storage]
 ) -> tuple[ConfiguredDisk, ...]:
     """The hard disks of a guest as it is now; sections with snapshots are left out."""
-    now, changes = _settings(text), _settings(text, "PENDING")
+    sections = _sections(text)
+    now, changes = sections.get("", {}), dict(sections.get("PENDING", {}))
     gone = re.split("[ ,]+", changes.pop("delete", ""))
     later = {key: value for key, value in {**now, **changes}.items() if key not in gone}
-    found = tuple(_disks(now, vmid, storages))
+    below = _Snapshots.of(sections)
+    found = tuple(_disks(now, vmid, storages, below))
     if changes or gone != [""]:
-        found = with_pending(found, tuple(_disks(later, vmid, storages)), lambda disk: disk.text)
+        found = with_pending(
+            found, tuple(_disks(later, vmid, storages, below)), lambda disk: disk.text
+        )
     shares = (_share(now, vmid, key) for key in sorted(now) if _SHARE.fullmatch(key))
     return (*found, *shares, *_disks_of_args(now, vmid))
 
 
+@dataclass(frozen=True, slots=True)
+class _Snapshots:
+    """The snapshots that the guest is a child of, the newest first, each with its settings."""
+
+    above: tuple[Mapping[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, sections: Mapping[str, Mapping[str, str]]) -> _Snapshots:
+        """Follows `parent` from the guest as it is now."""
+        above: dict[str, Mapping[str, str]] = {}
+        name = sections.get("", {}).get("parent", "")
+        while name and name in sections and name not in above:
+            above[name] = sections[name]
+            name = sections[name].get("parent", "")
+        return cls(tuple(above.values()))
+
+    def images_below(self, slot: str, volume: str, storage: Storage | None) -> int:
+        """How many snapshots are images below the volume in this slot.
+
+        With snapshot-as-volume-chain each is a qcow2 volume or file of its own
+        (PVE::Storage::LVMPlugin and Plugin: volume_qemu_snapshot_method).
+        """
+        chained = storage is not None and _is_true(storage.options.get(_CHAINS))
+        if not chained or not volume.endswith(".qcow2"):
+            return 0
+        return sum(_volume_of(one.get(slot, "")) == volume for one in self.above)
+
+
+_CHAINS = "snapshot-as-volume-chain"
+
+
+def _volume_of(text: str) -> str:
+    """The volume of a disk's settings; it has two names, and may be without one (Drive.pm)."""
+    options = dict(part.partition("=")[::2] for part in text.split(","))
+    named = options.get("file", options.get("volume", ""))
+    return next((key for key, value in options.items() if not value), named)
+
+
 def _disks(
-    settings: Mapping[str, str], vmid: str, storages: Mapping[str, Storage]
+    settings: Mapping[str, str],
+    vmid: str,
+    storages: Mapping[str, Storage],
+    snapshots: _Snapshots,
 ) -> Iterator[ConfiguredDisk]:
     """The disks in the guest's slots, and what looks like one in a slot that is not known."""
     words = _words(settings)
     thrown_away = "-snapshot" in words or "--snapshot" in words
     for key in sorted(settings):
         if _SLOT.fullmatch(key):
-            disk = _disk(settings, vmid, key, storages, words)
+            disk = _disk(settings, vmid, key, storages, snapshots)
             if disk is not None:
                 yield replace(disk, transient=disk.transient or thrown_away)
         elif _VOLUME.search(settings[key]) and re.fullmatch(r"[a-z]+\d+", key):
@@ -180,20 +229,25 @@ def _share(settings: Mapping[str, str], vmid: str, slot: str) -> ConfiguredDisk:
         guest=vmid,
         text=settings[slot],
         architecture=settings.get("arch"),
+        limits=tuple(
+            f"{key}={value}"
+            for key, value in options.items()
+            if value and key not in ("dirid", "cache") and value != "0"
+        ),
     )
 
 
-def _settings(text: str, wanted: str = "") -> dict[str, str]:
-    """The settings of a section; the first one, without a name, is the guest as it is now."""
-    settings: dict[str, str] = {}
+def _sections(text: str) -> dict[str, dict[str, str]]:
+    """The settings of each section; the first one, without a name, is the guest as it is now."""
+    sections: dict[str, dict[str, str]] = {}
     section = ""
     for line in text.splitlines():
         if line.startswith("["):
             section = line.strip().strip("[]")
         match = _LINE.fullmatch(line.rstrip())
-        if match and section == wanted:
-            settings[match[1]] = match[2]
-    return settings
+        if match:
+            sections.setdefault(section, {})[match[1]] = match[2]
+    return sections
 
 
 def _disk(
@@ -201,22 +255,22 @@ def _disk(
     vmid: str,
     slot: str,
     storages: Mapping[str, Storage],
-    words: Sequence[str],
+    snapshots: _Snapshots,
 ) -> ConfiguredDisk | None:
     """One disk; None for a CD-ROM, cloud-init's drive and an empty drive."""
-    bus = Bus(slot.rstrip("0123456789"))
+    bus, words = Bus(slot.rstrip("0123456789")), _words(settings)
     every, own = properties_of(words, {"driver": _DRIVERS[bus], "id": slot})
     properties = {**every, **own}
     options = dict(part.partition("=")[::2] for part in settings[slot].split(","))
     options |= drive_changes(words, f"drive-{slot}")  # Proxmox has the words of -drive
-    named = options.get("file", options.get("volume", ""))  # two names of one option (Drive.pm)
-    volume = next((key for key, value in options.items() if not value), named)
+    volume = _volume_of(settings[slot])
     if options.get("media") == "cdrom" or volume in ("none", "") or _CLOUD_INIT.search(volume):
         return None
     path, problem, source, server = None, None, volume, None
     storage = storages.get(volume.partition(":")[0])
     try:
-        layers, image, source, server = _place(volume, options, storages)
+        below = snapshots.images_below(slot, volume, storage)
+        layers, image, source, server = _place(volume, options, storages, below)
         if _is_true(options.get("scsiblock")):
             raise ValueError(reading.SCSI_PASSED)
         path = _path(bus, settings.get("scsihw", "lsi"), options, (layers, image), storage)
@@ -275,9 +329,11 @@ def _unknown(option: str) -> bool:
 
 
 def _place(
-    volume: str, options: Mapping[str, str], storages: Mapping[str, Storage]
+    volume: str, options: Mapping[str, str], storages: Mapping[str, Storage], below: int
 ) -> tuple[tuple[Layer, ...], Image | None, str, ServerDisk | None]:
     """The host layers, the image, the file or device of a volume, and where a server has it.
+
+    `below` counts the snapshots that are images below it.
 
     Raises ValueError for a storage whose layers vdisklab does not build.
     """
@@ -295,10 +351,10 @@ def _place(
     if storage.type in _DIRECTORIES:
         file = f"{storage.options.get('path', f'/mnt/pve/{name}')}/images/{own}"
         image = _image(rest, options)
-        linked = (("backing", 1),) if base and image.format is ImageFormat.QCOW2 else ()
+        below += bool(base) and image.format is ImageFormat.QCOW2
         mounted = _DIRECTORIES[storage.type]
         layers = () if mounted is None else (Layer(mounted),)
-        return layers, Image(image.format, linked), file, None
+        return layers, _chain(image, below), file, None
     if storage.type == "iscsi" or (storage.type == "rbd" and _is_true(storage.options.get("krbd"))):
         # The cluster's id is the cluster's to say (RBDPlugin.pm, get_rbd_dev_path).
         cluster, pool = storage.options.get("fsid", "FSID"), "/".join(_pool(storage.options))
@@ -316,7 +372,16 @@ def _place(
     pool = storage.options.get("pool", name)
     group = storage.options.get("vgname", name)
     device = f"/dev/zvol/{pool}/{own}" if kind is LayerKind.ZVOL else f"/dev/{group}/{own}"
-    return (Layer(kind),), None if image.format is ImageFormat.RAW else image, device, None
+    chain = None if image.format is ImageFormat.RAW else _chain(image, below)
+    return (Layer(kind),), chain, device, None
+
+
+_MOST_BELOW = 200  # of a disk path
+
+
+def _chain(image: Image, below: int) -> Image:
+    """The image above that many others; 0 for one that stands alone."""
+    return Image(image.format, (("backing", min(below, _MOST_BELOW)),)) if below else image
 
 
 def _pool(options: Mapping[str, str]) -> tuple[str, ...]:
@@ -606,7 +671,7 @@ def _reader(
     storages: dict[str, Storage] = {}
     for text in texts:
         if text.file_name == STORAGES:
-            storages |= read_storages(text.text)
+            storages |= {"local": _LOCAL, **read_storages(text.text)}
 
     def read(text: reading.GuestText) -> Sequence[ConfiguredDisk]:
         stored = text.file_name == STORAGES

@@ -276,7 +276,7 @@ def change_of(disk: ConfiguredDisk, wanted: DiskPath) -> Change:
     """
     if disk.path is None:
         raise NotChangeableError("the disk has no path", hint="see why with `vdisklab audit`")
-    require_configurable(wanted)
+    require_configurable(wanted, there=True)
     if disk.shareable and not wanted.cache.direct:
         raise NotChangeableError(
             f"guests share the disk, and cache mode {wanted.cache} keeps data in one host's memory",

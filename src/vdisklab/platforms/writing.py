@@ -21,8 +21,11 @@ from vdisklab.storage.server_url import Url
 from vdisklab.units import MIB, format_size
 
 
-def require_configurable(path: DiskPath) -> None:
-    """Raises PlanError for a path that is not a guest's disk or is impossible."""
+def require_configurable(path: DiskPath, *, there: bool = False) -> None:
+    """Raises PlanError for a path that is not a guest's disk or is impossible.
+
+    Of a disk that is already `there`, vdisklab need not be able to build it.
+    """
     if path.on_host:
         raise PlanError(
             f"{path} has no guest, so there is nothing to configure",
@@ -34,7 +37,7 @@ def require_configurable(path: DiskPath) -> None:
             hint="name a path with an image, such as raw/none",
         )
     reason = impossible(path, backing_below(path))
-    if reason is not None:
+    if reason is not None and not (there and reason.exists):
         raise PlanError(f"{path}: {reason.reason}", hint=reason.instead)
 
 

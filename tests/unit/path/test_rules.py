@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.rules import impossible
 
@@ -79,3 +80,22 @@ def test_the_path_proposed_is_possible(text: str) -> None:
     verdict = impossible(parse_path(text))
     assert verdict is not None
     assert impossible(parse_path(verdict.instead.rsplit(" ", maxsplit=1)[-1])) is None
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["lvm/qcow2:backing=1/none", "zvol/qcow2:data_file=on/none",
+     "qcow2:backing=1:encrypt=luks/none",
+     "ext4/qcow2:backing=2:bitmaps=1/none"],
+)  # fmt: skip
+def test_what_guests_have_and_vdisklab_does_not_build_exists(path: str) -> None:
+    parsed = parse_path(path)
+    verdict = impossible(parsed, backing_below(parsed))
+    assert verdict is not None
+    assert verdict.what == "is not built here"
+
+
+def test_what_cannot_exist_is_said_before_what_is_not_built() -> None:
+    verdict = impossible(parse_path("qcow2:backing=1:encrypt=luks/writeback/virtio:aio=native"))
+    assert verdict is not None
+    assert (verdict.what, verdict.exists) == ("cannot exist", False)

@@ -224,3 +224,37 @@ def test_no_arguments_are_offered_that_lack_the_limits() -> None:
     disk = first("qemu-system-x86_64 -drive file=/a,format=raw,if=virtio,iops_rd=5", "g.cmdline")
     with pytest.raises(NotChangeableError, match="keep its limits"):
         change_of(disk, parse_path("raw/none"))
+
+
+def _on_controller(driver: str, model: str = "virtio-scsi") -> tuple[str, ...]:
+    xml = (
+        "<domain type='kvm'><name>c</name><devices><disk type='file' device='disk'>"
+        "<driver type='raw'/><source file='/a'/><target dev='sdb' bus='scsi'/>"
+        "<address type='drive' controller='1'/></disk>"
+        f"<controller type='scsi' index='1' model='{model}'><driver {driver}/></controller>"
+        "</devices></domain>"
+    )
+    (disk,) = read_guests([GuestText(xml, "c.xml")])
+    return disk.limits
+
+
+@pytest.mark.parametrize(
+    ("driver", "named"),
+    [
+        ("queues='2' max_sectors='128'", ("max_sectors=128",)),
+        ("iothread='1' cmd_per_lun='4' event_idx='off'", ("cmd_per_lun=4", "event_idx=off")),
+        ("queues='4' iothread='1' queue_size='256' ioeventfd='on' iommu='on'", ()),
+    ],
+)
+def test_settings_of_a_disks_controller_are_named(driver: str, named: tuple[str, ...]) -> None:
+    assert _on_controller(driver) == named
+
+
+def test_settings_of_a_libvirt_share_are_named() -> None:
+    xml = (
+        "<domain><name>s</name><devices><filesystem type='mount'><driver type='virtiofs' "
+        "queue='1024'/><binary><thread_pool size='16'/></binary><source dir='/a'/>"
+        "<target dir='t'/></filesystem></devices></domain>"
+    )
+    (disk,) = read_guests([GuestText(xml, "s.xml")])
+    assert disk.limits == ("queue=1024", "thread_pool size=16")

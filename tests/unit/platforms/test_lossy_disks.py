@@ -11,14 +11,13 @@ from vdisklab.answers.disk_on_host import read_contexts
 from vdisklab.answers.export import answer_export
 from vdisklab.errors import PlanError
 from vdisklab.host.blockdevice import (
-    RAM_DISK,
     StackedDevice,
     lost_in,
-    memory_by_name,
     without_flushes_in,
 )
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts, HostDisk
+from vdisklab.path.memory_names import RAM_DISK, memory_by_name
 from vdisklab.path.needs import parse_need, unmet
 from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
