@@ -61,6 +61,8 @@ def built(plan: CampaignPlan, state: Path) -> list[str]:
         stacks = HostStacks(site, plan, source, silent)
         with stacks.image_for(plan.cells[0].path):
             lines = "\n".join(host.lines).replace(f"env {site.mark} ", "")
+            # As root, programs reach the site's files by its descriptor.
+            lines = re.sub(r"/proc/\d+/fd/\d+/", f"{site.directory}/", lines)
         stacks.close()
     lines = lines.replace(ledger.run_id, "RUN")
     return re.sub(r"/dev/loop\d+", "/dev/loop", lines).splitlines()

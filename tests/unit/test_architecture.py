@@ -50,7 +50,7 @@ ALLOWED = {
     "lab":      VOCABULARY | {"host", "storage", "guest"},
     "powercut": VOCABULARY | {"host", "storage", "guest", "workload"},
     # A store of what was seen; it knows neither host nor campaign.
-    "results":  VOCABULARY | {"analysis.observations"},
+    "results":  VOCABULARY | {"analysis.observations", "host.safe_places"},
     # Paths to configuration and back, both pure; the disk in QEMU's own words is the guest's.
     "platforms": VOCABULARY | {"guest.qemu.block_nodes", "storage.image_commands",
                               "storage.server_url"},

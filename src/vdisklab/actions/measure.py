@@ -30,6 +30,7 @@ from vdisklab.host.ledger import (
     state_directory,
 )
 from vdisklab.host.mounts import mount_of, without_flushes
+from vdisklab.host.safe_places import make_state_directory, open_file
 from vdisklab.host.waiting import Clock
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.plan.campaign import CampaignPlan
@@ -177,8 +178,8 @@ def _alone(store: Store, plan: CampaignPlan) -> Iterator[None]:
     """
     file = state_directory() / _MEASURING / plan.fingerprint
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        opened = file.open("a+")
+        make_state_directory(file.parent)
+        opened = os.fdopen(open_file(file, os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+")
     except OSError as error:
         raise HostError(
             f"{file} cannot be written: {error.strerror}", hint="mend that, or set VDISKLAB_STATE"

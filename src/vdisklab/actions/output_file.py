@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from vdisklab.errors import HostError, ReaderGoneError
+from vdisklab.host.safe_places import distrust, require_safe
 
 STDOUT = Path("-")
 
@@ -39,6 +40,8 @@ def output_file(path: Path) -> Iterator[IO[bytes]]:
                 f"{path} belongs to another user, in a directory that everybody may write to",
                 hint="name another file, or remove that one",
             )
+        elif (found := distrust(path)) is not None and found.place != path:
+            require_safe(path, "the file", "name another one")
         elif path.exists() and not path.is_file():
             with path.open("wb") as stream:
                 yield stream

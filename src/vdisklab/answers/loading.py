@@ -13,6 +13,7 @@ from vdisklab.analysis.diagnostics.ranked import NoBaseline, too_slow
 from vdisklab.analysis.observations import MeasureKey, Observations, from_numbers, with_too_slow
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.ledger import state_directory
+from vdisklab.host.safe_places import make_state_directory
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import PathSyntaxError, parse_path
 from vdisklab.path.durability import (
@@ -48,7 +49,7 @@ def database_url(db: str | None, *, create: bool = False) -> str:
 
 def _make_state_directory() -> None:
     try:
-        state_directory().mkdir(parents=True, exist_ok=True)
+        make_state_directory(state_directory())
     except OSError as error:
         raise DatabaseError(
             f"the directory {state_directory()} cannot be created: {error.strerror}",

@@ -64,11 +64,13 @@ def user_boot(site: Site, guest: UserGuest, name: str) -> Iterator[UserBoot]:
     firmware = None
     with ExitStack() as files:
         files.enter_context(site.tracked(Kind.FILE, overlay))
+        site.new_file(overlay)
         site.run(*overlay_command(guest, overlay))
         if guest.firmware is Firmware.UEFI:
             code, variables = find_firmware()
             firmware = FirmwareFiles(code, site.directory / f"{name}.variables.fd")
             files.enter_context(site.tracked(Kind.FILE, firmware.variables))
+            site.new_file(firmware.variables)
             site.run("cp", variables, firmware.variables)
         yield UserBoot(overlay, guest.bus, firmware, guest.boot_seconds, guest.diskspd)
     site.check(lambda: require_unchanged(guest))

@@ -216,6 +216,7 @@ class HostStacks:
         Builds the path's stack if necessary. Each `member` of a group of guests has its own image;
         overlays of one path share their base.
         """
+        self.site.require_in_place()
         if not path.has_storage:
             yield None
             return
@@ -339,6 +340,10 @@ class HostStacks:
         link = self.site.observe(lambda: _link_of(self.site, target), planned=None)
         self._active[stack] = ActiveStack(stack, target, teardown, link=link)
         return self._active[stack]
+
+    def moved(self) -> str | None:
+        """What happened to the work directory in mid-run, as a sentence; None if nothing did."""
+        return self.site.moved()
 
     def unanswered(self, path: DiskPath) -> HostError | None:
         """Why the server of a path's disk does not answer; None if it does, or there is none."""

@@ -222,16 +222,28 @@ def _measure(context: CampaignContext, cell: Cell) -> tuple[CellResult, Failure 
     except errors.ServerGoneError as error:
         return nothing, Failure(FailureKind.STORAGE, _sentence(error))
     except errors.VdisklabError as error:
-        gone = context.stacks.refusal(cell.path)
-        if isinstance(error, errors.DirtyHostError):
-            if gone is None:
-                raise
-            context.stacks.left.append(error)
-        if gone is None:
-            return nothing, Failure(_kind(error), _sentence(error))
-        return nothing, Failure(FailureKind.STORAGE, f"{_sentence(gone)}\n{_sentence(error)}")
+        return nothing, _failure(context, cell, error)
     except Exception as error:  # noqa: BLE001 - one cell's bug must not cost the others
         return nothing, Failure(FailureKind.INTERNAL, f"{type(error).__name__}: {error}")
+
+
+def _failure(context: CampaignContext, cell: Cell, error: errors.VdisklabError) -> Failure:
+    """Why a cell failed.
+
+    Raises a DirtyHostError, unless what stays is on a target that takes no writes, or in a work
+    directory that was moved: it is said at the end.
+    """
+    moved = context.stacks.moved()
+    gone = None if moved else context.stacks.refusal(cell.path)
+    if isinstance(error, errors.DirtyHostError):
+        if not moved and gone is None:
+            raise error
+        context.stacks.left.append(error)
+    if moved:
+        return Failure(FailureKind.STORAGE, moved)
+    if gone is None:
+        return Failure(_kind(error), _sentence(error))
+    return Failure(FailureKind.STORAGE, f"{_sentence(gone)}\n{_sentence(error)}")
 
 
 def _kind(error: errors.VdisklabError) -> FailureKind:

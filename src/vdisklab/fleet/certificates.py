@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from vdisklab.errors import HostError
+from vdisklab.host.safe_places import make_directory, open_file
 
 VALID = timedelta(days=825)
 AUTHORITY_VALID = timedelta(days=3650)
@@ -48,7 +49,7 @@ def make_certificates(directory: Path, now: datetime) -> tuple[Path, ...]:
     authority would lock out all hosts that have the old one.
     """
     try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_directory(directory, "the directory", "choose another one", 0o700)
         existing = [name for name in _names() if (directory / name).exists()]
         if existing:
             raise HostError(
@@ -146,7 +147,7 @@ def _pem_of(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def _private(file: Path, content: bytes, mode: int = 0o600) -> Path:
     """Writes a new file, created with its final permissions."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    descriptor = open_file(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(content)
     return file

@@ -26,6 +26,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import leftovers, state_directory
 from vdisklab.host.mounts import free_bytes, require_work_directory
+from vdisklab.host.safe_places import make_state_directory, open_file
 from vdisklab.host.waiting import patience
 from vdisklab.results.store import open_store
 
@@ -43,7 +44,7 @@ _TAIL_BYTES = 4096
 def _file(name: str) -> Path:
     directory = state_directory()
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_state_directory(directory)
     except OSError as error:
         raise HostError(
             f"the directory {directory} cannot be created: {error.strerror}",
@@ -62,7 +63,8 @@ def measure_here(task: str) -> str:
     given = json.loads(task)
     began = time.time_ns()
     environment = child_environment(os.environ, given.get("db"))
-    with _file("fleet.lock").open("a+", encoding="utf-8") as lock:
+    opened = open_file(_file("fleet.lock"), os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    with os.fdopen(opened, "a+", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.truncate(0)  # the number of an earlier process may be another's by now
         status, log = EXIT_INTERRUPTED, _file("fleet.log")
@@ -95,7 +97,7 @@ def _vdisklab(
     *arguments: str, environment: Mapping[str, str], log: Path, lock: TextIO
 ) -> subprocess.Popen[bytes]:
     """Starts vdisklab in a session of its own; the lock lives as long as it does."""
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor = open_file(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with os.fdopen(descriptor, "wb") as output:
         child = subprocess.Popen(
             [sys.executable, "-m", "vdisklab", *arguments],
@@ -160,7 +162,9 @@ def stop_here(deadline: float = 600.0) -> str:
 
     Returns what happened, in words.
     """
-    _file("fleet.stop").write_text(str(time.time_ns()), encoding="utf-8")
+    descriptor = open_file(_file("fleet.stop"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stop:
+        stop.write(str(time.time_ns()))
     campaign = running()
     if campaign is None:
         return "nothing was running"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from vdisklab.errors import GuestError
 from vdisklab.host.facts import SYSTEM, virtualisation_flag, virtualised
+from vdisklab.host.safe_places import make_state_directory, open_file
 from vdisklab.host.waiting import patience
 
 DEVICE = Path("/dev/kvm")
@@ -131,8 +132,10 @@ def remembered_trial(file: Path, key: str, trial: Callable[[], KvmTrial]) -> Kvm
         return earlier
     result = trial()
     with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"key": key, "patience": patience(), **asdict(result)}))
+        make_state_directory(file.parent)
+        descriptor = open_file(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        with os.fdopen(descriptor, "w") as stream:
+            json.dump({"key": key, "patience": patience(), **asdict(result)}, stream)
     return result
 
 

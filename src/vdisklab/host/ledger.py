@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.errors import DirtyHostError, HostError
+from vdisklab.host.safe_places import make_state_directory, open_file, require_safe_state
 
 PROGRAM_MARK = "VDISKLAB_PROGRAM="
 """The start of the variable in the environment of the programs that a site runs."""
@@ -142,8 +143,8 @@ def open_ledger(directory: Path | None = None) -> Iterator[Ledger]:
     # Locked before it gets its name: `leftovers` must never find it unlocked while we live.
     unnamed = directory / f".{run_id}"
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        make_state_directory(directory)
+        descriptor = open_file(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         unnamed.rename(path)
         _sync_directory(directory)
@@ -217,7 +218,7 @@ class Leftover:
 
     def strike(self, entry: Entry) -> None:
         """Writes that a thing is removed; only while `leftovers` holds the lock."""
-        with self.path.open("ab") as ledger:
+        with os.fdopen(open_file(self.path, os.O_WRONLY | os.O_APPEND), "ab") as ledger:
             # A crash may have cut the last line short, so it is ended first.
             ledger.write(b"\n" + json.dumps({"strike": entry.number}).encode() + b"\n")
             ledger.flush()
@@ -226,18 +227,27 @@ class Leftover:
 
 @contextmanager
 def leftovers(directory: Path | None = None) -> Iterator[list[Leftover]]:
-    """The ledgers of processes that have ended, locked while the context is open."""
+    """The ledgers of processes that have ended, locked while the context is open.
+
+    Raises HostError for one that another user owns or may write: root obeys its own only.
+    """
     directory = (directory or state_directory()) / "ledger"
+    require_safe_state(directory)
     locks: list[int] = []
     ledgers: list[Leftover] = []
     try:
         for path in sorted(directory.glob("*.jsonl")) if directory.is_dir() else []:
             try:
-                locks.append(os.open(path, os.O_RDWR))
+                locks.append(open_file(path, os.O_RDWR))
                 fcntl.flock(locks[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
                 ledgers.append(Leftover(path, tuple(pending(path))))
             except (BlockingIOError, FileNotFoundError):
                 continue  # its process lives, or has just deleted it
+            except OSError as error:
+                raise HostError(
+                    f"the ledger {path} is not obeyed: {error.strerror}",
+                    hint="read it, remove by hand what it names and is vdisklab's, then delete it",
+                ) from error
         yield ledgers
     finally:
         for descriptor in locks:

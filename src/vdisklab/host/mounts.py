@@ -17,6 +17,7 @@ from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.host.facts import read_text
+from vdisklab.host.safe_places import require_safe_work
 
 
 class HeldElsewhereError(HostError):
@@ -197,7 +198,8 @@ def _way_to(directory: Path) -> str:
 
 
 def require_work_directory(directory: Path) -> None:
-    """Raises HostError unless the path is a directory that this user may search."""
+    """Raises HostError unless the path is a directory that this user may search, and root may
+    write to."""
     try:
         mode = directory.stat().st_mode
     except FileNotFoundError as error:
@@ -213,6 +215,7 @@ def require_work_directory(directory: Path) -> None:
         raise HostError(
             f"the work directory {directory} is not a directory", hint="name another one"
         )
+    require_safe_work(directory)
 
 
 def is_visible_directory(path: Path) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 
 from vdisklab.errors import HostError
 from vdisklab.host.ledger import state_directory
+from vdisklab.host.safe_places import make_state_directory, open_file
 from vdisklab.progress import (
     CampaignStarted,
     Event,
@@ -62,12 +63,12 @@ def progress_file(then: Progress, directory: Path | None = None) -> Iterator[Pro
     directory = directory or live_directories()[0]
     path = directory / f"{os.getpid()}.json"
     try:
-        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        make_state_directory(directory)
         for file in directory.glob("*.json"):
             if _locked(file) is False:
                 file.unlink(missing_ok=True)
-        opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    except OSError:
+        opened = open_file(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except (OSError, HostError):
         yield then
         return
     try:

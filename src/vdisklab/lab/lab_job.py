@@ -13,6 +13,7 @@ from pathlib import Path
 from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.qemu.qmp import Channel, event_loop, open_channel, qemu_process, socket_pair
 from vdisklab.host import ledger, mounts, waiting
+from vdisklab.host.safe_places import make_state_directory
 from vdisklab.lab.lab_machine import LabConfig, LabFiles, lab_argv
 from vdisklab.plan.guest import Accelerator
 from vdisklab.storage.site import Site
@@ -281,7 +282,7 @@ def _record_of_failure(files: LabFiles, name: str) -> Iterator[None]:
             for title, file in parts.items()
         }
         record = ledger.state_directory() / "lab-failures" / f"{name}.txt"
-        record.parent.mkdir(parents=True, exist_ok=True)
+        make_state_directory(record.parent)
         whole = [f"== {title}\n{text}" for title, text in texts.items()]
         record.write_text("\n".join([str(error), *whole]))
         for title in ("QEMU", "the lab's console"):

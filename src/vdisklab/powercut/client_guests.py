@@ -340,6 +340,7 @@ def boot_sector_disk(
     boot = site.directory / f"{disk.serial}.boot"
     with ExitStack() as stack:
         stack.enter_context(site.tracked(Kind.FILE, boot))
+        site.new_file(boot)
         boot.write_bytes(boot_sector())
         stack.enter_context(site.tracked(Kind.PROCESS, f"guest={disk.serial}-boot"))
         near, far = stack.enter_context(socket_pair())

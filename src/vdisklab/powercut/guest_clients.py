@@ -506,7 +506,7 @@ def guest_file_system(
         site.tracked(ledger.Kind.MOUNT, mountpoint),
     ):
         mountpoint.mkdir()
-        file.touch()
+        site.new_file(file)
         try:
             yield GuestFileSystem(file, mountpoint, judge)
         finally:

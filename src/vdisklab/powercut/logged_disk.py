@@ -145,7 +145,7 @@ def _served_file(
         site.tracked(Kind.FILE, mountpoint),
         site.tracked(Kind.PROCESS, f"--marker={marker}"),
     ):
-        mountpoint.touch()
+        site.new_file(mountpoint)
         with site.tracked(Kind.MOUNT, mountpoint), _server(argv, marker):
             yield mountpoint
             # The server ends with its mount; `_server` waits for that.
@@ -273,8 +273,8 @@ def mapped_disk(site: Site, name: str, size: int, log: Path) -> Iterator[LoggedD
     content, device = site.directory / f"{name}.content", site.unique(name)
     with site.tracked(Kind.FILE, content):
         for file, length in ((content, size), (log, _SPARSE_LOG_BYTES)):
-            with file.open("wb") as new:
-                new.truncate(length)
+            site.new_file(file)
+            os.truncate(file, length)
         with site.tracked(Kind.LOOP, content), site.tracked(Kind.LOOP, log):
             disks = [syscalls.attach_loop(file) for file in (content, log)]
             for disk in disks:

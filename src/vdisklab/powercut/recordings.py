@@ -378,6 +378,7 @@ def _image(
         for number in range(1, image.backing + 1):
             file = directory / f"{name}-{number}.{image.format}"
             files.enter_context(site.tracked(Kind.FILE, file))
+            site.new_file(file)
             site.run(*create_command(image, file, size, below=Path(chain[0].name)))
             chain.insert(0, file)
         yield replace(made, path=chain[0], backing=tuple(chain[1:]))

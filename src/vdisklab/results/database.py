@@ -17,7 +17,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,10 +39,12 @@ from vdisklab.errors import (
     DamagedError,
     DatabaseBusyError,
     DatabaseError,
+    HostError,
     NoDatabaseError,
     UnstorableError,
     extra_hint,
 )
+from vdisklab.host.safe_places import is_shared, open_file, require_safe
 from vdisklab.results import migrations
 from vdisklab.results.damage import UnsoundError
 from vdisklab.results.rows import UnusableError
@@ -216,6 +218,8 @@ def open_database(
             _writers=engine.execution_options(vdisklab_writes=True),
         )
         with _removed_if_empty(address.file):
+            if address.file is not None and create and os.geteuid() == 0:
+                _create_as_root(address.file)
             _bring_up_to_date(database, read_only)
         yield database
     finally:
@@ -268,6 +272,7 @@ def _sqlite(
             f"there is no database {file}",
             hint="`vdisklab run PATHS…` creates one, or name another with --db",
         )
+    _require_safe(file)
     if exists:
         _require_no_other_file(file)
     else:
@@ -280,6 +285,8 @@ def _sqlite(
         )
     engine = sa.create_engine(address.url, **options)
     event.listen(engine, "connect", _prepare_sqlite)
+    if is_shared(file.parent):
+        event.listen(engine, "connect", _keep_journal)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
 
@@ -304,6 +311,33 @@ def _is_there(file: Path) -> bool:
             hint="give --db the name of a file, which may be new",
         )
     return True
+
+
+_JOURNALS = ("-journal", "-wal", "-shm")
+"""SQLite's own files beside a database (tempfiles.html). It follows no link there."""
+
+
+def _require_safe(file: Path) -> None:
+    """Raises DatabaseError if as root another user can change the database or its journals."""
+    try:
+        for each in (file, *(Path(f"{file}{ending}") for ending in _JOURNALS)):
+            require_safe(each, "the database", "name another with --db, or work on a copy")
+    except HostError as error:
+        raise DatabaseError(error.message, hint=error.hint) from error
+
+
+def _create_as_root(file: Path) -> None:
+    """Makes a database, and its journal in a directory that others may write to, before SQLite
+    does: SQLite does not insist on a new file, and takes its mode from the umask."""
+    journal = [Path(f"{file}-journal")] if is_shared(file.parent) else []
+    for new in (file, *journal):
+        with suppress(OSError):  # SQLite says why
+            os.close(open_file(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644))
+
+
+def _keep_journal(connection: sqlite3.Connection, _record: object) -> None:
+    """Leaves the journal where it is, so that nobody can put another in its place."""
+    connection.execute("PRAGMA journal_mode = PERSIST")
 
 
 def _require_directory(directory: Path) -> None:

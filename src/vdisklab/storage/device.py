@@ -37,6 +37,7 @@ def loop_device(site: Site, name: str, size: int, *, allocate: bool = True) -> I
     """
     file = site.directory / f"{name}.slice"
     with site.tracked(Kind.FILE, file):
+        site.new_file(file)
         _make_file(site, file, size, allocate=allocate)
         with site.tracked(Kind.LOOP, file):
             shown = site.run("losetup", "--find", "--show", "--direct-io=on", file).stdout.strip()

@@ -18,6 +18,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import mount_of
 from vdisklab.host.pagecache import try_o_direct
+from vdisklab.host.safe_places import require_safe
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.segments import LayerKind
@@ -177,6 +178,8 @@ def _own_directory(site: Site, target: NamedTarget, needed: int) -> Iterator[Dir
     site.check(
         lambda: answered(place, lambda: _require_fit(target, place, needed, site.directory.name))
     )
+    way = "name a directory of root's"
+    site.check(lambda: answered(place, lambda: require_safe(place, f"target {target.name}", way)))
     with site.tracked(Kind.DIRECTORY, own):
         try:
             site.run("mkdir", "--mode=700", own)

@@ -82,6 +82,7 @@ def random_source(site: Site, size: int) -> Iterator[Path]:
     """A file of `size` random bytes, which no file system can compress, to fill images."""
     file = site.directory / "random.source"
     with site.tracked(ledger.Kind.FILE, file):
+        site.new_file(file)
         try:
             site.run_marked(
                 "dd", "if=/dev/urandom", f"of={file}", "bs=1M", f"count={size}",
@@ -102,6 +103,7 @@ def compressible_source(site: Site, random: Path, size: int) -> Iterator[Path]:
     file = site.directory / "compressible.source"
     script = 'basenc --base16 --wrap=0 "$1" | head --bytes="$2" > "$3"'
     with site.tracked(ledger.Kind.FILE, file):
+        site.new_file(file)
         site.run_marked("sh", "-c", script, "sh", random, str(size), file, timeout=_CREATE_TIMEOUT)
         site.check(lambda: pagecache.evict(file))
         yield file
@@ -112,6 +114,7 @@ def empty_source(site: Site, size: int) -> Iterator[Path]:
     """A sparse file of `size` zeros, for the contents of thin images."""
     file = site.directory / "thin.source"
     with site.tracked(ledger.Kind.FILE, file):
+        site.new_file(file)
         site.run("truncate", "--size", str(size), file)
         yield file
 
@@ -139,9 +142,9 @@ def image_file(
                 node = json.dumps(path.node)
                 files.enter_context(site.tracked(remote.FILE, path.text, node=node))
         elif isinstance(target, Directory) and image is not None:
-            files.enter_context(site.tracked(ledger.Kind.FILE, path))
-            if image.has_data_file:
-                files.enter_context(site.tracked(ledger.Kind.FILE, data_path(path)))
+            for file in (path, *((data_path(path),) if image.has_data_file else ())):
+                files.enter_context(site.tracked(ledger.Kind.FILE, file))
+                site.new_file(file)
         if image is not None and image.encrypted:
             key = site.directory / f"{name}.key"
             if isinstance(path, Path) and isinstance(target, Directory):
@@ -174,6 +177,7 @@ def overlays(
         for number in range(1, image.backing + 1):
             file = directory / f"{name}-{number}.{image.format}"
             files.enter_context(site.tracked(ledger.Kind.FILE, file))
+            site.new_file(file)
             site.run(*create_command(image, file, base.size, below=chain[0]))
             rewrites = rewrites_of(image, base.size, number)
             site.run_marked(*QEMU_IO, file, timeout=_CREATE_TIMEOUT, stdin=rewrites)
@@ -267,6 +271,7 @@ def _create_by_copy(site: Site, image: Image, disk: Url, size: int, key: Path | 
     """
     empty = site.directory / f"empty.{image.format}"
     with site.tracked(ledger.Kind.FILE, empty):
+        site.new_file(empty)
         _create(site, image, create_command(image, empty, size, on_device=True, key=key))
         site.run_marked(*fill_command("raw", empty, disk), timeout=_CREATE_TIMEOUT)
 

@@ -8,21 +8,33 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from vdisklab import errors
+from vdisklab.errors import HostError
 from vdisklab.host import blockdevice
+from vdisklab.host.answering import answered
 from vdisklab.host.command import Completed, Host, PathArg, require_programs
 from vdisklab.host.ledger import PROGRAM_MARK, Entry, Kind, Ledger
 from vdisklab.host.mounts import free_bytes
+from vdisklab.host.safe_places import (
+    PrivateDirectory,
+    open_file,
+    private_directory,
+    require_safe_work,
+)
 from vdisklab.host.waiting import interrupts_held, wait_until
 from vdisklab.storage.undo import SIMPLE_UNDO, Removable, Undo
 from vdisklab.units import MIB, format_bytes
 
 _Seen = TypeVar("_Seen")
+_WRITERS = frozenset({"dd", "truncate", "fallocate", "mkdir", "sh", "qemu-img", "qemu-io", "cp"})
+"""The programs that make or fill files by their names. Others change what is open or mounted, and
+say names back that are compared; QEMU opens what these have made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +48,7 @@ class Site:
     host: Host
     ledger: Ledger
     directory: Path
+    private: PrivateDirectory | None = None
 
     @property
     def label(self) -> str:
@@ -85,13 +98,58 @@ class Site:
 
     def write_private(self, file: Path, text: str) -> None:
         """Writes a new file that only its owner can read."""
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as opened:
+        with os.fdopen(self._created(file), "w") as opened:
             opened.write(text)
+
+    def new_file(self, file: Path) -> None:
+        """Makes a file that a program then fills: a new one, behind no link, of its owner's alone.
+
+        Raises HostError, also if the file exists.
+        """
+        os.close(self._created(file))
+
+    def _created(self, file: Path) -> int:
+        try:
+            if self.private is not None and file.is_relative_to(self.directory):
+                return self.private.create(file)
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+            return answered(file.parent, lambda: open_file(file, flags))
+        except OSError as error:
+            self.require_in_place()
+            raise HostError(
+                f"{file} cannot be created: {error.strerror}", hint="name another --dir"
+            ) from error
+
+    def moved(self) -> str | None:
+        """What happened to the directory, as a sentence; None if it is where it was made."""
+        return None if self.private is None else self.private.moved()
+
+    def require_in_place(self) -> None:
+        """Raises HostError if the directory was moved, removed or replaced."""
+        if self.private is not None:
+            self.private.require_in_place()
 
     def run(self, *argv: PathArg, timeout: float = 60.0) -> Completed:
         """Runs a program that changes this host; see `Host.run`."""
-        return self.host.run(*argv, timeout=timeout)
+        return self._run(argv, partial(self.host.run, timeout=timeout))
+
+    def _run(self, argv: Sequence[PathArg], run: Callable[..., Completed]) -> Completed:
+        """Runs a program; as root it reaches the directory's files by the open descriptor, whoever
+        renames what. Its words, and what it says, keep their names.
+        """
+        words = tuple(os.fspath(word) for word in argv)
+        private = self.private
+        if private is None or os.geteuid() != 0 or not _WRITERS.intersection(words[:3]):
+            return run(*words)
+        self.require_in_place()
+        try:
+            done = run(*private.through(words))
+        except errors.CommandError as error:
+            raise errors.CommandError(words, error.status, private.named(error.stderr)) from error
+        except errors.CommandTimeoutError as error:
+            said = private.named(error.message)
+            raise errors.CommandTimeoutError(said, hint=error.hint) from error
+        return Completed(words, done.status, private.named(done.stdout), private.named(done.stderr))
 
     @property
     def mark(self) -> str:
@@ -113,7 +171,9 @@ class Site:
         require_programs(self.host, os.fspath(argv[0]))
         marked = ("env", self.mark, *argv)
         try:
-            return self.host.run(*marked, timeout=timeout, stdin=stdin, watch=watch)
+            return self._run(
+                marked, partial(self.host.run, timeout=timeout, stdin=stdin, watch=watch)
+            )
         except errors.CommandError as error:
             raise errors.CommandError(error.argv[2:], error.status, error.stderr) from error
         except errors.CommandTimeoutError as error:
@@ -126,7 +186,7 @@ class Site:
         If it were killed, its daemon could still create objects after the cleanup.
         """
         with interrupts_held():
-            return self.host.run(*argv, timeout=timeout)
+            return self.run(*argv, timeout=timeout)
 
     def observe(self, look: Callable[[], _Seen], *, planned: _Seen) -> _Seen:  # noqa: ARG002
         """The result of `look()`, which must not change the host.
@@ -204,6 +264,9 @@ class PlannedSite(Site):
     def write_private(self, file: Path, text: str) -> None:
         """Writes nothing."""
 
+    def new_file(self, file: Path) -> None:
+        """Makes nothing."""
+
     def observe(self, look: Callable[[], _Seen], *, planned: _Seen) -> _Seen:  # noqa: ARG002
         """Returns `planned`, because nothing was built."""
         return planned
@@ -218,15 +281,17 @@ def _removal(kind: Kind | Removable) -> tuple[str, Undo]:
 def open_site(host: Host, ledger: Ledger, work: Path) -> Iterator[Site]:
     """A site in the work directory `work`, which must exist and be writable."""
     directory = site_directory(work, ledger.run_id)
-    site = Site(host, ledger, directory)
-    with site.tracked(Kind.DIRECTORY, directory):
+    require_safe_work(work)
+    unopened = Site(host, ledger, directory)
+    with unopened.tracked(Kind.DIRECTORY, directory), ExitStack() as stack:
         try:
-            directory.mkdir(mode=0o700)
+            private = stack.enter_context(private_directory(directory))
         except OSError as error:
-            raise errors.HostError(
+            raise HostError(
                 f"the work directory {work} cannot be used: {error.strerror}",
                 hint="name another with --dir",
             ) from error
+        site = replace(unopened, private=private)
         with site.tracked(Kind.PROCESS, site.mark):
             yield site
 
@@ -242,7 +307,7 @@ def require_room(
     """Raises HostError when less than `needed` bytes are free in a directory."""
     free = free_bytes(directory)
     if needed > free:
-        raise errors.HostError(
+        raise HostError(
             f"{what} needs {format_bytes(needed)}, and {directory} has {format_bytes(free)} free",
             hint=f"choose a smaller --size, {way}",
         )
@@ -251,7 +316,7 @@ def require_room(
 def require_memory(needed: int, available: int, what: str) -> None:
     """Raises HostError if `needed` bytes are more than `available`; 0 means unknown."""
     if 0 < available < needed:
-        raise errors.HostError(
+        raise HostError(
             f"{what} needs {format_bytes(needed)} of memory for tmpfs, but "
             f"{format_bytes(available)} is available",
             hint="choose a smaller --size, or fewer paths on tmpfs",
@@ -261,7 +326,7 @@ def require_memory(needed: int, available: int, what: str) -> None:
 def require_guest_memory(needed: int, total: int) -> None:
     """Raises HostError if a guest's memory is more than the host has; `total` 0 is unknown."""
     if 0 < total < needed:
-        raise errors.HostError(
+        raise HostError(
             f"a guest with {format_bytes(needed)} of memory does not fit into this host's "
             f"{format_bytes(total)}",
             hint="choose a smaller --guest-memory",
@@ -286,7 +351,7 @@ def require_memory_for_all(memory: int, guests: int, available: int) -> None:
     """Raises HostError if several guests do not fit into `available` bytes; 0 means unknown."""
     fitting = guests_that_fit(memory, available)
     if guests > 1 and available > 0 and fitting < guests:
-        raise errors.HostError(
+        raise HostError(
             f"{guests} guests with {format_bytes(memory)} of memory need "
             f"{format_bytes(memory_of_guests(memory, guests))} with their QEMUs, but "
             f"{format_bytes(available)} is available",

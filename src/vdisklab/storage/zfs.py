@@ -272,7 +272,8 @@ def directness(site: Site, directory: Path, members: Sequence[Path]) -> str:
     numbers = [number for member in members if (number := device_below(member)) is not None]
     file = directory / "o_direct.trial"
     with site.tracked(ledger.Kind.FILE, file):
-        flags = os.O_RDWR | os.O_CREAT | os.O_DIRECT
+        site.new_file(file)
+        flags = os.O_RDWR | os.O_DIRECT
         with syscalls.opened(file, flags) as descriptor, mmap.mmap(-1, _TRIAL) as block:
             block[:] = os.urandom(_TRIAL)
             os.pwritev(descriptor, [block], 0)

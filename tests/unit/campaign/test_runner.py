@@ -169,7 +169,9 @@ def test_what_is_left_on_a_target_that_takes_no_writes_does_not_end_the_campaign
 
     why = HostError("target t: nothing can be written", hint="export it read-write")
     monkeypatch.setattr(runner, "measure_cell", measure)
-    stacks = SimpleNamespace(left=[], refusal=lambda _path: why if refuses else None)
+    stacks = SimpleNamespace(
+        left=[], moved=lambda: None, refusal=lambda _path: why if refuses else None
+    )
     context: Any = SimpleNamespace(
         plan=plan, guests=SimpleNamespace(renew=lambda: None), accelerator=None, progress=silent,
         stacks=stacks,

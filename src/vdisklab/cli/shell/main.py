@@ -161,6 +161,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         _open_standard_streams()
     _turn_signals_into_interrupts()
+    if os.geteuid() == 0:  # no file of root's may be written by others, whatever the umask was
+        os.umask(os.umask(0o022) | 0o022)
     try:
         # Inside the try: on a busy machine this takes seconds, and Ctrl-C may come meanwhile.
         command = typer.main.get_command(app_for(arguments, os.environ))

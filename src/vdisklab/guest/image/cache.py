@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vdisklab.errors import HostError
+from vdisklab.host.safe_places import make_state_directory, open_file, require_safe_state
 
 _PREFIX = ".building-"
 
@@ -25,8 +26,10 @@ def kept_or_built(
 ) -> _Kept:
     """Returns what `find` finds in the cache, else builds it under a lock and returns that.
 
-    Raises HostError naming `what` when `directory` cannot be written.
+    Raises HostError naming `what` when `directory` cannot be written, or as root when another user
+    may write to it.
     """
+    require_safe_state(directory)
     cached = find()
     if cached is not None:
         return cached
@@ -52,8 +55,8 @@ def locked(directory: Path) -> Iterator[Path]:
     written.
     """
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        make_state_directory(directory)
+        descriptor = open_file(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise HostError(
             f"the cache directory {directory} cannot be written: {error.strerror}",

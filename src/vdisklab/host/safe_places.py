@@ -1,0 +1,350 @@
+"""Where root may write: names that no other user can change, and files made without following any.
+
+A program of root's that writes to a name in another user's directory can be led anywhere: that user
+renames the directory, and puts one of links there. So as root every place is looked at first, from
+`/` down; what is created is created exclusively, behind no link, with a mode of its own. An
+ordinary user has no more rights than who may change a name, so nothing is refused there.
+"""
+
+from __future__ import annotations
+
+import errno
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdisklab.errors import HostError
+
+_MOST_LINKS = 40
+"""As many as the kernel follows (path_resolution(7))."""
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_SHARED = stat.S_IWGRP | stat.S_IWOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Distrust:
+    """Who else can change what a name leads to: `place` is on the way there, `reason` a clause."""
+
+    place: Path
+    reason: str
+    way: str
+
+
+def trusted_users() -> frozenset[int]:
+    """The users who may change what this process writes to: root, and who called sudo or doas.
+
+    sudo(8) and doas(1) set SUDO_UID and DOAS_USER; whoever may do that is root already.
+    """
+    users = {0, os.geteuid()}
+    with suppress(KeyError, ValueError):
+        users.add(int(os.environ["SUDO_UID"]))
+    with suppress(KeyError):
+        users.add(pwd.getpwnam(os.environ["DOAS_USER"]).pw_uid)
+    return frozenset(users)
+
+
+def distrust(place: Path) -> Distrust | None:
+    """Why root must not write to this name; None if only trusted users can change where it leads.
+
+    Every directory and link on the way is looked at; what does not exist yet is no danger. None
+    for an ordinary user.
+    """
+    return _distrust(place) if os.geteuid() == 0 else None
+
+
+def require_safe(place: Path, what: str, way: str) -> None:
+    """Raises HostError if as root another user can change where the name of `what` leads."""
+    found = distrust(place)
+    if found is not None:
+        culprit = "it" if found.place == place else str(found.place)
+        raise HostError(
+            f"root does not write to {what} {place}: {culprit} {found.reason}, who could put "
+            "links there",
+            hint=f"{way}; or run `{found.way}`",
+        )
+
+
+def is_shared(directory: Path) -> bool:
+    """True for a directory such as /tmp, in which as root others may create files."""
+    try:
+        return os.geteuid() == 0 and bool(directory.stat().st_mode & _SHARED)
+    except OSError:
+        return False
+
+
+def require_safe_work(directory: Path) -> None:
+    """Raises HostError for a work directory that root must not write to."""
+    require_safe(directory, "the work directory", "name another with --dir, such as /var/tmp")
+
+
+def require_safe_state(directory: Path) -> None:
+    """Raises HostError for a directory of ledgers or caches that root must not use."""
+    require_safe(directory, "the state directory", STATE_WAY)
+
+
+def make_state_directory(directory: Path, mode: int = 0o755) -> None:
+    """Makes a directory of vdisklab's own state; see `make_directory`."""
+    make_directory(directory, "the state directory", STATE_WAY, mode)
+
+
+STATE_WAY = "set VDISKLAB_STATE to a directory of root's"
+
+
+def _distrust(place: Path) -> Distrust | None:
+    trusted = trusted_users()
+    pending = list(reversed(Path(os.path.abspath(place)).parts[1:]))  # noqa: PTH100 - links stay
+    reached, links = Path("/"), 0
+    found = _of_directory(reached, reached.stat(), trusted)
+    while found is None and pending:
+        name = pending.pop()
+        if name == "..":
+            reached = reached.parent
+            continue
+        above, reached = reached, reached / name
+        try:
+            seen = reached.lstat()
+        except OSError:
+            return None  # it does not exist, or root may not look there: then it may not write
+        if stat.S_ISLNK(seen.st_mode):
+            links += 1
+            if links > _MOST_LINKS:
+                return None  # no name: the kernel refuses it, too
+            if seen.st_uid not in trusted and above.stat().st_mode & _SHARED:
+                return _owned(reached, seen.st_uid, "is a link and belongs to")
+            target = Path(os.readlink(reached))  # noqa: PTH115 - followed part by part
+            if _is_magic(reached):
+                return None  # leads to an open file, whatever its name is by now
+            reached = Path("/") if target.is_absolute() else above
+            pending += [part for part in reversed(target.parts) if part != "/"]
+        elif stat.S_ISDIR(seen.st_mode):
+            found = _of_directory(reached, seen, trusted)
+        else:
+            found = _of_file(reached, seen, trusted)
+    return found
+
+
+def _is_magic(link: Path) -> bool:
+    """True for a link of /proc such as /proc/self/fd/1, which is followed without a name."""
+    return link.parts[1:2] == ("proc",) and "fd" in link.parts
+
+
+def _of_directory(place: Path, seen: os.stat_result, trusted: frozenset[int]) -> Distrust | None:
+    if seen.st_uid not in trusted:
+        return _owned(place, seen.st_uid, "belongs to")
+    return None if seen.st_mode & stat.S_ISVTX else _of_writers(place, seen, trusted)
+
+
+def _of_file(place: Path, seen: os.stat_result, trusted: frozenset[int]) -> Distrust | None:
+    if not stat.S_ISREG(seen.st_mode):
+        return None  # a device or pipe is written to as it is
+    if seen.st_uid not in trusted:
+        return _owned(place, seen.st_uid, "belongs to")
+    return _of_writers(place, seen, trusted)
+
+
+def _of_writers(place: Path, seen: os.stat_result, trusted: frozenset[int]) -> Distrust | None:
+    """An ACL cannot grant more than the group's bits, which show its mask (acl(5))."""
+    if seen.st_mode & stat.S_IWOTH:
+        return Distrust(place, "can be written by every user", f"chmod o-w {place}")
+    if seen.st_mode & stat.S_IWGRP and (others := _others_in(seen.st_gid, trusted)):
+        reason = f"can be written by {', '.join(others)}"
+        return Distrust(place, reason, f"chmod g-w {place}")
+    return None
+
+
+def _owned(place: Path, user: int, verb: str) -> Distrust:
+    return Distrust(place, f"{verb} {_name(user)}", f"chown -h root {place}")
+
+
+def _name(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"
+
+
+def _others_in(group: int, trusted: frozenset[int]) -> list[str]:
+    """The members of a group who are not trusted; the group itself if it is not known here."""
+    if group == 0:
+        return []
+    try:
+        known = grp.getgrgid(group)
+    except KeyError:
+        return [f"group {group}"]
+    members = {one.pw_name for one in pwd.getpwall() if one.pw_gid == group} | set(known.gr_mem)
+    mine = set()
+    for user in trusted:
+        with suppress(KeyError):
+            mine.add(pwd.getpwuid(user).pw_name)
+    return sorted(members - mine)
+
+
+def make_directory(place: Path, what: str, way: str, mode: int = 0o755) -> None:
+    """Makes a directory and those above it if they are missing. Raises OSError and HostError.
+
+    As root new ones have exactly this mode, whatever the umask is, and what is there already must
+    be safe.
+    """
+    root = os.geteuid() == 0
+    if root:
+        require_safe(place, what, way)
+    for directory in [*reversed(place.parents), place]:
+        if directory.is_dir():
+            continue
+        try:
+            directory.mkdir(mode=mode)
+        except FileExistsError:
+            if not directory.is_dir():
+                raise
+            continue
+        if root:
+            os.chmod(directory, mode, follow_symlinks=False)  # noqa: PTH101 - Path.chmod follows
+    if root:
+        require_safe(place, what, way)  # also what another process has made meanwhile
+
+
+def open_file(file: Path, flags: int, mode: int = 0o600) -> int:
+    """A descriptor of a regular file behind no link, made with exactly this mode as root.
+
+    Raises OSError; as root also for a file that another user owns, may write, or has a second name
+    for.
+    """
+    flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    root = os.geteuid() == 0
+    created = False
+    try:
+        if flags & os.O_CREAT and not flags & os.O_EXCL:
+            try:
+                descriptor = os.open(file, flags | os.O_EXCL, mode)
+                created = True
+            except FileExistsError:
+                descriptor = os.open(file, flags & ~(os.O_CREAT | os.O_TRUNC))
+        else:
+            descriptor = os.open(file, flags & ~(0 if flags & os.O_CREAT else os.O_TRUNC), mode)
+            created = bool(flags & os.O_CREAT)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a link", str(file)) from error
+        raise
+    try:
+        if created and root:
+            os.fchmod(descriptor, mode)
+        _require_plain(descriptor, file)
+        if flags & os.O_TRUNC and not created:
+            os.ftruncate(descriptor, 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _require_plain(descriptor: int, file: Path) -> None:
+    seen = os.fstat(descriptor)
+    if not stat.S_ISREG(seen.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(file))
+    if os.geteuid() != 0:
+        return
+    found = _of_file(file, seen, trusted_users())
+    if found is not None:
+        raise OSError(errno.EPERM, f"it {found.reason}", str(file))
+    if seen.st_nlink > 1:
+        raise OSError(errno.EPERM, "it has a second name", str(file))
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateDirectory:
+    """A directory of one run, open while the run lasts, so that it is known whatever its name is.
+
+    `path` is its name when it was made.
+    """
+
+    path: Path
+    descriptor: int
+
+    @property
+    def place(self) -> Path | None:
+        """Where the directory is now; None if it was removed."""
+        now = os.readlink(f"/proc/self/fd/{self.descriptor}")  # noqa: PTH115 - no file's name
+        return Path(now) if os.fstat(self.descriptor).st_nlink else None
+
+    def moved(self) -> str | None:
+        """What happened to the directory, as a sentence; None if it is where it was made."""
+        try:
+            named = self.path.lstat()
+        except OSError:
+            named = None
+        seen = os.fstat(self.descriptor)
+        if named is not None and (named.st_dev, named.st_ino) == (seen.st_dev, seen.st_ino):
+            return None
+        now = self.place
+        where = "was removed" if now is None else f"was moved: {self.path} is {now} now"
+        return f"the work directory {where}"
+
+    def require_in_place(self) -> None:
+        """Raises HostError if the directory was moved or replaced."""
+        said = self.moved()
+        if said is not None:
+            raise HostError(said, hint="leave it alone while vdisklab runs; `vdisklab clean`")
+
+    def create(self, file: Path, mode: int = 0o600) -> int:
+        """A descriptor of a new file below this directory, made through it and behind no link.
+
+        Raises OSError, also if the file exists.
+        """
+        *above, name = file.relative_to(self.path).parts
+        directory = os.dup(self.descriptor)
+        try:
+            for part in above:
+                below = os.open(part, _DIRECTORY, dir_fd=directory)
+                os.close(directory)
+                directory = below
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(name, flags, mode, dir_fd=directory)
+        finally:
+            os.close(directory)
+        os.fchmod(descriptor, mode)
+        return descriptor
+
+    def through(self, words: Sequence[str]) -> tuple[str, ...]:
+        """A program's words that lead to files here by this process's descriptor (proc(5)).
+
+        A name that is written into an image's header stays a name.
+        """
+        begin, open_here = f"{self.path}/", f"/proc/{os.getpid()}/fd/{self.descriptor}/"
+        return tuple(
+            word
+            if "data_file=" in word or (place and words[place - 1] == "-b")
+            else word.replace(begin, open_here)
+            for place, word in enumerate(words)
+        )
+
+    def named(self, text: str) -> str:
+        """What a program said, with the names of files as they were made."""
+        return text.replace(f"/proc/{os.getpid()}/fd/{self.descriptor}/", f"{self.path}/")
+
+
+@contextmanager
+def private_directory(path: Path) -> Iterator[PrivateDirectory]:
+    """A new directory that only its owner may enter; open, but not removed, in the context.
+
+    Raises OSError.
+    """
+    above = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.mkdir(path.name, 0o700, dir_fd=above)
+        descriptor = os.open(path.name, _DIRECTORY, dir_fd=above)
+    finally:
+        os.close(above)
+    try:
+        seen = os.fstat(descriptor)
+        if os.geteuid() == 0 and seen.st_uid != 0:
+            raise OSError(errno.EPERM, f"it belongs to {_name(seen.st_uid)}", str(path))
+        os.fchmod(descriptor, 0o700)
+        yield PrivateDirectory(path, descriptor)
+    finally:
+        os.close(descriptor)
