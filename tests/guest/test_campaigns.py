@@ -58,6 +58,12 @@ def test_every_bus_with_and_without_a_write_cache(lab: Lab) -> None:
         assert write.evidence.qemu is not None
         assert 0 < write.evidence.guest.write_bytes <= write.evidence.qemu.write_bytes
         assert {sample.metric for sample in read.samples} >= {"iops", "latency_p99"}
+        # One fio made both, and what was written was then brought to the device.
+        assert all('"exec_prerun"' in measurement.raw for measurement in (write, read))
+        assert write.evidence.sync_seconds is not None
+        assert read.evidence.sync_seconds is None
+        rates = {sample.metric: sample.value for sample in write.samples}
+        assert 0 < rates["sustained"] <= rates["bandwidth"]
     assert "under emulation" in printed
     require_ran_as_planned(lab, runs, lab.arguments(*paths), only=True)
 

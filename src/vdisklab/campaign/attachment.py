@@ -17,7 +17,14 @@ from typing import Protocol
 
 from vdisklab import errors
 from vdisklab.campaign.context import CampaignContext, host_places, package_checks
-from vdisklab.campaign.measured_evidence import Counters, StateError, WriteBack, guest_counters
+from vdisklab.campaign.measured_evidence import (
+    Counters,
+    StateError,
+    Sync,
+    WriteBack,
+    guest_counters,
+    synced,
+)
 from vdisklab.campaign.watches import DaemonWatch, DiskWatch, ProgramWatch, Watch, shows_waiting
 from vdisklab.guest import hotplug, systems
 from vdisklab.guest.machine import Machine
@@ -253,7 +260,11 @@ def host_subject(site: Site, image: ImageFile, size: int, memory: int) -> Subjec
 
 @dataclass(frozen=True, slots=True)
 class AttachedDisk:
-    """An attached and checked disk: the place where programs run, and the watch on the disk."""
+    """An attached and checked disk: the place where programs run, and the watch on the disk.
+
+    `flush` makes QEMU write what it holds; None if nothing on this host can bring the disk's bytes
+    to the device.
+    """
 
     image: DiskData | None
     write_back: WriteBack
@@ -263,6 +274,11 @@ class AttachedDisk:
     checks: tuple[Check, ...]
     commands: tuple[str, ...] = ()
     in_windows: bool = False
+    flush: Callable[[], None] | None = lambda: None
+
+    def sync(self) -> Sync | None:
+        """Brings everything that was written to the device; None if nothing here can do so."""
+        return None if self.flush is None else synced(self.flush, self.write_back, self.counters)
 
 
 @contextmanager
@@ -414,7 +430,28 @@ def _in_guest(
                 *block_nodes.plug_commands(disk),
             ),
             in_windows=system.family is systems.Family.WINDOWS,
+            flush=_flush_of(cell.path, image, machine, disk, is_served=daemon is not None),
         )
+
+
+def _flush_of(
+    path: DiskPath,
+    image: ImageFile | None,
+    machine: Machine,
+    disk: block_nodes.Disk,
+    *,
+    is_served: bool,
+) -> Callable[[], None] | None:
+    """What makes QEMU write all that it holds of a disk.
+
+    A daemon that serves the disk holds nothing of a raw image. None for a disk on a server to which
+    QEMU sends no flush: only its server could bring the bytes to a device.
+    """
+    if image is None or is_served:
+        return lambda: None
+    if isinstance(image.path, Url) and path.cache.no_flush:
+        return None
+    return partial(machine.flush, disk.names.node)
 
 
 @contextmanager

@@ -5,19 +5,35 @@ from __future__ import annotations
 import secrets
 import shlex
 import time
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
 
 from vdisklab.campaign import measured_evidence, schedule, watches
-from vdisklab.campaign.attachment import AttachedDisk, attached, prepared, run_measured, with_files
+from vdisklab.campaign.attachment import (
+    AttachedDisk,
+    GuestPlace,
+    attached,
+    prepared,
+    run_measured,
+    with_files,
+)
 from vdisklab.campaign.context import CampaignContext, CellResult
+from vdisklab.guest.steps import started_in_steps
 from vdisklab.path.cell import Cell
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import MeasurementStarted
 from vdisklab.results import model
-from vdisklab.workload import program
+from vdisklab.workload import fio, program
 from vdisklab.workload.registry import workload_for
+
+_Measured = tuple[model.Measurement, tuple[model.Check, ...]]
+"""A measurement, and the states of it that were read back."""
+
+_FIO = fio.Fio()
 
 
 def measure_cell(context: CampaignContext, cell: Cell) -> CellResult:
@@ -40,7 +56,7 @@ def measure_cell(context: CampaignContext, cell: Cell) -> CellResult:
                 before, again = (
                     ({}, 0) if link is None else (link.operations(), link.retransmits(host))
                 )
-                results = [_measure(context, cell, attachment, plan) for plan in plans]
+                results = _measure_all(context, cell, attachment, plans)
                 if link is not None:
                     checks += link.connections(host, again)
                     checks += link.operations_since(before)
@@ -53,9 +69,117 @@ def measure_cell(context: CampaignContext, cell: Cell) -> CellResult:
     return CellResult(tuple(dict.fromkeys(checks)), tuple(commands), tuple(measurements))
 
 
+def _measure_all(
+    context: CampaignContext, cell: Cell, attachment: AttachedDisk, plans: Sequence[MeasurementPlan]
+) -> list[_Measured]:
+    """The measurements of one attach.
+
+    Starting fio takes longer in an emulated guest than a short measurement, so one fio makes all
+    measurements that follow each other and fit together.
+    """
+    place = attachment.place
+    if not isinstance(place, GuestPlace) or place.machine.steps is None:
+        return [_measure(context, cell, attachment, plan) for plan in plans]
+    results = list[_Measured]()
+    for group in schedule.by_program(plans):
+        if len(group) > 1:
+            results += _measure_in_steps(context, cell, attachment, place, group)
+        else:
+            results.append(_measure(context, cell, attachment, group[0]))
+    return results
+
+
+_Output = TypeVar("_Output")
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One measured run, from outside: its time, the counters around it, and what was seen of it.
+
+    `sync` is how the host then brought what was written to the device; None if nothing was left to
+    bring. `size` is the disk's in bytes.
+    """
+
+    plan: MeasurementPlan
+    script: program.Script
+    started: datetime
+    wall: float
+    before: measured_evidence.Snapshot
+    after: measured_evidence.Snapshot
+    series: watches.TimeSeries
+    sync: measured_evidence.Sync | None
+    size: int
+
+
+def _observed(
+    context: CampaignContext,
+    attachment: AttachedDisk,
+    plan: MeasurementPlan,
+    script: program.Script,
+    run: Callable[[], _Output],
+) -> tuple[_Run, _Output]:
+    """Runs the measured program or a part of it between two snapshots of all counters."""
+    context.progress(MeasurementStarted(plan.name, script.expected or None))
+    started = datetime.now(UTC)
+    before = attachment.counters.snapshot()
+    attachment.watch.begin()
+    begin = time.monotonic()
+    output = run()
+    wall = time.monotonic() - begin
+    series, after = attachment.watch.end(), attachment.counters.snapshot()
+    leaves = workload_for(plan, in_windows=attachment.in_windows).leaves_writes(plan)
+    sync = attachment.sync() if leaves else None
+    size = context.plan.size_bytes
+    return _Run(plan, script, started, wall, before, after, series, sync, size), output
+
+
+def _measure_in_steps(
+    context: CampaignContext,
+    cell: Cell,
+    attachment: AttachedDisk,
+    place: GuestPlace,
+    plans: Sequence[MeasurementPlan],
+) -> list[_Measured]:
+    """The measurements of one fio, whose jobs the host starts one after the other.
+
+    Between two jobs the host brings what was written to the device, sets its page cache and reads
+    the counters, as between two programs. The command of each measurement is the job's alone, which
+    does the same by itself; fio's report repeats the options of a job that waits.
+    """
+    agent, port = place.machine.agent, place.machine.steps
+    if port is None:
+        raise TypeError("this guest has no port for programs that run in steps")
+    timing = program.Timing(context.plan.runtime, context.plan.ramp, context.plan.scale)
+    subject = replace(
+        place.disk,
+        mark=f"-{secrets.token_hex(4)}",
+        read_once=cell.page_cache is PageCache.COLD,
+        stderr_log=None,  # all jobs have the same standard error
+    )
+    scripts = [_FIO.script(plan, subject, timing) for plan in plans]
+    runs = list[_Run]()
+    with started_in_steps(agent, port, _FIO.together(scripts), len(plans)) as stepped:
+        for number, (plan, script) in enumerate(zip(plans, scripts, strict=True), 1):
+            time.sleep(context.plan.profile.usual.interval)
+            attachment.write_back.wait()
+            measured_evidence.set_page_cache(cell.page_cache, attachment.image)
+            part = partial(stepped.run, number, script.timeout, attachment.watch)
+            run, _ = _observed(context, attachment, plan, script, part)
+            runs.append(run)
+        ended = stepped.finish()
+    reports = _FIO.apart(plans, program.Outputs(ended.stdout, ended.stderr))
+    outputs = [
+        with_files(place, script, report) for script, report in zip(scripts, reports, strict=True)
+    ]
+    around = _around(cell, subject, timing)
+    return [
+        _measurement(_FIO, run, output, around) for run, output in zip(runs, outputs, strict=True)
+    ]
+
+
 def _measure(
     context: CampaignContext, cell: Cell, attachment: AttachedDisk, plan: MeasurementPlan
-) -> tuple[model.Measurement, tuple[model.Check, ...]]:
+) -> _Measured:
     """The measurement, and its file system's states as read back."""
     workload, place = workload_for(plan, in_windows=attachment.in_windows), attachment.place
     image, write_back = attachment.image, attachment.write_back
@@ -77,40 +201,59 @@ def _measure(
                 context.stacks.site.host, image, observe, attachment.counters.devices
             )
             measured_evidence.set_page_cache(cell.page_cache, image)
-            context.progress(MeasurementStarted(plan.name, script.expected or None))
-            started = datetime.now(UTC)
-            before = attachment.counters.snapshot()
-            attachment.watch.begin()
-            begin = time.monotonic()
-            raw_output = run_measured(place, script, attachment.watch)
-            wall = time.monotonic() - begin
-            series = attachment.watch.end()
-            after = attachment.counters.snapshot()
+            run, raw_output = _observed(
+                context,
+                attachment,
+                plan,
+                script,
+                partial(run_measured, place, script, attachment.watch),
+            )
             for step in script.count:
                 place.step(step)
             output = with_files(place, script, raw_output)
             mapped, discarded = growth.mapped(), growth.discarded()
     write_back.begin()
     if workload.by_server and cell.path.on_host:
-        series = watches.TimeSeries((), (), None)  # what was watched did no I/O
-    outcome = watches.with_time_series(workload.parse(plan, output), series)
-    evidence = measured_evidence.evidence_between(before, after, outcome.counted)
-    around = program.Around(evidence, subject.memory, timing.runtime, cell.path)
-    gates = workload.gates(plan, outcome, around)
+        # what was watched did no I/O
+        run = replace(run, series=watches.TimeSeries((), (), None))
+    around = _around(cell, subject, timing)
+    measurement, checks = _measurement(workload, run, output, around)
+    observed = measured_evidence.observed_samples(observe, measurement.evidence, mapped, discarded)
+    measurement = replace(measurement, samples=(*measurement.samples, *observed))
+    return measurement, (*space.checks, *checks)
+
+
+def _around(
+    cell: Cell, subject: program.Subject, timing: program.Timing
+) -> Callable[[model.Evidence], program.Around]:
+    """What gates need to know beside a measurement's evidence."""
+    return lambda evidence: program.Around(evidence, subject.memory, timing.runtime, cell.path)
+
+
+def _measurement(
+    workload: program.Workload,
+    run: _Run,
+    output: program.Outputs,
+    around: Callable[[model.Evidence], program.Around],
+) -> _Measured:
+    """The measurement that a program's output and the counters around it give, and its gates."""
+    plan = run.plan
+    outcome = watches.with_time_series(workload.parse(plan, output), run.series)
+    evidence = measured_evidence.evidence_between(run.before, run.after, outcome.counted, run.sync)
+    gates = workload.gates(plan, outcome, around(evidence))
     measurement = model.Measurement(
         name=plan.name,
         program=plan.program,
-        command=shlex.join(script.command),
+        command=shlex.join(run.script.command),
         samples=(
             *outcome.samples,
-            *measured_evidence.observed_samples(observe, evidence, mapped, discarded),
+            *measured_evidence.sustained_samples(outcome.samples, evidence, run.size),
         ),
         evidence=evidence,
-        started=started,
-        wall_seconds=wall,
+        started=run.started,
+        wall_seconds=run.wall,
         measured_seconds=outcome.measured_seconds,
         raw=output.text,
         series=outcome.series,
     )
-    states = (*outcome.checks, *(gate.check(plan.name) for gate in gates))
-    return measurement, (*space.checks, *states)
+    return measurement, (*outcome.checks, *(gate.check(plan.name) for gate in gates))

@@ -121,6 +121,11 @@ class WriteBack:
         while self._writing:
             self._writing.pop().result()
 
+    def now(self) -> None:
+        """Writes back the pages that are dirty now, and waits for that. Raises HostError."""
+        self.begin()
+        self.wait()
+
 
 @contextmanager
 def writing_back(image: DiskData | None) -> Iterator[WriteBack]:
@@ -130,6 +135,9 @@ def writing_back(image: DiskData | None) -> Iterator[WriteBack]:
         yield background
         background.wait()
 
+
+_COUNTED = 0.5
+"""Share of the bytes left in memory that a sync writes if the device's counters show them."""
 
 _Count = TypeVar("_Count")
 
@@ -164,14 +172,18 @@ class Counters:
             cpu = None if cpu is None or served is None else cpu + served
         return Snapshot(
             qemu=self.qemu(),
-            device=counters.read_devices(self.devices)
-            if self.link is None or self.devices
-            else self.link.counters(),
+            device=self.device(),
             cpu=cpu,
             resident=self._of_image(pagecache.resident_share),
             allocated=self._of_image(pagecache.occupied_bytes),
             steal=counters.steal_seconds(),
         )
+
+    def device(self) -> IoCounters | None:
+        """What the host's devices, or the link to a server, have transferred."""
+        if self.link is None or self.devices:
+            return counters.read_devices(self.devices)
+        return self.link.counters()
 
     def _of_image(self, count: Callable[[Path], _Count]) -> _Count | None:
         image = self.image
@@ -206,7 +218,70 @@ def guest_counters(
     return Counters(lambda: device_statistics(machine, names.device), devices, machine.pid, image)
 
 
-def evidence_between(before: Snapshot, after: Snapshot, guest: IoCounters | None) -> Evidence:
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """What was written is brought to the device: how long that took, and the bytes that the device
+    wrote meanwhile, None if nobody counts them."""
+
+    seconds: float
+    written: int | None
+
+
+def synced(flush: Callable[[], None], write_back: WriteBack, seen: Counters) -> Sync:
+    """Brings all that a disk's guest has written to the device.
+
+    `flush` makes QEMU write what it holds itself, such as the tables of a qcow2 image, and flush.
+    With cache=unsafe it does not flush, and then the host's sync of the image does it. The sync
+    follows in any case: it also covers images that no QEMU has open.
+    """
+    before = seen.device()
+    begin = time.monotonic()
+    flush()
+    write_back.now()
+    seconds = time.monotonic() - begin
+    during = _since(before, seen.device())
+    return Sync(seconds, None if during is None else during.write_bytes)
+
+
+def sustained_samples(
+    samples: Sequence[Sample], evidence: Evidence, size: int
+) -> tuple[Sample, ...]:
+    """The rate at which a program's writes reached the device: bytes by the seconds of its run and
+    of the sync after it. Nothing without a sync, or if nothing was written.
+
+    A ramp before the run was written at the same rate, and its bytes are synced, too: QEMU counts
+    them, the program does not. `size` is the disk's in bytes.
+    """
+    burst = sum(
+        sample.value
+        for sample in samples
+        if sample.metric == "bandwidth" and sample.direction is Direction.WRITE
+    )
+    counts = [count.write_bytes for count in (evidence.guest, evidence.qemu) if count is not None]
+    written = max(counts, default=0)
+    if evidence.sync_seconds is None or not burst or not written:
+        return ()
+    seconds = evidence.sync_seconds * _overwritten(evidence, written, size)
+    return (Sample("sustained", Direction.WRITE, 1 / (1 / burst + seconds / written)),)
+
+
+def _overwritten(evidence: Evidence, written: int, size: int) -> float:
+    """How often each byte that the sync wrote had been written in memory, at least once.
+
+    A fast program writes a small disk twice in half a second, and only the last version of each
+    byte is synced. The bytes that had not reached the device say so, unless the sync wrote much
+    less than they can be: then the device's counters do not show them (compression, a server).
+    """
+    if evidence.device is None or not evidence.sync_bytes:
+        return 1.0
+    left = written - evidence.device.write_bytes
+    is_counted = evidence.sync_bytes >= _COUNTED * min(left, size)
+    return max(1.0, left / evidence.sync_bytes) if is_counted else 1.0
+
+
+def evidence_between(
+    before: Snapshot, after: Snapshot, guest: IoCounters | None, sync: Sync | None = None
+) -> Evidence:
     """The differences of two snapshots, with the traffic that the program reports."""
     return Evidence(
         guest=guest,
@@ -218,6 +293,8 @@ def evidence_between(before: Snapshot, after: Snapshot, guest: IoCounters | None
         allocated_before=before.allocated,
         allocated_after=after.allocated,
         steal_seconds=_difference(before.steal, after.steal),
+        sync_seconds=None if sync is None else sync.seconds,
+        sync_bytes=None if sync is None else sync.written,
     )
 
 

@@ -113,7 +113,7 @@ def preview_cell(
         usb=any(other.path.attachment.bus is Bus.USB for other in others),
         carried=context.carried_disks(files.packages),
     )
-    channels = Channels(3, 4, directory / f"vdisklab-{RUN}.console")
+    channels = Channels(3, 4, 5, directory / f"vdisklab-{RUN}.console")
     guests = [config] if plugged else [replace(config, cold_disks=(disk,)) for disk in disks]
     return CellCommands(
         (*host_commands, *(line for disk in disks for line in daemon_commands(disk))),

@@ -87,8 +87,25 @@ def attach_groups(plans: Sequence[MeasurementPlan]) -> AttachGroups:
     return tuple(groups)
 
 
+def by_program(plans: Sequence[MeasurementPlan]) -> tuple[tuple[MeasurementPlan, ...], ...]:
+    """The measurements that one program can make together in a guest, in order: of fio those that
+    follow each other and fit together, of all others each one alone."""
+    return tuple(
+        part
+        for together, group in itertools.groupby(plans, _joins)
+        for members in (tuple(group),)
+        for part in ((members,) if together else tuple((plan,) for plan in members))
+    )
+
+
+def _joins(plan: MeasurementPlan) -> bool:
+    workload = workload_for(plan)
+    return isinstance(workload, fio.Fio) and workload.fits_together(plan)
+
+
 # Seconds of overhead, measured in campaigns under TCG on two cores (bench/overhead.py).
-_PER_MEASUREMENT = 0.9
+_PER_PROGRAM = 0.9
+_PER_PART = 0.1
 _PER_RUN = 0.5
 _PER_BOOT = 4.0
 _PER_USER_BOOT = 60.0
@@ -102,8 +119,9 @@ def run_seconds(plan: CampaignPlan) -> Callable[[Cell], float]:
     """A function that estimates the seconds of one run of a cell."""
     count = len(plan.profile.measurements)
     measured = sum(map(partial(_expected, plan), plan.profile.measurements))
-    measured += (_PER_MEASUREMENT + plan.profile.usual.interval) * count + _PER_RUN
+    measured += (_PER_PART + plan.profile.usual.interval) * count + _PER_RUN
     groups = attach_groups(plan.profile.measurements)
+    in_steps = sum(len(by_program(members)) for _, members in groups)
 
     def seconds(cell: Cell) -> float:
         boots = boot_seconds(plan) * _boots(plan, cell, groups)
@@ -111,7 +129,9 @@ def run_seconds(plan: CampaignPlan) -> Callable[[Cell], float]:
         image = cell.path.image
         ageing = _rewrite_seconds(plan) if image is not None and image.is_made_anew else 0.0
         others = _PER_GUEST * (guests_of(cell.path) - 1)
-        return measured + boots + (refill + others) * count + ageing
+        joins = not cell.path.on_host and plan.guest.user is None and guests_of(cell.path) == 1
+        programs = _PER_PROGRAM * (in_steps if joins else count)
+        return measured + programs + boots + (refill + others) * count + ageing
 
     return seconds
 

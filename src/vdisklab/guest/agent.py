@@ -7,6 +7,7 @@ import secrets
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -212,6 +213,13 @@ class Agent:
             late = min(max(0.0, ended.seconds - expected), _MOST_LATE)
             self._late = late if self._late is None else min(late, self._late)
         return ended
+
+    @contextmanager
+    def sparing(self, watch: Callable[[], None]) -> Iterator[Callable[[], None]]:
+        """The watch, which ignores calls that come so soon that its looks would use CPU time."""
+        looks = _Looks(watch, self._pause)
+        yield looks
+        self._pause = looks.pause
 
     def start(self, argv: Sequence[str], *, stdin: str | None = None) -> int:
         """Starts a program in the guest and returns its process number, for `finish`."""

@@ -19,6 +19,7 @@ from vdisklab.guest import systems
 from vdisklab.guest.agent import Agent
 from vdisklab.guest.qemu.command_line import Channels, GuestConfig, UserBoot, build_argv
 from vdisklab.guest.qemu.qmp import Channel, event_loop, open_channel, qemu_process, socket_pair
+from vdisklab.guest.steps import StepPort
 from vdisklab.host.ledger import Kind, Ledger
 from vdisklab.host.waiting import clock_of, patience
 from vdisklab.plan.guest import Accelerator
@@ -26,6 +27,7 @@ from vdisklab.plan.guest import Accelerator
 SHUT_DOWN = "/usr/lib/vdisklab/shutdown"
 
 _CONSOLE_LINES = 8
+_FLUSH_SECONDS = 1200.0
 
 BOOT_SECONDS = {Accelerator.KVM: 15.0, Accelerator.TCG: 90.0}
 """Deadline for the guest agent's first answer: at least ten times the longest measured time."""
@@ -50,6 +52,8 @@ class Machine:
     monitor: Channel
     agent: Agent
     system: systems.GuestSystem
+    steps: StepPort | None = None
+    """The port of programs that run in steps; None in a user's guest."""
 
     def await_ready(self) -> None:
         """Waits until the boot is finished and the guest is idle. Raises GuestError."""
@@ -66,6 +70,19 @@ class Machine:
     def thaw(self) -> None:
         """Lets the virtual CPUs run again."""
         self.monitor.execute("cont")
+
+    def flush(self, node: str) -> None:
+        """Makes QEMU write and flush what it holds of a block node, as a guest's flush does.
+
+        QMP has no command for it; HMP's `qemu-io` has (hmp-commands.hx). Raises GuestError.
+        """
+        said = self.monitor.execute(
+            "human-monitor-command",
+            {"command-line": f"qemu-io {node} flush"},
+            timeout=_FLUSH_SECONDS,
+        )
+        if said:
+            raise GuestError(f"QEMU could not flush {node}: {str(said).strip()[:200]}")
 
     def reset(self) -> None:
         """Resets the guest as its reset button does, and waits until it is booted and idle again.
@@ -144,11 +161,13 @@ def start_machine(
         stack.enter_context(_console_note(console, errors))
         monitor_end, monitor_far = stack.enter_context(socket_pair())
         agent_end, agent_far = stack.enter_context(socket_pair())
-        channels = Channels(monitor_far.fileno(), agent_far.fileno(), console)
+        steps_end, steps_far = stack.enter_context(socket_pair())
+        inherited = (monitor_far, agent_far, steps_far)
+        channels = Channels(monitor_far.fileno(), agent_far.fileno(), steps_far.fileno(), console)
         argv = build_argv(config, channels)
-        process = stack.enter_context(qemu_process(argv, (monitor_far, agent_far), errors))
-        monitor_far.close()
-        agent_far.close()
+        process = stack.enter_context(qemu_process(argv, inherited, errors))
+        for far in inherited:
+            far.close()
         clock = clock_of(process.pid)
         left = _countdown(timeout or _boot_seconds(config), clock)
         loop = stack.enter_context(event_loop())
@@ -175,7 +194,8 @@ def start_machine(
             (require_steady_rate if is_users else require_steady_clock)(agent)
         if system.family is systems.Family.WINDOWS:
             agent = agent.on_windows()
-        yield Machine(config, argv, process.pid, monitor, agent, system)
+        steps = None if isinstance(boot, UserBoot) else StepPort(steps_end, loop, monitor)
+        yield Machine(config, argv, process.pid, monitor, agent, system, steps)
 
 
 _MOST_AHEAD = 2.0  # seconds; a right clock is up to 1 s behind, as the RTC counts whole seconds

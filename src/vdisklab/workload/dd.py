@@ -64,6 +64,11 @@ class Dd(program.Workload):
 
     needs_directory = True
 
+    def leaves_writes(self, plan: MeasurementPlan) -> bool:
+        """True if it writes with O_DIRECT; what it leaves in a guest's cache, no host can see."""
+        settings = program.read_settings(plan, DdSettings)
+        return settings.direction == "write" and settings.direct
+
     def script(
         self, plan: MeasurementPlan, subject: program.Subject, timing: program.Timing
     ) -> program.Script:

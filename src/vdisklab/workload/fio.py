@@ -24,6 +24,7 @@ _EACH_REQUEST = (
 _SYSTEM_MEMORY = 96 * MIB
 _SLACK_SECONDS = 120.0
 _JOB_SLACK_SECONDS = 3600.0
+_ONE_SECOND = 0.99
 
 # Percentiles of the whole latency, from submission to completion. fio's default is completion
 # latency (clat), which is close to zero if a request completes before io_submit(2) returns: on
@@ -201,6 +202,54 @@ class Fio(program.Workload):
         expected = start.delay + timing.ramp + timing.runtime
         return program.Script(("fio", *options), expected, expected + _SLACK_SECONDS, collect=logs)
 
+    def leaves_writes(self, plan: MeasurementPlan) -> bool:
+        """True for writes without fsync; a job file is judged by its own options."""
+        settings = read_fio_settings(plan)
+        if settings.job is not None:
+            return fiojob.leaves_writes(settings.job)
+        return settings.fsync is None and "read" not in {settings.rw, (settings.rw or "")[4:]}
+
+    def fits_together(self, plan: MeasurementPlan) -> bool:
+        """True if the measurement can be a job of one fio with others: it works on the disk itself
+        with one job of its own, as a part that the host starts."""
+        settings = read_fio_settings(plan)
+        return (
+            plan.filesystem is None
+            and settings.job is None
+            and settings.rate_iops is None
+            and settings.numjobs == 1
+        )
+
+    def together(self, scripts: Sequence[program.Script]) -> tuple[str, ...]:
+        """The command of one fio that has a job for each of these scripts; each job is a part of a
+        program that runs in steps (`guest.steps`), numbered from 1."""
+        words = ["fio"]
+        for number, script in enumerate(scripts, 1):
+            before = f"echo ready {number} >&3; read -r go </run/vdisklab/steps/{number}"
+            words += script.command[1:]
+            # fio appends a redirection to a file in the current directory (exec_string in backend.c
+            # of 3.33), which the `#` turns into a comment.
+            words += ("--new_group=1", f"--exec_prerun={before} #",
+                      f"--exec_postrun=echo done {number} >&3 #")  # fmt: skip
+        return tuple(words)
+
+    def apart(
+        self, plans: Sequence[MeasurementPlan], output: program.Outputs
+    ) -> tuple[program.Outputs, ...]:
+        """The output of such a fio as that of a fio for each measurement, without logs: fio writes
+        those of all jobs when the last one has ended, each to the file of its script.
+
+        Raises WorkloadError if a measurement has no job in the report.
+        """
+        reports = fio_report.parts_of_report(output.stdout)
+        named = [fio_report.read_report(report).jobs[0].jobname for report in reports]
+        if named != [plan.name for plan in plans]:
+            raise WorkloadError(
+                f"fio's report has the jobs {', '.join(named)[:200]} in place of "
+                f"{', '.join(plan.name for plan in plans)[:200]}"
+            )
+        return tuple(program.Outputs(report, output.stderr) for report in reports)
+
     def require_success(self, report: str) -> None:
         """Raises WorkloadError if the report says that a job failed."""
         fio_report.outcome_of(fio_report.read_report(report).jobs)
@@ -291,11 +340,14 @@ def _pace(
 def _log(
     plan: MeasurementPlan, subject: program.Subject, timing: program.Timing
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The bandwidth log to read back, if any, and the options for it.
+    """The bandwidth log to read back, if any, and the options for it: none for a run of less than a
+    second, which has no bandwidth by the second.
 
     If possible it goes to standard error: reading a file back takes 7 ms in an emulated guest, as
     its agent stores the number of each file that it opens (qga/main.c, ga_get_fd_handle).
     """
+    if timing.runtime < _ONE_SECOND:
+        return (), ()
     prefix = subject.stderr_log or f"{subject.scratch}/{plan.name}{subject.mark}"
     # fio keeps the log in memory until it ends: at most a thousand windows for each job
     window = max(100, round(timing.runtime))
@@ -340,7 +392,7 @@ def _job_script(
     # verifies would write its state to a file in the current directory.
     size = ("--verify_state_save=0", *(() if "size" in from_file else (f"--size={usual}",)))
     sections = tuple(f"--section={name}" for name in settings.sections)
-    logs, log_options = _log(plan, subject, timing)
+    logs, log_options = _log(plan, subject, replace(timing, runtime=max(1.0, timing.runtime)))
     options = (place, *size, "--group_reporting=1", *_OUTPUT, *log_options, *sections)
     limit = fiojob.job_seconds(job) + timing.runtime + _JOB_SLACK_SECONDS
     return program.Script(("fio", *options, "-"), 0.0, limit, stdin=job, collect=logs)

@@ -8,6 +8,7 @@ a report by `fio --client` has `client_stats` in place of `jobs`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -37,6 +38,9 @@ _Count = Annotated[int, Field(ge=0, strict=True)]
 # fio's own limit (REAL_MAX_JOBS in fio.h). In a hostile report pydantic would need a kilobyte of
 # error for each wrong job: 5 million of them took 8 GB.
 _MOST_JOBS = 4096
+
+_JOBS_KEY = re.compile(r'"jobs"\s*:\s*\[\s*')
+_BETWEEN = re.compile(r"[\s,]*")
 
 _LOCAL, _CLIENT = "jobs", "client_stats"
 
@@ -166,6 +170,30 @@ def read_report(output: str) -> FioReport:
     if not jobs:
         raise WorkloadError("fio's report has no job")
     return FioReport(report.version, tuple(jobs), f"{output[:start]}\n{output[end:]}")
+
+
+def parts_of_report(output: str) -> tuple[str, ...]:
+    """A report of several groups of jobs as one report for each of them.
+
+    Each has the notes and the head of the whole, and the unchanged text of its job.
+    Raises WorkloadError for other text.
+    """
+    read_report(output)  # explains what is wrong with it
+    decoder = json.JSONDecoder()
+    match = _JOBS_KEY.search(output, output.find("{"))
+    if match is None:
+        raise WorkloadError("fio's report has no list of jobs")
+    place, spans = match.end(), list[tuple[int, int]]()
+    try:
+        while output[place] != "]":
+            start = place
+            _, place = decoder.raw_decode(output, start)
+            spans.append((start, place))
+            place += len(_BETWEEN.match(output, place)[0])  # type: ignore[index] # matches nothing, too
+    except (json.JSONDecodeError, IndexError) as error:
+        raise WorkloadError("the list of jobs in fio's report is damaged") from error
+    head, tail = output[: match.end()], output[spans[-1][1] :]
+    return tuple(head + output[start:end] + tail for start, end in spans)
 
 
 def _require_few(value: object) -> None:

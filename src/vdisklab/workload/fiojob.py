@@ -99,6 +99,20 @@ def job_seconds(job: str) -> float:
     return longest
 
 
+_FLUSHING = ("fsync", "fdatasync", "end_fsync", "fsync_on_close", "sync")
+
+
+def leaves_writes(job: str) -> bool:
+    """True if jobs write, and none of them flushes what it wrote."""
+    options = job_options(job)
+    directions = [
+        section.options.get("rw", section.options.get("readwrite", "read"))
+        for section in _sections(job, "the job file")
+    ]
+    writes = any("write" in direction or direction in ("rw", "randrw") for direction in directions)
+    return writes and not any(options.get(name, "0") not in ("0", "none") for name in _FLUSHING)
+
+
 def makers(job: str, wanted: Collection[str]) -> int:
     """Number of jobs that create their own files in a directory."""
     return sum(1 if "filename" in options else _jobs(options) for options in _merged(job, wanted))

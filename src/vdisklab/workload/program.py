@@ -258,6 +258,12 @@ class Workload(Protocol):
         del plan, subject, timing
         return None
 
+    def leaves_writes(self, plan: MeasurementPlan) -> bool:
+        """True for a program that writes and does not flush: at its end the host's memory may hold
+        what it wrote."""
+        del plan
+        return False
+
     def gates(
         self, plan: MeasurementPlan, outcome: ProgramResult, around: Around
     ) -> Iterable[Gate]:

@@ -89,7 +89,8 @@ def opened(
         def make(
             path: str, stable: Stable, *, rounds: int = 1
         ) -> tuple[CampaignContext, list[object]]:
-            plan = replace(a_plan(path, rounds=rounds), runtime=0.01, ramp=0.0, size_bytes=SIZE)
+            runtime = 1.0 if path == "host" else 0.01  # with a log
+            plan = replace(a_plan(path, rounds=rounds), runtime=runtime, ramp=0.0, size_bytes=SIZE)
             cell = plan.cells[0]
             plan = replace(plan, cells=(cell,))
             events: list[object] = []

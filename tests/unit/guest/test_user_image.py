@@ -41,7 +41,7 @@ def bootable(tmp_path: Path, name: str = "guest.raw") -> Path:
 
 def argv(boot: UserBoot, machine: str = "q35") -> str:
     config = GuestConfig("qemu", "m", machine, Accelerator.TCG, GuestPlan(), boot)
-    return " ".join(build_argv(config, Channels(3, 4, Path("/w/console"))))
+    return " ".join(build_argv(config, Channels(3, 4, 5, Path("/w/console"))))
 
 
 class TestCommandLine:

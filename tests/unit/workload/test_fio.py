@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,18 +43,105 @@ def test_the_whole_command() -> None:
     script = Fio().script(
         measurement(rw="randrw", bs="4k", iodepth=8, numjobs=2, rwmixread=70, fsync=1),
         SUBJECT,
-        Timing(0.2, 0.05),
+        Timing(2.0, 0.05),
     )
     assert script.command == (
         "fio", "--name=m", "--filename=/dev/vdb", "--size=33554432", "--rw=randrw", "--bs=4096",
-        "--iodepth=8", "--ioengine=libaio", "--direct=1", "--runtime=200ms", "--time_based=1",
+        "--iodepth=8", "--ioengine=libaio", "--direct=1", "--runtime=2000ms", "--time_based=1",
         "--ramp_time=50ms", "--norandommap=1", "--group_reporting=1", "--randrepeat=0",
         "--output-format=json+", "--eta=never", "--lat_percentiles=1", "--clat_percentiles=0",
         "--numjobs=2", "--rwmixread=70", "--fsync=1",
         f"--write_bw_log={SUBJECT.scratch}/m", "--log_avg_msec=100", "--per_job_logs=0",
     )  # fmt: skip
-    assert script.expected == 0.25
+    assert script.expected == 2.05
     assert script.timeout > script.expected
+
+
+def test_a_run_of_less_than_a_second_has_no_log() -> None:
+    script = Fio().script(measurement(rw="read", bs="1M"), SUBJECT, Timing(0.5, 0.0))
+    assert not script.collect
+    assert not [word for word in script.command if "log" in word]
+
+
+JOINED = (
+    MeasurementPlan("seqwrite-1m-q1", "fio", {"rw": "write", "bs": "1M"}),
+    MeasurementPlan("randread-4k-q4", "fio", {"rw": "randread", "bs": "4k", "iodepth": 4}),
+)
+
+
+class TestTogether:
+    """tests/data/fio-3.33-steps.json is what fio 3.33 printed for the command of `JOINED`."""
+
+    def test_each_measurement_is_a_job_that_waits(self) -> None:
+        scripts = [Fio().script(plan, SUBJECT, Timing(0.5, 0.0)) for plan in JOINED]
+        command = Fio().together(scripts)
+        first, second = (script.command[1:] for script in scripts)
+        place = 1 + len(first)
+        assert command[1:place] == first
+        assert command[place : place + 3] == (
+            "--new_group=1",
+            "--exec_prerun=echo ready 1 >&3; read -r go </run/vdisklab/steps/1 #",
+            "--exec_postrun=echo done 1 >&3 #",
+        )
+        assert command[place + 3 : place + 3 + len(second)] == second
+
+    def test_each_part_of_the_report_is_read_like_a_report(self) -> None:
+        whole = (DATA / "fio-3.33-steps.json").read_text()
+        write, read = Fio().apart(JOINED, Outputs(whole))
+        for part, plan, direction in zip(
+            (write, read), JOINED, (Direction.WRITE, Direction.READ), strict=True
+        ):
+            outcome = Fio().parse(plan, part)
+            assert {sample.direction for sample in outcome.samples} == {direction}
+            assert outcome.counted is not None
+            assert part.stdout.startswith("seqwrite-1m-q1 : Saving output")
+            assert all(line in whole for line in part.stdout.splitlines())
+        assert len(json.loads(read.stdout[read.stdout.index("{") :])["jobs"]) == 1
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            (lambda text: text.replace("randread-4k-q4", "other"), "in place of"),
+            (lambda text: text[: len(text) // 2], "damaged"),
+            (lambda text: "", "no JSON"),
+        ],
+    )
+    def test_another_report_is_refused(self, change: Callable[[str], str], said: str) -> None:
+        whole = (DATA / "fio-3.33-steps.json").read_text()
+        with pytest.raises(WorkloadError, match=said):
+            Fio().apart(JOINED, Outputs(change(whole)))
+
+    @pytest.mark.parametrize(
+        ("plan", "fits"),
+        [
+            (JOINED[0], True),
+            (replace(JOINED[0], filesystem="ext4"), False),
+            (measurement(rw="read", bs="4k", numjobs=2), False),
+            (measurement(rw="randread", bs="4k", rate_iops=10), False),
+            (measurement(job="[a]\nrw=read\n"), False),
+        ],
+    )
+    def test_what_is_made_by_one_fio(self, plan: MeasurementPlan, fits: bool) -> None:
+        assert Fio().fits_together(plan) is fits
+
+
+@pytest.mark.parametrize(
+    ("settings", "leaves"),
+    [
+        ({"rw": "write", "bs": "1M"}, True),
+        ({"rw": "randwrite", "bs": "4k"}, True),
+        ({"rw": "randrw", "bs": "4k"}, True),
+        ({"rw": "rw", "bs": "4k"}, True),
+        ({"rw": "read", "bs": "4k"}, False),
+        ({"rw": "randread", "bs": "4k"}, False),
+        ({"rw": "write", "bs": "4k", "fsync": 1}, False),
+        ({"job": "[a]\nrw=write\n"}, True),
+        ({"job": "[a]\nrw=write\nend_fsync=1\n"}, False),
+        ({"job": "[a]\nrw=randread\n"}, False),
+    ],
+)
+def test_which_programs_leave_writes_in_memory(settings: dict[str, Setting], leaves: bool) -> None:
+    assert Fio().leaves_writes(measurement(**settings)) is leaves
 
 
 def test_what_was_not_asked_for_is_left_to_fio() -> None:

@@ -253,7 +253,7 @@ class GuestContent:
         self.early.file("etc/fstab", _FSTAB)
         # A log written here becomes part of the program's output (MicroGuest.stderr_log).
         self.early.link(f"{STDERR_LOG}_bw.log".lstrip("/"), "/proc/self/fd/2")
-        for name in ("prepare", "load-drivers", "find-disk", "facts"):
+        for name in ("prepare", "load-drivers", "find-disk", "facts", "steps"):
             path = f"usr/lib/vdisklab/{name}"
             self.early.file(path, scripts[f"{name}.sh"], executable=True)
         self.early.file("etc/passwd", b"root:x:0:0:root:/root:/usr/bin/sh\n")

@@ -85,10 +85,14 @@ SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=de
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """File descriptors that QEMU inherits, and the file for the guest's console."""
+    """File descriptors that QEMU inherits, and the file for the guest's console.
+
+    `steps` belongs to the port of programs that run in steps, which only the micro guest has.
+    """
 
     monitor: int
     agent: int
+    steps: int
     console: Path
 
 
@@ -109,6 +113,7 @@ def build_argv(config: GuestConfig, channels: Channels) -> tuple[str, ...]:
         *_flatten(_read_only(disk.path, disk.serial, disk.serial) for disk in config.carried),
         "-serial", f"file:{channels.console}",
         *_channels(channels),
+        *(_steps(channels) if isinstance(config.boot, BootFiles) else ()),
         *_ports(config),
         *_flatten(cold_arguments(disk) for disk in config.cold_disks),
     )  # fmt: skip
@@ -194,6 +199,13 @@ def _channels(channels: Channels) -> tuple[str, ...]:
         "-chardev", f"socket,id=monitor,fd={channels.monitor}",
         "-mon", "chardev=monitor,mode=control",
         "-device", "virtio-rng-pci,romfile=",
+    )  # fmt: skip
+
+
+def _steps(channels: Channels) -> tuple[str, ...]:
+    return (
+        "-chardev", f"socket,id=steps,fd={channels.steps}",
+        "-device", "virtserialport,chardev=steps,name=vdisklab.steps",
     )  # fmt: skip
 
 

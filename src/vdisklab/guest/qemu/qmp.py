@@ -148,7 +148,7 @@ class Channel:
         """
         self._client.renew_budget()
         call = self._client.execute(command, dict(arguments) if arguments else None)
-        return self._wait(call, timeout, f"answer to {command} from {self._who}")
+        return self.wait(call, timeout, f"answer to {command} from {self._who}")
 
     @property
     def _who(self) -> str:
@@ -179,7 +179,7 @@ class Channel:
         listener = EventListener((event,), accept)
 
         def wait(timeout: float) -> None:
-            self._wait(self._next_event(listener), timeout, what or f"event {event}", meanwhile)
+            self.wait(self._next_event(listener), timeout, what or f"event {event}", meanwhile)
 
         with self._client.listen(listener):
             yield wait
@@ -224,13 +224,18 @@ class Channel:
         self._loop.run_until_complete(idle)
         self._require_running()
 
-    def _wait(
+    def wait(
         self,
         work: Coroutine[Any, Any, T],
         timeout: float,
         what: str,
         meanwhile: Callable[[], None] | None = None,
     ) -> T:
+        """The result of `work`, which runs on the machine's event loop.
+
+        Raises GuestError when it takes more than `timeout` seconds, naming `what` did not come, or
+        when a connection is lost. `meanwhile` is called twice a second during the wait.
+        """
         task = self._loop.create_task(work)
         try:
             self._await(task, timeout * patience(), meanwhile)

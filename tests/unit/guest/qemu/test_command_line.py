@@ -14,7 +14,7 @@ from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
 
 BOOT = BootFiles(Path("/c/kernel"), Path("/c/initrd"), Path("/c/a,b/root"), "console=ttyS0 quiet")
-CHANNELS = Channels(3, 4, Path("/w/console"))
+CHANNELS = Channels(3, 4, 5, Path("/w/console"))
 
 
 def argv(
