@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
@@ -51,6 +51,9 @@ cells and one is noisier, so it needs the larger reserve.
 
 ALONE_FROM = 5
 """From this number of rounds on, the leader has a test of its own (`_p_of_leading`)."""
+
+BOUNDED = 100
+"""So many cells of the set have a bound of their own: each costs a comparison with all others."""
 
 CHALLENGERS = 24
 """The others are compared with this many leading cells."""
@@ -100,6 +103,8 @@ class BestSet:
     of_this_look: float | None = field(default=None, metadata=HIDDEN)
     """The part of `alpha` that this look has, if others are possible."""
     unranked: int = 0
+    bounds: Mapping[MeasuredCell, float] = field(default_factory=dict, metadata=HIDDEN)
+    """`behind` of each of the first BOUNDED cells of the set, and of `use`."""
 
     @property
     def leader(self) -> MeasuredCell:
@@ -209,6 +214,11 @@ def best_set(
     apart, pooled = _hardest(noise, order if alone else may_be_best, alpha)
     close = _close(goodness, noise, may_be_best, alpha)
     use = min(close.tolist(), key=lambda at: simplest_first(cells[at]))
+    bounds = {
+        cells[at]: _behind(goodness, noise, at, may_be_best, alpha)
+        for at in dict.fromkeys((use, *may_be_best[:BOUNDED].tolist()))
+        if len(order) > 1
+    }
     return BestSet(
         measure=measure,
         alpha=alpha,
@@ -224,7 +234,8 @@ def best_set(
         resolution=float(noise.resolution[first].sum()),
         close=tuple(cells[at] for at in close),
         use=cells[use],
-        behind=_behind(goodness, noise, use, may_be_best, alpha) if len(order) > 1 else None,
+        behind=bounds.get(cells[use]),
+        bounds=bounds,
     )
 
 

@@ -67,6 +67,22 @@ class Recommendation:
     over_safe: Annotated[Ratio | None, "ratio of the recommended cell to that one"]
     durability: Mapping[MeasuredCell, Durability] = field(metadata=HIDDEN)
 
+    def with_ratios(self, ratio: RatioOf) -> Recommendation:
+        """The same with other ratios of the same paths."""
+
+        def of(one: MeasuredCell, other: MeasuredCell | None, known: Ratio | None) -> Ratio | None:
+            return None if other is None or known is None else ratio(one, other)
+
+        return replace(
+            self,
+            prices=tuple(
+                replace(price, ratio=of(price.without, self.cell, price.ratio))
+                for price in self.prices
+            ),
+            over_default=of(self.cell, self.default, self.over_default),
+            over_safe=of(self.cell, self.safe, self.over_safe),
+        )
+
 
 def candidates(cells: Iterable[MeasuredCell]) -> Mapping[MeasuredCell, DiskPath]:
     """The cells that a guest could use, one for each path.
@@ -248,39 +264,37 @@ def recommend_path(
     verdicts: CrashVerdicts,
     ranked: RankedBy = OVER_ROUNDS,
     *,
-    raced: Sequence[MeasuredCell] = (),
+    decided: Sequence[MeasuredCell] = (),
 ) -> Recommendation | None:
     """The best path by a measure; None when no ranked path meets all needs.
 
-    `raced` are the paths that a race left, best first: they decide instead of the ranking.
+    `decided` is the path to use, and then those that may also be the best, if that is known.
     """
     paths = candidates(observations.cells)
     met = {
         need: {cell for cell, path in paths.items() if meets(path, need, verdicts)}
         for need in needs
     }
-    qualified = _qualified(paths, met.values())
+    meeting = _qualified(paths, met.values())
     without = {
         need: _qualified(paths, [cells for other, cells in met.items() if other != need])
         for need in met
     }
-    ranking = ranked.among(observations, measure, qualified)
-    if not set(raced) <= set(qualified):
-        raced = ()
+    ranking = ranked.among(observations, measure, meeting)
     order = (
         [row.cell for row in ranking.rows]
-        or list(raced)
-        or _by_value(observations, measure, qualified)
+        or list(decided)
+        or _by_value(observations, measure, meeting)
     )
     if not order:
         return None
-    ties = raced or ranked.winners(ranking)
-    chosen = raced[0] if raced else ranked.to_use(ranking) or order[0]
+    ties = decided or ranked.winners(ranking)
+    chosen = decided[0] if decided else ranked.to_use(ranking) or order[0]
     default = _default(paths, paths[chosen])
     ratio = ranked.ratio_of(observations, measure)
     safe = None
     if not meets(paths[chosen], DURABLE, verdicts):
-        keeping = [cell for cell in qualified if meets(paths[cell], DURABLE, verdicts)]
+        keeping = [cell for cell in meeting if meets(paths[cell], DURABLE, verdicts)]
         safe = ranked.to_use(ranked.among(observations, measure, keeping))
     return Recommendation(
         measure=measure,
@@ -305,6 +319,16 @@ def recommend_path(
         over_safe=None if safe is None else ratio(chosen, safe),
         durability={cell: durability(paths[cell], verdicts) for cell in order},
     )
+
+
+def qualified(
+    observations: Observations, needs: Sequence[Need], verdicts: CrashVerdicts
+) -> list[MeasuredCell]:
+    """The cells that a guest could use and that meet all needs."""
+    paths = candidates(observations.cells)
+    return [
+        cell for cell, path in paths.items() if all(meets(path, need, verdicts) for need in needs)
+    ]
 
 
 def _qualified(

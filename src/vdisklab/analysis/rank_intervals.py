@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from itertools import compress, pairwise
+from functools import partial
+from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
@@ -27,6 +29,13 @@ class Unranked(StrEnum):
     NO_COMMON_ROUND = "no-common-round"
     NOTHING_TO_COMPARE = "nothing-to-compare"
     GATE_MISSED = "gate-missed"
+    NOT_COMPETING = "not-competing"
+    LOSES_DATA = "loses-data"
+
+    @property
+    def beside(self) -> bool:
+        """True for a cell that is shown beside the ranked ones, for comparison."""
+        return self in (Unranked.NOT_COMPETING, Unranked.LOSES_DATA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,42 +103,46 @@ def rank(
     *,
     unplanned_look: bool = False,
 ) -> Ranking:
-    """Ranks all cells that have the measure in three rounds or more, and those that miss one of
-    three.
+    """Ranks the competing cells that have the measure in three rounds or more, and those that miss
+    one of three.
 
-    Every pair of cells is compared by a t-test on the additive model of `additive.py`, at a
-    family-wise error of `alpha` after Holm. A cell's best rank follows all cells shown to be
-    better; its worst rank precedes all cells shown to be worse. All ranges are right at once with a
-    confidence of 1 - alpha (Mohamad, Goeman & van Zwet 2019; Klein, Wright & Wieczorek, Journal of
-    the Royal Statistical Society C 69, 2020). An `unplanned_look` may use LOOK_SHARE of that error
-    only. It is a look before the last round, or at a campaign that ended because of its numbers.
+    First it decides which cells may be the best, at an error of `alpha` (`best_set`): they have the
+    best rank 1, and no other cell has. Then every other pair is compared by a t-test on the
+    additive model of `additive.py`, at a family-wise error of `alpha` after Holm. A cell's best
+    rank follows all cells shown to be better; its worst rank precedes all cells shown to be worse
+    (Mohamad, Goeman & van Zwet 2019; Klein, Wright & Wieczorek, Journal of the Royal Statistical
+    Society C 69, 2020). An `unplanned_look` may use LOOK_SHARE of that error only. It is a look
+    before the last round, or at a campaign that ended because of its numbers.
     """
     stated, alpha = alpha, alpha * (LOOK_SHARE if unplanned_look else 1)
-    logs = observations.ranked_logs(measure)
     count = np.isfinite(observations.grid(measure)).sum(axis=1)
-    chosen = usable(logs, LEAST_ROUNDS)
-    unranked = [(row, Unranked.TOO_FEW_ROUNDS) for row in chosen.few]
-    unranked += [(row, Unranked.NO_COMMON_ROUND) for row in chosen.apart]
-    if not len(chosen.rows):
-        unranked = [(row, _alone(count, int(row), reason)) for row, reason in unranked]
+    places = competitors(observations.cells)
+    unranked = [
+        (row, Unranked.NOT_COMPETING)
+        for row in sorted(set(range(len(count))) - set(places.tolist()))
+        if count[row]
+    ]
+    model, few, apart = _model(observations, measure, places)
+    unranked += [(row, Unranked.TOO_FEW_ROUNDS) for row in few]
+    unranked += [(row, Unranked.NO_COMMON_ROUND) for row in apart]
+    if model is None:
+        unranked = [(row, _alone(count[places], int(count[row]), reason)) for row, reason in unranked]
     missing = tuple(
         WithoutRank(observations.cells[row], int(count[row]), reason)
         for row, reason in sorted(unranked, key=lambda pair: observations.cells[pair[0]])
     )
-    if not len(chosen.rows):
+    if model is None:
         return Ranking(measure, stated, (), missing, 0, 0)
-    known = logs == observations.logs(measure)
-    model = fit(logs, chosen, observations.resolution(measure), known)
     sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
-    better, worse = separate(sign * model.effect, model, alpha)
-    cells = len(model.rows)
+    cells = [observations.cells[row] for row in model.rows.tolist()]
+    best = _best(measure, model, cells, len(places), alpha, stated)
+    better, worse = separate(sign * model.effect, model, alpha, _standing(best, cells))
     # Rounded, so that cells with equal values are ordered by name, not by rounding errors.
     order = np.lexsort((-worse, better, -np.round(sign * model.effect, 12)))
-    places = model.rows[order]
-    columns = (places, count[places], better[order], worse[order], model.effect[order])
+    columns = (order, count[model.rows[order]], better[order], worse[order], model.effect[order])
     rows = tuple(
-        Ranked(observations.cells[row], rounds, 1 + ahead, cells - behind, effect)
-        for row, rounds, ahead, behind, effect in zip(
+        Ranked(cells[place], rounds, 1 + ahead, len(cells) - behind, effect)
+        for place, rounds, ahead, behind, effect in zip(
             *(column.tolist() for column in columns), strict=True
         )
     )
@@ -138,45 +151,93 @@ def rank(
         alpha=stated,
         rows=rows,
         unranked=missing,
-        comparisons=cells * (cells - 1) // 2,
+        comparisons=len(cells) * (len(cells) - 1) // 2,
         separated=int(better.sum()),
-        best=_best(observations, measure, model, alpha, stated),
+        best=best,
         too_slow=tuple(pair for pair in observations.too_slow if pair[0] in observations.place),
     )
 
 
+def _model(
+    observations: Observations, measure: MeasureKey, places: npt.NDArray[np.intp]
+) -> tuple[Fit | None, list[int], list[int]]:
+    """The fit of the cells at `places`, those with too few rounds, and those apart from the others.
+
+    The others' noise and rounds take no part: `recommend`, which has neither the host nor warm page
+    caches, would answer differently. Only where nothing else connects the cells do they connect
+    them.
+    """
+    every = observations.ranked_logs(measure)
+    known = every == observations.logs(measure)
+    resolution = observations.resolution(measure)
+    part = narrowed(observations, [observations.cells[place] for place in places.tolist()])
+    logs = part.ranked_logs(measure)
+    alone, together = usable(logs, LEAST_ROUNDS), usable(every, LEAST_ROUNDS)
+    among = np.isin(together.rows, places)
+    if among.sum() > len(alone.rows):
+        model, few = fit(every, together, resolution, known), together.few
+        model, apart = _only(model, among), together.apart
+    else:
+        rows = np.array([observations.place[cell] for cell in part.cells], dtype=np.intp)
+        few, apart = rows[alone.few], rows[alone.apart]
+        if not len(alone.rows):
+            return None, few.tolist(), apart.tolist()
+        model = fit(logs, alone, part.resolution(measure), logs == part.logs(measure))
+        model = replace(model, rows=rows[model.rows])
+    competing = set(places.tolist())
+    return (
+        model,
+        [row for row in few.tolist() if row in competing],
+        [row for row in apart.tolist() if row in competing],
+    )
+
+
+def _only(model: Fit, kept: npt.NDArray[np.bool_]) -> Fit:
+    """Some cells of a fit."""
+    columns = {field.name: getattr(model, field.name)[kept] for field in fields(model)}
+    return Fit(**columns)
+
+
 def _best(
-    observations: Observations, measure: MeasureKey, model: Fit, alpha: float, stated: float
+    measure: MeasureKey,
+    model: Fit,
+    cells: Sequence[MeasuredCell],
+    competing: int,
+    alpha: float,
+    stated: float,
 ) -> BestSet | None:
     """Which of the ranked cells may be the best; None if they differ in their number of guests,
     whose rates are sums.
-
-    The noise is estimated from competitors only. If the host's own numbers and warm page caches
-    took part, `recommend`, which has neither, would answer differently. A warm page cache does not
-    compete either if its cold cell has no rank.
     """
-    places = competitors(observations.cells)
-    if len(numbers_of_guests(observations.cells[place] for place in places.tolist())) > 1:
+    if len(numbers_of_guests(cells)) > 1:
         return None
-    ranked = [observations.cells[row] for row in model.rows.tolist()]
-    competing = np.isin(model.rows, places)
-    if not competing.all():
-        part = narrowed(observations, compress(ranked, competing))
-        logs = part.ranked_logs(measure)
-        chosen = usable(logs, LEAST_ROUNDS)
-        if len(chosen.rows) == len(part.cells):  # else only other cells connect them
-            known = logs == part.logs(measure)
-            model = fit(logs, chosen, part.resolution(measure), known)
-            ranked = [part.cells[row] for row in model.rows.tolist()]
-            competing = np.ones(len(ranked), dtype=np.bool_)
-    best = best_set(measure, model, ranked, np.flatnonzero(competing), alpha)
-    unranked = len(places) - int(competing.sum())
+    best = best_set(measure, model, cells, np.arange(len(cells)), alpha)
+    unranked = competing - len(cells)
     return best and replace(best, alpha=stated, of_this_look=alpha, unranked=unranked)
 
 
-def _alone(count: npt.NDArray[np.intp], row: int, reason: Unranked) -> Unranked:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Standing:
+    """What is decided before pairs are compared: the places of the cells that may be the best, and
+    of their leader.
+    """
+
+    may_be_best: npt.NDArray[np.bool_]
+    leader: int
+
+
+def _standing(best: BestSet | None, cells: Sequence[MeasuredCell]) -> _Standing | None:
+    if best is None:
+        return None
+    first = set(best.cells)
+    return _Standing(np.array([cell in first for cell in cells]), cells.index(best.leader))
+
+
+def _alone(count: npt.NDArray[np.intp], rounds: int, reason: Unranked) -> Unranked:
     """Why no cell could be ranked: too few rounds, or only one cell."""
-    if count[row] < MIN_ROUNDS:
+    if reason is Unranked.NOT_COMPETING:
+        return reason
+    if rounds < MIN_ROUNDS:
         return Unranked.TOO_FEW_ROUNDS
     only = int((count >= MIN_ROUNDS).sum()) == 1
     return Unranked.NOTHING_TO_COMPARE if only else reason
@@ -191,8 +252,13 @@ STEPS = 25
 """Maximum number of iterations of Holm's procedure; stopping early can only miss a difference."""
 
 
-def separate(goodness: Floats, model: Fit, alpha: float) -> tuple[Counts, Counts]:
+def separate(
+    goodness: Floats, model: Fit, alpha: float, standing: _Standing | None = None
+) -> tuple[Counts, Counts]:
     """For each cell, how many others are shown to be better and worse (Holm over all pairs).
+
+    What `standing` says is decided already: no cell is shown to be better than one that may be the
+    best, and at least the leader is better than each other cell.
 
     Holm's step-down procedure without a list of all pairs: count the pairs below the first
     threshold alpha/m. If r of them are rejected, the threshold becomes alpha/(m-r); repeat until
@@ -204,14 +270,52 @@ def separate(goodness: Floats, model: Fit, alpha: float) -> tuple[Counts, Counts
     if not pairs:
         return nothing, nothing
     classes = _classes(model)
-    better, worse, rejected = nothing, nothing, -1
+    better, worse, rejected, p = nothing, nothing, -1, alpha / pairs
     for _ in range(STEPS):
         done = int(better.sum())
         if done in (rejected, pairs):
             break
-        rejected = done
-        better, worse = _count(goodness, model, classes, alpha / (pairs - done))
+        rejected, p = done, alpha / (pairs - done)
+        better, worse = _count(goodness, model, classes, p)
+    if standing is not None:
+        _agree(better, worse, standing, partial(_ahead, goodness, model, p))
     return better, worse
+
+
+def _agree(
+    better: Counts,
+    worse: Counts,
+    standing: _Standing,
+    ahead: Callable[[int], tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]],
+) -> None:
+    """Takes back what contradicts the set of the best, and adds what it shows (in place).
+
+    `ahead` gives the cells that are shown to be better than one, and those shown to be worse.
+    """
+    may_be_best, leader = standing.may_be_best, standing.leader
+    for place in np.flatnonzero(may_be_best & (better > 0)).tolist():
+        worse[ahead(place)[0]] -= 1
+        better[place] = 0
+    behind = ~may_be_best
+    alone = int(may_be_best.sum()) == 1
+    missing = behind & ~ahead(leader)[1] if alone else behind & (better == 0)
+    better[missing] += 1
+    worse[leader] += int(missing.sum())
+
+
+def _ahead(
+    goodness: Floats, model: Fit, p: float, place: int
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """The cells shown to be better than the one at `place`, and those shown to be worse, with a
+    two-sided p-value of at most `p`: as `_count` counts them.
+    """
+    freedom = np.minimum(model.freedom, model.freedom[place])
+    unique, index = np.unique(freedom, return_inverse=True)
+    limit = np.array([float(t_isf(p / 2, of)) for of in unique.tolist()])[index.reshape(-1)]
+    limit = limit * np.hypot(model.error, model.error[place])
+    lead = goodness - goodness[place]
+    beyond = np.abs(lead) - model.resolution - model.resolution[place] > limit
+    return beyond & (lead > 0), beyond & (lead < 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,8 +11,10 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.analysis.intervals import ORDER_STATISTICS_FROM, median_interval
+from vdisklab.analysis.distributions import t_isf
+from vdisklab.analysis.intervals import MIN_ROUNDS, ORDER_STATISTICS_FROM, median_interval
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
+from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
 
@@ -37,6 +39,20 @@ class Summary:
     method: IntervalMethod | None
 
 
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The number by which a cell is ordered, in the metric's SI unit."""
+
+    value: float
+    low: Annotated[float | None, "lower end of the 95 % interval (Student's t of the logarithms)"]
+    high: float | None
+
+    @classmethod
+    def of(cls, summary: Summary | None) -> Level | None:
+        """That of `levels`; None for None."""
+        return None if summary is None else cls(summary.median, summary.low, summary.high)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Summaries(Mapping[MeasuredCell, Summary]):
     """The summaries of one measure by cell, created on access.
@@ -53,6 +69,8 @@ class Summaries(Mapping[MeasuredCell, Summary]):
     median: Floats
     low: Floats
     high: Floats
+    method: IntervalMethod | None = None
+    """Of all intervals; None: by the number of rounds."""
 
     def __getitem__(self, cell: MeasuredCell) -> Summary:
         at = self.place[cell]
@@ -66,7 +84,7 @@ class Summaries(Mapping[MeasuredCell, Summary]):
             median=float(self.median[at]),
             low=low,
             high=known(self.high, at),
-            method=None if low is None else _method(rounds),
+            method=None if low is None else self.method or _method(rounds),
         )
 
     def __contains__(self, cell: object) -> bool:
@@ -98,6 +116,51 @@ def summarise(observations: Observations, measure: MeasureKey, level: float = 0.
             )
         )
     return Summaries(measure, observations.cells, observations.place, rounds, median, low, high)
+
+
+def levels(observations: Observations, measure: MeasureKey, ranking: Ranking) -> Summaries:
+    """The number of each cell by which a ranking orders them, in the metric's unit, as `median`.
+
+    That is the geometric mean over the rounds. Of a ranked cell that lacks rounds it is what the
+    other cells say of those rounds: a cell that was measured in slow rounds only loses nothing by
+    it. The interval is Student's t of the logarithms.
+    """
+    logs, quantity = observations.ranked_logs(measure), measure.quantity
+    count = np.isfinite(logs).sum(axis=1)
+    own = np.where(np.isfinite(logs), logs, 0.0).sum(axis=1) / np.maximum(count, 1)
+    level = np.where(count > 0, own, np.nan)
+    rows = [observations.place[row.cell] for row in ranking.rows]
+    if rows:
+        effect = np.array([row.effect for row in ranking.rows])
+        # Those that were measured in every round of these say how high the rounds are.
+        level[rows] = effect + float(np.mean(own[rows] - effect, where=_fullest(count[rows])))
+    half = np.full(len(logs), np.nan)
+    enough = np.flatnonzero(count >= MIN_ROUNDS)
+    spread = np.nanstd(logs[enough], axis=1, ddof=1) / np.sqrt(count[enough])
+    half[enough] = t_isf(0.025, count[enough] - 1) * spread
+    half = np.maximum(half, observations.resolution(measure))
+    step = quantity.step or 0.0
+    least = -math.inf if quantity.step is None else 0.0
+    with np.errstate(over="ignore"):
+        value, low, high = (
+            np.maximum(np.exp(logarithm) - step, least)
+            for logarithm in (level, level - half, level + half)
+        )
+    rounds = np.isfinite(observations.grid(measure)).sum(axis=1)
+    return Summaries(
+        measure=measure,
+        cells=observations.cells,
+        place=observations.place,
+        rounds=np.where(np.isfinite(value), rounds, 0),
+        median=value,
+        low=_finite_or_nan(low),
+        high=_finite_or_nan(high),
+        method=IntervalMethod.LOG_T,
+    )
+
+
+def _fullest(count: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+    return np.asarray(count == count.max())
 
 
 def _medians(grid: Floats, counts: npt.NDArray[np.intp]) -> Floats:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Self
 
+import numpy as np
+
+from vdisklab.analysis.best import competitors
 from vdisklab.analysis.candidates import OVER_ROUNDS, UNPLANNED_LOOK, RankedBy
 from vdisklab.analysis.diagnostics import ranked, recorded, values
 from vdisklab.analysis.diagnostics.caveats import Caveats
@@ -16,14 +19,15 @@ from vdisklab.analysis.diagnostics.servers import server_diagnostics
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import Ratio, against_baseline
-from vdisklab.analysis.rank_intervals import Ranking
+from vdisklab.analysis.rank_intervals import Ranking, Unranked, WithoutRank
 from vdisklab.analysis.score import MEAN, Score, Scored, add_scores
-from vdisklab.analysis.summary import Summaries, summarise
+from vdisklab.analysis.summary import Summaries, levels, summarise
 from vdisklab.analysis.sums import RelativeSums, relative_sums
 from vdisklab.answers import loading
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import CrashVerdicts, HostDisk
+from vdisklab.path.needs import DURABLE, unmet
 from vdisklab.results.model import Campaign, CellSums, Example, GateCount
 from vdisklab.results.store import Store
 
@@ -36,14 +40,16 @@ class Analysis:
     """Campaigns of one machine with all that is computed from them, each on its first use.
 
     `requested` is the baseline that the user named, None for the plan's. `disk` is what the host's
-    disk keeps in a power cut. The database must stay open while something new is asked for.
+    disk keeps in a power cut. With `unsafe`, paths that lose flushed data compete, too. The database must stay open while something new is asked for.
     """
 
     results: Store
     loaded: loading.Loaded
     disk: HostDisk | None = None
     requested: str | None = None
+    unsafe: bool = False
     _summaries: dict[MeasureKey, Summaries] = field(default_factory=dict, init=False)
+    _levels: dict[MeasureKey, Summaries] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(
@@ -53,6 +59,7 @@ class Analysis:
         *,
         disk: HostDisk | None = None,
         baseline: str | None = None,
+        unsafe: bool = False,
     ) -> Self:
         """The analysis of the named campaigns, or of the newest.
 
@@ -61,7 +68,7 @@ class Analysis:
         """
         loaded = loading.load(results, names)
         loading.require_numbers(loaded)
-        return cls(results, loaded, disk, baseline)
+        return cls(results, loaded, disk, baseline, unsafe)
 
     @cached_property
     def ranked_by(self) -> RankedBy:
@@ -241,9 +248,48 @@ class Analysis:
         del measure
         return self.observations if observations is None else observations
 
+    @cached_property
+    def measured(self) -> tuple[MeasuredCell, ...]:
+        """The cells that a guest could use: no host, no null device, no warm page cache."""
+        cells = self.observations.cells
+        return tuple(cells[place] for place in competitors(cells).tolist())
+
+    @cached_property
+    def competing(self) -> tuple[MeasuredCell, ...]:
+        """Those of them that keep flushed data in a power cut; all if none does, or for `unsafe`."""
+        durable = tuple(
+            cell
+            for cell in self.measured
+            if self.unsafe
+            or cell.path is None
+            or not unmet(cell.path, (DURABLE,), self.verdicts)
+        )
+        return durable or self.measured
+
     def ranking(self, measure: MeasureKey) -> Ranking:
-        """All cells ranked by a measure."""
-        return self.ranked_by.rank(self.values(measure), measure)
+        """The competing cells ranked by a measure; the others have no rank."""
+        values = self.values(measure)
+        ranking = self.ranked_by.among(values, measure, self.competing)
+        counts = dict(
+            zip(values.cells, np.isfinite(values.grid(measure)).sum(axis=1).tolist(), strict=True)
+        )
+        beside = tuple(
+            WithoutRank(
+                cell,
+                counts[cell],
+                Unranked.LOSES_DATA if cell in self.measured else Unranked.NOT_COMPETING,
+            )
+            for cell in values.cells
+            if counts[cell] and cell not in self.competing
+        )
+        return replace(ranking, unranked=(*ranking.unranked, *beside))
+
+    def levels(self, measure: MeasureKey) -> Summaries:
+        """The number of each cell by which it is ranked, with its interval."""
+        if measure not in self._levels:
+            values = self.values(measure)
+            self._levels[measure] = levels(values, measure, self.ranking(measure))
+        return self._levels[measure]
 
     def summaries(self, measure: MeasureKey) -> Summaries:
         """The median of each cell that has the measure, with its interval."""

@@ -5,21 +5,24 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Annotated
 
-from vdisklab.analysis.best import competitors
-from vdisklab.analysis.candidates import Recommendation
-from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.candidates import RatioOf, candidates
+from vdisklab.analysis.observations import MeasureKey, Observations
+from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.race import RaceOutcome
-from vdisklab.analysis.rank_intervals import Ranking
+from vdisklab.analysis.rank_intervals import Ranking, Unranked, WithoutRank
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.race import race_of
 from vdisklab.documents import HIDDEN
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
+from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import Durability, known_durability
 from vdisklab.path.needs import DURABLE, unmet
+from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.path.segments import HOST
 from vdisklab.plan.plan_file import request_alike
 from vdisklab.plan.profile_file import parse_profile
@@ -52,18 +55,60 @@ class Surer:
     ] = None
 
 
+class Verdict(StrEnum):
+    """What the measurements say of the path to use."""
+
+    ONLY = "only"
+    BEST = "best"
+    CLOSE = "close"
+    BETTER = "better"
+    SAFER = "safer"
+    KEEP = "keep"
+    TIED = "tied"
+
+    @property
+    def decided(self) -> bool:
+        """True if the path is shown to be good enough: the best, or within a margin of it."""
+        return self in (Verdict.BEST, Verdict.CLOSE)
+
+
 @dataclass(frozen=True, slots=True)
-class PathChoice:
-    """The path to use, and how sure that is."""
+class PresentDisk:
+    """A path that somebody may have now, and whose it is."""
 
     cell: MeasuredCell
+    of: Annotated[
+        Platform | None, "the platform that gives it to a new guest; null for the plan's baseline"
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class PathChoice:
+    """The path to use, and how sure that is: what every sentence, rank and bar goes by."""
+
+    verdict: Annotated[
+        Verdict,
+        "`best`, or `close`: no other path is better by more than `behind`; `better` than what a "
+        "platform gives a new guest; `safer` than the baseline, which loses data; `keep`: no path "
+        "is shown to be better than what a platform gives, or than the baseline; `tied`: no "
+        "difference is shown; `only`: there is nothing to compare it with",
+    ]
+    cell: MeasuredCell
+    leader: Annotated[MeasuredCell, "the path with the best numbers, which may lead by chance"]
     ties: Annotated[tuple[MeasuredCell, ...], "the other paths that are not shown to be worse"]
+    worse: Annotated[
+        tuple[MeasuredCell, ...],
+        "the paths that are shown to be worse than the best; empty for a race, which only shows "
+        "that the others are not better by more than its margin",
+    ]
+    present: Annotated[
+        tuple[PresentDisk, ...], "what somebody may have now, as far as it was measured with them"
+    ]
     behind: Annotated[
         float | None,
         "by how much the best of these may be better, at most: 0.1 is 10 %, 0 if this path is the "
         "best; null if there is no limit",
     ]
-    leads: Annotated[bool, "false for a simpler path that is shown to be close to the leader"]
     compared: Annotated[int, "paths that were compared"]
     considered: Annotated[int, "paths that were measured"]
     confidence: float
@@ -72,44 +117,116 @@ class PathChoice:
 
     step: Annotated[float | None, "the metric's step, if `behind` is that"] = None
     left_out: Annotated[int, "paths that did not race: a model expects nothing of them"] = 0
-    unranked: Annotated[int, "paths that qualify, but have too few rounds to be compared"] = 0
+    unranked: Annotated[
+        tuple[MeasuredCell, ...], "that qualify, but have too few rounds to be compared"
+    ] = ()
+    campaigns: tuple[str, ...] = field(default=(), metadata=HIDDEN)
 
     @property
-    def is_close(self) -> bool:
-        """True if it is shown to be good enough."""
-        return not self.ties or (self.behind is not None and self.behind <= MARGIN)
+    def tied(self) -> tuple[MeasuredCell, ...]:
+        """All paths that may be the best, the answer first."""
+        return (self.cell, *self.ties)
+
+    @property
+    def kept(self) -> tuple[PresentDisk, ...]:
+        """What somebody may have now and can keep: it may be the best."""
+        return tuple(disk for disk in self.present if disk.cell in self.tied)
+
+    def holds(self, ratio: Ratio, cell: MeasuredCell, other: MeasuredCell) -> Ratio:
+        """The ratio of a path to another with an interval that allows for this decision.
+
+        An interval of two paths alone and a decision among all are right with 95 % each; side by
+        side, neither says what the other rules out.
+        """
+        if ratio.ratio is None or ratio.low is None or ratio.high is None or cell == other:
+            return ratio
+        low, high = ratio.low, ratio.high
+        if cell in self.tied and other in self.tied:
+            low, high = min(low, 1.0), max(high, 1.0)
+        elif self.verdict.decided and self.step is None and self.behind is not None:
+            if cell == self.cell:
+                low = max(low, 1 / (1 + self.behind))
+            elif other == self.cell:
+                high = min(high, 1 + self.behind)
+        return replace(ratio, low=min(low, ratio.ratio), high=max(high, ratio.ratio))
 
 
-def recommended(analysis: Analysis, found: Recommendation, race: RaceOutcome | None) -> PathChoice:
-    """The choice of a recommendation; a race decides instead of the ranking."""
-    if race is not None:
-        return _of_race(analysis, race, found.considered)
-    return _of_ranking(analysis, found.ranking, found.cell, found.ties, found.considered)
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The path to use (None if no path could be ranked), and the ranking that says the same."""
+
+    choice: PathChoice | None
+    ranking: Ranking
 
 
-def choose(analysis: Analysis, measure: MeasureKey) -> PathChoice | None:
-    """The path to use by a measure, among those that keep flushed data, if there are any.
-
-    None if no path could be ranked.
-    """
+def decide(analysis: Analysis, measure: MeasureKey) -> Decision:
+    """The decision by a measure, among those that keep flushed data, if there are any."""
+    ranking, race = analysis.ranking(measure), None
     if measure == analysis.scored.overall and not isinstance(analysis, HostsAnalysis):
-        race = race_of(analysis, (DURABLE,))
-        if race is not None:
-            return _of_race(analysis, race, race.cells)
-    observations = analysis.values(measure)
-    able = [observations.cells[place] for place in competitors(observations.cells).tolist()]
-    durable = [
-        cell
-        for cell in able
-        if cell.path is None or not unmet(cell.path, (DURABLE,), analysis.verdicts)
-    ]
-    ranking = analysis.ranking(measure)
-    if 0 < len(durable) < len(able) or isinstance(analysis, HostsAnalysis):
-        ranking = analysis.ranked_by.among(observations, measure, durable or able)
+        race = race_of(analysis, () if analysis.unsafe else (DURABLE,))
+    if race is not None and race.best not in analysis.competing:
+        race = None
+    decision = decided_among(analysis, ranking, race, analysis.values(measure))
+    if decision.choice is None:
+        measured = [row.cell for row in ranking.unranked if row.cell in analysis.competing]
+        if len(measured) == 1:
+            return replace(decision, choice=only(analysis, measured[0], ranking))
+    return decision
+
+
+def decided_among(
+    analysis: Analysis, ranking: Ranking, race: RaceOutcome | None, observations: Observations
+) -> Decision:
+    """The decision among ranked paths; a race decides instead of the ranking."""
+    if race is not None:
+        return Decision(_of_race(analysis, race), _after_race(ranking, race))
     cell = analysis.ranked_by.to_use(ranking)
     if cell is None:
-        return None
-    return _of_ranking(analysis, ranking, cell, analysis.ranked_by.winners(ranking), len(able))
+        return Decision(None, ranking)
+    winners = analysis.ranked_by.winners(ranking)
+    return Decision(_of_ranking(analysis, ranking, cell, winners, observations), ranking)
+
+
+def _after_race(ranking: Ranking, race: RaceOutcome) -> Ranking:
+    """The ranking in the words of the race, which has decided: what may be the best has rank 1, and
+    the path to use stands first.
+    """
+    left = (race.best, *race.as_good)
+    rows = [replace(row, best=1) if row.cell in left else row for row in ranking.rows]
+    if race.decided:
+        rows.sort(key=lambda row: row.cell != race.best)
+    if race.proven:
+        rows = [
+            replace(row, best=1, worst=1) if row.cell == race.best
+            else replace(row, best=max(2, row.best), worst=max(2, row.worst))
+            for row in rows
+        ]  # fmt: skip
+    return replace(ranking, rows=tuple(rows))
+
+
+def only(analysis: Analysis, cell: MeasuredCell, ranking: Ranking) -> PathChoice:
+    """The choice of a path that cannot be compared with another."""
+    return PathChoice(
+        verdict=Verdict.ONLY,
+        cell=cell,
+        leader=cell,
+        ties=(),
+        worse=(),
+        present=(),
+        behind=None,
+        compared=1,
+        considered=len(analysis.measured),
+        confidence=1 - ranking.alpha,
+        durability=known_durability(cell, analysis.verdicts),
+        surer=None,
+        unranked=tuple(row.cell for row in ranking.unranked if row.cell != cell and _few(row)),
+        campaigns=tuple(campaign.id for campaign in analysis.campaigns),
+    )
+
+
+def _few(row: WithoutRank) -> bool:
+    """True for a path that would be compared if it had been measured more often."""
+    return row.reason in (Unranked.TOO_FEW_ROUNDS, Unranked.NO_COMMON_ROUND)
 
 
 def _of_ranking(
@@ -117,54 +234,152 @@ def _of_ranking(
     ranking: Ranking,
     cell: MeasuredCell,
     winners: Sequence[MeasuredCell],
-    considered: int,
+    observations: Observations,
 ) -> PathChoice:
-    best, ties = ranking.best, tuple(other for other in winners if other != cell)
-    behind = None if best is None else best.behind
+    best = ranking.best
+    present = present_disks(analysis, [row.cell for row in ranking.rows])
+    kept = [disk.cell for disk in present if disk.cell in winners]
+    # Of several, the one with the best numbers: rows are in their order.
+    cell = next((row.cell for row in ranking.rows if row.cell in kept), cell)
+    ties = tuple(other for other in winners if other != cell)
+    behind = None if best is None else best.bounds.get(cell)
     if best is None and ranking.rows and not ties:
         behind = 0.0
-    surer = None
-    over_hosts = isinstance(analysis, HostsAnalysis)
-    if best is not None and ties and (behind is None or behind > MARGIN) and not over_hosts:
-        metric = None if ranking.measure == analysis.scored.overall else str(ranking.measure)
-        surer = replace(
-            _surer(analysis, (cell, *ties), MOST_ROUNDS, new=True),
-            usual=best.noise <= USUAL_NOISE,
-            metric=metric,
-            command=race_command(analysis, (cell, *ties), metric),
-        )
-    return PathChoice(
+    others = present or _present_unsafe(analysis)
+    leader = winners[0] if winners else cell
+    ratio = analysis.ranked_by.ratio_of(observations, ranking.measure)
+    choice = PathChoice(
+        verdict=_verdict(analysis, ranking, cell, ties, behind, others, ratio),
         cell=cell,
+        leader=leader,
         ties=ties,
+        worse=tuple(row.cell for row in ranking.rows if row.cell not in (cell, *ties)),
+        present=others,
         behind=behind,
-        leads=not winners or winners[0] == cell,
-        compared=len(ranking.rows) if best is None else best.competitors,
-        considered=considered,
+        compared=len(ranking.rows),
+        considered=len(analysis.measured),
         confidence=1 - ranking.alpha,
         durability=known_durability(cell, analysis.verdicts),
-        surer=surer,
-        unranked=0 if best is None else best.unranked,
+        surer=None,
+        unranked=tuple(row.cell for row in ranking.unranked if _few(row)),
+        campaigns=tuple(campaign.id for campaign in analysis.campaigns),
     )
+    over_hosts = isinstance(analysis, HostsAnalysis)
+    if best is None or not ties or choice.verdict.decided or over_hosts:
+        return choice
+    metric = None if ranking.measure == analysis.scored.overall else str(ranking.measure)
+    surer = replace(
+        _surer(analysis, choice.tied, MOST_ROUNDS, new=True),
+        usual=best.noise <= USUAL_NOISE,
+        metric=metric,
+        command=race_command(analysis, choice.tied, metric),
+    )
+    return replace(choice, surer=surer)
 
 
-def _of_race(analysis: Analysis, race: RaceOutcome, considered: int) -> PathChoice:
+def _verdict(
+    analysis: Analysis,
+    ranking: Ranking,
+    cell: MeasuredCell,
+    ties: Sequence[MeasuredCell],
+    behind: float | None,
+    present: Sequence[PresentDisk],
+    ratio: RatioOf,
+) -> Verdict:
+    """What a ranking says of a path that may be the best."""
+    if len(ranking.rows) < 2:
+        return Verdict.ONLY
+    if not ties:
+        return Verdict.BEST
+    if behind is not None and behind <= MARGIN:
+        return Verdict.CLOSE
+    if any(disk.cell in (cell, *ties) for disk in present):
+        return Verdict.KEEP
+    unsafe = [disk.cell for disk in present if disk.cell not in analysis.competing]
+    if unsafe:
+        return Verdict.SAFER
+    over = [ratio(cell, disk.cell) for disk in present]
+    shown = over and all(one.low is not None and one.low > 1 for one in over)
+    return Verdict.BETTER if shown else Verdict.TIED
+
+
+def present_disks(
+    analysis: Analysis, among: Collection[MeasuredCell]
+) -> tuple[PresentDisk, ...]:
+    """Which of these cells somebody may have now: the plan's baseline, if that is a guest's, and
+    what platforms give new guests.
+
+    An image in use is allocated, so how it was made counts only if it was measured both ways.
+    """
+    paths = candidates(among)
+    found = [PresentDisk(analysis.baseline, None)] if analysis.baseline in paths else []
+    bare = {cell: replace(path, layers=()).spelled_out for cell, path in paths.items()}
+    for platform, disk in NEW_GUEST_DISKS.items():
+        default = parse_path(disk.path).spelled_out
+        exact = [cell for cell, path in bare.items() if path == default]
+        alike = [cell for cell, path in bare.items() if _in_use(path) == _in_use(default)]
+        found += [PresentDisk(cell, platform) for cell in exact or alike]
+    return tuple(found)
+
+
+def _in_use(path: DiskPath) -> DiskPath:
+    """A path without how its image was made."""
+    image = path.image
+    if image is None:
+        return path
+    options = tuple(item for item in image.options if item[0] not in ("preallocation", "overlay"))
+    return replace(path, image=replace(image, options=options))
+
+
+def _present_unsafe(analysis: Analysis) -> tuple[PresentDisk, ...]:
+    """The plan's baseline, if it is a guest's path that loses flushed data."""
+    baseline = analysis.baseline
+    known = known_durability(baseline, analysis.verdicts)
+    unsafe = known is not None and not known.kind.acceptable and baseline in analysis.measured
+    return (PresentDisk(baseline, None),) if unsafe else ()
+
+
+def _of_race(analysis: Analysis, race: RaceOutcome) -> PathChoice:
     rounds = 0 if race.decided else race.most_rounds - race.rounds
     left = (race.best, *race.as_good)
+    present = present_disks(analysis, left)
+    choice = of_race(race)
+    kept = [cell for cell in left if cell in {disk.cell for disk in present}]
+    if kept and not choice.verdict.decided:
+        cell = kept[0]
+        choice = replace(
+            choice,
+            verdict=Verdict.KEEP,
+            cell=cell,
+            ties=tuple(other for other in left if other != cell),
+            behind=choice.behind if cell == race.best else None,
+        )
     return replace(
-        of_race(race),
-        considered=considered,
-        durability=known_durability(race.best, analysis.verdicts),
+        choice,
+        present=present,
+        considered=len(analysis.measured),
+        durability=known_durability(choice.cell, analysis.verdicts),
         surer=_surer(analysis, left, rounds) if rounds > 0 else None,
+        campaigns=tuple(campaign.id for campaign in analysis.campaigns),
     )
 
 
 def of_race(race: RaceOutcome) -> PathChoice:
     """The choice that a race has shown, without the path's durability."""
+    behind = 0.0 if race.proven else race.margin if race.decided else race.behind
+    verdict = Verdict.BEST if race.proven else Verdict.CLOSE if race.decided else Verdict.TIED
+    if behind is not None and race.step is None and behind <= MARGIN and verdict is Verdict.TIED:
+        verdict = Verdict.CLOSE
+    if race.measured < 2:
+        verdict = Verdict.ONLY
     return PathChoice(
+        verdict=verdict,
         cell=race.best,
+        leader=race.best,
         ties=race.as_good,
-        behind=0.0 if race.proven else race.margin if race.decided else race.behind,
-        leads=True,
+        worse=(),
+        present=(),
+        behind=behind,
         compared=race.raced or race.measured,
         considered=race.cells,
         confidence=race.confidence,

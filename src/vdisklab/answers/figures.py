@@ -105,8 +105,8 @@ def _bar(
 def ranked_bars(answer: RankAnswer, most: int) -> tuple[Sequence[Bar], str]:
     """The first cells that compete, in the measure that ranks them, and its unit."""
     measure = answer.ranking.measure
-    competing = {row.cell: row.medians[measure] for row in answer.cells
-                 if row.competes and measure in row.medians}  # fmt: skip
+    competing = {row.cell: shown for row in answer.cells
+                 if row.competes and (shown := row.shown(measure)) is not None}  # fmt: skip
     chosen = None if answer.choice is None else answer.choice.cell
     return _rows(competing, competing, measure.quantity.unit, answer=chosen, most=most)
 

@@ -154,6 +154,7 @@ class HostsAnalysis(Analysis):
         *,
         disk: HostDisk | None = None,
         baseline: str | None = None,
+        unsafe: bool = False,
     ) -> Self:
         """The analysis of the chosen hosts: of each the newest campaign that can join the others.
 
@@ -191,7 +192,9 @@ class HostsAnalysis(Analysis):
                 hosts.append(host)
         if len(hosts) < 2:
             raise _one_host(hosts[0], left_out)
-        return cls(results, loaded, disk, baseline, hosts=tuple(hosts), left_out=tuple(left_out))
+        return cls(
+            results, loaded, disk, baseline, unsafe, hosts=tuple(hosts), left_out=tuple(left_out)
+        )
 
     @property
     def rounds(self) -> int:
@@ -305,17 +308,19 @@ class HostsAnalysis(Analysis):
         """The hosts' results for each ranked cell."""
         if measure not in self._by_cell:
             numbers = self.numbers(measure)
-            order = [row.cell for row in self.ranking(measure).rows]
+            ranking = self.ranking(measure)
+            order = [row.cell for row in ranking.rows]
             best_on = _best_on(numbers.means, measure, order)
             compared = self.baseline in numbers.means.place
+            beside = [row.cell for row in ranking.unranked if row.reason.beside]
             self._by_cell[measure] = {
                 cell: CellOverHosts(
-                    best_on[cell],
+                    best_on.get(cell, 0),
                     agreement(numbers, measure, cell, self.baseline)
                     if compared and cell != self.baseline
                     else None,
                 )
-                for cell in order
+                for cell in (*order, *beside)
             }
         return self._by_cell[measure]
 
@@ -336,7 +341,7 @@ class HostsAnalysis(Analysis):
             rounds=tuple(observations.rounds[column] for column in columns),
             too_slow=(),
         )
-        return rank(own, measure)
+        return rank(narrowed(own, self.competing), measure)
 
     @property
     def named_hosts(self) -> OverHosts:
@@ -452,11 +457,14 @@ def analysis_of(
     *,
     disk: HostDisk | None = None,
     baseline: str | None = None,
+    unsafe: bool = False,
 ) -> Analysis:
     """The analysis of one machine's campaigns, or over `hosts` if these are named."""
     if hosts:
-        return HostsAnalysis.of_hosts(results, hosts, names, disk=disk, baseline=baseline)
-    return Analysis.of(results, names, disk=disk, baseline=baseline)
+        return HostsAnalysis.of_hosts(
+            results, hosts, names, disk=disk, baseline=baseline, unsafe=unsafe
+        )
+    return Analysis.of(results, names, disk=disk, baseline=baseline, unsafe=unsafe)
 
 
 def _best_on(

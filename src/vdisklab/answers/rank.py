@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from vdisklab.analysis.best import competitors
 from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
@@ -14,14 +14,14 @@ from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.rank_intervals import Ranked, Ranking, WithoutRank
 from vdisklab.analysis.score import RoleSet
-from vdisklab.analysis.summary import Summary
+from vdisklab.analysis.summary import Level, Summary
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
-from vdisklab.answers.choice import PathChoice, choose
+from vdisklab.answers.choice import Decision, PathChoice, decide
 from vdisklab.answers.hosts import CellOverHosts, HostsAnalysis, OverHosts
-from vdisklab.documents import RARE, Answer
+from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Durability, HostDisk, known_durability
-from vdisklab.results.model import Campaign, Direction, Metric
+from vdisklab.results.model import Better, Campaign, Direction, Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,19 @@ class RankedCell:
     cell: MeasuredCell
     place: Annotated[Ranked | WithoutRank, "its rank, from `best` to `worst`, or why it has none"]
     medians: Annotated[Mapping[MeasureKey, Summary], "over rounds, with their 95 % intervals"]
-    ratio: Annotated[Ratio, "to the baseline, within rounds; the baseline itself is 1"]
+    level: Annotated[
+        Level | None,
+        "by which cells are ordered: the geometric mean of the ranked measure over rounds",
+    ]
+    ratio: Annotated[
+        Ratio,
+        "to the baseline, within rounds, with an interval that allows for the ranks; the baseline "
+        "itself is 1",
+    ]
     competes: Annotated[
-        bool, "false for the host, a null device and a warm page cache, shown for comparison"
+        bool,
+        "false for the host, a null device and a warm page cache, and for a path that loses data "
+        "if others do not: shown for comparison",
     ]
     from_page_cache: Annotated[
         tuple[Direction, ...], "directions in which less than half of the bytes reached the device"
@@ -42,13 +52,19 @@ class RankedCell:
     hosts: Annotated[
         CellOverHosts | None, RARE, "with --hosts, for a ranked cell; rounds are hosts then"
     ] = None
+    ordered_by: Summary | None = field(default=None, metadata=HIDDEN)
+
+    def shown(self, measure: MeasureKey) -> Summary | None:
+        """What is shown of a measure: of the ranked one the level, of others the median."""
+        by = self.ordered_by
+        return by if by is not None and by.measure == measure else self.medians.get(measure)
 
 
 @dataclass(frozen=True, slots=True)
 class RankAnswer(Answer):
-    """`vdisklab rank`: all cells, best first, then those without a rank."""
+    """`vdisklab rank`: the competing cells, best first, then those without a rank."""
 
-    FORMAT = "vdisklab.rank/2"
+    FORMAT = "vdisklab.rank/3"
 
     campaigns: Annotated[tuple[Campaign, ...], "what was ranked"]
     caveats: Caveats
@@ -81,13 +97,14 @@ def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
     """Ranks the cells by a score or a measure. Raises PlanError for an unknown one."""
     measure = analysis.measure(metric)
     shown = analysis.shown_with(metric, measure)
-    ranking, best = analysis.ranking(measure), analysis.ranking(measure).best
+    decision = decide(analysis, measure)
+    ranking, best = decision.ranking, decision.ranking.best
     scored = analysis.scored
     return RankAnswer(
         campaigns=analysis.campaigns,
         caveats=analysis.caveats,
         ranking=ranking,
-        choice=choose(analysis, measure),
+        choice=decision.choice,
         quantity=measure.quantity,
         inconclusive=ranking.inconclusive,
         competitors=None if best is None else best.competitors,
@@ -97,7 +114,7 @@ def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
         host_disk=analysis.verdicts.disk,
         roles=scored.roles if measure.name == "score" else None,
         rates=scored.rates if measure == scored.overall else (),
-        cells=tuple(_ranked_cells(analysis, measure, shown)),
+        cells=tuple(_ranked_cells(analysis, decision, shown)),
         rounds=analysis.rounds,
         findings=analysis.findings(measure, shown),
         hosts=_over_hosts(analysis, ranking) if isinstance(analysis, HostsAnalysis) else None,
@@ -117,24 +134,30 @@ def the_best(answer: RankAnswer, top: int | None) -> RankAnswer:
 
 
 def _ranked_cells(
-    analysis: Analysis, measure: MeasureKey, shown: tuple[MeasureKey, ...]
+    analysis: Analysis, decision: Decision, shown: tuple[MeasureKey, ...]
 ) -> list[RankedCell]:
-    ranking = analysis.ranking(measure)
+    ranking, measure = decision.ranking, decision.ranking.measure
     summaries = {key: analysis.summaries(key) for key in shown}
-    ratios = analysis.ratios(measure)
+    levels, ratios = analysis.levels(measure), analysis.ratios(measure)
     used = analysis.measurements_used(measure)
-    every = analysis.observations.cells
-    competing = {every[at] for at in competitors(every).tolist()}
     cached = {(one.cell, one.direction) for one in analysis.cached if one.measurement in used}
-    places: tuple[Ranked | WithoutRank, ...] = (*ranking.rows, *ranking.unranked)
+    # For comparison: the host's own speed and the like, best first, before cells without numbers.
+    beside = sorted(
+        (row for row in ranking.unranked if row.reason.beside),
+        key=lambda row: _worst_last(levels.get(row.cell)),
+    )
+    few = [row for row in ranking.unranked if not row.reason.beside]
+    places: tuple[Ranked | WithoutRank, ...] = (*ranking.rows, *beside, *few)
     over_hosts = analysis.by_cell(measure) if isinstance(analysis, HostsAnalysis) else {}
+    base = next((row for row in ranking.rows if row.cell == analysis.baseline), None)
     return [
         RankedCell(
             cell=place.cell,
             place=place,
             medians={key: of[place.cell] for key, of in summaries.items() if place.cell in of},
-            ratio=ratios.get(place.cell, Ratio(0)),
-            competes=place.cell in competing,
+            level=Level.of(level),
+            ratio=_as_ranked(ratios.get(place.cell, Ratio(0)), place, base, measure),
+            competes=isinstance(place, Ranked) or not place.reason.beside,
             from_page_cache=tuple(
                 direction
                 for direction in (Direction.READ, Direction.WRITE)
@@ -142,6 +165,35 @@ def _ranked_cells(
             ),
             power_cut=known_durability(place.cell, analysis.verdicts),
             hosts=over_hosts.get(place.cell),
+            ordered_by=level,
         )
         for place in places
+        for level in [levels.get(place.cell)]
     ]
+
+
+def _worst_last(level: Summary | None) -> float:
+    if level is None:
+        return math.inf
+    return -level.median if level.measure.quantity.better is Better.HIGHER else level.median
+
+
+def _as_ranked(
+    ratio: Ratio, place: Ranked | WithoutRank, base: Ranked | None, measure: MeasureKey
+) -> Ratio:
+    """The ratio to the baseline with an interval that says no more than the ranks: a tie is no
+    difference. Two paths alone are compared by `compare`.
+    """
+    if ratio.ratio is None or ratio.low is None or ratio.high is None:
+        return ratio
+    if base is None or not isinstance(place, Ranked) or place.cell == base.cell:
+        return ratio
+    low, high = ratio.low, ratio.high
+    higher = measure.quantity.better is Better.HIGHER
+    if place.worst < base.best if higher else base.worst < place.best:
+        low = max(low, 1.0)
+    elif base.worst < place.best if higher else place.worst < base.best:
+        high = min(high, 1.0)
+    else:
+        low, high = min(low, 1.0), max(high, 1.0)
+    return replace(ratio, low=min(low, ratio.ratio), high=max(high, ratio.ratio))

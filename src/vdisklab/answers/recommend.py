@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import numpy as np
 
-from vdisklab.analysis.candidates import RatioOf, Recommendation, candidates, recommend_path
+from vdisklab.analysis.candidates import (
+    RatioOf,
+    Recommendation,
+    candidates,
+    qualified,
+    recommend_path,
+)
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.recorded import ThinImage, has_open_load
@@ -22,15 +28,15 @@ from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.score import MEAN, MIX, Score, add_mix, without_mix
-from vdisklab.analysis.summary import Summaries, Summary, summarise
+from vdisklab.analysis.summary import Level, Summaries, Summary, levels, summarise
 from vdisklab.analysis.sums import RelativeSums
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
-from vdisklab.answers.choice import PathChoice, recommended
+from vdisklab.answers.choice import PathChoice, decided_among, only
 from vdisklab.answers.density import searched_capacity
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.loading import first_measure
 from vdisklab.answers.race import race_of
-from vdisklab.documents import RARE, Answer
+from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.disk_path import DiskPath, parse_path
@@ -51,6 +57,10 @@ class Alternative:
     cell: MeasuredCell
     place: Annotated[Ranked | None, "its rank among these paths; null without one"]
     medians: Annotated[Mapping[MeasureKey, Summary], "over rounds, with their 95 % intervals"]
+    level: Annotated[
+        Level | None,
+        "by which paths are ordered: the geometric mean of the deciding measure over rounds",
+    ]
     ratio: Annotated[
         Ratio | None,
         "how many times as good as the recommended path; null for that, and far behind",
@@ -59,13 +69,19 @@ class Alternative:
     hosts: Annotated[
         Agreement | None, RARE, "with --hosts: the recommended path / this one, for the first six"
     ] = None
+    ordered_by: Summary | None = field(default=None, metadata=HIDDEN)
+
+    def shown(self, measure: MeasureKey) -> Summary | None:
+        """What is shown of a measure: of the deciding one the level, of others the median."""
+        by = self.ordered_by
+        return by if by is not None and by.measure == measure else self.medians.get(measure)
 
 
 @dataclass(frozen=True, slots=True)
 class RecommendAnswer(Answer):
     """`vdisklab recommend`: the path to use, and why."""
 
-    FORMAT = "vdisklab.recommend/2"
+    FORMAT = "vdisklab.recommend/3"
 
     campaigns: tuple[Campaign, ...]
     caveats: Caveats
@@ -117,9 +133,18 @@ def recommend(
     observations, measure, shown = weighted(analysis, weights)
     observations = analysis.values(measure, observations)
     race = race_of(analysis, needs) if hosts is None and weights is None else None
-    raced = () if race is None else (race.best, *race.as_good)
+    meeting = qualified(observations, needs, analysis.verdicts)
+    if race is not None and not {race.best, *race.as_good} <= set(meeting):
+        race = None
+    ranking = analysis.ranked_by.among(observations, measure, meeting)
+    decision = decided_among(analysis, ranking, race, observations)
     found = recommend_path(
-        observations, measure, needs, analysis.verdicts, analysis.ranked_by, raced=raced
+        observations,
+        measure,
+        needs,
+        analysis.verdicts,
+        analysis.ranked_by,
+        decided=() if decision.choice is None else decision.choice.tied,
     )
     if hosts is not None and (found is None or not found.ranking.rows):
         raise _nothing_for_all(hosts, needs)
@@ -127,20 +152,27 @@ def recommend(
         raise _nothing_to_recommend(observations, needs, analysis.verdicts, measure)
     if hosts is not None:
         shown = (measure,)
+    choice = decision.choice or only(analysis, found.cell, ranking)
+    found = replace(found, ranking=decision.ranking)
     best, chosen = found.ranking.best, found.cell
-    race = race if chosen in raced[:1] else None
-    ratio = analysis.ranked_by.ratio_of(observations, measure)
+    alone = analysis.ranked_by.ratio_of(observations, measure)
+
+    def ratio(one: MeasuredCell, other: MeasuredCell) -> Ratio:
+        return choice.holds(alone(one, other), one, other)
+
+    found = found.with_ratios(ratio)
+    ordered = levels(observations, measure, found.ranking)
     summaries = {
         key: analysis.summaries(key) if weights is None else summarise(observations, key)
         for key in shown
     }
-    alternatives = tuple(_alternatives(found, summaries, ratio))
+    alternatives = tuple(_alternatives(found, summaries, ratio, ordered))
     answer = RecommendAnswer(
         campaigns=analysis.campaigns,
         caveats=analysis.caveats,
         path=chosen.name,
         recommendation=found,
-        choice=recommended(analysis, found, race),
+        choice=choice,
         shows=None if best is None else best.shows,
         rounds_for_10_percent=None if best is None else best.rounds_for(0.1),
         over_platforms=dict(_over_platforms(observations, chosen, ratio)),
@@ -195,18 +227,24 @@ def _nothing_for_all(analysis: HostsAnalysis, needs: Sequence[Need]) -> PlanErro
 
 
 def _alternatives(
-    found: Recommendation, summaries: Mapping[MeasureKey, Summaries], ratio: RatioOf
+    found: Recommendation,
+    summaries: Mapping[MeasureKey, Summaries],
+    ratio: RatioOf,
+    ordered: Summaries,
 ) -> Iterator[Alternative]:
     """The paths that meet all needs, best first; without a ranking only the recommended one."""
     places = {row.cell: row for row in found.ranking.rows}
-    order = list(found.durability)
+    order = list(places) or list(found.durability)
     for at, cell in enumerate(order):
+        level = ordered.get(cell)
         yield Alternative(
             cell=cell,
             place=places.get(cell),
             medians={key: of[cell] for key, of in summaries.items() if cell in of},
+            level=Level.of(level),
             ratio=ratio(cell, found.cell) if cell != found.cell and at <= _NEXT else None,
             power_cut=found.durability[cell],
+            ordered_by=level,
         )
 
 

@@ -265,6 +265,7 @@ class ReportAnswer(Answer):
         "every median, the scores first",
     ]
     summaries: Mapping[MeasureKey, InstanceOf[Summaries]] = field(metadata=HIDDEN)
+    levels: InstanceOf[Summaries] = field(metadata=HIDDEN)
     examples: Mapping[MeasuredCell, Example] = field(metadata=HIDDEN)
     bandwidth_series: tuple[BandwidthSeries, ...] = field(default=(), metadata=HIDDEN)
     own: Annotated[tuple[OwnAnswer, ...], "with --hosts: each host's own answer"] = ()
@@ -303,9 +304,17 @@ class ReportAnswer(Answer):
         """For each cell, the largest number of rounds of any one measure."""
         return measured_rounds(self.summaries)
 
+    def shown(self, row: RankedCell, measure: MeasureKey) -> Summary | None:
+        """What is shown of a measure: of the ranked one the level, of others the median."""
+        if measure == self.measure:
+            return row.shown(measure)
+        return self.summaries[measure].get(row.cell)
+
     def of(self, measure: MeasureKey) -> Mapping[MeasuredCell, Summary]:
-        """The summaries of a measure by cell; empty if it was not measured."""
-        return self.summaries.get(measure) or {}
+        """What is shown of a measure by cell: of the ranked one the levels, else the medians; empty
+        if it was not measured.
+        """
+        return self.levels if measure == self.measure else self.summaries.get(measure) or {}
 
 
 def report_on(analysis: Analysis) -> ReportAnswer:
@@ -398,6 +407,7 @@ def _common(analysis: Analysis, summaries: Mapping[MeasureKey, Summaries]) -> Re
         cached=names,
         values=Values(ranked, summaries, names),
         summaries=summaries,
+        levels=analysis.levels(ranked.ranking.measure),
         examples={analysis.loaded.cells[one.cell]: one for one in analysis.examples},
     )
 
@@ -414,15 +424,14 @@ def measured_rounds(summaries: Mapping[MeasureKey, Summaries]) -> Mapping[Measur
 def _with_all_cells(
     answer: RankAnswer, analysis: Analysis, summaries: Mapping[MeasureKey, Summaries]
 ) -> RankAnswer:
-    """The answer with the cells that lack the ranked measure, too; those without a rank by name."""
+    """The answer with the cells that lack the ranked measure, too; they come last, by name."""
     rows = {row.cell: row for row in answer.cells}
-    for cell in measured_rounds(summaries):
+    for cell in sorted(measured_rounds(summaries)):
         if cell not in rows:
             place = WithoutRank(cell, 0, Unranked.TOO_FEW_ROUNDS)
             known = known_durability(cell, analysis.verdicts)
-            rows[cell] = RankedCell(cell, place, {}, Ratio(0), False, (), known)
-    ranked = [rows.pop(row.cell) for row in answer.ranking.rows]
-    return replace(answer, cells=(*ranked, *(rows[cell] for cell in sorted(rows))))
+            rows[cell] = RankedCell(cell, place, {}, None, Ratio(0), False, (), known)
+    return replace(answer, cells=tuple(rows.values()))
 
 
 def _time_series(analysis: Analysis, report: ReportAnswer) -> tuple[BandwidthSeries, ...]:

@@ -174,7 +174,7 @@ def _more_rounds(answer: RankAnswer) -> int | None:
     best, terms = answer.ranking.best, RaceTerms.of(answer.campaigns[0].plan)
     if best is None or answer.choice is None or answer.rounds < PROVISIONAL_FROM:
         return None
-    if answer.choice.is_close:
+    if answer.choice.verdict.decided:
         return 0
     wanted = best.rounds_for(_NEGLIGIBLE if terms is None else terms.margin)
     return None if wanted is None else max(1, wanted - answer.rounds)

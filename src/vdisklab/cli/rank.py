@@ -13,6 +13,7 @@ from vdisklab.cli.shell.options import AnalysisOptions, OutputOptions, takes_opt
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
+from vdisklab.path.needs import UNSAFE_HELP
 from vdisklab.plan.settings import option
 from vdisklab.plan.value_kinds import SWITCH, TEXT, WHOLE, Limits
 from vdisklab.views import pareto as pareto_view
@@ -38,6 +39,7 @@ class RankOptions(AnalysisOptions):
         metavar="PATH",
         shown="the campaign's",
     )
+    unsafe: bool = option(SWITCH, UNSAFE_HELP)
     top: int | None = option(
         WHOLE, "Only the best N cells.", metavar="N", shown="all", limits=Limits(1)
     )
@@ -56,7 +58,8 @@ def rank(request: RankOptions, output: OutputOptions) -> None:
     """Rank the measured cells, with ties if no difference is shown.
 
     A rank such as 1–3 means one of the first three places; more rounds narrow it down. Cells with
-    fewer than three rounds have no rank.
+    fewer than three rounds have no rank, and neither have paths known to lose flushed data in a
+    power cut, unless you say --unsafe.
 
     Examples:
 
@@ -76,7 +79,12 @@ def rank(request: RankOptions, output: OutputOptions) -> None:
         raise PlanError("--hosts ranks by one measure", hint="leave out --pareto")
     with open_results(request.db) as results:
         analysis = analysis_of(
-            results, request.campaign, request.hosts, disk=request.disk, baseline=request.baseline
+            results,
+            request.campaign,
+            request.hosts,
+            disk=request.disk,
+            baseline=request.baseline,
+            unsafe=request.unsafe,
         )
         if request.pareto is not None:
             found = front(analysis, request.pareto)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from vdisklab.answers.choice import PathChoice
+from vdisklab.answers.choice import PathChoice, PresentDisk, Verdict
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Durability
 from vdisklab.units import counted, format_duration, named
@@ -14,34 +14,120 @@ from vdisklab.views.durability import durability_sentence, losses
 NAMED = 4
 """Maximum number of ties named in a sentence; the others are counted."""
 
+MOST_CHARACTERS = 60
+"""A page's headline is no longer: what does not fit stands in the first line below it."""
+
 
 def headline(choice: PathChoice) -> str:
     """`Use raw/none: within 8 % of the best (95 %)`: what to do, and how sure that is."""
-    sure = f"({100 * choice.confidence:.0f} %)"
-    use = f"Use {choice.cell.name}"
-    if choice.durability is not None and not choice.durability.kind.acceptable:
-        use += " only for data that may be lost"
-    if choice.considered == 1:
-        return f"{use}: it is the only path measured"
-    if choice.compared < 2:
-        return f"{use}: it is the only one of {choice.considered} paths that qualifies"
-    if choice.behind == 0:
-        which = " that qualify" if choice.compared < choice.considered else ""
-        which = " that raced" if choice.left_out else which
-        return f"{use}: it is the best of {choice.compared} paths{which} {sure}"
-    if choice.behind is not None and choice.is_close:
-        step = None if choice.step is None else f"a step of {choice.step:g}"
-        of = f" of the {choice.compared} that raced" if choice.left_out else ""
-        return f"{use}: within {step or _percent(choice.behind)} of the best{of} {sure}"
-    others = counted(len(choice.ties), "other")
-    leads = "it leads" if choice.leads else "it is close to the leader, and simpler"
-    tie = f"{use}: {leads}, but {others} {'is' if len(choice.ties) == 1 else 'are'} not shown to be"
-    if choice.behind is None:
-        return f"{tie} worse"
-    more = f"{_percent(choice.behind)} better"
-    if choice.behind >= 1:
-        more = f"{1 + choice.behind:.2g} times as good"
-    return f"{tie} worse and may be up to {more} {sure}"
+    use, sure = _use(choice), f"({100 * choice.confidence:.0f} %)"
+    match choice.verdict:
+        case Verdict.ONLY:
+            return _only(choice)
+        case Verdict.BEST:
+            which = " that qualify" if choice.compared < choice.considered else ""
+            which = " that were compared" if choice.unranked else which
+            which = " that raced" if choice.left_out else which
+            return f"{use}: it is the best of {choice.compared} paths{which} {sure}"
+        case Verdict.CLOSE:
+            of = f" of the {choice.compared} that were compared" if choice.unranked else ""
+            of = f" of the {choice.compared} that raced" if choice.left_out else of
+            default = f", and {_whose(choice.kept, choice.cell)}" if choice.kept else ""
+            return f"{use}: within {_behind(choice)} of the best{of} {sure}{default}"
+        case Verdict.BETTER:
+            as_good = f"; {_others(choice)} may be as good" if choice.ties else ""
+            return f"{use}: it is better than {_beaten(choice)} {sure}{as_good}"
+        case Verdict.SAFER:
+            return f"{use}: {choice.present[0].cell.name} loses flushed data in a power cut"
+        case Verdict.KEEP:
+            return f"{_no_difference(choice)}: keep what you have ({_one_of_them(choice)})"
+        case Verdict.TIED:
+            return (
+                f"{_no_difference(choice)}: keep what you have if it is one of them; for a new "
+                f"guest take {choice.cell.name}"
+            )
+
+
+def short_headline(choice: PathChoice, most: int = MOST_CHARACTERS) -> str:
+    """The headline in at most `most` characters, as far as the path's name allows."""
+    use, shorter = _use(choice), []
+    match choice.verdict:
+        case Verdict.ONLY:
+            shorter = ["Only one path was measured"]
+        case Verdict.KEEP:
+            shorter = [f"{_no_difference(choice)}: keep what you have", "Keep what you have"]
+        case Verdict.TIED:
+            shorter = [_no_difference(choice), "No difference shown"]
+        case Verdict.BEST:
+            shorter = [f"{use}: the best of {choice.compared}", use]
+        case Verdict.CLOSE:
+            shorter = [f"{use}: within {_behind(choice)} of the best", use]
+        case Verdict.BETTER:
+            shorter = [f"{use}: better than {_beaten(choice)}", use]
+        case Verdict.SAFER:
+            shorter = [f"{use}: yours loses data", use]
+    whole = (headline(choice), *shorter, "Use the path below")
+    return next((text for text in whole if len(text) <= most), whole[-1])
+
+
+def _use(choice: PathChoice) -> str:
+    kept = choice.durability is None or choice.durability.kind.acceptable
+    return f"Use {choice.cell.name}{'' if kept else ' only for data that may be lost'}"
+
+
+def _only(choice: PathChoice) -> str:
+    """Why there is no comparison."""
+    if choice.unranked:
+        return (
+            f"Nothing to compare yet: of {counted(len(choice.unranked) + 1, 'path')} only "
+            f"{choice.cell.name} has enough rounds"
+        )
+    if choice.considered > 1:
+        qualifies = f"the only one of {choice.considered} paths that qualifies"
+        return f"{_use(choice)}: it is {qualifies}"
+    campaigns = f" of campaign {' and '.join(choice.campaigns)}" if choice.campaigns else ""
+    return f"Nothing to compare: {choice.cell.name} is the only path{campaigns}"
+
+
+def _no_difference(choice: PathChoice) -> str:
+    count = len(choice.tied)
+    return f"No difference shown {'between' if count == 2 else 'among'} these {count}"
+
+
+def _others(choice: PathChoice) -> str:
+    return counted(len(choice.ties), "other")
+
+
+def _whose(disks: tuple[PresentDisk, ...], cell: MeasuredCell) -> str:
+    """`libvirt's default`, `the default of libvirt and OpenStack`, or `the baseline`."""
+    names = [disk.of.full_name for disk in disks if disk.cell == cell and disk.of is not None]
+    if not names:
+        return "the baseline"
+    if len(names) == 1:
+        return f"{names[0]}'s default"
+    return f"the default of {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _one_of_them(choice: PathChoice) -> str:
+    names = [disk.of.full_name for disk in choice.kept if disk.of is not None]
+    names = list(dict.fromkeys(names))
+    if not names:
+        return f"the baseline {choice.cell.name} is one of them"
+    if len(names) == 1:
+        return f"{names[0]}'s default is one of them"
+    return f"the defaults of {', '.join(names[:-1])} and {names[-1]} are among them"
+
+
+def _beaten(choice: PathChoice) -> str:
+    """What somebody may have now, which is shown to be worse."""
+    owners = dict.fromkeys(_whose(choice.present, disk.cell) for disk in choice.present)
+    return " and ".join(owners)
+
+
+def _behind(choice: PathChoice) -> str:
+    if choice.step is not None:
+        return f"a step of {choice.step:g}"
+    return _percent(choice.behind or 0.0)
 
 
 def _percent(share: float) -> str:
@@ -52,28 +138,51 @@ def _percent(share: float) -> str:
 def verdict_lines(
     choice: PathChoice, known: Mapping[MeasuredCell, Durability | None]
 ) -> Iterator[tuple[str, str]]:
-    """The lines below the path: its ties, the effect of a power cut, the cost of being surer. Each
-    names its subject. `known` has the durability of the ties.
+    """The lines below the path: its ties and what is worse, the effect of a power cut, the cost of
+    telling them apart. Each names its subject. `known` has the durability of the ties.
     """
     if choice.ties:
-        names = named([cell.name for cell in choice.ties], NAMED)
-        yield "Tied", " ".join((f"Not shown to be worse: {names}.", *losses(known, choice.ties)))
+        alike = choice.verdict in (Verdict.KEEP, Verdict.TIED)
+        cells = choice.tied if alike else choice.ties
+        names = named([cell.name for cell in cells], NAMED + alike)
+        how_many = f"These {len(cells)}" if alike else "Not shown to be worse"
+        limit = _limit(choice) if alike else ""
+        yield "Tied", " ".join((f"{how_many}: {names}{limit}.", *losses(known, choice.ties)))
+    if choice.ties and choice.worse:
+        worse = named([cell.name for cell in choice.worse], NAMED)
+        yield "Worse", f"Shown to be worse: {worse}."
     if choice.unranked:
-        few = counted(choice.unranked, "path")
-        yield "Missing", f"{few} with too few rounds not compared, and may be better."
+        few = named([cell.name for cell in choice.unranked], NAMED)
+        yield "Missing", f"Too few rounds to be compared, so it may be better: {few}."
     if choice.durability is not None:
         yield "Safety", durability_sentence(choice.cell.name, choice.durability)
+    if choice.surer is not None:
+        yield "Cost", _cost(choice)
+
+
+def _limit(choice: PathChoice) -> str:
+    """By how much another may be better than the answer."""
+    if choice.behind is None:
+        return ""
+    more = f"{_percent(choice.behind)} better than {choice.cell.name}"
+    if choice.behind >= 1:
+        more = f"{1 + choice.behind:.2g} times as good as {choice.cell.name}"
+    return f"; none is more than {more} ({100 * choice.confidence:.0f} %)"
+
+
+def _cost(choice: PathChoice) -> str:
+    """How to tell tied paths apart, and how long that takes."""
     surer = choice.surer
-    if surer is not None:
-        effort = (
-            f"at most {counted(surer.runs, 'more run')}, about {format_duration(surer.seconds)}"
-        )
-        way = "let the same command go on"
-        if surer.paths:
-            by = f"`--find best --metric {surer.metric}`"
-            terms = "no `--rounds`" if surer.metric is None else by
-            how = f" (the same command with their paths and {terms})"
-            way = f"race these {surer.paths}{'' if surer.command else how}"
-            effort += ", usually less than half of that" if surer.usual else ""
-        command = f": `{surer.command}`" if surer.command else ""
-        yield "Cost", f"To be surer, {way}: {effort}{command}."
+    assert surer is not None  # noqa: S101 - the caller looked
+    effort = f"at most {counted(surer.runs, 'more run')}, about {format_duration(surer.seconds)}"
+    if not surer.paths:
+        return f"To tell them apart, let the same command go on: {effort}."
+    effort += ", usually less than half of that" if surer.usual else ""
+    if surer.command:
+        return f"To tell them apart: `{surer.command}`, {effort}."
+    by = f"`--find best --metric {surer.metric}`"
+    terms = "no `--rounds`" if surer.metric is None else by
+    return (
+        f"To tell them apart, race these {surer.paths} (the same command with their paths and "
+        f"{terms}): {effort}."
+    )

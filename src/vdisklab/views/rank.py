@@ -18,7 +18,7 @@ from vdisklab.analysis.score import MEAN, Score
 from vdisklab.analysis.summary import Summary
 from vdisklab.answers.rank import RankAnswer, RankedCell
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.units import counted
+from vdisklab.units import counted, named
 from vdisklab.views import wording
 from vdisklab.views.choice import headline, verdict_lines
 from vdisklab.views.durability import disk_note, losses, power_cut_text
@@ -30,8 +30,8 @@ _RAM = (
     "the host's page cache's."
 )
 _APART = (
-    "Rows with a rank in parentheses do not compete: the host's own speed, and a warm page cache, "
-    "which shows the host's memory."
+    "Rows without a rank are shown for comparison: the host's own speed, a warm page cache, which "
+    "shows the host's memory, and paths that lose flushed data (--unsafe ranks them, too)."
 )
 _HOSTS = (
     "Hosts are the replications: ranks and intervals hold for the mean host, with a family-wise "
@@ -145,28 +145,30 @@ _HOST_COLUMNS: tuple[Column[RankedCell], ...] = (
 def bars(answer: RankAnswer) -> Iterator[Table[RankedCell]]:
     """The ranked measure as bars from zero, best first, with the interval as numbers."""
     key = answer.ranking.measure
-    rows = [row for row in answer.cells if key in row.medians]
-    longest = max((row.medians[key].median for row in rows), default=0.0)
+    rows = [row for row in answer.cells if row.shown(key) is not None]
+    longest = max((_shown_number(row, key) for row in rows), default=0.0)
     scale = _scale(answer, key)
     numbers_shown: tuple[Column[RankedCell], ...] = summary_columns(
-        "", scale, lambda row: row.medians.get(key), (0, 0)
+        "", scale, lambda row: row.shown(key), (0, 0)
     )
     columns: tuple[Column[RankedCell], ...] = (
         Column("rank", rank_text),
         Column("cell", lambda row: row.cell.label, folds=NAMES),
-        Column("", lambda row: _bar(row.medians[key].median, longest)),
+        Column("", lambda row: _bar(_shown_number(row, key), longest)),
         *numbers_shown,
     )
     yield _headed(answer, columns, rows)
 
 
+def _shown_number(row: RankedCell, key: MeasureKey) -> float:
+    shown = row.shown(key)
+    return 0.0 if shown is None else shown.median
+
+
 def rank_text(row: RankedCell) -> str:
-    """`1`, `2–4` for a tie, `(1)` for a row that does not compete, or a dash."""
+    """`1`, `2–4` for a tie, or a dash for a row without a rank."""
     place = row.place
-    if not isinstance(place, Ranked):
-        return numbers.MISSING
-    text = numbers.place(place.best, place.worst)
-    return text if row.competes else f"({text})"
+    return numbers.place(place.best, place.worst) if isinstance(place, Ranked) else numbers.MISSING
 
 
 def summary_columns(
@@ -232,16 +234,14 @@ def _medians(answer: RankAnswer, key: MeasureKey) -> tuple[Column[RankedCell], .
     spare = 0 if key == answer.ranking.measure else 2
     title = _TITLES.get(key, key.metric)
     return summary_columns(
-        title, _scale(answer, key), lambda row: row.medians.get(key), (spare, spare)
+        title, _scale(answer, key), lambda row: row.shown(key), (spare, spare)
     )
 
 
 def _scale(answer: RankAnswer, key: MeasureKey) -> numbers.Scale:
     """One scale for a column: that of its median cell."""
-    medians = [row.medians[key].median for row in answer.cells if key in row.medians]
-    return numbers.scale(
-        statistics.median_low(medians) if medians else None, key.quantity.shown_unit
-    )
+    shown = [summary.median for row in answer.cells if (summary := row.shown(key)) is not None]
+    return numbers.scale(statistics.median_low(shown) if shown else None, key.quantity.shown_unit)
 
 
 def _bar(value: float, longest: float) -> str:
@@ -253,6 +253,16 @@ def _bar(value: float, longest: float) -> str:
 
 def _cells(answer: RankAnswer) -> int:
     return len(answer.ranking.rows) + len(answer.ranking.unranked)
+
+
+def of_campaigns(answer: RankAnswer) -> str:
+    """`campaign 3f2a (ext4 and xfs)`: what an answer is from."""
+    named_campaigns = [
+        f"{campaign.id} ({campaign.label})" if campaign.label else campaign.id
+        for campaign in answer.campaigns
+    ]
+    several = "s" if len(named_campaigns) > 1 else ""
+    return f"campaign{several} {named(named_campaigns, 2)}"
 
 
 def _of_scores(answer: RankAnswer) -> list[Diagnostic]:
@@ -268,7 +278,8 @@ def _title(answer: RankAnswer) -> str:
         )
     cells = _cells(answer)
     size = f"{counted(cells, 'cell') if cells else 'no cell'} in {counted(answer.rounds, 'round')}"
-    text = f"Ranking by {wording.measure_name(answer.ranking.measure)}: {size}"
+    of = of_campaigns(answer)
+    text = f"Ranking by {wording.measure_name(answer.ranking.measure)}: {size} of {of}"
     warning = answer.caveats.warning
     return f"{text}, {warning}" if warning else text
 

@@ -25,7 +25,9 @@ from vdisklab.path.needs import DURABLE
 from vdisklab.path.platforms import NEW_GUEST_DISKS
 from vdisklab.path.segments import CacheMode
 from vdisklab.units import counted
+from vdisklab.views.choice import MOST_CHARACTERS
 from vdisklab.views.choice import headline as choice_headline
+from vdisklab.views.choice import short_headline as short_choice
 from vdisklab.views.choice import verdict_lines
 from vdisklab.views.durability import basis_sentence, losses, power_cut_word
 from vdisklab.views.hosts import agreement_sentence, hosts_sentences
@@ -136,7 +138,7 @@ def _rank(row: Alternative) -> str:
 
 def _medians(answer: RecommendAnswer, key: MeasureKey) -> Sequence[Column[Alternative]]:
     """The median and its interval, in the scale of the best cell."""
-    with_it = (row.medians[key].median for row in answer.alternatives if key in row.medians)
+    with_it = (shown.median for row in answer.alternatives if (shown := row.shown(key)))
     decides = key == answer.recommendation.measure
     return summary_columns(
         measure_name(key).removeprefix("weighted "),
@@ -147,7 +149,7 @@ def _medians(answer: RecommendAnswer, key: MeasureKey) -> Sequence[Column[Altern
 
 
 def _median(key: MeasureKey, row: Alternative) -> Summary | None:
-    return row.medians.get(key)
+    return row.shown(key)
 
 
 def _explained(answer: RecommendAnswer) -> Iterator[str]:
@@ -167,11 +169,17 @@ def headline(answer: RecommendAnswer) -> str:
     return choice_headline(answer.choice)
 
 
+def short_headline(answer: RecommendAnswer, most: int = MOST_CHARACTERS) -> str:
+    """The same in so many characters."""
+    return short_choice(answer.choice, most)
+
+
 def first_lines(answer: RecommendAnswer) -> tuple[tuple[str, str], ...]:
     """The lines below the headline: ties or the runner-up, safety, the cost of being surer. Each
     names its subject.
     """
-    rivals = () if answer.choice.ties else (("Next best", line) for line in _runner_up(answer))
+    alone = not answer.choice.ties
+    rivals = (("Next best", line) for line in _runner_up(answer)) if alone else ()
     return (*rivals, *verdict_lines(answer.choice, answer.recommendation.durability))
 
 
@@ -224,7 +232,9 @@ def _runner_up(answer: RecommendAnswer) -> Iterator[str]:
     elif len(answer.order) > 1:
         runner = next(cell for cell in answer.order if cell != answer.choice.cell)
         at = answer.order.index(runner)
-        behind = difference(answer.alternatives[at].ratio or Ratio(0))
+        found = answer.alternatives[at].ratio or Ratio(0)
+        # The decision says how sure that is.
+        behind = difference(replace(found, low=None, high=None))
         yield " ".join((f"Runner-up: {runner}, {behind}.", *_losses(answer, [runner])))
 
 

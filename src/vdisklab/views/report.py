@@ -25,6 +25,7 @@ from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, named
 from vdisklab.views import claims, hosts, recommend
 from vdisklab.views.charts.figures import figures
+from vdisklab.views.choice import MOST_CHARACTERS
 from vdisklab.views.density import density_headline, density_lines
 from vdisklab.views.durability import power_cut_text
 from vdisklab.views.layout import Table
@@ -59,9 +60,20 @@ def headline(report: ReportAnswer) -> str:
     """The answer in a few words."""
     if report.density is not None:
         return density_headline(report.density)
-    answer = report.recommendation
-    over = "" if report.ranked.hosts is None else f", on {_hosts(report)}"
+    answer, over = report.recommendation, _over(report)
     return f"{recommend.headline(answer)}{over}" if answer else f"No answer yet{over}"
+
+
+def page_headline(report: ReportAnswer) -> str:
+    """The same in at most 60 characters; the rest stands in the first line."""
+    answer, over = report.recommendation, _over(report)
+    if report.density is not None or answer is None:
+        return headline(report)
+    return f"{recommend.short_headline(answer, MOST_CHARACTERS - len(over))}{over}"
+
+
+def _over(report: ReportAnswer) -> str:
+    return "" if report.ranked.hosts is None else f", on {_hosts(report)}"
 
 
 def _hosts(report: ReportAnswer) -> str:
@@ -90,6 +102,13 @@ def first_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
         *(("The fastest", sentence) for sentence in hosts.first_sentences(over)),
         *(("Hosts", sentence) for sentence in hosts.left_out_sentences(over.left_out)),
     )
+
+
+def page_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
+    """The lines below a page's headline: what did not fit into it, and the first lines."""
+    whole = headline(report)
+    left = () if page_headline(report) == whole else (("Answer", f"{whole}."),)
+    return (*left, *first_lines(report))
 
 
 def explanation(report: ReportAnswer) -> tuple[str, ...]:
@@ -286,7 +305,7 @@ def _markdown(report: ReportAnswer) -> Iterator[str]:
     yield f"|{'---|' * (len(keys) + 6)}"
     for row in report.ranked.cells:
         cell = row.cell
-        summaries = [report.summaries[key].get(cell) for key in keys]
+        summaries = [report.shown(row, key) for key in keys]
         values = [
             numbers.value(None if summary is None else summary.median, key.quantity.shown_unit)
             for summary, key in zip(summaries, keys, strict=True)

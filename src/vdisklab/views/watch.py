@@ -18,7 +18,7 @@ from vdisklab.progress import Running
 from vdisklab.units import counted, format_duration
 from vdisklab.views import density, powercut, rank, runs, table, trend
 from vdisklab.views.charts.rows import page_rows
-from vdisklab.views.choice import headline
+from vdisklab.views.choice import MOST_CHARACTERS, short_headline
 from vdisklab.views.layout import Table
 from vdisklab.views.page.html import page_templates
 from vdisklab.views.wording import measure_name
@@ -26,6 +26,7 @@ from vdisklab.views.wording import measure_name
 PARTS = ("head", "now", "ranking", "failed", "trend", "hosts", "crashes", "past")
 _BELOW = PARTS[2:]
 _MOST_BARS = 12
+_SO_FAR = "So far: "
 _MOST_CAMPAIGNS = 50
 
 
@@ -131,11 +132,11 @@ def _headline(answer: WatchAnswer) -> str:
     if one.density is not None:
         text = density.density_headline(one.density)
     elif isinstance(one.shown, RankAnswer) and one.shown.choice is not None:
-        text = headline(one.shown.choice)
+        text = short_headline(one.shown.choice, MOST_CHARACTERS - len(_SO_FAR))
     else:
         text = "No answer yet"
     known = one.running is not None and text != "No answer yet"
-    return f"So far: {text}" if known else text
+    return f"{_SO_FAR}{text}" if known else text
 
 
 def _now(one: WatchedCampaign) -> dict[str, Any]:

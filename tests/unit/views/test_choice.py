@@ -5,21 +5,31 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.analysis.made import cell
-from vdisklab.answers.choice import PathChoice, Surer
+from vdisklab.answers.choice import PathChoice, PresentDisk, Surer, Verdict
 from vdisklab.path.durability import CrashVerdicts, known_durability
-from vdisklab.views.choice import headline, verdict_lines
+from vdisklab.path.platforms import Platform
+from vdisklab.views.choice import headline, short_headline, verdict_lines
 
+LIBVIRT = PresentDisk(cell("raw/default"), Platform.LIBVIRT)
 CHOICE = PathChoice(
+    verdict=Verdict.TIED,
     cell=cell("raw/none"),
+    leader=cell("raw/none"),
     ties=(cell("qcow2/none"), cell("raw/writeback"), cell("raw/native"), cell("raw/default")),
+    worse=(cell("qcow2/directsync"),),
+    present=(),
     behind=0.174,
-    leads=True,
     compared=6,
     considered=6,
     confidence=0.95,
     durability=known_durability(cell("raw/none"), CrashVerdicts()),
     surer=Surer(4, 240, 4020.0),
+    campaigns=("3f2a",),
 )
+BEST = replace(CHOICE, verdict=Verdict.BEST, behind=0.0, ties=())
+CLOSE = replace(CHOICE, verdict=Verdict.CLOSE, behind=0.0721)
+ONLY = replace(CHOICE, verdict=Verdict.ONLY, compared=1, ties=(), worse=(), behind=None)
+UNSAFE = cell("raw/unsafe")
 
 
 @pytest.mark.parametrize(
@@ -27,74 +37,119 @@ CHOICE = PathChoice(
     [
         (
             CHOICE,
-            "Use raw/none: it leads, but 4 others are not shown to be worse and may be up to 18 % "
-            "better (95 %)",
-        ),
-        (replace(CHOICE, behind=0.0721), "Use raw/none: within 8 % of the best (95 %)"),
-        (replace(CHOICE, behind=0.0, ties=()), "Use raw/none: it is the best of 6 paths (95 %)"),
-        (
-            replace(CHOICE, behind=0.0, ties=(), compared=4),
-            "Use raw/none: it is the best of 4 paths that qualify (95 %)",
+            "No difference shown among these 5: keep what you have if it is one of them; for a new "
+            "guest take raw/none",
         ),
         (
-            replace(CHOICE, behind=0.2, ties=(), confidence=0.9),
-            "Use raw/none: within 20 % of the best (90 %)",
-        ),
-        (
-            replace(CHOICE, behind=1.0, ties=(), step=0.1),
-            "Use raw/none: within a step of 0.1 of the best (95 %)",
-        ),
-        (
-            replace(CHOICE, behind=2.4, ties=CHOICE.ties[:1], leads=False),
-            "Use raw/none: it is close to the leader, and simpler, but 1 other is not shown to be "
-            "worse and may be up to 3.4 times as good (95 %)",
-        ),
-        (
-            replace(CHOICE, behind=None),
-            "Use raw/none: it leads, but 4 others are not shown to be worse",
-        ),
-        (
-            replace(CHOICE, compared=1, ties=(), behind=None),
-            "Use raw/none: it is the only one of 6 paths that qualifies",
-        ),
-        (
-            replace(CHOICE, compared=1, considered=1, ties=(), behind=None),
-            "Use raw/none: it is the only path measured",
+            replace(CHOICE, verdict=Verdict.KEEP, present=(LIBVIRT,)),
+            "No difference shown among these 5: keep what you have (libvirt's default is one of "
+            "them)",
         ),
         (
             replace(
                 CHOICE,
-                cell=cell("raw/unsafe"),
-                behind=0.0,
-                ties=(),
-                durability=known_durability(cell("raw/unsafe"), CrashVerdicts()),
+                verdict=Verdict.KEEP,
+                ties=CHOICE.ties[-1:],
+                present=(LIBVIRT, PresentDisk(cell("raw/none"), Platform.OPENSTACK)),
             ),
+            "No difference shown between these 2: keep what you have (the defaults of libvirt and "
+            "OpenStack are among them)",
+        ),
+        (
+            replace(CHOICE, verdict=Verdict.KEEP, present=(PresentDisk(CHOICE.cell, None),)),
+            "No difference shown among these 5: keep what you have (the baseline raw/none is one "
+            "of them)",
+        ),
+        (
+            replace(
+                CHOICE, verdict=Verdict.BETTER, present=(PresentDisk(UNSAFE, Platform.LIBVIRT),)
+            ),
+            "Use raw/none: it is better than libvirt's default (95 %); 4 others may be as good",
+        ),
+        (
+            replace(CHOICE, verdict=Verdict.SAFER, present=(PresentDisk(UNSAFE, None),)),
+            "Use raw/none: raw/unsafe loses flushed data in a power cut",
+        ),
+        (CLOSE, "Use raw/none: within 8 % of the best (95 %)"),
+        (
+            replace(CLOSE, present=(PresentDisk(CLOSE.cell, Platform.LIBVIRT),)),
+            "Use raw/none: within 8 % of the best (95 %), and libvirt's default",
+        ),
+        (
+            replace(CLOSE, compared=4, unranked=(cell("raw/none/scsi"),)),
+            "Use raw/none: within 8 % of the best of the 4 that were compared (95 %)",
+        ),
+        (BEST, "Use raw/none: it is the best of 6 paths (95 %)"),
+        (
+            replace(BEST, compared=4),
+            "Use raw/none: it is the best of 4 paths that qualify (95 %)",
+        ),
+        (
+            replace(CLOSE, behind=0.2, ties=(), confidence=0.9),
+            "Use raw/none: within 20 % of the best (90 %)",
+        ),
+        (
+            replace(CLOSE, behind=1.0, ties=(), step=0.1),
+            "Use raw/none: within a step of 0.1 of the best (95 %)",
+        ),
+        (ONLY, "Use raw/none: it is the only one of 6 paths that qualifies"),
+        (
+            replace(ONLY, considered=1),
+            "Nothing to compare: raw/none is the only path of campaign 3f2a",
+        ),
+        (
+            replace(ONLY, unranked=CHOICE.ties),
+            "Nothing to compare yet: of 5 paths only raw/none has enough rounds",
+        ),
+        (
+            replace(BEST, cell=UNSAFE, durability=known_durability(UNSAFE, CrashVerdicts())),
             "Use raw/unsafe only for data that may be lost: it is the best of 6 paths (95 %)",
         ),
     ],
 )
-def test_the_headline_says_what_to_use_and_how_sure_that_is(choice: PathChoice, says: str) -> None:
+def test_the_headline_says_what_to_do_and_how_sure_that_is(choice: PathChoice, says: str) -> None:
     assert headline(choice) == says
+    assert len(short_headline(choice)) <= 60
 
 
-def test_below_it_are_ties_safety_and_what_it_costs_to_be_surer() -> None:
-    unsafe = cell("raw/unsafe")
-    choice = replace(CHOICE, ties=(unsafe,))
-    known = {unsafe: known_durability(unsafe, CrashVerdicts())}
+@pytest.mark.parametrize("verdict", Verdict)
+def test_a_pages_headline_has_room_for_the_longest_path(verdict: Verdict) -> None:
+    long = cell("raw/none/scsi:aio=io_uring:detect_zeroes=on:iothread=on")
+    present = (PresentDisk(long, Platform.PROXMOX),)
+    choice = replace(CHOICE, verdict=verdict, cell=long, present=present)
+    assert 0 < len(short_headline(choice, 50)) <= 50
+
+
+def test_below_it_are_ties_safety_and_what_it_costs_to_tell_them_apart() -> None:
+    choice = replace(CHOICE, ties=(UNSAFE,), verdict=Verdict.BETTER)
+    known = {UNSAFE: known_durability(UNSAFE, CrashVerdicts())}
     lines = dict(verdict_lines(choice, known))
-    assert list(lines) == ["Tied", "Safety", "Cost"]
+    assert list(lines) == ["Tied", "Worse", "Safety", "Cost"]
     assert lines["Tied"].startswith("Not shown to be worse: raw/unsafe. raw/unsafe loses flushed")
+    assert lines["Worse"] == "Shown to be worse: qcow2/directsync."
     assert lines["Safety"].startswith("raw/none passes flushes on")
     assert lines["Cost"] == (
-        "To be surer, race these 4 (the same command with their paths and no `--rounds`): at most "
-        "240 more runs, about 1 h 07 min, usually less than half of that."
+        "To tell them apart, race these 4 (the same command with their paths and no `--rounds`): "
+        "at most 240 more runs, about 1 h 07 min, usually less than half of that."
     )
     other = Surer(4, 240, 4020.0, usual=False, metric="x/read/iops")
     assert dict(verdict_lines(replace(choice, surer=other), known))["Cost"] == (
-        "To be surer, race these 4 (the same command with their paths and `--find best --metric "
-        "x/read/iops`): at most 240 more runs, about 1 h 07 min."
+        "To tell them apart, race these 4 (the same command with their paths and `--find best "
+        "--metric x/read/iops`): at most 240 more runs, about 1 h 07 min."
     )
     race = dict(verdict_lines(replace(choice, surer=Surer(0, 12, 60.0)), known))
     assert race["Cost"] == (
-        "To be surer, let the same command go on: at most 12 more runs, about 1 min 00 s."
+        "To tell them apart, let the same command go on: at most 12 more runs, about 1 min 00 s."
     )
+
+
+def test_a_tie_names_all_its_paths_and_by_how_much_one_may_be_better() -> None:
+    (tied,) = (line for name, line in verdict_lines(CHOICE, {}) if name == "Tied")
+    assert tied == (
+        "These 5: raw/none, qcow2/none, raw/writeback, raw/native, raw/default; none is more than "
+        "18 % better than raw/none (95 %)."
+    )
+    assert "3.4 times as good as raw/none" in dict(
+        verdict_lines(replace(CHOICE, behind=2.4), {})
+    )["Tied"]  # fmt: skip
+    assert dict(verdict_lines(replace(CHOICE, behind=None), {}))["Tied"].endswith("raw/default.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
@@ -180,30 +180,6 @@ class SharedRounds(Diagnostic):
 
 
 @dataclass(frozen=True, slots=True)
-class SetAndRanksDiffer(Diagnostic):
-    """The ranks and the set of cells that may be the best disagree.
-
-    The cells `behind` rank after the `leader` but may be the best; if there are none, the leader is
-    the best but shares its rank.
-    """
-
-    leader: MeasuredCell
-    behind: tuple[MeasuredCell, ...]
-
-    def __str__(self) -> str:
-        if not self.behind:
-            return (
-                f"{self.leader} is the best, although its rank is a tie: naming the best needs "
-                "fewer comparisons than ranking everything."
-            )
-        return (
-            f"{named(self.behind)}: ranked behind {self.leader}, but may still be the best. If "
-            "paths differ in noise or share it, more than 5 % of such ranks are wrong; the set of "
-            "paths that may be the best allows for that."
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class NoBaseline(Diagnostic):
     """Scores are missing because the baseline has no numbers.
 
@@ -348,16 +324,4 @@ def ranking_diagnostics(
     diagnostics += _too_slow([cell for cell, _ in ranking.too_slow], never)
     if ranking.best is not None and ranking.best.shared:
         diagnostics.append(SharedRounds(ranking.best.shared, ranking.best.rounds))
-    return (*diagnostics, *_differences(ranking))
-
-
-def _differences(ranking: Ranking) -> Iterator[SetAndRanksDiffer]:
-    """A diagnostic where the ranks and the set of cells that may be the best disagree."""
-    best = ranking.best
-    if best is None or best.competitors < 2:
-        return
-    rows = {row.cell: row for row in ranking.rows}
-    leader = rows[best.leader]
-    behind = tuple(cell for cell in best.cells if rows[cell].best > leader.worst)
-    if behind or (best.alone and leader.tied):
-        yield SetAndRanksDiffer(best.leader, behind)
+    return tuple(diagnostics)

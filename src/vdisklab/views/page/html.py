@@ -44,9 +44,9 @@ from vdisklab.views.report import (
     diagnostic_sentences,
     diagnostics_by_cell,
     explanation,
-    first_lines,
-    headline,
     hosts_part,
+    page_headline,
+    page_lines,
     question,
     unmeasured_claims,
 )
@@ -77,9 +77,9 @@ def render_page(report: ReportAnswer) -> str:
             style=Markup(style),  # noqa: S704 - our own file
             script=Markup(script),  # noqa: S704 - our own file
             question=question(report),
-            headline=headline(report),
+            headline=page_headline(report),
             caution=report.caveats.warning,
-            lines=first_lines(report),
+            lines=page_lines(report),
             explanation=explanation(report),
             path=str(answer.path) if answer else "",
             on_target=bool(answer and (path := answer.recommendation.cell.path) and path.target),
@@ -309,7 +309,6 @@ def _core(report: ReportAnswer) -> dict[str, Any]:
                 "s": row.cell.known_page_cache or numbers.MISSING,
                 "g": [words.setdefault(segment, len(words)) for segment in _segments(row.cell)],
                 "r": [row.place.best, row.place.worst] if isinstance(row.place, Ranked) else None,
-                "o": not row.competes,
                 "n": row.place.rounds if isinstance(row.place, Ranked) else measured[row.cell],
                 "x": None if row.ratio.ratio is None else float(f"{row.ratio.ratio:.5g}"),
                 "m": list(report.cached.get(row.cell, ())),
@@ -319,7 +318,7 @@ def _core(report: ReportAnswer) -> dict[str, Any]:
         ],
         "words": list(words),
         "values": [
-            _shortened(column[places]) for column in _columns(report.summaries[report.measure])
+            _shortened(column[places]) for column in _columns(report.levels)
         ],
     }
 
@@ -428,10 +427,10 @@ def _facts(example: Example | None, relative_sums: RelativeSums | None) -> list[
 
 
 def _first_rows(report: ReportAnswer) -> list[dict[str, str]]:
-    summaries, unit = report.of(report.measure), report.measure.quantity.shown_unit
+    levels, unit = report.levels, report.measure.quantity.shown_unit
     rows = []
     for row in report.ranked.cells[:FIRST_PAGE]:
-        summary = summaries.get(row.cell)
+        summary = levels.get(row.cell)
         scale = numbers.scale(summary.median if summary else None, unit)
         rows.append(
             {

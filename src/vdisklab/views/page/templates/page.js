@@ -117,7 +117,7 @@
     if (cell.c === data.baseline) made.className = "baseline";
     if (cell.c === data.answer) made.className = "chosen";
     const rank = cell.r ? (cell.r[0] === cell.r[1] ? String(cell.r[0]) : cell.r[0] + "–" + cell.r[1]) : "–";
-    made.append(element("td", cell.r && cell.o ? "(" + rank + ")" : rank));
+    made.append(element("td", rank));
     const head = element("th");
     head.scope = "row";
     const open = element("button", cell.p);
