@@ -38,7 +38,7 @@ from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.run_request import RaceTerms
 from vdisklab.plan.settings import Request
 from vdisklab.progress import CampaignStarted, Note, PathDropped, PlanWarning, Progress
-from vdisklab.results.model import WITHOUT_FLUSHES, Campaign, HostFacts, RanUnder, Run
+from vdisklab.results.model import FILE_SYSTEM, WITHOUT_FLUSHES, Campaign, HostFacts, RanUnder, Run
 from vdisklab.results.store import Store
 from vdisklab.storage.targets import Device, Directory
 from vdisklab.units import format_duration
@@ -379,8 +379,10 @@ def _asked(host: Host, request: Request) -> HostFacts:
 def _facts(host: Host, directory: Path, devices: Sequence[Path]) -> HostFacts:
     """The facts of this machine, and of the file system on which a campaign lies."""
     facts = collect_facts(host)
-    reason = None if devices else without_flushes(mount_of(directory))
+    mount = None if devices else mount_of(directory)
+    reason = without_flushes(mount)
     more = {} if reason is None else {WITHOUT_FLUSHES: reason}
+    more |= {} if mount is None else {FILE_SYSTEM: mount.filesystem}
     return replace(facts, more={**facts.more, **more})
 
 

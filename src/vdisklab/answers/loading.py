@@ -24,6 +24,7 @@ from vdisklab.path.durability import (
     PathCrashes,
     forgets_fua,
     promise_of_device,
+    verdict_name,
 )
 from vdisklab.path.segments import HOST, PageCache
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting, StateOutcome
@@ -398,15 +399,23 @@ def verdicts_of(
             continue  # a verdict on a changed write cache
         if judged_without_its_device(cut):
             continue
-        known = verdicts.get(cut.path, PathCrashes(cut.path))
+        path = verdict_name(parse_path(cut.path))
+        known = verdicts.get(path, PathCrashes(path))
         counts = _counts(cut)
-        verdicts[cut.path] = (
+        verdicts[path] = (
             replace(known, unflushed=known.unflushed + counts)
             if cut.client == ClientKind.NEVER
             else replace(known, flushed=known.flushed + counts)
         )
     unsafe = next(filter(None, (host.without_flushes for host in hosts)), None)
-    return CrashVerdicts(verdicts, disk, any(host.has_zfs_fuse for host in hosts), unsafe)
+    below = {host.file_system for host in hosts}
+    return CrashVerdicts(
+        verdicts,
+        disk,
+        any(host.has_zfs_fuse for host in hosts),
+        unsafe,
+        below=below.pop() if len(below) == 1 else None,
+    )
 
 
 def with_servers(

@@ -7,14 +7,14 @@ All rules about flushes: what drops them, which device ignores FUA, and which pa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated
 
 from vdisklab.path.backing import in_memory
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.disk_path import DiskPath, Image
+from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.segments import Bus, ImageFormat, LayerKind
 
 FEWEST_STATES = 20
@@ -213,13 +213,22 @@ class Durability:
         "`lost-unflushed`: flushing clients were not tested; null: not tested, or fewer than 20 "
         "states without judging all",
     ] = None
+    below: Annotated[
+        str | None,
+        "for an image in a directory: the file system that it is on, whose power cuts count; null "
+        "if that is not known",
+    ] = None
+    elsewhere: Annotated[
+        tuple[PathCrashes, ...], "without a verdict: those of this image on other file systems"
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CrashVerdicts:
-    """The stored knowledge about power cuts above a disk: the verdicts by canonical path.
+    """The stored knowledge about power cuts above a disk: the verdicts by `verdict_name`.
 
-    `lost_below` says why all these paths lose flushed data below the image, whatever the disk is.
+    `below` is the file system of the directory in which images without host layers lie: verdicts on
+    it count for them; None if that is not known. `lost_below` says why all these paths lose flushed data below the image, whatever the disk is.
 
     `zfs_fuse` is True if the host's ZFS is known to be zfs-fuse and not the kernel's.
     `without_flushes` says why the file system below all these paths sends no flushes; a target that
@@ -234,6 +243,39 @@ class CrashVerdicts:
     lost_below: str | None = None
     flushless: frozenset[str] = frozenset()
     served: frozenset[str] = frozenset()
+    below: str | None = None
+
+    def of(self, path: DiskPath) -> PathCrashes | None:
+        """All that power cuts showed of a path; None without any."""
+        names = [verdict_name(path)]
+        if is_in_directory(path) and self.below in set(LayerKind):
+            names.append(verdict_name(_on(path, LayerKind(self.below))))
+        found = [self.by_path[name] for name in names if name in self.by_path]
+        if len(found) < 2:
+            return found[0] if found else None
+        (a, b) = found
+        return PathCrashes(a.path, a.flushed + b.flushed, a.unflushed + b.unflushed)
+
+    def elsewhere(self, path: DiskPath) -> tuple[PathCrashes, ...]:
+        """What power cuts showed of an image in a directory on file systems other than its own."""
+        if not is_in_directory(path):
+            return ()
+        names = (verdict_name(_on(path, kind)) for kind in LayerKind if kind.facts.holds_files)
+        return tuple(self.by_path[name] for name in names if name in self.by_path)
+
+
+def verdict_name(path: DiskPath) -> str:
+    """The name under which verdicts on a path are looked up: writeback is the default's meaning."""
+    return path.spelled_out.canonical
+
+
+def is_in_directory(path: DiskPath) -> bool:
+    """True for an image in a directory, whose file system the path does not name."""
+    return path.image is not None and not path.layers
+
+
+def _on(path: DiskPath, kind: LayerKind) -> DiskPath:
+    return replace(path, layers=(Layer(kind),))
 
 
 def durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
@@ -252,8 +294,16 @@ def durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
         here = verdicts.without_flushes
     else:
         here = NO_FLUSH_OFFERED if bottom in verdicts.flushless else None
-    tested = verdicts.by_path.get(path.canonical)
-    return _durability(path, tested, verdicts.disk, here, bottom in verdicts.served)
+    tested = verdicts.of(path)
+    found = _durability(path, tested, verdicts.disk, here, bottom in verdicts.served)
+    if not is_in_directory(path):
+        return found
+    untested = found.kind is DurabilityKind.NOT_TESTED
+    return replace(
+        found,
+        below=verdicts.below,
+        elsewhere=verdicts.elsewhere(path) if untested and tested is None else (),
+    )
 
 
 @lru_cache(maxsize=1 << 16)  # an answer asks for each of its paths up to four times

@@ -395,6 +395,9 @@ OWN_FACTS = "/etc/vdisklab/facts"
 WITHOUT_FLUSHES = "without_flushes"
 """The fact why the file system of a campaign's directory sends no flushes."""
 
+FILE_SYSTEM = "file_system"
+"""The fact which file system a campaign's directory is on."""
+
 ZFS_FUSE = "zfs-fuse"
 """The fact `zfs` of a host whose ZFS is not the kernel's, in place of a version."""
 
@@ -425,6 +428,11 @@ class HostFacts:
     def without_flushes(self) -> str | None:
         """Why the campaign's directory lies on a file system that sends no flushes; else None."""
         return self.more.get(WITHOUT_FLUSHES)
+
+    @property
+    def file_system(self) -> str | None:
+        """The file system that the campaign's directory is on; None if that is not known."""
+        return self.more.get(FILE_SYSTEM)
 
 
 class Origin(StrEnum):

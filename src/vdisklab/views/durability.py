@@ -94,8 +94,9 @@ def durability_sentence(path: str, durability: Durability) -> str:
         case DurabilityKind.NOT_TESTED:
             few = states.judged
             tested = f"Tested in {few} power cuts, which is too few" if few else "Not tested"
-            to_test = _test_command(path, durability.disk)
+            to_test = "" if durability.elsewhere else _test_command(path, durability)
             answer = f"{path} {_rule(durability)}, so {should}. {tested}{to_test}."
+            answer = " ".join([answer, *_elsewhere(durability)])
         case _:
             assert_never(durability.kind)
     return " ".join([answer, *_unflushed(durability)])
@@ -107,18 +108,40 @@ def _rule(durability: Durability) -> str:
     return "passes flushes on"
 
 
-def _test_command(path: str, disk: HostDisk) -> str:
+def _elsewhere(durability: Durability) -> Iterator[str]:
+    """What power cuts showed of the same image on other file systems than the directory's own."""
+    own = durability.below
+    for one in durability.elsewhere:
+        states = one.flushed + one.unflushed if durability.flush_free else one.flushed
+        if states.judged:
+            kept = f"lost acknowledged writes in {states.lost} of {states.judged} power cuts"
+            if not states.lost:
+                kept = f"kept all acknowledged writes in {_extent(states)}"
+            yield f"{one.path} {kept}."
+    if durability.elsewhere:
+        yield (
+            f"The directory is on {own}, where the same may hold."
+            if own
+            else "The campaign does not say what its directory is on."
+        )
+
+
+def _test_command(path: str, durability: Durability) -> str:
     """Which command tests a path; empty if none can.
 
-    A cut needs a file system below, whose disk is logged: ext4 for a path without a host layer.
+    A cut needs a file system below, whose disk is logged: for a path without a host layer that of
+    its directory, or ext4 where no cut can be simulated on that.
     """
+    disk, below = durability.disk, durability.below
     options = f"{_client_options(path)}{_model_option(disk)}"
     if not_judgeable(parse_path(path)) is None:
         return f": `vdisklab powercut {path}{options}` simulates the cut"
-    on_ext4 = parse_path(path)
-    on_ext4 = replace(on_ext4, layers=on_ext4.layers or (Layer(LayerKind.EXT4),))
-    if not_judgeable(on_ext4) is None and impossible(on_ext4) is None:
-        return f": `vdisklab powercut {on_ext4}{options}` simulates the cut on a file system"
+    for kind in dict.fromkeys((below, LayerKind.EXT4)):
+        if kind in set(LayerKind):
+            on_it = parse_path(path)
+            on_it = replace(on_it, layers=on_it.layers or (Layer(LayerKind(kind)),))
+            if not_judgeable(on_it) is None and impossible(on_it) is None:
+                return f": `vdisklab powercut {on_it}{options}` simulates the cut on a file system"
     return ""
 
 
@@ -203,7 +226,7 @@ def basis(tested: int, paths: int) -> str:
     """How many of the durable paths were judged by power cuts on this host."""
     if tested == 0:
         return (
-            "No power cut was simulated on this host: durable means that nothing in a path's stack "
+            "No power cut of these paths was simulated: durable means that nothing in a path's stack "
             "is configured to drop flushes."
         )
     passed = f"{tested} of {counted(paths, 'durable path')} passed power cuts on this host"

@@ -297,6 +297,8 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
         yield f"{counted(hidden, 'more cell')} without --top."
     failed = [one for one in answer.findings if isinstance(one, ranked.FailedCell)]
     yield from (f"Failed: {sentence}" for sentence in grouped_sentences(failed))
+    shown = (row.cell for row in answer.cells if row.cell not in said)
+    yield from _losses(answer, tuple(shown))
     if over is not None:
         yield from (*answer.caveats.notes, *hosts_sentences(over))
     yield from grouped_sentences(
@@ -305,7 +307,6 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
         if not isinstance(one, _NOT_AMONG_NOTES)
         if not (over is not None and isinstance(one, ranked.NoBaseline))  # stands above the table
     )
-    yield from _losses(answer, [row.cell for row in ranking.rows if row.cell not in said])
     if ranking.best is not None and (reach := wording.reach_sentence(ranking.best)):
         yield reach
     if over is not None:

@@ -102,10 +102,15 @@ def test_rank_as_json(database: Database) -> None:
     assert found["caveats"]["accelerator"] == "tcg"
     assert found["baseline"] == "host"
     assert found["ranking"]["measure"] == OVERALL
-    best = found["cells"][0]
-    assert best["cell"] == "raw/writeback (warm)"
-    assert best["from_page_cache"] == ["read"]
+    best, *_, warm, host = found["cells"]
+    assert (best["cell"], warm["cell"], host["cell"]) == (
+        "raw/none", "raw/writeback (warm)", "host",
+    )  # fmt: skip
+    assert warm["from_page_cache"] == ["read"]
+    assert not warm["competes"]
     assert best["medians"][OVERALL]["low"] < best["medians"][OVERALL]["median"]
+    levels = [cell["level"]["value"] for cell in found["cells"] if cell["competes"]]
+    assert levels == sorted(levels, reverse=True)
     kinds = {finding["kind"] for finding in found["findings"]}
     assert {"emulated", "failed-cell", "from-page-cache"} <= kinds
 
@@ -113,8 +118,8 @@ def test_rank_as_json(database: Database) -> None:
 def test_rank_as_csv(database: Database) -> None:
     rows = list(csv.DictReader(io.StringIO(call("rank", "--format", "csv"))))
     assert len(rows) == 5
-    assert float(rows[1]["ratio.ratio"]) == 1.0
-    assert (rows[0]["place.best"], rows[0]["place.worst"]) == ("1", "1")
+    assert float(rows[-1]["ratio.ratio"]) == 1.0
+    assert (rows[0]["place.best"], rows[0]["place.worst"]) == ("1", "2")
 
 
 def test_published_numbers_stand_beside_ours(database: Database) -> None:
@@ -141,7 +146,8 @@ def test_too_few_rounds_make_no_ranking(database: Database) -> None:
     assert said.startswith("No path to use yet: ")
     assert said.count("a rank needs 3") == 1
     found = document(call("rank", "--format", "json"), "rank")
-    assert {cell["place"]["reason"] for cell in found["cells"]} == {"too-few-rounds"}
+    reasons = {cell["place"]["reason"] for cell in found["cells"]}
+    assert reasons == {"too-few-rounds", "not-competing"}
     assert all("best" not in cell["place"] for cell in found["cells"])
     assert all(cell["medians"][OVERALL]["low"] is None for cell in found["cells"])
 

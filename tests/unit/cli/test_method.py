@@ -59,7 +59,7 @@ def test_one_number_or_all() -> None:
 
 
 def test_the_schemas_of_documents_are_printed() -> None:
-    assert json.loads(said("--schema", "rank")) == SCHEMAS["vdisklab.rank/2"]
+    assert json.loads(said("--schema", "rank")) == SCHEMAS["vdisklab.rank/3"]
     with pytest.raises(PlanError, match="unknown document 'joy'"):
         said("--schema", "joy")
 

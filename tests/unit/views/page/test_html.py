@@ -186,9 +186,9 @@ def test_no_line_of_the_first_screen_begins_with_a_percent_sign(
     contents: ReportAnswer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = (("Doubt", "the first is ×1.28 as good (95 %: 0.788–2.08), by `at 95 %`"),)
-    monkeypatch.setattr("vdisklab.views.page.html.first_lines", lambda _: lines)
+    monkeypatch.setattr("vdisklab.views.page.html.page_lines", lambda _: lines)
     monkeypatch.setattr(
-        "vdisklab.views.page.html.headline", lambda _: "Change to raw/none: +35 % (12–60)"
+        "vdisklab.views.page.html.page_headline", lambda _: "Change to raw/none: +35 % (12–60)"
     )
     page = build(contents, ReportFormat.HTML).decode()
     assert "Change to raw/<wbr>none:<wbr> +35\N{NO-BREAK SPACE}% (" in page
@@ -334,7 +334,9 @@ def test_an_option_of_which_there_are_several_numbers_has_a_curve(contents: Repo
         key: dict(zip(cells, by_cell.values(), strict=False))
         for key, by_cell in contents.summaries.items()
     }
-    (figure,) = sweep_figures(replace(contents, summaries=cast(Any, summaries)))
+    levels = summaries[contents.measure]
+    swept = replace(contents, summaries=cast(Any, summaries), levels=cast(Any, levels))
+    (figure,) = sweep_figures(swept)
     assert figure.key == "sweep-backing"
     assert "backing=8" in figure.cells[-1]
     assert "relative to the lowest backing" in figure.alt

@@ -1,0 +1,237 @@
+"""Every pair of statements of one command agrees, and `rank` and `recommend` say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.analysis.made import CAMPAIGN, IOPS, START, _run, cell, observed
+from tests.unit.stored import stored
+from vdisklab.analysis.rank_intervals import Ranked, rank
+from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.choice import PathChoice, Verdict
+from vdisklab.answers.rank import RankAnswer, rank_cells
+from vdisklab.answers.recommend import RecommendAnswer, recommend
+from vdisklab.answers.report import report_on
+from vdisklab.documents import document
+from vdisklab.errors import PlanError
+from vdisklab.path.needs import with_default
+from vdisklab.results.model import Run
+from vdisklab.views import choice as choice_view
+from vdisklab.views import rank as rank_view
+from vdisklab.views import recommend as recommend_view
+from vdisklab.views import report as report_view
+
+PATHS = (
+    "raw/none", "qcow2/none", "raw/writeback", "qcow2:preallocation=off/default",
+    "raw/unsafe", "raw/none/scsi", "qcow2/directsync",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class World:
+    """A made-up campaign: each path's level, noise and number of rounds."""
+
+    paths: tuple[str, ...]
+    levels: tuple[float, ...]
+    noise: tuple[float, ...]
+    rounds: tuple[int, ...]
+    seed: int
+
+    def runs(self) -> Iterator[Run]:
+        rng = np.random.default_rng(self.seed)
+        for round in range(1, max(self.rounds) + 1):
+            drift = float(np.exp(rng.normal(0, 0.2)))
+            named = (("host", 1.5, 0.02, max(self.rounds)),)
+            cells = zip(self.paths, self.levels, self.noise, self.rounds, strict=True)
+            for place, (path, level, noise, rounds) in enumerate((*named, *cells), start=1):
+                speed = level * drift * float(np.exp(rng.normal(0, noise)))
+                if round <= rounds:
+                    cached = "writeback" in path or "default" in path or "unsafe" in path
+                    state = "cold" if cached else "bypassed"
+                    clock = START + timedelta(seconds=100 * round + place)
+                    yield _run(CAMPAIGN.id, path, state, round, place, clock, speed)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    paths = draw(st.lists(st.sampled_from(PATHS), min_size=1, max_size=6, unique=True))
+    count = len(paths)
+    usual = draw(st.integers(2, 7))
+
+    def each(strategy: st.SearchStrategy[float]) -> tuple[float, ...]:
+        return tuple(draw(st.lists(strategy, min_size=count, max_size=count)))
+
+    return World(
+        tuple(paths),
+        each(st.sampled_from([0.7, 0.95, 1.0, 1.05, 1.4])),
+        each(st.sampled_from([0.005, 0.03, 0.1, 0.4])),
+        tuple(int(short) for short in each(st.sampled_from([usual, usual, usual, 1, 2]))),
+        draw(st.integers(0, 2**16)),
+    )
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+@given(worlds())
+def test_every_pair_of_statements_agrees(world: World) -> None:
+    with stored(world.runs()) as store:
+        analysis = Analysis.of(store, [CAMPAIGN.id])
+        ranked = rank_cells(analysis)
+        try:
+            found = recommend(analysis, with_default(()))
+        except PlanError:
+            found = None
+        report = report_on(analysis)
+    of_one_ranking(ranked)
+    qualifying = any(
+        row.cell.path is not None and row.cell.path.is_guest_storage
+        and (row.power_cut is None or row.power_cut.kind.acceptable)
+        for row in ranked.cells
+    )  # fmt: skip
+    if found is None:
+        assert ranked.choice is None or not qualifying
+        return
+    same_in_both(ranked, found)
+    assert report.recommendation is not None
+    assert report.recommendation.choice == found.choice
+    assert report_view.headline(report) == choice_view.headline(found.choice)
+    assert len(report_view.page_headline(report)) <= choice_view.MOST_CHARACTERS
+    told = " ".join(sentence for _, sentence in report_view.page_lines(report))
+    whole = choice_view.headline(found.choice)
+    assert whole in f"{report_view.page_headline(report)} {told}"
+
+
+def of_one_ranking(answer: RankAnswer) -> None:
+    """The sentence, the ranks and the order of one screen."""
+    rows = [row for row in answer.cells if isinstance(row.place, Ranked)]
+    levels = [row.level.value for row in rows if row.level is not None]
+    assert levels == sorted(levels, reverse=True)
+    assert [row.cell for row in answer.cells[: len(rows)]] == [row.cell for row in rows]
+    for row in rows:
+        assert row.level is not None
+        low, high = row.level.low, row.level.high
+        assert low is None or high is None or low <= row.level.value <= high
+    choice = answer.choice
+    if choice is None:
+        assert not rows
+        return
+    of_one_choice(choice)
+    if not rows:
+        assert choice.verdict is Verdict.ONLY
+        return
+    assert rows[0].cell == choice.leader
+    places = {row.cell: row.place for row in rows if isinstance(row.place, Ranked)}
+    first = {one for one, place in places.items() if place.best == 1}
+    assert first == set(choice.tied), "ranks and sentence name other paths"
+    assert set(choice.worse) == set(places) - first
+    assert set(choice.unranked).isdisjoint(places)
+    if choice.verdict is Verdict.BEST:
+        assert places[choice.cell].worst == 1
+        assert all(place.best > 1 for one, place in places.items() if one != choice.cell)
+    for row in rows:  # an interval says no more than the ranks
+        base = places.get(answer.baseline)
+        if base is None or row.ratio.low is None or row.ratio.high is None:
+            continue
+        place = places[row.cell]
+        if place.best <= base.worst and base.best <= place.worst and row.cell != answer.baseline:
+            assert row.ratio.low <= 1 <= row.ratio.high
+    shown = " ".join(table.title for table in rank_view.tables(answer))
+    assert choice_view.headline(choice) in shown
+
+
+def of_one_choice(choice: PathChoice) -> None:
+    """The value itself."""
+    assert choice.leader in choice.tied
+    assert choice.cell not in choice.ties
+    assert set(choice.worse).isdisjoint(choice.tied)
+    says = choice_view.headline(choice)
+    if choice.verdict is Verdict.CLOSE:
+        assert choice.behind is not None
+        assert choice.behind <= 0.1
+    if choice.verdict is Verdict.KEEP:
+        assert choice.cell in {disk.cell for disk in choice.present}
+    if choice.verdict in (Verdict.KEEP, Verdict.TIED):
+        assert not says.startswith("Use ")
+        assert f"these {len(choice.tied)}" in says
+    if says.startswith("Use "):
+        assert choice.verdict not in (Verdict.KEEP, Verdict.TIED)
+    if choice.ties:
+        assert " of " not in says.partition("best of ")[2].partition(" paths")[0]
+        assert "it is the best" not in says
+    assert len(choice_view.short_headline(choice)) <= choice_view.MOST_CHARACTERS
+
+
+def same_in_both(ranked: RankAnswer, found: RecommendAnswer) -> None:
+    """`rank` and `recommend`, which only qualifies paths."""
+    choice = found.choice
+    of_one_choice(choice)
+    assert found.recommendation.cell == choice.cell
+    assert found.path == choice.cell.name
+    if ranked.choice is None:
+        assert choice.verdict is Verdict.ONLY
+        return
+    assert ranked.choice == choice
+    places = {row.cell: row.place for row in ranked.cells if isinstance(row.place, Ranked)}
+    if places:
+        assert [row.cell for row in found.alternatives] == list(places)
+    for row in found.alternatives:
+        if places:
+            assert row.place == places[row.cell]
+        ratio = row.ratio
+        if ratio is None or ratio.low is None or ratio.high is None:
+            continue
+        if row.cell in choice.ties:
+            assert ratio.low <= 1 <= ratio.high, "a tie with an interval that shows a difference"
+        if choice.verdict.decided and choice.behind is not None:
+            assert ratio.high <= max(1 + choice.behind, ratio.ratio or 0) + 1e-9
+    sentences = recommend_view.verdict_sentences(found)
+    assert sentences[0] == f"{choice_view.headline(choice)}."
+    assert document(found, sentences)["path"] == found.path
+
+
+NOISY = np.array([[1.274, 1.267, 1.281], [1.052, 1.146, 1.013]])
+
+
+def test_ranks_never_differ_beside_paths_that_are_not_shown_to_be_worse() -> None:
+    """Two cells, three rounds, one much noisier: by pooled noise they differ, by their own not."""
+    data = observed({IOPS: NOISY})
+    ranking = rank(data, IOPS)
+    assert ranking.best is not None
+    assert not ranking.best.alone
+    assert [(row.best, row.worst) for row in ranking.rows] == [(1, 2), (1, 2)]
+    assert ranking.separated == 0
+
+
+def test_who_is_named_the_best_is_first_alone() -> None:
+    """Naming the best takes fewer comparisons than ranking all: ranks say it, too."""
+    rng = np.random.default_rng(4)
+    data = observed({IOPS: np.exp(np.log([[1.12]] + [[1.0]] * 9) + rng.normal(0, 0.035, (10, 5)))})
+    ranking = rank(data, IOPS)
+    assert ranking.best is not None
+    assert ranking.best.alone
+    assert ranking.best.leader == cell("c00")
+    assert (ranking.rows[0].best, ranking.rows[0].worst) == (1, 1)
+    assert all(row.best > 1 for row in ranking.rows[1:])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ranks_and_the_set_of_the_best_agree_for_any_noise(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    cells, rounds = int(rng.integers(2, 9)), int(rng.integers(3, 8))
+    noise = rng.choice([0.01, 0.05, 0.4], (cells, 1))
+    logs = rng.normal(0, 0.1, (cells, 1)) + noise * rng.normal(0, 1, (cells, rounds))
+    logs[rng.random(logs.shape) < 0.1] = np.nan
+    ranking = rank(observed({IOPS: np.exp(logs)}), IOPS)
+    if ranking.best is None:
+        return
+    assert {row.cell for row in ranking.rows if row.best == 1} == set(ranking.best.cells)
+    for row in ranking.rows:
+        assert 1 <= row.best <= row.worst <= len(ranking.rows)
