@@ -126,7 +126,9 @@ def rank(
     unranked += [(row, Unranked.TOO_FEW_ROUNDS) for row in few]
     unranked += [(row, Unranked.NO_COMMON_ROUND) for row in apart]
     if model is None:
-        unranked = [(row, _alone(count[places], int(count[row]), reason)) for row, reason in unranked]
+        unranked = [
+            (row, _alone(count[places], int(count[row]), reason)) for row, reason in unranked
+        ]
     missing = tuple(
         WithoutRank(observations.cells[row], int(count[row]), reason)
         for row, reason in sorted(unranked, key=lambda pair: observations.cells[pair[0]])
@@ -135,7 +137,10 @@ def rank(
         return Ranking(measure, stated, (), missing, 0, 0)
     sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
     cells = [observations.cells[row] for row in model.rows.tolist()]
-    best = _best(measure, model, cells, len(places), alpha, stated)
+    best = _best(measure, model, cells, alpha)
+    if best is not None:
+        few_rounds = len(places) - len(cells)
+        best = replace(best, alpha=stated, of_this_look=alpha, unranked=few_rounds)
     better, worse = separate(sign * model.effect, model, alpha, _standing(best, cells))
     # Rounded, so that cells with equal values are ordered by name, not by rounding errors.
     order = np.lexsort((-worse, better, -np.round(sign * model.effect, 12)))
@@ -199,21 +204,14 @@ def _only(model: Fit, kept: npt.NDArray[np.bool_]) -> Fit:
 
 
 def _best(
-    measure: MeasureKey,
-    model: Fit,
-    cells: Sequence[MeasuredCell],
-    competing: int,
-    alpha: float,
-    stated: float,
+    measure: MeasureKey, model: Fit, cells: Sequence[MeasuredCell], alpha: float
 ) -> BestSet | None:
     """Which of the ranked cells may be the best; None if they differ in their number of guests,
     whose rates are sums.
     """
     if len(numbers_of_guests(cells)) > 1:
         return None
-    best = best_set(measure, model, cells, np.arange(len(cells)), alpha)
-    unranked = competing - len(cells)
-    return best and replace(best, alpha=stated, of_this_look=alpha, unranked=unranked)
+    return best_set(measure, model, cells, np.arange(len(cells)), alpha)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -40,7 +40,8 @@ class Analysis:
     """Campaigns of one machine with all that is computed from them, each on its first use.
 
     `requested` is the baseline that the user named, None for the plan's. `disk` is what the host's
-    disk keeps in a power cut. With `unsafe`, paths that lose flushed data compete, too. The database must stay open while something new is asked for.
+    disk keeps in a power cut. With `unsafe`, paths that lose flushed data compete, too. The
+    database must stay open while something new is asked for.
     """
 
     results: Store
@@ -256,13 +257,11 @@ class Analysis:
 
     @cached_property
     def competing(self) -> tuple[MeasuredCell, ...]:
-        """Those of them that keep flushed data in a power cut; all if none does, or for `unsafe`."""
+        """Those of them that keep flushed data in a power cut; all if none does, or if `unsafe`."""
         durable = tuple(
             cell
             for cell in self.measured
-            if self.unsafe
-            or cell.path is None
-            or not unmet(cell.path, (DURABLE,), self.verdicts)
+            if self.unsafe or cell.path is None or not unmet(cell.path, (DURABLE,), self.verdicts)
         )
         return durable or self.measured
 

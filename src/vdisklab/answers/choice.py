@@ -55,7 +55,7 @@ class Surer:
     ] = None
 
 
-class Verdict(StrEnum):
+class ChoiceVerdict(StrEnum):
     """What the measurements say of the path to use."""
 
     ONLY = "only"
@@ -69,7 +69,7 @@ class Verdict(StrEnum):
     @property
     def decided(self) -> bool:
         """True if the path is shown to be good enough: the best, or within a margin of it."""
-        return self in (Verdict.BEST, Verdict.CLOSE)
+        return self in (ChoiceVerdict.BEST, ChoiceVerdict.CLOSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class PathChoice:
     """The path to use, and how sure that is: what every sentence, rank and bar goes by."""
 
     verdict: Annotated[
-        Verdict,
+        ChoiceVerdict,
         "`best`, or `close`: no other path is better by more than `behind`; `better` than what a "
         "platform gives a new guest; `safer` than the baseline, which loses data; `keep`: no path "
         "is shown to be better than what a platform gives, or than the baseline; `tied`: no "
@@ -207,7 +207,7 @@ def _after_race(ranking: Ranking, race: RaceOutcome) -> Ranking:
 def only(analysis: Analysis, cell: MeasuredCell, ranking: Ranking) -> PathChoice:
     """The choice of a path that cannot be compared with another."""
     return PathChoice(
-        verdict=Verdict.ONLY,
+        verdict=ChoiceVerdict.ONLY,
         cell=cell,
         leader=cell,
         ties=(),
@@ -249,7 +249,7 @@ def _of_ranking(
     leader = winners[0] if winners else cell
     ratio = analysis.ranked_by.ratio_of(observations, ranking.measure)
     choice = PathChoice(
-        verdict=_verdict(analysis, ranking, cell, ties, behind, others, ratio),
+        verdict=ChoiceVerdict.TIED,
         cell=cell,
         leader=leader,
         ties=ties,
@@ -264,6 +264,8 @@ def _of_ranking(
         unranked=tuple(row.cell for row in ranking.unranked if _few(row)),
         campaigns=tuple(campaign.id for campaign in analysis.campaigns),
     )
+    verdict = _verdict(choice, [disk.cell not in analysis.competing for disk in others], ratio)
+    choice = replace(choice, verdict=verdict)
     over_hosts = isinstance(analysis, HostsAnalysis)
     if best is None or not ties or choice.verdict.decided or over_hosts:
         return choice
@@ -277,35 +279,26 @@ def _of_ranking(
     return replace(choice, surer=surer)
 
 
-def _verdict(
-    analysis: Analysis,
-    ranking: Ranking,
-    cell: MeasuredCell,
-    ties: Sequence[MeasuredCell],
-    behind: float | None,
-    present: Sequence[PresentDisk],
-    ratio: RatioOf,
-) -> Verdict:
-    """What a ranking says of a path that may be the best."""
-    if len(ranking.rows) < 2:
-        return Verdict.ONLY
-    if not ties:
-        return Verdict.BEST
-    if behind is not None and behind <= MARGIN:
-        return Verdict.CLOSE
-    if any(disk.cell in (cell, *ties) for disk in present):
-        return Verdict.KEEP
-    unsafe = [disk.cell for disk in present if disk.cell not in analysis.competing]
-    if unsafe:
-        return Verdict.SAFER
-    over = [ratio(cell, disk.cell) for disk in present]
+def _verdict(choice: PathChoice, unsafe: Sequence[bool], ratio: RatioOf) -> ChoiceVerdict:
+    """What a ranking says of a path that may be the best. `unsafe` tells for each of `present` if
+    it loses data.
+    """
+    if choice.compared < 2:
+        return ChoiceVerdict.ONLY
+    if not choice.ties:
+        return ChoiceVerdict.BEST
+    if choice.behind is not None and choice.behind <= MARGIN:
+        return ChoiceVerdict.CLOSE
+    if choice.kept:
+        return ChoiceVerdict.KEEP
+    if any(unsafe):
+        return ChoiceVerdict.SAFER
+    over = [ratio(choice.cell, disk.cell) for disk in choice.present]
     shown = over and all(one.low is not None and one.low > 1 for one in over)
-    return Verdict.BETTER if shown else Verdict.TIED
+    return ChoiceVerdict.BETTER if shown else ChoiceVerdict.TIED
 
 
-def present_disks(
-    analysis: Analysis, among: Collection[MeasuredCell]
-) -> tuple[PresentDisk, ...]:
+def present_disks(analysis: Analysis, among: Collection[MeasuredCell]) -> tuple[PresentDisk, ...]:
     """Which of these cells somebody may have now: the plan's baseline, if that is a guest's, and
     what platforms give new guests.
 
@@ -349,7 +342,7 @@ def _of_race(analysis: Analysis, race: RaceOutcome) -> PathChoice:
         cell = kept[0]
         choice = replace(
             choice,
-            verdict=Verdict.KEEP,
+            verdict=ChoiceVerdict.KEEP,
             cell=cell,
             ties=tuple(other for other in left if other != cell),
             behind=choice.behind if cell == race.best else None,
@@ -367,11 +360,22 @@ def _of_race(analysis: Analysis, race: RaceOutcome) -> PathChoice:
 def of_race(race: RaceOutcome) -> PathChoice:
     """The choice that a race has shown, without the path's durability."""
     behind = 0.0 if race.proven else race.margin if race.decided else race.behind
-    verdict = Verdict.BEST if race.proven else Verdict.CLOSE if race.decided else Verdict.TIED
-    if behind is not None and race.step is None and behind <= MARGIN and verdict is Verdict.TIED:
-        verdict = Verdict.CLOSE
+    verdict = (
+        ChoiceVerdict.BEST
+        if race.proven
+        else ChoiceVerdict.CLOSE
+        if race.decided
+        else ChoiceVerdict.TIED
+    )
+    if (
+        behind is not None
+        and race.step is None
+        and behind <= MARGIN
+        and verdict is ChoiceVerdict.TIED
+    ):
+        verdict = ChoiceVerdict.CLOSE
     if race.measured < 2:
-        verdict = Verdict.ONLY
+        verdict = ChoiceVerdict.ONLY
     return PathChoice(
         verdict=verdict,
         cell=race.best,

@@ -228,7 +228,8 @@ class CrashVerdicts:
     """The stored knowledge about power cuts above a disk: the verdicts by `verdict_name`.
 
     `below` is the file system of the directory in which images without host layers lie: verdicts on
-    it count for them; None if that is not known. `lost_below` says why all these paths lose flushed data below the image, whatever the disk is.
+    it count for them; None if that is not known. `lost_below` says why all these paths lose flushed
+    data below the image, whatever the disk is.
 
     `zfs_fuse` is True if the host's ZFS is known to be zfs-fuse and not the kernel's.
     `without_flushes` says why the file system below all these paths sends no flushes; a target that

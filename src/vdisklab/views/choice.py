@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import assert_never
 
-from vdisklab.answers.choice import PathChoice, PresentDisk, Verdict
+from vdisklab.answers.choice import ChoiceVerdict, PathChoice, PresentDisk
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Durability
 from vdisklab.units import counted, format_duration, named
@@ -22,50 +23,55 @@ def headline(choice: PathChoice) -> str:
     """`Use raw/none: within 8 % of the best (95 %)`: what to do, and how sure that is."""
     use, sure = _use(choice), f"({100 * choice.confidence:.0f} %)"
     match choice.verdict:
-        case Verdict.ONLY:
-            return _only(choice)
-        case Verdict.BEST:
+        case ChoiceVerdict.ONLY:
+            text = _only(choice)
+        case ChoiceVerdict.BEST:
             which = " that qualify" if choice.compared < choice.considered else ""
             which = " that were compared" if choice.unranked else which
             which = " that raced" if choice.left_out else which
-            return f"{use}: it is the best of {choice.compared} paths{which} {sure}"
-        case Verdict.CLOSE:
+            text = f"{use}: it is the best of {choice.compared} paths{which} {sure}"
+        case ChoiceVerdict.CLOSE:
             of = f" of the {choice.compared} that were compared" if choice.unranked else ""
             of = f" of the {choice.compared} that raced" if choice.left_out else of
             default = f", and {_whose(choice.kept, choice.cell)}" if choice.kept else ""
-            return f"{use}: within {_behind(choice)} of the best{of} {sure}{default}"
-        case Verdict.BETTER:
+            text = f"{use}: within {_behind(choice)} of the best{of} {sure}{default}"
+        case ChoiceVerdict.BETTER:
             as_good = f"; {_others(choice)} may be as good" if choice.ties else ""
-            return f"{use}: it is better than {_beaten(choice)} {sure}{as_good}"
-        case Verdict.SAFER:
-            return f"{use}: {choice.present[0].cell.name} loses flushed data in a power cut"
-        case Verdict.KEEP:
-            return f"{_no_difference(choice)}: keep what you have ({_one_of_them(choice)})"
-        case Verdict.TIED:
-            return (
+            text = f"{use}: it is better than {_beaten(choice)} {sure}{as_good}"
+        case ChoiceVerdict.SAFER:
+            text = f"{use}: {choice.present[0].cell.name} loses flushed data in a power cut"
+        case ChoiceVerdict.KEEP:
+            text = f"{_no_difference(choice)}: keep what you have ({_one_of_them(choice)})"
+        case ChoiceVerdict.TIED:
+            text = (
                 f"{_no_difference(choice)}: keep what you have if it is one of them; for a new "
                 f"guest take {choice.cell.name}"
             )
+        case _:
+            assert_never(choice.verdict)
+    return text
 
 
 def short_headline(choice: PathChoice, most: int = MOST_CHARACTERS) -> str:
     """The headline in at most `most` characters, as far as the path's name allows."""
     use, shorter = _use(choice), []
     match choice.verdict:
-        case Verdict.ONLY:
+        case ChoiceVerdict.ONLY:
             shorter = ["Only one path was measured"]
-        case Verdict.KEEP:
+        case ChoiceVerdict.KEEP:
             shorter = [f"{_no_difference(choice)}: keep what you have", "Keep what you have"]
-        case Verdict.TIED:
+        case ChoiceVerdict.TIED:
             shorter = [_no_difference(choice), "No difference shown"]
-        case Verdict.BEST:
+        case ChoiceVerdict.BEST:
             shorter = [f"{use}: the best of {choice.compared}", use]
-        case Verdict.CLOSE:
+        case ChoiceVerdict.CLOSE:
             shorter = [f"{use}: within {_behind(choice)} of the best", use]
-        case Verdict.BETTER:
+        case ChoiceVerdict.BETTER:
             shorter = [f"{use}: better than {_beaten(choice)}", use]
-        case Verdict.SAFER:
+        case ChoiceVerdict.SAFER:
             shorter = [f"{use}: yours loses data", use]
+        case _:
+            assert_never(choice.verdict)
     whole = (headline(choice), *shorter, "Use the path below")
     return next((text for text in whole if len(text) <= most), whole[-1])
 
@@ -142,7 +148,7 @@ def verdict_lines(
     telling them apart. Each names its subject. `known` has the durability of the ties.
     """
     if choice.ties:
-        alike = choice.verdict in (Verdict.KEEP, Verdict.TIED)
+        alike = choice.verdict in (ChoiceVerdict.KEEP, ChoiceVerdict.TIED)
         cells = choice.tied if alike else choice.ties
         names = named([cell.name for cell in cells], NAMED + alike)
         how_many = f"These {len(cells)}" if alike else "Not shown to be worse"

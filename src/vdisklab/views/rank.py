@@ -233,9 +233,7 @@ def _shown(answer: RankAnswer) -> list[MeasureKey]:
 def _medians(answer: RankAnswer, key: MeasureKey) -> tuple[Column[RankedCell], ...]:
     spare = 0 if key == answer.ranking.measure else 2
     title = _TITLES.get(key, key.metric)
-    return summary_columns(
-        title, _scale(answer, key), lambda row: row.shown(key), (spare, spare)
-    )
+    return summary_columns(title, _scale(answer, key), lambda row: row.shown(key), (spare, spare))
 
 
 def _scale(answer: RankAnswer, key: MeasureKey) -> numbers.Scale:

@@ -25,10 +25,9 @@ from vdisklab.path.needs import DURABLE
 from vdisklab.path.platforms import NEW_GUEST_DISKS
 from vdisklab.path.segments import CacheMode
 from vdisklab.units import counted
-from vdisklab.views.choice import MOST_CHARACTERS
+from vdisklab.views.choice import MOST_CHARACTERS, verdict_lines
 from vdisklab.views.choice import headline as choice_headline
 from vdisklab.views.choice import short_headline as short_choice
-from vdisklab.views.choice import verdict_lines
 from vdisklab.views.durability import basis_sentence, losses, power_cut_word
 from vdisklab.views.hosts import agreement_sentence, hosts_sentences
 from vdisklab.views.layout import NAMES, Column, Table

@@ -15,7 +15,7 @@ from tests.unit.analysis.made import CAMPAIGN, IOPS, START, _run, cell, observed
 from tests.unit.stored import stored
 from vdisklab.analysis.rank_intervals import Ranked, rank
 from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.choice import PathChoice, Verdict
+from vdisklab.answers.choice import ChoiceVerdict, PathChoice
 from vdisklab.answers.rank import RankAnswer, rank_cells
 from vdisklab.answers.recommend import RecommendAnswer, recommend
 from vdisklab.answers.report import report_on
@@ -125,7 +125,7 @@ def of_one_ranking(answer: RankAnswer) -> None:
         return
     of_one_choice(choice)
     if not rows:
-        assert choice.verdict is Verdict.ONLY
+        assert choice.verdict is ChoiceVerdict.ONLY
         return
     assert rows[0].cell == choice.leader
     places = {row.cell: row.place for row in rows if isinstance(row.place, Ranked)}
@@ -133,7 +133,7 @@ def of_one_ranking(answer: RankAnswer) -> None:
     assert first == set(choice.tied), "ranks and sentence name other paths"
     assert set(choice.worse) == set(places) - first
     assert set(choice.unranked).isdisjoint(places)
-    if choice.verdict is Verdict.BEST:
+    if choice.verdict is ChoiceVerdict.BEST:
         assert places[choice.cell].worst == 1
         assert all(place.best > 1 for one, place in places.items() if one != choice.cell)
     for row in rows:  # an interval says no more than the ranks
@@ -153,16 +153,16 @@ def of_one_choice(choice: PathChoice) -> None:
     assert choice.cell not in choice.ties
     assert set(choice.worse).isdisjoint(choice.tied)
     says = choice_view.headline(choice)
-    if choice.verdict is Verdict.CLOSE:
+    if choice.verdict is ChoiceVerdict.CLOSE:
         assert choice.behind is not None
         assert choice.behind <= 0.1
-    if choice.verdict is Verdict.KEEP:
+    if choice.verdict is ChoiceVerdict.KEEP:
         assert choice.cell in {disk.cell for disk in choice.present}
-    if choice.verdict in (Verdict.KEEP, Verdict.TIED):
+    if choice.verdict in (ChoiceVerdict.KEEP, ChoiceVerdict.TIED):
         assert not says.startswith("Use ")
         assert f"these {len(choice.tied)}" in says
     if says.startswith("Use "):
-        assert choice.verdict not in (Verdict.KEEP, Verdict.TIED)
+        assert choice.verdict not in (ChoiceVerdict.KEEP, ChoiceVerdict.TIED)
     if choice.ties:
         assert " of " not in says.partition("best of ")[2].partition(" paths")[0]
         assert "it is the best" not in says
@@ -176,7 +176,7 @@ def same_in_both(ranked: RankAnswer, found: RecommendAnswer) -> None:
     assert found.recommendation.cell == choice.cell
     assert found.path == choice.cell.name
     if ranked.choice is None:
-        assert choice.verdict is Verdict.ONLY
+        assert choice.verdict is ChoiceVerdict.ONLY
         return
     assert ranked.choice == choice
     places = {row.cell: row.place for row in ranked.cells if isinstance(row.place, Ranked)}

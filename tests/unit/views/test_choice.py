@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.analysis.made import cell
-from vdisklab.answers.choice import PathChoice, PresentDisk, Surer, Verdict
+from vdisklab.answers.choice import ChoiceVerdict, PathChoice, PresentDisk, Surer
 from vdisklab.path.durability import CrashVerdicts, known_durability
 from vdisklab.path.platforms import Platform
 from vdisklab.views.choice import headline, short_headline, verdict_lines
 
 LIBVIRT = PresentDisk(cell("raw/default"), Platform.LIBVIRT)
 CHOICE = PathChoice(
-    verdict=Verdict.TIED,
+    verdict=ChoiceVerdict.TIED,
     cell=cell("raw/none"),
     leader=cell("raw/none"),
     ties=(cell("qcow2/none"), cell("raw/writeback"), cell("raw/native"), cell("raw/default")),
@@ -26,9 +26,9 @@ CHOICE = PathChoice(
     surer=Surer(4, 240, 4020.0),
     campaigns=("3f2a",),
 )
-BEST = replace(CHOICE, verdict=Verdict.BEST, behind=0.0, ties=())
-CLOSE = replace(CHOICE, verdict=Verdict.CLOSE, behind=0.0721)
-ONLY = replace(CHOICE, verdict=Verdict.ONLY, compared=1, ties=(), worse=(), behind=None)
+BEST = replace(CHOICE, verdict=ChoiceVerdict.BEST, behind=0.0, ties=())
+CLOSE = replace(CHOICE, verdict=ChoiceVerdict.CLOSE, behind=0.0721)
+ONLY = replace(CHOICE, verdict=ChoiceVerdict.ONLY, compared=1, ties=(), worse=(), behind=None)
 UNSAFE = cell("raw/unsafe")
 
 
@@ -41,14 +41,14 @@ UNSAFE = cell("raw/unsafe")
             "guest take raw/none",
         ),
         (
-            replace(CHOICE, verdict=Verdict.KEEP, present=(LIBVIRT,)),
+            replace(CHOICE, verdict=ChoiceVerdict.KEEP, present=(LIBVIRT,)),
             "No difference shown among these 5: keep what you have (libvirt's default is one of "
             "them)",
         ),
         (
             replace(
                 CHOICE,
-                verdict=Verdict.KEEP,
+                verdict=ChoiceVerdict.KEEP,
                 ties=CHOICE.ties[-1:],
                 present=(LIBVIRT, PresentDisk(cell("raw/none"), Platform.OPENSTACK)),
             ),
@@ -56,18 +56,20 @@ UNSAFE = cell("raw/unsafe")
             "OpenStack are among them)",
         ),
         (
-            replace(CHOICE, verdict=Verdict.KEEP, present=(PresentDisk(CHOICE.cell, None),)),
+            replace(CHOICE, verdict=ChoiceVerdict.KEEP, present=(PresentDisk(CHOICE.cell, None),)),
             "No difference shown among these 5: keep what you have (the baseline raw/none is one "
             "of them)",
         ),
         (
             replace(
-                CHOICE, verdict=Verdict.BETTER, present=(PresentDisk(UNSAFE, Platform.LIBVIRT),)
+                CHOICE,
+                verdict=ChoiceVerdict.BETTER,
+                present=(PresentDisk(UNSAFE, Platform.LIBVIRT),),
             ),
             "Use raw/none: it is better than libvirt's default (95 %); 4 others may be as good",
         ),
         (
-            replace(CHOICE, verdict=Verdict.SAFER, present=(PresentDisk(UNSAFE, None),)),
+            replace(CHOICE, verdict=ChoiceVerdict.SAFER, present=(PresentDisk(UNSAFE, None),)),
             "Use raw/none: raw/unsafe loses flushed data in a power cut",
         ),
         (CLOSE, "Use raw/none: within 8 % of the best (95 %)"),
@@ -112,8 +114,8 @@ def test_the_headline_says_what_to_do_and_how_sure_that_is(choice: PathChoice, s
     assert len(short_headline(choice)) <= 60
 
 
-@pytest.mark.parametrize("verdict", Verdict)
-def test_a_pages_headline_has_room_for_the_longest_path(verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", ChoiceVerdict)
+def test_a_pages_headline_has_room_for_the_longest_path(verdict: ChoiceVerdict) -> None:
     long = cell("raw/none/scsi:aio=io_uring:detect_zeroes=on:iothread=on")
     present = (PresentDisk(long, Platform.PROXMOX),)
     choice = replace(CHOICE, verdict=verdict, cell=long, present=present)
@@ -121,7 +123,7 @@ def test_a_pages_headline_has_room_for_the_longest_path(verdict: Verdict) -> Non
 
 
 def test_below_it_are_ties_safety_and_what_it_costs_to_tell_them_apart() -> None:
-    choice = replace(CHOICE, ties=(UNSAFE,), verdict=Verdict.BETTER)
+    choice = replace(CHOICE, ties=(UNSAFE,), verdict=ChoiceVerdict.BETTER)
     known = {UNSAFE: known_durability(UNSAFE, CrashVerdicts())}
     lines = dict(verdict_lines(choice, known))
     assert list(lines) == ["Tied", "Worse", "Safety", "Cost"]

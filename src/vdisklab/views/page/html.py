@@ -317,9 +317,7 @@ def _core(report: ReportAnswer) -> dict[str, Any]:
             for row in report.ranked.cells
         ],
         "words": list(words),
-        "values": [
-            _shortened(column[places]) for column in _columns(report.levels)
-        ],
+        "values": [_shortened(column[places]) for column in _columns(report.levels)],
     }
 
 
