@@ -21,8 +21,10 @@ from vdisklab.guest.qemu.read_back import (
     iothreads,
     running_version,
 )
-from vdisklab.platforms.configured_disk import disk_path, risks
+from vdisklab.platforms.configured_disk import ConfiguredDisk, disk_path, risks
+from vdisklab.platforms.guest_edge import BUG
 from vdisklab.platforms.libvirt_domain import QEMU_NAMESPACE, read_domain
+from vdisklab.platforms.qemu import monitor_of
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import read_guests
 
@@ -55,6 +57,7 @@ def guest_parsers() -> Iterable[Parser]:
     yield Parser("libvirt domain", 20, (_DOMAIN,), _domain)
     yield Parser("QEMU arguments", 15, (commandline,), _domain)
     yield Parser("guests of other managers", 15, _GUESTS, _guests)
+    yield Parser("a running QEMU", 10, _ARGUMENTS, _process)
     answers = [json.loads(text)["answers"] for text in recorded("qmp/qemu-7.2.22-virtio.json")]
     names = ("query-block", "query-blockstats", "query-iothreads", "query-version")
     qmp = json.dumps(
@@ -101,8 +104,18 @@ _DOMAIN = f"""\
 """
 
 
+def _looked_at(disks: Iterable[ConfiguredDisk]) -> object:
+    """What is said of the disks. A bug that the edge of a guest has caught is one here, too."""
+    said = []
+    for disk in disks:
+        if BUG in (disk.problem or ""):
+            raise AssertionError(disk.problem)
+        said.append((disk_path(disk), risks(disk)))
+    return said
+
+
 def _domain(text: str) -> object:
-    return [(disk_path(disk), risks(disk)) for disk in read_domain(text, "web.xml")]
+    return _looked_at(read_domain(text, "web.xml"))
 
 
 _GUESTS = (
@@ -112,11 +125,37 @@ _GUESTS = (
     "      volumes: [{name: d, hostDisk: {path: /a.img}}]\n",
     "- {name: a, config: {}, devices: {d: {type: disk, source: /dev/sdz, io.cache: none}}}\n",
     "qemu-system-x86_64 -drive file=/a,if=none,id=d,cache=none -device virtio-blk-pci,drive=d",
+    "{name: web, id: u-1, image: {id: i, hw_disk_bus: scsi}, flavor: {vcpus: 2, ram: 1, "
+    "extra_specs: {'quota:disk_total_iops_sec': 5}}, volumes_attached: [{id: v-1}]}\n",
+    "[libvirt]\nimages_type = rbd\ndisk_cachemodes = network=writeback\nrbd_user = nova\n",
+    "name: p\nargs: -drive file=/x,index=1 -snapshot\nvirtio0: local:7/vm-7-disk-0.qcow2,mbps=1.5\n"
+    "[PENDING]\nvirtio0: local:7/vm-7-disk-0.qcow2,cache=unsafe\n",
 )
 
 
 def _guests(text: str) -> object:
-    return [(disk_path(disk), risks(disk)) for disk in read_guests([GuestText(text, "a.txt")])]
+    return _looked_at(read_guests([GuestText(text, "a.txt")]))
+
+
+def _process(text: str) -> object:
+    """As the command line of a running QEMU, whose words are lines here."""
+    words = text.split("\n")
+    monitor_of(words)
+    return _looked_at(read_guests([GuestText("\0".join(["qemu-system-x86_64", *words]), "7")]))
+
+
+_ARGUMENTS = (
+    "-name\nguest=web,debug-threads=on\n-drive\nfile=/a.qcow2,if=virtio,index=0,format=qcow2\n"
+    "-drive\nfile=nbd:host:10809:exportname=x,if=none,id=n,format=raw,cache.direct=on\n"
+    "-device\nvirtio-scsi-pci,id=s,num_queues=4\n-device\nscsi-hd,drive=n,bus=s.0,id=d\n"
+    "-qmp\nunix:/run/q.sock,server=on,wait=off\n-set\ndevice.d.write-cache=on\n"
+    "-global\nscsi-hd.physical_block_size=4096\n-virtfs\nlocal,path=/x,mount_tag=t",
+    '-blockdev\n{"driver": "rbd", "node-name": "p", "pool": "a", "image": "b", "server": '
+    '[{"host": "x", "port": "1"}]}\n-blockdev\n{"driver": "raw", "node-name": "f", "file": "p", '
+    '"cache": {"direct": true}}\n-object\n{"qom-type": "throttle-group", "id": "g", "limits": '
+    '{"iops-total": 5}}\n-device\n{"driver": "virtio-blk-pci", "drive": "f", "id": "d", '
+    '"num-queues": 4, "iothread-vq-mapping": [{"iothread": "t"}]}',
+)
 
 
 def _values(text: str) -> Any:  # noqa: ANN401 - any JSON value

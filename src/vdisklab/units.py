@@ -13,11 +13,28 @@ GIB = 1 << 30
 SECTOR = 512
 """The unit in which block devices, QEMU and write logs count, in bytes."""
 
+_WHOLE = re.compile(r"[0-9]{1,18}")
+_DECIMAL = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 _SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-_PERCENTAGE = re.compile(r"(\d+(?:\.\d+)?) ?(%?)")
+_PERCENTAGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,15})?) ?(%?)")
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(ms|s|m|h)?", re.IGNORECASE | re.ASCII)
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def whole_number(text: str) -> int | None:
+    """The number that a text from outside spells; None for anything but 1 to 18 digits.
+
+    str.isdigit accepts digits that int() refuses (`½`, `²`), str.isdecimal those of all scripts,
+    and int() also takes signs, blanks and underscores, but no 5,000 digits.
+    """
+    return int(text) if _WHOLE.fullmatch(text) else None
+
+
+def decimal_number(text: str) -> float | None:
+    """The number that a text from outside spells as `12` or `12.5`; None for anything else, such as
+    a sign, an exponent or NaN."""
+    return float(text) if _DECIMAL.fullmatch(text) else None
 
 
 def parse_size(text: str) -> int:

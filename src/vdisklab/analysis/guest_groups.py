@@ -46,7 +46,7 @@ def parse_criterion(text: str) -> Criterion:
             hint="write --until 'latency_p99<=5ms'; latency_mean, latency_p50 and latency_max are "
             "possible, too",
         )
-    if match[2].strip()[-1:].isdigit():
+    if re.search("[0-9] *$", match[2]):
         raise PlanError(
             f"{text!r} has a time without a unit",
             hint=f"write {match[1]}<={match[2].strip()}ms, or a number with s",

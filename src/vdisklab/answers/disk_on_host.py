@@ -44,7 +44,11 @@ def read_contexts(disks: Iterable[ConfiguredDisk]) -> Iterator[DiskContext]:
     All are unknown if the source is not on this host, or cannot be read.
     """
     places: dict[tuple[Path, int], DiskContext] = {}
-    return (_context(disk, places) for disk in disks)
+    for disk in disks:
+        try:
+            yield _context(disk, places)
+        except OSError:  # it has gone meanwhile
+            yield UNKNOWN_CONTEXT
 
 
 def _context(disk: ConfiguredDisk, places: dict[tuple[Path, int], DiskContext]) -> DiskContext:

@@ -12,7 +12,7 @@ import socket
 import stat
 import struct
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -30,6 +30,7 @@ from vdisklab.path.platforms import NEW_GUEST_DISKS, PRINTED, Platform
 from vdisklab.path.segments import ImageFormat
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import Location
+from vdisklab.platforms.guest_edge import read_apart
 from vdisklab.platforms.libvirt import domains_of
 from vdisklab.platforms.qemu import as_running, monitor_of
 from vdisklab.platforms.reading import GuestText
@@ -222,18 +223,27 @@ def running_disks(processes: Path, notes: list[str] | None = None) -> Iterator[C
             _OURS.match(name) for flag, name in pairwise(process.arguments) if flag == "-name"
         ):
             continue
-        disks = read_guests([_text_of(process), *served])
-        of_qemu = [disk for disk in disks if disk.platform is Platform.QEMU]
-        monitor = monitor_of(process.arguments) if of_qemu else None
-        where = process.directory / "cwd"
-        answer = None if monitor is None else query_block(where / monitor, process.user)
-        own = process.open_files()
-        for disk in of_qemu:
-            outside = disk.path is not None and disk.path.attachment.bus.opened_outside_qemu
-            files = of_daemons if outside else own
-            # Who is not root opens nothing that he may not open anyway, and sees no such list.
-            held = replace(disk, held=files if os.geteuid() == 0 else None)
-            yield as_probed(as_running(_placed(held, where), answer))
+        read = partial(_disks_of_process, process, served, of_daemons)
+        yield from read_apart(read).all(f"process {process.number}", Platform.QEMU)
+
+
+def _disks_of_process(
+    process: Process, served: Sequence[GuestText], of_daemons: OpenFiles
+) -> Iterator[ConfiguredDisk]:
+    """The disks of a QEMU; `served` has the command lines of the daemons that may serve some, and
+    `of_daemons` the files that those have open. Raises PlanError."""
+    disks = read_guests([_text_of(process), *served])
+    of_qemu = [disk for disk in disks if disk.platform is Platform.QEMU]
+    monitor = monitor_of(process.arguments) if of_qemu else None
+    where = process.directory / "cwd"
+    answer = None if monitor is None else query_block(where / monitor, process.user)
+    own = process.open_files()
+    for disk in of_qemu:
+        outside = disk.path is not None and disk.path.attachment.bus.opened_outside_qemu
+        files = of_daemons if outside else own
+        # Who is not root opens nothing that he may not open anyway, and sees no such list.
+        held = replace(disk, held=files if os.geteuid() == 0 else None)
+        yield as_probed(as_running(_placed(held, where), answer))
 
 
 def _text_of(process: Process) -> GuestText:

@@ -15,6 +15,7 @@ from vdisklab import __version__
 from vdisklab.errors import PlanError
 from vdisklab.fleet.certificates import Certificates, FleetRole
 from vdisklab.host.ledger import state_directory
+from vdisklab.units import whole_number
 
 DEFAULT_PORT = 8786
 
@@ -72,7 +73,7 @@ def check_address(address: str) -> str:
     host, _, port = rest.rpartition(":")
     if rest.endswith("]") or not host:
         return f"tls://{rest}:{DEFAULT_PORT}"
-    if not port.isdigit() or not 0 <= int(port) < 1 << 16:
+    if (whole_number(port) or 0) >= 1 << 16 or whole_number(port) is None:
         raise PlanError(f"{port!r} is not a port", hint="write tls://HOST:PORT")
     return address
 
@@ -99,6 +100,6 @@ def read_json(text: object) -> dict[str, Any]:
     """The JSON object in a text from another end; empty if it holds none."""
     try:
         value = json.loads(str(text))
-    except ValueError:
+    except (ValueError, RecursionError):  # RecursionError: nested without end
         return {}
     return value if isinstance(value, dict) else {}

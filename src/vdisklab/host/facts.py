@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from vdisklab.errors import HostError
 from vdisklab.results.model import OWN_FACTS, ZFS_FUSE, Check, HostFacts
+from vdisklab.units import whole_number
 
 if TYPE_CHECKING:
     from vdisklab.host.command import Host  # which has deadlines, and so asks for facts
@@ -140,15 +141,14 @@ def _left_in_group(top: Path, path: str, files: _GroupFiles) -> Iterator[int]:
 
 def _number(file: Path) -> int | None:
     """The number in a file; None without a file, or when it says `max`."""
-    text = read_text(file) or ""
-    return int(text) if text.isdigit() else None
+    return whole_number(read_text(file) or "")
 
 
 def _reclaimable(group: Path, files: _GroupFiles) -> int:
     for line in (read_text(group / "memory.stat") or "").splitlines():
         name, _, count = line.partition(" ")
-        if name == files.reclaimable and count.isdigit():
-            return int(count)
+        if name == files.reclaimable:
+            return whole_number(count) or 0
     return 0
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from vdisklab.errors import VdisklabError
 from vdisklab.host.command import Host
 from vdisklab.results.model import Check, IoCounters
+from vdisklab.units import whole_number
 
 _INTERFACES = Path("/sys/class/net")
 
@@ -166,11 +167,16 @@ def parse_mountstats(text: str, mount: Path) -> Mapping[str, NfsCount]:
     if not found:
         return {}
     lines = (line.split() for line in ours.partition("\ndevice ")[0].splitlines())
-    return {
-        words[0].rstrip(":"): NfsCount(int(words[1]), int(words[2]), int(words[7]))
-        for words in lines
-        if len(words) >= 9 and words[0].endswith(":") and all(map(str.isdigit, words[1:9]))
-    }
+    counts: dict[str, NfsCount] = {}
+    for name, *words in filter(None, lines):
+        numbers = list(map(whole_number, words[:8]))
+        match numbers:
+            case [int(done), int(sent), int(), int(), int(), int(), int(trips), int()]:
+                if name.endswith(":"):
+                    counts[name.rstrip(":")] = NfsCount(done, sent, trips)
+            case _:
+                pass
+    return counts
 
 
 def link_to(host: Host, server: str, port: int | None, mount: Path | None = None) -> Link | None:

@@ -37,6 +37,7 @@ from vdisklab.path.segments import (
     TargetFacts,
     WriteCache,
 )
+from vdisklab.units import whole_number
 
 Options = tuple[tuple[str, OptionValue], ...]
 """Options that differ from their defaults, sorted by name."""
@@ -532,7 +533,7 @@ def _option_that_takes(value: str, option: str, schema: Schema) -> str:
 def _possible_options(segment: str, option: str, schema: Schema) -> str:
     if not schema:
         # HOST:PORT of a server, which reads as the segment `host` with an option.
-        return _NBD_ADDRESS if option.isdecimal() else f"{segment} takes no options"
+        return _NBD_ADDRESS if whole_number(option) is not None else f"{segment} takes no options"
     return f"{_did_you_mean(option, schema)}Possible for {segment}: {', '.join(schema)}"
 
 
@@ -565,7 +566,7 @@ def _taken_for(name: str, settings: Sequence[str]) -> str | None:
         return f"a plan file is named with --plan {name}, and a profile with --profile {name}"
     if name.endswith(".fio"):
         return f"a job file is named with --profile {name}"
-    if settings and settings[0].isdecimal():
+    if settings and whole_number(settings[0]) is not None:
         return _NBD_ADDRESS
     return None
 

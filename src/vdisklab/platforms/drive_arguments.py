@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vdisklab.path.segments import CacheMode, WriteCache
-from vdisklab.platforms.reading import one_of
+from vdisklab.platforms.reading import is_deep, one_of
+from vdisklab.units import whole_number
 
 Settings = Mapping[str, Any]
 """One argument, or a member of it."""
@@ -34,7 +35,7 @@ _ALONE = re.compile(
 """The options without a value (qemu-options.hx)."""
 
 _OPTION = re.compile("--?[a-z]")
-_SHELL = re.compile(r"[;&|<>]|\d?>+.*|&&|\|\|")
+_SHELL = re.compile(r"[;&|<>]|[0-9]?>+.*|&&|\|\|")
 _UNKNOWN_WORD = re.compile(r"[$`]")
 
 
@@ -94,7 +95,7 @@ def json_object(text: str) -> dict[str, Any] | None:
         value = json.loads(text)
     except (ValueError, RecursionError):  # RecursionError: nested without end
         return None
-    return value if isinstance(value, dict) else None
+    return value if isinstance(value, dict) and not is_deep(value) else None
 
 
 def names_device(filename: str) -> bool:
@@ -336,7 +337,11 @@ def _drives(options: Sequence[tuple[str, str]], program: str) -> Iterator[_Drive
             continue
         interface = str(settings.get("if", usual))
         media = "hd" if settings.get("media", "disk") == "disk" else "cd"
-        number = int(str(settings.get("index", used[interface])).zfill(1)[:3] or 0)
+        number = whole_number(str(settings.get("index", used[interface])))
+        if number is None:  # QEMU does not start with it
+            problem = f"the index {settings['index']!r} of its -drive is no number"
+            yield _Drive({}, {}, {}, problem)
+            continue
         used[interface] = number + 1
         name = str(settings.get("id", _name(interface, media, number, ahci=ahci)))
         if media == "hd" and interface not in _OTHER_MEDIA:

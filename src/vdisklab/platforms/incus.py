@@ -13,6 +13,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from vdisklab.path.disk_path import DiskPath, Image, Layer
@@ -22,6 +23,7 @@ from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.drive_arguments import beside_arguments, properties_of, split_arguments
+from vdisklab.platforms.guest_edge import read_each
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.platforms.reading import (
@@ -75,9 +77,18 @@ def _reader(_texts: Sequence[GuestText], documents: Sequence[Tree]) -> dialect.R
     }
 
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:
-        for document in text.documents:
-            if not _is_pool(document) and is_incus(document) and not _is_container(document):
-                yield from _disks(document, drivers, text.name)
+        guests = (
+            document
+            for document in text.documents
+            if not _is_pool(document) and is_incus(document) and not _is_container(document)
+        )
+        yield from read_each(
+            Platform.INCUS,
+            (
+                (word(guest, "name") or text.name, partial(_disks, guest, drivers, text.name))
+                for guest in guests
+            ),
+        )
 
     return read
 
@@ -334,7 +345,7 @@ DIALECT = dialect.Dialect(
     aio_of=aio_of,
     left_out={
         dialect.HOST_DEVICES: r"\btype\"?:\s*\"?(?:pci|usb)\b"
-        r"|\baddress\"?:\s*[\"']?(?P<device>(?:[\da-f]{4}:)?[\da-f]{2}:[\da-f]{2}\.[\da-f]\b)",
+        r"|\baddress\"?:\s*[\"']?(?P<device>(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]\b)",
         "TPM state": r"\btype\"?:\s*\"?tpm\b",
         "cloud-init": r"cloud-init:config",
         "the agent's drive": r"agent:config",

@@ -15,6 +15,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
@@ -23,6 +24,7 @@ from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat
 from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.guest_edge import read_each
 from vdisklab.platforms.reading import (
     SCSI_PASSED,
     GuestText,
@@ -442,9 +444,17 @@ def _reader(_texts: Sequence[GuestText], documents: Sequence[Tree]) -> dialect.R
     modes = dict(_volume_modes(documents))
 
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:
-        for document in text.documents:
-            if document.get("kind") in _MACHINES:
-                yield from _disks(document, modes, documents)
+        machines = (each for each in text.documents if word(each, "kind") in _MACHINES)
+        yield from read_each(
+            Platform.KUBEVIRT,
+            (
+                (
+                    word(machine, "metadata", "name") or "unnamed",
+                    partial(_disks, machine, modes, documents),
+                )
+                for machine in machines
+            ),
+        )
 
     return read
 

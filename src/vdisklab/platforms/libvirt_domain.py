@@ -11,7 +11,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
@@ -19,11 +19,14 @@ from defusedxml.ElementTree import fromstring
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, parse_path
 from vdisklab.path.options import OptionValue
+from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, WriteCache
 from vdisklab.platforms import drive_arguments, reading
 from vdisklab.platforms.configured_disk import ConfiguredDisk, with_pending
+from vdisklab.platforms.guest_edge import read_apart
 from vdisklab.platforms.network import ServerDisk, beyond_server, placed, server_disk
 from vdisklab.platforms.qemu_arguments import Served, disks_of_arguments
+from vdisklab.units import whole_number
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 PATH_NAMESPACE = "urn:vdisklab:disk-path:1"
@@ -36,6 +39,9 @@ LIMITS = reading.limit_words(
     ("size_iops_sec",),
 )
 """The elements of <iotune> and <throttlegroup> (formatdomain.html)."""
+
+_DEEPEST = 256
+"""libxml2's own limit (xmlParserMaxDepth), which libvirt does not lift; it allows 200 images."""
 
 LARGEST = 4 << 20
 """Maximum number of characters of a domain's XML."""
@@ -65,6 +71,7 @@ def read_domain(text: str, origin: str, served: Served | None = None) -> tuple[C
         raise PlanError(
             f"{origin} is not XML: {error}", hint="create it again: `virsh dumpxml DOMAIN`"
         ) from error
+    _require_shallow(root, origin)
     # The XML of a snapshot or a saved state contains the domain, the next one beside it.
     domain = root if root.tag == "domain" else root.find(".//domain")
     if domain is None:
@@ -75,6 +82,20 @@ def read_domain(text: str, origin: str, served: Served | None = None) -> tuple[C
     now = tuple(_Guest(domain, served).disks())
     then = None if root is domain else root.find(".//inactiveDomain")
     return now if then is None else with_pending(now, tuple(_Guest(then, served).disks()))
+
+
+def _require_shallow(root: ET.Element, origin: str) -> None:
+    """Raises PlanError for elements nested deeper than libvirt itself reads: writing one back as
+    text recurses."""
+    level = [root]
+    for _ in range(_DEEPEST):
+        level = [child for element in level for child in element]
+        if not level:
+            return
+    raise PlanError(
+        f"{origin} has elements nested more than {_DEEPEST} deep, which libvirt does not read",
+        hint="create it again: `virsh dumpxml DOMAIN > FILE`",
+    )
 
 
 _DOMAIN = re.compile(r"\s*(<\?[^>]*>\s*)?(<!--.*?-->\s*)?<domain[\s>]", re.DOTALL)
@@ -91,15 +112,25 @@ def read_domains(text: str, origin: str, served: Served | None = None) -> Iterat
     if len(domains) > 1 and _DOMAIN.match(text):
         texts = [xml.lstrip() + _END for xml in domains]
         texts[-1] += rest
+    if len(texts) == 1:  # its errors are the text's
+        yield from read_domain(text, origin, served)
+        return
     read: dict[str, tuple[ConfiguredDisk, ...]] = {}
-    for xml in texts:
-        disks = read_domain(xml, origin, served)
-        named = re.search("<uuid>.*?<", xml) or re.search("<name>.*?<", xml)
-        name = named[0] if named else xml
-        read[name] = with_pending(read[name], disks) if name in read else disks
+    for number, xml in enumerate(texts, 1):
+        found = read_apart(partial(read_domain, xml, origin, served))
+        named, uuid = re.search("<name>(.*?)<", xml), re.search("<uuid>(.*?)<", xml)
+        key = next((match[1] for match in (uuid, named) if match), str(number))
+        if found.error is None and key in read:
+            read[key] = with_pending(read[key], found.disks)
+        else:
+            disks = found.all(named[1] if named else f"guest {number}", Platform.LIBVIRT)
+            read[key] = (*read.get(key, ()), *disks)
     for disks in read.values():
         yield from disks
 
+
+_MOST_THREADS = 1000
+"""I/O threads of a guest that are looked at; a hostile one counts billions."""
 
 _QEMU_TYPES = ("kvm", "qemu", "hvf")
 """The domain types that run QEMU (libvirt's src/conf/virconftypes.h, virDomainVirtType)."""
@@ -164,7 +195,7 @@ class _Guest:
         domain = self.element
         named = [thread.get("id", "") for thread in domain.iterfind("./iothreadids/iothread")]
         count = (domain.findtext("iothreads") or "").strip()
-        unnamed = range(1, int(count) + 1) if count.isdecimal() and len(count) < 6 else ()
+        unnamed = range(1, min(whole_number(count) or 0, _MOST_THREADS) + 1)
         threads = list(dict.fromkeys([*named, *map(str, unnamed)]))
         threads = threads[: max(len(named), len(unnamed))]
         used = {driver.get("iothread") for driver in domain.iterfind("./devices//driver")}

@@ -7,6 +7,7 @@ nbdkit-fua-filter(1), nbdkit-cache-filter(1), nbdkit-cow-filter(1)).
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
@@ -45,15 +46,18 @@ class NbdServer:
         """True if a guest's disk is this server's."""
         source = disk.source or ""
         if self.device is not None:
-            return re.fullmatch(rf"{re.escape(self.device)}(p\d+)?", source) is not None
+            return re.fullmatch(rf"{re.escape(self.device)}(p[0-9]+)?", source) is not None
         if disk.server is None or disk.server.kind is not LayerKind.NBD:
             return False
-        url = urlsplit(disk.server.place)
+        try:
+            url = urlsplit(disk.server.place)
+            host, port = url.hostname or "", str(url.port or _PORT)
+        except ValueError:  # no address, no port
+            return False
         if self.export not in (None, url.path.removeprefix("/")):
             return False
         if self.socket is not None:
             return parse_qs(url.query).get("socket") == [self.socket]
-        host, port = url.hostname or "", str(url.port or _PORT)
         near = host in _HERE or host == self.address
         return "+unix" not in url.scheme and near and port == self.port
 
@@ -107,21 +111,21 @@ def _options(words: Sequence[str], alone: str) -> tuple[Mapping[str, list[str]],
     """The options by their long names, and the other words; `alone` are letters without a value."""
     options: dict[str, list[str]] = {}
     others: list[str] = []
-    rest = list(words)
+    rest = deque(words)
     while rest:
-        word = rest.pop(0)
+        word = rest.popleft()
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
             if not equals and name not in _ALONE and rest:
-                value = rest.pop(0)
+                value = rest.popleft()
             options.setdefault(name, []).append(value)
         elif word.startswith("-") and len(word) > 1:
             letter, value = word[1], word[2:].removeprefix("=")
             if letter in alone:
-                rest[:0] = [f"-{value}"] if value else []
+                rest.extendleft([f"-{value}"] if value else [])
                 value = ""
             elif letter in _VALUES and not value and rest:
-                value = rest.pop(0)
+                value = rest.popleft()
             options.setdefault(_LONG.get(letter, letter), []).append(value)
         else:
             others.append(word)

@@ -49,7 +49,7 @@ def server_disk(node: Mapping[str, Any]) -> ServerDisk | None:
             node = {**(_url if "://" in name else _NAMED[driver])(name), **node}
         writer = _PLACES.get(driver)
         return None if writer is None else writer(node)
-    except (KeyError, AttributeError, IndexError, PlanError):
+    except (KeyError, AttributeError, IndexError, TypeError, PlanError):
         raise ValueError(f"its {driver} node names no server or no disk there") from None
 
 

@@ -17,6 +17,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.options import OptionValue
@@ -24,6 +25,7 @@ from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.guest_edge import read_each
 from vdisklab.platforms.libvirt import CACHE_MODES
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.reading import (
@@ -141,8 +143,17 @@ def _reader(texts: Sequence[GuestText], documents: Sequence[Tree]) -> dialect.Re
         if _is_host_file(text):
             yield _new_guests_disk(text)
         elif not _is_volume_file(text):
-            for document in filter(_is_server, text.documents):
-                yield from _disks(document, named, hosts[0].text if hosts else "", cinder)
+            host = hosts[0].text if hosts else ""
+            yield from read_each(
+                Platform.OPENSTACK,
+                (
+                    (
+                        word(server, "name") or text.name,
+                        partial(_disks, server, named, host, cinder),
+                    )
+                    for server in filter(_is_server, text.documents)
+                ),
+            )
 
     return read
 

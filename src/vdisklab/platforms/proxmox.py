@@ -35,7 +35,7 @@ from vdisklab.platforms.drive_arguments import (
 from vdisklab.platforms.libvirt import CACHE_MODES
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
-from vdisklab.units import GIB
+from vdisklab.units import GIB, decimal_number
 
 STORAGES = "storage.cfg"
 LIMITS = reading.limit_words(
@@ -46,8 +46,8 @@ LIMITS = reading.limit_words(
 )
 """PVE::QemuServer::Drive; `mbps` is a path's too, but in megabytes."""
 
-_SLOT = re.compile(r"(virtio|scsi|sata|ide)\d+")
-_SHARE = re.compile(r"virtiofs\d+")
+_SLOT = re.compile(r"(virtio|scsi|sata|ide)[0-9]+")
+_SHARE = re.compile(r"virtiofs[0-9]+")
 _LINE = re.compile(r"([a-z][a-z0-9_-]*):\s*(.*)")
 _DIRECTORIES: Mapping[str, LayerKind | None] = {
     "dir": None, "btrfs": None, "nfs": LayerKind.NFS, "cifs": LayerKind.SMB,
@@ -181,7 +181,7 @@ def _disks(
             disk = _disk(settings, vmid, key, storages, snapshots)
             if disk is not None:
                 yield replace(disk, transient=disk.transient or thrown_away)
-        elif _VOLUME.search(settings[key]) and re.fullmatch(r"[a-z]+\d+", key):
+        elif _VOLUME.search(settings[key]) and re.fullmatch(r"[a-z]+[0-9]+", key):
             if _NO_SLOT.fullmatch(key):
                 continue
             problem = f"vdisklab does not know the slot {key!r}, which has a volume"
@@ -192,8 +192,10 @@ def _disks(
             )  # fmt: skip
 
 
-_VOLUME = re.compile(r"(^|,)(size=|((file|volume)=)?(/dev/|[A-Za-z][\w.-]*:[\w./-]*(vm|base)-\d))")
-_NO_SLOT = re.compile(r"(efidisk|tpmstate|unused|mp)\d+")
+_VOLUME = re.compile(
+    r"(^|,)(size=|((file|volume)=)?(/dev/|[A-Za-z][\w.-]*:[\w./-]*(vm|base)-[0-9]))"
+)
+_NO_SLOT = re.compile(r"(efidisk|tpmstate|unused|mp)[0-9]+")
 
 
 def _words(settings: Mapping[str, str]) -> Sequence[str]:
@@ -311,7 +313,7 @@ def _disk(
     )
 
 
-_CLOUD_INIT = re.compile(r"(^|[:/])(vm-\d+-)?cloudinit(\.\w+)?$")
+_CLOUD_INIT = re.compile(r"(^|[:/])(vm-[0-9]+-)?cloudinit(\.\w+)?$")
 _DRIVERS = {
     Bus.VIRTIO: "virtio-blk-pci", Bus.SCSI: "scsi-hd", Bus.SATA: "ide-hd", Bus.IDE: "ide-hd",
 }  # fmt: skip
@@ -410,7 +412,7 @@ def _server(storage: Storage, volume: str) -> ServerDisk | None:
 def _linked(volume: str) -> tuple[str, ...]:
     """The volume, after the one below a linked clone: `9/base-9-disk-0.qcow2/11/vm-11-disk-0.qcow2`
     (PVE::Storage::Plugin::parse_volname), `base-9-disk-0/vm-11-disk-1` (ZFSPoolPlugin)."""
-    match = re.fullmatch(r"((?:\d+/)?base-[^/]+)/((?:\d+/)?[^/]+)", volume)
+    match = re.fullmatch(r"((?:[0-9]+/)?base-[^/]+)/((?:[0-9]+/)?[^/]+)", volume)
     return (volume,) if match is None else (match[1], match[2])
 
 
@@ -459,10 +461,10 @@ def _path(
 
 def _bytes(megabytes: str) -> str:
     """MiB, whose fraction Proxmox allows, as bytes. Raises ValueError."""
-    number = re.fullmatch(r"\d{1,9}(\.\d{1,9})?", megabytes)
+    number = decimal_number(megabytes)
     if number is None:
         raise ValueError(f"its mbps is {megabytes!r}, but must be a number")
-    return str(int(float(megabytes) * 2**20))
+    return f"{number * 2**20:.0f}"
 
 
 def _usual_aio(storage: str, cache: CacheMode) -> Aio:
@@ -475,7 +477,7 @@ _FORMATS = (ImageFormat.RAW, ImageFormat.QCOW2, ImageFormat.VMDK, ImageFormat.QE
 _FEWEST_QUEUES = 2
 """The least that `queues` accepts (Drive.pm: queues_fmt)."""
 
-_OWNER = re.compile(r"\b(?:vm|base)-(\d+)-|(?::|/images/)(\d+)/")
+_OWNER = re.compile(r"\b(?:vm|base)-([0-9]+)-|(?::|/images/)([0-9]+)/")
 _SLOTS = {Bus.VIRTIO: "virtio0", Bus.SCSI: "scsi0", Bus.IDE: "ide0", Bus.SATA: "sata0"}
 
 
@@ -689,12 +691,12 @@ DIALECT = dialect.Dialect(
     beside=(STORAGES,),
     location=dialect.Location("/etc/pve/qemu-server"),
     left_out={
-        "EFI variables": r"^efidisk\d+:",
-        "TPM state": r"^tpmstate\d+:",
-        "cloud-init": r"^\w+\d+:.*cloudinit",
-        "CD-ROMs": r"^\w+\d+:.*media=cdrom",
-        dialect.HOST_DEVICES: r"^(?P<device>hostpci\d+:.*|usb\d+:.*(?:host|mapping)=.*)",
-        "unused volumes": r"^unused\d+:",
+        "EFI variables": r"^efidisk[0-9]+:",
+        "TPM state": r"^tpmstate[0-9]+:",
+        "cloud-init": r"^\w+[0-9]+:.*cloudinit",
+        "CD-ROMs": r"^\w+[0-9]+:.*media=cdrom",
+        dialect.HOST_DEVICES: r"^(?P<device>hostpci[0-9]+:.*|usb[0-9]+:.*(?:host|mapping)=.*)",
+        "unused volumes": r"^unused[0-9]+:",
         "snapshots": r"^\[(?!PENDING|special:)",
     },
 )

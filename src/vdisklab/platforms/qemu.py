@@ -10,16 +10,19 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice, pairwise, takewhile
 from pathlib import Path, PurePath
 from typing import Any
 
 from vdisklab.guest.qemu import block_nodes
 from vdisklab.path.disk_path import Attachment, DiskPath
+from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import SHARED_MEMORY, Bus, CacheMode, ImageFormat, WriteCache
 from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.drive_arguments import keyed_settings, options_of
+from vdisklab.platforms.guest_edge import read_each
 from vdisklab.platforms.qemu_arguments import (
     LIMITS,
     Served,
@@ -121,12 +124,20 @@ def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> dialect.R
     served = served_by(texts)
 
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:
-        for command in _commands(text.text):  # none in a daemon's
-            lost = _taken_away(command)
-            for disk in read_command(command.words[_start(command.words) :], text.name, served):
-                yield replace(disk, lost_below=lost or disk.lost_below)
+        guests = (
+            (text.name, partial(_disks_of_command, command, text.name, served))
+            for command in _commands(text.text)  # none in a daemon's
+        )
+        yield from read_each(Platform.QEMU, guests)
 
     return read
+
+
+def _disks_of_command(command: ShellCommand, name: str, served: Served) -> Iterator[ConfiguredDisk]:
+    lost = _taken_away(command)
+    start = _start(command.words) or 0
+    for disk in read_command(command.words[start:], name, served):
+        yield replace(disk, lost_below=lost or disk.lost_below)
 
 
 def served_by(texts: Sequence[GuestText]) -> Served:
@@ -152,7 +163,7 @@ def monitor_of(words: Sequence[str]) -> Path | None:
         settings = keyed_settings(value, first="backend")
         match flag.removeprefix("-").removeprefix("-"):
             case "qmp" if value.startswith("unix:"):
-                return Path(str(settings["backend"]).removeprefix("unix:"))
+                return Path(str(settings.get("backend", value)).removeprefix("unix:"))
             case "chardev" if settings.get("backend") == "socket" and "path" in settings:
                 sockets[str(settings.get("id"))] = Path(str(settings["path"]))
             case "mon" if settings.get("mode") == "control":
@@ -336,7 +347,7 @@ DIALECT = dialect.Dialect(
     reader=_reader,
     recognises=_is_ours,
     left_out={
-        "EFI variables": r"\bif=pflash\b|\bpflash\d",
+        "EFI variables": r"\bif=pflash\b|\bpflash[0-9]",
         "TPM state": r"(^|\s|\0)-tpmdev\b",
         "CD-ROMs": r"(^|\s|\0)-cdrom\b|media=cdrom|(scsi|ide)-cd\b",
     },

@@ -466,7 +466,8 @@ def _image(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> tuple[Se
     formats = [node for node in chain[:-1] if node.get("driver") not in (*_FILTERS, "raw")]
     raw = next((node for node in chain[:-1] if node.get("driver") == "raw"), {"driver": "raw"})
     if len(formats) > 1:
-        raise ValueError(f"it has {formats[0]['driver']} on {formats[1]['driver']}, not one format")
+        first, second = (str(node.get("driver")) for node in formats[:2])
+        raise ValueError(f"it has {first} on {second}, not one format")
     node = formats[0] if formats else raw
     if node.get("driver") == "luks":
         return node, Image(ImageFormat.RAW, (("encrypt", "luks"),))

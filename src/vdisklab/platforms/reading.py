@@ -18,10 +18,12 @@ from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, Image
 from vdisklab.path.options import OptionValue
 from vdisklab.path.segments import BUS_OPTIONS, FORMAT_OPTIONS, Bus, ImageFormat
+from vdisklab.units import whole_number
 
 _DEEPEST = 100
 """Levels of lists and mappings that a document may have; the C composer recurses for each."""
 
+_MOST_DIGITS = 40
 _MOST_REPEATED = 100_000
 """Values that a text's aliases may repeat: few bytes of aliases to aliases stand for billions."""
 
@@ -57,7 +59,25 @@ class GuestText:
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # no stubs
-    """Makes plain values only; refuses merge keys, whose copies can grow without bound."""
+    """Makes plain values only; refuses merge keys, whose copies can grow without bound.
+
+    Keys are text as written, and so are numbers of more digits than any setting has: those of
+    YAML 1.1 may have a radix of 60, and time to read them grows with the square.
+    """
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:  # noqa: ANN401
+        """The value of a node."""
+        is_number = isinstance(node, yaml.ScalarNode) and node.tag.endswith((":int", ":float"))
+        if is_number and len(node.value) > _MOST_DIGITS:
+            return node.value
+        return super().construct_object(node, deep)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:  # noqa: ANN401
+        """The mapping; a key that is no scalar is an error."""
+        for key, _ in getattr(node, "value", ()):
+            if isinstance(key, yaml.ScalarNode) and not key.tag.endswith(":merge"):
+                key.tag = "tag:yaml.org,2002:str"
+        return super().construct_mapping(node, deep)
 
     def flatten_mapping(self, node: Any) -> None:  # noqa: ANN401 - yaml has no types
         """Raises ConstructorError for `<<`."""
@@ -164,6 +184,18 @@ SCSI_PASSED = (
 )
 
 
+def is_deep(value: object) -> bool:
+    """True for lists and mappings nested deeper than any configuration; a text of them recurses."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        inner = (each.values() if isinstance(each, dict) else each
+                 for each in level if isinstance(each, dict | list))  # fmt: skip
+        level = [value for values in inner for value in values]
+        if not level:
+            return False
+    return True
+
+
 def image_of(form: ImageFormat, *, on_device: bool) -> Image | None:
     """The image of a disk; None for raw on a block device, which is the device itself."""
     return None if on_device and form is ImageFormat.RAW else Image(form)
@@ -171,9 +203,10 @@ def image_of(form: ImageFormat, *, on_device: bool) -> Image | None:
 
 def queues_of(text: str, admin: int = 0) -> OptionValue:
     """How many of a device's queues carry data: all but `admin`, which carry other commands."""
-    number = str(int(text) - admin) if text.isdecimal() and len(text) < 9 else text
+    number = whole_number(text)
     try:
-        return BUS_OPTIONS[Bus.VIRTIO]["queues"].parse(number)
+        data = text if number is None else str(number - admin)
+        return BUS_OPTIONS[Bus.VIRTIO]["queues"].parse(data)
     except ValueError as error:
         raise ValueError(f"its number of queues is {text!r}, but must be {error}") from None
 

@@ -6,14 +6,14 @@ A platform's file is imported by the name in its row.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from itertools import islice, product
 
-from vdisklab.errors import PlanError
+from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.platforms import PRINTED, Platform
 from vdisklab.path.rules import Impossible
@@ -35,9 +35,10 @@ from vdisklab.platforms.dialect import (
     lacks,
 )
 from vdisklab.platforms.drive_arguments import names_device
+from vdisklab.platforms.guest_edge import read_apart
 from vdisklab.platforms.nbd_servers import with_servers
 from vdisklab.platforms.network import placed
-from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.reading import GuestText, Tree
 from vdisklab.platforms.writing import require_configurable
 
 _LONGEST = 4096  # PATH_MAX
@@ -81,37 +82,67 @@ def read_guests(
 ) -> tuple[ConfiguredDisk, ...]:
     """The hard disks of all guests in these texts.
 
-    Claims, storages and pools may stand in other texts than the guests. Raises PlanError for a
-    required text that no platform knows. `notes` gets the message of one that is not required, and
-    of data holders that are left out.
+    Claims, storages and pools may stand in other texts than the guests. A guest that cannot be read
+    becomes a disk with a problem. Raises PlanError for a required text that no platform knows, and
+    for one whose guest cannot be read if there is no other guest. `notes` gets the message of one
+    that is not required, and of data holders that are left out.
     """
     known = tuple(dialects().values())
     readers: dict[int, Reader] = {}
     disks: list[ConfiguredDisk] = []
     yaml: list[GuestText] = []
     left_out: dict[str, None] = {}
+    refused: list[tuple[VdisklabError, tuple[ConfiguredDisk, ...]]] = []
     for text in texts:
         owner = next((dialect for dialect in known if dialect.recognises(text)), None)
         try:
             if owner is None:
                 _require_known(text, known)
                 yaml.append(text)
-            else:
-                reader = readers.get(id(owner)) or owner.reader(texts, ())
-                readers[id(owner)] = reader
-                disks += reader(text)
-                left_out |= dict.fromkeys(_left_out(owner, text))
+                continue
         except PlanError as error:
             if text.required or notes is None:
                 raise
             notes.append(f"{error}: skipped.")
+            continue
+        found = read_apart(partial(_read_text, owner, readers, texts, (), text))
+        if isinstance(found.error, VdisklabError) and not text.required and notes is not None:
+            notes.append(f"{found.error}: skipped.")
+            disks += found.disks
+            continue
+        read = found.all(text.name, _platform_of(owner))
+        if isinstance(found.error, VdisklabError):
+            refused.append((found.error, read))
+        else:
+            disks += read
+            left_out |= dict.fromkeys(_left_out(owner, text))
     for text, dialect in product(yaml, known):
         if any(map(dialect.recognises_document, text.documents)):
             left_out |= dict.fromkeys(_left_out(dialect, text))
+    disks += _disks_of_yaml(texts, yaml, known)
+    if refused and not disks and len(refused) == 1:
+        raise refused[0][0]
+    disks += (disk for _, read in refused for disk in read)
     if left_out and notes is not None:
         notes.append(f"Left out: {', '.join(left_out)}.")
-    found = with_servers((*disks, *_disks_of_yaml(texts, yaml, known)), texts)
-    return tuple(map(_readable, found))
+    return tuple(map(_readable, with_servers(disks, texts)))
+
+
+def _read_text(
+    owner: Dialect,
+    readers: dict[int, Reader],
+    texts: Sequence[GuestText],
+    documents: Sequence[Tree],
+    text: GuestText,
+) -> Iterable[ConfiguredDisk]:
+    """The disks of a text; `readers` has the readers that were made before. Raises PlanError."""
+    reader = readers.get(id(owner)) or owner.reader(texts, documents)
+    readers[id(owner)] = reader
+    return reader(text)
+
+
+def _platform_of(dialect: Dialect) -> Platform:
+    return next(platform for platform, each in dialects().items() if each is dialect)
 
 
 def _left_out(dialect: Dialect, text: GuestText) -> Iterator[str]:
@@ -141,11 +172,12 @@ def _disks_of_yaml(
     texts: Sequence[GuestText], yaml: Sequence[GuestText], known: Sequence[Dialect]
 ) -> Iterator[ConfiguredDisk]:
     documents = tuple(document for text in yaml for document in text.documents)
+    readers: dict[int, Reader] = {}
     for dialect in known:
-        own = [text for text in yaml if any(map(dialect.recognises_document, text.documents))]
-        reader = dialect.reader(texts, documents) if own else None
-        for text in own:
-            yield from () if reader is None else reader(text)
+        for text in yaml:
+            if any(map(dialect.recognises_document, text.documents)):
+                read = partial(_read_text, dialect, readers, texts, documents, text)
+                yield from read_apart(read).all(text.name, _platform_of(dialect))
 
 
 _OF_KRBD = re.compile(r"/dev/rbd[0-9/-]")

@@ -28,7 +28,7 @@ from vdisklab.results.power_cut import DISK_LOG
 from vdisklab.storage.device import read_direct_io, require_flushes
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device
-from vdisklab.units import GIB
+from vdisklab.units import GIB, whole_number
 
 TARGET = "log-writes"
 _START_SECONDS = 30.0
@@ -292,8 +292,10 @@ def mark_positions(log: write_log.Log) -> Mapping[int, int]:
     positions: dict[int, int] = {}
     for at, entry in enumerate(log.entries):
         text = write_log.mark_text(log, entry)
-        if text is not None and text.startswith(_MARK) and text.removeprefix(_MARK).isdigit():
-            positions[int(text.removeprefix(_MARK))] = at
+        if text is not None and text.startswith(_MARK):
+            number = whole_number(text.removeprefix(_MARK))
+            if number is not None:
+                positions[number] = at
     return positions
 
 

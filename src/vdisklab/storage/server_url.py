@@ -15,6 +15,7 @@ from urllib.parse import SplitResult, parse_qs, unquote
 from vdisklab.errors import PlanError
 from vdisklab.path.named_target import NamedTarget, urlsplit_of
 from vdisklab.path.segments import LayerKind
+from vdisklab.units import whole_number
 
 Node = Mapping[str, Any]
 """The file or device that QEMU opens: the members of a -blockdev protocol node, or of an -fsdev."""
@@ -57,10 +58,10 @@ class Url:
         """The server's name and TCP port; None for a socket of this host, and for Ceph."""
         if "portal" in self.node:
             host, _, port = str(self.node["portal"]).rpartition(":")
-            return host.strip("[]"), int(port)
+            return host.strip("[]"), whole_number(port)
         server = self.node.get("server", {})
-        port = server.get("port")
-        return (server["host"], None if port is None else int(port)) if "host" in server else None
+        port = whole_number(str(server.get("port", "")))
+        return (server["host"], port) if "host" in server else None
 
     def file(self, name: str) -> Url:
         """A file in this directory."""
@@ -103,7 +104,8 @@ def _nbd(parts: SplitResult, _secret: str | None) -> dict[str, Any]:
 
 def _iscsi(parts: SplitResult, secret: str | None) -> dict[str, Any]:
     name, _, lun = parts.path.removeprefix("/").partition("/")
-    if not name or not lun.isdigit():
+    number = whole_number(lun)
+    if not name or number is None:
         raise PlanError(
             f"{_shown(parts)} names no LUN", hint="write iscsi://HOST[:PORT]/TARGET/LUN"
         )
@@ -112,7 +114,7 @@ def _iscsi(parts: SplitResult, secret: str | None) -> dict[str, Any]:
     password = {"password-secret": secret} if secret else {}
     portal = f"{server['host']}:{server['port']}"
     return {
-        "transport": "tcp", "portal": portal, "target": unquote(name), "lun": int(lun),
+        "transport": "tcp", "portal": portal, "target": unquote(name), "lun": number,
         **user, **password,
     }  # fmt: skip
 

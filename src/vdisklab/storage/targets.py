@@ -26,6 +26,7 @@ from vdisklab.path.backing import BackingDevices, in_memory
 from vdisklab.path.disk_path import Layer
 from vdisklab.storage.server_url import Node, Url
 from vdisklab.storage.site import Site
+from vdisklab.units import whole_number
 
 _BLOCK = 4096
 
@@ -78,7 +79,7 @@ class Directory(_Place):
             for option in self.properties.get("target.options", "").split(",")
         )
         port = options.get("port", "")
-        number = int(port) if port.isdigit() and port != "0" else _usual_port(self.properties)
+        number = whole_number(port) or _usual_port(self.properties)
         return (options["addr"], number) if "addr" in options else None
 
     @property
@@ -144,7 +145,8 @@ class Device(_Place):
     def server(self) -> tuple[str, int | None] | None:
         """The server of an iSCSI disk or of NVMe over a network, and its port; else None."""
         server, _, port = self.properties.get("device.server", "").rpartition(":")
-        return (server.strip("[]"), int(port)) if server and port.isdigit() else None
+        number = whole_number(port)
+        return (server.strip("[]"), number) if server and number is not None else None
 
     @property
     def holds_files(self) -> bool:

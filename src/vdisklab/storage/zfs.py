@@ -21,7 +21,7 @@ from vdisklab.storage.filesystem import require_mounted
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device, Directory
 from vdisklab.storage.undo import Removable, openers_of, retried
-from vdisklab.units import format_bytes
+from vdisklab.units import format_bytes, whole_number
 
 DATASET = "disk"
 _NODE_SECONDS = 30.0
@@ -239,7 +239,8 @@ def _read_back(host: Host, layer: Layer, pool: str, supported: frozenset[str]) -
 def _canonical(layer: Layer, name: str, value: str) -> str:
     """A property as paths spell it; `zfs get -p` prints bytes."""
     schema = layer.kind.facts.options
-    return schema[name].format(int(value)) if value.isdigit() else value
+    number = whole_number(value)
+    return value if number is None else schema[name].format(number)
 
 
 def _version_and_arc() -> Mapping[str, str]:

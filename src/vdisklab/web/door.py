@@ -19,6 +19,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vdisklab.errors import HostError, PlanError
+from vdisklab.units import whole_number
 
 PORT = 8765
 _METHODS = ("GET", "HEAD")
@@ -106,18 +107,20 @@ def make_door(listen: str, certificate: Path | None = None, key: Path | None = N
 
 
 def _parsed(listen: str) -> tuple[str, int]:
-    host, port = ("127.0.0.1", listen) if listen.isdecimal() else (listen, "")
+    alone = whole_number(listen) is not None
+    host, port = ("127.0.0.1", listen) if alone else (listen, "")
     if listen.startswith("["):
         host, _, rest = listen[1:].partition("]")
         port = rest.removeprefix(":")
     elif listen.count(":") == 1:
         host, _, port = listen.partition(":")
-    if not host or (port and not (port.isascii() and port.isdigit() and int(port) < 65536)):
+    number = whole_number(port) if port else PORT
+    if not host or number is None or number > 65535:
         raise PlanError(
             f"--listen {listen!r} is not ADDRESS or ADDRESS:PORT",
             hint="for example --listen 127.0.0.1:8765, or --listen [::1]:8765",
         )
-    return host, int(port) if port else PORT
+    return host, number
 
 
 def opened(door: Door) -> socket.socket:

@@ -15,7 +15,7 @@ from pathlib import PurePath
 
 from vdisklab.errors import PlanError
 from vdisklab.plan.profile import MeasurementPlan, Profile
-from vdisklab.units import parse_duration, parse_size
+from vdisklab.units import parse_duration, parse_size, whole_number
 
 GLOBAL = "global"
 
@@ -23,6 +23,7 @@ _SECTION = re.compile(r"\[([^\[\]]+)\]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]*")
 _ENGINES = ("libaio", "io_uring", "sync", "psync", "vsync", "pvsync", "pvsync2", "posixaio")
 
+_MOST = 999_999_999
 _SHARE = re.compile(r"([0-9]{1,9})%")
 
 _HARMLESS = frozenset(
@@ -163,11 +164,12 @@ def _jobs(options: Mapping[str, str]) -> int:
 
 def _number(options: Mapping[str, str], key: str) -> int:
     text = options.get(key, "1")
-    if not text.isascii() or not text.isdecimal() or len(text) > 9:
+    number = whole_number(text)
+    if number is None or number > _MOST:
         raise PlanError(
             f"the job file's {key}={text[:40]} is not a number", hint="write a whole number"
         )
-    return max(1, int(text))
+    return max(1, number)
 
 
 def _size(options: Mapping[str, str], key: str, whole: int, otherwise: int) -> int:

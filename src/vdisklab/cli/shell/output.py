@@ -26,7 +26,7 @@ from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import DURABLE, Need
 from vdisklab.plan.settings import OptionRows
 from vdisklab.results.store import Store
-from vdisklab.units import counted
+from vdisklab.units import counted, whole_number
 from vdisklab.views import rank, table
 from vdisklab.views.layout import Table
 from vdisklab.views.recommend import verdict_table
@@ -193,6 +193,6 @@ def console() -> Console:
     """Standard output, as wide as the terminal; markup in text is printed literally."""
     columns = os.environ.get("COLUMNS", "")
     # rich takes 0 for a width, at which it prints nothing.
-    known = sys.stdout.isatty() or (columns.isdigit() and int(columns) > 0)
+    known = sys.stdout.isatty() or bool(whole_number(columns))
     width = None if known else PIPE_WIDTH
     return Console(width=width, highlight=False, markup=False, emoji=False)
