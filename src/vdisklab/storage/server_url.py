@@ -60,8 +60,8 @@ class Url:
             host, _, port = str(self.node["portal"]).rpartition(":")
             return host.strip("[]"), whole_number(port)
         server = self.node.get("server", {})
-        port = whole_number(str(server.get("port", "")))
-        return (server["host"], port) if "host" in server else None
+        number = whole_number(str(server.get("port", "")))
+        return (server["host"], number) if "host" in server else None
 
     def file(self, name: str) -> Url:
         """A file in this directory."""
