@@ -75,13 +75,23 @@ def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGu
         texts += domains_of(partial(_output, host), uri)
     elif not texts and not notes:
         raise PlanError("no guest is named", hint=f"name files: {PRINTED}; or --libvirt URI")
-    disks = tuple(as_probed(disk) for disk in read_guests(texts, notes))
+    disks = tuple(as_probed(disk) for disk in read_guests(_each_once(texts), notes))
     if not disks:
         why = f" ({'; '.join(note.rstrip('.') for note in notes[-2:])})" if notes else ""
         raise PlanError(
             f"there is no guest with a hard disk{why}", hint=f"name other guests: {PRINTED}"
         )
     return ExistingGuests(disks, tuple(notes))
+
+
+def _each_once(texts: Iterable[GuestText]) -> tuple[GuestText, ...]:
+    """The texts without a file that was found twice: by its name, and beside another one."""
+    by_place: dict[object, GuestText] = {}
+    for text in texts:
+        file = Path(text.origin)
+        place = file.resolve() if is_visible_file(file) else (text.origin, len(by_place))
+        by_place.setdefault(place, text)
+    return tuple(by_place.values())
 
 
 def read_host(host: Host, root: Path = Path("/")) -> ExistingGuests:

@@ -327,7 +327,12 @@ def _variations(path: DiskPath, needs: Sequence[Need]) -> Iterator[DiskPath]:
     if NeedKind.DISCARD in named:
         extras += [(*extra, *_DISCARDING) for extra in extras]
     # Also without the path's own options, because some of them contradict the needs.
-    attachments = [path.attachment, *(Attachment(bus) for bus in buses)]
+    moved = (
+        Attachment(bus, tuple(item for item in path.attachment.options if item[0] in schema))
+        for bus in (*buses, Bus.SCSI)
+        for schema in (BUS_OPTIONS[bus],)
+    )
+    attachments = [path.attachment, *(Attachment(bus) for bus in buses), *moved]
     for stack, image, mode, attachment, extra in itertools.product(
         dict.fromkeys(layers),
         dict.fromkeys(images),

@@ -7,7 +7,7 @@ the meaning of paths.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
@@ -46,6 +46,8 @@ class ConfiguredDisk:
     and QEMU looks for one in the file. `limits` are I/O limits and other settings that a path
     cannot express, as the configuration spells them. `drops_flushes` is True if its cache mode
     ignores flushes, which is known without a path, `on_thin_volume` if its storage makes thin ones.
+    `refused` says why the platform does not start a guest with the disk, and the way out. `past`
+    says what the configuration is if it is not the guest's of today.
     `lost_below` says why what is below the image loses flushed data, as the configuration tells.
 
     `held` has device and inode of the files that the guest's process has open, if a process's
@@ -77,6 +79,8 @@ class ConfiguredDisk:
     drops_flushes: bool = field(default=False, metadata=HIDDEN)
     on_thin_volume: bool = field(default=False, metadata=HIDDEN)
     lost_below: str | None = field(default=None, metadata=HIDDEN)
+    refused: tuple[str, str] | None = field(default=None, metadata=HIDDEN)
+    past: str | None = field(default=None, metadata=HIDDEN)
     transient: Annotated[bool, "what the guest writes is thrown away when it stops"] = False
     shareable: Annotated[bool, "several guests may have the disk at once"] = False
     pending: Annotated[str, "settings that hold from the guest's next start on"] = ""
@@ -434,6 +438,16 @@ class CannotWork(Risk, short="cannot work", blocks=True):
 
 
 @dataclass(frozen=True, slots=True)
+class NotOfToday(Risk, short="not of today"):
+    """The configuration of a snapshot: the guest of today may have another one."""
+
+    what: str
+
+    def __str__(self) -> str:
+        return f"This is {self.what}, not the guest of today: look at that with `virsh dumpxml`."
+
+
+@dataclass(frozen=True, slots=True)
 class OtherFormat(Risk, short="other format", serious=True, blocks=True):
     """The image's first bytes show another format than the configuration says."""
 
@@ -533,6 +547,23 @@ def _drops_beside_path(disk: ConfiguredDisk) -> bool:
     return disk.drops_flushes and not shown
 
 
+def _risks_of_settings(disk: ConfiguredDisk) -> Iterator[Risk]:
+    """The risks of a disk's settings beside its path."""
+    if _drops_beside_path(disk) and not disk.read_only:
+        yield FlushesDropped()
+    if disk.transient and not disk.read_only:
+        yield WritesThrownAway()
+    errors = tuple(error for error in disk.ignored_errors if error == "reads" or not disk.read_only)
+    if errors:
+        yield ErrorsIgnored(errors)
+    if disk.refused is not None:
+        yield CannotWork(*disk.refused)
+    if disk.past is not None:
+        yield NotOfToday(disk.past)
+    if disk.pending:
+        yield (PendingLoss if disk.pending_loss else PendingChange)(disk.pending)
+
+
 def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple[Risk, ...]:
     """The disk's risks, most serious first; if it has no path, those of its settings alone.
 
@@ -540,16 +571,7 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
     """
     path = disk_path(disk, context)
     context = replace(context, lost_below=disk.lost_below or context.lost_below)
-    own: list[Risk] = []
-    if _drops_beside_path(disk) and not disk.read_only:
-        own.append(FlushesDropped())
-    if disk.transient and not disk.read_only:
-        own.append(WritesThrownAway())
-    errors = tuple(error for error in disk.ignored_errors if error == "reads" or not disk.read_only)
-    if errors:
-        own.append(ErrorsIgnored(errors))
-    if disk.pending:
-        own.append((PendingLoss if disk.pending_loss else PendingChange)(disk.pending))
+    own = [*_risks_of_settings(disk)]
     if path is None:
         if context.drops_flushes and not disk.read_only:
             own.append(FlushesDroppedBelow(context.drops_flushes))

@@ -146,7 +146,7 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
     if profiles and "expanded_devices" not in document:
         problem = (
             f"the devices of its profiles ({', '.join(map(str, profiles))}) are not here, and one "
-            "may be a disk: give `incus list --format yaml`, or `incus config show --expanded`"
+            "may be a disk: give `incus list --format yaml`, which says what is expanded"
         )
         yield replace(empty, problem=problem)
     for argument in disks_of_arguments(words):

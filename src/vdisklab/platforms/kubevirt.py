@@ -4,14 +4,19 @@ Defaults are those of KubeVirt 1.9 (SetDriverCacheMode and SetOptimalIOMode of v
 converter; pkg/defaults/amd64.go): bus sata, cache none, io native on block devices, discard=unmap.
 `cache` depends on whether O_DIRECT works, which only the cluster knows.
 
-Its disks on volumes are raw. `blockMultiQueue` gives as many queues as CPUs; `dedicatedIOThread`
-and, since 1.5, the `supplementalPool` of threads work for virtio disks. A `discardGranularity`
-stands in a `blockSize` only (staging/src/kubevirt.io/api/core/v1/schema.go).
+Its disks on volumes are raw. `blockMultiQueue` gives as many queues as CPUs. With a policy or one
+`dedicatedIOThread` each virtio disk has an I/O thread, or all of the `supplementalPool` (since
+1.5); one SCSI disk that asks for a thread gives the controller one, and a queue for each CPU
+(pkg/virt-launcher/virtwrap/converter: iothreads, storage, compute/controllers.go).
+
+A `discardGranularity` stands in a `blockSize` only
+(staging/src/kubevirt.io/api/core/v1/schema.go).
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -64,6 +69,12 @@ def _volume_modes(documents: Sequence[Tree]) -> Iterator[tuple[tuple[str, str], 
                 yield _named(document, namespace), word(spec, "volumeMode") or "Filesystem"
             case "DataVolume":
                 yield _named(document, namespace), _mode_of_data_volume(spec)
+            case "VirtualMachineInstance":
+                for volume in branches(document, "status", "volumeStatus"):
+                    claim = tree(volume, "persistentVolumeClaimInfo")
+                    named = word(claim, "claimName") or word(volume, "name") or ""
+                    if mode := word(claim, "volumeMode"):
+                        yield (namespace, named), mode
             case "VirtualMachine" | "VirtualMachinePool":
                 for template in branches(spec, "dataVolumeTemplates"):
                     mode = _mode_of_data_volume(tree(template, "spec"))
@@ -205,8 +216,19 @@ def _disks(
             drops_flushes=word(disk, "cache") == CacheMode.UNSAFE,
             transient=any(kind in volume for kind in _TEMPORARY),
             shareable=disk.get("shareable") is True,
+            refused=_refused(disk),
             ignored_errors=ignored_errors(*2 * (word(disk, "errorPolicy"),)),
         )
+
+
+def _refused(disk: Tree) -> tuple[str, str] | None:
+    """Why virt-launcher does not start the guest (Convert_v1_Disk_To_api_Disk; before 1.7 only none
+    is accepted), and the way out."""
+    cache = word(disk, "cache") or CacheMode.NONE
+    if disk.get("shareable") is not True or cache in (CacheMode.NONE, CacheMode.DIRECTSYNC):
+        return None
+    reason = f"a shareable disk requires cache none or directsync, and its cache is {cache}"
+    return f"KubeVirt does not start the guest: {reason}", "write cache: none"
 
 
 _TEMPORARY = ("containerDisk", "ephemeral", "emptyDisk")
@@ -244,18 +266,24 @@ def _path(domain: Tree, disk: Tree, *, on_device: bool) -> DiskPath:
     usual = Aio.NATIVE if on_device and cache is CacheMode.NONE else Aio.THREADS
     io = word(disk, "io") or usual.value
     pool = word(domain, "ioThreadsPolicy") == "supplementalPool"
-    threads = bus is Bus.VIRTIO and (
-        disk.get("dedicatedIOThread") is True or ("ioThreadsPolicy" in domain and not pool)
+    asking = {
+        word(each, "disk", "bus") or "sata"
+        for each in branches(domain, "devices", "disks")
+        if each.get("dedicatedIOThread") is True
+    } | ({bus.value} if disk.get("dedicatedIOThread") is True else set())
+    threads = not pool and (
+        (bus is Bus.VIRTIO and (bool(asking) or "ioThreadsPolicy" in domain))
+        or (bus is Bus.SCSI and bus in asking)
     )
     options: dict[str, OptionValue] = {
         "aio": Aio.THREADS.value if io == "default" else Aio(one_of(io, tuple(Aio), "io")).value,
         "discard": "unmap",
         "iothread": threads,
     }
-    cores = word(domain, "cpu", "cores") or ""
     many = tree(domain, "devices").get("blockMultiQueue") is True and bus is Bus.VIRTIO
+    many |= bus is Bus.SCSI and threads
     words = {
-        "queues": cores if many else None,
+        "queues": _cpus(domain) if many else None,
         "block_size": word(disk, "blockSize", "custom", "logical"),
         "discard_granularity": word(disk, "blockSize", "custom", "discardGranularity"),
         "iothreads": word(domain, "ioThreads", "supplementalPoolThreadCount")
@@ -264,6 +292,19 @@ def _path(domain: Tree, disk: Tree, *, on_device: bool) -> DiskPath:
     }
     image = None if on_device else Image(ImageFormat.RAW)
     return DiskPath((), image, cache, attachment_of(bus, options | parsed_options(bus, words)))
+
+
+def _cpus(domain: Tree) -> str:
+    """The guest's CPUs (GetCPUTopology of virtwrap/converter/vcpu): by its topology, else by its
+    resources; empty if neither is here."""
+    cpu, resources = tree(domain, "cpu"), tree(domain, "resources")
+    numbers = [word(cpu, key) or "" for key in ("cores", "sockets", "threads")]
+    if not any(numbers):
+        text = word(resources, "requests", "cpu") or word(resources, "limits", "cpu") or ""
+        return text if text.isdecimal() and len(text) < 5 else ""
+    if not all(text.isdecimal() and len(text) < 5 for text in numbers if text):
+        return next(text for text in numbers if text)
+    return str(math.prod(int(text or 1) for text in numbers))
 
 
 _BUSES = (Bus.VIRTIO, Bus.SCSI, Bus.SATA, Bus.USB)

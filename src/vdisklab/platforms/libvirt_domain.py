@@ -79,7 +79,8 @@ def read_domain(text: str, origin: str, served: Served | None = None) -> tuple[C
             f"{origin} is XML, but not a libvirt domain: its root is <{root.tag}>",
             hint="`virsh dumpxml DOMAIN` prints one",
         )
-    now = tuple(_Guest(domain, served).disks())
+    past = _OF_THE_PAST.get(root.tag)
+    now = tuple(replace(disk, past=past) for disk in _Guest(domain, served).disks())
     then = None if root is domain else root.find(".//inactiveDomain")
     return now if then is None else with_pending(now, tuple(_Guest(then, served).disks()))
 
@@ -97,6 +98,12 @@ def _require_shallow(root: ET.Element, origin: str) -> None:
         hint="create it again: `virsh dumpxml DOMAIN > FILE`",
     )
 
+
+_OF_THE_PAST = {
+    "domainsnapshot": "the definition of a snapshot",
+    "domaincheckpoint": "the definition of a checkpoint",
+}
+"""Roots that hold a guest's definition of the time when they were made (formatsnapshot.html)."""
 
 _DOMAIN = re.compile(r"\s*(<\?[^>]*>\s*)?(<!--.*?-->\s*)?<domain[\s>]", re.DOTALL)
 _END = "</domain>"

@@ -89,6 +89,8 @@ def _start(words: Sequence[str]) -> int | None:
     return None
 
 
+_LIBVIRTS_LOG = re.compile(r"^[\d-]+ [\d:.+]+: starting up libvirt version", re.MULTILINE)
+"""Of /var/log/libvirt/qemu/GUEST.log, where each start of the guest follows those before."""
 _DISK_OPTION = re.compile(r"--?(drive|blockdev|hd[a-d])")
 _NO_FSYNC = re.compile(r"(?:LD_PRELOAD=.*)?\b(?:lib)?(?P<library>eatmydata|nosync)(\.so.*)?\b")
 
@@ -124,9 +126,11 @@ def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> dialect.R
     served = served_by(texts)
 
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:
+        commands = _commands(text.text)  # none in a daemon's
+        starts = commands[-1:] if _LIBVIRTS_LOG.search(text.text) else commands
         guests = (
             (text.name, partial(_disks_of_command, command, text.name, served))
-            for command in _commands(text.text)  # none in a daemon's
+            for command in starts
         )
         yield from read_each(Platform.QEMU, guests)
 

@@ -308,6 +308,10 @@ def change_of(disk: ConfiguredDisk, wanted: DiskPath) -> Change:
     """
     if disk.path is None:
         raise NotChangeableError("the disk has no path", hint="see why with `vdisklab audit`")
+    if disk.past is not None:
+        raise NotChangeableError(
+            f"it is {disk.past}, not the guest of today", hint="name what `virsh dumpxml` prints"
+        )
     require_configurable(wanted, there=True)
     if disk.shareable and not wanted.cache.direct:
         raise NotChangeableError(

@@ -70,7 +70,7 @@ def test_a_name_of_megabytes_is_cut() -> None:
 def test_a_machine_of_kubevirt_is_read_with_its_claims() -> None:
     disks = read("machine.yaml")
     assert {target: str(disk.path) for target, disk in disks.items()} == {
-        "root": "raw/none/virtio:discard=unmap:queues=4",
+        "root": "raw/none/virtio:discard=unmap:iothread=on:queues=4",
         "data": "writeback/virtio:discard=unmap:iothread=on:queues=4",
         "plain": "none/sata:aio=native:discard=unmap",
         "image": "None",
