@@ -14,7 +14,6 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.crash_states import Sampling
-from vdisklab.powercut.logged_disk import LoggedBy
 from vdisklab.powercut.mid_run import MidRunOperation
 from vdisklab.powercut.questions import Question, QuestionSettings
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
@@ -54,7 +53,6 @@ def _settings(settings: Mapping[str, Any]) -> QuestionSettings:
             settings["sampling.tear"],
             settings["sampling.seed"],
         ),
-        logged_by=LoggedBy(settings.get("logged_by", LoggedBy.FUSE)),
         driver=DriverSetting(settings.get("driver", DriverSetting.AS_FOUND)),
         during=None if during is None else MidRunOperation(during),
     )

@@ -20,7 +20,6 @@ from vdisklab.path.segments import LayerKind
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.client_guests import observed_accelerator, open_guests
 from vdisklab.powercut.controls import controls_of, run_controls
-from vdisklab.powercut.logged_disk import LoggedBy, require_log_writes
 from vdisklab.powercut.postgresql import CLUSTER
 from vdisklab.powercut.questions import Question, judge_questions
 from vdisklab.powercut.session import PowerCutSession, open_session, replayed
@@ -100,8 +99,6 @@ def _judge(
     """Runs the controls, adds their results to `controls`, then yields the verdicts."""
     require_work_directory(setup.work)
     host = LocalHost()
-    if any(question.settings.logged_by is LoggedBy.DM for question in questions):
-        require_log_writes(host)  # before the controls, which take a minute
     recovered = (item.path for item in questions if not item.model.spares_the_host)
     if any(layer.kind is LayerKind.ZFS for path in recovered for layer in path.layers):
         require_zfs(host)

@@ -22,7 +22,6 @@ from vdisklab.host.ledger import cache_directory, leftovers_sentence, open_ledge
 from vdisklab.host.mounts import free_bytes, mount_of, without_flushes
 from vdisklab.host.pagecache import KernelParts, try_device, try_io_uring, try_o_direct
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, KernelPart, LayerKind
-from vdisklab.powercut.logged_disk import LoggedBy, require_log_writes
 from vdisklab.progress import Progress
 from vdisklab.storage.site import open_site
 from vdisklab.storage.zfs import require_zfs
@@ -394,14 +393,6 @@ def _power_cut(at: Inspection) -> Iterator[HostFinding]:
     daemon = "qemu-storage-daemon"
     version = facts.program_version(at.host, daemon, r"version (.+)")
     yield _no_program(daemon) if version is None else _ok(daemon, version)
-    try:
-        target = require_log_writes(at.host)
-    except HostError as error:
-        costs = f"cannot be chosen: powercut --logged-by {LoggedBy.DM}; FUSE does the same"
-        mend = error.hint if at.host.which("dmsetup") is None else _OTHER_KERNEL
-        yield _limited("dm log-writes", str(error), costs, mend)
-    else:
-        yield _ok("dm log-writes", f"{target}: powercut --logged-by {LoggedBy.DM}")
 
 
 def _directory(at: Inspection) -> Iterator[HostFinding]:

@@ -1,10 +1,6 @@
 """A block device whose every change is logged: the disk below the host's file system.
 
-Two instruments log it: the project's own FUSE server, and device-mapper's target `log-writes`
-(Documentation/admin-guide/device-mapper/log-writes.rst) where the kernel has it. The target logs a
-write some time after acknowledging it, and only after the next flush. So the length of a growing
-log is not a position. Instead a position is a mark, which is queued after the acknowledged
-requests; `resolve_marks` replaces marks by positions when the log is complete.
+A server of our own behind FUSE logs it (`disk_server`).
 """
 
 from __future__ import annotations
@@ -16,60 +12,28 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host import command, mounts, pagecache, syscalls, waiting
 from vdisklab.host.ledger import Kind
-from vdisklab.powercut import client, rebuild, write_log
+from vdisklab.powercut import rebuild
 from vdisklab.powercut.disk_server import FULL, HONEST, READY, Lies
-from vdisklab.results.power_cut import DISK_LOG
 from vdisklab.storage.device import read_direct_io, require_flushes
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device
-from vdisklab.units import GIB, whole_number
 
-TARGET = "log-writes"
 _START_SECONDS = 30.0
 _END_SECONDS = 60.0
-_SPARSE_LOG_BYTES = 16 * GIB
-_MARK = "vdisklab-"
-
-
-class LoggedBy(StrEnum):
-    """The instrument that logs the disk."""
-
-    FUSE = "fuse"
-    DM = "dm-log-writes"
-
-
-@dataclass(slots=True)
-class MarkTail:
-    """Positions as marks, numbered from 0."""
-
-    host: command.Host
-    device: str
-    _next: int = 0
-
-    def position(self) -> int:
-        """Sends a mark and returns its number."""
-        number, self._next = self._next, self._next + 1
-        self.host.run("dmsetup", "message", self.device, "0", "mark", f"{_MARK}{number}")
-        return number
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedDisk:
-    """The logged file or device with the properties that were read back, and its growing log.
-
-    `marks` is set if positions are marks instead of lengths of the log.
-    """
+    """The logged file or device with the properties that were read back, and its growing log."""
 
     path: Path
     log: Path
     size: int
-    marks: MarkTail | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -236,90 +200,3 @@ def _await_ready(process: subprocess.Popen[bytes]) -> None:
             raise rebuild.memory_full("a logged disk")
         last = errors.decode(errors="replace").strip().splitlines()[-1:] or ["it printed nothing"]
         raise HostError(f"the logged disk cannot be started: {last[0]}")
-
-
-def dm_table(size: int, disk: str, log: str) -> str:
-    """The device's table: start sector, number of sectors, target, the disk and its log."""
-    return f"0 {size // 512} {TARGET} {disk} {log}"
-
-
-def require_log_writes(host: command.Host) -> str:
-    """The target with its version: `log-writes v1.1.0`. Raises HostError where device-mapper or the
-    target is missing."""
-    command.require_programs(host, "dmsetup")
-    version = pagecache.mapper_target(host, TARGET)
-    if version is not None:
-        return version
-    raise HostError(
-        f"this kernel's device-mapper has no target {TARGET}",
-        hint="leave out --logged-by to log the disk through FUSE",
-    )
-
-
-def _require_mapped(host: command.Host, device: str) -> None:
-    """Reads the table back. Raises HostError when the device has another target."""
-    table = host.run("dmsetup", "table", device).stdout.split()
-    if table[2:3] != [TARGET]:
-        raise HostError(
-            f"dmsetup created the device {device}, but its table is {' '.join(table)!r}",
-            hint="another program created a device of that name: run the same command again",
-        )
-
-
-@contextmanager
-def mapped_disk(site: Site, name: str, size: int, log: Path) -> Iterator[LoggedDisk]:
-    """A device that device-mapper logs into the file `log`, complete when the context closes."""
-    target = require_log_writes(site.host)
-    content, device = site.directory / f"{name}.content", site.unique(name)
-    with site.tracked(Kind.FILE, content):
-        for file, length in ((content, size), (log, _SPARSE_LOG_BYTES)):
-            site.new_file(file)
-            os.truncate(file, length)
-        with site.tracked(Kind.LOOP, content), site.tracked(Kind.LOOP, log):
-            disks = [syscalls.attach_loop(file) for file in (content, log)]
-            for disk in disks:
-                require_flushes(Path(disk))
-            with site.tracked(Kind.MAPPED, device):
-                site.host.run("dmsetup", "create", device, "--table", dm_table(size, *disks))
-                _require_mapped(site.host, device)
-                properties = {**_direct_io(site, Path(disks[0])), DISK_LOG: target}
-                mapped, marks = Path("/dev/mapper") / device, MarkTail(site.host, device)
-                yield LoggedDisk(mapped, log, size, marks, properties)
-
-
-def mark_positions(log: write_log.Log) -> Mapping[int, int]:
-    """The position of each of vdisklab's marks in the log, by the mark's number."""
-    positions: dict[int, int] = {}
-    for at, entry in enumerate(log.entries):
-        text = write_log.mark_text(log, entry)
-        if text is not None and text.startswith(_MARK):
-            number = whole_number(text.removeprefix(_MARK))
-            if number is not None:
-                positions[number] = at
-    return positions
-
-
-def resolve_marks(trace: client.Trace, log: write_log.Log) -> client.Trace:
-    """The trace with positions instead of marks. Raises LogError when a mark is missing."""
-    positions = mark_positions(log)
-
-    def position(mark: int) -> int:
-        if mark not in positions:
-            raise write_log.LogError(f"the log {log.path} lacks the mark {_MARK}{mark}")
-        return positions[mark]
-
-    return replace(
-        trace,
-        begin=position(trace.begin),
-        end=position(trace.end),
-        writes=tuple(
-            replace(
-                write,
-                submitted=position(write.submitted),
-                acked=None if write.acked is None else position(write.acked),
-                durable_at=None if write.durable_at is None else position(write.durable_at),
-            )
-            for write in trace.writes
-        ),
-        flushes=tuple((position(first), position(last)) for first, last in trace.flushes),
-    )

@@ -20,7 +20,7 @@ from typing import Any
 from vdisklab.errors import DirtyHostError, PlanError, PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.path import disk_path, durability, segments
-from vdisklab.powercut import controls, crash_states, logged_disk, mid_run, write_log
+from vdisklab.powercut import controls, crash_states, mid_run, write_log
 from vdisklab.powercut.client import (
     DEFAULT_WRITES,
     ClientDisk,
@@ -57,7 +57,6 @@ class QuestionSettings:
     direct_io: bool = True
     post_recovery_states: int = 20
     sampling: crash_states.Sampling = field(default_factory=crash_states.Sampling)
-    logged_by: logged_disk.LoggedBy = logged_disk.LoggedBy.FUSE
     driver: DriverSetting = DriverSetting.AS_FOUND
     during: mid_run.MidRunOperation | None = None
 
@@ -72,7 +71,7 @@ class QuestionSettings:
             "direct_io": self.direct_io,
             "afterlives": self.post_recovery_states,
             "wanted": asdict(self.sampling),
-            "logged_by": self.logged_by.value,
+            "logged_by": "fuse",  # as earlier verdicts were stored
             "driver": self.driver.value,
             **({} if self.during is None else {DURING: self.during.value}),
         }
@@ -289,7 +288,7 @@ def _examine_once(
     settings = question.settings
     spec = RunSpec(
         question.path, question.load, question.access.value, settings.size,
-        direct_io=settings.direct_io, logged_by=settings.logged_by,
+        direct_io=settings.direct_io,
         host_survives=question.model.spares_the_host, during=settings.during,
     )  # fmt: skip
     if question.model.spares_qemu:

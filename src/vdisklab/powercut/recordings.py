@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,14 +17,7 @@ from vdisklab.host.syscalls import freeze_and_thaw, opened, sync_filesystem, wri
 from vdisklab.path import backing, durability, rules, segments
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.powercut import client, disk_server, rebuild, recovery, sectors, write_log
-from vdisklab.powercut.logged_disk import (
-    LoggedBy,
-    LoggedDisk,
-    logged_disk,
-    logged_file,
-    mapped_disk,
-    resolve_marks,
-)
+from vdisklab.powercut.logged_disk import LoggedDisk, logged_disk, logged_file
 from vdisklab.powercut.mid_run import MidRunOperation, RunningOperation
 from vdisklab.storage.filesystem import wanted_mount_options
 from vdisklab.storage.image import ImageFile, image_file
@@ -121,7 +114,6 @@ class RunSpec:
     size: int = IMAGE_BYTES
     lies: disk_server.Lies = disk_server.HONEST
     direct_io: bool = True
-    logged_by: LoggedBy = LoggedBy.FUSE
     host_survives: bool = False
     during: MidRunOperation | None = None
 
@@ -139,13 +131,12 @@ def make_recording(
     with record(site, spec, directory.name, log) as stack:
         if stack.image.key_file is not None:
             shutil.copy(stack.image.key_file, directory / KEY_NAME)
-        marks = stack.disk.marks
         disk_spec = _guest_disk(spec, stack.image, directory.name)
         operation = (
             None if spec.during is None else RunningOperation(spec.during, daemon, disk_spec)
         )
         with (
-            write_log.open_tail(log) if marks is None else nullcontext(marks) as tail,
+            write_log.open_tail(log) as tail,
             access(disk_spec) as disk,
         ):
             begin = tail.position()
@@ -173,8 +164,6 @@ def make_recording(
             flushes=run.flushes,
             switch=_switch(stack, operation, run.finished),
         )
-    if marks is not None:
-        trace = resolve_marks(trace, write_log.read_log(log))
     (directory / TRACE_NAME).write_text(client.trace_to_json(trace))
     return Recording(directory, trace)
 
@@ -268,7 +257,9 @@ def _recorded_stack(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator
     sizes = 3 if spec.during is MidRunOperation.RESIZE else 2
     capacity = backing.size_for(spec.path.layers, sizes * spec.size + 4 * MIB)
     with (
-        _disk_to_record(site, spec, name, capacity, log) as disk,
+        logged_disk(
+            site, name, capacity, lies=spec.lies, direct_io=spec.direct_io, log=log
+        ) as disk,
         HOST_LAYERS[layer.kind].build(site, disk.device, layer, f"{name}.mnt", spec.size) as target,
         _data(site, target, image, size=spec.size) as file,
     ):
@@ -314,18 +305,6 @@ def _recorded_file(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator[
                 filled=not image.is_thin,
                 filesystem=client.NO_FILESYSTEM,
             )
-
-
-def _disk_to_record(
-    site: Site, spec: RunSpec, name: str, size: int, log: Path
-) -> AbstractContextManager[LoggedDisk]:
-    if spec.logged_by is LoggedBy.FUSE:
-        return logged_disk(site, name, size, lies=spec.lies, direct_io=spec.direct_io, log=log)
-    if spec.lies != disk_server.HONEST:
-        raise PlanError(
-            f"{spec.logged_by} cannot drop flushes", hint="log the controls through FUSE"
-        )
-    return mapped_disk(site, name, size, log)
 
 
 def _write_source(file: Path, size: int) -> None:

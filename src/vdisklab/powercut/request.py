@@ -17,7 +17,7 @@ from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.matrix import Matrix, expand_matrix, expand_paths, narrow_to_needs
 from vdisklab.plan.settings import OptionRows, like, option
 from vdisklab.plan.value_kinds import SWITCH, TEXT, WHOLE, Limits, one_of, several
-from vdisklab.powercut import crash_states, logged_disk, mid_run, postgresql, recordings
+from vdisklab.powercut import crash_states, mid_run, postgresql, recordings
 from vdisklab.powercut.client import DEFAULT_WRITES
 from vdisklab.powercut.client_guests import bus_refusal
 from vdisklab.powercut.questions import Question, QuestionSettings
@@ -85,12 +85,6 @@ class PowercutRequest(OptionRows):
         metavar="BYTES",
     )
     seed: int = option(WHOLE, "Seed for the places to write to and the sampled states.", 1)
-    logged_by: logged_disk.LoggedBy = option(
-        one_of(logged_disk.LoggedBy),
-        "What logs the disk: vdisklab's own server on any kernel with FUSE, or device-mapper's "
-        "log-writes where the kernel has it.",
-        logged_disk.LoggedBy.FUSE,
-    )
     models: tuple[FailureModel, ...] = option(
         several(FailureModel, FailureModel),
         "What dies: the power of a disk with a volatile cache (power) or with power-loss "
@@ -149,7 +143,6 @@ def plan_questions(request: PowercutRequest) -> PlannedQuestions:
         seed=request.seed,
         direct_io=request.loop_direct_io,
         sampling=request.sampling,
-        logged_by=request.logged_by,
     )
     matrix = _matrix(request)
     clients, drivers, models = _clients(request), _drivers(request), _models(request)
@@ -286,11 +279,6 @@ def _require_logged_operation(request: PowercutRequest) -> None:
             f"--during {request.during[0]} cannot be judged under {alone[0]}: only one file is "
             "logged",
             hint=f"leave out --model {alone[0]}",
-        )
-    if request.logged_by is not logged_disk.LoggedBy.FUSE:
-        raise PlanError(
-            f"--during needs the positions of --logged-by {logged_disk.LoggedBy.FUSE}",
-            hint=f"leave out --logged-by {request.logged_by}",
         )
 
 

@@ -159,16 +159,6 @@ def read_log(path: Path) -> Log:
         raise LogError(f"the log {path} cannot be read: {error.strerror}") from error
 
 
-def mark_text(log: Log, entry: LogEntry) -> str | None:
-    """The text of a mark, which follows the numbers of its header; None for other entries."""
-    if Flag.MARK not in entry.flags:
-        return None
-    with log.path.open("rb") as file:
-        file.seek(entry.header_at + _HEADER.size)
-        text = file.read(entry.data_at - entry.header_at - _HEADER.size)
-    return text.split(b"\0")[0].decode(errors="replace")
-
-
 def _entries(descriptor: int, path: Path) -> Iterator[LogEntry]:
     count, sector = _read_super(descriptor, path)
     size = os.fstat(descriptor).st_size

@@ -11,10 +11,6 @@ from typing import Any
 from vdisklab.path.durability import FailureModel
 from vdisklab.results.model import HostFacts
 
-DISK_LOG = "disk.log"
-"""Key in `PowerCut.observed`: the device-mapper target that logged the disk, with its version."""
-
-
 MODEL = "model"
 """Key in `PowerCut.settings`: the failure model; without it the model is `power`."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vdisklab.answers.powercut import CrashVerdict, PowercutAnswer
 from vdisklab.path.durability import CrashStates, FailureModel
-from vdisklab.results.power_cut import DISK_LOG, ReplayedState, outcome_words
+from vdisklab.results.power_cut import ReplayedState, outcome_words
 from vdisklab.units import counted, named
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
@@ -106,9 +106,6 @@ def _notes(answer: PowercutAnswer) -> Iterator[str]:
         "A verdict is about the recorded run under its model. It says nothing about a drive that "
         "acknowledges flushes without writing."
     )
-    kernel = dict.fromkeys(row.observed[DISK_LOG] for row in rows if DISK_LOG in row.observed)
-    if kernel:
-        yield f"The disk was logged by the kernel's {', '.join(kernel)}, not through FUSE."
     if answer.controls:
         yield f"{len(answer.controls)} controls passed before the first verdict."
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from vdisklab.errors import DatabaseBusyError, DatabaseError, VdisklabError
-from vdisklab.web import pages, programs
+from vdisklab.web import metrics, pages
 from vdisklab.web.door import Door, Guard
 from vdisklab.web.pages import Naming
 
@@ -28,7 +28,7 @@ def make_app(db: str | None, door: Door, naming: Naming) -> Starlette:
     shows.
     """
     return Starlette(
-        routes=[*pages.routes(db, naming), *programs.routes(db, naming)],
+        routes=[*pages.routes(db, naming), *metrics.routes(db)],
         middleware=[Middleware(Guard, door=door)],
         exception_handlers={VdisklabError: _sentences(naming)},
     )

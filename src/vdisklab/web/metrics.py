@@ -6,20 +6,33 @@ of its cells and measures, however many campaigns are stored.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+import anyio
+from anyio import to_thread
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
 
 from vdisklab import __version__
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
+from vdisklab.answers.loading import open_results
 from vdisklab.errors import PlanError
 from vdisklab.results.model import Campaign, RunOutline
 from vdisklab.results.store import Store
+
+SECONDS = 20.0
+"""No request is answered later: a program that asks every few seconds would pile them up."""
+
+_REQUESTS = 2
+"""So many requests are worked on at a time."""
 
 _CELL = ("campaign", "path", "page_cache")
 _MEDIANS = {
@@ -28,6 +41,46 @@ _MEDIANS = {
     "latency_mean": ("vdisklab_cell_latency_mean_seconds", "mean latency"),
     "latency_p99": ("vdisklab_cell_latency_p99_seconds", "99th percentile of latency"),
 }
+
+
+def routes(db: str | None, seconds: float = SECONDS) -> list[BaseRoute]:
+    """The route `/metrics` of the results at `--db`."""
+    places, numbers = threading.BoundedSemaphore(_REQUESTS), Metrics()
+
+    def expose(campaign: str | None, accept: str) -> tuple[bytes, str] | None:
+        """None if enough requests are being worked on; a slow one keeps its place to its end."""
+        if not places.acquire(blocking=False):
+            return None
+        try:
+            with open_results(db, read_only=True) as results:
+                return numbers.exposition(results, campaign, accept)
+        finally:
+            places.release()
+
+    async def metrics(request: Request) -> Response:
+        unknown = [name for name in request.query_params if name != "campaign"]
+        campaigns = request.query_params.getlist("campaign")
+        if unknown:
+            return _refusal(400, f"unknown parameter {unknown[0]!r}; it takes campaign")
+        if len(campaigns) > 1:
+            return _refusal(400, f"campaign is given {len(campaigns)} times")
+        campaign = campaigns[0] if campaigns else None
+        if "\0" in (campaign or ""):
+            return _refusal(400, "a parameter holds a NUL")
+        accept = request.headers.get("accept", "")
+        with anyio.move_on_after(seconds):
+            found = await to_thread.run_sync(expose, campaign, accept, abandon_on_cancel=True)
+            if found is None:
+                return _refusal(429, "two requests are being answered; ask again in a moment")
+            return Response(found[0], media_type=found[1])
+        return _refusal(503, f"this took longer than {seconds:g} s")
+
+    return [Route("/metrics", metrics)]
+
+
+def _refusal(status: int, sentence: str) -> Response:
+    headers = {"Retry-After": "5"} if status in {429, 503} else None
+    return PlainTextResponse(f"{sentence}\n", status, headers)
 
 
 class Metrics:

@@ -238,17 +238,6 @@ def test_every_layer_is_looked_for_with_its_programs() -> None:
     assert all(layer_programs(layer) for layer in layers)
 
 
-def test_the_kernels_log_is_found_as_a_power_cut_finds_it(tmp_path: Path) -> None:
-    host = ScriptedHost()
-    assert findings(tmp_path, host)["dm log-writes"].observed == "dmsetup is not installed"
-    host.programs["dmsetup"] = ""
-    lacking = findings(tmp_path, host)["dm log-writes"]
-    assert "has no target log-writes" in lacking.observed
-    assert "kernel" in (lacking.mend or "")
-    host.said["dmsetup targets"] = "striped v1.6.0\nlog-writes       v1.1.0\n"
-    assert findings(tmp_path, host)["dm log-writes"].state is Availability.OK
-
-
 def test_zfs_outside_the_kernel_is_known_by_its_answer(tmp_path: Path) -> None:
     host = ScriptedHost()
     host.programs |= {"zpool": "", "zfs": ""}

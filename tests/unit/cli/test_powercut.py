@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
 from tests.unit.results.test_power_cut import FAILED, KEPT, LOST
-from vdisklab.actions import cut_power as service
 from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
 from vdisklab.cli.shell.main import main
 from vdisklab.documents import document, schemas
-from vdisklab.errors import HostError
 from vdisklab.path.needs import parse_needs
 from vdisklab.powercut.request import PowercutRequest, plan_questions
 from vdisklab.powercut.vocabulary import ClientKind
@@ -121,21 +118,6 @@ def test_needs_leave_out_the_other_paths_with_the_reason() -> None:
     assert {path.instead for path in planned.dropped} == ways_out
 
 
-def test_a_kernel_without_log_writes_is_told_before_any_control(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    dmsetup = programs / "dmsetup"
-    dmsetup.write_text("#!/bin/sh\necho 'linear v1.4.0'\n")
-    dmsetup.chmod(0o755)
-    monkeypatch.setenv("PATH", str(programs), prepend=":")
-    monkeypatch.setattr(service, "open_session", lambda *_: pytest.fail("a lab was opened"))
-    asked = ("ext4/raw/none", "--logged-by", "dm-log-writes", "--dir", str(tmp_path))
-    assert main(["powercut", *asked, "--db", str(tmp_path / "db")]) == HostError.exit_code
-    assert "has no target log-writes" in capsys.readouterr().err
-
-
 def answer(*verdicts: PowerCut) -> PowercutAnswer:
     controls = (ControlResult("unsafe", must_lose=True, states=2, losses=1),)
     return PowercutAnswer(controls, tuple(map(crash_verdict, verdicts)))
@@ -181,12 +163,6 @@ def test_a_path_that_was_judged_without_its_device_is_named() -> None:
     assert note.startswith("ext4/raw/none/nvme: judged without the device.")
     guest = replace(alone, access="guest")
     assert not any("nvme" in note for note in table(KEPT, guest).notes)
-
-
-def test_the_kernels_log_is_named() -> None:
-    logged = replace(KEPT, observed={**KEPT.observed, "disk.log": "log-writes v1.1.0"})
-    (note,) = [n for n in table(KEPT, logged).notes if "logged" in n]
-    assert "the kernel's log-writes v1.1.0" in note
 
 
 def test_the_headline_says_what_was_asked_and_what_came_out() -> None:

@@ -9,14 +9,13 @@ import pytest
 from vdisklab.path.disk_path import parse_path
 from vdisklab.powercut.client import Write, trace_from_json, trace_to_json
 from vdisklab.powercut.crash_states import Sampling
-from vdisklab.powercut.logged_disk import LoggedBy
 from vdisklab.powercut.questions import Question, QuestionSettings
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting, StateOutcome
 from vdisklab.results.power_cut import outcome_words
 
 DEFAULTS = QuestionSettings()
 OTHERS = QuestionSettings(
-    writes=24, post_recovery_states=2, seed=7, depth=4, direct_io=False, logged_by=LoggedBy.DM,
+    writes=24, post_recovery_states=2, seed=7, depth=4, direct_io=False,
     driver=DriverSetting.QUEUE,
     sampling=Sampling(states=40, exhaustive_up_to=4, tear=512, seed=7),
 )  # fmt: skip
@@ -27,7 +26,7 @@ EXHAUSTIVE = QuestionSettings(sampling=Sampling(None, 16))
     ("path", "client", "settings", "access", "fingerprint"),
     [
         ("ext4/raw/none", "flushes", DEFAULTS, "nbd", "e13a5c7fb26cdefc"),
-        ("xfs/qcow2:preallocation=off/unsafe/nvme", "fua", OTHERS, "guest", "0708d8f72e656b5f"),
+        ("xfs/qcow2:preallocation=off/unsafe/nvme", "fua", OTHERS, "guest", "fedefbfaba29562a"),
         ("ext4/raw/writethrough/ide", "never", EXHAUSTIVE, "boot-sector", "a0925b59d9427976"),
     ],
 )
@@ -42,7 +41,7 @@ def test_settings_keep_their_stored_keys() -> None:
     assert json.dumps(OTHERS.as_stored()) == (
         '{"size": 8388608, "writes": 24, "flush_every": 4, "depth": 4, "seed": 7, '
         '"direct_io": false, "afterlives": 2, "wanted": {"states": 40, "exhaustive_up_to": 4, '
-        '"tear": 512, "seed": 7}, "logged_by": "dm-log-writes", "driver": "queue"}'
+        '"tear": 512, "seed": 7}, "logged_by": "fuse", "driver": "queue"}'
     )
 
 

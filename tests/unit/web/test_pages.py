@@ -195,7 +195,7 @@ def test_commands_name_the_database_and_the_campaign(
     database.write(campaigns=(CAMPAIGN, *others))
     app = make_app(database.url, make_door("127.0.0.1"), naming(database.file.name))
     named = f"--db {database.file}"
-    targets = ["/", f"/campaign/{CAMPAIGN.id}", "/api/rank", f"/api/rank?campaign={CAMPAIGN.id}"]
+    targets = ["/", f"/campaign/{CAMPAIGN.id}"]
     for target in targets:
         shown = re.sub(r"</?span[^>]*>", "", html.unescape(ask(app, target).text))
         commands = re.findall(r"(?:<code>|`)(vdisklab [a-z][^`<\n]*)", shown)
@@ -206,8 +206,6 @@ def test_commands_name_the_database_and_the_campaign(
         assert all(
             (f"--campaign {CAMPAIGN.id}" in one) == (CAMPAIGN.id in target) for one in narrow
         )
-    database.write([], campaigns=())
-    assert named in ask(app, "/api/rank").text
 
 
 @pytest.mark.parametrize("runs", [1, 2])
@@ -238,7 +236,7 @@ def test_what_is_not_there_is_not_found(database: Database, target: str) -> None
     assert ask(make_app(database.url, make_door("127.0.0.1"), naming(None)), target).status == 404
 
 
-ROUTES = ["/", "/campaign/", "/static/", "/favicon.ico", "/events/", "/api/", "/metrics"]
+ROUTES = ["/", "/campaign/", "/static/", "/favicon.ico", "/events/", "/metrics"]
 
 
 def test_no_request_is_an_error_of_the_server(tmp_path: Path) -> None:
