@@ -14,8 +14,11 @@ def main() -> int:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Nothing is open yet, and a library that is half loaded may print a traceback.
         signal.signal(signal.SIGINT, lambda *_: os._exit(EXIT_INTERRUPTED))
-    # It loads numpy, SQLAlchemy and more, which takes a second or two; nearly all of it stays.
-    gc.disable()
+    # Our matrices are small, so the threads that OpenBLAS starts on each CPU only cost time, and
+    # sums would depend on their number. pydantic looks for plugins in every installed package.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    gc.disable()  # nearly all that is loaded stays
     from vdisklab.cli.shell.main import main as run_verb  # noqa: PLC0415
 
     return run_verb()

@@ -24,8 +24,6 @@ from vdisklab.path.durability import Durability, known_durability
 from vdisklab.path.needs import DURABLE, unmet
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.path.segments import HOST
-from vdisklab.plan.plan_file import request_alike
-from vdisklab.plan.profile_file import parse_profile
 from vdisklab.plan.run_request import MOST_ROUNDS
 from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request, command_words, given
 from vdisklab.workload.builtin_profiles import builtin_profile_text
@@ -425,9 +423,14 @@ def race_command(
     plan, beside = campaign.plan, _beside(analysis, tied)
     paths = [cell.path for cell in (*tied, *beside)]
     try:
-        profile = parse_profile(builtin_profile_text(str(plan.get("profile"))), "profile")
+        text = builtin_profile_text(str(plan.get("profile")))
     except PlanError:
         return None
+    # Imported late: reading a profile needs pydantic, and most answers have no such command.
+    from vdisklab.plan.plan_file import request_alike  # noqa: PLC0415
+    from vdisklab.plan.profile_file import parse_profile  # noqa: PLC0415
+
+    profile = parse_profile(text, "profile")
     measured = [str(one.get("name")) for one in plan.get("measurements", ())]
     if (
         others

@@ -24,6 +24,7 @@ from vdisklab.actions.lab import (
 from vdisklab.actions.planning import require_possible_paths
 from vdisklab.answers.loading import database_url
 from vdisklab.campaign.guests import requested_guest
+from vdisklab.cli.shell.after_run import analysed, print_overview
 from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.options import (
@@ -34,7 +35,6 @@ from vdisklab.cli.shell.options import (
     parse_words,
     takes_options,
 )
-from vdisklab.cli.shell.output import analysed, print_overview
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import GuestError, HostError, PlanError
 from vdisklab.host.command import LocalHost

@@ -21,17 +21,17 @@ from vdisklab.answers.loading import database_url
 from vdisklab.answers.race import race_outcome
 from vdisklab.answers.rank import RankAnswer
 from vdisklab.answers.table import answer_table
-from vdisklab.cli.shell.caller import Caller
-from vdisklab.cli.shell.live import TerminalProgress
-from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import Format, OutputOptions, takes_options
-from vdisklab.cli.shell.output import (
+from vdisklab.cli.shell.after_run import (
     analysed,
     print_overview,
     print_tables,
     print_verdict,
     provisional_ranking,
 )
+from vdisklab.cli.shell.caller import Caller
+from vdisklab.cli.shell.live import TerminalProgress
+from vdisklab.cli.shell.named import Named
+from vdisklab.cli.shell.options import Format, OutputOptions, takes_options
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.progress_file import progress_file

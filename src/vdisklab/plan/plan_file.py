@@ -8,11 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import AliasChoices, Field, create_model
+from pydantic import AliasChoices, Field, ValidationError, create_model
 
+from vdisklab.errors import DamagedError
 from vdisklab.plan.settings import AnyRequest, OptionRows, Request, SettingRow, given, settings_of
 from vdisklab.plan.toml_file import TomlTable, describe_place, read_toml, text_of
 from vdisklab.plan.value_kinds import SHARE, WHOLE
+from vdisklab.validation import first_problem
 
 _TABLES = {"guest": "the virtual machine"}
 _WHOLE_FILE = "What to measure, where, and how often"
@@ -82,13 +84,36 @@ def read_plan_file(
 
 
 def request_alike(plan: Mapping[str, Any], request: type[AnyRequest]) -> AnyRequest:
-    """The request that repeats a stored plan's settings, as far as the plan stores them."""
+    """The request that repeats a stored plan's settings, as far as the plan stores them.
+
+    Raises DamagedError if the plan holds what no setting can be.
+    """
+    try:
+        return _request(_stored_table(plan, request), request)
+    except ValidationError as error:
+        raise DamagedError(
+            f"the stored plan of a campaign cannot be used: {first_problem(error)}",
+            hint="restore a copy of the database",
+        ) from error
+
+
+def settings_error(plan: Mapping[str, Any]) -> str | None:
+    """The fault of a stored plan's settings in one sentence; None if `request_alike` reads them."""
+    try:
+        _stored_table(plan, Request)
+    except ValidationError as error:
+        return first_problem(error)
+    return None
+
+
+def _stored_table(plan: Mapping[str, Any], request: type[OptionRows]) -> TomlTable:
+    """The settings of a stored plan as a plan file would have them. Raises ValidationError."""
     file: dict[str, Any] = {name: {} for name in _TABLES}
     for row in settings_of(request):
         value = _stored(plan, row.stored) if row.stored else None
         if value is not None:
             (file[row.table] if row.table else file)[row.key] = value
-    return _request(plan_table(request).model_validate(file), request)
+    return plan_table(request).model_validate(file)
 
 
 def names_of_keys(request: OptionRows, origin: str) -> dict[str, str]:

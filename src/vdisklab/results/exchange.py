@@ -28,6 +28,7 @@ from typing import Annotated, Any, NoReturn, TextIO, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from vdisklab.errors import DatabaseError, UnstorableError
+from vdisklab.plan.plan_file import settings_error
 from vdisklab.results.model import METRICS, Campaign, Origin, Run
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.rows import metric_row, plan_error
@@ -248,7 +249,7 @@ def _validated(adapter: TypeAdapter[_Value], plain: object, name: str, part: str
 def _campaign(plain: object, name: str) -> WholeCampaign:
     """The campaign with its runs. Each must belong to it and its plan, once per cell and round."""
     campaign = _validated(_CAMPAIGN, plain, name, "campaign")
-    error = plan_error(campaign.plan)
+    error = plan_error(campaign.plan) or settings_error(campaign.plan)
     if error is not None:
         _refuse(name, f"the plan of campaign {campaign.id[:64]!r}: {error}")
     runs = _validated(_RUNS, plain.get("runs") if isinstance(plain, dict) else None, name, "runs")

@@ -11,10 +11,10 @@ from rich.console import Console
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import Database
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
+from vdisklab.cli.shell.after_run import analysed, print_overview, print_verdict
 from vdisklab.cli.shell.main import main
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import Format, OutputOptions
-from vdisklab.cli.shell.output import analysed, print_overview, print_verdict
 from vdisklab.results.store import open_store
 from vdisklab.views.run import next_step
 

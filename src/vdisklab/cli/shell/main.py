@@ -24,7 +24,6 @@ from typing import Annotated, TextIO
 import typer
 
 from vdisklab import __version__
-from vdisklab.cli.shell.named import Verb
 from vdisklab.cli.shell.verbs import (
     PACKAGE,
     modules,
@@ -90,6 +89,9 @@ def _root(
 
 def build_app(only: str | None = None, package: str = PACKAGE) -> typer.Typer:
     """The command line with one verb, or with all; each verb is one file of the package."""
+    # Imported late: the list of verbs has no command to complete.
+    from vdisklab.cli.shell.named import Verb  # noqa: PLC0415
+
     app = _app()
     commands = []
     verbs = [verb_file(only, package)] if only else verb_files(package)

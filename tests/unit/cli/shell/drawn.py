@@ -11,9 +11,9 @@ from rich.console import Console
 
 from tests.unit.analysis.made import CAMPAIGN
 from vdisklab.answers.analysis import DEFAULT_METRIC
+from vdisklab.cli.shell.after_run import provisional_ranking
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import NOTHING_NAMED
-from vdisklab.cli.shell.output import provisional_ranking
 from vdisklab.progress import (
     CampaignStarted,
     Event,
