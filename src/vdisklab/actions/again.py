@@ -7,13 +7,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from vdisklab.actions.find_best import make_search
-from vdisklab.actions.missing_claims import has_equal
 from vdisklab.actions.planning import load_profile, possible_plan
 from vdisklab.answers.loading import stored_verdicts
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
+from vdisklab.path.disk_path import some_are_alike
 from vdisklab.path.needs import DURABLE
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.age import parse_age
@@ -90,7 +90,7 @@ def _alike(campaign: Campaign) -> RunRequest:
         profile=_profile(plan["profile"]),
         page_cache=PageCacheChoice(state),
         baseline=plan["baseline"],
-        keep_equal=has_equal(paths),
+        keep_equal=some_are_alike(paths),
         age=parse_age(plan["age"]) if "age" in plan else None,
         qemu=tuple(
             parse_qemu(f"{name}={one['binary']}") for name, one in plan.get("qemu", {}).items()

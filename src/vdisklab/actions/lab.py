@@ -20,17 +20,12 @@ from vdisklab.lab import lab_machine
 from vdisklab.lab.lab_image import LabImage, find_lab_image, lab_cache, require_same_python
 from vdisklab.lab.lab_job import JobOutput, LabEnd, run_job
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
+from vdisklab.plan.run_request import ONLY_MEASURE
 from vdisklab.progress import Event, Note, Progress, Step
 from vdisklab.results.exchange import read_export, write_json
 from vdisklab.results.model import Campaign, HostFacts, Origin
 from vdisklab.results.store import Store
 from vdisklab.storage.site import Site, open_site
-
-ONLY_MEASURE = "VDISKLAB_ONLY_MEASURE"
-"""Set for `vdisklab run` in the lab: it measures, and the vdisklab below answers from its runs.
-
-That one knows that they are from a lab; and an answer from 48 runs takes an emulated CPU over 10 s.
-"""
 
 _DATABASE = "/work/lab.sqlite"
 _RUNS_PORT = "/dev/virtio-ports/runs"

@@ -17,7 +17,7 @@ from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.cell import PageCacheChoice
-from vdisklab.path.disk_path import parse_path
+from vdisklab.path.disk_path import parse_path, some_are_alike
 from vdisklab.path.rules import impossible
 from vdisklab.plan.build import backing_of
 from vdisklab.plan.campaign import CampaignPlan
@@ -100,13 +100,8 @@ def request_for(cells: MissingCells, requested: Request, like: Campaign | None) 
         load=None,  # of the other campaign's profile, as the next two
         clients=None,
         neighbour=None,
-        keep_equal=has_equal(cells.paths),
+        keep_equal=some_are_alike(cells.paths),
     )
-
-
-def has_equal(paths: Sequence[str]) -> bool:
-    """True if two paths are one configuration: a claim that they are equal measures both."""
-    return len({parse_path(path).spelled_out for path in paths}) < len(paths)
 
 
 def run_command(request: Request) -> str:

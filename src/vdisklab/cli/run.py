@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from vdisklab.actions.again import repeated
-from vdisklab.actions.export_data import stream_of_runs
 from vdisklab.actions.find_best import make_search
-from vdisklab.actions.lab import ONLY_MEASURE
-from vdisklab.actions.measure import Measured, measure, measure_in_turns
+from vdisklab.actions.measure import Measured, Publish, measure, measure_in_turns
 from vdisklab.answers.analysis import DEFAULT_METRIC
-from vdisklab.answers.export import measured_place
 from vdisklab.answers.loading import database_url
 from vdisklab.answers.race import race_outcome
 from vdisklab.answers.rank import RankAnswer
@@ -37,7 +35,7 @@ from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.progress_file import progress_file
 from vdisklab.host.waiting import patience
 from vdisklab.path.needs import DURABLE
-from vdisklab.plan.run_request import RunRequest
+from vdisklab.plan.run_request import ONLY_MEASURE, RunRequest
 from vdisklab.progress import CampaignStarted, Event, Note, Progress
 from vdisklab.results.store import Store, open_store
 from vdisklab.units import counted
@@ -91,7 +89,7 @@ def run(request: RunRequest, output: OutputOptions) -> int:
             named=Named.by(request),
         )
         with (
-            nullcontext() if request.stream is None else stream_of_runs(request.stream) as publish,
+            _publishing(request.stream) as publish,
             TerminalProgress(
                 console,
                 each=is_slow,
@@ -116,6 +114,16 @@ def run(request: RunRequest, output: OutputOptions) -> int:
     if any(campaign.interrupted for campaign in measured):
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if any(campaign.failed for campaign in measured) else 0
+
+
+def _publishing(stream: Path | None) -> AbstractContextManager[Publish | None]:
+    """Writes each run to the stream when it ends, if there is one."""
+    if stream is None:
+        return nullcontext()
+    # Imported late: only a stream writes runs as they are exported.
+    from vdisklab.actions.export_data import stream_of_runs  # noqa: PLC0415
+
+    return stream_of_runs(stream)
 
 
 def _watchable(shown: Progress, request: RunRequest) -> Progress:
@@ -191,6 +199,9 @@ def _print_answers(
         newest = store.campaigns(with_runs=True)[0].id
         campaign = None if campaigns[0] == newest else campaigns[0]
         path = None if advised is None else advised.path
+        # Imported late: it knows all platforms, and is needed after the last run.
+        from vdisklab.answers.export import measured_place  # noqa: PLC0415
+
         found = path and measured_place(path, analysis.campaigns[0], request.secret)
         where = found.option if found else ()
         _say(console, [named.in_text(next_step(path, campaign, where))])

@@ -625,6 +625,15 @@ def _did_you_mean(word: str, vocabulary: Iterable[str]) -> str:
     return f"did you mean {close[0]}? " if close else ""
 
 
+def some_are_alike(paths: Sequence[str]) -> bool:
+    """True if two paths are one configuration in two spellings, such as raw/default and
+    raw/writeback.
+
+    Raises PathSyntaxError.
+    """
+    return len({parse_path(path).spelled_out for path in paths}) < len(paths)
+
+
 def _assemble(tokens: list[_Token]) -> DiskPath:
     layers = tuple(
         Layer(LayerKind(token.name), token.options) for token in tokens if token.kind is _Kind.LAYER

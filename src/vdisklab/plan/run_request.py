@@ -15,6 +15,13 @@ from vdisklab.path.segments import HOST
 from vdisklab.plan import settings
 from vdisklab.plan import value_kinds as kinds
 
+ONLY_MEASURE = "VDISKLAB_ONLY_MEASURE"
+"""Set for `vdisklab run` in the lab: it measures, and the vdisklab below answers from its runs.
+
+The vdisklab below knows that the runs are from a lab; and an answer from 48 runs takes an emulated
+CPU over 10 s.
+"""
+
 SEARCH_ROUNDS = 20
 """Limit of a model's search for a shortlist: as many runs as this many rounds of all cells."""
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.unit.results.values import BROKEN, HOST, a_campaign, a_run
-from vdisklab.actions.lab import ONLY_MEASURE, LabResults, job_script, lab_facts
+from vdisklab.actions.lab import LabResults, job_script, lab_facts
 from vdisklab.lab.lab_image import LabImage
 from vdisklab.lab.lab_machine import LabConfig
 from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.run_request import ONLY_MEASURE
 from vdisklab.results.exchange import write_run
 from vdisklab.results.model import Campaign, Origin, Run
 from vdisklab.results.store import open_store
