@@ -113,6 +113,16 @@ _NUMBER = re.compile(r"\s*[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?\s*")
 _SIDES = ((Direction.READ, "Read"), (Direction.WRITE, "Write"))
 
 
+_RXML = "run DISKSPD with -Rxml, and import its XML; or fio's JSON (--output-format=json+)"
+_OTHERS = {
+    "PhoronixTestSuite": (
+        "a result of the Phoronix Test Suite, which is not read",
+        "run fio itself with --output-format=json, and import that",
+    ),
+}
+"""What the XML of other programs is, and what to import instead, by its root."""
+
+
 def parse_diskspd(text: str) -> Report:
     """Each time span as a measurement. Raises WorkloadError for anything but DISKSPD's XML."""
     try:
@@ -124,10 +134,8 @@ def parse_diskspd(text: str) -> Report:
     except (ParseError, ValueError) as error:
         raise WorkloadError(f"damaged XML: {error}") from error
     if root.tag != "Results":
-        raise WorkloadError(
-            f"the XML is a <{root.tag[:40]}>, and DISKSPD writes <Results>",
-            hint="run DISKSPD with -Rxml, and import its XML",
-        )
+        name, hint = _OTHERS.get(root.tag, (f"a <{root.tag[:40]}>", _RXML))
+        raise WorkloadError(f"the XML is {name}, and DISKSPD writes <Results>", hint=hint)
     spans = root.findall("TimeSpan")
     if not spans:
         raise WorkloadError("DISKSPD's <Results> hold no <TimeSpan>: it measured nothing")

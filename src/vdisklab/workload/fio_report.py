@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from operator import mul
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
@@ -42,6 +42,7 @@ _MOST_JOBS = 4096
 _JOBS_KEY = re.compile(r'"jobs"\s*:\s*\[\s*')
 _BETWEEN = re.compile(r"[\s,]*")
 
+_SUM = "All clients"
 _LOCAL, _CLIENT = "jobs", "client_stats"
 
 
@@ -132,13 +133,24 @@ class FioReport:
     around: str
 
     @property
-    def by_host(self) -> tuple[tuple[str, tuple[FioJob, ...]], ...]:
-        """The jobs of each host. The sum of several hosts has a name of its own: `All clients`."""
-        named = [("All clients" if job.jobname == "All clients" and job.hostname
-                  else job.hostname, job) for job in self.jobs]  # fmt: skip
-        ordered = sorted(named, key=lambda pair: pair[0])
-        groups = groupby(ordered, key=lambda pair: pair[0])
-        return tuple((host, tuple(job for _, job in group)) for host, group in groups)
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts of `fio --client`; empty without them."""
+        return tuple(dict.fromkeys(job.hostname for job in self._own if job.hostname))
+
+    @property
+    def by_name(self) -> tuple[tuple[str, tuple[FioJob, ...]], ...]:
+        """The jobs of each name, of all hosts, which ran at the same time."""
+        names = dict.fromkeys(job.jobname for job in self._own)
+        return tuple((n, tuple(job for job in self._own if job.jobname == n)) for n in names)
+
+    @property
+    def sum_of_hosts(self) -> FioJob | None:
+        """fio's own sum of all jobs of all hosts; None for a single host."""
+        return next((job for job in self.jobs if job.jobname == _SUM), None)
+
+    @property
+    def _own(self) -> tuple[FioJob, ...]:
+        return tuple(job for job in self.jobs if job.jobname != _SUM)
 
 
 def read_report(output: str) -> FioReport:
@@ -221,6 +233,33 @@ def outcome_of(jobs: Sequence[FioJob]) -> ProgramResult:
         )
     milliseconds = [side.runtime for job in jobs for _, side in job.sides]
     return ProgramResult(samples, _counted(jobs), max(milliseconds) / 1000)
+
+
+def sum_of(jobs: Sequence[FioJob]) -> ProgramResult:
+    """The numbers of jobs of several hosts that ran together: rates are added, latencies are means
+    weighted by operations and the largest of all. Percentiles cannot be added, and are left out.
+
+    Raises WorkloadError as `outcome_of` does, if one of them failed.
+    """
+    outcomes = [outcome_of([job]) for job in jobs]
+    every = [{(one.metric, one.direction): one.value for one in out.samples} for out in outcomes]
+    added: dict[tuple[str, Direction], float] = {}
+    for metric, direction in dict.fromkeys(key for values in every for key in values):
+        parts = [values for values in every if (metric, direction) in values]
+        numbers = [values[metric, direction] for values in parts]
+        weights = [values.get(("iops", direction), 0.0) for values in parts]
+        if metric in ("bandwidth", "iops"):
+            added[metric, direction] = sum(numbers)
+        elif metric.endswith("_max"):
+            added[metric, direction] = max(numbers)
+        elif metric.endswith("_mean") and all(weights):
+            weighed = sum(map(mul, numbers, weights))
+            added[metric, direction] = weighed / sum(weights)
+    samples = tuple(
+        Sample(metric, direction, value) for (metric, direction), value in added.items()
+    )
+    seconds = [out.measured_seconds for out in outcomes if out.measured_seconds is not None]
+    return ProgramResult(samples, _counted(jobs), max(seconds, default=None))
 
 
 def slowest_request(jobs: Sequence[FioJob]) -> float:

@@ -122,7 +122,7 @@ def _require_one(count: int, what: str) -> None:
 
 
 def _fio(text: str) -> tuple[Report, ...]:
-    """A report for each host of `fio --client`, else one."""
+    """One report: the hosts of `fio --client` run a job at the same time, so they are one run."""
     _require_one(text.count('"fio version"'), "reports of fio")
     before = _OLD_FIO.search(text)
     if before is not None:
@@ -137,18 +137,26 @@ def _fio(text: str) -> tuple[Report, ...]:
     if not report.version:
         raise WorkloadError("fio's report is not as expected at 'fio version'")
     version = report.version.removeprefix("fio-")
-    return tuple(
-        Report("fio", version, host or None, tuple(_fio_job(job, jobs) for job in jobs))
-        for host, jobs in report.by_host
-    )
+    hosts, by_name = report.hosts, report.by_name
+    label = f"{len(hosts)} clients" if len(hosts) > 1 else next(iter(hosts), None)
+    results = tuple(_fio_job(name, jobs, report) for name, jobs in by_name)
+    return (Report("fio", version, label, results),)
 
 
-def _fio_job(job: fio_report.FioJob, jobs: Sequence[fio_report.FioJob]) -> NamedResult:
-    if sum(other.jobname == job.jobname for other in jobs) > 1:
+def _fio_job(
+    name: str, jobs: Sequence[fio_report.FioJob], report: fio_report.FioReport
+) -> NamedResult:
+    """A job's result, of all hosts that ran it."""
+    if len({job.hostname for job in jobs}) < len(jobs):
         raise WorkloadError(
             "fio's report has several jobs of the same name", hint="run fio with --group_reporting"
         )
-    return NamedResult(job.jobname, fio_report.outcome_of([job]))
+    if len(jobs) == 1:
+        return NamedResult(name, fio_report.outcome_of(jobs))
+    added, whole = fio_report.sum_of(jobs), report.sum_of_hosts
+    if whole is None or len(report.by_name) > 1:
+        return NamedResult(name, added)
+    return NamedResult(name, fio_report.outcome_of([whole]))  # with percentiles of all
 
 
 def _sysbench(text: str) -> tuple[Report, ...]:

@@ -12,6 +12,7 @@ from tests.unit.workload.recorded import recorded
 from tests.unit.workload.test_importing import NONE, READ, samples_of
 from vdisklab.errors import WorkloadError
 from vdisklab.workload.importing import recognise
+from vdisklab.workload.program import Report
 
 
 @pytest.mark.parametrize(
@@ -85,18 +86,52 @@ def test_fios_mixed_directions_are_counted_together() -> None:
     assert report.results[0].outcome.counted is None
 
 
-def test_fio_with_clients_has_a_report_for_each_host() -> None:
+def _clients(*jobs: tuple[str, str, float]) -> str:
+    """A report of `fio --client`: name, host and factor of the rates of each job."""
+
     def clients(report: dict[str, Any]) -> None:
         (job,) = report.pop("jobs")
-        hosts = (("plain", "a"), ("plain", "b"), ("All clients", "b"))
-        report["client_stats"] = [
-            {**job, "jobname": name, "hostname": host, "port": 8765} for name, host in hosts
-        ]
+        report["client_stats"] = []
+        for name, host, factor in jobs:
+            read = {**job["read"], "iops": job["read"]["iops"] * factor,
+                    "bw_bytes": int(job["read"]["bw_bytes"] * factor)}  # fmt: skip
+            stat = {**job, "jobname": name, "read": read, "port": 8765}
+            report["client_stats"].append({**stat, "hostname": host} if host else stat)
 
-    reports = recognise("<a> Starting\n" + _fio(clients))
-    assert [report.label for report in reports] == ["All clients", "a", "b"]
+    return "<a> Starting\n" + _fio(clients)
+
+
+def _rate(report: Report, name: str, metric: str = "iops") -> float:
+    (outcome,) = (one.outcome for one in report.results if one.name == name)
+    values = [one.value for one in outcome.samples if (one.metric, one.direction) == (metric, READ)]
+    return sum(values) if len(values) == 1 else -1
+
+
+def test_clients_of_one_job_are_one_run() -> None:
+    (alone,) = recognise(_clients(("plain", "a", 1)))
+    (report,) = recognise(_clients(("plain", "a", 1), ("plain", "b", 3), ("All clients", "", 4)))
+    assert (report.label, [one.name for one in report.results]) == ("2 clients", ["plain"])
+    assert _rate(report, "plain") == pytest.approx(4 * _rate(alone, "plain"))
+    assert alone.label == "a"
     with pytest.raises(WorkloadError, match="no job"):
         recognise('{"fio version": "fio-3.43", "client_stats": []}')
+
+
+def test_each_job_of_several_clients_is_added_up() -> None:
+    (alone,) = recognise(_clients(("plain", "a", 1)))
+    (report,) = recognise(
+        _clients(("x", "a", 1), ("y", "a", 2), ("x", "b", 1), ("y", "b", 5), ("All clients", "", 9))
+    )
+    assert _rate(report, "x") == pytest.approx(2 * _rate(alone, "plain"))
+    assert _rate(report, "y") == pytest.approx(7 * _rate(alone, "plain"))
+    assert _rate(report, "y", "latency_max") == _rate(alone, "plain", "latency_max")
+    assert _rate(report, "y", "latency_p99") == -1  # percentiles cannot be added
+
+
+def test_a_client_that_failed_refuses_the_run() -> None:
+    text = _clients(("plain", "a", 1), ("plain", "b", 1), ("All clients", "", 2))
+    with pytest.raises(WorkloadError, match="ended with errno 5"):
+        recognise(text.replace('"error": 0', '"error": 5', 1))
 
 
 @pytest.mark.parametrize(
@@ -110,3 +145,13 @@ def test_fio_with_clients_has_a_report_for_each_host() -> None:
 def test_a_job_of_fio_that_failed_measured_nothing(change: dict[str, Any], said: str) -> None:
     with pytest.raises(WorkloadError, match=said):
         recognise(_fio(lambda report: report["jobs"][0].update(change)))
+
+
+@pytest.mark.parametrize(
+    ("root", "hint"),
+    [("PhoronixTestSuite", "run fio itself"), ("testsuites", "DISKSPD with -Rxml")],
+)
+def test_xml_of_another_program_says_what_to_import_instead(root: str, hint: str) -> None:
+    with pytest.raises(WorkloadError, match="DISKSPD writes <Results>") as refused:
+        recognise(f'<?xml version="1.0"?>\n<{root}><a/></{root}>')
+    assert hint in (refused.value.hint or "")
