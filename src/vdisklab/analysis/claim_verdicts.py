@@ -70,29 +70,31 @@ class Void(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClaimAnswer:
-    """A claim and its verdict; a field without numbers is None, never NaN.
-
-    `ratio` is left/right with its 95 % interval, both of the contrast that `decides`: the one that
-    is outside the range most clearly or, if all are inside, the one that is so least clearly.
-    `p_adjusted` is corrected for all claims answered together (Holm), and tells the verdict.
-    `more_rounds` are needed for one with 80 % power; None if the claim is decided, or if 1000
-    rounds would not do. `missing` are the cells to measure together, in one campaign: all cells of
-    the claim, or none. `failures` says why earlier attempts to measure them failed.
-    """
+    """A claim and its verdict; a field without numbers is None, never NaN."""
 
     claim: Claim
     verdict: ClaimVerdict
     rounds: int = 0
     decides: ClaimedContrast | None = None
+    """The contrast that is outside the range most clearly or, if all are inside, the one that is so
+    least clearly.
+    """
     ratio: float | None = None
+    """left/right of the contrast that decides; `low` and `high` are its 95 % interval."""
     low: float | None = None
     high: float | None = None
     p: float | None = None
     p_adjusted: float | None = None
+    """Corrected for all claims answered together (Holm); it tells the verdict."""
     more_rounds: int | None = None
+    """Needed for a verdict with 80 % power; None if the claim is decided, or if 1000 rounds would
+    not do.
+    """
     void: Void | None = None
     missing: tuple[Cell, ...] = ()
+    """The cells to measure together, in one campaign: all cells of the claim, or none."""
     failures: tuple[str, ...] = ()
+    """Why earlier attempts to measure them failed."""
 
     @property
     def status(self) -> ClaimStatus:

@@ -64,25 +64,28 @@ class ClaimedContrast:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A contrast: left/right of each measure lies between `low` and `high` (0 and inf: open).
-
-    `pairs` are the cells to compare. `absolute` claims compare a guest with its host. With
-    `each_measure` the range is claimed for every measure, not for their mean. `of_value` claims are
-    about a value of `left` itself, such as a latency in seconds; their pairs repeat it.
-    """
+    """A contrast, and the range that the claim states for it."""
 
     article: str
     name: str
     sentence: str
     pairs: tuple[tuple[Cell, Cell], ...]
+    """The cells to compare."""
     measures: tuple[MeasureKey, ...]
     low: float
+    """The least left/right of each measure; 0 for an open end."""
     high: float
+    """The largest; infinite for an open end."""
     profile: str
     page_cache: PageCacheChoice
     absolute: bool
+    """True for claims that compare a guest with its host."""
     each_measure: bool = True
+    """True if the range is claimed for every measure, not for their mean."""
     of_value: bool = False
+    """True for claims about a value of `left` itself, such as a latency in seconds; their pairs
+    repeat it.
+    """
 
     @property
     def unit(self) -> str | None:

@@ -72,23 +72,25 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observations:
-    """Columns of equal length; the codes index the vocabularies. A missing value has no row.
-
-    The `rounds` of each campaign are in the order of measurement. Values are in the metric's SI
-    unit. `too_slow` has the cells whose measurement did not end in time in a round: their values
-    are unknown, but worse than those of the cells that ended. `parts` lists for each computed
-    measure the measures it was made from, with their weights (of logarithms).
-    """
+    """Columns of equal length; the codes index the vocabularies. A missing value has no row."""
 
     cell: Codes
     round: Codes
     measure: Codes
     value: Floats
+    """In the metric's SI unit."""
     cells: tuple[MeasuredCell, ...]
     rounds: tuple[Round, ...]
+    """Those of each campaign in the order of measurement."""
     measures: tuple[MeasureKey, ...]
     too_slow: tuple[tuple[MeasuredCell, Round], ...] = ()
+    """The cells whose measurement did not end in time in a round: their values are unknown, but
+    worse than those of the cells that ended.
+    """
     parts: Mapping[MeasureKey, Mapping[MeasureKey, float]] = field(default_factory=dict)
+    """For each computed measure the measures that it was made from, with their weights (of
+    logarithms).
+    """
     place: Mapping[MeasuredCell, int] = field(init=False, repr=False)
     """The index of each cell in `cells`."""
 

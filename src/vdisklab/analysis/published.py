@@ -52,20 +52,25 @@ class PublishedNumber:
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """A table of an article. `lines` are its printed rows, the header first."""
+    """A table of an article."""
 
     article: str
     name: str
     series: str
+    """The published series that the table belongs to."""
     title: str
     machine: str
     program: str
     statistic: str
+    """What each number is of several runs: a mean, a single run."""
     baseline: str | None
+    """The path that ratios relate to; None if the table has none."""
     page_cache: PageCacheChoice
     numbers: tuple[PublishedNumber, ...] = field(metadata=HIDDEN)
     lines: tuple[str, ...] = field(metadata=HIDDEN)
+    """The table's printed rows, the header first."""
     contiguous: bool = field(metadata=HIDDEN)
+    """True if the lines stand together in the article."""
 
 
 @dataclass(frozen=True, slots=True)

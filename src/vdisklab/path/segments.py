@@ -67,36 +67,44 @@ class TargetFacts:
 class LayerFacts:
     """The facts of a host layer that are known without building it; `storage.stack` has its
     builder.
-
-    `divides`: it can give each guest a block device. `in_memory`: no disk is below it. `members`
-    are its arrangements on several disks, by the value of the option `arranged_by`; empty if it
-    uses one disk. `room` and `share` are the bytes of its logs and metadata on an empty device, and
-    the factor for what grows with the device. `kernel` (what a kernel needs) and `device` (where
-    the layer's device usually is) are texts for users, and so is `own_cache`, the cache that it has
-    for files instead of the host's page cache; `owner` is the prefix of its devices' names
-    in the kernel. `twice` says why the layer is never put on itself. `target` is set for storage
-    that the user names (`--target`): it is the lowest layer, and nothing is built for it.
     """
 
     options: Schema = field(default_factory=dict)
     holds_files: bool = False
     divides: bool = False
+    """True if it can give each guest a block device."""
     in_memory: bool = False
+    """True if no disk is below it."""
     members: Mapping[OptionValue | None, Members] = field(default_factory=dict)
+    """Its arrangements on several disks, by the value of the option `arranged_by`; empty if it uses
+    one disk.
+    """
     arranged_by: str | None = None
     room: int = 16 * MIB
+    """Bytes of its logs and metadata on an empty device."""
     share: float = 1.0
+    """The factor for what grows with the device."""
     in_place: bool = False
+    """True if it overwrites blocks where they are."""
     has_fallocate: bool = False
     makes_snapshots: bool = False
     passes_discards: bool = False
     hides_disk: bool = False
+    """True if the disk below cannot be found from the device that it makes."""
     own_cache: str | None = None
+    """For users: the cache that it has for files instead of the host's page cache."""
     twice: str | None = None
+    """Why the layer is never put on itself."""
     kernel: KernelPart | None = None
+    """What a kernel needs for it."""
     device: str = "/dev/vg/{}"
+    """For users: where the layer's device usually is."""
     owner: str | None = None
+    """The prefix of its devices' names in the kernel."""
     target: TargetFacts | None = None
+    """Set for storage that the user names (`--target`): it is the lowest layer, and nothing is
+    built for it.
+    """
 
     def owns(self, device: str) -> bool:
         """True for a device of this layer, by device-mapper's uuid (dm-uevent), else its name."""

@@ -30,33 +30,35 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class CampaignPlan:
-    """Everything that decides what is measured; nothing that is known only after measuring.
-
-    `size_bytes`: the size of the disk that the guest sees. `runtime` and `ramp`: seconds of each
-    timed measurement. `scale`: the fraction of the full work that untimed measurements do.
-    `baseline`: the path that scores relate to. `qemus`: the QEMUs that paths name. `settings` is
-    the request with all defaults, for options that need no field of their own here. With a `race`,
-    `rounds` are the most. `requested`: the cells before the survey of this host dropped some.
-    """
+    """Everything that decides what is measured; nothing that is known only after measuring."""
 
     cells: tuple[Cell, ...]
     dropped: tuple[Dropped, ...]
     profile: Profile
     rounds: int
+    """The number of rounds; the most, with a `race`."""
     seed: int
     size_bytes: int
+    """The size of the disk that the guest sees."""
     runtime: float
+    """Seconds of each timed measurement."""
     ramp: float
+    """Seconds before each timed measurement that are not counted."""
     directory: Path
     baseline: DiskPath
+    """The path that scores relate to."""
     guest: GuestPlan = field(default_factory=GuestPlan)
     backing: BackingDevices = WORK_DIRECTORY
     label: str = ""
     scale: float = 1.0
+    """The fraction of the full work that untimed measurements do."""
     qemus: tuple[Qemu, ...] = ()
+    """The QEMUs that paths name."""
     settings: Request = field(default_factory=Request)
+    """The request with all defaults, for options that need no field of their own here."""
     race: RaceTerms | None = None
     requested: tuple[Cell, ...] = ()
+    """The cells before the survey of this host dropped some."""
 
     @property
     def searches_guests(self) -> bool:

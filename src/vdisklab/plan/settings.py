@@ -51,33 +51,34 @@ _SAME = "the field's name"
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """One row: an option of a campaign, named by its field of `Request`.
-
-    `key` is the key in plan files, in `table` or at the top level; `flag` is the flag on the
-    command line. If one is empty, the option cannot be given there. `default` applies if neither
-    the user nor the profile sets a value; `shown` is its form in the help. `needs` names another
-    option without which this one has no effect. `stored` is the value's place in a stored plan,
-    for commands that repeat a campaign's settings. A setting that `identifies` a campaign is
-    stored at the top of its plan, unless it is the default. `formerly` is an earlier name, or
-    one that people try: plan files and command lines accept it, with a note.
-    """
+    """One row: an option of a campaign, named by its field of `Request`."""
 
     kind: kinds.ValueKind
     help: str
     panel: Panel | None
     _: KW_ONLY
     key: str = _SAME
+    """The key in plan files, in `table` or at the top level; empty if plan files have none."""
     table: str = ""
     flag: str = _SAME
+    """The flag on the command line; empty if it has none."""
     metavar: str = ""
     default: Any = None
+    """Applies if neither the user nor the profile sets a value."""
     shown: str = ""
+    """The default as the help shows it."""
     limits: kinds.Limits | None = None
     needs: str = ""
+    """Another option, without which this one has no effect."""
     stored: str = ""
+    """The value's place in a stored plan, for commands that repeat a campaign's settings."""
     identifies: bool = False
+    """True if the value is stored at the top of the campaign's plan, unless it is the default."""
     envvar: str = ""
+    """The environment variable that sets the option, too."""
     formerly: str = ""
+    """An earlier name, or one that people try: plan files and command lines accept it, with a note.
+    """
     name: str = ""
 
     def named(self, name: str) -> SettingRow:

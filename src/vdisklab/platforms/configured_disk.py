@@ -31,56 +31,56 @@ from vdisklab.units import format_bytes
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredDisk:
-    """A disk as a guest's configuration describes it.
-
-    `path` is computed from the configuration; `noted` is the path that vdisklab wrote into it.
-    `target` is the guest's name for the disk (`vda`). `source` is its file or device, or its place
-    on a `server` as `--target` spells it; None for an empty disk. `problem` says why the disk has
-    no path. Nothing is ever written to a `read_only` disk, so it loses nothing in a power cut.
-
-    `platform` is the one whose configuration it is, and `guest` that program's name for the guest
-    (a VMID, NAMESPACE/NAME); `text` is the disk as written there, `controller` the model of its
-    SCSI controller. `io_thread` is one that the guest has already. `architecture` is the guest's,
-    None if the configuration does not say. `on_file_volume` is True for a Kubernetes claim that
-    holds a file system with an image file. `probed` is True if the configuration names no format
-    and QEMU looks for one in the file. `limits` are I/O limits and other settings that a path
-    cannot express, as the configuration spells them. `drops_flushes` is True if its cache mode
-    ignores flushes, which is known without a path, `on_thin_volume` if its storage makes thin ones.
-    `refused` says why the platform does not start a guest with the disk, and the way out. `past`
-    says what the configuration is if it is not the guest's of today.
-    `lost_below` says why what is below the image loses flushed data, as the configuration tells.
-
-    `held` has device and inode of the files that the guest's process has open, if a process's
-    arguments are the configuration: no other file is opened for it.
-    """
+    """A disk as a guest's configuration describes it."""
 
     domain: str
+    """The guest's name in its configuration."""
     target: str
+    """The guest's name for the disk, such as `vda`."""
     source: str | None
+    """The disk's file or device, or its place on a `server` as `--target` spells it; None for an
+    empty disk.
+    """
     path: Annotated[
         DiskPath | None,
         "as configured, without host layers, except what a server has; null with `problem`",
     ]
+    """Computed from the configuration."""
     noted: DiskPath | None = None
+    """The path that vdisklab wrote into the configuration."""
     problem: Annotated[str | None, "why there is no disk path"] = None
     read_only: Annotated[bool, "the guest cannot write, so a power cut loses nothing"] = False
+    """Nothing is ever written to the disk, so it loses nothing in a power cut."""
     platform: Platform = Platform.LIBVIRT
+    """The platform whose configuration it is."""
     guest: Annotated[str, "its platform's name for the guest"] = ""
+    """That platform's name for the guest: a VMID, NAMESPACE/NAME."""
     text: str = field(default="", metadata=HIDDEN)
+    """The disk as the configuration spells it."""
     server: ServerDisk | None = field(default=None, metadata=HIDDEN)
     controller: str = field(default="", metadata=HIDDEN)
+    """The model of its SCSI controller."""
     io_thread: str | None = field(default=None, metadata=HIDDEN)
+    """An I/O thread that the guest has already."""
     architecture: str | None = None
+    """The guest's; None if the configuration does not say."""
     on_file_volume: bool = field(default=False, metadata=HIDDEN)
+    """True for a Kubernetes claim that holds a file system with an image file."""
     probed: bool = field(default=False, metadata=HIDDEN)
+    """True if the configuration names no format, and QEMU looks for one in the file."""
     limits: Annotated[
         tuple[str, ...], "I/O limits and other settings that a path cannot express, as written"
     ] = ()
     drops_flushes: bool = field(default=False, metadata=HIDDEN)
+    """True if the cache mode ignores flushes, which is known without a path."""
     on_thin_volume: bool = field(default=False, metadata=HIDDEN)
+    """True if the disk's storage makes thin volumes."""
     lost_below: str | None = field(default=None, metadata=HIDDEN)
+    """Why what is below the image loses flushed data, as the configuration tells."""
     refused: tuple[str, str] | None = field(default=None, metadata=HIDDEN)
+    """Why the platform does not start a guest with the disk, and the way out."""
     past: str | None = field(default=None, metadata=HIDDEN)
+    """What the configuration is, if it is not the guest's of today."""
     transient: Annotated[bool, "what the guest writes is thrown away when it stops"] = False
     shareable: Annotated[bool, "several guests may have the disk at once"] = False
     pending: Annotated[str, "settings that hold from the guest's next start on"] = ""
@@ -89,6 +89,9 @@ class ConfiguredDisk:
         tuple[str, ...], "what QEMU calls good although it failed: writes (and flushes), reads"
     ] = ()
     held: frozenset[tuple[int, int]] | None = field(default=None, metadata=HIDDEN)
+    """Device and inode of the files that the guest's process has open, if a process's arguments are
+    the configuration: no other file is opened for it.
+    """
 
     @property
     def stale_note(self) -> DiskPath | None:
@@ -146,27 +149,27 @@ def _settings(disk: ConfiguredDisk) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DiskContext:
-    """What this host knows about a disk's source; unknown values are None.
-
-    `layers` is the file system that holds it, `below` describes stacked devices below that, of
-    which the layers are not read. `image` is its format with the options that qemu-img reads,
-    `header` the format that its first bytes show, `not_followed` a backing file that only its
-    header names, `without_flushes` why its file system sends no flushes, `lost_below` why flushed
-    data are lost below the image whatever the disk is. Sizes are bytes. `disk` is what the user
-    says about the host's disk.
-    """
+    """What this host knows about a disk's source; unknown values are None, sizes are bytes."""
 
     header: ImageFormat | None = None
+    """The format that the image's first bytes show."""
     layers: tuple[Layer, ...] | None = None
+    """The file system that holds the image."""
     below: str | None = None
+    """Stacked devices below that file system, of which the layers are not read."""
     image: Image | None = None
+    """The image's format, with the options that qemu-img reads."""
     not_followed: str | None = None
+    """A backing file that only the image's header names."""
     without_flushes: str | None = None
+    """Why its file system sends no flushes."""
     lost_below: str | None = None
+    """Why flushed data are lost below the image, whatever the disk is."""
     virtual_size: int | None = None
     allocated: int | None = None
     free: int | None = None
     disk: HostDisk = HostDisk.VOLATILE
+    """What the user says about the host's disk."""
 
     @property
     def drops_flushes(self) -> str | None:

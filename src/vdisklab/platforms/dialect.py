@@ -198,30 +198,29 @@ HOST_DEVICES = "passed-through devices, which may hold disks"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """A platform's way to say a disk.
-
-    `reader` gets all texts, and the documents of those that are YAML, as a guest's disks may need
-    another text; it returns what reads one text. A text belongs to the platform if `recognises`
-    accepts it, before it is read as YAML, or if it is YAML and `recognises_document` accepts one of
-    its documents. `beside` names files that belong to the guests' files in the same directory, or
-    in the one below.
-
-    `left_out` has a search pattern for each kind of data holder that is no hard disk; what its
-    group `device` finds is named.
-
-    `aio_of` is set where the aio mode follows the cache mode, and no I/O thread can be set.
-    """
+    """How a platform describes a disk."""
 
     cache_modes: tuple[CacheMode, ...]
     change: Changer
     forms: tuple[Form, ...] = ()
     reader: Callable[[Sequence[GuestText], Sequence[Tree]], Reader]
+    """Gets all texts, and the documents of those that are YAML, because a guest's disks may need
+    another text; returns what reads one text.
+    """
     recognises: Callable[[GuestText], bool] = _never
+    """True for a text of the platform, asked before the text is read as YAML."""
     recognises_document: Callable[[Tree], bool] = _never
+    """True for a YAML document of the platform."""
     beside: tuple[str, ...] = ()
+    """Names of files that belong to the guests' files in the same directory, or in the one below.
+    """
     location: Location = field(default_factory=Location)
     aio_of: Callable[[CacheMode], Aio] | None = None
+    """Set where the aio mode follows the cache mode, and no I/O thread can be set."""
     left_out: Mapping[str, str] = field(default_factory=dict)
+    """A search pattern for each kind of data holder that is no hard disk; what its group `device`
+    finds is named.
+    """
 
 
 def require_supported(

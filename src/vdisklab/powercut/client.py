@@ -77,13 +77,7 @@ class ImageSwitch:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A recorded run: the stack, the log positions of its begin and end, and all its writes.
-
-    `image` is relative to the mount point, and so are `data_file` and `backing`, the images below,
-    nearest first; without a file system these are beside the recording. `observed` holds the
-    properties that were read back. `flushes` has, for each flush, the positions before it was sent
-    and after its acknowledgement. The key of an `encrypted` image is beside the recording.
-    """
+    """A recorded run: the stack, the log positions of its begin and end, and all its writes."""
 
     path: str
     client: ClientKind
@@ -91,18 +85,26 @@ class Trace:
     filesystem: str
     mount_options: tuple[str, ...]
     image: str
+    """Relative to the mount point; without a file system, to the recording."""
     image_format: str
     image_size: int
     disk_size: int
     filled: bool
     begin: int
+    """The log's position before the client's first write."""
     end: int
+    """The log's position after the client's last write."""
     writes: tuple[Write, ...]
     observed: Annotated[Mapping[str, str], Field(validation_alias=AliasChoices("observed", "seen"))]
+    """The properties that were read back."""
     flushes: tuple[tuple[int, int], ...] = ()
+    """For each flush: the log's positions before it was sent and after its acknowledgement."""
     backing: tuple[str, ...] = ()
+    """The images below, nearest first; named as `image` is."""
     data_file: str | None = None
+    """The image's external data file; named as `image` is."""
     encrypted: bool = False
+    """True if the image's key is beside the recording."""
     switch: ImageSwitch | None = None
 
     def images_at(self, position: int) -> Images:

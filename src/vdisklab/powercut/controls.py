@@ -37,22 +37,22 @@ class ControlError(PowercutError):
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A run with a known result: `must_lose` says if acknowledged writes must be lost.
-
-    `drops_syncs`: QEMU's fdatasync is intercepted. `killed`: SIGKILL ends QEMU after the last
-    write. `past_qemu`: after a reset of the guest the image's file is read, not QEMU's disk.
-    `forgets_switch`: after an operation, the image or size is read that the guest knew before it.
-    `in_guest`: the client runs in a guest.
-    """
+    """A run with a known result."""
 
     name: str
     spec: recordings.RunSpec
     must_lose: bool
+    """True if acknowledged writes must be lost."""
     drops_syncs: bool = False
+    """QEMU's fdatasync is intercepted."""
     killed: bool = False
+    """SIGKILL ends QEMU after the last write."""
     past_qemu: bool = False
+    """After a reset of the guest the image's file is read, not QEMU's disk."""
     forgets_switch: bool = False
+    """After an operation, the image or size is read that the guest knew before it."""
     in_guest: bool = False
+    """The client runs in a guest."""
     states: int = 60
     model: FailureModel = FailureModel.POWER
 

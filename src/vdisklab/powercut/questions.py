@@ -44,21 +44,24 @@ _FATAL = (DirtyHostError, crash_states.FutureVersionError, controls.ControlError
 
 @dataclass(frozen=True, slots=True)
 class QuestionSettings:
-    """How each path is judged.
-
-    `driver` is how a guest changes its disk's write cache beforehand.
-    """
+    """How each path is judged."""
 
     size: int = IMAGE_BYTES
+    """Bytes of the image."""
     writes: int = DEFAULT_WRITES
+    """How often the client writes."""
     flush_every: int = 4
+    """The client flushes after so many writes."""
     depth: int = 1
+    """Writes in flight at once."""
     seed: int = 1
     direct_io: bool = True
     post_recovery_states: int = 20
     sampling: crash_states.Sampling = field(default_factory=crash_states.Sampling)
     driver: DriverSetting = DriverSetting.AS_FOUND
+    """How a guest changes its disk's write cache beforehand."""
     during: mid_run.MidRunOperation | None = None
+    """The operation on the image in mid-run; None without one."""
 
     def as_stored(self) -> dict[str, Any]:
         """The settings under the keys that databases hold; fingerprints depend on them."""

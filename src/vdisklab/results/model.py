@@ -231,48 +231,55 @@ def _sum(seconds: Sequence[float | None]) -> float | None:
 class Evidence:
     """What each observer counted while the program ran; None if it could not count.
 
-    `resident_before` is the share (0 to 1) of the image that was in the host's page cache when
-    the measurement began, `allocated_*` the bytes that the image occupied on the host,
-    `host_cpu_seconds` the CPU time of QEMU (or, on the host, of the program), `steal_seconds`
-    the CPU time that the hypervisor took from all CPUs.
-
-    After a program that wrote, the host brings the image's dirty pages to the device:
-    `sync_seconds` is how long that took, and `sync_bytes` what the device wrote meanwhile. None if
-    nothing was written, if the host has no file of the image, or before vdisklab did so.
+    After a program that wrote, the host brings the image's dirty pages to the device.
     """
 
     guest: IoCounters | None = None
     qemu: IoCounters | None = None
     device: IoCounters | None = None
     host_cpu_seconds: float | None = None
+    """CPU time of QEMU or, on the host, of the program."""
     resident_before: float | None = None
+    """The share (0 to 1) of the image that was in the host's page cache when the measurement began.
+    """
     resident_after: float | None = None
+    """The same when it ended."""
     allocated_before: int | None = None
+    """Bytes that the image occupied on the host."""
     allocated_after: int | None = None
+    """The same when it ended."""
     steal_seconds: float | None = None
+    """CPU time that the hypervisor took from all CPUs."""
     sync_seconds: float | None = None
+    """How long the host took to bring the dirty pages to the device. None if nothing was written,
+    if the host has no file of the image, or before vdisklab did so.
+    """
     sync_bytes: int | None = None
+    """What the device wrote meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One of several guests that ran the same program at once, and its numbers.
-
-    `number` counts from 1. `start` is in seconds after the first guest's. All other numbers are of
-    the seconds in which all guests ran: `latency_*` is in seconds, from the moment at which a
-    request was due. `offered` is the number of requests that were due (None: a closed load, in
-    which the next request waits for the one before), `served` how many of them were completed.
+    """One of several guests that ran the same program at once, and its numbers in the seconds in
+    which all guests ran.
     """
 
     number: int
+    """From 1."""
     start: float
+    """In seconds after the first guest's."""
     iops: float
     latency_mean: float
+    """In seconds, from the moment at which a request was due, as all latencies here."""
     latency_p50: float
     latency_p99: float
     latency_max: float
     offered: int | None
+    """How many requests were due. None for a closed load, in which the next request waits for the
+    one before.
+    """
     served: int
+    """How many of them were completed."""
     evidence: Evidence = Evidence()
 
 
@@ -305,11 +312,7 @@ class GuestGroup:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One program's run: its command, its output, and the parsed numbers.
-
-    An imported measurement has no `wall_seconds`, and `started` is the time of its file. `group`
-    has the guests if several ran at once; then samples and evidence are of all of them.
-    """
+    """One program's run: its command, its output, and the parsed numbers."""
 
     name: str
     program: str
@@ -317,11 +320,16 @@ class Measurement:
     samples: tuple[Sample, ...]
     evidence: Evidence
     started: datetime
+    """The time of its file, for an imported measurement."""
     wall_seconds: float | None
+    """None for an imported measurement."""
     measured_seconds: float | None
+    """The seconds of which the numbers are."""
     raw: str
+    """What the program printed."""
     series: tuple[Series, ...] = ()
     group: GuestGroup | None = None
+    """The guests, if several ran at once; then samples and evidence are of all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,26 +499,27 @@ class Campaign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutline:
-    """One cell in one round, measured or failed, without its numbers: cheap to load.
-
-    `cell` is the fingerprint. `round` counts from 1, `position` is the place within the round's
-    random order (from 1). `accelerator` is `kvm` or `tcg`, None without a guest; `emulated` is true
-    if the host itself is emulated. `medium` names the device below the work directory.
-    """
+    """One cell in one round, measured or failed, without its numbers: cheap to load."""
 
     id: str
     campaign: str
     cell: str
+    """The cell's fingerprint."""
     path: str
     page_cache: PageCache
     round: int
+    """From 1."""
     position: int
+    """The place within the round's random order, from 1."""
     origin: Origin
     started: datetime
     wall_seconds: float | None
     accelerator: str | None
+    """`kvm` or `tcg`; None without a guest."""
     emulated: bool = False
+    """True if the host itself is emulated."""
     medium: str | None
+    """The device below the work directory."""
     failure: Failure | None = None
 
     @property
@@ -539,14 +548,11 @@ class Run(RunOutline):
 class CellSums:
     """Counts summed over all runs of a cell in one measurement; None if nothing counted them.
 
-    `cell` is the fingerprint. `operations`, `flushes`, `requested_bytes` and `*_requested` (bytes)
-    are QEMU's counts, or the program's own where there was no guest; `device_*` and `*_reached` are
-    the host device's. `*_requested` and `*_reached` are of measurements with both counts, and
-    `*_reached` only of those that requested anything. `grown` is the most that an image grew in one
-    measurement, in bytes.
+    They are QEMU's, or the program's own without a guest; `device_*` are the host device's.
     """
 
     cell: str
+    """The cell's fingerprint."""
     measurement: str
     operations: int | None
     flushes: int | None
@@ -555,10 +561,15 @@ class CellSums:
     device_bytes: int | None
     cpu_seconds: float | None
     read_requested: int | None = None
+    """Bytes, of measurements with both counts."""
     read_reached: int | None = None
+    """Bytes at the device, of those measurements that requested anything."""
     write_requested: int | None = None
+    """As for reads."""
     write_reached: int | None = None
+    """As for reads."""
     grown: int | None = None
+    """The most bytes that an image grew in one measurement."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,34 +53,37 @@ class Counterexample:
 
 @dataclass(frozen=True, slots=True)
 class PowerCut:
-    """The verdict on one recorded run, or the reason why there is none (`failure`).
-
-    `client` says when the client takes a write for durable, `access` how it reaches the disk.
-    `survives` is None when no write was acknowledged as durable. `possible` counts the states that
-    the disk model allows, `states` the judged ones; `exhaustive` when these are all. `flushes`
-    reached the disk while the client wrote; in `post_recovery_states` QEMU wrote again after the
-    recovery. Equal `fingerprint`s mean the same test, on any machine. Verdicts from one recording
-    share its `wall_seconds` in equal parts.
-    """
+    """The verdict on one recorded run, or the reason why there is none (`failure`)."""
 
     id: str
     fingerprint: str
+    """Equal ones mean the same test, on any machine."""
     path: str
     client: str
+    """When the client takes a write for durable."""
     access: str
+    """How the client reaches the disk."""
     host: HostFacts
     started: datetime
     wall_seconds: float
+    """Verdicts from one recording share its seconds in equal parts."""
     survives: bool | None = None
+    """None when no write was acknowledged as durable."""
     claim: str = ""
     states: int = 0
+    """How many states were judged."""
     possible: float = 0.0
+    """How many states the disk model allows."""
     exhaustive: bool = False
+    """True if all of these were judged."""
     acknowledged: int = 0
+    """Writes that the client took for durable."""
     flushes: int = 0
+    """Flushes that reached the disk while the client wrote."""
     leaked_states: int = 0
     repaired_states: int = 0
     post_recovery_states: int = 0
+    """States in which QEMU wrote again after the recovery."""
     outcomes: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     observed: Mapping[str, str] = field(default_factory=dict)

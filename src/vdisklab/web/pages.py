@@ -66,14 +66,18 @@ class LiveState:
 
     db: str | None
     naming: Naming
+    """What the page's commands name."""
     _lock: Lock = field(default_factory=Lock)
     _answer: WatchAnswer = NOTHING_YET
     _problem: str = ""
     _seen: object = None
+    """The database's state and the running campaigns that `_answer` was made from."""
     _look: Look | None = None
     _looked: float = 0.0
     _rests_until: float = 0.0
+    """Not read again before this moment of the monotonic clock."""
     _reports: dict[str, tuple[object, float, str]] = field(default_factory=dict)
+    """By campaign: the state that a report was made from, when, and its page."""
 
     def look(self) -> Look:
         """The page now, at most a second old."""

@@ -51,31 +51,33 @@ def program_of(command: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The measured device, file, or (`is_directory`) directory on a file system.
-
-    `size` is how many of its bytes may be used. `scratch` is a directory outside of the subject for
-    logs; `mark` makes their names unique, since fio appends to a log that exists. `memory` is the
-    bytes of RAM of the machine that runs the program, None if unknown; `as_root` says whether root
-    runs it. `stderr_log` is a prefix of file names that lead to the program's standard error, if
-    the machine has such names: a log written there need not be read back. `packages` maps a
-    system's name to the directory of its packages, and prepared files' name to their archive; those
-    of others are on a disk with the system's or the files' serial number. `disk_size` is the whole
-    disk's, of which a file system leaves `size`. `read_once` says that only the first read of a
-    byte comes from the disk, because a cache keeps it.
-    """
+    """The measured device, file or directory on a file system."""
 
     path: str
     size: int
+    """How many of its bytes may be used."""
     is_device: bool
     is_directory: bool = False
     scratch: str = "/tmp"  # noqa: S108 - of the guest, where we are alone
+    """A directory outside of the subject, for logs."""
     memory: int | None = None
+    """Bytes of RAM of the machine that runs the program; None if unknown."""
     as_root: bool = True
+    """True if root runs the program."""
     mark: str = ""
+    """Makes the names of logs unique, because fio appends to a log that exists."""
     stderr_log: str | None = None
+    """A prefix of file names that lead to the program's standard error, if the machine has such
+    names: a log written there need not be read back.
+    """
     packages: Mapping[str, str] = field(default_factory=dict)
+    """By a system's name the directory of its packages, by prepared files' name their archive.
+    Those of other names are on a disk with that name as its serial number.
+    """
     disk_size: int | None = None
+    """The whole disk's, of which a file system leaves `size`."""
     read_once: bool = False
+    """True if only the first read of a byte comes from the disk, because a cache keeps it."""
 
     @property
     def nominal(self) -> int:
@@ -128,29 +130,31 @@ class SideCommand:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The program to run; `expected` is the number of seconds it takes at least, 0 if unknown.
-
-    `prepare` runs before it, unmeasured, and the page cache is dropped in between. `warm` runs
-    between that and the measurement, such as a server's start; `count` right after the program.
-    `conclude` runs at the end, even if anything failed. `collect` names files that the program or
-    `count` writes, to be read back. `before` is the number of seconds that the steps before the
-    program take, about. `log` is a server's log, whose last lines explain why the program failed.
-    `observe` names metrics that must be counted outside of the program: `allocated`, `mapped`
-    (bytes by which the image grew) and `flushes`.
-    """
+    """The program to run, and what runs before and after it."""
 
     command: tuple[str, ...]
     expected: float
+    """Seconds that it takes at least; 0 if unknown."""
     timeout: float
     stdin: str | None = None
     prepare: tuple[SideCommand, ...] = ()
+    """Runs first, unmeasured; the page cache is dropped after it."""
     warm: tuple[SideCommand, ...] = ()
+    """Runs between that and the measurement, such as a server's start."""
     count: tuple[SideCommand, ...] = ()
+    """Runs right after the program."""
     conclude: tuple[SideCommand, ...] = ()
+    """Runs at the end, even if anything failed."""
     collect: tuple[str, ...] = ()
+    """Files that the program or `count` writes, to be read back."""
     observe: tuple[str, ...] = ()
+    """Metrics that must be counted outside of the program: `allocated`, `mapped` (bytes by which
+    the image grew) and `flushes`.
+    """
     before: float = 0.0
+    """Seconds that the steps before the program take, about."""
     log: str = ""
+    """A server's log, whose last lines explain why the program failed."""
 
 
 @dataclass(frozen=True, slots=True)

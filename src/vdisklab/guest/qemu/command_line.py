@@ -60,23 +60,26 @@ class CarriedDisk:
 
 @dataclass(frozen=True, slots=True)
 class GuestConfig:
-    """One QEMU process, which `clean` finds by the unique `marker`.
-
-    `version` is the expected QEMU version; None accepts any. `sandbox` is False for a QEMU, or a
-    host, without seccomp.
-    """
+    """One QEMU process."""
 
     binary: str
     marker: str
+    """Unique among the processes of this host: `clean` finds the process by it."""
     machine: str
     accelerator: Accelerator
     plan: GuestPlan
     boot: BootFiles | UserBoot
+    """The kernel and image of the micro guest, or the user's own guest."""
     usb: bool = False
+    """True if the machine has a USB controller."""
     cold_disks: tuple[Disk, ...] = ()
+    """Disks on buses without hot-plug, which are there when the machine starts."""
     version: str | None = None
+    """The expected QEMU version; None accepts any."""
     carried: tuple[CarriedDisk, ...] = ()
+    """Archives of packages and prepared files that the guest reads."""
     sandbox: bool = True
+    """False for a QEMU, or a host, without seccomp."""
 
 
 SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
