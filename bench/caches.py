@@ -27,6 +27,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.host.pagecache import residency
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.power_cut_words import ClientKind, DriverSetting
 from vdisklab.path.segments import Bus, CacheMode
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.client import ClientDisk, Load, Write
@@ -34,9 +35,8 @@ from vdisklab.powercut.client_guests import Guests, open_guests
 from vdisklab.powercut.recordings import Recording, RunSpec
 from vdisklab.powercut.sectors import make_records
 from vdisklab.powercut.session import PowerCutSession, open_session
-from vdisklab.powercut.vocabulary import ClientKind, DriverSetting
-from vdisklab.powercut.write_log import LogEntry, read_log
 from vdisklab.progress import silent
+from vdisklab.storage.write_log import LogEntry, read_log
 from vdisklab.units import MIB
 
 STACK = "ext4/raw:preallocation=off"

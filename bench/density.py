@@ -36,10 +36,10 @@ from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.run_request import DensityRequest
-from vdisklab.powercut.logged_disk import rated_disk
 from vdisklab.progress import Event, MeasurementStarted, RunFinished
 from vdisklab.results.model import Direction, Member, Run
 from vdisklab.results.store import open_store
+from vdisklab.storage.logged_disk import rated_disk
 from vdisklab.storage.site import open_site
 from vdisklab.units import MIB
 from vdisklab.workload.open_load import GuestRequests, LoggedRequest, common_window, window_numbers

@@ -14,8 +14,9 @@ from fuzz_inputs import Parser, write_file
 from vdisklab.errors import VdisklabError
 from vdisklab.host.ledger import pending
 from vdisklab.powercut.client import trace_from_json
-from vdisklab.powercut.image_reader import BadImageError, read_metadata
-from vdisklab.powercut.write_log import LogWriter, read_log
+from vdisklab.powercut.image_reader import read_metadata
+from vdisklab.storage.qcow2_header import BadImageError
+from vdisklab.storage.write_log import LogWriter, read_log
 
 
 def recording_parsers(scratch: Path) -> Iterable[Parser]:

@@ -39,6 +39,7 @@ from vdisklab.host.syscalls import (
 )
 from vdisklab.path.disk_path import Layer, parse_path
 from vdisklab.path.durability import FailureModel
+from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.path.segments import LayerKind
 from vdisklab.powercut.client import Load, Trace
 from vdisklab.powercut.crash_states import CrashState, Epoch, Expectation, Sampling, epochs_between
@@ -47,11 +48,10 @@ from vdisklab.powercut.recordings import RunSpec, open_recording
 from vdisklab.powercut.recovery import mount_options
 from vdisklab.powercut.sectors import Numbers
 from vdisklab.powercut.session import PowerCutSession, make_jobs, open_session, select_states
-from vdisklab.powercut.vocabulary import ClientKind
-from vdisklab.powercut.write_log import Flag, LogEntry, read_log
 from vdisklab.storage.device import loop_device
 from vdisklab.storage.filesystem import filesystem
 from vdisklab.storage.site import Site, open_site
+from vdisklab.storage.write_log import Flag, LogEntry, read_log
 from vdisklab.units import GIB, SECTOR
 
 PATHS = (

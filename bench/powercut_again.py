@@ -12,11 +12,11 @@ from vdisklab.documents import document
 from vdisklab.host.ledger import cache_directory
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
+from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.crash_states import Sampling
 from vdisklab.powercut.mid_run import MidRunOperation
 from vdisklab.powercut.questions import Question, QuestionSettings
-from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
 from vdisklab.progress import Event, Note, Step
 from vdisklab.results.power_cut import DURING, MODEL
 from vdisklab.units import MIB

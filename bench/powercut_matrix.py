@@ -34,8 +34,8 @@ from pages import keep_record, record_of
 from powercut_again import ask_again
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import FailureModel
+from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.path.segments import CacheMode, WriteCache
-from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.results.power_cut import DURING, MODEL
 
 Record = dict[str, Any]

@@ -92,6 +92,18 @@ class HostError(VdisklabError):
     exit_code = 3
 
 
+class MemoryFullError(HostError):
+    """Memory is full, so recent reads and writes cannot be trusted."""
+
+
+def memory_full(purpose: str) -> MemoryFullError:
+    """The error, naming the purpose of the memory."""
+    return MemoryFullError(
+        f"there is no room in memory for {purpose}",
+        hint="free some memory (`free -h` shows it), or write less with --writes",
+    )
+
+
 IN_DIRECTORY = ("sh", "-c", 'cd "$0" && exec "$@"')
 """Runs the command that follows a directory in that directory."""
 

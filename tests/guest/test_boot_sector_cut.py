@@ -12,10 +12,10 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.power_cut_words import AccessKind, ClientKind
 from vdisklab.powercut.crash_states import Sampling
 from vdisklab.powercut.questions import Question, QuestionSettings
 from vdisklab.powercut.session import open_session
-from vdisklab.powercut.vocabulary import AccessKind, ClientKind
 
 pytestmark = [pytest.mark.guest, pytest.mark.host]
 

@@ -17,6 +17,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.client_guests import open_guests
@@ -25,7 +26,6 @@ from vdisklab.powercut.crash_states import Sampling
 from vdisklab.powercut.postgresql import CLUSTER
 from vdisklab.powercut.questions import Question, QuestionSettings
 from vdisklab.powercut.session import PowerCutSession, open_session
-from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
 from vdisklab.progress import silent
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.units import MIB

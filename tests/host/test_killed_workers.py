@@ -14,10 +14,10 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mounts_below
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.powercut.crash_states import Sampling
 from vdisklab.powercut.questions import Question, QuestionSettings
 from vdisklab.powercut.session import open_session
-from vdisklab.powercut.vocabulary import ClientKind
 
 pytestmark = pytest.mark.host
 

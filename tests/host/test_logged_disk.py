@@ -23,13 +23,13 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import leftovers, open_ledger
 from vdisklab.host.mounts import mounts_below
 from vdisklab.host.waiting import wait_until
-from vdisklab.powercut.disk_server import Lies
-from vdisklab.powercut.logged_disk import LoggedDisk, logged_disk
-from vdisklab.powercut.write_log import Flag, read_log
+from vdisklab.storage.disk_server import Lies
 from vdisklab.storage.filesystem import tmpfs
+from vdisklab.storage.logged_disk import LoggedDisk, logged_disk
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.stack import UNDO
 from vdisklab.storage.undo import processes_marked
+from vdisklab.storage.write_log import Flag, read_log
 from vdisklab.units import MIB
 
 pytestmark = pytest.mark.host
@@ -149,7 +149,7 @@ def test_flushes_arrive_although_somebody_switched_them_off(site: Site) -> None:
 def test_a_server_that_cannot_start_is_one_sentence(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vdisklab.powercut.logged_disk.sys.executable", "/bin/false")
+    monkeypatch.setattr("vdisklab.storage.logged_disk.sys.executable", "/bin/false")
     with (
         pytest.raises(HostError, match="the logged disk cannot be started"),
         logged_disk(site, "disk", 16 * MIB),
@@ -161,7 +161,7 @@ def test_a_server_that_cannot_start_is_one_sentence(
 def test_a_server_that_is_never_ready_is_one_sentence(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vdisklab.powercut.logged_disk.READY", b"another word\n")
+    monkeypatch.setattr("vdisklab.storage.logged_disk.READY", b"another word\n")
     with (
         pytest.raises(HostError, match="the logged disk cannot be started: it printed nothing"),
         logged_disk(site, "disk", 16 * MIB),
@@ -205,7 +205,7 @@ def test_another_mount_namespace_that_holds_the_disk_is_named(
     how: str, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A container that starts meanwhile has a copy of each mount, which our umount leaves."""
-    monkeypatch.setattr("vdisklab.powercut.logged_disk._END_SECONDS", 1.0)
+    monkeypatch.setattr("vdisklab.storage.logged_disk._END_SECONDS", 1.0)
     with (
         ExitStack() as stack,
         pytest.raises(
@@ -228,7 +228,7 @@ def test_what_a_sigkill_leaves_is_cleaned(tmp_path: Path) -> None:
         from pathlib import Path
         from vdisklab.host.command import LocalHost
         from vdisklab.host.ledger import open_ledger
-        from vdisklab.powercut.logged_disk import logged_disk
+        from vdisklab.storage.logged_disk import logged_disk
         from vdisklab.storage.site import open_site
         with open_ledger() as ledger, open_site(LocalHost(), ledger, Path({str(tmp_path)!r})) as s:
             with logged_disk(s, "disk", 64 << 20) as disk:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.host.command import LocalHost
+from vdisklab.path.power_cut_words import StateOutcome
 from vdisklab.powercut.client import FIRST_VERSION
 from vdisklab.powercut.guest_clients import DueTransactions
 from vdisklab.powercut.postgresql import (
@@ -21,7 +22,6 @@ from vdisklab.powercut.postgresql import (
     ClusterJudge,
     transaction,
 )
-from vdisklab.powercut.vocabulary import StateOutcome
 
 pytestmark = [
     pytest.mark.host,

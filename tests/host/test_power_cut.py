@@ -20,17 +20,17 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
+from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.powercut.client import Load, trace_to_json
 from vdisklab.powercut.controls import CONTROLS, Control, ControlError, run_controls
 from vdisklab.powercut.crash_states import CrashState, FutureVersionError, Sampling
-from vdisklab.powercut.disk_server import Lies
 from vdisklab.powercut.questions import Question, QuestionSettings
 from vdisklab.powercut.recordings import TRACE_NAME, RunSpec
 from vdisklab.powercut.session import PowerCutSession, open_session
-from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.powercut.workers import JudgingJob
 from vdisklab.progress import silent
 from vdisklab.results.power_cut import PowerCut
+from vdisklab.storage.disk_server import Lies
 
 pytestmark = pytest.mark.host
 

@@ -14,25 +14,24 @@ import pytest
 
 from vdisklab.actions import cut_power
 from vdisklab.cli.shell.main import main
-from vdisklab.errors import EXIT_CELLS_FAILED
+from vdisklab.errors import EXIT_CELLS_FAILED, MemoryFullError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind, leftovers, open_ledger
 from vdisklab.host.mounts import free_bytes, mounts_below
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.powercut import session as session_module
 from vdisklab.powercut.client import Load
 from vdisklab.powercut.controls import CONTROLS
 from vdisklab.powercut.crash_states import Sampling
-from vdisklab.powercut.logged_disk import LoggedDisk, logged_disk
-from vdisklab.powercut.rebuild import MemoryFullError
 from vdisklab.powercut.recordings import Recording, RunSpec, make_recording
 from vdisklab.powercut.session import PowerCutSession, open_session, select_states
-from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.powercut.workers import JudgingJob
-from vdisklab.powercut.write_log import read_log
 from vdisklab.storage.filesystem import tmpfs
+from vdisklab.storage.logged_disk import LoggedDisk, logged_disk
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.stack import UNDO
+from vdisklab.storage.write_log import read_log
 from vdisklab.units import MIB
 
 pytestmark = pytest.mark.host

@@ -17,9 +17,9 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
+from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.powercut.controls import controls_of, run_controls
 from vdisklab.powercut.crash_states import Sampling
-from vdisklab.powercut.logged_disk import logged_file
 from vdisklab.powercut.mid_run import MidRunOperation
 from vdisklab.powercut.questions import (
     Question,
@@ -27,9 +27,9 @@ from vdisklab.powercut.questions import (
     judge_questions,
 )
 from vdisklab.powercut.session import PowerCutSession, open_session
-from vdisklab.powercut.vocabulary import ClientKind
-from vdisklab.powercut.write_log import Flag, read_log
 from vdisklab.progress import silent
+from vdisklab.storage.logged_disk import logged_file
+from vdisklab.storage.write_log import Flag, read_log
 
 pytestmark = pytest.mark.host
 

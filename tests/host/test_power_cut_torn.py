@@ -13,13 +13,13 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.syscalls import attach_loop, detach_loop
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.power_cut_words import ClientKind, StateOutcome
 from vdisklab.powercut.client import Load
 from vdisklab.powercut.crash_states import CrashState, JudgedState
 from vdisklab.powercut.examiner import Examiner, open_examiner
 from vdisklab.powercut.recordings import Recording, RunSpec
 from vdisklab.powercut.session import PowerCutSession, open_session
-from vdisklab.powercut.vocabulary import ClientKind, StateOutcome
-from vdisklab.powercut.write_log import LogEntry, read_log
+from vdisklab.storage.write_log import LogEntry, read_log
 
 pytestmark = pytest.mark.host
 

@@ -25,6 +25,7 @@ from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import HeldElsewhereError, is_held_elsewhere, mounts_below, read_mounts
 from vdisklab.host.syscalls import sync_filesystem
 from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.power_cut_words import ClientKind, StateOutcome
 from vdisklab.powercut import questions
 from vdisklab.powercut.client import ClientDisk, Load
 from vdisklab.powercut.crash_states import CrashState, JudgedState, Sampling
@@ -39,7 +40,6 @@ from vdisklab.powercut.recordings import Recording, RunSpec
 from vdisklab.powercut.recovery import KernelFilesystem
 from vdisklab.powercut.sectors import Bytes
 from vdisklab.powercut.session import PowerCutSession, open_session, select_states
-from vdisklab.powercut.vocabulary import ClientKind, StateOutcome
 from vdisklab.powercut.workers import (
     STATE_SECONDS,
     JudgingJob,

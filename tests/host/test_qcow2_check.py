@@ -13,12 +13,8 @@ import pytest
 
 from vdisklab.errors import CommandError
 from vdisklab.host.command import LocalHost
-from vdisklab.powercut.image_reader import (
-    BadImageError,
-    parse_header,
-    read_image,
-    read_metadata,
-)
+from vdisklab.powercut.image_reader import read_image, read_metadata
+from vdisklab.storage.qcow2_header import BadImageError, parse_header
 
 pytestmark = pytest.mark.host
 

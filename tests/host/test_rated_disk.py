@@ -12,7 +12,7 @@ import pytest
 
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, pending
-from vdisklab.powercut.logged_disk import rated_disk
+from vdisklab.storage.logged_disk import rated_disk
 from vdisklab.storage.site import open_site
 
 pytestmark = pytest.mark.host

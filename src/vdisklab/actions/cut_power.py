@@ -16,6 +16,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.host.mounts import require_work_directory
+from vdisklab.path.power_cut_words import AccessKind, ClientKind
 from vdisklab.path.segments import LayerKind
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.client_guests import observed_accelerator, open_guests
@@ -23,7 +24,6 @@ from vdisklab.powercut.controls import controls_of, run_controls
 from vdisklab.powercut.postgresql import CLUSTER
 from vdisklab.powercut.questions import Question, judge_questions
 from vdisklab.powercut.session import PowerCutSession, open_session, replayed
-from vdisklab.powercut.vocabulary import AccessKind, ClientKind
 from vdisklab.progress import Note, Progress, Step
 from vdisklab.results.model import HostFacts
 from vdisklab.results.power_cut import ControlResult, PowerCut, ReplayedState

@@ -29,10 +29,10 @@ from vdisklab.plan.guest import GUESTS, USUAL_GUEST, with_each
 from vdisklab.plan.matrix import expand_paths
 from vdisklab.plan.run_request import DEFAULT_LIMIT, DEFAULT_MOST, OPEN_LOAD, DensityRequest
 from vdisklab.plan.settings import NO_BASELINE
-from vdisklab.powercut.logged_disk import rated_disk
 from vdisklab.progress import Note, Progress
 from vdisklab.results.model import Campaign, Run
 from vdisklab.results.store import Store, open_store
+from vdisklab.storage.logged_disk import rated_disk
 from vdisklab.storage.site import guests_that_fit, open_site, require_memory_for_all
 from vdisklab.units import MIB, format_bytes
 

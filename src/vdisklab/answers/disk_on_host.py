@@ -29,8 +29,8 @@ from vdisklab.path.memory_names import RAM_DISK, memory_by_name
 from vdisklab.path.options import OptionValue
 from vdisklab.path.segments import ImageFormat, LayerKind
 from vdisklab.platforms.configured_disk import UNKNOWN_CONTEXT, ConfiguredDisk, DiskContext
-from vdisklab.powercut.image_reader import HEAD, BadImageError, Qcow2Header, parse_header
 from vdisklab.storage.given import MOUNTED
+from vdisklab.storage.qcow2_header import HEAD, BadImageError, Qcow2Header, parse_header
 
 _MOST_SNAPSHOTS = 100  # of a disk path
 _SIZES = {ImageFormat.VMDK: (12, 512), ImageFormat.QED: (48, 1), ImageFormat.VDI: (368, 1)}

@@ -26,8 +26,8 @@ from vdisklab.path.durability import (
     promise_of_device,
     verdict_name,
 )
+from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting, StateOutcome
 from vdisklab.path.segments import HOST, PageCache
-from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting, StateOutcome
 from vdisklab.results.database import default_url
 from vdisklab.results.model import Campaign, Example, HostFacts, Origin, RanUnder, RunOutline
 from vdisklab.results.power_cut import PowerCut

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from vdisklab.answers.loading import judged_without_its_device
 from vdisklab.documents import Answer
-from vdisklab.powercut.vocabulary import ClientKind, DriverSetting
+from vdisklab.path.power_cut_words import ClientKind, DriverSetting
 from vdisklab.results.model import HostFacts
 from vdisklab.results.power_cut import ControlResult, Counterexample, PowerCut, outcome_words
 

@@ -19,9 +19,9 @@ from typing import Annotated, Protocol
 from pydantic import AliasChoices, Field, TypeAdapter, ValidationError
 
 from vdisklab.errors import PowercutError
+from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.powercut.sectors import Extent
-from vdisklab.powercut.vocabulary import ClientKind
-from vdisklab.powercut.write_log import LogEntry
+from vdisklab.storage.write_log import LogEntry
 from vdisklab.validation import first_problem
 
 FILLED = 1

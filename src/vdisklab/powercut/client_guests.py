@@ -29,6 +29,7 @@ from vdisklab.guest.qemu.qmp import qemu_process, socket_pair
 from vdisklab.guest.qemu.read_back import check_share, check_state, inserted_node
 from vdisklab.host import command, facts, syscalls, waiting
 from vdisklab.host.ledger import Kind, Ledger
+from vdisklab.path.power_cut_words import ClientKind, DriverSetting
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.client import ClientDisk, Load
@@ -43,7 +44,6 @@ from vdisklab.powercut.guest_clients import (
 from vdisklab.powercut.mid_run import ResettableDisk
 from vdisklab.powercut.postgresql import postgresql_in_guest
 from vdisklab.powercut.sectors import make_records
-from vdisklab.powercut.vocabulary import ClientKind, DriverSetting
 from vdisklab.results.model import Check, RanUnder
 from vdisklab.storage.site import Site
 

@@ -19,12 +19,13 @@ from vdisklab.host.syscalls import forgetful_syncs
 from vdisklab.host.waiting import patience
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
-from vdisklab.powercut import crash_states, mid_run, nbd, postgresql, recordings, vocabulary
+from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting
+from vdisklab.powercut import crash_states, mid_run, nbd, postgresql, recordings
 from vdisklab.powercut.client import DEFAULT_WRITES, Load
-from vdisklab.powercut.disk_server import HONEST, Lies
 from vdisklab.powercut.session import PowerCutSession, repeated_while_held
 from vdisklab.progress import Progress, Step
 from vdisklab.results.power_cut import ControlResult
+from vdisklab.storage.disk_server import HONEST, Lies
 
 _DROPPED_OF = 50
 _SECTORS_PER_WRITE = 8
@@ -58,12 +59,12 @@ class Control:
 
 
 def _spec(path: str, lies: Lies = HONEST, writes: int = DEFAULT_WRITES) -> recordings.RunSpec:
-    load = Load(vocabulary.ClientKind.FLUSHES, writes=writes, max_sectors=_SECTORS_PER_WRITE)
+    load = Load(ClientKind.FLUSHES, writes=writes, max_sectors=_SECTORS_PER_WRITE)
     return recordings.RunSpec(parse_path(path), load, lies=lies)
 
 
 def _unflushed(path: str, *, host_survives: bool = False) -> recordings.RunSpec:
-    load = Load(vocabulary.ClientKind.NEVER, writes=40, max_sectors=_SECTORS_PER_WRITE)
+    load = Load(ClientKind.NEVER, writes=40, max_sectors=_SECTORS_PER_WRITE)
     return recordings.RunSpec(parse_path(path), load, host_survives=host_survives)
 
 
@@ -184,9 +185,9 @@ GUEST_CONTROLS: Sequence[Control] = (
 
 
 def _postgresql(path: str, *, synced: bool = True) -> recordings.RunSpec:
-    load = Load(vocabulary.ClientKind.POSTGRESQL, writes=24, synced=synced)
+    load = Load(ClientKind.POSTGRESQL, writes=24, synced=synced)
     return recordings.RunSpec(
-        parse_path(path), load, vocabulary.AccessKind.GUEST, postgresql.disk_size(load.writes)
+        parse_path(path), load, AccessKind.GUEST, postgresql.disk_size(load.writes)
     )
 
 
@@ -206,10 +207,10 @@ def controls_of(
     operations: Collection[mid_run.MidRunOperation] = (),
     *,
     in_guest: bool = False,
-    clients: Collection[vocabulary.ClientKind] = (),
+    clients: Collection[ClientKind] = (),
 ) -> Sequence[Control]:
     """The controls of these failure models, operations and clients, and of clients `in_guest`."""
-    of_databases = POSTGRESQL_CONTROLS if vocabulary.ClientKind.POSTGRESQL in clients else ()
+    of_databases = POSTGRESQL_CONTROLS if ClientKind.POSTGRESQL in clients else ()
     of_resets = GUEST_CONTROLS if in_guest and FailureModel.GUEST_RESET in models else ()
     return [
         *(control for control in CONTROLS if control.model in models),
@@ -264,7 +265,7 @@ def _run(session: PowerCutSession, control: Control) -> ControlResult:
 def _access(session: PowerCutSession, control: Control) -> recordings.Access | None:
     guests, load = session.guests, control.spec.load
     if control.in_guest and guests is not None:
-        return lambda disk: guests.open(disk, load, vocabulary.DriverSetting.AS_FOUND)
+        return lambda disk: guests.open(disk, load, DriverSetting.AS_FOUND)
     return partial(_killed_disk, session) if control.killed else None
 
 

@@ -24,10 +24,10 @@ import numpy as np
 
 from vdisklab.errors import PowercutError
 from vdisklab.path.durability import CrashStates, FailureModel
+from vdisklab.path.power_cut_words import StateOutcome
 from vdisklab.powercut.client import FILLED, Trace
 from vdisklab.powercut.sectors import NoVersion, Numbers
-from vdisklab.powercut.vocabulary import StateOutcome
-from vdisklab.powercut.write_log import Flag, LogEntry
+from vdisklab.storage.write_log import Flag, LogEntry
 from vdisklab.units import SECTOR
 
 TEAR_BYTES = 4096

@@ -26,8 +26,9 @@ from vdisklab.guest.qemu.block_nodes import Disk, ImageParts
 from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import attach_loop, detach_loop
 from vdisklab.path.disk_path import Attachment
+from vdisklab.path.power_cut_words import ClientKind, StateOutcome
 from vdisklab.path.segments import CacheMode
-from vdisklab.powercut import image_reader, nbd, rebuild, write_log
+from vdisklab.powercut import image_reader, nbd, rebuild
 from vdisklab.powercut.client import FIRST_VERSION, NO_FILESYSTEM, SHARED, Trace
 from vdisklab.powercut.crash_states import (
     KEPT,
@@ -53,7 +54,8 @@ from vdisklab.powercut.postgresql import REACHABLE, ClusterJudge
 from vdisklab.powercut.recordings import KEY_NAME, Recording
 from vdisklab.powercut.recovery import Recovery, open_recovery
 from vdisklab.powercut.sectors import Bytes, NoVersion, Numbers, read_versions
-from vdisklab.powercut.vocabulary import ClientKind, StateOutcome
+from vdisklab.storage import write_log
+from vdisklab.storage.qcow2_header import BadImageError
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Directory
 from vdisklab.units import SECTOR
@@ -154,7 +156,7 @@ class Examiner:
             sectors = self._read(image, parts, self.trace.size_at(position))
         except VdisklabError:  # one that QEMU did not answer in time is an OSError, too
             raise
-        except (OSError, image_reader.BadImageError) as error:
+        except (OSError, BadImageError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             times.done("read")
             detail = f"the image: {reason}"
@@ -271,7 +273,7 @@ class Examiner:
             problem = daemon.with_disk(
                 image, lambda disk: _write_and_compare(disk, size, oldest, self._versions)
             )
-        except image_reader.BadImageError as error:
+        except BadImageError as error:
             problem = str(error)
         return KEPT if problem is None else (StateOutcome.CORRUPT_LATER, problem)
 

@@ -36,11 +36,11 @@ from vdisklab.guest.hotplug import virtio_serial
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import mount_command
 from vdisklab.host import ledger, syscalls, waiting
+from vdisklab.path.power_cut_words import ClientKind, StateOutcome
 from vdisklab.powercut.client import Trace
 from vdisklab.powercut.crash_states import FutureVersionError
 from vdisklab.powercut.recovery import unmount_state
 from vdisklab.powercut.sectors import Bytes, Extent, make_records
-from vdisklab.powercut.vocabulary import ClientKind, StateOutcome
 from vdisklab.storage.site import Site
 from vdisklab.units import SECTOR
 

@@ -1,8 +1,4 @@
-"""The parts of a qcow2 image that its header extensions name: LUKS header, persistent bitmaps.
-
-The format is that of QEMU's docs/interop/qcow2.txt.
-
-Reads sectors of raw and qcow2 images, and checks a qcow2's reference counts, without QEMU.
+"""Reads sectors of raw and qcow2 images, and checks a qcow2's reference counts, without QEMU.
 
 The format is that of QEMU's docs/interop/qcow2.txt. `qemu-img check` would start a process for each
 of thousands of states; tests compare both on real crash states. Images as `qemu-img create` makes
@@ -25,99 +21,29 @@ import numpy.typing as npt
 
 from vdisklab.host.syscalls import opened
 from vdisklab.powercut.sectors import Bytes, Numbers
+from vdisklab.storage.qcow2_header import (
+    CORRUPT,
+    DIRTY,
+    EXTENDED_L2,
+    EXTERNAL_DATA,
+    HEAD,
+    LUKS,
+    BadImageError,
+    Qcow2Header,
+    bitmap_tables,
+    parse_header,
+)
 from vdisklab.units import SECTOR
-
-_EXTENSION = struct.Struct(">II")
-_END, _CRYPT, _BITMAPS, _DATA_FILE = 0, 0x0537BE77, 0x23852875, 0x44415441
-_CRYPT_FIELDS, _BITMAPS_FIELDS = struct.Struct(">QQ"), struct.Struct(">IIQQ")
-_ENTRY = struct.Struct(">QIIBBHI")
-_BITMAPS_ARE_CURRENT = 1  # bit of the autoclear features
-_MOST_BITMAPS = 65535
-
-
-@dataclass(frozen=True, slots=True)
-class BitmapDirectory:
-    """The list of the persistent bitmaps, and its place in bytes."""
-
-    count: int
-    offset: int
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
-class Extensions:
-    """What the extensions name; `crypt` is offset and length of the LUKS header in bytes.
-
-    `data_file` is the name of the file that has the data.
-    """
-
-    crypt: tuple[int, int] | None = None
-    bitmaps: BitmapDirectory | None = None
-    data_file: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BitmapTable:
-    """The table of one bitmap: its entries are the clusters that hold the bits."""
-
-    offset: int
-    entries: int
-
-
-def parse_extensions(head: bytes, at: int, autoclear: int) -> Extensions:
-    """The extensions from byte `at` of an image's first cluster on; unknown ones are left out.
-
-    Bitmaps count only while their autoclear bit is set; a program that does not know it clears it.
-    Raises struct.error for an extension that is cut off.
-    """
-    crypt: tuple[int, int] | None = None
-    bitmaps: BitmapDirectory | None = None
-    data_file: str | None = None
-    while at + _EXTENSION.size <= len(head):
-        kind, length = _EXTENSION.unpack_from(head, at)
-        at += _EXTENSION.size
-        if kind == _END:
-            break
-        if kind == _CRYPT:
-            crypt = _CRYPT_FIELDS.unpack_from(head, at)
-        if kind == _BITMAPS and autoclear & _BITMAPS_ARE_CURRENT:
-            count, _, size, offset = _BITMAPS_FIELDS.unpack_from(head, at)
-            bitmaps = BitmapDirectory(count, offset, size)
-        if kind == _DATA_FILE:
-            data_file = os.fsdecode(head[at : at + length])
-        at += -(-length // 8) * 8
-    return Extensions(crypt, bitmaps, data_file)
-
-
-def bitmap_tables(directory: BitmapDirectory, content: bytes) -> Iterator[BitmapTable]:
-    """The table of each bitmap in the directory's content. Raises struct.error if it is cut off."""
-    at = 0
-    for _ in range(min(directory.count, _MOST_BITMAPS)):
-        offset, entries, _, _, _, name, extra = _ENTRY.unpack_from(content, at)
-        yield BitmapTable(offset, entries)
-        at += -(-(_ENTRY.size + name + extra) // 8) * 8
-
 
 PARSED_FORMATS = ("raw", "qcow2")
 """Formats that are read without QEMU."""
 
-_HEADER = struct.Struct(">4sIQIIQIIQQIIQ")
-_HEADER_V3 = struct.Struct(">QQQII")
-_MAGIC = b"QFI\xfb"
-HEAD = 4096
-"""Bytes at the start of an image that hold its header and extensions."""
 
-_DIRTY, _CORRUPT, _EXTERNAL_DATA, _COMPRESSION_TYPE, _EXTENDED_L2 = 1, 2, 4, 8, 16
-"""Incompatible features."""
-_COMPRESSION = 104  # byte of the header; 0 is zlib, 1 zstd
-_LAZY_REFCOUNTS, _RAW_DATA = 1, 2  # a compatible and an autoclear feature
 _OFFSET_MASK = np.uint64(0x00FFFFFFFFFFFE00)
 _COPIED = np.uint64(1 << 63)
 _COMPRESSED = np.uint64(1 << 62)
 _ZERO = np.uint64(1)
-_LUKS = 2  # crypt_method
 _TABLE_LIMIT = 32 << 20
-_V3_LENGTH = 104
 _SUBCLUSTERS = 32
 _SNAPSHOT = struct.Struct(">QIHHIIQII")
 _MOST_SNAPSHOTS = 256  # of an image made by vdisklab; QEMU allows 65536
@@ -126,10 +52,6 @@ _UNMAPPED, _ZEROES = -1, -2
 """In place of a file offset: the data is in the image below, if there is one; it reads as zeros."""
 
 Words = npt.NDArray[np.uint64]
-
-
-class BadImageError(Exception):
-    """The image cannot be opened; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,79 +136,6 @@ def _fill(part: Bytes, descriptor: int, offset: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Qcow2Header:
-    """The fields of the first cluster."""
-
-    version: int
-    cluster_bits: int
-    size: int
-    l1_entries: int
-    l1_offset: int
-    refcount_table_offset: int
-    refcount_table_clusters: int
-    refcount_order: int
-    features: int
-    compatible_features: int
-    autoclear_features: int
-    snapshots: int
-    snapshots_offset: int
-    crypt_method: int
-    backing: str | None
-    compression: int
-    extensions: Extensions
-
-    @property
-    def cluster(self) -> int:
-        """Bytes of a cluster."""
-        return 1 << self.cluster_bits
-
-    @property
-    def dirty(self) -> bool:
-        """True if the reference counts are known to be out of date (lazy_refcounts)."""
-        return bool(self.features & _DIRTY)
-
-    @property
-    def external_data(self) -> bool:
-        """True if another file holds the data."""
-        return bool(self.features & _EXTERNAL_DATA)
-
-    @property
-    def raw_data(self) -> bool:
-        """True if the data file is a raw image by itself."""
-        return bool(self.autoclear_features & _RAW_DATA)
-
-    @property
-    def lazy_refcounts(self) -> bool:
-        """True if the reference counts may be written late."""
-        return bool(self.compatible_features & _LAZY_REFCOUNTS)
-
-    @property
-    def extended_l2(self) -> bool:
-        """True if clusters have subclusters."""
-        return bool(self.features & _EXTENDED_L2)
-
-    @property
-    def is_luks(self) -> bool:
-        """True if its clusters are encrypted with LUKS."""
-        return self.crypt_method == _LUKS
-
-    @property
-    def words_per_entry(self) -> int:
-        """The 64-bit words of an L2 entry; the second holds the bits of its subclusters."""
-        return 2 if self.extended_l2 else 1
-
-    @property
-    def entries_per_table(self) -> int:
-        """L2 entries in a table, which fills a cluster."""
-        return self.cluster // 8 // self.words_per_entry
-
-    @property
-    def unit_bits(self) -> int:
-        """The unit of the mapping: a subcluster, or a cluster."""
-        return self.cluster_bits - (5 if self.extended_l2 else 0)
-
-
-@dataclass(frozen=True, slots=True)
 class Qcow2Metadata:
     """A parsed image: `mapping` holds the file offset of each guest cluster or subcluster."""
 
@@ -324,7 +173,7 @@ def read_metadata(descriptor: int) -> Qcow2Metadata:
     _refer_to_extensions(descriptor, header, references)
     counts = _refcounts(descriptor, header, references)
     problems: list[str] = []
-    if header.features & _CORRUPT:
+    if header.features & CORRUPT:
         problems.append("QEMU itself marked the image as corrupt")
     leaked = 0
     if not header.dirty:
@@ -333,35 +182,10 @@ def read_metadata(descriptor: int) -> Qcow2Metadata:
     return Qcow2Metadata(header, mapping, tuple(problems), leaked)
 
 
-def parse_header(head: bytes) -> Qcow2Header:
-    """The header in the first cluster. Raises BadImageError for what QEMU does not open."""
-    if len(head) < _HEADER.size or head[:4] != _MAGIC:
-        raise BadImageError("its header is not a qcow2 header")
-    (
-        _, version, backing, backing_length, cluster_bits, size, crypt_method,
-        l1_entries, l1_offset, table_offset, table_clusters, snapshots, snapshots_at,
-    ) = _HEADER.unpack_from(head)  # fmt: skip
-    features, compatible, autoclear, order, length = 0, 0, 0, 4, _HEADER.size
-    if version == 3 and len(head) >= _V3_LENGTH:
-        features, compatible, autoclear, order, length = _HEADER_V3.unpack_from(head, _HEADER.size)
-    if version not in (2, 3) or not 9 <= cluster_bits <= 21 or order > 6:
-        raise BadImageError("its header has impossible values")
-    try:
-        extensions = parse_extensions(head, length, autoclear)
-    except struct.error as error:
-        raise BadImageError("an extension of its header is cut off") from error
-    return Qcow2Header(
-        version, cluster_bits, size, l1_entries, l1_offset, table_offset, table_clusters, order,
-        features, compatible, autoclear, snapshots, snapshots_at, crypt_method,
-        os.fsdecode(head[backing : backing + backing_length]) if backing else None,
-        head[_COMPRESSION] if features & _COMPRESSION_TYPE else 0, extensions,
-    )  # fmt: skip
-
-
 def _require_supported(header: Qcow2Header) -> None:
     """Raises BadImageError for an image unlike those that vdisklab makes."""
-    unknown = header.features & ~(_DIRTY | _CORRUPT | _EXTERNAL_DATA | _EXTENDED_L2)
-    if unknown or header.crypt_method not in (0, _LUKS) or header.refcount_order < 3:
+    unknown = header.features & ~(DIRTY | CORRUPT | EXTERNAL_DATA | EXTENDED_L2)
+    if unknown or header.crypt_method not in (0, LUKS) or header.refcount_order < 3:
         raise BadImageError("it uses features that images made by vdisklab do not have")
     if header.snapshots > _MOST_SNAPSHOTS:
         raise BadImageError(f"its header has {header.snapshots} snapshots")

@@ -24,8 +24,8 @@ from vdisklab.guest.qemu.daemons import StorageDaemon, start_storage_daemon
 from vdisklab.host.ledger import Ledger
 from vdisklab.path.segments import Bus
 from vdisklab.powercut.client import ReadableDisk
-from vdisklab.powercut.image_reader import BadImageError
 from vdisklab.powercut.sectors import Bytes, Extent, Numbers, make_sectors, read_sorted
+from vdisklab.storage.qcow2_header import BadImageError
 from vdisklab.units import SECTOR
 
 _GREETING = struct.Struct(">8s8sH")

@@ -28,6 +28,7 @@ from typing import Any, ClassVar
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import mount_command
 from vdisklab.host.command import Completed, Host, PathArg, not_installed
+from vdisklab.path.power_cut_words import ClientKind, StateOutcome
 from vdisklab.powercut.client import Trace
 from vdisklab.powercut.guest_clients import (
     MOUNTPOINT,
@@ -38,7 +39,6 @@ from vdisklab.powercut.guest_clients import (
     guest_script,
     payload,
 )
-from vdisklab.powercut.vocabulary import ClientKind, StateOutcome
 from vdisklab.units import MIB
 from vdisklab.workload.program import PreparedFiles, database_script
 

@@ -20,7 +20,8 @@ from typing import Any
 from vdisklab.errors import DirtyHostError, PlanError, PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.path import disk_path, durability, segments
-from vdisklab.powercut import controls, crash_states, mid_run, write_log
+from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting
+from vdisklab.powercut import controls, crash_states, mid_run
 from vdisklab.powercut.client import (
     DEFAULT_WRITES,
     ClientDisk,
@@ -31,10 +32,10 @@ from vdisklab.powercut.client import (
 from vdisklab.powercut.client_guests import boot_sector_disk
 from vdisklab.powercut.recordings import IMAGE_BYTES, Access, Recording, RunSpec
 from vdisklab.powercut.session import Examination, PowerCutSession, repeated_while_held
-from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
 from vdisklab.progress import Progress, Step
 from vdisklab.results.model import HostFacts
 from vdisklab.results.power_cut import DURING, MODEL, Counterexample, PowerCut
+from vdisklab.storage import write_log
 
 _MOST_RECORDINGS = 3
 """Maximum number of recordings of a run, until no other program flushes the disk during one."""

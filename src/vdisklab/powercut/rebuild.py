@@ -24,24 +24,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.errors import HostError
+from vdisklab.errors import HostError, memory_full
 from vdisklab.host.mounts import free_bytes
 from vdisklab.host.syscalls import opened, punch_hole, write_whole
 from vdisklab.powercut.crash_states import CrashState, Epoch, torn_parts
-from vdisklab.powercut.write_log import Flag, Log, LogEntry
+from vdisklab.storage.write_log import Flag, Log, LogEntry
 from vdisklab.units import MIB
-
-
-class MemoryFullError(HostError):
-    """Memory is full, so recent reads and writes cannot be trusted."""
-
-
-def memory_full(purpose: str) -> MemoryFullError:
-    """The error, naming the purpose of the memory."""
-    return MemoryFullError(
-        f"there is no room in memory for {purpose}",
-        hint="free some memory (`free -h` shows it), or write less with --writes",
-    )
 
 
 def require_memory(directory: Path, least: int, purpose: str) -> None:

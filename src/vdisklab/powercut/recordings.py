@@ -16,12 +16,13 @@ from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import freeze_and_thaw, opened, sync_filesystem, write_whole
 from vdisklab.path import backing, durability, rules, segments
 from vdisklab.path.disk_path import DiskPath, Image, Layer
-from vdisklab.powercut import client, disk_server, rebuild, recovery, sectors, write_log
-from vdisklab.powercut.logged_disk import LoggedDisk, logged_disk, logged_file
+from vdisklab.powercut import client, rebuild, recovery, sectors
 from vdisklab.powercut.mid_run import MidRunOperation, RunningOperation
+from vdisklab.storage import disk_server, write_log
 from vdisklab.storage.filesystem import wanted_mount_options
 from vdisklab.storage.image import ImageFile, image_file
 from vdisklab.storage.image_commands import create_command
+from vdisklab.storage.logged_disk import LoggedDisk, logged_disk, logged_file
 from vdisklab.storage.site import Site
 from vdisklab.storage.stack import HOST_LAYERS
 from vdisklab.storage.targets import Directory, Target, shared_directory

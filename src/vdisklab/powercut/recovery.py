@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.errors import DirtyHostError, HostError, PowercutError
+from vdisklab.errors import DirtyHostError, HostError, PowercutError, memory_full
 from vdisklab.host.blockdevice import record_devices
 from vdisklab.host.command import Completed, Host, PathArg
 from vdisklab.host.ledger import Kind
@@ -21,7 +21,6 @@ from vdisklab.host.syscalls import MS_RDONLY, MS_REMOUNT, forget_btrfs_devices, 
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.segments import LayerKind
 from vdisklab.powercut.client import NO_FILESYSTEM, Trace
-from vdisklab.powercut.rebuild import memory_full
 from vdisklab.storage import zfs
 from vdisklab.storage.site import Site
 

@@ -11,6 +11,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.durability import CrashVerdicts, FailureModel
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.needs import Need, needs_help, parse_need
+from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting
 from vdisklab.path.rules import not_judgeable
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.guest import AcceleratorChoice
@@ -21,7 +22,6 @@ from vdisklab.powercut import crash_states, mid_run, postgresql, recordings
 from vdisklab.powercut.client import DEFAULT_WRITES
 from vdisklab.powercut.client_guests import bus_refusal
 from vdisklab.powercut.questions import Question, QuestionSettings
-from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
 
 DEFAULT_STATES = 1000
 EXHAUSTIVE_CHANGES = 16

@@ -19,16 +19,17 @@ from vdisklab.guest.qemu.daemons import StorageDaemon
 from vdisklab.host import command, facts, mounts, syscalls
 from vdisklab.host.ledger import Ledger
 from vdisklab.path.durability import FailureModel
+from vdisklab.path.power_cut_words import ClientKind, DriverSetting
 from vdisklab.plan.guest import Accelerator
-from vdisklab.powercut import crash_states, mid_run, nbd, rebuild, write_log
+from vdisklab.powercut import crash_states, mid_run, nbd, rebuild
 from vdisklab.powercut.client import ClientDisk, Load
 from vdisklab.powercut.client_guests import Guests
 from vdisklab.powercut.examiner import open_examiner
 from vdisklab.powercut.postgresql import event_windows
 from vdisklab.powercut.recordings import Access, Recording, RunSpec, make_recording, open_recording
-from vdisklab.powercut.vocabulary import ClientKind, DriverSetting
 from vdisklab.powercut.workers import STATE_SECONDS, JudgingJob, WorkerPool, open_pool
 from vdisklab.results.power_cut import ReplayedState
+from vdisklab.storage import write_log
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import Site, open_site
 from vdisklab.units import GIB, format_bytes

@@ -151,7 +151,7 @@ def _transferable(error: errors.VdisklabError) -> errors.VdisklabError:
         return mounts.HeldElsewhereError(error.message, hint=error.hint)
     if isinstance(error, FutureVersionError):
         return FutureVersionError(error.message)
-    for kind in (errors.DirtyHostError, rebuild.MemoryFullError):
+    for kind in (errors.DirtyHostError, errors.MemoryFullError):
         if isinstance(error, kind):
             return kind(error.message, hint=error.hint)
     return errors.PowercutError(error.message, hint=error.hint)

@@ -21,7 +21,7 @@ from vdisklab.host.ledger import Ledger, open_ledger
 from vdisklab.host.mounts import mounts_below
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import Layer, parse_path
-from vdisklab.powercut.logged_disk import rated_disk
+from vdisklab.storage.logged_disk import rated_disk
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import build_stack
 from vdisklab.storage.undo import loops_of

@@ -14,9 +14,9 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
+from vdisklab.path.power_cut_words import AccessKind, ClientKind
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.questions import Question, QuestionSettings
-from vdisklab.powercut.vocabulary import AccessKind, ClientKind
 from vdisklab.results.store import open_store
 
 

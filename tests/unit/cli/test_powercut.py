@@ -14,8 +14,8 @@ from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
 from vdisklab.cli.shell.main import main
 from vdisklab.documents import document, schemas
 from vdisklab.path.needs import parse_needs
+from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.powercut.request import PowercutRequest, plan_questions
-from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.results.power_cut import ControlResult, Counterexample, PowerCut
 from vdisklab.views import powercut as view
 from vdisklab.views.layout import Table

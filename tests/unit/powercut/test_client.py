@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vdisklab.errors import PowercutError
+from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.powercut.client import (
     ClientDisk,
     Load,
@@ -23,8 +24,7 @@ from vdisklab.powercut.client import (
     write_extents,
 )
 from vdisklab.powercut.sectors import Extent
-from vdisklab.powercut.vocabulary import ClientKind
-from vdisklab.powercut.write_log import LogTail
+from vdisklab.storage.write_log import LogTail
 
 SECTORS = 4096
 

@@ -24,6 +24,7 @@ from vdisklab.guest.hotplug import port_commands
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk
 from vdisklab.path.disk_path import Attachment
+from vdisklab.path.power_cut_words import ClientKind, DriverSetting
 from vdisklab.path.segments import Bus, CacheMode
 from vdisklab.plan.guest import Accelerator
 from vdisklab.powercut.client import Load
@@ -36,7 +37,6 @@ from vdisklab.powercut.guest_clients import (
     writer_request,
 )
 from vdisklab.powercut.sectors import make_sectors, read_versions
-from vdisklab.powercut.vocabulary import ClientKind, DriverSetting
 from vdisklab.units import SECTOR
 
 RUN1 = Disk("run1", 1, {"driver": "file", "filename": "/x"}, "raw", CacheMode.NONE, Attachment())

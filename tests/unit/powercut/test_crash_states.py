@@ -17,7 +17,7 @@ from vdisklab.powercut.crash_states import (
     select_states_of_epochs,
     torn_parts,
 )
-from vdisklab.powercut.write_log import Flag, LogEntry
+from vdisklab.storage.write_log import Flag, LogEntry
 
 WRITE = LogEntry(4096, 4096, Flag(0), 0)
 LONG = LogEntry(8192, 16384, Flag(0), 0)

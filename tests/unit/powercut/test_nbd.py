@@ -14,8 +14,8 @@ from vdisklab.errors import GuestError, GuestTimeoutError, SilentGuestError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.host.ledger import open_ledger
 from vdisklab.powercut import nbd
-from vdisklab.powercut.image_reader import BadImageError
 from vdisklab.powercut.nbd import NbdDisk, RestartingDaemon
+from vdisklab.storage.qcow2_header import BadImageError
 
 
 class Daemon:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.powercut.test_client import TRACE
 from vdisklab.path.durability import FailureModel
+from vdisklab.path.power_cut_words import StateOutcome
 from vdisklab.powercut.client import Write
 from vdisklab.powercut.crash_states import (
     Expectation,
@@ -20,7 +21,6 @@ from vdisklab.powercut.crash_states import (
 )
 from vdisklab.powercut.questions import _as_float
 from vdisklab.powercut.sectors import NoVersion
-from vdisklab.powercut.vocabulary import StateOutcome
 from vdisklab.units import SECTOR
 
 # Sectors 0 to 3 written twice, 2 to 5 in between; oldest at 12, 16 and never.

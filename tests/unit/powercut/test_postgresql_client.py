@@ -9,6 +9,7 @@ import pytest
 
 from vdisklab.errors import GuestError, PlanError
 from vdisklab.guest.machine import Machine
+from vdisklab.path.power_cut_words import AccessKind, ClientKind, StateOutcome
 from vdisklab.powercut.client import FIRST_VERSION, Trace, Write
 from vdisklab.powercut.controls import POSTGRESQL_CONTROLS, controls_of
 from vdisklab.powercut.crash_states import FutureVersionError
@@ -24,7 +25,6 @@ from vdisklab.powercut.postgresql import (
     transaction,
 )
 from vdisklab.powercut.request import PowercutRequest, plan_questions
-from vdisklab.powercut.vocabulary import AccessKind, ClientKind, StateOutcome
 from vdisklab.units import MIB
 
 FIRST = FIRST_VERSION

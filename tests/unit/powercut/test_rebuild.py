@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vdisklab.errors import MemoryFullError
 from vdisklab.host.syscalls import punch_hole
 from vdisklab.powercut import rebuild as memory
 from vdisklab.powercut.crash_states import CrashState, epochs_between
-from vdisklab.powercut.rebuild import MemoryFullError, open_rebuilder
-from vdisklab.powercut.write_log import Flag, Log, LogWriter, read_log
+from vdisklab.powercut.rebuild import open_rebuilder
+from vdisklab.storage.write_log import Flag, Log, LogWriter, read_log
 
 SIZE = 64 * 4096
 SECTORS = SIZE // 512

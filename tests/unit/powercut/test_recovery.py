@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.errors import CommandTimeoutError, DirtyHostError, PowercutError
+from vdisklab.errors import CommandTimeoutError, DirtyHostError, MemoryFullError, PowercutError
 from vdisklab.host.command import Completed
 from vdisklab.host.ledger import leftovers, open_ledger
+from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.path.segments import LayerKind
 from vdisklab.powercut import recovery
 from vdisklab.powercut.client import Trace
-from vdisklab.powercut.rebuild import MemoryFullError
 from vdisklab.powercut.recovery import KernelFilesystem, ZfsPool, open_recovery
-from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.storage.site import Site, open_site
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
+from vdisklab.path.power_cut_words import ClientKind, StateOutcome
 from vdisklab.powercut.client import FIRST_VERSION, Trace, Write
 from vdisklab.powercut.crash_states import FutureVersionError
 from vdisklab.powercut.guest_clients import (
@@ -28,7 +29,6 @@ from vdisklab.powercut.guest_clients import (
     payload,
     transaction,
 )
-from vdisklab.powercut.vocabulary import ClientKind, StateOutcome
 
 FIRST = FIRST_VERSION
 

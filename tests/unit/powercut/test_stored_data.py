@@ -7,10 +7,10 @@ import json
 import pytest
 
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting, StateOutcome
 from vdisklab.powercut.client import Write, trace_from_json, trace_to_json
 from vdisklab.powercut.crash_states import Sampling
 from vdisklab.powercut.questions import Question, QuestionSettings
-from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting, StateOutcome
 from vdisklab.results.power_cut import outcome_words
 
 DEFAULTS = QuestionSettings()

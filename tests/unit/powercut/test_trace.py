@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from vdisklab.errors import PowercutError
+from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.powercut.client import (
     Images,
     ImageSwitch,
@@ -18,8 +19,7 @@ from vdisklab.powercut.client import (
     trace_to_json,
     unrequested_flushes,
 )
-from vdisklab.powercut.vocabulary import ClientKind
-from vdisklab.powercut.write_log import Flag, LogEntry
+from vdisklab.storage.write_log import Flag, LogEntry
 
 WRITE, FLUSH = LogEntry(0, 512, Flag(0), 0), LogEntry(0, 0, Flag.FLUSH, 0)
 

@@ -18,9 +18,9 @@ from vdisklab.errors import DirtyHostError, PowercutError, VdisklabError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.mounts import HeldElsewhereError, is_held_elsewhere
 from vdisklab.host.waiting import patience
+from vdisklab.path.power_cut_words import StateOutcome
 from vdisklab.powercut import workers
 from vdisklab.powercut.crash_states import CrashState, JudgedState
-from vdisklab.powercut.vocabulary import StateOutcome
 from vdisklab.powercut.workers import (
     HangError,
     JudgingJob,

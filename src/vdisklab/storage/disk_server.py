@@ -1,6 +1,6 @@
 """The server process of the logged disk: one file served over /dev/fuse, every change in a log.
 
-Run as `python -m vdisklab.powercut.disk_server`; `logged_disk` starts it. Decision 0007
+Run as `python -m vdisklab.storage.disk_server`; `logged_disk` starts it. Decision 0007
 (docs/decisions) says why no FUSE library is used.
 
 The structures and numbers are those of linux/fuse.h, protocol 7.38 and older; the kernel takes the
@@ -26,7 +26,7 @@ from pathlib import Path
 
 from vdisklab.errors import INTERRUPTS
 from vdisklab.host import syscalls
-from vdisklab.powercut.write_log import LogWriter
+from vdisklab.storage.write_log import LogWriter
 from vdisklab.units import SECTOR
 
 READY = b"ready\n"

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdisklab.powercut import write_log as log
-from vdisklab.powercut.write_log import Flag, LogError, LogTail, LogWriter, read_log
+from vdisklab.storage import write_log as log
+from vdisklab.storage.write_log import Flag, LogError, LogTail, LogWriter, read_log
 
 OPERATIONS = st.lists(
     st.tuples(

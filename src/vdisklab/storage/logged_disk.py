@@ -14,12 +14,11 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from vdisklab.errors import DirtyHostError, HostError
+from vdisklab.errors import DirtyHostError, HostError, memory_full
 from vdisklab.host import command, mounts, pagecache, syscalls, waiting
 from vdisklab.host.ledger import Kind
-from vdisklab.powercut import rebuild
-from vdisklab.powercut.disk_server import FULL, HONEST, READY, Lies
 from vdisklab.storage.device import read_direct_io, require_flushes
+from vdisklab.storage.disk_server import FULL, HONEST, READY, Lies
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device
 
@@ -101,7 +100,7 @@ def _served_file(
     mountpoint, content = site.directory / f"{name}.disk", site.directory / f"{name}.content"
     marker = f"{site.directory.name}-{name}"
     argv = (
-        sys.executable, "-m", "vdisklab.powercut.disk_server", f"--marker={marker}",
+        sys.executable, "-m", "vdisklab.storage.disk_server", f"--marker={marker}",
         f"--size={size}", *options, *map(os.fspath, filter(None, (mountpoint, content, log))),
     )  # fmt: skip
     with (
@@ -182,7 +181,7 @@ def _require_memory_sufficed(
 ) -> None:
     """Raises MemoryFullError if the server reported it; ends the server to read its report."""
     if FULL in _error_output(process):
-        raise rebuild.memory_full("the data written to the logged disk") from cause
+        raise memory_full("the data written to the logged disk") from cause
 
 
 def _error_output(process: subprocess.Popen[bytes]) -> bytes:
@@ -197,6 +196,6 @@ def _await_ready(process: subprocess.Popen[bytes]) -> None:
     if line != READY:
         errors = _error_output(process)
         if FULL in errors:
-            raise rebuild.memory_full("a logged disk")
+            raise memory_full("a logged disk")
         last = errors.decode(errors="replace").strip().splitlines()[-1:] or ["it printed nothing"]
         raise HostError(f"the logged disk cannot be started: {last[0]}")
