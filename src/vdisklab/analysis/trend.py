@@ -1,48 +1,49 @@
-"""How a host changes from campaign to campaign: is the newest worse, and when did levels shift?
+"""How a host changes from campaign to campaign: is the newest worse, and when did levels change?
 
 A level is the mean over rounds of a path's logarithms, in which more is better. The newest level is
 compared with the earlier ones by Student's t for one more value (a prediction interval): the noise
-is the spread between campaigns, which the earlier ones show.
-
-Shifts are found by binary segmentation with the largest standardised CUSUM (Worsley, On the
-likelihood ratio test for a shift in location of normal populations, Journal of the American
-Statistical Association 74, 1979). Its distribution without a shift comes from permutations (Antoch
-& Hušková, Permutation tests in change point analysis, Statistics & Probability Letters 53, 2001),
-which move the campaigns of all paths together, so that the error is that of any path (Westfall &
-Young, Resampling-based multiple testing, 1993). `docs/proofs.md` has the errors and the power.
+is the spread between campaigns, which the earlier ones show. `level_changes` dates lasting changes.
+Errors are shared out for a look after each of 24 campaigns. `docs/proofs.md` has the errors and the
+power.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.distributions import t_isf, t_sf
 from vdisklab.analysis.intervals import MIN_ROUNDS
+from vdisklab.analysis.level_changes import (
+    DATED_FROM,
+    DatedChange,
+    LevelChange,
+    level_changes,
+)
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
-from vdisklab.analysis.paired_ratios import PRECISION, holm
+from vdisklab.analysis.paired_ratios import PRECISION
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
 
 ALPHA = 0.05
-"""The chance of any wrong statement about a host that has not changed."""
+"""The chance of any wrong statement about a host that has not changed, in LOOKS campaigns."""
 
-DATED_FROM = 10
-"""Fewest campaigns in which a shift is looked for."""
+LOOKS = 24
+"""Two years of monthly looks."""
 
-_EDGE = 2
-"""Fewest campaigns on either side of a shift: one alone may be an outlier."""
+_LOOK = ALPHA / LOOKS
+"""The error of one look at the newest campaign. Half of it says "worse", which is 2.5 % of ALPHA;
+dated changes take the rest."""
 
-PERMUTATIONS = 1999
-_AT_ONCE = 1_000_000
-"""Numbers that are permuted at once: 8 MB in each of a few arrays."""
+RECENT = 12
+"""A dated loss alarms until so many campaigns came after it."""
 
 
 class TrendVerdict(StrEnum):
@@ -54,14 +55,10 @@ class TrendVerdict(StrEnum):
     TOO_FEW = "too-few-campaigns"  # fewer than three earlier ones
     NOT_MEASURED = "not-measured"  # in the newest campaign
 
-
-@dataclass(frozen=True, slots=True)
-class LevelChange:
-    """A ratio of levels, above 1 if the later one is better; None where it is unknown."""
-
-    ratio: Annotated[float | None, "later / earlier level: 0.9 is 10 % worse"] = None
-    low: Annotated[float | None, "95 % interval of the ratio, for this one alone"] = None
-    high: float | None = None
+    @classmethod
+    def of(cls, ratio: float) -> Self:
+        """Of a change that is shown."""
+        return cls.WORSE if ratio < 1 else cls.BETTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,34 +70,32 @@ class Newest:
     p: Annotated[float | None, "for this one alone"]
     p_adjusted: Annotated[
         float | None,
-        "for all paths (Holm), and doubled if shifts were looked for; this one decides",
+        "for 24 monthly looks, and all paths together or each alone (Bonferroni); this one decides",
     ]
     spread: Annotated[float | None, "standard deviation between the earlier levels: 0.05 is 5 %"]
     earlier: Annotated[tuple[int, ...], "places of the campaigns that it is compared with"]
 
 
 @dataclass(frozen=True, slots=True)
-class LevelShift:
-    """A lasting change of one series: `at` is the place of the first campaign after it."""
+class SeriesChange:
+    """A dated change of one series."""
 
     series: int
-    at: int
-    change: LevelChange
-    p: float
+    dated: DatedChange
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CampaignLevels:
     """Levels as series x campaigns, with their squared errors within a campaign; NaN is missing.
 
-    The first series is all paths together, if there are several: the mean of those that every
-    campaign measured, which `whole` counts.
+    The first series is all paths together, if there are several: what the campaigns add to the
+    levels of those paths that more than one campaign measured, which `together` counts.
     """
 
     cells: tuple[MeasuredCell | None, ...]
     level: Floats
     error: Floats
-    whole: int
+    together: int
 
 
 def levels(
@@ -126,13 +121,40 @@ def levels(
     level = np.column_stack([_means(grid) for grid in grids])
     error = np.column_stack([_errors(grid) for grid in grids])
     names: tuple[MeasuredCell | None, ...] = tuple(observations.cells[at] for at in cells.tolist())
-    whole = np.isfinite(level).all(axis=1)
-    if whole.sum() > 1:
-        together = [grid[whole].mean(axis=0, keepdims=True) for grid in grids]
-        level = np.vstack([level[whole].mean(axis=0), level])
-        error = np.vstack([np.column_stack([_errors(grid) for grid in together]), error])
+    several = np.flatnonzero(np.isfinite(level).sum(axis=1) > 1)
+    if len(several) > 1:
+        inside = [grid[several] - level[several, at, None] for at, grid in enumerate(grids)]
+        together = [_means(one.T)[None] for one in inside]
+        level = np.vstack([_campaign_effects(level[several]), level])
+        error = np.vstack([np.column_stack([_errors(one) for one in together]), error])
         names = (None, *names)
-    return CampaignLevels(names, level, error, int(whole.sum()))
+    return CampaignLevels(names, level, error, len(several))
+
+
+def _campaign_effects(level: Floats) -> Floats:
+    """What each campaign adds to the levels of its paths, by least squares, as a mean level.
+
+    Paths may be missing in some campaigns, or new. NaN for a campaign that has no path in common
+    with the newest, not even by way of others.
+    """
+    known = np.isfinite(level)
+    if known.all():
+        return np.asarray(level.mean(axis=0))
+    linked: npt.NDArray[np.bool_] = np.zeros(level.shape[1], dtype=np.bool_)
+    linked[np.flatnonzero(known.any(axis=0))[-1]] = True
+    while True:
+        paths = known[:, linked].any(axis=1)
+        wider = np.asarray(known[paths].any(axis=0))
+        if np.array_equal(wider, linked):
+            break
+        linked = wider
+    path, campaign = np.nonzero(known & linked)
+    design = np.zeros((len(path), sum(level.shape)))
+    design[np.arange(len(path)), path] = 1
+    design[np.arange(len(path)), len(level) + campaign] = 1
+    effects = np.linalg.lstsq(design, level[path, campaign], rcond=None)[0]
+    answer: Floats = effects[len(level) :] + effects[: len(level)][paths].mean()
+    return np.where(linked, answer, np.nan)
 
 
 def _means(grid: Floats) -> Floats:
@@ -149,34 +171,60 @@ def _errors(grid: Floats) -> Floats:
 
 
 def newest_changes(
-    found: CampaignLevels, shifts: Sequence[LevelShift], *, without: frozenset[int] = frozenset()
+    found: CampaignLevels,
+    changes: Sequence[SeriesChange],
+    *,
+    without: frozenset[int] = frozenset(),
 ) -> tuple[Newest, ...]:
-    """Each series' newest level against the earlier ones since its last shift.
+    """Each series' newest level against the earlier ones since its last dated step.
 
-    If fewer than three are known since then, those before that shift count. `without` are places
-    that are not compared with. The error is `ALPHA` for all series, half of it if shifts were
-    looked for, because they have the other half.
+    If fewer than three are known since then, those before that step count. Levels that move by a
+    dated line are compared as far as the line does not explain them. `without` are places that are
+    not compared with. Intervals hold for all series and LOOKS together, as the verdicts.
     """
     last = found.level.shape[1] - 1
-    shares = 2 if last + 1 >= DATED_FROM else 1
+    found = replace(found, level=_without_lines(found.level, changes))
     references = []
     for series in range(len(found.level)):
-        cuts = [0, *(one.at for one in shifts if one.series == series), last]
+        steps = [one.dated.at for one in changes if one.series == series and not one.dated.each]
+        cuts = [0, *(at for at in steps if at < last), last]
         known = [at for at in range(last) if at not in without and _known(found, series, at)]
         parts = [tuple(at for at in known if low <= at < high) for low, high in pairwise(cuts)]
         enough = [part for part in parts if len(part) >= MIN_ROUNDS]
         references.append((enough or [tuple(known)])[-1])
-    tests = [_test(found, series, last, part) for series, part in enumerate(references)]
-    judged = [at for at, (_, p, _) in enumerate(tests) if p is not None]
-    raised = holm(np.array([tests[at][1] for at in judged], np.float64))
-    adjusted = {at: min(1.0, shares * float(p)) for at, p in zip(judged, raised, strict=True)}
+    tests = [
+        _test(found, series, last, part, _tests(found, series))
+        for series, part in enumerate(references)
+    ]
+    adjusted = [
+        None if p is None else min(1.0, LOOKS * _tests(found, series) * p)
+        for series, (_, p, _) in enumerate(tests)
+    ]
     return tuple(
         Newest(
-            _verdict(found, series, last, change, adjusted.get(series)),
-            change, p, adjusted.get(series), spread, references[series],
+            _verdict(found, series, last, change, adjusted[series]),
+            change, p, adjusted[series], spread, references[series],
         )
         for series, (change, p, spread) in enumerate(tests)
     )  # fmt: skip
+
+
+def _without_lines(level: Floats, changes: Sequence[SeriesChange]) -> Floats:
+    """Levels less the lines that were dated."""
+    answer, places = level.copy(), np.arange(level.shape[1])
+    for one in changes:
+        if one.dated.each is not None:
+            moved = np.clip(places, one.dated.at, one.dated.end) - one.dated.at
+            answer[one.series] -= math.log(one.dated.each) * moved
+    return answer
+
+
+def _tests(found: CampaignLevels, series: int) -> int:
+    """By how much an error is divided: half is of all paths together, half of the others."""
+    together = found.cells[:1] == (None,)
+    if not together:
+        return len(found.cells)
+    return 2 * (len(found.cells) - 1) if series else 2
 
 
 def _known(found: CampaignLevels, series: int, at: int) -> bool:
@@ -192,11 +240,11 @@ def _verdict(
         return TrendVerdict.TOO_FEW
     if p > ALPHA:
         return TrendVerdict.NONE_SHOWN
-    return TrendVerdict.WORSE if change.ratio < 1 else TrendVerdict.BETTER
+    return TrendVerdict.of(change.ratio)
 
 
 def _test(
-    found: CampaignLevels, series: int, last: int, earlier: Sequence[int]
+    found: CampaignLevels, series: int, last: int, earlier: Sequence[int], tests: int
 ) -> tuple[LevelChange, float | None, float | None]:
     """The change, its p-value, and the spread between the earlier levels.
 
@@ -214,86 +262,41 @@ def _test(
     usual = float(inside[np.isfinite(inside)].mean()) if np.isfinite(inside).any() else 0.0
     more = float(found.error[series, last]) - usual
     error = math.sqrt(spread**2 * (1 + 1 / count) + (more if more > 0 else 0.0))
-    half = float(t_isf(0.025, count - 1)) * error
+    half = float(t_isf(_LOOK / 2 / tests, count - 1)) * error
     p = min(1.0, 2 * float(t_sf(abs(difference) / error, count - 1)))
-    return _change(difference, half), p, spread
+    return LevelChange.of(difference, half), p, spread
 
 
-def _change(difference: float, half: float) -> LevelChange:
-    limit = 700.0  # of math.exp
-    low, high = max(difference - half, -limit), min(difference + half, limit)
-    return LevelChange(math.exp(difference), math.exp(low), math.exp(high))
+def series_changes(found: CampaignLevels, matters: float = 0.0) -> tuple[SeriesChange, ...]:
+    """The dated changes of all series, by series and time.
+
+    A change of less than `matters`, a share, needs more evidence. So does a single path: each
+    series but that of all paths together is one of many that are searched.
+    """
+    alone = max(1, len(found.cells) - (found.cells[:1] == (None,)))
+    least = abs(math.log1p(-matters))
+    return tuple(
+        SeriesChange(series, one)
+        for series, cell in enumerate(found.cells)
+        for one in level_changes(
+            found.level[series], matters=least, doubt=1.0 if cell is None else alone
+        )
+    )
 
 
 def dated(found: CampaignLevels) -> npt.NDArray[np.bool_]:
-    """The series in which shifts are looked for: those that every campaign measured."""
-    enough = found.level.shape[1] >= DATED_FROM
-    return np.asarray(np.isfinite(found.level).all(axis=1) & enough)
+    """The series in which changes are looked for: those that enough campaigns measured."""
+    return np.asarray(np.isfinite(found.level).sum(axis=1) >= DATED_FROM)
 
 
-def level_shifts(found: CampaignLevels, alpha: float = ALPHA / 2) -> tuple[LevelShift, ...]:
-    """The shifts of all series, by series and time; none with fewer than ten campaigns.
-
-    Without any shift the chance to find one is `alpha`. Parts on both sides of a shift are searched
-    in turn if they have ten campaigns.
-    """
-    rows = np.flatnonzero(dated(found))
-    rng = np.random.default_rng(0)
-    cuts = sorted(_cuts(found.level, rows, (0, found.level.shape[1]), alpha, rng))
-    shifts = []
-    for series in dict.fromkeys(series for series, _, _ in cuts):
-        own = [(at, p) for row, at, p in cuts if row == series]
-        ends = [0, *(at for at, _ in own), found.level.shape[1]]
-        parts = [found.level[series, a:b] for a, b in pairwise(ends)]
-        freedom = found.level.shape[1] - len(parts)
-        variance = sum(float(((part - part.mean()) ** 2).sum()) for part in parts) / freedom
-        for (at, p), before, after in zip(own, parts, parts[1:], strict=False):
-            error = math.sqrt(variance * (1 / len(before) + 1 / len(after)))
-            half = float(t_isf(0.025, freedom)) * max(error, PRECISION)
-            change = _change(float(after.mean() - before.mean()), half)
-            shifts.append(LevelShift(series, at, change, p))
-    return tuple(shifts)
-
-
-def _cuts(
-    level: Floats,
-    rows: npt.NDArray[np.intp],
-    span: tuple[int, int],
-    alpha: float,
-    rng: np.random.Generator,
-) -> Iterator[tuple[int, int, float]]:
-    """Series, place and p-value of each shift in a span of campaigns."""
-    first, end = span
-    if end - first < DATED_FROM or not len(rows):
-        return
-    values = level[rows, first:end]
-    own, places = _largest(values)
-    beyond = np.zeros(len(rows))
-    for part in range(0, PERMUTATIONS, many := max(1, _AT_ONCE // values.size)):
-        orders = rng.permuted(
-            np.tile(np.arange(end - first), (min(many, PERMUTATIONS - part), 1)), axis=1
-        )
-        moved, _ = _largest(values[:, orders])
-        beyond += (moved.max(axis=0) >= own[:, None] - 1e-12).sum(axis=1)
-    p = (1 + beyond) / (1 + PERMUTATIONS)
-    found = p <= alpha
-    for at in np.unique(places[found]).tolist():
-        group = rows[found & (places == at)]
-        for series, chance in zip(group.tolist(), p[found & (places == at)].tolist(), strict=True):
-            yield series, first + at, chance
-        yield from _cuts(level, group, (first, first + at), alpha, rng)
-        yield from _cuts(level, group, (first + at, end), alpha, rng)
-
-
-def _largest(values: Floats) -> tuple[Floats, npt.NDArray[np.intp]]:
-    """The share of each row's variance that its best split explains, and the place of the split.
-
-    The share rises with the t statistic of the two parts, and is 0 for a constant row.
-    """
-    count = values.shape[-1]
-    apart = values - values.mean(axis=-1, keepdims=True)
-    places = np.arange(_EDGE, count - _EDGE + 1)
-    explained = np.cumsum(apart, axis=-1)[..., places - 1] ** 2
-    explained *= count / (places * (count - places))
-    whole = np.maximum((apart**2).sum(axis=-1), count * PRECISION**2)
-    return explained.max(axis=-1) / whole, places[explained.argmax(axis=-1)]
+def lasting_change(changes: Sequence[SeriesChange], series: int, campaigns: int) -> float | None:
+    """The ratio of the level now to that before the RECENT dated changes; None without any."""
+    recent = [
+        one.dated
+        for one in changes
+        if one.series == series
+        and (one.dated.end if one.dated.each else one.dated.at) > campaigns - 1 - RECENT
+    ]
+    if not recent:
+        return None
+    return math.prod(one.change.ratio for one in recent if one.change.ratio is not None)

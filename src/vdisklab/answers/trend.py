@@ -12,18 +12,19 @@ from typing import Annotated
 import numpy as np
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.level_changes import DATED_FROM, ChangeKind, LevelChange, noise_lasts
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import main_measures
 from vdisklab.analysis.trend import (
     CampaignLevels,
-    LevelChange,
-    LevelShift,
     Newest,
+    SeriesChange,
     TrendVerdict,
     dated,
-    level_shifts,
+    lasting_change,
     levels,
     newest_changes,
+    series_changes,
 )
 from vdisklab.answers.loading import find_cells, find_measure, load_chosen, require_numbers
 from vdisklab.documents import Answer
@@ -87,14 +88,26 @@ class OtherHosts(Diagnostic):
 
 @dataclass(frozen=True, slots=True)
 class NotDated(Diagnostic):
-    """Paths in which no shift was looked for."""
+    """Paths in which no lasting change was looked for."""
 
     cells: tuple[MeasuredCell, ...]
 
     def __str__(self) -> str:
         return (
-            f"No shift was looked for in {named(self.cells)}: not every campaign has "
-            f"{'its' if len(self.cells) == 1 else 'their'} numbers."
+            f"No lasting change was looked for in {named(self.cells)}: fewer than {DATED_FROM} "
+            f"campaigns have {'its' if len(self.cells) == 1 else 'their'} numbers."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseLasts(Diagnostic):
+    """A campaign's noise lasts into the next, so changes are dated by chance more often."""
+
+    def __str__(self) -> str:
+        return (
+            "Neighbouring campaigns have more in common than distant ones: what disturbs this host "
+            "lasts for longer than the time between two campaigns. A change is then dated by "
+            "chance on one of five such hosts in two years of monthly looks, instead of one of ten."
         )
 
 
@@ -113,7 +126,14 @@ class TrendRow:
 
     path: Annotated[str, f"a cell, or `{TOGETHER}`"]
     newest: Newest
-    exceeds: Annotated[bool, "shown to be worse, and by more than --worse"]
+    lasting: Annotated[
+        float | None,
+        "level now / level before the changes that were dated in the last 12 campaigns; null "
+        "without any",
+    ]
+    exceeds: Annotated[
+        bool, "worse by more than --worse: the newest campaign, or the level since a dated change"
+    ]
     levels: Annotated[
         tuple[float | None, ...], "of each campaign, relative to the first that is known"
     ]
@@ -121,15 +141,18 @@ class TrendRow:
 
 @dataclass(frozen=True, slots=True)
 class DatedShift:
-    """A level shift of one path, or of all together."""
+    """A lasting change of one path, or of all together: a step, or a line (a slow change)."""
 
     path: str
-    before: Annotated[str, "the last campaign before the shift"]
-    after: Annotated[str, "the first campaign after it"]
+    kind: ChangeKind
+    before: Annotated[str, "the last campaign before the step, or before the line begins to move"]
+    after: Annotated[str, "the first campaign after the step, or the last one of the line"]
     earliest: Annotated[datetime, "when the campaign before it began"]
     latest: Annotated[datetime, "when the campaign after it began"]
-    change: LevelChange
-    p: Annotated[float, "for all paths"]
+    campaigns: Annotated[int, "from before to after: 1 for a step without a gap"]
+    change: Annotated[LevelChange, "of the whole change, with its 95 % interval"]
+    each: Annotated[float | None, "ratio from one campaign to the next; null for a step"]
+    odds: Annotated[float, "how many times likelier the numbers are with a change than without"]
     changed: Annotated[tuple[HostChange, ...], "between these two campaigns"]
 
 
@@ -150,10 +173,10 @@ class TrendAnswer(Answer):
     ]
     confirmed: Annotated[bool | None, "with --confirm: whether both were worse by more"]
     together: Annotated[
-        int, f"paths that every campaign measured, whose mean is `{TOGETHER}` if they are several"
+        int, f"paths of two or more campaigns, whose mean is `{TOGETHER}` if they are several"
     ]
     paths: Annotated[tuple[TrendRow, ...], "all together first, then the worst first"]
-    dated: Annotated[bool, "false with fewer than ten campaigns: no shift was looked for"]
+    dated: Annotated[bool, "false with fewer than six campaigns: no lasting change was looked for"]
     shifts: tuple[DatedShift, ...]
     changed: Annotated[
         tuple[HostChange, ...], "on the host since the last campaign that is compared with"
@@ -185,16 +208,17 @@ def answer_trend(
         observations = narrowed(observations, wanted)
     measures = _measures(observations, measure)
     found = levels(observations, [campaign.id for campaign in chosen], measures)
-    shifts = level_shifts(found)
+    changes = series_changes(found, worse)
     names = [TOGETHER if cell is None else str(cell) for cell in found.cells]
     repeats = None if suspect is None else suspect.campaigns[-1].id
     without = frozenset(at for at, campaign in enumerate(chosen) if campaign.id == repeats)
-    changes = newest_changes(found, shifts, without=without)
+    newest = newest_changes(found, changes, without=without)
     before = None if suspect is None else {row.path for row in suspect.paths if row.exceeds}
-    rows = tuple(_rows(found, names, changes, worse, before))
+    rows = tuple(_rows(found, names, newest, changes, worse=worse, before=before))
     exceeded = any(row.exceeds for row in rows)
-    last = max((at for change in changes for at in change.earlier), default=None)
+    last = max((at for one in newest for at in one.earlier), default=None)
     search = bool(dated(found).any())
+    lasts = search and noise_lasts(found.level[0]) and not any(one.series == 0 for one in changes)
     undated = tuple(
         cell
         for cell, known in zip(found.cells, dated(found).tolist(), strict=True)
@@ -208,12 +232,16 @@ def answer_trend(
         exceeded=exceeded,
         repeats=repeats,
         confirmed=None if suspect is None else exceeded,
-        together=found.whole,
+        together=found.together,
         paths=rows,
         dated=search,
-        shifts=tuple(_dated(results, chosen, names, shifts)),
+        shifts=tuple(_dated(results, chosen, names, found, changes)),
         changed=() if last is None else _changed(results, chosen[last], chosen[-1]),
-        findings=(*findings, *((NotDated(undated),) if undated else ())),
+        findings=(
+            *findings,
+            *((NotDated(undated),) if undated else ()),
+            *((NoiseLasts(),) if lasts else ()),
+        ),
     )
 
 
@@ -245,8 +273,7 @@ def _chosen(
             else f"campaign {newest.id} is an import, whose host is not known",
             hint="name a measured one: `vdisklab runs` lists them; `vdisklab run` measures",
         )  # fmt: skip
-    plan = what_is_measured(newest.plan)
-    same = [one for one in given.values() or every if what_is_measured(one.plan) == plan]
+    same = [one for one in given.values() or every if _comparable(one, newest)]
     own = [one for one in same if one.host.machine_id == newest.host.machine_id]
     for one in given.values():
         if one not in own:
@@ -265,6 +292,13 @@ def _chosen(
     chosen = tuple(sorted(own, key=lambda one: one.started))
     stored = {one.id: at for at, one in enumerate(results.campaigns(as_stored=True))}
     return chosen, (*_clock(chosen, stored), *_others(newest, same))
+
+
+def _comparable(campaign: Campaign, newest: Campaign) -> bool:
+    """Whether both measured a path in the same way; other paths may have been added or left out."""
+    one, other = what_is_measured(campaign.plan), what_is_measured(newest.plan)
+    mine, theirs = set(one.pop("cells")), set(other.pop("cells"))
+    return one == other and (mine == theirs or not mine.isdisjoint(theirs))
 
 
 def _clock(chosen: Sequence[Campaign], stored: dict[str, int]) -> Iterator[Diagnostic]:
@@ -299,27 +333,28 @@ def _measures(observations: Observations, name: str | None) -> tuple[MeasureKey,
 def _rows(
     found: CampaignLevels,
     names: Sequence[str],
-    changes: Sequence[Newest],
+    newest: Sequence[Newest],
+    changes: Sequence[SeriesChange],
+    *,
     worse: float,
     before: set[str] | None,
 ) -> Iterator[TrendRow]:
     """The rows in their order; with `before`, only its paths can exceed the limit."""
     together = [at for at, cell in enumerate(found.cells) if cell is None]
     others = [at for at in range(len(names)) if at not in together]
-    ratios = [change.change.ratio for change in changes]
+    ratios = [one.change.ratio for one in newest]
+    campaigns = found.level.shape[1]
     others.sort(key=lambda at: (ratios[at] is None, ratios[at] or 0.0))
     relative = found.level - _first(found)
     for at in (*together, *others):
-        ratio = ratios[at]
-        exceeds = (
-            changes[at].verdict is TrendVerdict.WORSE
-            and ratio is not None
-            and ratio < 1 - worse
-            and (before is None or names[at] in before)
-        )
+        ratio, lasting = ratios[at], lasting_change(changes, at, campaigns)
+        losses = [lasting] if lasting is not None else []
+        if newest[at].verdict is TrendVerdict.WORSE and ratio is not None:
+            losses.append(ratio)
+        exceeds = min(losses, default=1.0) < 1 - worse and (before is None or names[at] in before)
         shown = np.exp(relative[at])
         points = tuple(float(value) if math.isfinite(value) else None for value in shown)
-        yield TrendRow(names[at], changes[at], exceeds, points)
+        yield TrendRow(names[at], newest[at], lasting, exceeds, points)
 
 
 def _first(found: CampaignLevels) -> Floats:
@@ -329,7 +364,9 @@ def _first(found: CampaignLevels) -> Floats:
 
 
 def _verdict(rows: Sequence[TrendRow]) -> TrendVerdict:
+    """What decides: the newest campaign is worse, its level is by a dated change, or better."""
     seen = {row.newest.verdict for row in rows}
+    seen |= {TrendVerdict.of(row.lasting) for row in rows if row.lasting is not None}
     order = (
         TrendVerdict.WORSE, TrendVerdict.BETTER, TrendVerdict.NONE_SHOWN, TrendVerdict.TOO_FEW
     )  # fmt: skip
@@ -337,13 +374,22 @@ def _verdict(rows: Sequence[TrendRow]) -> TrendVerdict:
 
 
 def _dated(
-    results: Store, chosen: Sequence[Campaign], names: Sequence[str], shifts: Sequence[LevelShift]
+    results: Store,
+    chosen: Sequence[Campaign],
+    names: Sequence[str],
+    found: CampaignLevels,
+    changes: Sequence[SeriesChange],
 ) -> Iterator[DatedShift]:
-    for shift in sorted(shifts, key=lambda one: (one.at, one.series)):
-        before, after = chosen[shift.at - 1], chosen[shift.at]
+    for one in sorted(changes, key=lambda one: (one.dated.at, one.series)):
+        dated, known = one.dated, np.flatnonzero(np.isfinite(found.level[one.series]))
+        if dated.kind is ChangeKind.STEP:
+            first, last = int(known[known < dated.at][-1]), dated.at
+        else:
+            first, last = dated.at, dated.end
+        before, after = chosen[first], chosen[last]
         yield DatedShift(
-            names[shift.series], before.id, after.id, before.started, after.started,
-            shift.change, shift.p, _changed(results, before, after),
+            names[one.series], dated.kind, before.id, after.id, before.started, after.started,
+            last - first, dated.change, dated.each, dated.odds, _changed(results, before, after),
         )  # fmt: skip
 
 

@@ -56,9 +56,9 @@ def trend(request: TrendOptions, output: OutputOptions) -> int:
     """Compare the newest campaign with the earlier ones of the same plan on the same host.
 
     The noise is the spread between the earlier campaigns, so a verdict needs three of them. From
-    ten campaigns on, level shifts are dated, with what changed on the host. One --campaign is
-    taken as the newest; several are the only ones compared. Ends with 9 if a path is shown to be
-    worse by more than --worse.
+    six campaigns on, lasting changes (steps and slow declines) are dated, with what changed on the
+    host. One --campaign is taken as the newest; several are the only ones compared. Ends with 9 if
+    a path is shown to be worse by more than --worse, suddenly or for good.
 
     Examples:
 

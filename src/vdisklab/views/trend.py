@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from xml.etree import ElementTree as Xml
 
 from vdisklab import numbers
 from vdisklab.analysis.diagnostics.diagnostic import grouped_sentences
 from vdisklab.analysis.intervals import MIN_ROUNDS
+from vdisklab.analysis.level_changes import DATED_FROM, ChangeKind, LevelChange
 from vdisklab.analysis.paired_ratios import Ratio
-from vdisklab.analysis.trend import DATED_FROM, LevelChange, TrendVerdict
+from vdisklab.analysis.trend import RECENT, TrendVerdict
 from vdisklab.answers.trend import TOGETHER, DatedShift, HostChange, TrendAnswer, TrendRow
 from vdisklab.results.model import Campaign
 from vdisklab.units import counted, named
@@ -27,18 +29,23 @@ _VERDICTS = {
 
 
 def tables(answer: TrendAnswer) -> Iterator[Table[TrendRow] | Table[DatedShift]]:
-    """The newest campaign, path by path; then the dated shifts."""
+    """The newest campaign, path by path; then the dated changes."""
     judged = any(row.newest.p is not None for row in answer.paths)
     columns: tuple[Column[TrendRow], ...] = (
         Column("path", lambda row: row.path, folds=NAMES),
         Column("verdict", lambda row: _VERDICTS[row.newest.verdict], folds=WORDS),
-        Column("change (95 %)", lambda row: _gain(row.newest.change), right=True),
+        Column(
+            "change (95 %)",
+            lambda row: _gain(row.newest.change),
+            right=True,
+            note="Intervals hold for all paths and two years of monthly looks together.",
+        ),
         Column(
             "p",
             lambda row: numbers.probability(row.newest.p_adjusted),
             right=True,
             spare=1,
-            note="p is corrected for the number of paths, and for the search for shifts.",
+            note="p is corrected for the number of paths, and for two years of monthly looks.",
         ),
         Column(
             "spread",
@@ -52,6 +59,9 @@ def tables(answer: TrendAnswer) -> Iterator[Table[TrendRow] | Table[DatedShift]]
             spare=2,
         ),
     )  # fmt: skip
+    if any(row.lasting is not None for row in answer.paths):
+        columns = (*columns[:2], _LASTING, *columns[2:])
+        judged = True
     yield Table(
         headline(answer), columns if judged else columns[:3], answer.paths, tuple(_notes(answer)),
         intro=tuple(_intro(answer)), kind=TrendRow,
@@ -60,11 +70,24 @@ def tables(answer: TrendAnswer) -> Iterator[Table[TrendRow] | Table[DatedShift]]
         yield _shifts(answer)
 
 
+_LASTING: Column[TrendRow] = Column(
+    "lasting",
+    lambda row: _gain(LevelChange(row.lasting)),
+    right=True,
+    note=f"Lasting: the level now against that before the changes dated in the last {RECENT} "
+    "campaigns.",
+)
+
+
 def headline(answer: TrendAnswer) -> str:
     """Worse, better or no change shown; by how much, and on which paths."""
-    newest = _campaign(answer.campaigns[-1])
+    latest = _campaign(answer.campaigns[-1])
     rows = [row for row in answer.paths if row.newest.verdict is answer.verdict]
+    lasting = _lasting(answer)
     match answer.verdict:
+        case TrendVerdict.WORSE | TrendVerdict.BETTER if lasting is not None:
+            word = _VERDICTS[answer.verdict].capitalize()
+            return f"{word}: {_dated_change(answer, lasting)}"
         case TrendVerdict.WORSE | TrendVerdict.BETTER:
             word = _VERDICTS[answer.verdict].capitalize()
             row = rows[0] if answer.verdict is TrendVerdict.WORSE else rows[-1]
@@ -74,17 +97,22 @@ def headline(answer: TrendAnswer) -> str:
             alone = f"; {_VERDICTS[answer.verdict]} by itself: {named(paths)}" if paths else ""
             return f"{word}: {_compared(answer, row)}{'' if len(paths) == others else alone}"
         case TrendVerdict.NONE_SHOWN:
-            return f"No change shown: {_compared(answer, rows[0])}"
+            newest = rows[0].newest
+            size = replace(newest, change=LevelChange(newest.change.ratio))
+            return (
+                f"No change shown: {_compared(answer, replace(rows[0], newest=size))}; these vary "
+                f"by {_percent(newest.spread)}"
+            )
         case TrendVerdict.TOO_FEW:
             row = rows[0]
             return (
-                f"Too few campaigns: {newest} is {_size(row.newest.change)} than before on "
+                f"Too few campaigns: {latest} is {_size(row.newest.change)} than before on "
                 f"{_path(answer, row)}, which may be chance. A verdict needs {MIN_ROUNDS} earlier "
                 f"campaigns, and there {_are(len(row.newest.earlier))}: "
                 f"`vdisklab run --again {answer.campaigns[-1].id}`"
             )
         case _:
-            return f"Campaign {newest} has no numbers of paths that were measured before"
+            return f"Campaign {latest} has no numbers of paths that were measured before"
 
 
 def story(answer: TrendAnswer) -> Iterator[str]:
@@ -110,6 +138,37 @@ def _compared(answer: TrendAnswer, row: TrendRow) -> str:
         f"campaign {_campaign(answer.campaigns[-1])} is {_size(row.newest.change)} than "
         f"{counted(len(row.newest.earlier), 'earlier campaign')} on {_path(answer, row)}"
     )
+
+
+def _lasting(answer: TrendAnswer) -> DatedShift | None:
+    """The newest dated change that decides the verdict; None if the newest campaign does."""
+    for row in answer.paths:
+        if row.lasting is not None and TrendVerdict.of(row.lasting) is answer.verdict:
+            if row.newest.verdict is answer.verdict:
+                return None
+            return [one for one in answer.shifts if one.path == row.path][-1]
+    return None
+
+
+def _dated_change(answer: TrendAnswer, one: DatedShift) -> str:
+    """`raw/none is 9.8 % slower since the step between 2026-03-01 and 2026-04-01`."""
+    row = next(row for row in answer.paths if row.path == one.path)
+    several = row.path == TOGETHER
+    path = _path(answer, row)
+    if one.each is None:
+        return (
+            f"{path} {'are' if several else 'is'} {_size(one.change)} since the step between "
+            f"{_campaign_dates(one)}"
+        )
+    verb = ("decline" if one.each < 1 else "rise") + ("" if several else "s")
+    return (
+        f"{path} {verb} by {_each(one.each)} a campaign since {one.earliest:%Y-%m-%d}: in "
+        f"{counted(one.campaigns, 'campaign')} {_size(LevelChange(one.change.ratio))}"
+    )
+
+
+def _each(ratio: float) -> str:
+    return f"{100 * abs(ratio - 1):.2g} %"
 
 
 def _path(answer: TrendAnswer, row: TrendRow) -> str:
@@ -172,7 +231,7 @@ def _notes(answer: TrendAnswer) -> Iterator[str]:
         )
     if not answer.dated:
         yield (
-            f"Level shifts are dated from {DATED_FROM} campaigns on; there "
+            f"Lasting changes are dated from {DATED_FROM} campaigns on; there "
             f"{_are(len(answer.campaigns))}."
         )
 
@@ -180,29 +239,38 @@ def _notes(answer: TrendAnswer) -> Iterator[str]:
 def _shifts(answer: TrendAnswer) -> Table[DatedShift]:
     columns: tuple[Column[DatedShift], ...] = (
         Column("path", lambda row: row.path, folds=NAMES),
-        Column("shift (95 %)", lambda row: _gain(row.change), right=True),
+        Column("change (95 %)", lambda row: _gain(row.change), right=True),
+        Column("kind", _kind),
         Column("between", _campaign_dates),
-        Column("p", lambda row: numbers.probability(row.p), right=True, spare=1),
-    )  # fmt: skip
-    dates = {shift.after: shift for shift in answer.shifts}
-    title = (
-        f"Levels shifted {_times(len(dates))} in {len(answer.campaigns)} campaigns"
-        if dates
-        else f"No level shift shown in {len(answer.campaigns)} campaigns"
+        Column(
+            "odds",
+            lambda row: numbers.digits(row.odds) if row.odds < 1000 else ">1000",
+            right=True,
+            spare=1,
+            note="Odds: how many times likelier the numbers are with a change than without one.",
+        ),
     )
+    dates = {(shift.before, shift.after): shift for shift in answer.shifts}
+    count = len(dates)
+    changes = (
+        f"{count} lasting changes" if count > 1 else f"{'One' if count else 'No'} lasting change"
+    )
+    title = f"{changes} shown in {len(answer.campaigns)} campaigns"
     note = (
-        "If nothing had changed, a shift would be found in 2.5 % of such series of campaigns. The "
-        "place may be wrong by a campaign."
+        "If nothing changed, a change for better or worse is dated in up to one of ten hosts in "
+        "two years of monthly looks. The place of a step may be wrong by a campaign."
     )
     said = [
-        f"Between {_campaign_dates(one)}: {_changes(one.changed) or 'no stored fact changed'}."
+        f"{'Between' if one.kind is ChangeKind.STEP else 'In the time between'} "
+        f"{_campaign_dates(one)}: "
+        f"{_changes(one.changed) or 'no stored fact changed'}."
         for one in dates.values()
     ]
     return Table(title, columns, answer.shifts, (note,), intro=tuple(said), kind=DatedShift)
 
 
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
+def _kind(row: DatedShift) -> str:
+    return "step" if row.each is None else f"{100 * (row.each - 1):+.2g} % a campaign"
 
 
 def _campaign_dates(row: DatedShift) -> str:
@@ -226,6 +294,7 @@ def junit_xml(answer: TrendAnswer) -> str:
         said = xml_text(
             f"{_VERDICTS[row.newest.verdict]}: {_gain(row.newest.change)} against "
             f"{counted(len(row.newest.earlier), 'earlier campaign')}"
+            + ("" if row.lasting is None else f"; lasting: {_gain(LevelChange(row.lasting))}")
         )
         if row.exceeds:
             failure = Xml.SubElement(case, "failure", message=said, type="trend")

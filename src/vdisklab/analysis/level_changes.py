@@ -1,0 +1,317 @@
+"""When did the level of a series of campaigns change: by steps, or step by step in a decline?
+
+Three models of a series compete: a constant level, a level that shifts once, and a level that moves
+by a straight line from some campaign on. Noise is normal and may last from campaign to campaign
+(AR(1)), because load, temperature and wear last longer than a month. How long is not known, so all
+models are averaged over `_LASTS`; places, sizes and the noise's scale are integrated out, too. The
+ratio of two models' likelihoods is a Bayes factor (Kass & Raftery, Journal of the American
+Statistical Association 90, 1995), here called odds. A change is dated if the odds exceed
+`_least_odds`, chosen by simulation for monthly looks over two years (`bench/trend.py`). Then both
+sides of a step are searched in turn (binary segmentation).
+
+A campaign without a number leaves a gap: the noise of its neighbours then has less in common.
+
+Formulas: with R the covariance of AR(1) noise, u a regressor whose coefficient has the variance c
+times that of the noise, the covariance is R + c u u'; its inverse follows from Sherman & Morrison
+(1950). The level has a flat prior, the scale Jeffreys'. Sums from each place to the end make the
+time linear in the campaigns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Annotated
+
+import numpy as np
+
+from vdisklab.analysis.distributions import t_isf
+from vdisklab.analysis.observations import Floats
+from vdisklab.analysis.paired_ratios import PRECISION
+
+DATED_FROM = 6
+"""Fewest campaigns in which a change is looked for."""
+
+_EDGE = 2
+"""Fewest campaigns on either side of a step: one alone may be an outlier."""
+
+_LASTS: Floats = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 0.9])
+"""What part of a campaign's noise the next campaign shares."""
+
+_LASTS_PRIOR: Floats = np.array([0.5, 0.15, 0.12, 0.1, 0.08, 0.05])
+
+_STEP_VARIANCE = 2.0
+_LINE_VARIANCE = 8.0
+"""A priori variances of a step, and of a line's change to the newest campaign, in variances of the
+noise."""
+
+_FEW = 35.0
+_FLOOR = 1.0
+_OFFSET = -0.4
+_SMALL = 1.0
+"""The logarithm of the least odds is _OFFSET + _FEW / campaigns, at least _FLOOR. A change below
+the size that matters needs _SMALL more."""
+
+_STARTS_LATE = 3.0
+"""A line begins later than the series only if that is e**3 = 20 times as likely."""
+
+_LASTING = 0.4
+_SURELY = 0.8
+
+
+class ChangeKind(StrEnum):
+    """How a level changes."""
+
+    STEP = "step"
+    LINE = "line"
+
+
+@dataclass(frozen=True, slots=True)
+class LevelChange:
+    """A ratio of levels, above 1 if the later one is better; None where it is unknown."""
+
+    ratio: Annotated[float | None, "later / earlier level: 0.9 is 10 % worse"] = None
+    low: Annotated[float | None, "interval of the ratio; its verb's page says which"] = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, difference: float, half: float) -> LevelChange:
+        """From a difference of logarithms and half the width of its interval."""
+        return cls(*map(_ratio, (difference, difference - half, difference + half)))
+
+
+@dataclass(frozen=True, slots=True)
+class DatedChange:
+    """A lasting change of one series, by places of campaigns.
+
+    A step is first seen `at` a place, and its level lasts until `end`. A line moves from the level
+    `at` its place to that at its `end`; `each` is the ratio from one campaign to the next, None for
+    a step. `odds`: how many times likelier the numbers are with changes than without one.
+    """
+
+    kind: ChangeKind
+    at: int
+    end: int
+    change: LevelChange
+    each: float | None
+    odds: float
+
+
+def level_changes(level: Floats, *, matters: float = 0.0, doubt: float = 1.0) -> list[DatedChange]:
+    """The changes of one series of logarithms, by time; NaN is a campaign without a number.
+
+    A change whose size (a logarithm) is below what `matters` needs more evidence. All odds must be
+    `doubt` times as high: the number of series that are searched.
+    """
+    places = np.flatnonzero(np.isfinite(level))
+    found = sorted(_found(level, places, matters, math.log(doubt)), key=lambda one: one.at)
+    return list(_sized(level, found))
+
+
+def noise_lasts(level: Floats) -> bool:
+    """True if the numbers show that a campaign's noise lasts into the next, beside no change."""
+    places = np.flatnonzero(np.isfinite(level))
+    if len(places) < DATED_FROM:
+        return False
+    weight = _Series.of(level, places).none
+    weight = np.exp(weight - weight.max())
+    return bool(weight[_LASTS >= _LASTING].sum() > _SURELY * weight.sum())
+
+
+def _found(
+    level: Floats, places: np.ndarray[tuple[int], np.dtype[np.intp]], matters: float, doubt: float
+) -> Iterator[DatedChange]:
+    """The changes among some places; their sizes are those within the searched part."""
+    count = len(places)
+    if count < DATED_FROM:
+        return
+    series = _Series.of(level, places)
+    none, step, line = _total(series.none), series.step(), series.line()
+    odds_step = _total(step) - math.log(step.shape[1]) - none
+    odds_line = _total(line) - math.log(line.shape[1]) - none
+    odds = np.logaddexp(odds_step, odds_line) - math.log(2)
+    if odds < _least_odds(count) + doubt:
+        return
+    kind = ChangeKind.STEP if odds_step >= odds_line else ChangeKind.LINE
+    if kind is ChangeKind.STEP:
+        split = _EDGE + int(_by_place(step).argmax())
+    else:
+        likely = _by_place(line)
+        split = int(likely.argmax())
+        split = 0 if likely[split] - likely[0] < _STARTS_LATE else split
+    change, each = series.size(kind, split)
+    if abs(math.log(change.ratio or 1.0)) < matters and odds < _least_odds(count) + doubt + _SMALL:
+        return
+    last = int(places[-1])
+    yield DatedChange(kind, int(places[split]), last, change, each, _ratio(odds))
+    yield from _found(level, places[: split + (kind is ChangeKind.LINE)], matters, doubt)
+    if kind is ChangeKind.STEP:
+        yield from _found(level, places[split:], matters, doubt)
+
+
+def _least_odds(campaigns: int) -> float:
+    """The logarithm of the odds from which on a change is dated."""
+    return max(_FLOOR, _OFFSET + _FEW / campaigns)
+
+
+def _sized(level: Floats, found: Sequence[DatedChange]) -> Iterator[DatedChange]:
+    """The changes with their sizes between their neighbours, which the search did not know."""
+    known = np.isfinite(level)
+    for number, one in enumerate(found):
+        first = found[number - 1].at if number else 0
+        end = found[number + 1].at if number + 1 < len(found) else one.end + 1
+        before_line = number + 1 < len(found) and found[number + 1].kind is ChangeKind.LINE
+        places = np.flatnonzero(known[first : end + before_line]) + first
+        if one.kind is ChangeKind.LINE or len(places) < DATED_FROM:
+            yield replace(one, end=min(one.end, int(places[-1])))
+            continue
+        split = int((places < one.at).sum())
+        change, each = _Series.of(level, places).size(one.kind, split)
+        yield replace(one, end=int(places[-1]), change=change, each=each)
+
+
+def _ratio(difference: float) -> float:
+    """Of a difference of logarithms, as far as floats reach."""
+    return math.exp(min(max(difference, -700.0), 700.0))
+
+
+def _total(logarithms: Floats) -> float:
+    """The logarithm of the sum of all."""
+    largest = float(logarithms.max())
+    return largest + math.log(float(np.exp(logarithms - largest).sum()))
+
+
+def _by_place(logarithms: Floats) -> Floats:
+    """The logarithm of the sum of each column."""
+    largest = logarithms.max(axis=0)
+    answer: Floats = largest + np.log(np.exp(logarithms - largest).sum(axis=0))
+    return answer
+
+
+def _sums_after(values: Floats) -> Floats:
+    """For each column the sum of the columns after it."""
+    answer = np.zeros_like(values)
+    answer[:, :-1] = np.cumsum(values[:, :0:-1], axis=1)[:, ::-1]
+    return answer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Series:
+    """Numbers in units of their spread, made independent for each of `_LASTS` (rows).
+
+    `value`, `one` and `time` are the numbers, a constant and the campaign's number after that;
+    `share` is what a number has of noise of its own.
+    """
+
+    unit: float
+    times: Floats
+    value: Floats
+    one: Floats
+    time: Floats
+    share: Floats
+
+    @classmethod
+    def of(cls, level: Floats, places: np.ndarray[tuple[int], np.dtype[np.intp]]) -> _Series:
+        known = level[places] - level[places].mean()
+        unit = max(float(known.std()), PRECISION)
+        times = (places - places[0]).astype(np.float64)
+        lasts = np.zeros((len(_LASTS), len(places)))
+        lasts[:, 1:] = _LASTS[:, None] ** np.diff(times)
+        share = np.sqrt(1 - lasts**2)
+
+        def independent(values: Floats) -> Floats:
+            answer: Floats = (values - lasts * np.concatenate([[0.0], values[:-1]])) / share
+            return answer
+
+        value, one, time = map(independent, (known / unit, np.ones(len(places)), times))
+        return cls(unit, times, value, one, time, share)
+
+    @property
+    def _level_products(self) -> tuple[Floats, Floats, Floats]:
+        value, one = self.value, self.one
+        products = (value * value, value * one, one * one)
+        whole, cross, ones = (product.sum(axis=1, keepdims=True) for product in products)
+        return whole, cross, ones
+
+    def _likelihood(self, spread: Floats | float, ones: Floats, squares: Floats) -> Floats:
+        """The logarithm of the marginal likelihood with the prior of `_LASTS`."""
+        count = self.value.shape[1]
+        squares = np.maximum(squares, count * (PRECISION / self.unit) ** 2)
+        answer: Floats = -np.log(self.share).sum(axis=1, keepdims=True) - np.log(spread) / 2
+        answer = answer - np.log(ones) / 2 - (count - 1) / 2 * np.log(squares)
+        return answer + np.log(_LASTS_PRIOR)[:, None]
+
+    @property
+    def none(self) -> Floats:
+        """Of a constant level, for each of `_LASTS`."""
+        whole, cross, ones = self._level_products
+        return self._likelihood(1.0, ones, whole - cross**2 / ones)
+
+    def _with(self, products: tuple[Floats, Floats, Floats], variance: float) -> Floats:
+        """With a regressor, given its products with the numbers, the constant and itself."""
+        by_value, by_one, by_itself = products
+        whole, cross, ones = self._level_products
+        spread = 1 + variance * by_itself
+        shrunk = variance / spread
+        ones = ones - shrunk * by_one**2
+        cross = cross - shrunk * by_value * by_one
+        return self._likelihood(spread, ones, whole - shrunk * by_value**2 - cross**2 / ones)
+
+    def step(self) -> Floats:
+        """Of a step at each place from `_EDGE` on, for each of `_LASTS`."""
+        likely = self._with(self._step_products(), _STEP_VARIANCE)
+        return likely[:, _EDGE : self.value.shape[1] - _EDGE + 1]
+
+    def line(self) -> Floats:
+        """Of a line from each place on, with three campaigns after it at least."""
+        length = np.maximum(self.times[-1] - self.times, 1.0)
+        by_value, by_one, by_itself = self._line_products()
+        products = (by_value / length, by_one / length, by_itself / length**2)
+        return self._with(products, _LINE_VARIANCE)[:, :-3]
+
+    def _step_products(self) -> tuple[Floats, Floats, Floats]:
+        """A step is the constant after its first number, and only its own noise at that."""
+        return (
+            _sums_after(self.one * self.value) + self.value / self.share,
+            _sums_after(self.one**2) + self.one / self.share,
+            _sums_after(self.one**2) + 1 / self.share**2,
+        )
+
+    def _line_products(self) -> tuple[Floats, Floats, Floats]:
+        """A line is the time less its beginning, after its beginning."""
+        ones, times = _sums_after(self.one**2), _sums_after(self.one * self.time)
+        start = self.times
+        return (
+            _sums_after(self.time * self.value) - start * _sums_after(self.one * self.value),
+            times - start * ones,
+            _sums_after(self.time**2) - 2 * start * times + start**2 * ones,
+        )
+
+    def size(self, kind: ChangeKind, place: int) -> tuple[LevelChange, float | None]:
+        """The change at a place, and per campaign; 95 %, averaged over `_LASTS`."""
+        stepped = kind is ChangeKind.STEP
+        products = self._step_products() if stepped else self._line_products()
+        by_value, by_one, by_itself = (product[:, [place]] for product in products)
+        whole, cross, ones = self._level_products
+        own = np.maximum(by_itself - by_one**2 / ones, 1e-12)
+        shown = by_value - by_one * cross / ones
+        slope = (shown / own)[:, 0]
+        squares = whole - cross**2 / ones - shown**2 / own
+        freedom = self.value.shape[1] - 2
+        error = (np.maximum(squares, 1e-12) / freedom / own)[:, 0]
+        length = max(float(self.times[-1] - self.times[place]), 1.0)
+        weight = self._with((by_value, by_one, by_itself), _STEP_VARIANCE)
+        if not stepped:
+            scaled = (by_value / length, by_one / length, by_itself / length**2)
+            weight = self._with(scaled, _LINE_VARIANCE)
+        weight = np.exp(weight[:, 0] - weight.max())
+        weight /= weight.sum()
+        mean = float(weight @ slope)
+        variance = float(weight @ (error + (slope - mean) ** 2))
+        half = float(t_isf(0.025, freedom)) * max(math.sqrt(variance) * self.unit, PRECISION)
+        if stepped:
+            return LevelChange.of(mean * self.unit, half), None
+        whole_change = LevelChange.of(length * mean * self.unit, length * half)
+        return whole_change, _ratio(mean * self.unit)

@@ -1,0 +1,121 @@
+"""Steps and slow declines in a series of campaigns."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vdisklab.analysis.level_changes import (
+    DATED_FROM,
+    ChangeKind,
+    level_changes,
+    noise_lasts,
+)
+from vdisklab.analysis.observations import Floats
+
+
+def noise(seed: int, count: int, lasts: float = 0.0) -> Floats:
+    """AR(1) with a standard deviation of 1."""
+    values = np.random.default_rng(seed).normal(0, 1, count)
+    for at in range(1, count):
+        values[at] = lasts * values[at - 1] + math.sqrt(1 - lasts**2) * values[at]
+    return values
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.integers(4, 11), st.sampled_from([-0.3, 0.3]))
+def test_a_large_step_is_found_where_it_is(seed: int, at: int, size: float) -> None:
+    level = 0.01 * noise(seed, 15)
+    level[at:] += size
+    change = next(
+        one for one in level_changes(level) if one.kind is ChangeKind.STEP and one.at == at
+    )
+    assert change.each is None
+    assert change.change.low is not None
+    assert change.change.high is not None
+    assert change.change.low < math.exp(size) * 1.03
+    assert change.change.high > math.exp(size) * 0.97
+
+
+def test_two_steps_are_both_found_with_their_own_sizes() -> None:
+    level = 0.01 * noise(1, 30)
+    level[12:] -= 0.2
+    level[22:] += 0.1
+    first, second = level_changes(level)
+    assert (first.at, first.end, second.at, second.end) == (12, 21, 22, 29)
+    assert first.change.ratio == pytest.approx(math.exp(-0.2), abs=0.02)
+    assert second.change.ratio == pytest.approx(math.exp(0.1), abs=0.02)
+
+
+def test_a_decline_is_one_line_and_not_several_steps() -> None:
+    """2 % a month over 20 months; half a per cent at a noise of 1 %."""
+    for seed in range(10):
+        steep = 0.03 * noise(seed, 20) + math.log(0.98) * np.arange(20)
+        (one,) = level_changes(steep)
+        assert one.kind is ChangeKind.LINE
+        assert one.each == pytest.approx(0.98, abs=0.01)
+        slow = 0.01 * noise(seed, 24) + math.log(0.995) * np.arange(24)
+        (one,) = level_changes(slow)
+        assert one.each == pytest.approx(0.995, abs=0.002)
+
+
+def test_a_line_begins_where_the_level_begins_to_move() -> None:
+    level = 0.01 * noise(3, 24)
+    level[12:] += math.log(0.97) * np.arange(1, 13)
+    (one,) = level_changes(level)
+    assert one.kind is ChangeKind.LINE
+    assert abs(one.at - 11) <= 2
+    assert one.end == 23
+
+
+def test_gaps_do_not_matter_but_cost_evidence() -> None:
+    level = 0.01 * noise(4, 24)
+    level[14:] -= 0.2
+    (whole,) = level_changes(level)
+    level[[3, 10, 20]] = np.nan
+    (part,) = level_changes(level)
+    assert (whole.at, part.at) == (14, 14)
+    assert part.odds < whole.odds
+
+
+def test_what_is_constant_or_too_short_has_no_change() -> None:
+    assert level_changes(np.zeros(12)) == []
+    assert level_changes(np.full(12, np.nan)) == []
+    assert level_changes(np.repeat([0.0, 1.0], [2, DATED_FROM - 3])) == []
+
+
+def test_a_step_without_any_noise_is_found() -> None:
+    (one,) = level_changes(np.repeat([0.0, 1.0], 8))
+    assert (one.kind, one.at) == (ChangeKind.STEP, 8)
+    assert one.change.ratio == pytest.approx(math.e)
+
+
+def test_one_slow_campaign_is_no_lasting_change() -> None:
+    level = 0.01 * noise(5, 16)
+    level[8] -= 0.5
+    assert level_changes(level) == []
+
+
+@pytest.mark.parametrize(("lasts", "most"), [(0.0, 3), (0.5, 10)])
+def test_noise_that_lasts_is_seldom_taken_for_a_change(lasts: float, most: int) -> None:
+    """At one look; bench/trend.py looks every month."""
+    dated = sum(bool(level_changes(noise(seed, 24, lasts))) for seed in range(60))
+    assert dated <= most
+
+
+def test_a_small_change_and_one_series_of_many_need_more_evidence() -> None:
+    level = [0.05 * noise(seed, 24) - 0.09 * (np.arange(24) > 11) for seed in range(60)]
+    plain = sum(bool(level_changes(one)) for one in level)
+    small = sum(bool(level_changes(one, matters=0.5)) for one in level)
+    many = sum(bool(level_changes(one, doubt=20)) for one in level)
+    assert max(small, many) < plain
+
+
+def test_noise_that_lasts_is_seen_in_a_long_series() -> None:
+    assert noise_lasts(noise(1, 60, 0.8))
+    assert not noise_lasts(noise(1, 60))
+    assert not noise_lasts(noise(1, 4, 0.8))
