@@ -34,6 +34,7 @@ from vdisklab.analysis.level_changes import ChangeKind
 from vdisklab.analysis.observations import Floats, MeasureKey, Round, from_numbers
 from vdisklab.analysis.trend import (
     CampaignLevels,
+    SeriesChange,
     TrendVerdict,
     lasting_change,
     levels,
@@ -148,6 +149,7 @@ class Looks:
 def looked(whole: CampaignLevels, world: World) -> Looks:
     """What monthly looks say."""
     seen = Looks()
+    changes: tuple[SeriesChange, ...] = ()
     for count in range(4, CAMPAIGNS + 1):
         found = CampaignLevels(
             whole.cells, whole.level[:, :count], whole.error[:, :count], whole.together
