@@ -1,0 +1,63 @@
+"""What verbs load until they have started: a module too much costs every start of the program.
+
+`bench/start.py` measures the CPU seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from tests.unit.stored import Database
+
+HEAVY = (
+    "alembic", "asyncpg", "distributed", "jinja2", "psycopg", "pyarrow", "qemu", "scipy",
+    "sqlalchemy.dialects.postgresql", "starlette", "yaml",
+)  # fmt: skip
+"""Libraries for a few verbs, or for one kind of database."""
+
+NOT_TO_ANSWER = (
+    "vdisklab.actions", "vdisklab.campaign", "vdisklab.guest", "vdisklab.lab", "vdisklab.platforms",
+    "vdisklab.plan.plan_file", "vdisklab.plan.profile_file", "vdisklab.results.exchange",
+    "vdisklab.storage", "vdisklab.web", "vdisklab.workload.registry",
+)  # fmt: skip
+"""What an answer from stored numbers does without: it measures nothing and reads no file."""
+
+NOT_TO_MEASURE = ("vdisklab.lab", "vdisklab.platforms", "vdisklab.results.exchange", "vdisklab.web")
+
+FORBIDDEN: dict[tuple[str, ...], Sequence[str]] = {
+    ("--help",): (
+        *HEAVY, *NOT_TO_ANSWER, "numpy", "pydantic", "sqlalchemy", "vdisklab.answers",
+        "vdisklab.path", "vdisklab.plan",
+    ),
+    ("rank",): (*HEAVY, *NOT_TO_ANSWER),
+    ("run", "--again", "0000"): (*(set(HEAVY) - {"qemu"}), *NOT_TO_MEASURE),
+}  # fmt: skip
+"""By the words of a command, the modules that it may not load."""
+
+PROGRAM = """
+import json, sys
+from vdisklab.__main__ import main
+main()
+print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("words", FORBIDDEN, ids=" ".join)
+def test_a_verb_loads_only_what_it_uses(words: tuple[str, ...], database: Database) -> None:
+    del database  # VDISKLAB_DB names it
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words], check=True, capture_output=True, text=True
+    )
+    loaded = json.loads(ended.stderr.splitlines()[-1])
+    assert "vdisklab.cli.shell.main" in loaded
+    forbidden = [
+        name
+        for name in loaded
+        if any(name == module or name.startswith(f"{module}.") for module in FORBIDDEN[words])
+    ]
+    assert forbidden == []
