@@ -193,7 +193,7 @@ def test_a_libvirts_guests_are_audited(images: Mapping[str, Path], tmp_path: Pat
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     schema = schemas([DisksAnswer])[DisksAnswer.FORMAT]
-    jsonschema.validate(found, schema)
+    jsonschema.Draft202012Validator(schema).validate(found)
     disks = {disk["disk"]["domain"]: disk for disk in found["disks"]}
     assert len(disks) == len(wishes) + 1
     for wish in wishes:

@@ -87,7 +87,7 @@ def test_a_verb_prints_what_its_schema_says_and_its_paths_are_the_columns_of_csv
 ) -> None:
     assert main([*CASES[name], "--format", "json"]) in (0, 9, 10), capsys.readouterr().err
     found = json.loads(capsys.readouterr().out)
-    jsonschema.validate(found, closed(SCHEMAS[found["format"]]))
+    jsonschema.Draft202012Validator(closed(SCHEMAS[found["format"]])).validate(found)
     assert found["sentences"]
     main([*CASES[name], "--format", "csv"])
     columns = next(csv.reader(io.StringIO(capsys.readouterr().out)))
@@ -114,13 +114,13 @@ def test_the_report_is_what_its_schema_says_and_nothing_else(tmp_path: Path) -> 
     found = json.loads(target.read_text())
     assert found["claims"]["claims"]
     schema = closed(SCHEMAS[found["format"]])
-    jsonschema.validate(found, schema)
+    jsonschema.Draft202012Validator(schema).validate(found)
     assert found["published"]
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**found, "surprise": 1}, schema)
+        jsonschema.Draft202012Validator(schema).validate({**found, "surprise": 1})
     del found["values"][0]["median"]
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(found, schema)
+        jsonschema.Draft202012Validator(schema).validate(found)
 
 
 def test_verbs_that_change_the_database_print_answers_too(
@@ -132,7 +132,7 @@ def test_verbs_that_change_the_database_print_answers_too(
     def answer(*words: str) -> Any:  # noqa: ANN401 - a JSON document
         assert main([*words, "--format", "json"]) == 0, capsys.readouterr().err
         found = json.loads(capsys.readouterr().out)
-        jsonschema.validate(found, closed(SCHEMAS[found["format"]]))
+        jsonschema.Draft202012Validator(closed(SCHEMAS[found["format"]])).validate(found)
         assert found["sentences"]
         return found
 

@@ -52,7 +52,7 @@ def document(text: str, schema: str) -> dict[str, Any]:
     form = SCHEMAS[found["format"]]
     assert found["format"].startswith(f"vdisklab.{schema}/")
     jsonschema.Draft202012Validator.check_schema(form)
-    jsonschema.validate(found, form)
+    jsonschema.Draft202012Validator(form).validate(found)
     return found
 
 

@@ -83,7 +83,7 @@ def fleet(database: Database, _nine_hosts: Path) -> Database:
 def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     assert main([*words, "--format", "json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    jsonschema.validate(found, SCHEMAS[found["format"]])
+    jsonschema.Draft202012Validator(SCHEMAS[found["format"]]).validate(found)
     return found
 
 
@@ -249,7 +249,7 @@ def test_a_host_name_cannot_break_the_page(fleet: Database, tmp_path: Path) -> N
 def test_claims_count_hosts(fleet: Database, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["claims", "--hosts", "all", "--format", "json"]) in (9, 10)
     found = json.loads(capsys.readouterr().out)
-    jsonschema.validate(found, SCHEMAS[found["format"]])
+    jsonschema.Draft202012Validator(SCHEMAS[found["format"]]).validate(found)
     for claim in found["claims"]:
         assert sum(map(len, claim["hosts"].values())) == HOSTS
         assert (claim["status"] == "fails") == ("fails" in claim["hosts"])

@@ -89,7 +89,7 @@ def test_an_option_has_its_earlier_name_too(tmp_path: Path) -> None:
 def test_it_is_a_key_of_plan_files_and_their_schema(tmp_path: Path) -> None:
     text = 'rest = "2s"\nrounds = 4\n'
     assert parse_plan_file(text, "plan.toml", Toy) == Toy(rest=2.0, rounds=4)
-    jsonschema.validate(tomllib.loads(text), plan_file_schema(Toy))
+    jsonschema.Draft202012Validator(plan_file_schema(Toy)).validate(tomllib.loads(text))
     with pytest.raises(PlanError, match="key 'rests' of plan"):
         parse_plan_file("rests = 1", "plan.toml", Toy)
     file = tmp_path / "plan.toml"

@@ -14,7 +14,6 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from tests.unit.conftest import Migrate
 from vdisklab.errors import DatabaseError
 from vdisklab.results import migrations, schema
 from vdisklab.results.damage import storage_class
@@ -24,11 +23,6 @@ from vdisklab.results.store import open_store
 from .programs import output_of, start
 
 SCRIPTS = Path(migrations.__file__).parent
-
-
-@pytest.fixture(autouse=True)
-def _scripts_are_run(migrate: Migrate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(migrations, "upgrade", migrate)
 
 
 @pytest.fixture

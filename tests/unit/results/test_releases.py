@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.conftest import Migrate
 from vdisklab.cli.shell.main import main
-from vdisklab.results import migrations
 from vdisklab.results.exchange import read_export, store_export
 from vdisklab.results.store import open_store
 
@@ -20,11 +18,6 @@ from .releases import RELEASES, asked, contents, documents, exit_codes, options
 
 FOLDERS = sorted(RELEASES.iterdir())
 releases = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-
-
-@pytest.fixture(autouse=True)
-def _scripts_are_run(migrate: Migrate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(migrations, "upgrade", migrate)
 
 
 def unpacked(file: Path) -> bytes:
