@@ -130,7 +130,9 @@ class TestAnswer:
         assert answer.caveats == Caveats(Accelerator.TCG)
         found = document(answer)
         require_whole(list(tables(answer)), found)
-        jsonschema.Draft202012Validator(schemas([DensityAnswer])[DensityAnswer.FORMAT]).validate(found)
+        jsonschema.Draft202012Validator(schemas([DensityAnswer])[DensityAnswer.FORMAT]).validate(
+            found
+        )
         table = as_csv(answer.paths, PathCapacity)
         assert "raw/none,2,2,2" in table
         assert "steps" not in table
