@@ -64,7 +64,9 @@ def test_the_ratio_is_paired_within_rounds(store: Store) -> None:
     assert other.ratio.ratio is None
     tables, found = list(neighbour_tables(answer)), document(answer)
     require_whole(tables, found)
-    jsonschema.Draft202012Validator(schemas([NeighbourAnswer])[NeighbourAnswer.FORMAT]).validate(found)
+    jsonschema.Draft202012Validator(schemas([NeighbourAnswer])[NeighbourAnswer.FORMAT]).validate(
+        found
+    )
     assert "raw/none,0.003" in as_csv(answer.paths, NeighbourEffect)
     assert found["paths"][1]["failure"]
 

@@ -130,7 +130,9 @@ def table(*verdicts: PowerCut) -> Table[Any]:
 
 def test_the_document_matches_its_schema() -> None:
     found = document(answer(KEPT, LOST, FAILED), table(KEPT, LOST, FAILED).sentences)
-    jsonschema.Draft202012Validator(schemas([PowercutAnswer])["vdisklab.powercut/2"]).validate(found)
+    jsonschema.Draft202012Validator(schemas([PowercutAnswer])["vdisklab.powercut/2"]).validate(
+        found
+    )
     assert found["verdicts"][1]["acknowledged"] == LOST.acknowledged
 
 
