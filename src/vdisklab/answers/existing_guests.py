@@ -40,7 +40,7 @@ from vdisklab.units import named
 LARGEST = 32 << 20
 """Maximum number of characters of one file."""
 
-_ENDINGS = (".xml", ".conf", ".yaml", ".yml", ".json", ".cmdline")
+_ENDINGS = (".xml", ".conf", ".yaml", ".yml", ".json", ".cmdline", ".sh", ".service")
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,15 @@ class Platform(StrEnum):
     QEMU = ("qemu", "QEMU", "a QEMU command line")
 
 
-PRINTED = ", ".join(platform.printed for platform in Platform if platform.printed)
+_OTHER_FORMS = (
+    "a shell script, `ps` output or systemd unit that starts guests, `qm set`, virt-install, "
+    "`info block`"
+)
+"""Other ways to write guests down: the rows of `platforms.text_form.FORMS`."""
+
+PRINTED = ", ".join(
+    (*(platform.printed for platform in Platform if platform.printed), _OTHER_FORMS)
+)
 """The commands and files that show guests' configurations, for help texts and hints."""
 
 NEW_GUEST_DISKS = {

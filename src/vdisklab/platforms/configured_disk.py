@@ -81,6 +81,8 @@ class ConfiguredDisk:
     """Why the platform does not start a guest with the disk, and the way out."""
     past: str | None = field(default=None, metadata=HIDDEN)
     """What the configuration is, if it is not the guest's of today."""
+    changed_in: str = field(default="", metadata=HIDDEN)
+    """What a program writes the guest from anew: a change belongs there."""
     transient: Annotated[bool, "what the guest writes is thrown away when it stops"] = False
     shareable: Annotated[bool, "several guests may have the disk at once"] = False
     pending: Annotated[str, "settings that hold from the guest's next start on"] = ""

@@ -35,12 +35,14 @@ Tree = Mapping[str, Any]
 class GuestText:
     """A configuration of one or more guests, and where it comes from.
 
-    A text that is not `required` may be anything, as a file of a directory is.
+    A text that is not `required` may be anything, as a file of a directory is. `changed_in` names
+    what it was written for, if a program writes the guest anew from there.
     """
 
     text: str
     origin: str
     required: bool = True
+    changed_in: str = ""
 
     @property
     def file_name(self) -> str:

@@ -39,6 +39,7 @@ from vdisklab.platforms.guest_edge import read_apart
 from vdisklab.platforms.nbd_servers import with_servers
 from vdisklab.platforms.network import placed
 from vdisklab.platforms.reading import GuestText, Tree
+from vdisklab.platforms.text_form import rewritten_texts
 from vdisklab.platforms.writing import require_configurable
 
 _LONGEST = 4096  # PATH_MAX
@@ -87,6 +88,7 @@ def read_guests(
     for one whose guest cannot be read if there is no other guest. `notes` gets the message of one
     that is not required, and of data holders that are left out.
     """
+    texts = tuple(_in_platforms_words(texts, notes))
     known = tuple(dialects().values())
     readers: dict[int, Reader] = {}
     disks: list[ConfiguredDisk] = []
@@ -114,7 +116,7 @@ def read_guests(
         if isinstance(found.error, VdisklabError):
             refused.append((found.error, read))
         else:
-            disks += read
+            disks += (replace(disk, changed_in=text.changed_in) for disk in read)
             left_out |= dict.fromkeys(_left_out(owner, text))
     for text, dialect in product(yaml, known):
         if any(map(dialect.recognises_document, text.documents)):
@@ -143,6 +145,31 @@ def _read_text(
 
 def _platform_of(dialect: Dialect) -> Platform:
     return next(platform for platform, each in dialects().items() if each is dialect)
+
+
+def _in_platforms_words(texts: Iterable[GuestText], notes: list[str] | None) -> Iterator[GuestText]:
+    """The texts, those of a form in the words of the platform that it makes a guest of."""
+    for text in texts:
+        try:
+            inside = tuple(rewritten_texts(text))
+            if inside != (text,):
+                inside = tuple(filter(_is_known, inside)) or (text,)
+            yield from inside
+        except PlanError as error:
+            if text.required or notes is None:
+                raise
+            notes.append(f"{error}: skipped.")
+
+
+def _is_known(text: GuestText) -> bool:
+    """True for a text of a platform: a paste may have others, too."""
+    known = tuple(dialects().values())
+    if any(dialect.recognises(text) for dialect in known):
+        return True
+    with suppress(PlanError):
+        _require_known(text, known)
+        return True
+    return False
 
 
 def _left_out(dialect: Dialect, text: GuestText) -> Iterator[str]:
@@ -311,6 +338,10 @@ def change_of(disk: ConfiguredDisk, wanted: DiskPath) -> Change:
     if disk.past is not None:
         raise NotChangeableError(
             f"it is {disk.past}, not the guest of today", hint="name what `virsh dumpxml` prints"
+        )
+    if disk.changed_in:
+        raise NotChangeableError(
+            f"{disk.changed_in} sets it, and would change it back", hint="change it there"
         )
     require_configurable(wanted, there=True)
     if disk.shareable and not wanted.cache.direct:

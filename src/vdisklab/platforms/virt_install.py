@@ -1,0 +1,142 @@
+"""virt-install(1): its `--disk`, `--controller` and `--filesystem` as a domain's XML.
+
+Defaults are those of virt-manager 5.1 (virtinst/devices/disk.py, set_defaults): discard=unmap; on a
+block device cache=none and io=native. Without `bus=` a guest with a known system gets virtio.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from pathlib import PurePath
+
+from vdisklab.platforms.drive_arguments import names_device
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.shell_script import commands_of, tells
+from vdisklab.platforms.text_form import TextForm
+
+_DRIVER = {
+    "cache": "cache", "io": "io", "discard": "discard", "detect_zeroes": "detect_zeroes",
+    "error_policy": "error_policy", "driver.iothread": "iothread", "driver.queues": "queues",
+    "driver.type": "type", "driver_type": "type", "format": "type",
+}  # fmt: skip
+_PREFIXES = {"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd", "ide": "hd"}
+
+
+def _recognises(text: GuestText) -> bool:
+    return re.search(r"\bvirt-install\b[^\n]*(?:\\\r?\n[^\n]*)*", text.text) is not None
+
+
+def _rewritten(text: GuestText) -> Iterator[GuestText]:
+    for command in commands_of(text.text):
+        names = [PurePath(word).name for word in command.words[:8]]
+        if "virt-install" in names and not tells(command.words):
+            words = command.words[names.index("virt-install") + 1 :]
+            yield GuestText(_domain(words, text.name), text.origin)
+
+
+def _domain(words: Sequence[str], name: str) -> str:
+    options = [*_options(words)]
+    first = dict(reversed(options))
+    domain = ET.Element("domain", {"type": first.get("virt-type", "kvm")})
+    ET.SubElement(domain, "name").text = first.get("name", first.get("n", name))
+    if "iothreads" in first:
+        ET.SubElement(domain, "iothreads").text = first["iothreads"].partition("=")[2] or "1"
+    system = {"arch": first.get("arch", "x86_64"), "machine": first.get("machine", "q35")}
+    ET.SubElement(ET.SubElement(domain, "os"), "type", system).text = "hvm"
+    devices = ET.SubElement(domain, "devices")
+    numbers = count()
+    for option, value in options:
+        if option == "disk" and value != "none":
+            _add_disk(devices, _parts(value, "path"), next(numbers))
+        elif option == "controller":
+            parts = _parts(value, "type")
+            kept = {key: parts[key] for key in ("type", "model", "index") if key in parts}
+            controller = ET.SubElement(devices, "controller", {"index": "0", **kept})
+            driver = {
+                key.removeprefix("driver."): text
+                for key, text in parts.items()
+                if key.startswith("driver.")
+            }
+            ET.SubElement(controller, "driver", driver)
+        elif option == "filesystem":
+            _add_share(devices, _parts(value, "source"))
+    if not devices.findall("controller[@type='scsi']"):  # virt-install adds virtio-scsi
+        ET.SubElement(devices, "controller", {"type": "scsi", "index": "0", "model": "virtio-scsi"})
+    return ET.tostring(domain, encoding="unicode")
+
+
+def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-"):
+            continue
+        name, equals, value = word.lstrip("-").partition("=")
+        if not equals and rest and not re.match(r"--?[a-z]", rest[0]):
+            value = rest.pop(0)
+        yield name, value
+
+
+def _parts(text: str, first: str) -> Mapping[str, str]:
+    parts = [part.partition("=") for part in text.split(",")]
+    return {
+        (name if equals or number else first): (value if equals or number else name)
+        for number, (name, equals, value) in enumerate(parts)
+    }
+
+
+def _add_disk(devices: ET.Element, parts: Mapping[str, str], number: int) -> None:
+    path = parts.get("path", parts.get("source.file", parts.get("source.dev", "")))
+    on_device = names_device(path) or "source.dev" in parts
+    kind = "block" if on_device else "volume" if "vol" in parts else "file"
+    device = parts.get("device", "disk")
+    disk = ET.SubElement(devices, "disk", {"type": kind, "device": device})
+    usual = {"type": _format(path, parts), "discard": "unmap"}
+    usual |= {"cache": "none", "io": "native"} if on_device else {}
+    given = {_DRIVER[key]: value for key, value in parts.items() if key in _DRIVER}
+    own = {
+        key.removeprefix("driver."): value
+        for key, value in parts.items()
+        if key.startswith("driver.") and key not in _DRIVER
+    }
+    ET.SubElement(disk, "driver", {**usual, **given, **own})
+    if "vol" in parts:
+        pool, _, volume = parts["vol"].partition("/")
+        ET.SubElement(disk, "source", {"pool": pool, "volume": volume})
+    elif path:
+        ET.SubElement(disk, "source", {"dev" if on_device else "file": path})
+    bus = parts.get("bus", parts.get("target.bus", "virtio"))
+    letter = chr(ord("a") + number % 26)
+    target = parts.get("target.dev", parts.get("target", f"{_PREFIXES.get(bus, 'vd')}{letter}"))
+    ET.SubElement(disk, "target", {"dev": target, "bus": bus})
+    for tag, keys in (
+        ("readonly", ("readonly",)), ("shareable", ("shareable",)), ("transient", ("transient",)),
+    ):  # fmt: skip
+        if any(parts.get(key) in ("on", "yes") for key in keys) or parts.get("perms") == {
+            "readonly": "ro", "shareable": "sh"
+        }.get(tag, ""):  # fmt: skip
+            ET.SubElement(disk, tag)
+
+
+def _format(path: str, parts: Mapping[str, str]) -> str:
+    """The format: of a file that has to be made qcow2, of another one by its name."""
+    ending = path.rpartition(".")[2]
+    if ending in ("raw", "img", "iso"):
+        return "raw"
+    if ending in ("qcow2", "vmdk", "vdi", "qed"):
+        return ending
+    return "raw" if names_device(path) else "qcow2" if "size" in parts else "raw"
+
+
+def _add_share(devices: ET.Element, parts: Mapping[str, str]) -> None:
+    share = ET.SubElement(devices, "filesystem", {"type": "mount"})
+    driver = parts.get("driver.type", parts.get("driver"))
+    ET.SubElement(share, "driver", {"type": driver} if driver else {})
+    ET.SubElement(share, "source", {"dir": parts.get("source.dir", parts.get("source", "?"))})
+    ET.SubElement(share, "target", {"dir": parts.get("target.dir", parts.get("target", "?"))})
+
+
+FORM = TextForm(recognises=_recognises, rewritten=_rewritten, shares=True)
