@@ -25,7 +25,10 @@ SCORE_METRICS: Mapping[str, Metric] = {
     for name in ("weighted_read", "weighted_write", "weighted_overall")
 } | {
     "weighted_mix": Metric("weighted_mix", "1", Better.HIGHER),
-    "overall_ratio": Metric("overall_ratio", "1", Better.HIGHER),
+    **{
+        name: Metric(name, "1", Better.HIGHER)
+        for name in ("read_ratio", "write_ratio", "overall_ratio")
+    },
     # The kernel counts CPU time in nanoseconds, but no operation takes less than this.
     "cpu_per_operation": Metric("cpu_per_operation", "s", Better.LOWER, step=1e-7),
 }

@@ -271,8 +271,9 @@ _RATES = {
     name: place
     for place, name in enumerate(
         (
-            "weighted_overall",
             "overall_ratio",
+            "weighted_overall",
+            "sustained",
             "bandwidth",
             "transactions",
             "iops",

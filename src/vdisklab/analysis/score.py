@@ -1,23 +1,32 @@
-"""Jim Salter's weighted scores (jrs-s.net 2013, "Benchmarking Windows Guests on KVM").
+"""Scores: how a path compares with the baseline in all measures that count.
+
+    read, write  = geometric mean of the two ratios of sequential and 4 KiB random requests
+    overall      = geometric mean of all four ratios
+
+Each ratio is that of a bandwidth to the baseline's in the same round, so drift cancels as in every
+other comparison, and a path that is 20 % slower in one measure loses the same whichever it is: the
+order depends neither on units nor on the baseline (Fleming & Wallace, Communications of the ACM 29,
+1986). Writes count as what lasts (`sustained`), if that was measured.
+
+A profile without these four measurements has one score: the geometric mean of all its rates. A rate
+of zero was measured, so the mean is zero; the ratio to a baseline's zero is unknown, so such a rate
+is not part of the mean.
+
+Jim Salter's weighted scores (jrs-s.net 2013, "Benchmarking Windows Guests on KVM") are measures of
+their own, as his article has them: of what fio saw, in B/s.
 
     weighted read  = (sequential read + k * 4 KiB random read) / 2
-    k              = sequential read / 4 KiB random read, of the baseline
+    k              = sequential read / 4 KiB random read, of the baseline in the same round
     overall        = (weighted read + weighted write) / 2
 
-On the baseline, small random reads therefore weigh as much as large sequential ones. Both are
-bandwidths in B/s, and so is the score. k comes from the baseline in the same round. So the score
-is the baseline's sequential bandwidth times the mean of two ratios within a round, and drift
-cancels as in every other comparison.
-
-A profile without these four measurements has one score instead: the geometric mean of the ratios
-to the baseline of all its rates (`MEAN`). A rate of zero was measured, so the mean is zero; the
-ratio to a baseline's zero is unknown, so such a rate is not part of the mean.
+They add bandwidths, so the faster direction decides: where writes run at a seventh of the speed of
+reads, most winners by this score are more than 10 % behind in writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -83,13 +92,7 @@ ROLE_SETS: tuple[RoleSet, ...] = (
 )
 
 
-class Score(StrEnum):
-    """The three scores, by the names of their metrics."""
-
-    READ = "weighted_read"
-    WRITE = "weighted_write"
-    OVERALL = "weighted_overall"
-
+class _OfRoles(StrEnum):
     @property
     def key(self) -> MeasureKey:
         """The key of the score among the observations."""
@@ -98,16 +101,35 @@ class Score(StrEnum):
     @property
     def roles(self) -> tuple[Role, ...]:
         """The roles that the score is computed from."""
-        return _ROLES[self]
+        return _ROLES[self.name]
+
+
+class Score(_OfRoles):
+    """The scores that rank, by the names of their metrics."""
+
+    READ = "read_ratio"
+    WRITE = "write_ratio"
+    OVERALL = "overall_ratio"
+
+
+class Weighted(_OfRoles):
+    """Salter's scores, by the names of their metrics."""
+
+    READ = "weighted_read"
+    WRITE = "weighted_write"
+    OVERALL = "weighted_overall"
 
 
 _READ = (Role.SEQUENTIAL_READ, Role.RANDOM_READ)
 _WRITE = (Role.SEQUENTIAL_WRITE, Role.RANDOM_WRITE)
-_ROLES: Mapping[Score, tuple[Role, ...]] = {
-    Score.READ: _READ,
-    Score.WRITE: _WRITE,
-    Score.OVERALL: _READ + _WRITE,
+_ROLES: Mapping[str, tuple[Role, ...]] = {
+    "READ": _READ,
+    "WRITE": _WRITE,
+    "OVERALL": _READ + _WRITE,
 }
+
+MEAN = Score.OVERALL.key
+"""The measure that ranks if the user names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +186,8 @@ class NoScore(Diagnostic):
 class Scored:
     """The observations with scores as further measures, and the scores that are missing.
 
-    `roles` is None if no set of roles fits the measurements. If no measurement has one of the
-    roles, `rates` has the measures whose mean is the score instead.
+    `roles` is None if no set of roles fits the measurements; its writes are sustained ones if these
+    were measured. `rates` has the measures whose mean the overall score is, empty without one.
     """
 
     observations: Observations
@@ -177,9 +199,7 @@ class Scored:
     @property
     def overall(self) -> MeasureKey | None:
         """The measure that decides if the user names none; None if there is no score."""
-        if self.rates:
-            return MEAN
-        return None if self.roles is None else Score.OVERALL.key
+        return MEAN if self.rates or self.roles is not None else None
 
 
 def role_set(observations: Observations) -> RoleSet | None:
@@ -189,35 +209,55 @@ def role_set(observations: Observations) -> RoleSet | None:
     return best if measured & set(best.measures.values()) else None
 
 
+def _sustained(roles: RoleSet, used: Collection[MeasureKey]) -> RoleSet:
+    """The roles, with the sustained rate of each write that has one."""
+    lasting = {
+        role: replace(key, metric="sustained")
+        for role, key in roles.measures.items()
+        if replace(key, metric="sustained") in used
+    }
+    return replace(roles, measures={**roles.measures, **lasting})
+
+
 def add_scores(observations: Observations, baseline: MeasuredCell) -> Scored:
-    """Adds the scores, per cell and round, as three more measures.
+    """Adds the scores as further measures, per cell and round: those that rank, and Salter's.
 
     A score needs all its roles of cell and baseline in the same round. Without numbers of the
-    baseline no cell has a score. If a role was not measured at all, the mean of all rates is
-    added.
+    baseline no cell has a score. If a role was not measured at all, the overall score is the mean
+    of all rates.
     """
-    chosen = role_set(observations)
+    measured = role_set(observations)
+    chosen = None if measured is None else _sustained(measured, set(observations.used))
     rates = _rates_of(observations, baseline, chosen)
-    without_mean: list[NoScore] = []
+    missing: list[NoScore] = []
     if rates:
         observations = add_mix(observations, baseline, dict.fromkeys(rates, 1.0), MEAN)
-        without_mean = _without_mean(observations, rates)
-    if chosen is None:
-        return Scored(observations, baseline, None, tuple(without_mean), rates)
+        missing += _without_mean(observations, rates)
+    if measured is None or chosen is None:
+        return Scored(observations, baseline, None, tuple(missing), rates)
     row = observations.place.get(baseline)
-    grids = {role: observations.grid(key) for role, key in chosen.measures.items()}
-    scores = {score: _score(grids, row, score) for score in (Score.READ, Score.WRITE)}
-    scores[Score.OVERALL] = (scores[Score.READ] + scores[Score.WRITE]) / 2
-    for score, grid in scores.items():
+    for score in Score:
+        measures = {chosen.measures[role]: 1.0 for role in score.roles}
+        if score is not Score.OVERALL or not rates:
+            if row is not None:
+                observations = add_mix(observations, baseline, measures, score.key)
+            missing += _missing(observations, chosen, row, score)
+    grids = {role: observations.grid(key) for role, key in measured.measures.items()}
+    weighted = {score: _score(grids, row, score) for score in (Weighted.READ, Weighted.WRITE)}
+    weighted[Weighted.OVERALL] = (weighted[Weighted.READ] + weighted[Weighted.WRITE]) / 2
+    for salters, grid in weighted.items():
         # On the baseline, all roles weigh the same.
-        parts = {chosen.measures[role]: 1 / len(score.roles) for role in score.roles}
-        observations = with_grid(observations, score.key, grid, parts)
+        parts = {measured.measures[role]: 1 / len(salters.roles) for role in salters.roles}
+        observations = with_grid(observations, salters.key, grid, parts)
+        missing += _missing(observations, measured, row, salters)
+    every = tuple(chosen.measures.values())
+    is_complete = row is not None and set(observations.used).issuperset(every)
     return Scored(
         observations=observations,
         baseline=baseline,
         roles=chosen,
-        missing=(*without_mean, *_missing(observations.cells, grids, row, scores)),
-        rates=rates,
+        missing=tuple(missing),
+        rates=rates or (every if is_complete else ()),
     )
 
 
@@ -255,7 +295,7 @@ def _without_mean(observations: Observations, rates: Sequence[MeasureKey]) -> li
     ]
 
 
-def _score(grids: Mapping[Role, Floats], baseline: int | None, score: Score) -> Floats:
+def _score(grids: Mapping[Role, Floats], baseline: int | None, score: Weighted) -> Floats:
     sequential, small = (grids[role] for role in score.roles)
     if baseline is None:
         return np.full_like(sequential, np.nan)
@@ -267,21 +307,20 @@ def _score(grids: Mapping[Role, Floats], baseline: int | None, score: Score) -> 
 
 
 def _missing(
-    cells: tuple[MeasuredCell, ...],
-    grids: Mapping[Role, Floats],
-    baseline: int | None,
-    scores: Mapping[Score, Floats],
+    observations: Observations, roles: RoleSet, baseline: int | None, score: Score | Weighted
 ) -> list[NoScore]:
+    """The cells without a score, and why."""
+    grids = {role: observations.grid(roles.measures[role]) for role in score.roles}
     measured = {role: _any(grid) for role, grid in grids.items()}
-    missing: list[NoScore] = []
-    for score in Score:
-        at_baseline = tuple(
-            role for role in score.roles if baseline is None or not measured[role][baseline]
-        )
-        zero = () if at_baseline else _zero_in(grids, score.roles, baseline)
-        for row in np.flatnonzero(~_any(scores[score])):
-            lacking = tuple(role for role in score.roles if not measured[role][row])
-            missing.append(NoScore(cells[row], score, lacking, at_baseline, zero))
+    at_baseline = tuple(
+        role for role in score.roles if baseline is None or not measured[role][baseline]
+    )
+    zero = () if at_baseline else _zero_in(grids, score.roles, baseline)
+    missing = []
+    for row in np.flatnonzero(~_any(observations.grid(score.key))):
+        lacking = tuple(role for role in score.roles if not measured[role][row])
+        cell = observations.cells[row]
+        missing.append(NoScore(cell, score, lacking, at_baseline, zero))
     return missing
 
 
@@ -298,7 +337,6 @@ def _any(grid: Floats) -> npt.NDArray[np.bool_]:
 
 
 MIX = MeasureKey("score", Direction.NONE, "weighted_mix")
-MEAN = MeasureKey("score", Direction.NONE, "overall_ratio")
 
 
 def add_mix(

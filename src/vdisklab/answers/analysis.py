@@ -221,9 +221,13 @@ class Analysis:
         return SCORES[name].key
 
     def shown_with(self, metric: str, measure: MeasureKey) -> tuple[MeasureKey, ...]:
-        """The measures to show as columns of a ranking: all scores if one of them ranks."""
-        scores = tuple(score.key for score in Score)
-        return scores if metric in SCORES and measure in scores else (measure,)
+        """The measures to show as columns of a ranking: beside a score those that it is made of."""
+        roles = self.scored.roles
+        if metric not in SCORES or roles is None:
+            return (measure,)
+        parts = [roles.measures[role] for role in SCORES[metric].roles]
+        used = set(self.observations.used)
+        return (*parts, measure) if used.issuperset(parts) else (measure,)
 
     @property
     def example_measure(self) -> str:
@@ -306,7 +310,7 @@ class Analysis:
         scored = self.scored
         if measure.name != "score":
             return {measure.name}
-        if scored.roles is None or measure == MEAN:
+        if scored.roles is None or (measure == MEAN and scored.rates):
             return {key.name for key in scored.rates}
         return {key.name for key in scored.roles.measures.values()}
 

@@ -11,7 +11,7 @@ from vdisklab import numbers
 from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.pareto import Standing
-from vdisklab.analysis.score import Score
+from vdisklab.analysis.score import Weighted
 from vdisklab.analysis.summary import Summary
 from vdisklab.analysis.sums import BandwidthSeries, coarser
 from vdisklab.answers.density import DensityAnswer, PathCapacity
@@ -209,7 +209,7 @@ def _buses(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
     return shown, scale.suffix.strip()
 
 
-def _top(score: Score) -> Callable[[ReportAnswer], tuple[Sequence[Bar], str]]:
+def _top(score: Weighted) -> Callable[[ReportAnswer], tuple[Sequence[Bar], str]]:
     def rows(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
         summaries = report.of(score.key)
         return _rows(summaries, candidates(summaries), "B/s", answer=report.answer, most=8)
@@ -255,11 +255,11 @@ BAR_CHARTS = (
     BarChart("storage-methods", "Storage methods", _storage_methods,
             "vdisklab run {ext4,xfs,btrfs}/{raw,qcow2}/none host"),
     BarChart("ide", "IDE performance", _buses, "vdisklab run raw/none/{ide,virtio} host"),
-    BarChart("top-read", "Top performers, weighted read", _top(Score.READ),
+    BarChart("top-read", "Top performers, weighted read", _top(Weighted.READ),
             "vdisklab run PATHS… host"),
-    BarChart("top-write", "Top performers, weighted write", _top(Score.WRITE),
+    BarChart("top-write", "Top performers, weighted write", _top(Weighted.WRITE),
             "vdisklab run PATHS… host"),
-    BarChart("top-overall", "Top performers, weighted overall", _top(Score.OVERALL),
+    BarChart("top-overall", "Top performers, weighted overall", _top(Weighted.OVERALL),
             "vdisklab run PATHS… host"),
     BarChart("guest-host", "Guest against host", _guest_and_host,
             "vdisklab run host PATHS…", shared=False),

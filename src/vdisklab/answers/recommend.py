@@ -324,9 +324,7 @@ def weighted(
                 else f"measure {analysis.baseline} in the same campaign, or rank by one measure: "
                 f"`vdisklab rank --metric {analysis.example_measure}`",
             )
-        if scored.overall == MEAN:
-            return observations, MEAN, (MEAN,)
-        return observations, Score.OVERALL.key, tuple(score.key for score in Score)
+        return observations, MEAN, (MEAN,)
     chosen = parse_weights(analysis, weights)
     if analysis.baseline not in observations.cells:
         raise PlanError(

@@ -14,7 +14,7 @@ from vdisklab.analysis.fleet.agreement import Agreement
 from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.rank_intervals import Ranked
-from vdisklab.analysis.score import MEAN, Score
+from vdisklab.analysis.score import MEAN, Role, Score, Weighted
 from vdisklab.analysis.summary import Summary
 from vdisklab.answers.rank import RankAnswer, RankedCell
 from vdisklab.path.cell import MeasuredCell
@@ -40,8 +40,14 @@ _HOSTS = (
 _TITLES = {
     Score.READ.key: "read",
     Score.WRITE.key: "write",
-    Score.OVERALL.key: "overall",
     MEAN: "ratio",
+    **{score.key: f"Salter's {score.name.lower()}" for score in Weighted},
+}
+_ROLE_TITLES = {
+    Role.SEQUENTIAL_READ: "seq. read",
+    Role.RANDOM_READ: "4k read",
+    Role.SEQUENTIAL_WRITE: "seq. write",
+    Role.RANDOM_WRITE: "4k write",
 }
 _NOT_AMONG_NOTES = (Emulated, InEmulatedHost, InLab, FromPageCache, ranked.FailedCell)
 """Said in the title, in a column, or last."""
@@ -226,14 +232,21 @@ def _why_no_choice(answer: RankAnswer) -> Diagnostic | str | None:
 
 
 def _shown(answer: RankAnswer) -> list[MeasureKey]:
-    """The measures with a column."""
-    return list(dict.fromkeys(key for row in answer.cells for key in row.medians))
+    """The measures with a column. A score stands in `vs base` beside those that it is made of."""
+    shown = list(dict.fromkeys(key for row in answer.cells for key in row.medians))
+    scores = {score.key for score in Score} if len(shown) > 1 else set()
+    return [key for key in shown if key not in scores]
 
 
 def _medians(answer: RankAnswer, key: MeasureKey) -> tuple[Column[RankedCell], ...]:
     spare = 0 if key == answer.ranking.measure else 2
-    title = _TITLES.get(key, key.metric)
-    return summary_columns(title, _scale(answer, key), lambda row: row.shown(key), (spare, spare))
+    roles = {} if answer.roles is None else answer.roles.measures
+    named = {measure: _ROLE_TITLES[role] for role, measure in roles.items()}
+    title = {**_TITLES, **named}.get(key, key.metric)
+    value, interval = (0, 3) if key in named else (spare, spare)
+    return summary_columns(
+        title, _scale(answer, key), lambda row: row.shown(key), (value, interval)
+    )
 
 
 def _scale(answer: RankAnswer, key: MeasureKey) -> numbers.Scale:
@@ -316,7 +329,8 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
         )
     if ranking.measure.quantity.step is not None:
         yield wording.WITH_STEP
-    if answer.roles is not None and not answer.rates and ranking.rows:
+    is_salters = ranking.measure in {score.key for score in Weighted}
+    if answer.roles is not None and is_salters and ranking.rows:
         yield (
             f"Scores are Jim Salter's, {answer.roles.title} ({answer.roles.name}), "
             f"weighted by the baseline {answer.baseline}."

@@ -27,7 +27,7 @@ from vdisklab.results.database import default_url
 from vdisklab.results.model import Failure, FailureKind
 
 SCHEMAS = json.loads((Path(__file__).parents[3] / "docs" / "schemas.json").read_text())
-OVERALL = "score/none/weighted_overall"
+OVERALL = "score/none/overall_ratio"
 
 
 def verbs() -> typer.Typer:
@@ -162,7 +162,7 @@ def test_a_baseline_that_was_not_measured(database: Database) -> None:
     database.write(run for run in campaign_runs() if run.path != "host")
     assert "No scores: the baseline host has no numbers" in call("rank")
     text = call("rank", "--why", "--baseline", "raw/none")
-    assert "weighted by the baseline raw/none" in " ".join(text.split())
+    assert "how many times as good as raw/none" in " ".join(text.split())
     with pytest.raises(PlanError, match="was not measured"):
         call("rank", "--baseline", "xfs/raw")
 

@@ -231,7 +231,7 @@ def test_the_reports_tables_have_the_column_of_power_cuts(store: Database, tmp_p
     assert "<td>loses data</td>" in page
     assert "<td>untested</td>" in page
     lines = report("csv").splitlines()
-    (unsafe,) = [line for line in lines if "raw/unsafe" in line and "weighted_overall" in line]
+    (unsafe,) = [line for line in lines if "raw/unsafe" in line and "overall_ratio" in line]
     assert "lost-by-construction" in unsafe
 
 

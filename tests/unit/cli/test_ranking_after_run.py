@@ -46,7 +46,7 @@ def test_a_search_ends_with_the_ranking_by_its_own_metric(
     database: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
     console = Console(file=io.StringIO(), width=200)
-    for metric, name in (("randread-4k-q1/read/iops",) * 2, (DEFAULT_METRIC, "weighted overall")):
+    for metric, name in (("randread-4k-q1/read/iops",) * 2, (DEFAULT_METRIC, "overall ratio")):
         with open_store(database.url) as store:
             analysis = Analysis.of(store, [CAMPAIGN.id])
             print_overview(analysis, OutputOptions(form=Format.TABLE), console, metric)

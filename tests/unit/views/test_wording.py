@@ -81,7 +81,7 @@ WORDED: list[tuple[Diagnostic, str]] = [
     (NoBaseline(cell("host")), "No scores: the baseline host has no numbers"),
     (
         NoScore(cell("a"), Score.READ, (Role.RANDOM_READ,), ()),
-        "a: no weighted read, as it lacks 4 KiB",
+        "a: no read ratio, as it lacks 4 KiB",
     ),
     (
         NoScore(cell("a"), Score.READ, (), (Role.RANDOM_READ,)),

@@ -26,6 +26,7 @@ from markupsafe import Markup, escape
 from vdisklab import __version__, numbers
 from vdisklab.analysis.observations import Floats, MeasureKey
 from vdisklab.analysis.rank_intervals import Ranked
+from vdisklab.analysis.score import Weighted
 from vdisklab.analysis.summary import Summaries
 from vdisklab.analysis.sums import RelativeSums, coarser
 from vdisklab.answers.figures import MOST_MOMENTS, choice_bars, newest_series, series_name
@@ -112,7 +113,9 @@ def render_page(report: ReportAnswer) -> str:
             separated=report.ranked.ranking.separated,
             comparisons=report.ranked.ranking.comparisons,
             baseline=report.baseline.label,
-            roles=report.ranked.roles.title if report.ranked.roles else None,
+            roles=report.ranked.roles.title
+            if report.ranked.roles and report.measure in {score.key for score in Weighted}
+            else None,
             rates=mean_sentence(report.ranked.rates, report.baseline.label)
             if report.ranked.rates
             else None,

@@ -193,7 +193,7 @@ def test_everything_has_a_name_for_screen_readers(watched: Watched) -> None:
     for control in page.locator("select, input").all():
         assert control.evaluate("element => element.labels.length") == 1
     caption = page.locator("#table caption")
-    assert caption.inner_text().startswith("Ranks and “vs baseline” are by weighted overall, ")
+    assert caption.inner_text().startswith("Ranks and “vs baseline” are by overall ratio, ")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -152,7 +152,7 @@ def test_diagnostics_are_shown_with_their_numbers() -> None:
         found = report_on(Analysis.of(store))
     assert any(isinstance(each, NoScore) for each in found.findings)
     page = render_page(found)
-    assert "qcow2/unsafe (cold): no weighted overall, as it lacks" in html.unescape(page)
+    assert "qcow2/unsafe (cold): no overall ratio, as it lacks" in html.unescape(page)
     assert diagnostics_by_cell(found)["qcow2/unsafe (cold)"]
 
 
