@@ -11,14 +11,14 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 
-from vdisklab.as_text import AsText, Saying
+from vdisklab.as_text import AsText, Saying, adapter, shown_fields
 from vdisklab.sanitise import sanitise
 from vdisklab.validation import Checked
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+    pass
 
 HIDDEN: Mapping[str, bool] = MappingProxyType({"exclude": True})
 """The metadata of a field that documents leave out, in pydantic's words."""
@@ -51,16 +51,7 @@ def document(answer: Answer, sentences: Sequence[str] = ()) -> dict[str, Any]:
 def plain(value: object) -> Any:  # noqa: ANN401 - any JSON value
     """A dataclass in JSON's own types, with keys in the order of its fields."""
     kind: Any = type(value)
-    return _adapter(kind).dump_python(value, mode="json")
-
-
-def plain_fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
-    """The shown fields of a dataclass in JSON's own types, whatever its own form in JSON is."""
-    kind: Any = type(value)
-    return {
-        name: _adapter(hint).dump_python(getattr(value, name), mode="json")
-        for name, hint in _shown_fields(kind).items()
-    }
+    return adapter(kind).dump_python(value, mode="json")
 
 
 def schemas(answers: Iterable[type[Answer]]) -> dict[str, Any]:
@@ -72,7 +63,7 @@ def schemas(answers: Iterable[type[Answer]]) -> dict[str, Any]:
 
 def _schema(answer: type[Answer]) -> dict[str, Any]:
     kind: Any = answer
-    schema = _adapter(kind).json_schema(mode="serialization")
+    schema = adapter(kind).json_schema(mode="serialization")
     described = {kind.__name__: kind for kind in _objects(answer)}
     for name, definition in {answer.__name__: schema, **schema.get("$defs", {})}.items():
         if name in described:
@@ -107,7 +98,7 @@ def _untitled(schema: Any) -> Any:  # noqa: ANN401 - a part of a schema
 def _describe(definition: dict[str, Any], kind: type) -> None:
     """Adds what a dataclass's docstring and its fields' `Annotated` texts say."""
     definition["description"] = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
-    fields = _shown_fields(kind)
+    fields = shown_fields(kind)
     definition["required"] = list(fields)
     for name, hint in fields.items():
         texts = [entry for entry in getattr(hint, "__metadata__", ()) if isinstance(entry, str)]
@@ -124,7 +115,7 @@ def _objects(hint: Any) -> set[type]:  # noqa: ANN401 - any type
         if isinstance(part, type) and dataclasses.is_dataclass(part):
             if part not in found and not issubclass(part, AsText | Saying):
                 found.add(part)
-                waiting += _shown_fields(part).values()
+                waiting += shown_fields(part).values()
         else:
             waiting += get_args(part)
     return found
@@ -144,25 +135,6 @@ def as_csv(rows: Sequence[object], kind: type) -> str:
     writer.writeheader()
     writer.writerows(flat if rows else ())
     return sink.getvalue()
-
-
-@cache
-def _adapter(hint: Any) -> TypeAdapter[Any]:  # noqa: ANN401 - any type
-    # Imported late: most verbs print tables, and pydantic takes a tenth of a second.
-    from pydantic import TypeAdapter  # noqa: PLC0415
-
-    return TypeAdapter(hint)
-
-
-@cache
-def _shown_fields(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
-    """The types of the fields that JSON has."""
-    hints = get_type_hints(kind, include_extras=True)
-    return {
-        field.name: hints[field.name]
-        for field in dataclasses.fields(kind)
-        if not field.metadata.get("exclude")
-    }
 
 
 def _leaves(hint: Any, item: Any, path: str) -> Iterator[tuple[str, str]]:  # noqa: ANN401
@@ -195,7 +167,7 @@ def _nested(hint: Any) -> dict[str, Any]:  # noqa: ANN401 - any type
     """The fields of the objects that a type stands for; empty if it stands for none."""
     if isinstance(hint, type):
         if dataclasses.is_dataclass(hint) and not issubclass(hint, AsText | Saying):
-            return _shown_fields(hint)
+            return shown_fields(hint)
         return {}
     if get_origin(hint) in (tuple, list, Mapping, dict):
         return {}

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from vdisklab.answers.disk_on_host import read_contexts
-from vdisklab.answers.existing_guests import read_disks
 from vdisklab.host.command import LocalHost
+from vdisklab.inspection.disk_on_host import read_contexts
+from vdisklab.inspection.existing_guests import read_disks
 from vdisklab.path.disk_path import Image, parse_path
 from vdisklab.path.segments import ImageFormat
 from vdisklab.platforms.configured_disk import ConfiguredDisk, DiskContext, disk_path, risks

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.answers.disk_on_host import read_contexts
 from vdisklab.answers.disks import place_of
-from vdisklab.answers.existing_guests import running_disks
 from vdisklab.host.waiting import wait_until
+from vdisklab.inspection.disk_on_host import read_contexts
+from vdisklab.inspection.existing_guests import running_disks
 from vdisklab.platforms.configured_disk import UNKNOWN_CONTEXT, ConfiguredDisk
 
 NOBODY = 65534

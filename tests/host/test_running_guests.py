@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.made_processes import make_process
-from vdisklab.answers.existing_guests import DEADLINE, query_block, running_disks
 from vdisklab.host.waiting import wait_until
+from vdisklab.inspection.existing_guests import DEADLINE, query_block, running_disks
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
 

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from vdisklab.answers.existing_guests import read_disks
 from vdisklab.host.command import LocalHost
+from vdisklab.inspection.existing_guests import read_disks
 from vdisklab.path.disk_path import parse_path
 from vdisklab.platforms.libvirt_domain import read_domain
 from vdisklab.platforms.registry import change_of

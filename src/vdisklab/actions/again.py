@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from vdisklab.actions.find_best import make_search
-from vdisklab.actions.planning import load_profile, possible_plan
+from vdisklab.actions.planning import possible_plan
 from vdisklab.answers.loading import stored_verdicts
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
@@ -25,6 +25,7 @@ from vdisklab.plan.settings import given, merge
 from vdisklab.progress import silent
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
+from vdisklab.workload.profile_files import load_profile
 
 
 def repeated(store: Store, request: RunRequest) -> RunRequest:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.actions.measure import Measured, measure, unchanged_campaign
-from vdisklab.actions.planning import load_profile, possible_plan
+from vdisklab.actions.planning import possible_plan
 from vdisklab.analysis.capacity import next_steps
 from vdisklab.analysis.guest_groups import LEAST_SERVED, Criterion, judge, parse_criterion
 from vdisklab.answers import density
@@ -35,6 +35,7 @@ from vdisklab.results.store import Store, open_store
 from vdisklab.storage.logged_disk import rated_disk
 from vdisklab.storage.site import guests_that_fit, open_site, require_memory_for_all
 from vdisklab.units import MIB, format_bytes
+from vdisklab.workload.profile_files import load_profile
 
 _MOST_FAILURES = 2
 

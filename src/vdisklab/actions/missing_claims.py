@@ -1,68 +1,31 @@
-"""Finds the cells of claims that are unmeasured on this machine, and measures them."""
+"""Measures the cells of claims that are unmeasured on this machine."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from vdisklab.actions.measure import measure
 from vdisklab.actions.planning import rounds_of
-from vdisklab.analysis.claim_verdicts import ClaimAnswer, judge_claims
+from vdisklab.analysis.claim_verdicts import judge_claims
 from vdisklab.analysis.claimfile import Claim
 from vdisklab.answers.loading import NOTHING, Joining, Loaded, load_chosen
+from vdisklab.answers.missing_cells import missing_cells, request_for
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
-from vdisklab.path.cell import PageCacheChoice
-from vdisklab.path.disk_path import parse_path, some_are_alike
-from vdisklab.path.rules import impossible
-from vdisklab.plan.build import backing_of
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.plan_file import request_alike
-from vdisklab.plan.settings import NO_BASELINE, Request, command_words, given, merge
+from vdisklab.plan.settings import Request, given
 from vdisklab.progress import Note, Progress
-from vdisklab.results.database import without_password
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
 from vdisklab.units import counted
 
-
-@dataclass(frozen=True, slots=True)
-class MissingCells:
-    """Unmeasured cells of one profile and page-cache choice, which one campaign can measure.
-
-    `claims` are the claims that need them.
-    """
-
-    profile: str
-    page_cache: PageCacheChoice
-    paths: tuple[str, ...]
-    claims: tuple[Claim, ...] = ()
-
-
-def missing_cells(answers: Sequence[ClaimAnswer]) -> tuple[MissingCells, ...]:
-    """The cells that these claims still need, in as few campaigns as possible."""
-    lacking: dict[tuple[str, PageCacheChoice], list[ClaimAnswer]] = {}
-    for answer in answers:
-        if answer.missing:
-            key = (answer.claim.profile, answer.claim.page_cache)
-            lacking.setdefault(key, []).append(answer)
-    return tuple(
-        MissingCells(
-            *key,
-            tuple(
-                dict.fromkeys(
-                    cell.path.canonical for claim_answer in group for cell in claim_answer.missing
-                )
-            ),
-            tuple(answer.claim for answer in group),
-        )
-        for key, group in lacking.items()
-    )
+_LABEL = re.compile(r"for claims: (\d{1,5}) (?:round|block)s?")  # blocks: the earlier word
 
 
 def whole_claims(plan: CampaignPlan, claims: Collection[Claim]) -> CampaignPlan:
@@ -83,31 +46,6 @@ def whole_claims(plan: CampaignPlan, claims: Collection[Claim]) -> CampaignPlan:
             hint="fix these problems, or exclude those claims with --only",
         )
     return replace(plan, cells=cells)
-
-
-def request_for(cells: MissingCells, requested: Request, like: Campaign | None) -> Request:
-    """The campaign that measures the cells, with the settings of the campaign that it joins."""
-    alike = Request() if like is None else request_alike(like.plan, Request)
-    backing = backing_of(alike)
-    if any(impossible(parse_path(path), backing) for path in cells.paths):
-        alike = replace(alike, devices=(), target=())  # its devices hold other paths
-    return replace(
-        merge(alike, requested),
-        paths=cells.paths,
-        profile=cells.profile,
-        page_cache=cells.page_cache,
-        baseline=NO_BASELINE,
-        load=None,  # of the other campaign's profile, as the next two
-        clients=None,
-        neighbour=None,
-        keep_equal=some_are_alike(cells.paths),
-    )
-
-
-def run_command(request: Request) -> str:
-    """The `vdisklab run` command for a request."""
-    public = request.db and without_password(request.db)
-    return shlex.join(command_words(replace(request, db=public)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +160,3 @@ def _is_unfinished(store: Store, campaign: Campaign, rounds: int | None) -> bool
 def label_of(rounds: int) -> str:
     """The label of a campaign for claims, by which an interrupted one is recognised."""
     return f"for claims: {counted(rounds, 'round')}"
-
-
-_LABEL = re.compile(r"for claims: (\d{1,5}) (?:round|block)s?")  # blocks: the earlier word

@@ -20,15 +20,11 @@ from vdisklab.plan.build import Draft, backing_of, draft_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, QemuLimits
 from vdisklab.plan.matrix import expand_matrix
-from vdisklab.plan.profile import Profile
-from vdisklab.plan.profile_file import parse_profile
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request, defaults
-from vdisklab.plan.toml_file import text_of
 from vdisklab.progress import Progress
 from vdisklab.storage.device import require_usable
 from vdisklab.storage.given import with_kinds
-from vdisklab.workload.builtin_profiles import builtin_profile_text
-from vdisklab.workload.fiojob import job_profile
+from vdisklab.workload.profile_files import load_profile
 from vdisklab.workload.registry import MICRO_GUEST_ONLY, workload_for
 
 Narrow = Callable[[CampaignPlan], CampaignPlan]
@@ -36,15 +32,6 @@ Narrow = Callable[[CampaignPlan], CampaignPlan]
 
 Begun = Callable[[CampaignPlan], CampaignPlan | None]
 """The plan of the campaign that continues a plan; None if none does."""
-
-
-def load_profile(name: str) -> Profile:
-    """A built-in profile, or one from a file: TOML, or a job file of fio. Raises PlanError."""
-    if not name.endswith((".toml", ".fio")):
-        return parse_profile(builtin_profile_text(name), f"profile {name}")
-    hint = "name a readable file in UTF-8, or a profile that `vdisklab profiles` lists"
-    text = text_of(Path(name), "profile", hint)
-    return parse_profile(text, name) if name.endswith(".toml") else job_profile(text, name)
 
 
 def rounds_of(request: Request) -> int:

@@ -7,11 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vdisklab.actions.planning import load_profile
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.disk_on_host import is_mounted, measured_form, read_contexts
 from vdisklab.answers.disks import (
     Advice,
     DiskAction,
@@ -27,7 +25,6 @@ from vdisklab.answers.disks import (
     place_of,
     problem_of,
 )
-from vdisklab.answers.doctor import cannot_build
 from vdisklab.answers.loading import choose_campaigns, load_chosen, stored_verdicts
 from vdisklab.answers.plan import answer_plan
 from vdisklab.answers.race import race_outcome
@@ -36,6 +33,8 @@ from vdisklab.errors import PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.mounts import lies_in_memory
+from vdisklab.inspection.disk_on_host import is_mounted, measured_form, read_contexts
+from vdisklab.inspection.host_features import cannot_build
 from vdisklab.path.adjacent import adjacent_paths
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import DiskPath, parse_path
@@ -55,6 +54,7 @@ from vdisklab.platforms.configured_disk import (
 from vdisklab.platforms.registry import can_change, change_of, dialect_of, same_image_and_bus
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
+from vdisklab.workload.profile_files import load_profile
 
 
 def advise_disks(

@@ -11,7 +11,6 @@ from functools import partial
 
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.disk_on_host import local_source, read_contexts
 from vdisklab.answers.disks import (
     ClaimedCache,
     DisksAnswer,
@@ -26,6 +25,7 @@ from vdisklab.host.blockdevice import device_of, stacked_device
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.mounts import is_visible_device, is_visible_file
+from vdisklab.inspection.disk_on_host import local_source, read_contexts
 from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath

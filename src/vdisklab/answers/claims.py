@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from vdisklab.actions.missing_claims import missing_cells, request_for, run_command
-from vdisklab.actions.planning import load_profile
 from vdisklab.analysis.claim_verdicts import (
     ClaimAnswer,
     ClaimStatus,
@@ -26,6 +24,7 @@ from vdisklab.analysis.diagnostics.recorded import host_diagnostics
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.loading import NOTHING, Joining, Loaded, joinable_campaigns, load, load_chosen
+from vdisklab.answers.missing_cells import missing_cells, request_for, run_command
 from vdisklab.documents import RARE, Answer, Count, Probability
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell
@@ -34,6 +33,7 @@ from vdisklab.plan.settings import Request
 from vdisklab.plan.toml_file import text_of
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
+from vdisklab.workload.profile_files import load_profile
 from vdisklab.workload.registry import directions_of
 
 ALPHA = 0.05

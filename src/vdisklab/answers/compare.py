@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from vdisklab.actions.missing_claims import MissingCells, request_for, run_command
 from vdisklab.analysis.claimfile import CLAIMS_PROFILE
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
@@ -25,6 +24,7 @@ from vdisklab.analysis.published import (
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.loading import Loaded, find_cells, joinable_campaigns, load
+from vdisklab.answers.missing_cells import MissingCells, request_for, run_command
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell

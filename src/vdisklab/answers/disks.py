@@ -25,9 +25,9 @@ from vdisklab.analysis.rank_intervals import rank as rank_cells
 from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
 from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.disk_on_host import is_mounted, local_source
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.host.mounts import is_visible_directory
+from vdisklab.inspection.disk_on_host import is_mounted, local_source
 from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer, Options, parse_path

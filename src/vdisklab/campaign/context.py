@@ -20,7 +20,8 @@ from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.host.command import Host
-from vdisklab.host.facts import available_memory, is_emulated, memory_bytes
+from vdisklab.host.facts import available_memory, memory_bytes
+from vdisklab.host.machine import is_emulated
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan

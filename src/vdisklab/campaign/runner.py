@@ -17,7 +17,7 @@ from vdisklab.campaign.measure_cell import measure_cell
 from vdisklab.campaign.measure_group import measure_group
 from vdisklab.campaign.measured_evidence import StateError
 from vdisklab.campaign.schedule import Slot, round_order, run_seconds, schedule
-from vdisklab.host.facts import is_emulated
+from vdisklab.host.machine import is_emulated
 from vdisklab.host.waiting import Clock
 from vdisklab.path.cell import Cell
 from vdisklab.plan.campaign import CampaignPlan

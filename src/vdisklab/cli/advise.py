@@ -15,7 +15,6 @@ from vdisklab.actions.find_best import BestSearch
 from vdisklab.actions.measure import Measured, measure
 from vdisklab.answers.advise import advise_disks
 from vdisklab.answers.disks import DisksAnswer
-from vdisklab.answers.existing_guests import read_disks, read_host
 from vdisklab.answers.loading import database_url, open_results
 from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.live import TerminalProgress
@@ -30,6 +29,7 @@ from vdisklab.errors import (
     PlanError,
 )
 from vdisklab.host.command import LocalHost
+from vdisklab.inspection.existing_guests import read_disks, read_host
 from vdisklab.plan.settings import Request, option
 from vdisklab.plan.value_kinds import SWITCH
 from vdisklab.results.store import Store, open_store

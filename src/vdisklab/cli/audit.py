@@ -6,7 +6,6 @@ import sys
 from dataclasses import dataclass, replace
 
 from vdisklab.answers.audit import audit_disks
-from vdisklab.answers.existing_guests import read_disks
 from vdisklab.cli.shell.options import (
     NEEDS,
     CampaignOptions,
@@ -17,6 +16,7 @@ from vdisklab.cli.shell.options import (
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.host.command import LocalHost
+from vdisklab.inspection.existing_guests import read_disks
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import Need, needs_help
 from vdisklab.plan.settings import like, option

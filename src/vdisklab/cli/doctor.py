@@ -7,13 +7,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from vdisklab.answers.doctor import DoctorAnswer, inspect_host
+from vdisklab.answers.doctor import DoctorAnswer
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.options import OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
+from vdisklab.inspection.host_features import inspect_host
 from vdisklab.plan.settings import OptionRows, option
 from vdisklab.plan.value_kinds import FILE
 from vdisklab.views.doctor import tables

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vdisklab.actions.planning import load_profile
 from vdisklab.answers.profiles import answer_profile, answer_profiles
 from vdisklab.cli.shell.options import OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import print_answer
@@ -13,6 +12,7 @@ from vdisklab.plan.settings import OptionRows
 from vdisklab.plan.value_kinds import NAME_OR_FILE
 from vdisklab.views import profiles as view
 from vdisklab.workload.builtin_profiles import builtin_profiles
+from vdisklab.workload.profile_files import load_profile
 
 PANEL = VerbPanel.PREPARE
 

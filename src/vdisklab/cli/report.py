@@ -14,7 +14,7 @@ from vdisklab.cli.shell.options import AnalysisOptions, takes_options
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.plan.settings import option
 from vdisklab.plan.value_kinds import FILE, one_of
-from vdisklab.views.report import ReportFormat, build
+from vdisklab.views.report_files import ReportFormat, build
 
 PANEL = VerbPanel.LEARN
 

@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from vdisklab.errors import GuestError
-from vdisklab.host.facts import SYSTEM, virtualisation_flag, virtualised
+from vdisklab.host.facts import virtualisation_flag, virtualised
+from vdisklab.host.machine import SYSTEM
 from vdisklab.host.safe_places import make_state_directory, open_file
 from vdisklab.host.waiting import patience
 

@@ -35,8 +35,9 @@ from vdisklab.guest.qemu.probe import has_sandbox
 from vdisklab.guest.qemu.read_back import QemuTraces, read_process
 from vdisklab.guest.systems import GuestDisk, UnfitGuestError
 from vdisklab.host.command import Host
-from vdisklab.host.facts import QEMU, is_emulated
+from vdisklab.host.facts import QEMU
 from vdisklab.host.ledger import Ledger
+from vdisklab.host.machine import is_emulated
 from vdisklab.path.segments import Aio, Bus
 from vdisklab.plan.guest import USUAL_GUEST, Accelerator, GuestPlan, Qemu
 from vdisklab.progress import Note, Progress, Step

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host
-from vdisklab.host.facts import SYSTEM, read_text
+from vdisklab.host.machine import SYSTEM, read_text
 from vdisklab.host.mounts import IN_MEMORY, Mount, mount_of, without_flushes
 from vdisklab.path.memory_names import memory_by_name
 

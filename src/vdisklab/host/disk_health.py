@@ -11,7 +11,7 @@ from typing import Any
 
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host
-from vdisklab.host.facts import read_text
+from vdisklab.host.machine import read_text
 from vdisklab.results.model import Check
 
 SMARTCTL = "smartctl"

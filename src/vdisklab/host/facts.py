@@ -12,25 +12,15 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from vdisklab.errors import HostError
+from vdisklab.host.machine import SYSTEM, cpu_field, is_emulated, read_text
 from vdisklab.results.model import OWN_FACTS, ZFS_FUSE, Check, HostFacts
 from vdisklab.units import whole_number
 
 if TYPE_CHECKING:
-    from vdisklab.host.command import Host  # which has deadlines, and so asks for facts
+    from vdisklab.host.command import Host
 
 QEMU = "qemu-system-x86_64"
 """The installed QEMU's name. Guests are x86-64, whatever else QEMU could emulate."""
-
-SYSTEM = Path("/")
-"""The directory with /proc, /sys and /etc; tests use other directories."""
-
-
-def read_text(path: Path) -> str | None:
-    """A file's text without surrounding blanks; None when it is missing, unreadable or empty."""
-    try:
-        return path.read_text(errors="replace").strip() or None
-    except OSError:
-        return None
 
 
 def collect_facts(host: Host, root: Path = SYSTEM) -> HostFacts:
@@ -39,7 +29,7 @@ def collect_facts(host: Host, root: Path = SYSTEM) -> HostFacts:
         hostname=read_text(root / "proc/sys/kernel/hostname") or platform.node(),
         machine_id=_machine_id(root),
         kernel=kernel_release(root),
-        cpu=_cpu_field(root, "model name") or platform.machine(),
+        cpu=cpu_field(root, "model name") or platform.machine(),
         cpus=_cpus(root) or os.cpu_count() or 1,
         memory_bytes=memory_bytes(root),
         qemu=qemu_version(host),
@@ -157,20 +147,11 @@ def virtualised(root: Path = SYSTEM) -> str | None:
 
     The CPU flag `hypervisor` says that there is one; the DMI tables may name it.
     """
-    if "hypervisor" not in (_cpu_field(root, "flags") or "").split():
+    if "hypervisor" not in (cpu_field(root, "flags") or "").split():
         return None
     maker = read_text(root / "sys/class/dmi/id/sys_vendor")
     product = read_text(root / "sys/class/dmi/id/product_name")
     return " ".join(part for part in (maker, product) if part) or "yes"
-
-
-def is_emulated(root: Path = SYSTEM) -> bool:
-    """True if QEMU emulates this machine's CPU (TCG).
-
-    The CPU's name shows it for QEMU's model `max` (target/i386/cpu.c); with other models TCG is not
-    recognised.
-    """
-    return "QEMU TCG CPU" in (_cpu_field(root, "model name") or "")
 
 
 def _more(host: Host, root: Path) -> Iterator[tuple[str, str]]:
@@ -186,7 +167,7 @@ def _more(host: Host, root: Path) -> Iterator[tuple[str, str]]:
         "emulated": "by QEMU (TCG)" if is_emulated(root) else None,
         "numa_nodes": str(_numa_nodes(root)) if _numa_nodes(root) else None,
         "transparent_hugepages": _chosen(root / "sys/kernel/mm/transparent_hugepage/enabled"),
-        "microcode": _cpu_field(root, "microcode"),
+        "microcode": cpu_field(root, "microcode"),
         "cpu_flags_virtualisation": virtualisation_flag(root),
         "swap_bytes": str(memory_bytes(root, "SwapTotal")),
         "qemu_img": program_version(host, "qemu-img", r"version (.+)"),
@@ -221,16 +202,9 @@ def _cpus(root: Path) -> int:
     return len(re.findall(r"^processor\s*:", read_text(root / "proc/cpuinfo") or "", re.MULTILINE))
 
 
-def _cpu_field(root: Path, name: str) -> str | None:
-    """A field of the first CPU in /proc/cpuinfo."""
-    text = read_text(root / "proc/cpuinfo") or ""
-    match = re.search(rf"^{re.escape(name)}[ \t]*:[ \t]*(.+)$", text, re.MULTILINE)
-    return match[1].strip() if match else None
-
-
 def virtualisation_flag(root: Path = SYSTEM) -> str | None:
     """The CPU flag that KVM needs, `vmx` or `svm`; None if the CPU shows neither."""
-    flags = (_cpu_field(root, "flags") or "").split()
+    flags = (cpu_field(root, "flags") or "").split()
     return next((flag for flag in ("vmx", "svm") if flag in flags), None)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import HostError
-from vdisklab.host.facts import read_text
+from vdisklab.host.machine import read_text
 from vdisklab.host.safe_places import require_safe_work
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from vdisklab.errors import HostError
 from vdisklab.host import command, mounts, syscalls
 from vdisklab.host.answering import answered
-from vdisklab.host.facts import SYSTEM, read_text
+from vdisklab.host.machine import SYSTEM, read_text
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _CHUNK = 4 << 20

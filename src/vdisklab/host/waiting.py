@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Protocol
 
 from vdisklab.errors import INTERRUPTS, DirtyHostError, HostError, VdisklabError
-from vdisklab.host.facts import SYSTEM, is_emulated
+from vdisklab.host.machine import SYSTEM, is_emulated
 
 KVM_DEVICE = Path("/dev/kvm")
 

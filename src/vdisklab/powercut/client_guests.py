@@ -27,7 +27,7 @@ from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.guest.qemu.daemons import shared
 from vdisklab.guest.qemu.qmp import qemu_process, socket_pair
 from vdisklab.guest.qemu.read_back import check_share, check_state, inserted_node
-from vdisklab.host import command, facts, syscalls, waiting
+from vdisklab.host import command, machine, syscalls, waiting
 from vdisklab.host.ledger import Kind, Ledger
 from vdisklab.path.power_cut_words import ClientKind, DriverSetting
 from vdisklab.path.segments import Bus
@@ -60,7 +60,7 @@ _EXPECTED = {
 
 def observed_accelerator(accelerator: Accelerator) -> dict[str, str]:
     """What runs the guest, as a property of a recorded run."""
-    return {"guest.accelerator": str(RanUnder.of(accelerator, emulated=facts.is_emulated()))}
+    return {"guest.accelerator": str(RanUnder.of(accelerator, emulated=machine.is_emulated()))}
 
 
 def apply_setting(

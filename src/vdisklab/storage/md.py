@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.host import blockdevice, command, ledger, waiting
-from vdisklab.host.facts import read_text
+from vdisklab.host.machine import read_text
 from vdisklab.path.disk_path import Layer
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device

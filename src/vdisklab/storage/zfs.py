@@ -13,7 +13,7 @@ from vdisklab.errors import CommandError, DirtyHostError, HostError
 from vdisklab.host import blockdevice, ledger, syscalls, waiting
 from vdisklab.host.command import Host
 from vdisklab.host.counters import device_below, read_devices
-from vdisklab.host.facts import read_text
+from vdisklab.host.machine import read_text
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
 from vdisklab.results.model import ZFS_FUSE

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vdisklab.answers.doctor import Availability, DoctorAnswer, HostFinding
+from vdisklab.answers.doctor import DoctorAnswer
+from vdisklab.inspection.host_features import Availability, HostFinding
 from vdisklab.views.layout import WORDS, Column, Table
 
 _STYLES = {Availability.OK: "green", Availability.LIMITED: "yellow", Availability.MISSING: "red"}

@@ -1,14 +1,9 @@
-"""The report in words, as figures and as files; page/ lays out its HTML."""
+"""The report in words and tables."""
 
 from __future__ import annotations
 
-import io
-import json
-import re
-from collections.abc import Iterator
 from dataclasses import replace
-from enum import StrEnum
-from typing import Any, get_type_hints
+from typing import Any
 
 from vdisklab import numbers
 from vdisklab.analysis.claim_verdicts import ClaimStatus
@@ -17,33 +12,17 @@ from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import Score
 from vdisklab.answers.claims import JudgedClaim
 from vdisklab.answers.hosts import MeasuredHost, varying
-from vdisklab.answers.report import FEATURED, ReportAnswer, ReportValue
-from vdisklab.documents import as_csv, document, plain
-from vdisklab.errors import HostError, extra_hint
+from vdisklab.answers.report import FEATURED, ReportAnswer
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, named
 from vdisklab.views import claims, hosts, recommend
-from vdisklab.views.charts.figures import figures
 from vdisklab.views.choice import MOST_CHARACTERS
 from vdisklab.views.density import density_headline, density_lines
-from vdisklab.views.durability import power_cut_text
 from vdisklab.views.layout import Table
-from vdisklab.views.rank import rank_text
 from vdisklab.views.wording import measure_name
 
 HOST_PATHS = 24
 """Columns of the table of hosts and paths."""
-
-
-class ReportFormat(StrEnum):
-    """The formats of a report."""
-
-    HTML = "html"
-    CSV = "csv"
-    JSON = "json"
-    PARQUET = "parquet"
-    MARKDOWN = "md"
 
 
 def question(report: ReportAnswer) -> str:
@@ -234,113 +213,3 @@ _FACT_NAMES = ("CPU", "medium", "kernel", "QEMU")
 
 def _anchor(host: MeasuredHost) -> str:
     return "host-" + "".join(c if c.isalnum() else f"-{ord(c):x}" for c in host.name)
-
-
-def build(report: ReportAnswer, form: ReportFormat) -> bytes:
-    """A report as a file.
-
-    Raises HostError if a Python package that the format needs is not installed.
-    """
-    if form is ReportFormat.PARQUET:
-        return _parquet(report)
-    if form is ReportFormat.HTML:
-        from vdisklab.views.page.html import render_page  # noqa: PLC0415 - uses this file
-
-        text = render_page(report)
-    elif form is ReportFormat.CSV:
-        text = as_csv(report.values, ReportValue)
-    elif form is ReportFormat.JSON:
-        text = _json(report)
-    else:
-        text = "\n".join(_markdown(report)) + "\n"
-    return text.encode()
-
-
-def _json(report: ReportAnswer) -> str:
-    sentences = (headline(report), *answer_sentences(report), *diagnostic_sentences(report))
-    whole = document(replace(report, figures=figures(report)), sentences)
-    return json.dumps(whole, indent=1, allow_nan=False)
-
-
-def _parquet(report: ReportAnswer) -> bytes:
-    try:
-        import pyarrow  # noqa: PLC0415 - an extra: 170 MB that only this format needs
-        from pyarrow import parquet  # noqa: PLC0415
-    except ImportError as error:
-        raise HostError(
-            "Parquet needs the Python package pyarrow, which is not installed",
-            hint=f"{extra_hint('parquet')}; or write CSV: --format csv",
-        ) from error
-
-    kinds: dict[Any, Any] = {
-        bool: pyarrow.bool_(), int: pyarrow.int32(), float: pyarrow.float64()
-    }  # fmt: skip
-    kinds |= {kind | None: arrow for kind, arrow in kinds.items()}
-    hints = get_type_hints(ReportValue)
-    schema = pyarrow.schema((key, kinds.get(hint, pyarrow.string())) for key, hint in hints.items())
-    sink = io.BytesIO()
-    rows = list(map(plain, report.values))
-    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), sink)
-    return sink.getvalue()
-
-
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|<>&~-])")
-
-
-def escape(text: str) -> str:
-    """Text on one line, escaped for Markdown and the HTML in it."""
-    return _SPECIAL.sub(r"\\\1", sanitise_line(text)).replace("\\<", "&lt;").replace("\\>", "&gt;")
-
-
-def _markdown(report: ReportAnswer) -> Iterator[str]:
-    yield f"# vdisklab: {escape(headline(report))}"
-    if report.caveats.warning:
-        yield f"\n**{escape(report.caveats.warning)}**"
-    yield ""
-    yield from (f"* {escape(sentence)}" for sentence in answer_sentences(report))
-    yield "\n## Cells\n"
-    keys = score_keys(report) or (report.measure,)
-    titles = [key.metric.replace("_", " ") for key in keys]
-    yield f"| rank | path | page cache | {' | '.join(titles)} | RAM | power cut | rounds |"
-    yield f"|{'---|' * (len(keys) + 6)}"
-    for row in report.ranked.cells:
-        cell = row.cell
-        summaries = [report.shown(row, key) for key in keys]
-        values = [
-            numbers.value(None if summary is None else summary.median, key.quantity.shown_unit)
-            for summary, key in zip(summaries, keys, strict=True)
-        ]
-        columns = (
-            rank_text(row),
-            escape(cell.name),
-            cell.known_page_cache or numbers.MISSING,
-            *values,
-            "RAM" if cell in report.cached else "",
-            power_cut_text(cell, row.power_cut),
-            str(max((summary.rounds for summary in summaries if summary), default=0)),
-        )
-        yield f"| {' | '.join(columns)} |"
-    yield from _claims(report)
-    yield "\n## Diagnostics\n"
-    yield from (f"* {escape(sentence)}" for sentence in diagnostic_sentences(report) or ("None.",))
-    yield "\n## Machine\n"
-    for campaign in report.ranked.campaigns:
-        host = campaign.host
-        facts = (("", host.hostname), ("", host.cpu), ("kernel ", host.kernel),
-                 ("QEMU ", host.qemu), ("fio ", host.fio))  # fmt: skip
-        known = ", ".join(f"{name}{fact}" for name, fact in facts if fact) or "not known"
-        yield f"* {campaign.id} {escape(campaign.label)}: {escape(known)}"
-
-
-def _claims(report: ReportAnswer) -> Iterator[str]:
-    """The articles' claims that could be answered."""
-    table = claims_table(report)
-    if table is None:
-        return
-    yield f"\n## Claims\n\n{escape(claims_title(report))}\n"
-    if report.caveats.warning:
-        yield f"Measured {escape(report.caveats.warning)}.\n"
-    yield f"| {' | '.join(column.heading for column in table.columns)} |"
-    yield f"|{'---|' * len(table.columns)}"
-    for row in table.rows:
-        yield f"| {' | '.join(escape(column.show(row)) for column in table.columns)} |"

@@ -12,7 +12,6 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN, HOST, campaign_runs
 from tests.unit.stored import stored
 from vdisklab.actions import again
-from vdisklab.actions.planning import load_profile
 from vdisklab.answers.race_plan import as_race
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import PageCacheChoice
@@ -25,6 +24,7 @@ from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.run_request import RaceTerms, RunRequest
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request
 from vdisklab.results.model import Campaign
+from vdisklab.workload.profile_files import load_profile
 
 PATHS: dict[str, Any] = {
     "paths": ("{ext4,xfs}/{raw,qcow2}/{none,writeback}",),

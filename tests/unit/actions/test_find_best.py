@@ -17,7 +17,6 @@ from vdisklab.actions.find_best import (
     durable_paths,
     make_search,
 )
-from vdisklab.actions.planning import load_profile
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import rank
@@ -44,6 +43,7 @@ from vdisklab.progress import DurablePaths, silent
 from vdisklab.results.model import Direction, Failure, FailureKind, Run, Sample
 from vdisklab.results.store import Store
 from vdisklab.views.run import race_effort, race_sentences, ranking_after_race
+from vdisklab.workload.profile_files import load_profile
 
 READS = "randread-4k-q1/read/iops"
 FIO: dict[str, Setting] = {"rw": "randread", "bs": "4k", "iodepth": 1}

@@ -14,7 +14,7 @@ from tests.unit.analysis.made import under
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
 from vdisklab.actions.guest_capacity import CapacitySearch, campaign_of, measure_density
-from vdisklab.actions.planning import load_profile, possible_plan
+from vdisklab.actions.planning import possible_plan
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.guest_groups import Bottleneck, LimitedBy, parse_criterion
 from vdisklab.answers.analysis import Analysis
@@ -44,6 +44,7 @@ from vdisklab.results.model import Campaign, GuestGroup, HostLoad, Member, RanUn
 from vdisklab.results.store import Store, open_store
 from vdisklab.storage.site import memory_of_guests
 from vdisklab.views.density import tables
+from vdisklab.workload.profile_files import load_profile
 
 LIMIT = parse_criterion("latency_p99<=5ms")
 REQUEST = DensityRequest(paths=("raw/none",), load=100, most=4, guest_memory=128 << 20)

@@ -21,7 +21,7 @@ from vdisklab.actions.measure import (
     store_with_retry,
     unchanged_campaign,
 )
-from vdisklab.actions.planning import load_profile, make_plan, possible_plan
+from vdisklab.actions.planning import make_plan, possible_plan
 from vdisklab.errors import DatabaseBusyError, DatabaseError, HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
@@ -33,6 +33,7 @@ from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note
 from vdisklab.results.model import WITHOUT_FLUSHES, Run
 from vdisklab.results.store import Store, open_store
+from vdisklab.workload.profile_files import load_profile
 
 RUN = a_run(a_campaign())
 

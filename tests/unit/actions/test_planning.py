@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.guest.synthetic import write_kernel
-from vdisklab.actions.planning import (
-    load_profile,
-    make_plan,
-    require_possible_paths,
-)
+from vdisklab.actions.planning import make_plan, require_possible_paths
 from vdisklab.answers.plan import answer_plan
 from vdisklab.answers.race_plan import as_race
 from vdisklab.errors import HostError, PlanError
@@ -26,6 +22,7 @@ from vdisklab.plan.settings import Request
 from vdisklab.progress import Event
 from vdisklab.units import parse_size
 from vdisklab.views.plan import tables
+from vdisklab.workload.profile_files import load_profile
 
 
 def refused(request: Request, said: str) -> list[Event]:

@@ -9,7 +9,6 @@ import pytest
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import stored
-from vdisklab.actions.planning import load_profile
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.choice import race_command
 from vdisklab.path.cell import MeasuredCell
@@ -17,6 +16,7 @@ from vdisklab.path.named_target import parse_target
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.settings import Request
+from vdisklab.workload.profile_files import load_profile
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from tests.unit.analysis.made import under
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
 from vdisklab.actions.guest_capacity import neighbour_campaign
-from vdisklab.actions.planning import load_profile
 from vdisklab.analysis.diagnostics.caveats import UNDER_EMULATED_KVM
 from vdisklab.answers.density import NeighbourAnswer, NeighbourEffect, neighbour_answer
 from vdisklab.documents import as_csv, document, schemas
@@ -27,6 +26,7 @@ from vdisklab.plan.run_request import DensityRequest
 from vdisklab.results.model import GuestGroup, HostLoad, Member, Origin, RanUnder
 from vdisklab.results.store import Store, open_store
 from vdisklab.views.density import neighbour_tables
+from vdisklab.workload.profile_files import load_profile
 
 REQUEST = DensityRequest(paths=("raw/none",), victim="quiet-db", neighbour="bulk-write")
 

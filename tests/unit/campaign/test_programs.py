@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vdisklab.actions.planning import load_profile
 from vdisklab.campaign.context import programs_of
+from vdisklab.workload.profile_files import load_profile
 
 from .plans import a_plan
 

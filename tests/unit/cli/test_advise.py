@@ -16,12 +16,12 @@ from tests.unit.cli.test_advice import runs
 from tests.unit.made_processes import make_process
 from tests.unit.stored import Database
 from vdisklab.actions.measure import Measured
-from vdisklab.answers.existing_guests import read_disks, read_host
 from vdisklab.cli import advise
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, DatabaseError, HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
+from vdisklab.inspection.existing_guests import read_disks, read_host
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import LayerKind
 from vdisklab.plan.settings import Request

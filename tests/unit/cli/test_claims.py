@@ -13,14 +13,10 @@ from tests.unit.cli.test_answers import document, golden
 from tests.unit.stored import Database
 from vdisklab.actions import missing_claims
 from vdisklab.actions.measure import Measured
-from vdisklab.actions.missing_claims import (
-    MissingCells,
-    request_for,
-    run_command,
-    whole_claims,
-)
+from vdisklab.actions.missing_claims import whole_claims
 from vdisklab.analysis import claimfile
 from vdisklab.analysis.claimfile import parse_claims
+from vdisklab.answers.missing_cells import MissingCells, request_for, run_command
 from vdisklab.cli.claims import claims
 from vdisklab.errors import (
     EXIT_CLAIM_FAILS,

@@ -26,7 +26,6 @@ from tests.unit.cli.test_hosts import campaign, runs_of
 from tests.unit.stored import Database
 from vdisklab.actions import missing_claims
 from vdisklab.actions.find_best import BestSearch
-from vdisklab.actions.planning import load_profile
 from vdisklab.answers import plan as plan_answer
 from vdisklab.cli import advise, density, lab, powercut, run
 from vdisklab.cli.shell.main import main
@@ -40,6 +39,7 @@ from vdisklab.plan.guest import AcceleratorChoice, Qemu
 from vdisklab.plan.run_request import DensityRequest
 from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request
 from vdisklab.results.model import Run
+from vdisklab.workload.profile_files import load_profile
 
 ROOT = Path(__file__).parents[3]
 GUEST = str(ROOT / "tests" / "data" / "guests" / "machine.yaml")

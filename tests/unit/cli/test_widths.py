@@ -26,12 +26,13 @@ from tests.unit.views.test_table import answered
 from vdisklab import numbers, views
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio
-from vdisklab.answers.doctor import Availability, DoctorAnswer, HostFinding
+from vdisklab.answers.doctor import DoctorAnswer
 from vdisklab.answers.fleet import FleetDoctorAnswer, FleetStatusAnswer, WorkerCheck, WorkerStatus
 from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
 from vdisklab.cli.shell import output
 from vdisklab.cli.shell.main import main
 from vdisklab.documents import document as document_of
+from vdisklab.inspection.host_features import Availability, HostFinding
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Direction, GuestGroup, HostLoad

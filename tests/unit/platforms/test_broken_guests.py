@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.made_processes import make_process
-from vdisklab.answers.existing_guests import read_disks, running_disks
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
+from vdisklab.inspection.existing_guests import read_disks, running_disks
 from vdisklab.path.platforms import Platform
 from vdisklab.platforms.configured_disk import ConfiguredDisk, risks
 from vdisklab.platforms.guest_edge import BUG, read_apart, read_each

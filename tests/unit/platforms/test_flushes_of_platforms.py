@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.answers.existing_guests import read_disks
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
+from vdisklab.inspection.existing_guests import read_disks
 from vdisklab.path.disk_path import parse_path
 from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,

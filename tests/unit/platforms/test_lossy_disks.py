@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.answers.disk_on_host import read_contexts
 from vdisklab.answers.export import answer_export
 from vdisklab.errors import PlanError
 from vdisklab.host.blockdevice import (
@@ -15,6 +14,7 @@ from vdisklab.host.blockdevice import (
     lost_in,
     without_flushes_in,
 )
+from vdisklab.inspection.disk_on_host import read_contexts
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.path.memory_names import RAM_DISK, memory_by_name

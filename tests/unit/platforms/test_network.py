@@ -14,7 +14,6 @@ from typing import cast
 
 import pytest
 
-from vdisklab.answers.disk_on_host import is_mounted, measured_form, read_contexts
 from vdisklab.answers.disks import (
     MeasuredPaths,
     command_to_measure,
@@ -24,6 +23,7 @@ from vdisklab.answers.disks import (
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import PlanError
 from vdisklab.host.mounts import Mount
+from vdisklab.inspection.disk_on_host import is_mounted, measured_form, read_contexts
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.named_target import parse_target

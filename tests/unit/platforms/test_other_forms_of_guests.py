@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.answers.existing_guests import read_disks
 from vdisklab.host.command import LocalHost
+from vdisklab.inspection.existing_guests import read_disks
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.needs import nearest, parse_need

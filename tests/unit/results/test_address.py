@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.actions.missing_claims import run_command
+from vdisklab.answers.missing_cells import run_command
 from vdisklab.plan.settings import Request
 from vdisklab.results.database import without_password
 

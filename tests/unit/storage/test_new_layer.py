@@ -69,7 +69,7 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from tests.unit.storage.scripted_host import ScriptedHost
-from vdisklab.answers import doctor
+from vdisklab.inspection import host_features
 from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.host.ledger import open_ledger, pending
 from vdisklab.path.backing import BackingDevices
@@ -96,7 +96,7 @@ print(json.dumps({
     "in_place": writes_in_place(path),
     "size": size_for(path.layers, 8 << 20),
     "place": ExportRequest(path, name="g").place("/d"),
-    "kernel": dict(doctor._LAYERS)["dm"].driver,
+    "kernel": dict(host_features._LAYERS)["dm"].driver,
     "cleaned": "toy device" in UNDO, "kinds": kinds, "built": dict(built),
     "verbs": [" ".join(line.split()[:2]) for line in host.lines if line.startswith("dmsetup")],
 }))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.actions.planning import load_profile
 from vdisklab.cli.shell.main import main
 from vdisklab.units import GIB
 from vdisklab.workload.builtin_profiles import builtin_profiles
 from vdisklab.workload.fio import Fio
 from vdisklab.workload.open_load import GroupStart
+from vdisklab.workload.profile_files import load_profile
 from vdisklab.workload.program import Subject, Timing
 from vdisklab.workload.registry import workload_for
 

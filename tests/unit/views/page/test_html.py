@@ -30,13 +30,12 @@ from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.lines import sweep_figures
 from vdisklab.views.page.html import render_page
 from vdisklab.views.report import (
-    ReportFormat,
     answer_sentences,
-    build,
     claims_table,
     diagnostic_sentences,
     diagnostics_by_cell,
 )
+from vdisklab.views.report_files import ReportFormat, build
 
 
 @pytest.fixture(scope="module")

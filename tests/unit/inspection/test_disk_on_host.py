@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.answers import disk_on_host
+from vdisklab.inspection import disk_on_host
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.guest.qemu_monitor import monitor_answers
-from vdisklab.answers import doctor as probe
-from vdisklab.answers.doctor import (
-    Availability,
-    DoctorAnswer,
-    HostFinding,
-    Inspection,
-    examine,
-)
+from vdisklab.answers.doctor import DoctorAnswer
 from vdisklab.cli.shell.main import main
 from vdisklab.documents import document
 from vdisklab.errors import HostError
@@ -28,6 +21,8 @@ from vdisklab.guest.accelerator import KvmTrial
 from vdisklab.host.command import Completed, Host, PathArg, layer_programs
 from vdisklab.host.facts import QEMU
 from vdisklab.host.mounts import free_bytes
+from vdisklab.inspection import host_features as probe
+from vdisklab.inspection.host_features import Availability, HostFinding, Inspection, examine
 from vdisklab.path.segments import LayerKind
 from vdisklab.progress import silent
 from vdisklab.units import format_bytes
@@ -198,7 +193,7 @@ def test_a_device_that_may_not_be_opened_needs_a_right_and_no_driver(
         return real_open(path, flags, mode)
 
     real_open = os.open
-    monkeypatch.setattr("vdisklab.answers.doctor.os.open", refuse)
+    monkeypatch.setattr("vdisklab.inspection.host_features.os.open", refuse)
     found = findings(tmp_path, ScriptedHost())
     assert found["loop devices"].mend == "sudo vdisklab …"
     assert found["FUSE"].state is Availability.OK
@@ -216,7 +211,7 @@ def test_a_container_without_a_device_loads_no_driver_that_is_loaded(
         return real_open(path, flags, mode)
 
     real_open = os.open
-    monkeypatch.setattr("vdisklab.answers.doctor.os.open", lack)
+    monkeypatch.setattr("vdisklab.inspection.host_features.os.open", lack)
     found = findings(tmp_path, ScriptedHost(), {"proc/misc": misc})
     for topic in ("loop devices", "FUSE"):
         assert remedy in (found[topic].mend or "")

@@ -22,8 +22,8 @@ from vdisklab.host.blockdevice import (
     without_flushes_in,
 )
 from vdisklab.host.command import LocalHost
-from vdisklab.host.facts import read_text
 from vdisklab.host.image_file import SeenFile, format_of, seen_file
+from vdisklab.host.machine import read_text
 from vdisklab.path.disk_path import DiskPath, Image, Layer, Options
 from vdisklab.path.memory_names import RAM_DISK, memory_by_name
 from vdisklab.path.options import OptionValue

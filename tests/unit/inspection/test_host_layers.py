@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.answers.disk_on_host import read_contexts
 from vdisklab.cli.shell.main import main
 from vdisklab.host import mounts
 from vdisklab.host.mounts import Mount, mount_of, without_flushes
+from vdisklab.inspection.disk_on_host import read_contexts
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import HostDisk
 from vdisklab.platforms.configured_disk import (

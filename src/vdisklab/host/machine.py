@@ -1,0 +1,33 @@
+"""Whether QEMU emulates this machine, and the reading of the kernel's small files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+SYSTEM = Path("/")
+"""The directory with /proc, /sys and /etc; tests use other directories."""
+
+
+def read_text(path: Path) -> str | None:
+    """A file's text without surrounding blanks; None when it is missing, unreadable or empty."""
+    try:
+        return path.read_text(errors="replace").strip() or None
+    except OSError:
+        return None
+
+
+def cpu_field(root: Path, name: str) -> str | None:
+    """A field of the first CPU in /proc/cpuinfo."""
+    text = read_text(root / "proc/cpuinfo") or ""
+    match = re.search(rf"^{re.escape(name)}[ \t]*:[ \t]*(.+)$", text, re.MULTILINE)
+    return match[1].strip() if match else None
+
+
+def is_emulated(root: Path = SYSTEM) -> bool:
+    """True if QEMU emulates this machine's CPU (TCG).
+
+    The CPU's name shows it for QEMU's model `max` (target/i386/cpu.c); with other models TCG is not
+    recognised.
+    """
+    return "QEMU TCG CPU" in (cpu_field(root, "model name") or "")

@@ -1,0 +1,1 @@
+"""What an answer asks a host: its features, its guests, their images. Changes nothing."""
