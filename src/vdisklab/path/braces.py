@@ -14,7 +14,7 @@ import bracex
 
 from vdisklab.errors import PlanError
 
-MAX_WORDS = 100_000
+MAX_WORDS = 20_000  # a campaign of 10,000 cells has been tried
 MAX_DEPTH = 40
 MAX_LENGTH = 4096
 MAX_BRACES = 400  # each searches for its end again: time grows with the square

@@ -89,7 +89,7 @@ _NonEmpty = Annotated[str, Checked({"min_length": 1})]
 
 def _require_readable(pattern: str) -> str:
     """Raises PathSyntaxError, but not for the first word: it may be the name of a target."""
-    for text in expand_segments(pattern):
+    for text in dict.fromkeys(expand_segments(pattern)):
         try:
             parse_path(text)
         except PathSyntaxError as error:

@@ -11,9 +11,10 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from vdisklab.errors import PlanError
 from vdisklab.path.segments import CacheMode, WriteCache
 from vdisklab.platforms.reading import is_deep, one_of
 from vdisklab.units import whole_number
@@ -138,7 +139,8 @@ class Arguments:
     """The parts that a command line makes: `nodes` and `objects` by name, devices in order.
 
     `drives` are the names of the nodes that a -drive made. `unread` names arguments that may
-    describe a disk and were not understood.
+    describe a disk and were not understood. `sockets` has the path of each chardev by its id,
+    `groups` counts the nodes of each throttle group.
     """
 
     options: tuple[tuple[str, str], ...]
@@ -148,6 +150,8 @@ class Arguments:
     objects: Mapping[str, Settings]
     unread: tuple[str, ...] = ()
     program: str = ""
+    sockets: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def machine(self) -> str:
@@ -161,38 +165,61 @@ class Arguments:
 
 
 def arguments_of(words: Sequence[str], program: str = "") -> Arguments:
-    """Parses the words after a program's name; `program` tells the machine's architecture."""
-    options = tuple(_changed(tuple(options_of(words))))
+    """Parses the words after a program's name; `program` tells the machine's architecture.
+
+    Raises PlanError for more changes of other arguments than any guest has.
+    """
+    options = tuple(_changed(few_changes(words)))
     unread: list[str] = list(_unread(options))
     drives = list(_drives(options, program))
     unread += [drive.problem for drive in drives if drive.problem]
     good = [drive for drive in drives if not drive.problem]
     nodes = {str(node.get("node-name")): node for node in _settings_after(options, "blockdev")}
     nodes |= {str(drive.node["node-name"]): drive.node for drive in good}
-    globals_ = list(_globals(options))
+    globals_ = _by_driver(options)
     defaults = {str(drive.node["node-name"]): drive.defaults for drive in good}
     named = [*_settings_after(options, "device"), *(d.device for d in good if d.device)]
     devices = tuple(
         {
             **defaults.get(str(device.get("drive")), {}),
-            **dict(_of_driver(globals_, device)),
+            **globals_.get(plain_driver(device), {}),
             **device,
         }
         for device in named
     )
     objects = {str(made.get("id")): made for made in _settings_after(options, "object")}
-    return Arguments(options, nodes, frozenset(defaults), devices, objects, tuple(unread), program)
+    chardevs = (keyed_settings(value, "backend") for flag, value in options if flag == "chardev")
+    sockets = {str(each.get("id")): str(each.get("path")) for each in chardevs}
+    groups = Counter(str(node.get("throttle-group", node.get("group"))) for node in nodes.values())
+    return Arguments(
+        options, nodes, frozenset(defaults), devices, objects, tuple(unread), program, sockets,
+        groups,
+    )  # fmt: skip
+
+
+MOST_CHANGES = 250
+"""Options -set and -global of one guest: each may change each of its disks."""
+
+
+def few_changes(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The options. Raises PlanError if more of them change others than any guest has."""
+    options = tuple(options_of(words))
+    if sum(flag in ("set", "global") for flag, _ in options) > MOST_CHANGES:
+        raise PlanError(
+            f"the arguments have more than {MOST_CHANGES} times -set and -global",
+            hint="no guest needs so many: write the settings into the arguments that they change",
+        )
+    return options
 
 
 def _changed(options: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """The options with what `-set GROUP.ID.KEY=VALUE` says of them."""
-    changes = [value.split(".", 2) for flag, value in options if flag == "set"]
+    changes: dict[tuple[str, str], list[str]] = {}
+    for group, name, *setting in (value.split(".", 2) for flag, value in options if flag == "set"):
+        changes.setdefault((group, name), []).extend(setting)
     for flag, value in options:
-        name = keyed_settings(value, first="").get("id") if changes else None
-        mine = (
-            setting for change in changes if change[:2] == [flag, name] for setting in change[2:]
-        )
-        yield flag, ",".join((value, *mine))
+        name = str(keyed_settings(value, first="").get("id")) if changes else ""
+        yield flag, ",".join((value, *changes.get((flag, name), ())))
 
 
 def _settings_after(options: Iterable[tuple[str, str]], flag: str) -> Iterator[Settings]:
@@ -226,19 +253,32 @@ def _unread(options: Iterable[tuple[str, str]]) -> Iterator[str]:
 _WHOLE_WORDS = ("", "drive", "device", "blockdev")
 
 
-def properties_of(
-    words: Sequence[str], device: Settings
-) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """The properties that other arguments set on a device: -global on all with its driver, -set on
-    it alone.
-    """
-    of_all = dict(_of_driver(list(_globals(tuple(options_of(words)))), device))
-    return of_all, _set_on(words, "device", str(device.get("id")))
+class Changes:
+    """The changes that arguments beside a guest's disks make to them."""
 
+    def __init__(self, words: Sequence[str]) -> None:
+        """Raises PlanError for more changes than any guest has."""
+        options = few_changes(words)
+        self._of_drivers = _by_driver(options)
+        self._set: dict[tuple[str, str], dict[str, str]] = {}
+        for flag, value in options:
+            if flag == "set":
+                name, _, text = value.partition("=")
+                match name.split(".", 2):
+                    case [group, owner, key]:
+                        self._set.setdefault((group, owner), {})[key] = text
+                    case _:
+                        pass
 
-def drive_changes(words: Sequence[str], name: str) -> Mapping[str, str]:
-    """The changes that `-set drive.NAME.KEY=VALUE` makes to the -drive with that name."""
-    return _set_on(words, "drive", name)
+    def properties_of(self, device: Settings) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """The properties that are set on a device: by -global on all with its driver, by -set on it
+        alone."""
+        own = self._set.get(("device", str(device.get("id"))), {})
+        return self._of_drivers.get(plain_driver(device), {}), own
+
+    def of_drive(self, name: str) -> Mapping[str, str]:
+        """What `-set drive.NAME.KEY=VALUE` makes of the -drive with that name."""
+        return self._set.get(("drive", name), {})
 
 
 def beside_arguments(words: Sequence[str]) -> Iterator[str]:
@@ -257,12 +297,6 @@ def beside_arguments(words: Sequence[str]) -> Iterator[str]:
 def drops_flushes(drive: Mapping[str, str]) -> bool:
     """True if these options of a -drive ignore flushes."""
     return drive.get("cache") == CacheMode.UNSAFE or is_on(drive.get("cache.no-flush"))
-
-
-def _set_on(words: Sequence[str], group: str, name: str) -> Mapping[str, str]:
-    changes = (value.partition("=") for flag, value in options_of(words) if flag == "set")
-    mine = f"{group}.{name}."
-    return {key.removeprefix(mine): value for key, _, value in changes if key.startswith(mine)}
 
 
 def _globals(options: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
@@ -286,12 +320,12 @@ def plain_driver(device: Settings) -> str:
     return aliases.get(driver, driver)
 
 
-def _of_driver(
-    globals_: Iterable[tuple[str, str, str]], device: Settings
-) -> Iterator[tuple[str, str]]:
-    for driver, name, value in globals_:
-        if plain_driver({"driver": driver}) == plain_driver(device):
-            yield name, value
+def _by_driver(options: Iterable[tuple[str, str]]) -> Mapping[str, Mapping[str, str]]:
+    """The properties that -global sets, by the plain name of their driver."""
+    found: dict[str, dict[str, str]] = {}
+    for driver, name, value in _globals(options):
+        found.setdefault(plain_driver({"driver": driver}), {})[name] = value
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
-from vdisklab.platforms.drive_arguments import beside_arguments, properties_of, split_arguments
+from vdisklab.platforms.drive_arguments import Changes, beside_arguments, split_arguments
 from vdisklab.platforms.guest_edge import read_each
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
@@ -32,6 +32,7 @@ from vdisklab.platforms.reading import (
     LimitWords,
     Tree,
     attachment_of,
+    first_of,
     ignored_errors,
     one_of,
     tree,
@@ -122,10 +123,13 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
     )  # fmt: skip
     expanded = {**tree(document, "expanded_devices"), **own}
     words = split_arguments(str(settings.get("raw.qemu", "")))
-    raw = (*(key for key in settings if key.startswith("raw.qemu.")), *beside_arguments(words))
+    changes = Changes(words)
+    raw = first_of(
+        [*(key for key in settings if key.startswith("raw.qemu.")), *beside_arguments(words)]
+    )
     for key, device in expanded.items():
         if isinstance(device, dict) and device.get("type") == "disk":
-            disk = _disk(device, drivers, words)
+            disk = _disk(device, drivers, changes)
             if disk is not None:
                 yield replace(
                     empty,
@@ -153,7 +157,7 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
         yield replace(argument, domain=name, guest=name, architecture=empty.architecture)
 
 
-def _disk(device: Tree, drivers: Mapping[str, str], words: Sequence[str]) -> ConfiguredDisk | None:
+def _disk(device: Tree, drivers: Mapping[str, str], changes: Changes) -> ConfiguredDisk | None:
     """A disk device without its guest; None for a drive that configures the guest."""
     place = word(device, "path")
     if re.fullmatch("(cloud-init|agent):config", word(device, "source") or ""):
@@ -169,7 +173,7 @@ def _disk(device: Tree, drivers: Mapping[str, str], words: Sequence[str]) -> Con
     driver = {Bus.VIRTIO: "virtio-blk-pci", Bus.SCSI: "scsi-hd", Bus.NVME: "nvme"}.get(
         bus or Bus.USB
     )
-    properties, _ = properties_of(words, {"driver": driver})
+    properties, _ = changes.properties_of({"driver": driver})
     others = [f"{key}={value}" for key, value in device.items() if not _KNOWN.fullmatch(str(key))]
     others += (f"{key}={value}" for key, value in properties.items())
     return ConfiguredDisk(

@@ -102,7 +102,7 @@ def _mode_of_data_volume(spec: Tree) -> str:
 
 
 def _referred(
-    spec: Tree, key: str, namespace: str, documents: Sequence[Tree]
+    spec: Tree, key: str, namespace: str, documents: Mapping[str, Sequence[Tree]]
 ) -> tuple[Tree, str | None]:
     """The specification of the machine's preference or instance type, and its name if it is not
     among the documents."""
@@ -111,11 +111,10 @@ def _referred(
         return {}, None
     of_all = f"VirtualMachineCluster{key.capitalize()}"
     kind, name = word(reference, "kind") or of_all, word(reference, "name") or "?"
-    for document in documents:
-        if str(document.get("kind")).lower() == kind.lower():
-            own, where = word(document, "metadata", "name"), word(document, "metadata", "namespace")
-            if own == name and (kind == of_all or (where or namespace) == namespace):
-                return tree(document, "spec"), None
+    for document in documents.get(kind.lower(), ()):
+        own, where = word(document, "metadata", "name"), word(document, "metadata", "namespace")
+        if own == name and (kind == of_all or (where or namespace) == namespace):
+            return tree(document, "spec"), None
     return {}, name
 
 
@@ -142,8 +141,9 @@ def _with_preferences(disk: Tree, preferred: Tree, missing: str | None) -> Tree:
 
 
 def _disks(
-    document: Tree, modes: Mapping[tuple[str, str], str], documents: Sequence[Tree]
+    document: Tree, modes: Mapping[tuple[str, str], str], documents: Mapping[str, Sequence[Tree]]
 ) -> Iterator[ConfiguredDisk]:
+    """The disks of a machine; `documents` has all objects by their kind in small letters."""
     spec = _spec(document)
     inner = tree(spec, "template", "spec") or spec
     domain = tree(inner, "domain")
@@ -483,6 +483,9 @@ def _patch(guest: str, operations: Sequence[Mapping[str, object]]) -> str:
 
 def _reader(_texts: Sequence[GuestText], documents: Sequence[Tree]) -> dialect.Reader:
     modes = dict(_volume_modes(documents))
+    by_kind: dict[str, list[Tree]] = {}
+    for document in documents:
+        by_kind.setdefault(str(document.get("kind")).lower(), []).append(document)
 
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:
         machines = (each for each in text.documents if word(each, "kind") in _MACHINES)
@@ -491,7 +494,7 @@ def _reader(_texts: Sequence[GuestText], documents: Sequence[Tree]) -> dialect.R
             (
                 (
                     word(machine, "metadata", "name") or "unnamed",
-                    partial(_disks, machine, modes, documents),
+                    partial(_disks, machine, modes, by_kind),
                 )
                 for machine in machines
             ),

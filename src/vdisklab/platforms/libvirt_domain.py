@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -182,6 +183,59 @@ class _Guest:
         return [word.get("value", "") for word in found]
 
     @cached_property
+    def changes(self) -> drive_arguments.Changes:
+        """What these arguments change of the domain's disks."""
+        return drive_arguments.Changes(self.words)
+
+    @cached_property
+    def beside(self) -> tuple[str, ...]:
+        """The limits of the guest's cgroup and the words that change every disk, as written."""
+        devices = map(_words, self.element.iterfind("./blkiotune/device"))
+        limits = (
+            f"blkiotune {words.get('path', '?')} {limit}"
+            for words in devices
+            for limit in LIMITS.all(words)
+        )
+        return reading.first_of([*limits, *drive_arguments.beside_arguments(self.words)])
+
+    @cached_property
+    def group_names(self) -> Mapping[str, int]:
+        """How many disks name each throttle group."""
+        names = [
+            *(
+                tune.findtext("group_name", "").strip()
+                for tune in self.element.iterfind(".//iotune")
+            ),
+            *(each.get("group", "") for each in self.element.iterfind(".//throttlefilter")),
+        ]
+        return Counter(names)
+
+    @cached_property
+    def throttle_groups(self) -> Mapping[str, Mapping[str, str]]:
+        """The limits of each <throttlegroup>, by name."""
+        groups = map(_words, self.element.iterfind("./throttlegroups/throttlegroup"))
+        return {words.get("group_name", ""): words for words in groups}
+
+    @cached_property
+    def overrides(self) -> Mapping[str, Mapping[str, str]]:
+        """The properties of each <qemu:override>, by its device's alias."""
+        found: dict[str, dict[str, str]] = {}
+        for changed in self.element.iterfind(f"./{_Q}override/{_Q}device"):
+            own = found.setdefault(changed.get("alias", ""), {})
+            for setting in changed.iterfind(f"./{_Q}frontend/{_Q}property"):
+                if setting.get("type") != "remove":
+                    own[setting.get("name", "?")] = setting.get("value", "")
+        return found
+
+    @cached_property
+    def controllers(self) -> Mapping[tuple[str, str], ET.Element]:
+        """The first controller of each type and index."""
+        found: dict[tuple[str, str], ET.Element] = {}
+        for each in self.element.iterfind("./devices/controller"):
+            found.setdefault((each.get("type", ""), each.get("index", "0")), each)
+        return found
+
+    @cached_property
     def notes(self) -> Mapping[str, DiskPath]:
         """The paths that vdisklab wrote into the metadata, by target ("": a disk in arguments)."""
         notes: dict[str, DiskPath] = {}
@@ -298,7 +352,7 @@ class _Guest:
             path, problem = None, str(error)
         # Nothing is said of the disks of other hypervisors, and of those that QEMU only forwards.
         opens = self.element.get("type", "kvm") in _QEMU_TYPES and disk.get("device") != "lun"
-        changes = drive_arguments.drive_changes(self.words, f"drive-{_alias(disk, bus)}")
+        changes = self.changes.of_drive(f"drive-{_alias(disk, bus)}")
         policy = driver.get("error_policy")
         # enospace is a policy for writes only (qemuBuildDiskGetErrorPolicy).
         errors = policy, driver.get("rerror_policy", policy)
@@ -355,40 +409,22 @@ class _Guest:
         -set, and -global, which does not change what libvirt sets."""
         name = _alias(disk, bus)
         device = {"driver": _DRIVERS.get(bus, "?"), "id": name}
-        every, own = drive_arguments.properties_of(self.words, device)
+        every, own = self.changes.properties_of(device)
         cache_is_set = driver.get("cache", "default") != "default"
         every = {
             key: value for key, value in every.items() if key != "write-cache" or not cache_is_set
         }
-        override = {
-            setting.get("name", "?"): setting.get("value", "")
-            for changed in self.element.iterfind(f"./{_Q}override/{_Q}device")
-            if changed.get("alias") == name
-            for setting in changed.iterfind(f"./{_Q}frontend/{_Q}property")
-            if setting.get("type") != "remove"
-        }
-        return {**every, **own, **override}
+        return {**every, **own, **self.overrides.get(name, {})}
 
     def _limits(
         self, disk: ET.Element, bus: str, driver: Mapping[str, str], properties: Mapping[str, str]
     ) -> Iterator[str]:
         """The limits and settings that a path cannot express, and limits of the guest's cgroup."""
         groups = self._limit_groups(disk)
-        names = [
-            *(
-                tune.findtext("group_name", "").strip()
-                for tune in self.element.iterfind(".//iotune")
-            ),
-            *(each.get("group") for each in self.element.iterfind(".//throttlefilter")),
-        ]
         for words in groups:
             yield from LIMITS.beyond(words) if len(groups) == 1 else LIMITS.all(words)
             if words.get("group_name"):
-                yield from reading.shared_group("group_name", words["group_name"], names)
-        for device in self.element.iterfind("./blkiotune/device"):
-            words = _words(device)
-            for limit in LIMITS.all(words):
-                yield f"blkiotune {words.get('path', '?')} {limit}"
+                yield from reading.shared_group("group_name", words["group_name"], self.group_names)
         for name, value in driver.items():
             if name not in (*_READ, *_HARMLESS) and value != _USUAL.get(name):
                 yield f"{name}={value}"
@@ -396,7 +432,7 @@ class _Guest:
         for name, value in properties.items():
             if name not in ("write-cache", "werror", "rerror"):
                 yield f"{name}={value}"
-        yield from drive_arguments.beside_arguments(self.words)
+        yield from self.beside
         librbds = (one for one in _encryptions(disk) if one.get("engine") == "librbd")
         yield from (f"encryption={one.get('format')}" for one in librbds)
         for tag in ("driver/metadata_cache", "source/slices", "mirror"):
@@ -420,11 +456,13 @@ class _Guest:
 
     def _limit_groups(self, disk: ET.Element) -> list[Mapping[str, str]]:
         """The disk's <iotune>, or the <throttlegroup>s that its filters name."""
-        named = [each.get("group") for each in disk.iterfind("./throttlefilters/throttlefilter")]
-        groups = map(_words, self.element.iterfind("./throttlegroups/throttlegroup"))
+        named = [
+            each.get("group", "") for each in disk.iterfind("./throttlefilters/throttlefilter")
+        ]
+        groups = self.throttle_groups
         return [
             *map(_words, disk.iterfind("./iotune")),
-            *(words for words in groups if words.get("group_name", "") in named),
+            *(groups[name] for name in dict.fromkeys(named) if name in groups),
         ]
 
     def _path(
@@ -480,10 +518,7 @@ class _Guest:
 
     def _controller(self, disk: ET.Element, kind: str) -> ET.Element | None:
         index = _attributes(disk, "address").get("controller", "0")
-        for controller in self.element.iterfind(f"./devices/controller[@type='{kind}']"):
-            if controller.get("index", "0") == index:
-                return controller
-        return None
+        return self.controllers.get((kind, index))
 
     @property
     def _usual_scsi(self) -> str:

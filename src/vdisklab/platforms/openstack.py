@@ -124,7 +124,11 @@ _BACKEND = "os-vol-host-attr:host"
 def _properties(owner: Tree, key: str = "properties") -> Mapping[str, object]:
     """The properties, which older clients print as `key='value', …`."""
     text = word(owner, key)
-    return tree(owner, key) if text is None else dict(re.findall(r"([\w:]+)='([^']*)'", text))
+    return (
+        tree(owner, key)
+        if text is None
+        else dict(re.findall(r"(?<![\w:])([\w:]++)='([^']*)'", text))
+    )
 
 
 def _reader(texts: Sequence[GuestText], documents: Sequence[Tree]) -> dialect.Reader:

@@ -27,9 +27,8 @@ from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind, 
 from vdisklab.platforms import dialect, reading, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk, with_pending
 from vdisklab.platforms.drive_arguments import (
-    drive_changes,
+    Changes,
     drops_flushes,
-    properties_of,
     split_arguments,
 )
 from vdisklab.platforms.libvirt import CACHE_MODES
@@ -175,10 +174,11 @@ def _disks(
 ) -> Iterator[ConfiguredDisk]:
     """The disks in the guest's slots, and what looks like one in a slot that is not known."""
     words = _words(settings)
+    changes = Changes(words)
     thrown_away = "-snapshot" in words or "--snapshot" in words
     for key in sorted(settings):
         if _SLOT.fullmatch(key):
-            disk = _disk(settings, vmid, key, storages, snapshots)
+            disk = _disk(settings, vmid, key, storages, snapshots, changes=changes)
             if disk is not None:
                 yield replace(disk, transient=disk.transient or thrown_away)
         elif _VOLUME.search(settings[key]) and re.fullmatch(r"[a-z]+[0-9]+", key):
@@ -258,13 +258,15 @@ def _disk(
     slot: str,
     storages: Mapping[str, Storage],
     snapshots: _Snapshots,
+    *,
+    changes: Changes,
 ) -> ConfiguredDisk | None:
     """One disk; None for a CD-ROM, cloud-init's drive and an empty drive."""
-    bus, words = Bus(slot.rstrip("0123456789")), _words(settings)
-    every, own = properties_of(words, {"driver": _DRIVERS[bus], "id": slot})
+    bus = Bus(slot.rstrip("0123456789"))
+    every, own = changes.properties_of({"driver": _DRIVERS[bus], "id": slot})
     properties = {**every, **own}
     options = dict(part.partition("=")[::2] for part in settings[slot].split(","))
-    options |= drive_changes(words, f"drive-{slot}")  # Proxmox has the words of -drive
+    options |= changes.of_drive(f"drive-{slot}")  # Proxmox has the words of -drive
     volume = _volume_of(settings[slot])
     if options.get("media") == "cdrom" or volume in ("none", "") or _CLOUD_INIT.search(volume):
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -55,9 +56,8 @@ def _is_ours(text: GuestText) -> bool:
 def _commands(text: str) -> Sequence[ShellCommand]:
     """Each QEMU command line, also of /proc/PID/cmdline, with the words that start it; none in any
     other text."""
-    if not re.search(
-        r"qemu-system-|qemu-kvm|\bkvm\b|[$]\{?\w+.*\s-(drive|blockdev|hd[a-d])\b", text
-    ):
+    is_named = re.search(r"qemu-system-|qemu-kvm|\bkvm\b", text) is not None
+    if not is_named and not ("$" in text and re.search(r"\s--?(drive|blockdev|hd[a-d])\b", text)):
         return ()
     process = (ShellCommand(tuple(text.split("\0"))),)
     commands = process if "\0" in text else commands_of(text)
@@ -208,7 +208,7 @@ def _limited(disk: ConfiguredDisk, inserted: dict[str, Any], entries: list[Any])
     if "iops" not in inserted or disk.path is None:
         return disk
     of_all = [entry.get("inserted") for entry in entries if isinstance(entry, dict)]
-    groups = [limits.get("group") for limits in of_all if isinstance(limits, dict)]
+    groups = Counter(str(limits.get("group")) for limits in of_all if isinstance(limits, dict))
     shared = shared_group("group", inserted.get("group"), groups)
     if inserted.get("drv") == "throttle":
         return replace(disk, limits=(*disk.limits, *LIMITS.all(inserted), *shared))

@@ -24,7 +24,6 @@ from vdisklab.platforms.drive_arguments import (
     Settings,
     arguments_of,
     is_on,
-    keyed_settings,
     plain_driver,
     settings_of,
 )
@@ -129,15 +128,13 @@ def _long_option(word: str, following: str) -> tuple[str, ...]:
 def _elsewhere(device: Settings, what: str, arguments: Arguments, served: Served) -> ConfiguredDisk:
     """A disk or directory that another process serves, as that process's arguments say."""
     name = str(device.get("id", "?"))
-    for flag, value in arguments.options:
-        backend = keyed_settings(value, first="backend") if flag == "chardev" else {}
-        disk = served.get(str(backend.get("path")))
-        if disk is not None and backend.get("id") == device.get("chardev"):
-            try:
-                path, problem = disk.path and _with_queues(disk.path, device), disk.problem
-            except ValueError as error:
-                path, problem = None, str(error)
-            return replace(disk, target=name, path=path, problem=problem)
+    disk = served.get(arguments.sockets.get(str(device.get("chardev")), ""))
+    if disk is not None:
+        try:
+            path, problem = disk.path and _with_queues(disk.path, device), disk.problem
+        except ValueError as error:
+            path, problem = None, str(error)
+        return replace(disk, target=name, path=path, problem=problem)
     return _found(name, str(device.get(what)), None, reading.SERVED_ELSEWHERE)
 
 
@@ -206,6 +203,22 @@ def _unused(arguments: Arguments) -> Iterator[str]:
             yield name
 
 
+_MOST_SETTINGS = 2000
+"""Values in the nodes of one disk, all of which each of its devices is compared with."""
+
+
+def _is_huge(chain: Sequence[Settings]) -> bool:
+    """True for nodes with more values than any disk has."""
+    rest: list[object] = list(chain)
+    for _ in range(_MOST_SETTINGS):
+        if not rest:
+            return False
+        each = rest.pop()
+        if isinstance(each, dict | list):
+            rest += each.values() if isinstance(each, dict) else each
+    return bool(rest)
+
+
 def _leaves(value: object) -> Iterator[str]:
     """The texts in a value, which may be nested without end."""
     rest = [value]
@@ -239,6 +252,8 @@ def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
         problem = f"vdisklab does not measure the device {driver!r}"
         return _found(name, None, None, problem) if _NO_DRIVE.match(driver) else None
     chain = _chain(drive, arguments.nodes)
+    if _is_huge(chain):
+        return _found(name, None, None, f"its nodes have more than {_MOST_SETTINGS} settings")
     if not chain:
         return _found(name, None, None, f"its drive {drive!r} is not in the arguments")
     bus, groups = _hard_disk(device, arguments), _limit_groups(chain, arguments)
@@ -247,7 +262,7 @@ def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
     reason: str | None = None
     server: network.ServerDisk | None = None
     limits = [*(LIMITS.beyond(alone) if alone else (one for g in groups for one in LIMITS.all(g)))]
-    limits += _shared(chain, arguments.nodes)
+    limits += _shared(chain, arguments.groups)
     if bus is None:
         reason = f"vdisklab does not know the device {driver!r}, and it has a drive"
         reason = reading.SCSI_PASSED if plain_driver(device) in _PASSED else reason
@@ -284,8 +299,11 @@ def _chain(name: str, nodes: Mapping[str, Settings]) -> tuple[Settings, ...]:
     A node that stands in another inherits its cache flags, and passes discards on (block.c,
     bdrv_inherited_options).
     """
+    return _chain_from(nodes.get(name), nodes)
+
+
+def _chain_from(node: Settings | None, nodes: Mapping[str, Settings]) -> tuple[Settings, ...]:
     chain: list[Settings] = []
-    node = nodes.get(name)
     while node is not None and len(chain) < _DEEPEST:
         chain.append(node)
         below = node.get("file", node.get("image"))
@@ -311,7 +329,7 @@ def _files(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> Iterator
                 several = below if isinstance(below, list) else [below]
                 if isinstance(below, dict) and "driver" not in below:  # children.0=…
                     several = list(below.values())
-                chains = (_chain("", {**nodes, "": {**node, "file": each}})[1:] for each in several)
+                chains = (_chain_from({**node, "file": each}, nodes)[1:] for each in several)
                 found = (chain or ({"driver": node.get("driver")},) for chain in chains)
                 rest += islice(found, max(0, _DEEPEST - len(rest)))
 
@@ -337,9 +355,8 @@ def _limit_groups(chain: Sequence[Settings], arguments: Arguments) -> list[Setti
     return [limits for limits in (*own, *of_filters) if LIMITS.all(limits)]
 
 
-def _shared(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> Iterator[str]:
+def _shared(chain: Sequence[Settings], groups: Mapping[str, int]) -> Iterator[str]:
     """The throttle groups of the chain that other nodes have, too."""
-    groups = [each.get("throttle-group", each.get("group")) for each in nodes.values()]
     for node in chain:
         for word in ("throttle-group", "group"):
             yield from reading.shared_group(word, node.get(word), groups)

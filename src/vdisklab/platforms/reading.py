@@ -316,9 +316,22 @@ class LimitWords:
         )
 
 
-def shared_group(word: str, name: object, of_all_disks: Iterable[object]) -> tuple[str, ...]:
-    """The name of a group whose limits several disks share; nothing for a disk's own group."""
-    return (f"{word}={name}",) if name and list(of_all_disks).count(name) > 1 else ()
+def shared_group(word: str, name: object, of_all_disks: Mapping[str, int]) -> tuple[str, ...]:
+    """The name of a group whose limits several disks share; nothing for a disk's own group.
+
+    `of_all_disks` counts the disks of each group, by its name as text.
+    """
+    return (f"{word}={name}",) if name and of_all_disks.get(str(name), 0) > 1 else ()
+
+
+_MOST_NAMED = 20
+
+
+def first_of(words: Sequence[str]) -> tuple[str, ...]:
+    """The words of a whole guest that each of its disks is shown with, and how many more it has:
+    thousands for each of thousands of disks would take minutes."""
+    more = len(words) - _MOST_NAMED
+    return (*words[:_MOST_NAMED], f"and {more} more") if more > 0 else tuple(words)
 
 
 def _flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, object]]:

@@ -16,6 +16,9 @@ _DEEPEST = 3
 """Quoted commands in quoted commands."""
 
 _LONGEST_VALUE = 1 << 16
+_MOST_WORDS = 2000
+"""Words of an array: one that a script appends to is copied each time."""
+
 _MOST_EXPANDED = 4 << 20
 """Characters that all values of a text may become: a few lines can double a value each."""
 
@@ -28,7 +31,7 @@ class ShellCommand:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-_IN_WORD = r"""\$\((?:[^()\n]|\([^()\n]*\))*\)|`[^`\n]*`|\$\{[^}\n]*\}|\\.
+_IN_WORD = r"""\$\((?:[^()\n]|\([^()\n]*\))*\)|`[^`\n]*`|\$\{[^}\n]{0,200}\}|\\.
 |'[^']*'|"(?:[^"\\]|\\.)*"|[^\s'"\\;&|()`]"""
 _WORD = rf"(?>(?:<[\w./-]+>|(?![<>])(?:{_IN_WORD}))(?:{_IN_WORD})*+)"
 _TOKEN = re.compile(
@@ -36,7 +39,8 @@ _TOKEN = re.compile(
     |(?P<redirect>(?:[0-9]*|&)[<>]{{1,3}}(?:&(?:[0-9]+|-))?(?![\w./-]*>))
     |(?P<array>[A-Za-z_]\w*\+?=\((?P<within>(?:\s++|\#[^\n]*+|{_WORD})*+)\))
     |(?P<function>[\w-]+\s*\(\s*\))
-    |(?P<end>\n(?!\s*-)|;|&|\||\(|\))
+    |(?P<end>\n\s*+(?!-)|;|&|\||\(|\))
+    |(?P<blank>\n\s*+(?=-)|[^\S\n]++)
     |(?P<word>{_WORD})""",
     re.VERBOSE | re.DOTALL,
 )
@@ -159,6 +163,7 @@ class _Reader:
         elif name not in self.used and not re.search(rf"\$\{{?{name}\b", raw):
             new = tuple(dict.fromkeys((*before, *new)))[-_MOST_VALUES:]
         fits = sum(len(word) for words in new for word in words) <= _LONGEST_VALUE
+        fits = fits and sum(map(len, new)) <= _MOST_WORDS
         self.values[name] = new if fits else ()
         self.most = max(self.most, len(new))
         self.used.discard(name)
@@ -247,7 +252,7 @@ def _starts(words: Sequence[str]) -> bool:
 
 _MAY_RUN = re.compile(r"qemu-|\bkvm\b|\bqm\s|virt-install|[$]\w|nbdkit")
 _PLAIN = re.compile(r"[$][^\s'\"\\]*")
-_NAME = r"\$\{[^}]*\}|\$\w+|\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`"
+_NAME = r"\$\{[^}]{0,200}\}|\$\w+|\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`"
 _PIECE = re.compile(
     rf"""\\(?P<escaped>.)|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|(?P<name>{_NAME})
     |(?P<plain>[^\\'"$`]+|.)""",
@@ -269,6 +274,8 @@ def _simple_commands(text: str) -> Iterator[list[str]]:
     words: list[str] = []
     file_follows = False
     for token in _TOKEN.finditer(re.sub(r"\\\r?\n", " ", text.replace(_ARRAY, " "))):
+        if token["blank"] is not None:
+            continue
         if token["word"] is not None:
             words += [] if file_follows else [token["word"]]
         elif token["array"] is not None:

@@ -141,4 +141,4 @@ def test_patterns_without_bounds_are_refused(pattern: str) -> None:
 
 
 def test_many_words_within_the_bound() -> None:
-    assert len(expand("{1..100000}")) == 100_000
+    assert len(expand("{1..20000}")) == 20_000
