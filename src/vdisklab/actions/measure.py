@@ -33,7 +33,7 @@ from vdisklab.host.mounts import mount_of, without_flushes
 from vdisklab.host.safe_places import make_state_directory, open_file
 from vdisklab.host.waiting import Clock
 from vdisklab.path.durability import CrashVerdicts
-from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.run_request import RaceTerms
 from vdisklab.plan.settings import Request
@@ -79,7 +79,8 @@ class Measured:
 
     `campaign` is its id, None if no run is stored. `runs` counts all stored runs, including those
     of earlier commands, `failed` the cells that failed now. `complete_before` is True if this
-    command had nothing to do. `race` has the terms if the paths raced.
+    command had nothing to do. `race` has the terms if the paths raced. `left_out` are the paths
+    that were asked for and that this host cannot measure.
     """
 
     campaign: str | None = None
@@ -88,6 +89,7 @@ class Measured:
     interrupted: bool = False
     complete_before: bool = False
     race: RaceTerms | None = None
+    left_out: tuple[Dropped, ...] = ()
 
 
 def measure(
@@ -122,7 +124,7 @@ def measure(
             steps_of_plan = _measure_plan(store, context, plan, search, new=new, publish=publish)
             with _alone(store, plan), closing(steps_of_plan) as steps:
                 for step in steps:
-                    measured = step
+                    measured = replace(step, left_out=asked_for(plan))
     except KeyboardInterrupt:
         return replace(measured, interrupted=True)
     return measured
@@ -164,7 +166,9 @@ def measure_in_turns(
                     )
                     with closing(turn) as steps:
                         for step in steps:
-                            measured[place] = replace(step, failed=before + step.failed)
+                            measured[place] = replace(
+                                step, failed=before + step.failed, left_out=asked_for(plan)
+                            )
     except KeyboardInterrupt:
         measured[place] = replace(measured[place], interrupted=True)
     return tuple(measured)
@@ -204,6 +208,11 @@ def _alone(store: Store, plan: CampaignPlan) -> Iterator[None]:
 def _searched(search: CellSearch, verdicts: CrashVerdicts, plan: CampaignPlan) -> CampaignPlan:
     """The plan as a search narrows it, without a word."""
     return search.narrow(plan, verdicts, lambda _event: None)[0]
+
+
+def asked_for(plan: CampaignPlan) -> tuple[Dropped, ...]:
+    """The dropped paths that were asked for."""
+    return tuple(one for one in plan.dropped if one.asked)
 
 
 def report_plan(plan: CampaignPlan, progress: Progress) -> None:

@@ -16,12 +16,13 @@ from vdisklab.host.blockdevice import open_device
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger, cache_directory
 from vdisklab.host.mounts import lies_in_memory, require_work_directory
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.plan.build import Draft, backing_of, draft_plan
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.capabilities import Capabilities, QemuLimits
+from vdisklab.plan.capabilities import Capabilities, QemuLimits, infeasible
 from vdisklab.plan.matrix import expand_matrix
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request, defaults
-from vdisklab.progress import Progress
+from vdisklab.progress import Note, Progress
 from vdisklab.storage.device import require_usable
 from vdisklab.storage.given import with_kinds
 from vdisklab.workload.profile_files import load_profile
@@ -60,13 +61,28 @@ def make_plan(
 ) -> CampaignPlan:
     """Makes the plan of a request on this host, narrowed, after trying to build its stacks.
 
-    `begun` returns the plan of the campaign that continues a plan: then nothing is tried, because a
-    trial that fails today must not change the campaign. Raises PlanError if no host could measure
-    it, HostError if this host cannot.
+    `begun` returns the plan of the campaign that continues a plan: then nothing is tried but the
+    servers that did not answer when it began, because a trial that fails today must not change the
+    campaign. If a server is back, everything is tried anew, for a new campaign. Raises PlanError if
+    no host could measure it, HostError if this host cannot.
     """
     draft, able, possible = _possible_draft(host, request)
     possible = narrow(possible)
     plan = begun(possible)
+    left_out = [] if plan is None else _left_out(plan)
+    if plan is not None and left_out:
+        found = survey(
+            host, ledger, draft.directory, left_out, progress, backing=draft.backing, qemus=able
+        )
+        refused = {path: infeasible(path, found) for path in left_out}
+        back = [str(path) for path, reason in refused.items() if reason is None]
+        if back:
+            progress(Note(f"{', '.join(back)} can be measured now: a new campaign has all paths"))
+            plan = None
+        else:
+            plan = plan.with_reasons(
+                {path: why for path, why in refused.items() if why is not None}
+            )
     if plan is None:
         surveyed = draft.paths_to_survey
         capabilities = survey(
@@ -75,6 +91,13 @@ def make_plan(
         plan = replace(narrow(draft.on(capabilities)), requested=possible.cells)
     require_usable(host, plan.backing, device_bytes_needed(plan))
     return plan
+
+
+def _left_out(plan: CampaignPlan) -> list[DiskPath]:
+    """The requested paths on servers that did not answer when the plan's campaign began."""
+    measured = {cell.path for cell in plan.cells}
+    requested = dict.fromkeys(cell.path for cell in plan.requested)
+    return [path for path in requested if path not in measured and path.target is not None]
 
 
 def possible_plan(host: Host, request: Request) -> CampaignPlan:

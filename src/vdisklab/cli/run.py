@@ -40,7 +40,13 @@ from vdisklab.progress import CampaignStarted, Event, Note, Progress
 from vdisklab.results.store import Store, open_store
 from vdisklab.units import counted
 from vdisklab.views.durability import loss_sentences
-from vdisklab.views.run import next_step, race_effort, race_sentences, ranking_after_race
+from vdisklab.views.run import (
+    left_out_sentences,
+    next_step,
+    race_effort,
+    race_sentences,
+    ranking_after_race,
+)
 
 PANEL = VerbPanel.MEASURE
 
@@ -52,8 +58,8 @@ def run(request: RunRequest, output: OutputOptions) -> int:
     Without --rounds the paths race: after three rounds, one that cannot be better than the leader
     by more than --within is not measured again. With --rounds all are measured as often. From the
     third round on, a terminal shows the ranking so far. The same command continues a campaign that
-    was interrupted. Exit status: 0, 8 if cells failed, 130 if interrupted; finished measurements
-    are always kept.
+    was interrupted, and tries again what could not be measured. Exit status: 0, 8 if cells failed
+    or a path was not measured, 130 if interrupted; finished measurements are always kept.
 
     Examples:
 
@@ -111,9 +117,12 @@ def run(request: RunRequest, output: OutputOptions) -> int:
                 measured = (one,)
         _print_end(console, measured)
         _print_answers(console, store, measured, request, output)
+    left_out = dict.fromkeys(one for place in measured for one in place.left_out)
+    _say(console, left_out_sentences(left_out))
     if any(campaign.interrupted for campaign in measured):
         return EXIT_INTERRUPTED
-    return EXIT_CELLS_FAILED if any(campaign.failed for campaign in measured) else 0
+    failed = any(campaign.failed for campaign in measured)
+    return EXIT_CELLS_FAILED if failed or left_out else 0
 
 
 def _publishing(stream: Path | None) -> AbstractContextManager[Publish | None]:

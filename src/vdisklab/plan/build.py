@@ -331,8 +331,8 @@ class Draft:
         verdict = infeasible(host, capabilities) or unaged
         if verdict is None:
             return host, self._including(host, matrix, capabilities)
-        dropped = Dropped(host.canonical, verdict.reason, verdict.instead)
-        if dropped not in matrix.dropped:
+        dropped = Dropped(host.canonical, verdict.reason, verdict.instead, asked=False)
+        if host.canonical not in {one.path for one in matrix.dropped}:
             matrix = replace(matrix, dropped=(*matrix.dropped, dropped))
         return matrix.cells[0].path, matrix
 

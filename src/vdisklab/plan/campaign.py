@@ -12,6 +12,7 @@ from typing import Any
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.rules import Impossible
 from vdisklab.plan.age import NEW, Age
 from vdisklab.plan.guest import GuestPlan, Qemu
 from vdisklab.plan.profile import Profile
@@ -21,11 +22,16 @@ from vdisklab.plan.settings import Request, identity
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A path of the matrix that is not measured: why, and what to write instead."""
+    """A path of the matrix that is not measured: why, and what to write instead.
+
+    `asked` is False for what nobody asked for by name, such as the warm state of a path whose cold
+    one is measured, and for what the user's own terms leave out.
+    """
 
     path: str
     reason: str
     instead: str
+    asked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,7 @@ class CampaignPlan:
     def as_begun(self, stored: Mapping[str, Any]) -> CampaignPlan:
         """This plan with the cells of the stored plan, if both come from the same request.
 
-        Cells that the host could not serve when the stored plan began are not tried again.
+        Cells that the host could not serve when the stored plan began are dropped.
         """
         measured = stored.get("cells", [])
         if stored.get("requested", measured) != [cell.label for cell in self.cells]:
@@ -132,6 +138,17 @@ class CampaignPlan:
             seed=self.seed if self.settings.seed is not None else stored.get("seed", 0),
             requested=self.cells,
         )
+
+    def with_reasons(self, refused: Mapping[DiskPath, Impossible]) -> CampaignPlan:
+        """The plan with these reasons why paths are dropped."""
+        known = {path.canonical: reason for path, reason in refused.items()}
+        dropped = tuple(
+            replace(one, reason=known[one.path].reason, instead=known[one.path].instead)
+            if one.path in known
+            else one
+            for one in self.dropped
+        )
+        return replace(self, dropped=dropped)
 
     def qemu(self, name: str | None) -> Qemu | None:
         """The QEMU of that name; None for the installed one. Raises KeyError if unknown."""

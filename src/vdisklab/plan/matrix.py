@@ -91,7 +91,8 @@ def judge_paths(
                 and page_cache is PageCacheChoice.BOTH
             ):
                 warm = Cell(path, PageCache.WARM).label
-                dropped.append(Dropped(warm, _not_warm(path, cache), "its cold cell is measured"))
+                why = _not_warm(path, cache)
+                dropped.append(Dropped(warm, why, "its cold cell is measured", asked=False))
         else:
             dropped.append(Dropped(path.canonical, verdict.reason, verdict.instead))
     if not cells:
@@ -132,7 +133,7 @@ def narrow_to_needs(
         need, reason = next(iter(lacks.items()))
         reasons.setdefault(cell.path, reason)
         sentence = f"it does not meet --need {need}: {reason}"
-        dropped[Dropped(str(cell.path), sentence, need.way_out)] = None
+        dropped[Dropped(str(cell.path), sentence, need.way_out, asked=False)] = None
     if needs and not any(cell.path.is_guest_storage for cell in cells):
         raise _no_path_meets(needs, reasons, verdicts, refusal)
     return Matrix(tuple(cells), tuple(dropped))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.answers.choice import of_race
+from vdisklab.plan.campaign import Dropped
 from vdisklab.units import counted, named
 from vdisklab.views.choice import headline
 
@@ -22,6 +23,12 @@ def next_step(path: str | None, campaign: str | None, where: Sequence[str] = ())
     see = f"see it: `vdisklab report{chosen}`"
     disk = f" {shlex.join(where)}" if where else ""
     return see if path is None else f"{see}; paste it: `vdisklab export {path}{disk}`"
+
+
+def left_out_sentences(left_out: Iterable[Dropped]) -> Iterator[str]:
+    """Which paths were asked for and not measured, and why."""
+    for one in left_out:
+        yield f"Not measured: {one.path}: {one.reason}; {one.instead}."
 
 
 def race_sentences(outcome: RaceOutcome) -> Iterator[str]:

@@ -17,6 +17,7 @@ from vdisklab.actions.measure import (
     _alone,
     _campaign,
     _changes,
+    asked_for,
     begun_plan,
     store_with_retry,
     unchanged_campaign,
@@ -26,6 +27,7 @@ from vdisklab.errors import DatabaseBusyError, DatabaseError, HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
+from vdisklab.path.named_target import parse_target
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, Missing
@@ -178,3 +180,34 @@ def test_a_plan_that_is_being_measured_is_not_begun_again(
             pass
     with stored(()) as store, _alone(store, plan):  # the first has ended
         pass
+
+
+def test_a_server_that_is_back_is_tried_again_by_the_same_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    targets = (parse_target("shelf=nbd://127.0.0.1:1/disk"),)
+    request = Request(paths=("raw/none", "shelf/raw/none"), directory=tmp_path, target=targets)
+    gone = {"nbd:at=shelf": Missing("it does not answer", "start it")}
+    with open_store(str(tmp_path / "db.sqlite")) as store:
+        first = planned(store, request, Capabilities(stacks=gone), monkeypatch)
+        assert [one.path for one in asked_for(first)] == ["nbd:at=shelf/raw/none"]
+        gone = {"nbd:at=shelf": Missing("it still does not answer", "start it")}
+        still = planned(store, request, Capabilities(stacks=gone), monkeypatch)
+        assert still.as_json() == first.as_json()
+        assert [one.reason for one in asked_for(still)] == ["it still does not answer"]
+        back = planned(store, request, ABLE, monkeypatch)
+        assert not asked_for(back)
+        assert "nbd:at=shelf/raw/none" in {str(cell.path) for cell in back.cells}
+        assert len(store.campaigns()) == 2
+        again = planned(store, request, Capabilities(stacks=gone), monkeypatch)
+        assert again.as_json() == back.as_json()
+
+
+def test_what_nobody_asked_for_is_not_missing(tmp_path: Path) -> None:
+    request = Request(paths=("zfs/raw/none", "raw/none"), directory=tmp_path)
+    plan = build_plan(request, Capabilities(), load_profile("short"))
+    assert not asked_for(plan)
+    request = Request(paths=("raw/writeback/virtio:aio=native", "raw/none"), directory=tmp_path)
+    plan = build_plan(request, Capabilities(), load_profile("short"))
+    (missing,) = asked_for(plan)
+    assert missing.path == "raw/writeback/virtio:aio=native"
