@@ -52,7 +52,7 @@ cells and one is noisier, so it needs the larger reserve.
 ALONE_FROM = 5
 """From this number of rounds on, the leader has a test of its own (`_p_of_leading`)."""
 
-BOUNDED = 100
+BOUNDED = 20
 """So many cells of the set have a bound of their own: each costs a comparison with all others."""
 
 CHALLENGERS = 24
@@ -63,11 +63,12 @@ CHALLENGERS = 24
 class BestSet:
     """The cells that may be the best: with confidence 1 - `alpha`, one of them is.
 
-    `cells` are the competitors that are not shown to be worse than another. They are sorted by
-    mean, best first; the first is the leader. `beaten` is the number of the other competitors.
-    `runner_up` is the second cell of the set; if the leader is alone, the competitor with the
-    second-best mean. `p` is the p-value of the leader's lead, over all others if it is alone, else
-    over the runner-up. It is above `alpha` unless the leader is alone.
+    `cells` are the competitors that are not shown to be worse than another (`rank` adds those that
+    are only unlikely to be the best). They are sorted by mean, best first; the first is the leader.
+    `beaten` is the number of the other competitors. `runner_up` is the second cell of the set; if
+    the leader is alone, the competitor with the second-best mean. `p` is the p-value of the
+    leader's lead, over all others if it is alone, else over the runner-up. It is above `alpha`
+    unless the leader is alone.
 
     `noise` is the standard deviation of the logarithm of a competitor's run within its round;
     `rounds` is the median number of rounds of a competitor. `apart` is the standard deviation of
@@ -104,7 +105,7 @@ class BestSet:
     """The part of `alpha` that this look has, if others are possible."""
     unranked: int = 0
     bounds: Mapping[MeasuredCell, float] = field(default_factory=dict, metadata=HIDDEN)
-    """`behind` of each of the first BOUNDED cells of the set, and of `use`."""
+    """`behind` of the first BOUNDED cells, and of `use`."""
 
     @property
     def leader(self) -> MeasuredCell:
@@ -216,7 +217,7 @@ def best_set(
     use = min(close.tolist(), key=lambda at: simplest_first(cells[at]))
     bounds = {
         cells[at]: _behind(goodness, noise, at, may_be_best, alpha)
-        for at in dict.fromkeys((use, *may_be_best[:BOUNDED].tolist()))
+        for at in dict.fromkeys((use, *order[:BOUNDED].tolist()))
         if len(order) > 1
     }
     return BestSet(

@@ -199,6 +199,11 @@ def ratios_among(
     return ratio
 
 
+def _is_beside(cell: MeasuredCell) -> bool:
+    """True for the host's own speed and the null device."""
+    return cell.path is not None and not cell.path.is_guest_storage
+
+
 @dataclass(frozen=True, slots=True)
 class RankedBy:
     """How cells are ranked, which of a ranking may be the best, which of these to use, and the
@@ -209,12 +214,17 @@ class RankedBy:
     winners: Callable[[Ranking], tuple[MeasuredCell, ...]] = possible_winners
     to_use: Callable[[Ranking], MeasuredCell | None] = to_use
     ratios: Callable[[Observations, MeasureKey, Collection[MeasuredCell]], RatioOf] = ratios_among
+    connects: bool = True
+    """Cells that do not compete, such as the host's own, connect those of different rounds."""
 
     def among(
         self, observations: Observations, measure: MeasureKey, cells: Collection[MeasuredCell]
     ) -> Ranking:
         """Some cells ranked by a measure."""
-        return self.rank(narrowed(observations, cells), measure)
+        kept = set(cells)
+        if self.connects:
+            kept |= {cell for cell in observations.cells if _is_beside(cell)}
+        return self.rank(narrowed(observations, kept), measure)
 
     def without(self, gone: Callable[[MeasureKey], Collection[MeasuredCell]]) -> RankedBy:
         """The same, but the cells that are `gone` for a measure get no rank."""

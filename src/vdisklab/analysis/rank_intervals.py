@@ -106,8 +106,9 @@ def rank(
     """Ranks the competing cells that have the measure in three rounds or more, and those that miss
     one of three.
 
-    First it decides which cells may be the best, at an error of `alpha` (`best_set`): they have the
-    best rank 1, and no other cell has. Then every other pair is compared by a t-test on the
+    First it decides which cells may be the best, at an error of `alpha` (`best_set`): none of them
+    is shown to be worse, and if there is but one, all others are. Then every other pair is compared
+    by a t-test on the
     additive model of `additive.py`, at a family-wise error of `alpha` after Holm. A cell's best
     rank follows all cells shown to be better; its worst rank precedes all cells shown to be worse
     (Mohamad, Goeman & van Zwet 2019; Klein, Wright & Wieczorek, Journal of the Royal Statistical
@@ -144,6 +145,9 @@ def rank(
     better, worse = separate(sign * model.effect, model, alpha, _standing(best, cells))
     # Rounded, so that cells with equal values are ordered by name, not by rounding errors.
     order = np.lexsort((-worse, better, -np.round(sign * model.effect, 12)))
+    if best is not None and not best.alone:
+        tied = tuple(cells[place] for place in order.tolist() if not better[place])
+        best = replace(best, cells=tied, beaten=len(cells) - len(tied))
     columns = (order, count[model.rows[order]], better[order], worse[order], model.effect[order])
     rows = tuple(
         Ranked(cells[place], rounds, 1 + ahead, len(cells) - behind, effect)
@@ -179,7 +183,8 @@ def _model(
     logs = part.ranked_logs(measure)
     alone, together = usable(logs, LEAST_ROUNDS), usable(every, LEAST_ROUNDS)
     among = np.isin(together.rows, places)
-    if among.sum() > len(alone.rows):
+    enough = np.isfinite(every[together.rows]).sum(axis=1) >= MIN_ROUNDS
+    if (among & enough).sum() > max(len(alone.rows), 1):
         model, few = fit(every, together, resolution, known), together.few
         model, apart = _only(model, among), together.apart
     else:
@@ -256,7 +261,7 @@ def separate(
     """For each cell, how many others are shown to be better and worse (Holm over all pairs).
 
     What `standing` says is decided already: no cell is shown to be better than one that may be the
-    best, and at least the leader is better than each other cell.
+    best, and a leader that is the best alone is better than each other cell.
 
     Holm's step-down procedure without a list of all pairs: count the pairs below the first
     threshold alpha/m. If r of them are rejected, the threshold becomes alpha/(m-r); repeat until
@@ -288,17 +293,19 @@ def _agree(
 ) -> None:
     """Takes back what contradicts the set of the best, and adds what it shows (in place).
 
+    That a cell is not among several that may be the best does not show it to be worse: the set
+    holds the best with 95 %, but of equal cells it leaves one out more often.
+
     `ahead` gives the cells that are shown to be better than one, and those shown to be worse.
     """
     may_be_best, leader = standing.may_be_best, standing.leader
     for place in np.flatnonzero(may_be_best & (better > 0)).tolist():
         worse[ahead(place)[0]] -= 1
         better[place] = 0
-    behind = ~may_be_best
-    alone = int(may_be_best.sum()) == 1
-    missing = behind & ~ahead(leader)[1] if alone else behind & (better == 0)
-    better[missing] += 1
-    worse[leader] += int(missing.sum())
+    if int(may_be_best.sum()) == 1:
+        missing = ~may_be_best & ~ahead(leader)[1]
+        better[missing] += 1
+        worse[leader] += int(missing.sum())
 
 
 def _ahead(

@@ -62,12 +62,13 @@ class Analysis:
         baseline: str | None = None,
         unsafe: bool = False,
     ) -> Self:
-        """The analysis of the named campaigns, or of the newest.
+        """The analysis of the named campaigns, or of the newest, with older ones if it cannot
+        compare two paths.
 
         Raises PlanError if they cannot be joined or hold no numbers, DatabaseError for an unknown
         campaign.
         """
-        loaded = loading.load(results, names)
+        loaded = loading.load(results, names) if names else loading.load_newest(results)
         loading.require_numbers(loaded)
         return cls(results, loaded, disk, baseline, unsafe)
 
@@ -102,6 +103,12 @@ class Analysis:
     def rounds(self) -> int:
         """Number of rounds in which at least one run succeeded."""
         return self.loaded.rounds
+
+    @cached_property
+    def older_answer(self) -> str | None:
+        """The id of another campaign of this host that compares paths; None without one."""
+        found = loading.older_answer(self.results, self.campaigns[0])
+        return None if found is None else found.id
 
     @property
     def caveats(self) -> Caveats:
@@ -276,6 +283,7 @@ class Analysis:
         counts = dict(
             zip(values.cells, np.isfinite(values.grid(measure)).sum(axis=1).tolist(), strict=True)
         )
+        known = {row.cell for row in ranking.unranked}
         beside = tuple(
             WithoutRank(
                 cell,
@@ -283,7 +291,7 @@ class Analysis:
                 Unranked.LOSES_DATA if cell in self.measured else Unranked.NOT_COMPETING,
             )
             for cell in values.cells
-            if counts[cell] and cell not in self.competing
+            if counts[cell] and cell not in self.competing and cell not in known
         )
         return replace(ranking, unranked=(*ranking.unranked, *beside))
 
@@ -323,11 +331,18 @@ class Analysis:
 
     def ranking_findings(self, ranking: Ranking) -> tuple[Diagnostic, ...]:
         """The diagnostics of a ranking itself."""
+        alone = len(ranking.rows) < 2 and len(self.campaigns) == 1
+        id = self.older_answer if alone else None
+        older = () if id is None else (ranked.OlderAnswer(id),)
         look = self.unplanned_look if len(ranking.rows) > 1 else None
         used = self.measurements_used(ranking.measure)
         gates = [gate for gate in self.gates if gate.measurement in used]
         missed = ranked.gate_diagnostics(gates, self.loaded.cells)
-        found = (*missed, *ranked.ranking_diagnostics(ranking, MIN_ROUNDS, self.dropped))
+        found = (
+            *missed,
+            *ranked.ranking_diagnostics(ranking, MIN_ROUNDS, self.dropped),
+            *older,
+        )
         return found if look is None else (look, *found)
 
     def value_findings(

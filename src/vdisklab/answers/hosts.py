@@ -139,6 +139,7 @@ class HostsAnalysis(Analysis):
             lambda means, measure, cells: partial(
                 ratio_of, means, measure, tests=max(1, len(cells) - 1)
             ),
+            connects=False,
         ).once()
 
     @property

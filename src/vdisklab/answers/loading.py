@@ -8,8 +8,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from vdisklab.analysis.best import competitors
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.diagnostics.ranked import NoBaseline, too_slow
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, from_numbers, with_too_slow
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.ledger import state_directory
@@ -86,6 +88,13 @@ class Loaded:
         """Number of rounds in which at least one run succeeded."""
         return len({(run.campaign, run.round) for run in self.outlines if run.failure is None})
 
+    @property
+    def can_compare(self) -> bool:
+        """True if two cells that a guest could use have enough rounds for a rank."""
+        rounds = self.observations.rounds_of()
+        places = competitors(self.observations.cells)
+        return int((rounds[places] >= MIN_ROUNDS).sum()) > 1 if len(rounds) else False
+
     @cached_property
     def cells(self) -> dict[str, MeasuredCell]:
         """The cells by their fingerprints."""
@@ -107,6 +116,59 @@ def load(results: Store, names: Sequence[str] | None) -> Loaded:
     Raises PlanError if they cannot be joined.
     """
     return load_chosen(results, choose_campaigns(results, names))
+
+
+MOST_JOINED = 8
+"""Maximum number of campaigns that are joined without being named: each costs a database's time."""
+
+
+def load_newest(results: Store) -> Loaded:
+    """The numbers of the newest campaign; if it cannot compare two paths, with older ones.
+
+    These are campaigns of the same settings on the same, unchanged host, the newest first, until
+    two paths can be compared. If they never can, the newest campaign alone.
+    """
+    newest = load_chosen(results, choose_campaigns(results, None))
+    (campaign,) = newest.campaigns
+    if newest.can_compare or not newest.outlines or "until" in campaign.plan:
+        return newest
+    together, joining = [campaign], Joining(results, campaign)
+    for other in results.campaigns(with_runs=True):
+        if other.id == campaign.id or not _is_alike(campaign, other) or joining.add(other):
+            continue
+        together.append(other)
+        with suppress(PlanError):  # a part ran under KVM, and a part under emulation
+            joined = load_chosen(results, tuple(together))
+            if joined.can_compare:
+                return joined
+        if len(together) == MOST_JOINED:
+            break
+    return newest
+
+
+def older_answer(results: Store, campaign: Campaign) -> Campaign | None:
+    """The newest other campaign of a host that compares paths on its own; None without one."""
+    for other in results.campaigns(with_runs=True):
+        if (
+            other.id != campaign.id
+            and other.host.machine_id == campaign.host.machine_id
+            and "until" not in other.plan
+        ):
+            with suppress(PlanError):
+                if load_chosen(results, (other,)).can_compare:
+                    return other
+    return None
+
+
+def _is_alike(campaign: Campaign, other: Campaign) -> bool:
+    """True for another campaign on the same host, which has not changed, and of the same kind."""
+    facts = ((one.kernel, one.cpu, one.cpus, one.qemu, one.fio, one.without_flushes)
+             for one in (campaign.host, other.host))  # fmt: skip
+    machine = campaign.host.machine_id
+    one, two = facts
+    return bool(machine) and other.host.machine_id == machine and one == two and (
+        "until" not in other.plan
+    )  # fmt: skip
 
 
 def load_chosen(results: Store, campaigns: tuple[Campaign, ...]) -> Loaded:

@@ -39,10 +39,11 @@ from vdisklab.answers.race import race_of
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
-from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.disk_path import Attachment, DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk
 from vdisklab.path.needs import FLUSH_AGAIN, Need, example_of, unmet
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
+from vdisklab.path.segments import CacheMode
 from vdisklab.results.model import Campaign
 from vdisklab.units import counted
 
@@ -96,6 +97,9 @@ class RecommendAnswer(Answer):
     rounds_for_10_percent: Annotated[
         int | None, "rounds that would show a lead of 10 % as `shows` does; null above 1,000"
     ]
+    default_measured_in: Annotated[
+        str | None, "another campaign of this host, if only that measured QEMU's default"
+    ]
     over_platforms: Annotated[
         Mapping[Platform, Ratio | None],
         "ratio to a new guest's disk by platform, as far as measured; null for the same path",
@@ -127,9 +131,7 @@ def recommend(
     _require_comparable(analysis, weights)
     hosts = analysis if isinstance(analysis, HostsAnalysis) else None
     if hosts is None and not candidates(analysis.observations.cells):
-        raise _nothing_to_recommend(
-            analysis.observations, needs, analysis.verdicts, Score.OVERALL.key
-        )
+        raise _nothing_to_recommend(analysis, analysis.observations, needs, Score.OVERALL.key)
     observations, measure, shown = weighted(analysis, weights)
     observations = analysis.values(measure, observations)
     race = race_of(analysis, needs) if hosts is None and weights is None else None
@@ -149,7 +151,7 @@ def recommend(
     if hosts is not None and (found is None or not found.ranking.rows):
         raise _nothing_for_all(hosts, needs)
     if found is None:
-        raise _nothing_to_recommend(observations, needs, analysis.verdicts, measure)
+        raise _nothing_to_recommend(analysis, observations, needs, measure)
     if hosts is not None:
         shown = (measure,)
     choice = decision.choice or only(analysis, found.cell, ranking)
@@ -175,6 +177,7 @@ def recommend(
         choice=choice,
         shows=None if best is None else best.shows,
         rounds_for_10_percent=None if best is None else best.rounds_for(0.1),
+        default_measured_in=None if found.default else _default_elsewhere(analysis, chosen),
         over_platforms=dict(_over_platforms(observations, chosen, ratio)),
         host_disk=analysis.verdicts.disk,
         rates=analysis.scored.rates if measure == analysis.scored.overall else (),
@@ -284,6 +287,21 @@ def _require_comparable(analysis: Analysis, weights: str | None) -> None:
         )
 
 
+def _default_elsewhere(analysis: Analysis, chosen: MeasuredCell) -> str | None:
+    """Another campaign of this host with QEMU's default beside the path's image and layers."""
+    path, machine = chosen.path, analysis.campaigns[0].host.machine_id
+    if path is None or isinstance(analysis, HostsAnalysis):
+        return None
+    usual = replace(path, cache=CacheMode.WRITEBACK)
+    wanted = {usual.canonical, replace(usual, cache=CacheMode.DEFAULT).canonical}
+    wanted |= {replace(usual, attachment=Attachment()).canonical}
+    for campaign in analysis.results.campaigns(with_runs=True):
+        measured = {cell.name for cell in campaign.cells}
+        if campaign.host.machine_id == machine and wanted & measured:
+            return campaign.id
+    return None
+
+
 def _grown(analysis: Analysis, cell: MeasuredCell) -> Iterator[ThinImage]:
     """The diagnostic of a cell whose new image grew while it was measured."""
     image = None if cell.path is None else cell.path.image
@@ -353,27 +371,31 @@ def parse_weights(analysis: Analysis, text: str) -> Mapping[MeasureKey, float]:
 
 
 def _nothing_to_recommend(
+    analysis: Analysis,
     observations: Observations,
     needs: tuple[Need, ...],
-    verdicts: CrashVerdicts,
     measure: MeasureKey,
 ) -> PlanError:
     """Why no path is recommended, and what to do."""
+    campaigns, verdicts = " and ".join(one.id for one in analysis.campaigns), analysis.verdicts
+    older = analysis.older_answer
+    use = f"`vdisklab recommend --campaign {older}` answers; or " if older else ""
     paths = candidates(observations.cells)
     if not paths:
         name = next((cell.name for cell in observations.cells if cell.path is None), None)
         free = f"{name!r} is not a disk path: `vdisklab table` shows it; " if name else ""
         return PlanError(
-            "no path that a guest could use was measured",
-            hint=f"{free}measure some, such as "
+            f"no path that a guest could use was measured in campaign {campaigns}",
+            hint=f"{free}{use}measure some, such as "
             "`vdisklab run ext4/{raw,qcow2}/{none,writeback}`",
         )
     usable = narrowed(observations, paths)
     rounds = int(usable.rounds_of().max(initial=0))
     if rounds < MIN_ROUNDS:
         return PlanError(
-            f"measured in {counted(rounds, 'round')}; a rank needs {MIN_ROUNDS}",
-            hint=f"continue the campaign with --rounds {MIN_ROUNDS} or more",
+            f"campaign {campaigns}: measured in {counted(rounds, 'round')}; a rank needs "
+            f"{MIN_ROUNDS}",
+            hint=f"{use}continue the campaign with --rounds {MIN_ROUNDS} or more",
         )
     if not np.isfinite(usable.grid(measure)).any():
         return PlanError(

@@ -217,7 +217,7 @@ def reasons(answer: RecommendAnswer) -> Iterator[str]:
     recommendation = answer.recommendation
     yield from _verdict(answer)[MOST_SENTENCES:]
     yield from basis_sentence(recommendation)
-    yield from _over_default(recommendation)
+    yield from _over_default(answer)
     for price in recommendation.prices:
         if price.need != DURABLE:
             yield price_sentence(price, recommendation.cell)
@@ -260,13 +260,19 @@ def price_sentence(price: Price, chosen: MeasuredCell) -> str:
     return f"{need}: without it the best is {price.without}, {difference(price.ratio)}."
 
 
-def _over_default(recommendation: Recommendation) -> Iterator[str]:
+def _over_default(answer: RecommendAnswer) -> Iterator[str]:
+    recommendation, campaign = answer.recommendation, answer.campaigns[0].id
     if recommendation.default is None:
         path = recommendation.cell.path
         usual = "raw/writeback"
         if path is not None and path.target is not None:
             usual = str(replace(path, cache=CacheMode.WRITEBACK, attachment=Attachment()))
-        yield f"QEMU's default was not measured: `vdisklab run {usual}`."
+        way, other = f"`vdisklab run {usual}`", answer.default_measured_in
+        if other is not None:
+            way = f"but in campaign {other}: `vdisklab recommend --campaign {other}`"
+            yield f"QEMU's default was not measured in campaign {campaign}, {way}."
+        else:
+            yield f"QEMU's default was not measured in campaign {campaign}: {way}."
     elif recommendation.default == recommendation.cell:
         yield f"{recommendation.cell.name} is QEMU's default."
         return

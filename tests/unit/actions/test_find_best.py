@@ -179,7 +179,8 @@ def test_a_race_in_words(measured: Measured) -> None:
     ]
     unbounded = dataclasses.replace(outcome, as_good=(cell("qcow2/none"),), behind=None)
     assert next(race_sentences(unbounded)) == (
-        "Use raw/none: it leads, but 1 other is not shown to be worse, after 7 rounds."
+        "No difference shown between these 2: keep what you have if it is one of them; for a new "
+        "guest take raw/none, after 7 rounds."
     )
     alone = dataclasses.replace(outcome, measured=1)
     assert "Only raw/none of 3 paths has numbers" in next(race_sentences(alone))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import numpy as np
@@ -22,7 +22,7 @@ from vdisklab.answers.report import report_on
 from vdisklab.documents import document
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import with_default
-from vdisklab.results.model import Run
+from vdisklab.results.model import Campaign, Run
 from vdisklab.views import choice as choice_view
 from vdisklab.views import rank as rank_view
 from vdisklab.views import recommend as recommend_view
@@ -235,3 +235,59 @@ def test_ranks_and_the_set_of_the_best_agree_for_any_noise(seed: int) -> None:
     assert {row.cell for row in ranking.rows if row.best == 1} == set(ranking.best.cells)
     for row in ranking.rows:
         assert 1 <= row.best <= row.worst <= len(ranking.rows)
+
+
+def campaign_of(
+    id: str, day: int, rounds: int, paths: tuple[str, ...]
+) -> tuple[Campaign, list[Run]]:
+    plan = {**CAMPAIGN.plan, "cells": list(paths), "rounds": rounds}
+    started = CAMPAIGN.started + timedelta(days=day)
+    campaign = replace(CAMPAIGN, id=id, fingerprint=id * 2, plan=plan, started=started)
+    count = len(paths)
+    world = World(paths, (1.0,) * count, (0.02,) * count, (rounds,) * count, day)
+    later = timedelta(days=day)
+    moved = [
+        replace(run, campaign=id, id=f"{day:02x}{run.id[:6]}", started=run.started + later)
+        for run in world.runs()
+    ]
+    return campaign, moved
+
+
+def test_a_campaign_that_compares_nothing_is_joined_by_an_older_one() -> None:
+    """`--again --rounds 2` after a decision must not take the answer away."""
+    old, runs = campaign_of("aaaaaaa1", 0, 5, PATHS[:3])
+    new, more = campaign_of("bbbbbbb2", 1, 2, PATHS[:3])
+    with stored([*runs, *more], campaigns=[new, old]) as store:
+        analysis = Analysis.of(store)
+        assert [one.id for one in analysis.campaigns] == ["bbbbbbb2", "aaaaaaa1"]
+        answer = rank_cells(analysis)
+        assert answer.choice is not None
+        title = next(iter(rank_view.tables(answer))).intro
+        assert any("campaigns bbbbbbb2" in line and "aaaaaaa1" in line for line in title)
+        alone = rank_cells(Analysis.of(store, ["bbbbbbb2"]))
+        assert any("`vdisklab rank --campaign aaaaaaa1`" in str(one) for one in alone.findings)
+        with pytest.raises(PlanError, match="campaign bbbbbbb2: measured in 2 rounds") as error:
+            recommend(Analysis.of(store, ["bbbbbbb2"]), with_default(()))
+        assert "`vdisklab recommend --campaign aaaaaaa1` answers" in str(error.value.hint)
+
+
+def test_the_only_path_of_the_newest_campaign_is_compared_with_those_before() -> None:
+    old, runs = campaign_of("aaaaaaa1", 0, 5, PATHS[:2])
+    new, more = campaign_of("bbbbbbb2", 1, 4, PATHS[2:3])
+    with stored([*runs, *more], campaigns=[new, old]) as store:
+        answer = rank_cells(Analysis.of(store))
+        assert {row.cell.name for row in answer.cells if isinstance(row.place, Ranked)} == {
+            "raw/none", "qcow2/none", "raw/writeback",
+        }  # fmt: skip
+        found = recommend(Analysis.of(store, ["aaaaaaa1"]), with_default(()))
+        said = " ".join(recommend_view.reasons(found))
+        assert (
+            "QEMU's default was not measured in campaign aaaaaaa1, but in campaign bbbbbbb2" in said
+        )
+    other = replace(old, host=replace(old.host, kernel="another"))
+    with stored([*runs, *more], campaigns=[new, other]) as store:
+        choice = rank_cells(Analysis.of(store)).choice
+        assert choice is not None
+        assert choice_view.headline(choice) == (
+            "Nothing to compare: raw/writeback is the only path of campaign bbbbbbb2"
+        )

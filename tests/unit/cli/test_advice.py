@@ -122,18 +122,22 @@ def test_a_tie_has_no_winner_and_names_the_leader(
     behind = found["choice"]["behind"]
     assert behind > 0.1
     assert first == (
-        f"Use {leader}: it leads, but 5 others are not shown to be worse and may be up to "
-        f"{math.ceil(100 * behind)} % better (95 %)."
+        "No difference shown among these 6: keep what you have if it is one of them; for a new "
+        f"guest take {leader}."
     )
-    assert others[0].startswith("Not shown to be worse: ")
+    assert others[0].startswith("These 6: ")
+    more = f"none is more than {math.ceil(100 * behind)} % better than {leader} (95 %)."
+    assert others[0].endswith(more)
     assert len(found["choice"]["ties"]) == 5
     surer = found["choice"]["surer"]
     assert (surer["paths"], surer["runs"]) == (6, 60 * 7), "the host is measured with them"
-    assert others[2].startswith("To be surer, race these 6 (the same command with their paths")
+    assert others[2].startswith(
+        "To tell them apart, race these 6 (the same command with their paths"
+    )
     assert found["recommendation"]["ranking"]["best"]["p"] > 0.05
     target = database.file.with_name("report.md")
     assert main(["report", "--format", "md", "-o", str(target)]) == 0
-    assert target.read_text().startswith(f"# vdisklab: Use {leader}: it leads, but 5 others")
+    assert target.read_text().startswith("# vdisklab: No difference shown among these 6")
 
 
 def test_weights_of_ones_own_decide(store: Database, capsys: pytest.CaptureFixture[str]) -> None:
@@ -317,7 +321,7 @@ def test_the_only_one_with_rounds_enough_is_recommended(
     found = answer(capsys, "recommend", "--need", "format=qcow2")
     assert found["path"] == "qcow2/none"
     said = " ".join(found["sentences"])
-    assert "Use qcow2/none: it is the only one of 6 paths that qualifies." in said
+    assert "Nothing to compare yet: of 2 paths only qcow2/none has enough rounds." in said
 
 
 def test_numbers_of_the_page_cache_are_called_so(
@@ -372,7 +376,9 @@ def test_a_profile_without_the_scores_measurements_is_ranked_by_the_mean_of_its_
     assert ranked["roles"] is None
     assert "oltp-randread-4k-q1/read/bandwidth" in ranked["rates"]
     (place,) = [row["place"] for row in ranked["cells"] if row["cell"] == "raw/unsafe (cold)"]
-    assert (place["best"], place["worst"]) == (1, 1)
+    assert place["reason"] == "loses-data"
+    unsafe = answer(capsys, "rank", "--unsafe")["cells"][0]
+    assert (unsafe["cell"], unsafe["place"]["worst"]) == ("raw/unsafe (cold)", 1)
     recommended = answer(capsys, "recommend")
     assert recommended["path"] == "raw/none"
     assert main(["rank", "--why"]) == 0

@@ -113,6 +113,19 @@ class NothingToCompare(Diagnostic):
 
 
 @dataclass(frozen=True, slots=True)
+class OlderAnswer(Diagnostic):
+    """These campaigns compare nothing, but another campaign of this host compares paths."""
+
+    campaign: str
+
+    def __str__(self) -> str:
+        return (
+            f"Campaign {self.campaign} of this host compares paths: "
+            f"`vdisklab rank --campaign {self.campaign}`."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Inconclusive(Diagnostic):
     """No pair of the ranked cells is shown to differ."""
 

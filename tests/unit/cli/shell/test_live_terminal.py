@@ -144,7 +144,7 @@ def test_every_line_fits_into_the_terminal(database: Database, columns: int, row
         assert seen.count("cell 2/5") == 1, "what was drawn before has been wiped out"
         if rows >= 24:
             assert seen.count("PROVISIONAL") == 1
-            assert " (1) " in seen
+            assert " 1–2 " in seen
         if columns == 120:
             assert "more line" not in seen
 
