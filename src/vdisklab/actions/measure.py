@@ -33,7 +33,7 @@ from vdisklab.host.mounts import mount_of, without_flushes
 from vdisklab.host.safe_places import make_state_directory, open_file
 from vdisklab.host.waiting import Clock
 from vdisklab.path.durability import CrashVerdicts
-from vdisklab.plan.campaign import CampaignPlan, Dropped
+from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.run_request import RaceTerms
 from vdisklab.plan.settings import Request
@@ -89,7 +89,7 @@ class Measured:
     interrupted: bool = False
     complete_before: bool = False
     race: RaceTerms | None = None
-    left_out: tuple[Dropped, ...] = ()
+    left_out: tuple[PathDropped, ...] = ()
 
 
 def measure(
@@ -210,9 +210,11 @@ def _searched(search: CellSearch, verdicts: CrashVerdicts, plan: CampaignPlan) -
     return search.narrow(plan, verdicts, lambda _event: None)[0]
 
 
-def asked_for(plan: CampaignPlan) -> tuple[Dropped, ...]:
+def asked_for(plan: CampaignPlan) -> tuple[PathDropped, ...]:
     """The dropped paths that were asked for."""
-    return tuple(one for one in plan.dropped if one.asked)
+    return tuple(
+        PathDropped(one.path, one.reason, one.instead) for one in plan.dropped if one.asked
+    )
 
 
 def report_plan(plan: CampaignPlan, progress: Progress) -> None:

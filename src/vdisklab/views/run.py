@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.answers.choice import of_race
-from vdisklab.plan.campaign import Dropped
+from vdisklab.progress import PathDropped
 from vdisklab.units import counted, named
 from vdisklab.views.choice import headline
 
@@ -25,7 +25,7 @@ def next_step(path: str | None, campaign: str | None, where: Sequence[str] = ())
     return see if path is None else f"{see}; paste it: `vdisklab export {path}{disk}`"
 
 
-def left_out_sentences(left_out: Iterable[Dropped]) -> Iterator[str]:
+def left_out_sentences(left_out: Iterable[PathDropped]) -> Iterator[str]:
     """Which paths were asked for and not measured, and why."""
     for one in left_out:
         yield f"Not measured: {one.path}: {one.reason}; {one.instead}."

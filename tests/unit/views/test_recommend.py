@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from vdisklab.analysis.candidates import Recommendation
+from vdisklab.answers.recommend import RecommendAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.views.recommend import _over_default
 
@@ -22,6 +22,12 @@ from vdisklab.views.recommend import _over_default
 )
 def test_qemus_default_is_that_of_the_recommended_target(path: str, usual: str) -> None:
     cell = MeasuredCell(path)
-    chosen = SimpleNamespace(default=None, cell=cell, over_default=None)
-    (sentence,) = _over_default(cast(Recommendation, chosen))
-    assert sentence == f"QEMU's default was not measured: `vdisklab run {usual}`."
+    chosen = SimpleNamespace(
+        recommendation=SimpleNamespace(default=None, cell=cell, over_default=None),
+        campaigns=(SimpleNamespace(id="3f2a"),),
+        default_measured_in=None,
+    )
+    (sentence,) = _over_default(cast(RecommendAnswer, chosen))
+    assert sentence == (
+        f"QEMU's default was not measured in campaign 3f2a: `vdisklab run {usual}`."
+    )
