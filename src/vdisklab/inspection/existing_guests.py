@@ -40,7 +40,7 @@ from vdisklab.units import named
 LARGEST = 32 << 20
 """Maximum number of characters of one file."""
 
-_ENDINGS = (".xml", ".conf", ".yaml", ".yml", ".json", ".cmdline", ".sh", ".service")
+_ENDINGS = (".xml", ".conf", ".yaml", ".yml", ".json", ".cmdline", ".sh", ".service", ".tf", ".hcl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,11 @@ def _directory(directory: Path, notes: list[str]) -> list[GuestText]:
     """The guests' configurations in a directory, and the files that they refer to, there or in the
     directory above."""
     texts = list(_beside(directory))
+    below = (place for each in dialects().values() for place in each.below)
     try:
         files = sorted(file for file in directory.iterdir() if file.suffix in _ENDINGS)
+        for place in below:
+            files += sorted(f for f in directory.glob(f"{place}/*") if f.suffix in _ENDINGS)
     except OSError as error:
         raise PlanError(
             f"{directory} cannot be read: {error.strerror}", hint="name files, or be root"

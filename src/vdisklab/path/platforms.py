@@ -137,7 +137,7 @@ class Platform(StrEnum):
 
 _OTHER_FORMS = (
     "a shell script, `ps` output or systemd unit that starts guests, `qm set`, virt-install, "
-    "`info block`"
+    "`info block`, Terraform, Packer, Ansible's proxmox_kvm, a compose file of qemus/qemu"
 )
 """Other ways to write guests down: the rows of `platforms.text_form.FORMS`."""
 

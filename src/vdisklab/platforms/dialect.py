@@ -212,8 +212,9 @@ class Dialect:
     recognises_document: Callable[[Tree], bool] = _never
     """True for a YAML document of the platform."""
     beside: tuple[str, ...] = ()
-    """Names of files that belong to the guests' files in the same directory, or in the one below.
-    """
+    """Names of files that belong to the guests' files in the same directory, or in one below."""
+    below: tuple[str, ...] = ()
+    """Patterns of directories with guests' files, in a copy of the platform's own directory."""
     location: Location = field(default_factory=Location)
     aio_of: Callable[[CacheMode], Aio] | None = None
     """Set where the aio mode follows the cache mode, and no I/O thread can be set."""

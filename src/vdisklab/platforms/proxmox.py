@@ -691,6 +691,7 @@ DIALECT = dialect.Dialect(
     reader=_reader,
     recognises=is_proxmox,
     beside=(STORAGES,),
+    below=("qemu-server", "nodes/*/qemu-server"),
     location=dialect.Location("/etc/pve/qemu-server"),
     left_out={
         "EFI variables": r"^efidisk[0-9]+:",

@@ -16,6 +16,7 @@ from vdisklab.platforms.reading import GuestText
 
 FORMS = (
     "pasted", "systemd_unit", "process_list", "info_block", "qm_commands", "virt_install",
+    "terraform", "packer", "ansible", "compose",
 )  # fmt: skip
 """The files of the forms, the outermost first: what was pasted may be any other."""
 

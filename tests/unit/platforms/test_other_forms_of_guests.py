@@ -182,3 +182,16 @@ def test_an_instance_whose_profiles_are_elsewhere_is_told_the_one_command() -> N
     (disk,) = read(text, "g.yaml").values()
     assert "give `incus list --format yaml`" in (disk.problem or "")
     assert "--expanded" not in (disk.problem or "")
+
+
+def test_a_copy_of_proxmox_is_read_with_all_its_nodes(tmp_path: Path) -> None:
+    (tmp_path / "storage.cfg").write_text("lvmthin: thin\n\tvgname v\n")
+    for node, vmid in (("a", 101), ("b", 102)):
+        place = tmp_path / "nodes" / node / "qemu-server"
+        place.mkdir(parents=True)
+        (place / f"{vmid}.conf").write_text(f"memory: 512\nvirtio0: thin:vm-{vmid}-disk-0\n")
+    (tmp_path / "qemu-server").symlink_to("nodes/a/qemu-server")  # as pmxcfs has it
+    found = read_disks(LocalHost(), [tmp_path], None)
+    assert [f"{disk.guest} {disk.path and disk.path.stack}" for disk in found.disks] == [
+        "101 lvmthin", "102 lvmthin",
+    ]  # fmt: skip

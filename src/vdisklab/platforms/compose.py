@@ -1,0 +1,110 @@
+"""Compose files of the images that run QEMU in a container: qemus/qemu, dockur/windows.
+
+Their variables and defaults are those of src/disk.sh of qemus/qemu: DISK_CACHE none, DISK_IO
+native, DISK_TYPE scsi, DISK_FMT raw, DISK_DISCARD on, each disk with an I/O thread and
+detect-zeroes=on; dockur/macos has blk (its src/entry.sh).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from vdisklab.platforms.reading import GuestText, tree
+from vdisklab.platforms.text_form import TextForm
+
+_IMAGE = re.compile(r"(?:^|/)(?:qemux?|qemus|dockurr?)/(?P<name>qemu|windows|macos)")
+_DEVICES = {
+    "scsi": "virtio-scsi-pci,id={0}b,iothread=io2 -device scsi-hd,drive={0},bus={0}b.0",
+    "blk": "virtio-blk-pci,drive={0},iothread=io2",
+    "ide": "ich9-ahci,id={0}a -device ide-hd,drive={0},bus={0}a.0",
+    "usb": "usb-storage,drive={0}",
+}
+
+
+def _recognises(text: GuestText) -> bool:
+    return "services:" in text.text and any(
+        _IMAGE.search(found)
+        for found in re.findall(r"\bimage:\s*['\"]?([^\s'\"]{1,200})", text.text)
+    )
+
+
+def _rewritten(text: GuestText) -> Iterator[GuestText]:
+    for document in text.documents:
+        for name, service in tree(document, "services").items():
+            match = (
+                _IMAGE.search(str(service.get("image", ""))) if isinstance(service, dict) else None
+            )
+            if match is not None:
+                words = _command(str(name), service, match["name"])
+                yield GuestText("\0".join(words), f"{text.origin}/{name}")
+
+
+def _command(name: str, service: Mapping[str, Any], image: str) -> Iterator[str]:
+    variables = _variables(service.get("environment"))
+    usual = {"macos": "blk"}.get(image, "scsi")
+    kind = variables.get("DISK_TYPE", "").lower() or usual
+    yield from (
+        "qemu-system-x86_64",
+        "-name",
+        name,
+        "-machine",
+        "q35",
+        "-object",
+        "iothread,id=io2",
+    )
+    form = variables.get("DISK_FMT", "").lower() or "raw"
+    file = variables.get("DISK_NAME") or "data"
+    ending = {"raw": "img"}.get(form, form)
+    disks = [(f"{_mounted(service, '/storage')}/{file}.{ending}", form)]
+    for number in range(2, 7):
+        if variables.get(f"DISK{number}_SIZE"):
+            place = _mounted(service, f"/storage{number}")
+            disks.append((f"{place}/{file}{number}.{ending}", form))
+    for suffix in ("", *map(str, range(2, 7))):
+        if device := variables.get(f"DEVICE{suffix}"):
+            disks.append((device, "raw"))
+    for number, (place, driver) in enumerate(disks, 1):
+        node = f"data{number}"
+        settings = {
+            "file": place, "id": node, "format": driver, "if": "none",
+            "cache": variables.get("DISK_CACHE", "none"), "aio": variables.get("DISK_IO", "native"),
+            "discard": variables.get("DISK_DISCARD", "on"), "detect-zeroes": "on",
+        }  # fmt: skip
+        yield "-drive"
+        yield ",".join(f"{key}={value.replace(',', ',,')}" for key, value in settings.items())
+        yield "-device"
+        device = _DEVICES.get(kind)
+        yield from [f"{kind},drive={node}"] if device is None else device.format(node).split(" ")
+    try:
+        yield from shlex.split(variables.get("ARGUMENTS", ""))
+    except ValueError:
+        yield variables["ARGUMENTS"]
+
+
+def _variables(environment: object) -> Mapping[str, str]:
+    """The service's variables, of a mapping or of a list of NAME=VALUE."""
+    if isinstance(environment, dict):
+        return {str(key): "" if value is None else str(value) for key, value in environment.items()}
+    listed = environment if isinstance(environment, list) else []
+    pairs = (str(one).partition("=") for one in listed)
+    return {name: value for name, _, value in pairs}
+
+
+def _mounted(service: Mapping[str, Any], inside: str) -> str:
+    """The host's directory that is mounted there, or the place inside the container."""
+    volumes = service.get("volumes")
+    for volume in volumes if isinstance(volumes, list) else []:
+        if isinstance(volume, dict):
+            if volume.get("target") == inside and volume.get("type") == "bind":
+                return str(volume.get("source", inside))
+        else:
+            place, _, rest = str(volume).partition(":")
+            if rest.partition(":")[0] == inside and place.startswith("/"):
+                return place
+    return inside
+
+
+FORM = TextForm(recognises=_recognises, rewritten=_rewritten, changed_in="the compose file")

@@ -1,0 +1,217 @@
+"""Reads HCL, the language of Terraform and Packer, as far as values are literal.
+
+A reader of our own: python-hcl2 evaluates no expression either, would bring a parser generator
+(lark) along, and has no budget for a hostile text. An expression stays as its text, unless it is a
+variable or local whose only value stands in the same text. HCL's native syntax specification,
+"Structural Elements".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vdisklab.errors import PlanError
+
+_DEEPEST = 60
+_MOST_TOKENS = 400_000
+_TOKEN = re.compile(
+    r"""(?P<blank>[ \t\r]+|/\*.*?\*/|(?:\#|//)[^\n]*)
+    |(?P<end>\n)
+    |<<[-~]?(?P<mark>\w+)\n(?P<heredoc>.*?)^[ \t]*(?P=mark)[ \t]*$
+    |"(?P<text>(?:[^"\\$\n]|\\.|\$(?!\{)|\$\{(?:[^{}"]|"[^"\n]*"|\{[^{}]*\})*\})*)"
+    |(?P<number>-?\d+(?:\.\d+)?(?![\w.]))
+    |(?P<name>[A-Za-z_][\w-]*(?:\.[\w-]+|\[[\w".*]*\])*)
+    |(?P<sign>[{}\[\](),=:])
+    |(?P<other>.)""",
+    re.VERBOSE | re.DOTALL | re.MULTILINE,
+)
+_WORDS = {"true": True, "false": False, "null": None}
+
+
+@dataclass(slots=True)
+class HclBlock:
+    """A block: its type, its labels, its attributes, and the blocks in it."""
+
+    type: str
+    labels: tuple[str, ...] = ()
+    attributes: dict[str, Any] = field(default_factory=dict)
+    blocks: list[HclBlock] = field(default_factory=list)
+
+    def all(self, *types: str) -> Iterator[HclBlock]:
+        """The blocks of that type, also where a `dynamic` block makes them; through several types
+        those inside each other."""
+        first, *rest = types
+        for block in self.blocks:
+            is_dynamic = block.type == "dynamic" and block.labels == (first,)
+            found = block.all("content") if is_dynamic else iter([block])
+            if is_dynamic or block.type == first:
+                for inner in found:
+                    yield from inner.all(*rest) if rest else iter([inner])
+
+    def text(self, name: str, otherwise: str = "") -> str:
+        """An attribute as text; `on` and `off` are not told apart from true and false."""
+        value = self.attributes.get(name)
+        if isinstance(value, bool):
+            return "1" if value else "0"
+        return otherwise if value is None else str(value)
+
+
+def read_hcl(text: str, origin: str) -> HclBlock:
+    """The whole file as a block. Raises PlanError for a text that is not HCL."""
+    tokens = [match for match in _TOKEN.finditer(text) if match["blank"] is None]
+    if len(tokens) > _MOST_TOKENS:
+        raise PlanError(f"{origin} is larger than any configuration", hint="split the file")
+    whole = HclBlock("")
+    try:
+        _Parser(tokens).body(whole, 0)
+    except (IndexError, _BrokenError) as error:
+        raise PlanError(
+            f"{origin} is not HCL as Terraform and Packer write it",
+            hint="check it with `terraform validate` or `packer validate`",
+        ) from error
+    _put_values(whole, _values(whole), 0)
+    return whole
+
+
+class _BrokenError(ValueError):
+    """A text that is not HCL, or is nested without end."""
+
+
+@dataclass(slots=True)
+class _Parser:
+    tokens: list[re.Match[str]]
+    at: int = 0
+
+    def _peek(self) -> re.Match[str] | None:
+        return self.tokens[self.at] if self.at < len(self.tokens) else None
+
+    def _next(self) -> re.Match[str]:
+        self.at += 1
+        return self.tokens[self.at - 1]
+
+    def _skip_ends(self) -> None:
+        while (token := self._peek()) is not None and (token["end"] or token["sign"] == ","):
+            self.at += 1
+
+    def body(self, block: HclBlock, depth: int) -> None:
+        """The attributes and blocks up to the closing brace, or the end of the file."""
+        if depth > _DEEPEST:
+            raise _BrokenError
+        while True:
+            self._skip_ends()
+            token = self._peek()
+            if token is None or token["sign"] == "}":
+                if (token is None) != (depth == 0):
+                    raise _BrokenError
+                self.at += 1
+                return
+            self._element(block, self._next(), depth)
+
+    def _element(self, block: HclBlock, token: re.Match[str], depth: int) -> None:
+        name = token["name"] if token["name"] is not None else token["text"]
+        if name is None:
+            raise _BrokenError
+        following = self._next()
+        if following["sign"] in ("=", ":"):
+            block.attributes[name] = self._value(depth + 1)
+            return
+        labels: list[str] = []
+        while following["sign"] != "{":
+            label = following["text"] if following["text"] is not None else following["name"]
+            if label is None:
+                raise _BrokenError
+            labels.append(label)
+            following = self._next()
+        inner = HclBlock(name, tuple(labels))
+        self.body(inner, depth + 1)
+        block.blocks.append(inner)
+
+    def _value(self, depth: int) -> Any:  # noqa: ANN401 - any value of HCL
+        """A literal, or the text of an expression up to the end of its line."""
+        if depth > _DEEPEST:
+            raise _BrokenError
+        token = self._next()
+        value: Any
+        if token["heredoc"] is not None:
+            value = token["heredoc"]
+        elif token["text"] is not None:
+            value = re.sub(r'\\(["\\])', r"\1", token["text"])
+        elif token["number"] is not None:
+            value = float(token["number"]) if "." in token["number"] else token["number"]
+        elif token["name"] is not None:
+            value = _WORDS.get(token["name"], f"${{{token['name']}}}")
+        elif token["sign"] == "[":
+            value = self._list(depth)
+        elif token["sign"] == "{":
+            inner = HclBlock("")
+            self.body(inner, depth + 1)
+            value = inner.attributes
+        else:
+            value = f"${{{token[0]}}}"
+        return self._with_rest(value, token)
+
+    def _with_rest(self, value: Any, first: re.Match[str]) -> Any:  # noqa: ANN401
+        """The value, or the text of the expression if one goes on after it."""
+        rest, nested = "", 0
+        while (token := self._peek()) is not None:
+            if nested == 0 and (token["end"] or token["sign"] in (",", "}", "]", ")")):
+                break
+            nested += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(
+                token["sign"] or "", 0
+            )
+            rest += token[0]
+            self.at += 1
+        return f"${{{first[0]}{rest}}}" if rest else value
+
+    def _list(self, depth: int) -> list[Any]:
+        values: list[Any] = []
+        while True:
+            self._skip_ends()
+            token = self._peek()
+            if token is None:
+                raise _BrokenError
+            if token["sign"] == "]":
+                self.at += 1
+                return values
+            values.append(self._value(depth + 1))
+
+
+def _values(whole: HclBlock) -> Mapping[str, Any]:
+    """The literal values of the file's variables and locals, by reference."""
+    found: dict[str, Any] = {}
+    for block in whole.blocks:
+        if block.type == "variable" and block.labels and "default" in block.attributes:
+            found[f"var.{block.labels[0]}"] = block.attributes["default"]
+        elif block.type == "locals":
+            found |= {f"local.{name}": value for name, value in block.attributes.items()}
+    plain = (str, bool, float)
+    return {
+        name: value
+        for name, value in found.items()
+        if isinstance(value, plain) and "${" not in str(value) and len(str(value)) < 4096
+    }
+
+
+def _put_values(block: HclBlock, values: Mapping[str, Any], depth: int) -> None:
+    def put(value: Any, deep: int) -> Any:  # noqa: ANN401
+        if isinstance(value, str) and "${" in value:
+            whole = re.fullmatch(r"\$\{([\w.-]+)\}", value)
+            if whole and whole[1] in values:
+                return values[whole[1]]
+            return re.sub(
+                r"\$\{([\w.-]+)\}", lambda match: str(values.get(match[1], match[0])), value
+            )
+        if deep > _DEEPEST:
+            return value
+        if isinstance(value, list):
+            return [put(each, deep + 1) for each in value]
+        if isinstance(value, dict):
+            return {key: put(each, deep + 1) for key, each in value.items()}
+        return value
+
+    block.attributes = {key: put(value, depth) for key, value in block.attributes.items()}
+    for inner in block.blocks:
+        _put_values(inner, values, depth + 1)

@@ -1,0 +1,120 @@
+"""Packer: the guests that its builders qemu and proxmox start (builder/qemu/config.go: disk_cache
+writeback, disk_interface virtio, format qcow2, disk_discard ignore, disk_detect_zeroes off)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from vdisklab.platforms.hcl import HclBlock, read_hcl
+from vdisklab.platforms.qm_commands import as_conf
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.text_form import TextForm
+
+_SOURCE = re.compile(
+    r'^[ \t]*source\s+"(?:qemu|proxmox-iso|proxmox-clone|proxmox)"\s+"', re.MULTILINE
+)
+_BUILDERS = re.compile(r'"builders"\s*:\s*\[')
+
+
+def _recognises(text: GuestText) -> bool:
+    return _SOURCE.search(text.text) is not None or (
+        _BUILDERS.search(text.text) is not None and text.text.lstrip().startswith("{")
+    )
+
+
+def _rewritten(text: GuestText) -> Iterator[GuestText]:
+    for kind, name, source in _sources(text):
+        if kind == "qemu":
+            yield GuestText("\0".join(_command(source, name)), f"{text.origin}/{name}")
+        elif kind.startswith("proxmox"):
+            yield _conf(source, name, text.origin)
+
+
+def _sources(text: GuestText) -> Iterator[tuple[str, str, HclBlock]]:
+    """The builders: HCL's sources, or those of a JSON template."""
+    if _SOURCE.search(text.text):
+        for block in read_hcl(text.text, text.origin).all("source"):
+            if len(block.labels) == 2:
+                yield block.labels[0], block.labels[1], block
+        return
+    try:
+        template = json.loads(text.text)
+    except (ValueError, RecursionError):
+        return
+    builders = template.get("builders") if isinstance(template, dict) else None
+    for builder in builders if isinstance(builders, list) else []:
+        if isinstance(builder, dict):
+            kind = str(builder.get("type"))
+            yield kind, str(builder.get("name", kind)), _block(builder)
+
+
+def _block(builder: Mapping[str, Any]) -> HclBlock:
+    disks = builder.get("disks")
+    inner = [each for each in disks if isinstance(each, dict)] if isinstance(disks, list) else []
+    return HclBlock("", (), dict(builder), [HclBlock("disks", (), dict(each)) for each in inner])
+
+
+def _command(source: HclBlock, name: str) -> Iterator[str]:
+    yield from (source.text("qemu_binary", "qemu-system-x86_64"), "-name", name)
+    yield from ("-machine", source.text("machine_type", "pc"))
+    given = source.attributes.get("qemuargs")
+    pairs = [pair for pair in given if isinstance(pair, list)] if isinstance(given, list) else []
+    words = [[str(part) for part in pair] for pair in pairs]
+    if not any(pair[:1] in (["-drive"], ["--drive"], ["-device"]) for pair in words):
+        yield from _drive(source, name)
+    for flag, *rest in (pair for pair in words if pair):
+        yield flag
+        yield from filter(None, ["".join(rest)])
+
+
+def _drive(source: HclBlock, name: str) -> Iterator[str]:
+    """driveArgs of builder/qemu/step_run.go."""
+    form, interface = source.text("format", "qcow2"), source.text("disk_interface", "virtio")
+    place = source.text("output_directory", f"output-{name}")
+    settings = {
+        "file": f"{place}/{source.text('vm_name', name)}",
+        "if": "none" if interface == "virtio-scsi" else interface,
+        "cache": source.text("disk_cache", "writeback"),
+        "discard": source.text("disk_discard", "ignore"),
+        "format": form,
+    }
+    if source.text("disk_detect_zeroes", "off") != "off":
+        settings["detect-zeroes"] = source.text("disk_detect_zeroes")
+    if interface == "virtio-scsi":
+        yield from (
+            "-device",
+            "virtio-scsi-pci,id=scsi0",
+            "-device",
+            "scsi-hd,bus=scsi0.0,drive=drive0",
+        )
+        settings["id"] = "drive0"
+    escaped = (f"{key}={value.replace(',', ',,')}" for key, value in settings.items())
+    yield from ("-drive", ",".join(escaped))
+
+
+def _conf(source: HclBlock, name: str, origin: str) -> GuestText:
+    """`disks` of the builders proxmox-iso and proxmox-clone, in their order."""
+    vmid = source.text("vm_id") or name
+    settings = {"scsihw": source.text("scsi_controller", "lsi")}
+    numbers: dict[str, int] = {}
+    for disk in source.all("disks"):
+        bus = disk.text("type", "scsi")
+        number = numbers.get(bus, 0)
+        numbers[bus] = number + 1
+        form = disk.text("format", "raw")
+        ending = "" if form == "raw" else f".{form}"
+        options = {
+            "cache": disk.text("cache_mode", "none"), "iothread": disk.text("io_thread", "0"),
+            "discard": "on" if disk.text("discard") == "1" else "ignore",
+            "aio": disk.text("asyncio", "io_uring"),
+        }  # fmt: skip
+        volume = f"{disk.text('storage_pool', '?')}:vm-{vmid}-disk-{bus}{number}{ending}"
+        settings[f"{bus}{number}"] = ",".join((volume, *(f"{k}={v}" for k, v in options.items())))
+    plain = re.sub(r"[^\w-]", "_", vmid)
+    return as_conf(settings, f"{origin}/{plain}.conf")
+
+
+FORM = TextForm(recognises=_recognises, rewritten=_rewritten, changed_in="Packer")

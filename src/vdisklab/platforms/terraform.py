@@ -1,0 +1,183 @@
+"""Terraform and OpenTofu: guests of the providers bpg/proxmox, Telmate/proxmox, dmacvicar/libvirt.
+
+Defaults: bpg's docs/resources/virtual_environment_vm.md (cache none, aio io_uring, discard ignore,
+virtio-scsi-pci); libvirt's own where the provider writes none.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from vdisklab.platforms.hcl import HclBlock, read_hcl
+from vdisklab.platforms.qm_commands import as_conf
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.text_form import TextForm
+
+_RESOURCE = re.compile(
+    r'^[ \t]*resource\s+"(?:proxmox_virtual_environment_vm|proxmox_vm_qemu|libvirt_domain)"\s+"',
+    re.MULTILINE,
+)
+
+
+def _recognises(text: GuestText) -> bool:
+    return _RESOURCE.search(text.text) is not None
+
+
+def _rewritten(text: GuestText) -> Iterator[GuestText]:
+    whole = read_hcl(text.text, text.origin)
+    resources = [block for block in whole.all("resource") if len(block.labels) == 2]
+    volumes = {one.labels[1]: one for one in resources if one.labels[0] == "libvirt_volume"}
+    for resource in resources:
+        kind, label = resource.labels
+        match kind:
+            case "proxmox_virtual_environment_vm":
+                yield _of_bpg(resource, label, text.origin)
+            case "proxmox_vm_qemu":
+                yield _of_telmate(resource, label, text.origin)
+            case "libvirt_domain":
+                yield GuestText(_domain(resource, label, volumes), text.origin)
+            case _:
+                pass
+
+
+def _vmid(resource: HclBlock, label: str) -> str:
+    named = resource.text("vm_id") or resource.text("vmid") or label
+    return named if re.fullmatch(r"[\w-]{1,64}", named) else label
+
+
+def _of_bpg(resource: HclBlock, label: str, origin: str) -> GuestText:
+    vmid = _vmid(resource, label)
+    settings = {"scsihw": resource.text("scsi_hardware", "virtio-scsi-pci")}
+    settings |= {"name": resource.text("name")} if resource.text("name") else {}
+    settings |= {"args": resource.text("kvm_arguments")} if resource.text("kvm_arguments") else {}
+    for disk in resource.all("disk"):
+        slot = disk.text("interface", "?")
+        datastore, form = disk.text("datastore_id", "local-lvm"), disk.text("file_format")
+        place = disk.text("path_in_datastore")
+        volume = place or f"vm-{vmid}-disk-{slot}" + (f".{form}" if form not in ("", "raw") else "")
+        options = {
+            "cache": disk.text("cache", "none"), "aio": disk.text("aio", "io_uring"),
+            "discard": disk.text("discard", "ignore"), "iothread": disk.text("iothread", "0"),
+            **({} if form or place else {"file_format": "of-the-storage"}),
+        }  # fmt: skip
+        for speed in disk.all("speed"):
+            options |= {
+                _SPEEDS.get(key, key): str(value) for key, value in speed.attributes.items()
+            }
+        settings[slot] = _line(f"{datastore}:{volume}" if datastore else volume, options)
+    return as_conf(settings, f"{origin}/{vmid}.conf")
+
+
+_SPEEDS = {
+    "iops_read": "iops_rd", "iops_write": "iops_wr", "read": "mbps_rd", "write": "mbps_wr",
+    "iops_read_burstable": "iops_rd_max", "iops_write_burstable": "iops_wr_max",
+    "read_burstable": "mbps_rd_max", "write_burstable": "mbps_wr_max",
+}  # fmt: skip
+
+
+def _line(volume: str, options: Mapping[str, str]) -> str:
+    return ",".join((volume, *(f"{key}={value}" for key, value in options.items() if value)))
+
+
+def _of_telmate(resource: HclBlock, label: str, origin: str) -> GuestText:
+    """`disk` with a `slot`, and since 3.0 `disks { scsi { scsi0 { disk {` (its docs)."""
+    vmid = _vmid(resource, label)
+    settings = {"scsihw": resource.text("scsihw", "lsi")}
+    settings |= {"args": resource.text("args")} if resource.text("args") else {}
+    numbers: dict[str, int] = {}
+    for disk in resource.all("disk"):
+        slot, bus = disk.text("slot"), disk.text("type", "scsi")
+        if not re.fullmatch(r"[a-z]+\d+", slot):
+            number = slot if slot.isdecimal() else str(numbers.setdefault(bus, 0))
+            numbers[bus] = int(number[:3]) + 1
+            slot = f"{bus}{number}"
+        if disk.text("type") not in ("cdrom", "cloudinit"):
+            settings[slot] = _telmate(disk, vmid, slot)
+    for bus_block in (inner for one in resource.all("disks") for inner in one.blocks):
+        for slot_block in bus_block.blocks:
+            for disk in (*slot_block.all("disk"), *slot_block.all("passthrough")):
+                settings[slot_block.type] = _telmate(disk, vmid, slot_block.type)
+    return as_conf(settings, f"{origin}/{vmid}.conf")
+
+
+def _telmate(disk: HclBlock, vmid: str, slot: str) -> str:
+    form = disk.text("format")
+    ending = f".{form}" if form not in ("", "raw") else ""
+    volume = disk.text("file") or disk.text("volume")
+    volume = volume or f"{disk.text('storage', '?')}:vm-{vmid}-disk-{slot}{ending}"
+    discard = {"1": "on", "0": "ignore"}.get(disk.text("discard"), disk.text("discard"))
+    names = {"cache": "cache", "aio": "aio", "asyncio": "aio", "iothread": "iothread",
+             "mbps": "mbps", "mbps_rd": "mbps_rd", "mbps_wr": "mbps_wr", "iops": "iops",
+             "iops_rd": "iops_rd", "iops_wr": "iops_wr"}  # fmt: skip
+    options = {to: disk.text(name) for name, to in names.items() if disk.text(name)}
+    return _line(volume, {**options, "discard": discard})
+
+
+def _domain(resource: HclBlock, label: str, volumes: Mapping[str, HclBlock]) -> str:
+    domain = ET.Element("domain", {"type": resource.text("type", "kvm")})
+    ET.SubElement(domain, "name").text = resource.text("name", label)
+    system = {"arch": resource.text("arch", "x86_64"), "machine": resource.text("machine", "pc")}
+    ET.SubElement(ET.SubElement(domain, "os"), "type", system).text = "hvm"
+    devices = ET.SubElement(domain, "devices")
+    changed = {"xslt": "set"} if any(resource.all("xml")) or "xml" in resource.attributes else {}
+    for number, disk in enumerate(resource.all("disk")):
+        _add_disk(devices, disk, number, volumes, changed)
+    listed = resource.attributes.get("devices")  # since 0.9 the domain's XML in HCL's words
+    disks = listed.get("disks") if isinstance(listed, dict) else None
+    for number, entry in enumerate(disks if isinstance(disks, list) else []):
+        if isinstance(entry, dict):
+            _add_entry(devices, entry, number)
+    ET.SubElement(devices, "controller", {"type": "scsi", "index": "0", "model": "virtio-scsi"})
+    return ET.tostring(domain, encoding="unicode")
+
+
+def _add_disk(
+    devices: ET.Element, disk: HclBlock, number: int, volumes: Mapping[str, HclBlock],
+    changed: Mapping[str, str],
+) -> None:  # fmt: skip
+    file, device = disk.text("file"), disk.text("block_device")
+    if file.endswith(".iso"):
+        return
+    named = re.search(r"libvirt_volume\.([\w-]+)", disk.text("volume_id"))
+    volume = volumes.get(named[1]) if named else None
+    form = "raw" if device or file.endswith((".img", ".raw")) else "qcow2"
+    form = form if volume is None else volume.text("format", "qcow2")
+    scsi = disk.text("scsi") == "1"
+    element = ET.SubElement(
+        devices, "disk", {"type": "block" if device else "file", "device": "disk"}
+    )
+    ET.SubElement(element, "driver", {"name": "qemu", "type": form, **changed})
+    place = file or device or (named[1] if named else "?")
+    ET.SubElement(element, "source", {"dev" if device else "file": place})
+    target = f"{'s' if scsi else 'v'}d{chr(ord('a') + number % 26)}"
+    ET.SubElement(element, "target", {"dev": target, "bus": "scsi" if scsi else "virtio"})
+    based = volume is not None and any(key.startswith("base_volume") for key in volume.attributes)
+    if based:
+        below = ET.SubElement(element, "backingStore", {"type": "file"})
+        ET.SubElement(below, "format", {"type": "qcow2"})
+
+
+def _add_entry(devices: ET.Element, entry: Mapping[str, Any], number: int) -> None:
+    def words(key: str) -> dict[str, str]:
+        inner = entry.get(key)
+        pairs = inner.items() if isinstance(inner, dict) else ()
+        return {name: str(value) for name, value in pairs if isinstance(value, str | bool | float)}
+
+    named = entry.get("source")
+    source: Mapping[str, Any] = named if isinstance(named, dict) else {}
+    if entry.get("device", "disk") != "disk":
+        return
+    device = "block" in source
+    element = ET.SubElement(
+        devices, "disk", {"type": "block" if device else "file", "device": "disk"}
+    )
+    ET.SubElement(element, "driver", words("driver"))
+    ET.SubElement(element, "source", {"dev" if device else "file": str(source)[:200]})
+    target = {"dev": f"vd{chr(ord('a') + number % 26)}", "bus": "virtio", **words("target")}
+    ET.SubElement(element, "target", target)
+
+
+FORM = TextForm(recognises=_recognises, rewritten=_rewritten, changed_in="Terraform")

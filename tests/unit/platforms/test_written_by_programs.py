@@ -1,0 +1,254 @@
+"""Guests that Terraform, Packer, Ansible and a compose file make."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vdisklab.errors import PlanError
+from vdisklab.path.disk_path import parse_path
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.dialect import NotChangeableError
+from vdisklab.platforms.hcl import read_hcl
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.registry import change_of, read_guests
+
+STORAGES = GuestText("lvmthin: thin\n\tvgname v\n\ndir: shelf\n\tpath /shelf\n", "storage.cfg")
+
+
+def read(text: str, name: str) -> list[ConfiguredDisk]:
+    return list(read_guests([STORAGES, GuestText(text, name)]))
+
+
+def shown(text: str, name: str = "main.tf") -> list[str]:
+    return [f"{disk.guest} {disk.target} {disk.path}" for disk in read(text, name)]
+
+
+BPG = """\
+# two guests
+variable "mode" { default = "unsafe" }
+locals {
+  store = "thin"
+}
+resource "proxmox_virtual_environment_vm" "web" {
+  name  = "web"
+  vm_id = 150 // a comment
+  tags  = ["a", "b"]
+  agent { enabled = true }
+  disk {
+    datastore_id = local.store
+    interface    = "virtio0"
+    file_format  = "raw"
+    size         = 20
+    cache        = var.mode
+    iothread     = true
+  }
+  dynamic "disk" {
+    for_each = var.extra
+    content {
+      datastore_id = "shelf"
+      interface    = "scsi1"
+      file_format  = "qcow2"
+      discard      = "on"
+      speed { iops_read = 100 }
+    }
+  }
+}
+"""
+
+
+def test_guests_of_bpgs_provider_are_read() -> None:
+    disks = {disk.target: disk for disk in read(BPG, "main.tf")}
+    assert {target: str(disk.path) for target, disk in disks.items()} == {
+        "virtio0": "lvmthin/unsafe/virtio:aio=io_uring:detect_zeroes=on:iothread=on",
+        "scsi1": "qcow2/none/scsi:aio=io_uring:detect_zeroes=unmap:discard=unmap",
+    }
+    assert disks["virtio0"].domain == "web"
+    assert disks["scsi1"].limits == ("iops_rd=100",)
+    with pytest.raises(NotChangeableError, match="Terraform sets it"):
+        change_of(disks["scsi1"], parse_path("qcow2/writeback/scsi"))
+
+
+def test_a_format_that_the_storage_chooses_is_named() -> None:
+    (disk,) = read(
+        'resource "proxmox_virtual_environment_vm" "x" {\n disk {\n  datastore_id = "shelf"\n'
+        '  interface = "virtio0"\n }\n}\n', "main.tf",
+    )  # fmt: skip
+    assert disk.limits == ("file_format=of-the-storage",)
+
+
+@pytest.mark.parametrize(
+    ("disk", "found"),
+    [
+        ('disk {\n slot = "virtio0"\n type = "disk"\n storage = "thin"\n cache = "unsafe"\n}',
+         "virtio0 lvmthin/unsafe/virtio:aio=io_uring:detect_zeroes=on"),
+        ('disk {\n type = "virtio"\n storage = "shelf"\n format = "qcow2"\n iothread = 1\n}',
+         "virtio0 qcow2/none/virtio:aio=io_uring:detect_zeroes=on:iothread=on"),
+        ('disks {\n scsi {\n  scsi0 {\n   disk {\n    storage = "thin"\n    cache = "writeback"\n'
+         "    discard = true\n   }\n  }\n }\n}",
+         "scsi0 lvmthin/writeback/scsi:aio=io_uring:detect_zeroes=unmap:discard=unmap"),
+    ],
+)  # fmt: skip
+def test_guests_of_telmates_provider_are_read(disk: str, found: str) -> None:
+    text = (
+        f'resource "proxmox_vm_qemu" "q" {{\n vmid = 7\n scsihw = "virtio-scsi-pci"\n{disk}\n}}\n'
+    )
+    assert shown(text) == [f"7 {found}"]
+
+
+@pytest.mark.parametrize(
+    ("disk", "path"),
+    [
+        ("volume_id = libvirt_volume.base.id", "raw/default"),
+        ("volume_id = libvirt_volume.over.id\n scsi = true", "qcow2:backing=1/default/scsi"),
+        ('block_device = "/dev/vg/a"', "default"),
+        ('file = "/vm/a.qcow2"', "qcow2/default"),
+    ],
+)
+def test_domains_of_dmacvicars_provider_are_read(disk: str, path: str) -> None:
+    text = (
+        'resource "libvirt_volume" "base" {\n format = "raw"\n}\n'
+        'resource "libvirt_volume" "over" {\n base_volume_id = libvirt_volume.base.id\n}\n'
+        f'resource "libvirt_domain" "d" {{\n name = "d"\n disk {{\n {disk}\n }}\n}}\n'
+    )
+    assert [str(disk.path) for disk in read(text, "main.tf")] == [path]
+
+
+def test_a_domain_in_the_words_of_libvirts_xml_is_read() -> None:
+    text = """\
+resource "libvirt_domain" "new" {
+  name = "new"
+  devices = {
+    disks = [
+      {
+        source = { volume = { pool = "p", volume = "v" } }
+        driver = { name = "qemu", type = "qcow2", cache = "unsafe" }
+        target = { dev = "vda", bus = "virtio" }
+      },
+    ]
+  }
+}
+"""
+    assert [str(disk.path) for disk in read(text, "main.tf")] == ["qcow2/unsafe"]
+
+
+@pytest.mark.parametrize(
+    ("settings_", "path"),
+    [
+        ("", "qcow2/writeback"),
+        ('format = "raw"\n disk_cache = "unsafe"\n disk_discard = "unmap"',
+         "raw/unsafe/virtio:discard=unmap"),
+        ('disk_interface = "virtio-scsi"\n disk_cache = "none"', "qcow2/none/scsi"),
+        ('qemuargs = [["-m", "1G"], ["-drive", "if=virtio,file=x,format=raw,cache=directsync"]]',
+         "raw/directsync"),
+    ],
+)  # fmt: skip
+def test_packers_guests_are_read(settings_: str, path: str) -> None:
+    text = f'source "qemu" "img" {{\n iso_url = "x.iso"\n {settings_}\n}}\nbuild {{ }}\n'
+    assert [str(disk.path) for disk in read(text, "img.pkr.hcl")] == [path]
+
+
+def test_packers_json_and_its_proxmox_are_read() -> None:
+    text = '{"builders": [{"type": "qemu", "name": "a", "disk_cache": "unsafe"}]}'
+    assert [str(disk.path) for disk in read(text, "t.json")] == ["qcow2/unsafe"]
+    text = (
+        'source "proxmox-iso" "t" {\n vm_id = 9\n disks {\n  type = "virtio"\n'
+        '  storage_pool = "thin"\n  cache_mode = "unsafe"\n  io_thread = true\n }\n}\n'
+    )
+    assert shown(text, "t.pkr.hcl") == [
+        "9 virtio0 lvmthin/unsafe/virtio:aio=io_uring:detect_zeroes=on:iothread=on"
+    ]
+
+
+PLAYBOOK = """\
+- hosts: pve
+  tasks:
+    - name: a guest
+      community.general.proxmox_kvm:
+        vmid: 31
+        name: db
+        scsihw: virtio-scsi-single
+        scsi: {scsi0: 'thin:10,cache=unsafe,iothread=1'}
+        virtio:
+          virtio0: shelf:5,format=qcow2
+    - block:
+        - community.proxmox.proxmox_disk:
+            vmid: 31
+            disk: scsi1
+            storage: thin
+            size: 4
+            cache: directsync
+            discard: true
+"""
+
+
+def test_ansibles_modules_are_read() -> None:
+    assert sorted(shown(PLAYBOOK, "play.yml")) == [
+        "31 scsi0 lvmthin/unsafe/scsi:aio=io_uring:detect_zeroes=on:iothread=on",
+        "31 scsi1 lvmthin/directsync/scsi:aio=io_uring:detect_zeroes=unmap:discard=unmap",
+        "31 virtio0 qcow2/none/virtio:aio=io_uring:detect_zeroes=on",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("service", "found"),
+    [
+        ("image: qemux/qemu\n    environment: {DISK_CACHE: unsafe}\n"
+         "    volumes: ['/vm/a:/storage']",
+         ["raw/unsafe/scsi:aio=native:detect_zeroes=on:discard=unmap:iothread=on"]),
+        ("image: ghcr.io/qemus/qemu:7\n    environment:\n      - DISK_IO=io_uring\n"
+         "      - DISK_TYPE=blk\n      - DISK_FMT=qcow2\n      - DISK2_SIZE=10G",
+         ["qcow2/none/virtio:aio=io_uring:detect_zeroes=on:discard=unmap:iothread=on"] * 2),
+        ("image: dockurr/windows\n    environment: {DEVICE: /dev/sdb, DISK_CACHE: writeback, "
+         "DISK_IO: threads, DISK_DISCARD: 'off'}",
+         ["raw/writeback/scsi:detect_zeroes=on:iothread=on",
+          "writeback/scsi:detect_zeroes=on:iothread=on"]),
+        ("image: dockurr/macos",
+         ["raw/none/virtio:aio=native:detect_zeroes=on:discard=unmap:iothread=on"]),
+        ("image: dockurr/macos\n    environment: {DISK_TYPE: odd}", ["None"]),
+    ],
+)  # fmt: skip
+def test_compose_files_are_read(service: str, found: list[str]) -> None:
+    text = f"services:\n  box:\n    {service}\n  other:\n    image: nginx\n"
+    disks = read(text, "compose.yml")
+    assert [str(disk.path) for disk in disks] == found
+    if "/vm/a" in service:
+        assert disks[0].source == "/vm/a/data.img"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('resource "libvirt_domain" "d" {\n' + "a {\n" * 500, "main.tf"),
+        ('resource "libvirt_domain" "d" {\n x = ' + "[" * 5_000 + "\n}", "main.tf"),
+        ('resource "libvirt_domain" "d" {\n x = "' + "${" * 5_000 + "\n}", "main.tf"),
+        ('resource "libvirt_domain" "d" {\n' + "a = 1\n" * 150_000 + "}", "main.tf"),
+        ("services:\n  a:\n    image: qemux/qemu\n    x: " + "[" * 5_000, "c.yml"),
+        ("- proxmox_kvm:\n    vmid: 1\n" * 3_000, "p.yml"),
+        ('{"builders": [' + '{"type": "qemu"},' * 2_500 + '{"type": "qemu"}]}', "p.json"),
+        ('source "qemu" "x" {\n a = <<EOT\n' + "x\n" * 50_000, "x.hcl"),
+    ],
+)  # fmt: skip
+def test_no_such_text_takes_long(text: str, name: str) -> None:
+    start = time.monotonic()
+    with suppress(PlanError):
+        read(text, name)
+    assert time.monotonic() - start < 15
+
+
+WORDS = ['resource "libvirt_domain" "d" {', "}", "\n", "disk {", "file = ", '"/a"', "[", "]", "=",
+         "${", "<<EOT\n", "EOT\n", "var.x", "(", ")", ",", "#", '"']  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=40).map("".join))
+@settings(max_examples=200, deadline=None)
+def test_any_hcl_is_read_or_refused(text: str) -> None:
+    with suppress(PlanError):
+        read_hcl(text, "x")
+    with suppress(PlanError):
+        for disk in read(text, "main.tf"):
+            assert "this is a bug" not in (disk.problem or "")
