@@ -10,7 +10,7 @@ from typing import Annotated
 
 from vdisklab.analysis.candidates import RatioOf, candidates
 from vdisklab.analysis.observations import MeasureKey, Observations
-from vdisklab.analysis.paired_ratios import Ratio
+from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranking, Unranked, WithoutRank
 from vdisklab.answers.analysis import Analysis
@@ -26,6 +26,7 @@ from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.path.segments import HOST
 from vdisklab.plan.run_request import MOST_ROUNDS
 from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request, command_words, given
+from vdisklab.results.model import Better
 from vdisklab.workload.builtin_profiles import builtin_profile_text
 
 USUAL_NOISE = 0.15
@@ -81,6 +82,15 @@ class PresentDisk:
 
 
 @dataclass(frozen=True, slots=True)
+class Behind:
+    """A measure of the score in which the path to use is shown to be behind another path."""
+
+    measure: MeasureKey
+    cell: Annotated[MeasuredCell, "the other path"]
+    least: Annotated[float, "how many times as good the other path is, at least"]
+
+
+@dataclass(frozen=True, slots=True)
 class PathChoice:
     """The path to use, and how sure that is: what every sentence, rank and bar goes by."""
 
@@ -118,6 +128,11 @@ class PathChoice:
     unranked: Annotated[
         tuple[MeasuredCell, ...], "that qualify, but have too few rounds to be compared"
     ] = ()
+    behind_in: Annotated[
+        Behind | None,
+        "the measure of the score in which another path is shown to be most ahead, if by more than "
+        "10 %; all measures and paths hold together with 95 %",
+    ] = None
     campaigns: tuple[str, ...] = field(default=(), metadata=HIDDEN)
 
     @property
@@ -172,10 +187,52 @@ def decide(analysis: Analysis, measure: MeasureKey) -> Decision:
     return decision
 
 
+def behind_in(
+    observations: Observations,
+    measures: Sequence[MeasureKey],
+    chosen: MeasuredCell,
+    others: Sequence[MeasuredCell],
+) -> Behind | None:
+    """The measure in which one of the other cells is shown to be most ahead of the chosen one, by
+    more than `MARGIN`.
+
+    Each ratio is within rounds, at an error of 5 % for all measures and cells together
+    (Bonferroni).
+    """
+    place = observations.place
+    rivals = [cell for cell in others if cell != chosen and cell in place]
+    if chosen not in place or not rivals or not measures:
+        return None
+    level, found = 1 - (1 - 0.95) / (len(measures) * len(rivals)), list[Behind]()
+    for measure in measures:
+        grid, quantity = observations.grid(measure), measure.quantity
+        rows = [place[cell] for cell in rivals]
+        ratios = paired_ratios(grid[rows], grid[place[chosen]], quantity, level, forecast=False)
+        for cell, ratio in zip(rivals, ratios, strict=True):
+            if ratio.low is None or ratio.high is None:
+                continue
+            least = ratio.low if quantity.better is Better.HIGHER else 1 / ratio.high
+            if least > 1 + MARGIN:
+                found.append(Behind(measure, cell, least))
+    return max(found, key=lambda behind: behind.least, default=None)
+
+
 def decided_among(
     analysis: Analysis, ranking: Ranking, race: RaceOutcome | None, observations: Observations
 ) -> Decision:
     """The decision among ranked paths; a race decides instead of the ranking."""
+    decision = _decided(analysis, ranking, race, observations)
+    choice = decision.choice
+    if choice is None or ranking.measure != analysis.scored.overall:
+        return decision
+    others = [row.cell for row in ranking.rows]
+    behind = behind_in(observations, analysis.scored.rates, choice.cell, others)
+    return replace(decision, choice=replace(choice, behind_in=behind))
+
+
+def _decided(
+    analysis: Analysis, ranking: Ranking, race: RaceOutcome | None, observations: Observations
+) -> Decision:
     if race is not None:
         return Decision(_of_race(analysis, race), _after_race(ranking, race))
     cell = analysis.ranked_by.to_use(ranking)

@@ -49,7 +49,16 @@ def headline(choice: PathChoice) -> str:
             )
         case _:
             assert_never(choice.verdict)
-    return text
+    return f"{text}{_behind_in(choice)}"
+
+
+def _behind_in(choice: PathChoice) -> str:
+    """The measure in which the path is shown to be more than 10 % behind another one."""
+    behind = choice.behind_in
+    if behind is None:
+        return ""
+    more = f"{math.floor(100 * (behind.least - 1))} %"
+    return f"; but in {behind.measure.name}, {behind.cell.label} is at least {more} better"
 
 
 def short_headline(choice: PathChoice, most: int = MOST_CHARACTERS) -> str:

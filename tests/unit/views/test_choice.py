@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.analysis.made import cell
-from vdisklab.answers.choice import ChoiceVerdict, PathChoice, PresentDisk, Surer
+from vdisklab.analysis.observations import MeasureKey
+from vdisklab.answers.choice import Behind, ChoiceVerdict, PathChoice, PresentDisk, Surer
 from vdisklab.path.durability import CrashVerdicts, known_durability
 from vdisklab.path.platforms import Platform
+from vdisklab.results.model import Direction
 from vdisklab.views.choice import headline, short_headline, verdict_lines
 
 LIBVIRT = PresentDisk(cell("raw/default"), Platform.LIBVIRT)
@@ -155,3 +157,11 @@ def test_a_tie_names_all_its_paths_and_by_how_much_one_may_be_better() -> None:
         verdict_lines(replace(CHOICE, behind=2.4), {})
     )["Tied"]  # fmt: skip
     assert dict(verdict_lines(replace(CHOICE, behind=None), {}))["Tied"].endswith("raw/default.")
+
+
+def test_a_measure_in_which_the_choice_is_behind_is_in_the_first_sentence() -> None:
+    measure = MeasureKey("seqwrite-1m-q1", Direction.WRITE, "sustained")
+    choice = replace(BEST, behind_in=Behind(measure, cell("raw/writeback"), 1.309))
+    assert headline(choice).endswith(
+        "; but in seqwrite-1m-q1, raw/writeback is at least 30 % better"
+    )
