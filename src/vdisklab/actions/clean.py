@@ -10,7 +10,12 @@ from vdisklab.host.command import Host
 from vdisklab.host.ledger import PROGRAM_MARK, Entry, Kind, Leftover, leftovers, order_of_removal
 from vdisklab.storage.remote import DISK, FILE, NEEDED
 from vdisklab.storage.stack import UNDO
-from vdisklab.storage.undo import Undo, await_programs
+from vdisklab.storage.undo import (
+    Undo,
+    await_programs,
+    noted_directories,
+    undo_where_it_is,
+)
 from vdisklab.units import format_bytes
 
 
@@ -32,6 +37,7 @@ def remove_leftovers(
     needed: list[Path] = []
     with leftovers(directory) as ledgers:
         kept = {ledger.path: len(ledger.entries) for ledger in ledgers}
+        directories = noted_directories(entry for each in ledgers for entry in each.entries)
         building = True
         for ledger, entry in _in_order(ledgers):
             if building and not entry.name.startswith(PROGRAM_MARK):
@@ -47,7 +53,7 @@ def remove_leftovers(
                 )
                 continue
             try:
-                function(host, entry)
+                undo_where_it_is(host, entry, function, directories)
             except (VdisklabError, OSError) as error:
                 failures[f"{entry} ({error})"] = _way_out(error)
                 needed += map(Path, filter(None, [entry.detail.get(NEEDED)]))

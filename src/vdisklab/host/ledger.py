@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,12 @@ class Ledger:
         self.run_id = run_id
         self._descriptor = descriptor
         self._next = 0
+        self._open: dict[tuple[str, str], Entry] = {}
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """What exists by now, with all that is known of each."""
+        return tuple(self._open.values())
 
     @contextmanager
     def entry(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[Entry]:
@@ -86,12 +92,21 @@ class Ledger:
         """Writes an entry for a thing that is about to be created."""
         entry = Entry(self._next, kind, os.fspath(name), detail, time.time_ns())
         self._next += 1
+        self._open[entry.kind, entry.name] = entry
         line = {"add": entry.number, "kind": kind, "name": entry.name, "detail": detail}
         self._append({**line, "noted": entry.noted})
         return entry
 
+    def learn(self, kind: str, name: str | os.PathLike[str], **detail: str) -> None:
+        """Writes what is known of a thing now that it exists: how it is found under any name."""
+        key = (kind, os.fspath(name))
+        known = self._open[key]
+        self._open[key] = replace(known, detail={**known.detail, **detail})
+        self._append({"learn": known.number, "detail": detail})
+
     def strike(self, entry: Entry) -> None:
         """Writes that a thing is removed."""
+        self._open.pop((entry.kind, entry.name), None)
         self._append({"strike": entry.number})
 
     def _append(self, line: Mapping[str, Any]) -> None:
@@ -189,6 +204,10 @@ def pending(path: Path) -> list[Entry]:
                 noted = line.get("noted")
                 noted = noted if isinstance(noted, int) else 0
                 entries[at] = Entry(at, kind, name, detail, noted)
+            case {"learn": int(at), "detail": dict(detail)}:
+                if at in entries:
+                    known = entries[at]
+                    entries[at] = replace(known, detail={**known.detail, **detail})
             case {"strike": int(at)}:
                 entries.pop(at, None)
             case _:

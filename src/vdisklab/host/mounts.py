@@ -31,12 +31,19 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of /proc/self/mountinfo; `options` are of the mount and of its super block."""
+    """One line of /proc/self/mountinfo; `options` are of the mount and of its super block.
+
+    `number` is the mount's own on this machine until it is unmounted, `device` is MAJOR:MINOR, and
+    `root` the directory of the file system that is mounted.
+    """
 
     mountpoint: Path
     filesystem: str
     source: str
     options: frozenset[str]
+    number: int = 0
+    device: str = ""
+    root: str = "/"
 
 
 def read_mounts(table: Path = _TABLE) -> tuple[Mount, ...]:
@@ -173,7 +180,27 @@ def _parse(line: str) -> Mount:
     fields = fixed.split(" ")
     filesystem, source, super_options = rest.split(" ", 2)
     options = frozenset(fields[5].split(",")) | frozenset(super_options.split(","))
-    return Mount(Path(_unescape(fields[4])), filesystem, _unescape(source), options)
+    return Mount(
+        Path(_unescape(fields[4])),
+        filesystem,
+        _unescape(source),
+        options,
+        int(fields[0]),
+        fields[2],
+        _unescape(fields[3]),
+    )
+
+
+def holders_of_mount(number: int, processes: Path = Path("/proc")) -> tuple[str, ...]:
+    """Processes in whose mount namespace this mount is, as `NAME (PID)`; its number is unique among
+    all namespaces."""
+    holders = []
+    for process in processes.glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if any(mount.number == number for mount in read_mounts(process / "mountinfo")):
+                name = (process / "comm").read_text(errors="replace").strip()
+                holders.append(f"{name} ({process.name})")
+    return tuple(holders)
 
 
 def _unescape(text: str) -> str:

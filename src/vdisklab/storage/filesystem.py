@@ -73,6 +73,7 @@ def filesystem(
     with site.mount_point(name) as mountpoint:
         site.run(*make, timeout=600)
         site.run(*mount_command(layer, below.path, mountpoint), timeout=120)
+        site.note_mount(mountpoint)
         properties = site.read_back(lambda: _read_back(site.host, layer, mountpoint))
         yield below.file_system(mountpoint, properties)
 
@@ -159,6 +160,7 @@ def tmpfs(site: Site, name: str, size: int, layer: Layer = _TMPFS) -> Iterator[D
         huge = str(layer.option("huge"))
         wanted = f"size={size}" if huge == "never" else f"size={size},huge={huge}"
         site.run("mount", "-t", "tmpfs", "-o", wanted, "tmpfs", mountpoint)
+        site.note_mount(mountpoint)
         yield Directory(mountpoint, site.read_back(lambda: _tmpfs_properties(mountpoint)))
 
 

@@ -188,6 +188,7 @@ def _own_directory(site: Site, target: NamedTarget, needed: int) -> Iterator[Dir
             raise HostError(
                 f"target {target.name}: nothing can be created in {place}: {reason}", hint=WRITABLE
             ) from error
+        site.note_place(own)
         yield Directory(own, site.read_back(lambda: answered(own, lambda: mount_properties(own))))
 
 

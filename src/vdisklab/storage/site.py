@@ -20,7 +20,7 @@ from vdisklab.host import blockdevice
 from vdisklab.host.answering import answered
 from vdisklab.host.command import Completed, Host, PathArg, require_programs
 from vdisklab.host.ledger import PROGRAM_MARK, Entry, Kind, Ledger
-from vdisklab.host.mounts import free_bytes
+from vdisklab.host.mounts import free_bytes, mount_at
 from vdisklab.host.safe_places import (
     PrivateDirectory,
     open_file,
@@ -28,7 +28,15 @@ from vdisklab.host.safe_places import (
     require_safe_work,
 )
 from vdisklab.host.waiting import interrupts_held, wait_until
-from vdisklab.storage.undo import SIMPLE_UNDO, Removable, Undo
+from vdisklab.host.whereabouts import boot_id, inode_noted, whereabouts
+from vdisklab.storage.undo import (
+    SIMPLE_UNDO,
+    WHEREABOUTS,
+    Removable,
+    Undo,
+    noted_directories,
+    undo_where_it_is,
+)
 from vdisklab.units import MIB, format_bytes
 
 _Seen = TypeVar("_Seen")
@@ -71,15 +79,34 @@ class Site:
         a mounted device must not be removed.
         """
         named, undo = _removal(kind)
-        entry = self.ledger.add(named, name, **detail)
-        try:
+        known = inode_noted(Path(name)) if named == Kind.LOOP else {}
+        entry = self.ledger.add(named, name, **known, **detail)
+        with self.undone(entry, undo):
             yield entry
+
+    @contextmanager
+    def undone(self, entry: Entry, undo: Undo) -> Iterator[None]:
+        """Removes a thing that is in the ledger at the end; see `tracked`."""
+        try:
+            yield
         except errors.DirtyHostError:
             raise
         except BaseException:
             self._undo(entry, undo)
             raise
         self._undo(entry, undo)
+
+    def note_place(self, directory: Path) -> None:
+        """Notes how a directory of the run, which is in the ledger, is found under any name."""
+        seen = answered(directory, lambda: whereabouts(directory))
+        self.ledger.learn(Kind.DIRECTORY, directory, **{WHEREABOUTS: seen})
+
+    def note_mount(self, mountpoint: Path) -> None:
+        """Notes how a mount, which is in the ledger, is found wherever its directory is moved."""
+        mount = mount_at(mountpoint)
+        if mount is not None:
+            known = {"number": str(mount.number), "device": mount.device, "boot": boot_id()}
+            self.ledger.learn(Kind.MOUNT, mountpoint, **known)
 
     def tracked_on(
         self, members: Sequence[Path], kind: Removable, name: str
@@ -228,7 +255,7 @@ class Site:
         """
         with interrupts_held():
             try:
-                undo(self.host, entry)
+                undo_where_it_is(self.host, self._here(entry), undo, self._directories())
             except errors.DirtyHostError:
                 raise
             except (errors.VdisklabError, OSError) as error:
@@ -238,6 +265,22 @@ class Site:
                     hint="run `vdisklab clean`",
                 ) from error
             self.ledger.strike(entry)
+
+    def _here(self, entry: Entry) -> Entry:
+        """An entry with all that is known, under the name that the site's directory has now."""
+        known = {(each.kind, each.name): each for each in self.ledger.entries}
+        entry = known.get((entry.kind, entry.name), entry)
+        name = Path(entry.name)
+        if self.private is None or not name.is_relative_to(self.directory):
+            return entry
+        place = self.private.place
+        if place is None or self.private.moved() is None:
+            return entry
+        return replace(entry, name=os.fspath(place / name.relative_to(self.directory)))
+
+    def _directories(self) -> list[Entry]:
+        """The directories that `_here` does not know to be moved."""
+        return noted_directories(self.ledger.entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +304,12 @@ class PlannedSite(Site):
         """Returns an entry without recording it."""
         yield Entry(0, _removal(kind)[0], os.fspath(name), detail)
 
+    def note_place(self, directory: Path) -> None:
+        """Notes nothing."""
+
+    def note_mount(self, mountpoint: Path) -> None:
+        """Notes nothing."""
+
     def write_private(self, file: Path, text: str) -> None:
         """Writes nothing."""
 
@@ -283,17 +332,22 @@ def open_site(host: Host, ledger: Ledger, work: Path) -> Iterator[Site]:
     directory = site_directory(work, ledger.run_id)
     require_safe_work(work)
     unopened = Site(host, ledger, directory)
-    with unopened.tracked(Kind.DIRECTORY, directory), ExitStack() as stack:
+    entry = ledger.add(Kind.DIRECTORY, directory)
+    remove = SIMPLE_UNDO[Kind.DIRECTORY]
+    with ExitStack() as stack:
         try:
             private = stack.enter_context(private_directory(directory))
         except OSError as error:
-            raise HostError(
-                f"the work directory {work} cannot be used: {error.strerror}",
-                hint="name another with --dir",
-            ) from error
+            with unopened.undone(entry, remove):
+                raise HostError(
+                    f"the work directory {work} cannot be used: {error.strerror}",
+                    hint="name another with --dir",
+                ) from error
         site = replace(unopened, private=private)
-        with site.tracked(Kind.PROCESS, site.mark):
-            yield site
+        with site.undone(entry, remove):
+            site.note_place(directory)
+            with site.tracked(Kind.PROCESS, site.mark):
+                yield site
 
 
 def site_directory(work: Path, run_id: str) -> Path:

@@ -2,8 +2,9 @@
 
 Things that only one layer creates are removed in that layer's file.
 
-Every function is idempotent: it does nothing if the thing no longer exists. It raises HostError,
-OSError or DirtyHostError if the thing cannot be removed; callers name the thing.
+Every function is idempotent: it does nothing if the thing was seen to be gone. It raises HostError,
+OSError or DirtyHostError if the thing cannot be removed, or if it cannot be seen whether it is
+gone; callers name the thing. A directory that was moved is found by `relocated`.
 """
 
 from __future__ import annotations
@@ -15,16 +16,26 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.errors import CommandError, DirtyHostError, HostError
 from vdisklab.host.answering import answered
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Entry, Kind
-from vdisklab.host.mounts import mount_at, mount_of, mounts_below, read_mounts, still_mounted
+from vdisklab.host.loops import Loop, attached_loops
+from vdisklab.host.mounts import (
+    Mount,
+    holders_of_mount,
+    mount_at,
+    mount_of,
+    mounts_below,
+    read_mounts,
+    still_mounted,
+)
 from vdisklab.host.waiting import wait_until
+from vdisklab.host.whereabouts import boot_id, inode_of, place_of
 
 Undo = Callable[[Host, Entry], None]
 """Removes one thing if it is there. Raises VdisklabError or OSError when it cannot."""
@@ -35,6 +46,65 @@ _KILL_SECONDS = 10.0
 _BROKEN_FILE_SYSTEM = (errno.EROFS, errno.EIO, errno.EUCLEAN, errno.ESHUTDOWN)
 _OURS = re.compile(r"vdisklab-[0-9a-f]{8}")
 """The directory of one run; see `open_site`."""
+
+
+WHEREABOUTS = "whereabouts"
+"""The detail of a run's own directory that finds it under any name; see `host.whereabouts`."""
+
+
+def noted_directories(entries: Iterable[Entry]) -> list[Entry]:
+    """The directories that are found under any name, the outermost first."""
+    noted = (entry for entry in entries if WHEREABOUTS in entry.detail)
+    return sorted(noted, key=lambda entry: len(entry.name))
+
+
+def relocated(entry: Entry, directories: Iterable[Entry]) -> Entry | None:
+    """The entry under the name that it has now; None if its directory was seen to be gone.
+
+    `directories` are those of `noted_directories` in which it may lie. Raises DirtyHostError if it
+    cannot be seen where one is: what is no name stays as it is, as a mount and a loop device are
+    found without it.
+    """
+    now = Path(entry.name)
+    moved: list[tuple[Path, Path]] = []
+    for directory in directories:
+        before = Path(directory.name)
+        if not Path(entry.name).is_relative_to(before):
+            continue
+        named = before
+        for old, new in moved:
+            named = new / named.relative_to(old) if named.is_relative_to(old) else named
+        place = _place_of(named, directory.detail[WHEREABOUTS])
+        if place is None:
+            return None
+        if place != before:
+            moved.append((before, place))
+            now = place / Path(entry.name).relative_to(before)
+    return replace(entry, name=os.fspath(now)) if moved else entry
+
+
+def _place_of(name: Path, noted: str) -> Path | None:
+    return answered(name.parent, lambda: place_of(name, noted))
+
+
+def undo_where_it_is(host: Host, entry: Entry, undo: Undo, directories: Iterable[Entry]) -> None:
+    """Removes a thing under the name that it has now; see `relocated`.
+
+    Nothing is done for what is a name alone, if its directory was seen to be gone. A mount and a
+    loop device are found without their names, so they are looked for in any case.
+    """
+    unseen = None
+    try:
+        found = relocated(entry, directories)
+    except DirtyHostError as error:
+        found, unseen = entry, error
+    if entry.kind in (Kind.FILE, Kind.DIRECTORY):
+        if unseen is not None:
+            raise unseen
+        if found is not None:
+            undo(host, found)
+        return
+    undo(host, found or entry)
 
 
 def remove_file(_host: Host, entry: Entry) -> None:
@@ -49,7 +119,7 @@ def remove_file(_host: Host, entry: Entry) -> None:
 
 
 def _remove_file(file: Path) -> None:
-    if _is_loop(str(file)):
+    if _is_loop(file):
         raise DirtyHostError(f"{file} is not removed: a loop device is still attached to it")
     try:
         file.unlink(missing_ok=True)
@@ -78,8 +148,7 @@ def _remove_directory(directory: Path) -> None:
     mounted = mounts_below(directory) or (() if mount_at(directory) is None else (directory,))
     if mounted:
         raise DirtyHostError(f"{directory} is not removed: something is still mounted in it")
-    inside = Path(os.path.realpath(directory))
-    loops = [f"/dev/{loop}" for loop, file in _loops() if inside in file.parents]
+    loops = _loops_inside(directory)
     if loops:
         raise DirtyHostError(
             f"{directory} is not removed: it holds the file of {' and of '.join(loops)}",
@@ -88,58 +157,87 @@ def _remove_directory(directory: Path) -> None:
     shutil.rmtree(directory)
 
 
-def _is_loop(file: str) -> bool:
-    """True if a loop device is attached to a file; sysfs shows paths without symbolic links."""
-    return any(Path(os.path.realpath(file)) == backing for _, backing in _loops())
+def _is_loop(file: Path) -> bool:
+    """True if a loop device is attached to a file."""
+    return bool(_loops_on(file))
 
 
-def _loops() -> Iterator[tuple[str, Path]]:
-    """The name and the file of each loop device."""
-    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
-        with contextlib.suppress(OSError):  # detached meanwhile
-            text = backing.read_text(errors="surrogateescape")
-            yield backing.parts[3], Path(text.rstrip("\n"))
+def _loops_inside(directory: Path) -> list[str]:
+    """The loop devices on files in a directory."""
+    inside = Path(os.path.realpath(directory))
+    loops = attached_loops()
+    devices = {loop.device for loop in loops if loop.file and inside in loop.file.parents}
+    unnamed = {loop.inode: loop.device for loop in loops if loop.file is None}
+    if unnamed:  # sysfs is hidden
+        for above, _, files in os.walk(inside):
+            for name in files:
+                with contextlib.suppress(OSError):
+                    inode = inode_of(Path(above, name).lstat())
+                    devices |= {unnamed[inode]} if inode in unnamed else set()
+    return sorted(devices)
 
 
-def _is_gone(file: Path) -> bool:
-    """True if a file does not exist.
+def loops_of(host: Host, file: Path, noted: Mapping[str, str] | None = None) -> list[str]:
+    """The loop devices that are attached to a file, or to what was noted as one.
 
-    A file whose FUSE server has died still exists, and may back a device.
+    `noted` has the file's inode and the boot that it was noted in. A file that was renamed or
+    deleted is known by it, if its device still shows the file's name: another file may have got the
+    inode. losetup(8) is asked, too, as it attaches them.
     """
+    devices = {loop.device for loop in _loops_on(file, noted)}
+    if _is_there(file) and host.which("losetup") is not None:
+        asked = ("losetup", "--json", "--list", "--output", "NAME,BACK-FILE", "--associated", file)
+        text = host.run(*asked).stdout
+        rows = json.loads(text)["loopdevices"] if text.strip() else []
+        devices |= {str(row["name"]) for row in rows}
+    return sorted(devices)
+
+
+def _is_there(file: Path) -> bool:
+    """True also for a file whose FUSE server has died: it may back a device."""
     try:
         file.stat()
     except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
         return False
-    return False
+    except OSError:
+        return True
+    return True
 
 
-def loops_of(host: Host, backing: Path | str) -> list[str]:
-    """The loop devices that are attached to a file."""
-    text = host.run(
-        "losetup", "--json", "--list", "--output", "NAME,BACK-FILE", "--associated", backing
-    ).stdout
-    devices = json.loads(text)["loopdevices"] if text.strip() else []
-    return [str(device["name"]) for device in devices]
+def _loops_on(file: Path, noted: Mapping[str, str] | None = None) -> list[Loop]:
+    place, noted = Path(os.path.realpath(file)), noted or {}
+    inode = None
+    with contextlib.suppress(OSError):
+        inode = inode_of(place.stat())
+    earlier = noted.get("backing") if noted.get("boot") == boot_id() else None
+    return [
+        loop
+        for loop in attached_loops()
+        if loop.file == place
+        or (loop.inode is not None and loop.inode == inode)
+        or (
+            loop.inode is not None
+            and loop.inode == earlier
+            and (loop.file is None or loop.file.name == place.name)
+        )
+    ]
 
 
 def detach_loop(host: Host, entry: Entry) -> None:
-    """Detaches every loop device of a file, and waits: the kernel detaches with the last opener."""
-    if _is_gone(Path(entry.name)):
-        return
-    if host.which("losetup") is None and not _is_loop(entry.name):
-        return  # it was missing at the time of attaching, too
-    devices: list[str] = []
+    """Detaches every loop device of a file, and waits: the kernel detaches with the last opener.
+
+    Also of a file that was renamed or deleted.
+    """
+    file, devices = Path(entry.name), list[str]()
     try:
-        devices = loops_of(host, entry.name)
+        devices = loops_of(host, file, entry.detail)
         for device in devices:
             # The kernel would postpone the detach until after the unmount.
             if any(mount.source == device for mount in read_mounts()):
                 raise HostError(f"{device} is still mounted")
             host.run("losetup", "--detach", device)
         wait_until(
-            lambda: not loops_of(host, entry.name),
+            lambda: not loops_of(host, file, entry.detail),
             timeout=_BUSY_SECONDS,
             what=f"release of the loop device on {entry.name}",
         )
@@ -153,13 +251,18 @@ def detach_loop(host: Host, entry: Entry) -> None:
 
 def unmount(host: Host, entry: Entry) -> None:
     """Unmounts a directory, never lazily: a busy mount means that a measurement still runs."""
-    mountpoint = Path(entry.name)
+    noted = entry.detail if entry.detail.get("boot") == boot_id() else {}
+    moved = _mount_noted(noted)
+    mountpoint = Path(entry.name) if moved is None else moved.mountpoint
 
     def gone() -> bool:
         if mount_at(mountpoint) is None:
             return True
         host.run("umount", mountpoint, timeout=300, allowed=(0, 32))
         return mount_at(mountpoint) is None
+
+    if moved is None and mount_at(mountpoint) is None:
+        _require_not_elsewhere(mountpoint, noted)
 
     try:
         wait_until(gone, timeout=_BUSY_SECONDS, what=f"unmounting of {mountpoint}", interval=0.05)
@@ -178,10 +281,33 @@ def unmount(host: Host, entry: Entry) -> None:
         ) from error
 
 
+def _mount_noted(noted: Mapping[str, str]) -> Mount | None:
+    """The mount that was noted in this boot, wherever its directory is by now."""
+    for mount in read_mounts():
+        if (str(mount.number), mount.device) == (noted.get("number"), noted.get("device")):
+            return mount
+    return None
+
+
+def _require_not_elsewhere(mountpoint: Path, noted: Mapping[str, str]) -> None:
+    """Raises DirtyHostError for a mount that only another mount namespace has."""
+    holders = holders_of_mount(int(noted["number"])) if noted else ()
+    if holders:
+        pid = holders[0].rpartition("(")[2].rstrip(")")
+        raise DirtyHostError(
+            f"{mountpoint} is mounted in another mount namespace: that of {', '.join(holders)}",
+            hint=f"nsenter --mount --target {pid} vdisklab clean",
+        )
+
+
 def _users_of(mountpoint: Path) -> list[str]:
     """Loop devices on a file below a mount point, and processes with their working directory or an
     open file there."""
-    users = [loop for loop, file in _loops() if mountpoint in (file, *file.parents)]
+    users = [
+        Path(loop.device).name
+        for loop in attached_loops()
+        if loop.file and mountpoint in (loop.file, *loop.file.parents)
+    ]
     for process in Path("/proc").glob("[0-9]*"):
         try:
             links = [process / "cwd", process / "root", *(process / "fd").iterdir()]
@@ -325,8 +451,11 @@ def _process_texts(proc: Path = Path("/proc")) -> Iterator[tuple[int, tuple[byte
 
 def remove_mapped(host: Host, entry: Entry) -> None:
     """Removes one of vdisklab's device-mapper devices."""
-    listed = host.run("dmsetup", "ls", allowed=range(256)).stdout
-    if entry.name not in (line.split("\t")[0] for line in listed.splitlines()):
+    asked = host.run("dmsetup", "ls", allowed=range(256))
+    if entry.name not in (line.split("\t")[0] for line in asked.stdout.splitlines()):
+        # Without device-mapper in the kernel, dmsetup fails, and there is none.
+        if asked.status and "device-mapper" in Path("/proc/devices").read_text():
+            raise CommandError(asked.argv, asked.status, asked.stderr)
         return
     host.run("dmsetup", "remove", "--retry", entry.name)
 

@@ -90,11 +90,10 @@ def killed_in(body: Callable[[], None]) -> bool:
 
 
 def leftover(work: Path) -> list[str]:
-    host = LocalHost()
     left = [str(path) for path in work.glob("vdisklab-*")]
     left += [str(mount.mountpoint) for mount in mounts_below(work)]
     for file in work.rglob("*.slice*"):
-        left += loops_of(host, file)
+        left += loops_of(LocalHost(), file)
     return left
 
 

@@ -12,6 +12,7 @@ from vdisklab.errors import CommandTimeoutError, DirtyHostError, HostError
 from vdisklab.host import answering, blockdevice
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind
+from vdisklab.host.loops import Loop
 from vdisklab.storage import undo, zfs
 from vdisklab.storage.undo import (
     SIMPLE_UNDO,
@@ -84,8 +85,11 @@ def test_a_directory_with_the_file_of_a_loop_device_stays(
     directory = tmp_path / "vdisklab-85986a38"
     (directory / "stack0").mkdir(parents=True)
     entry = Entry(1, Kind.DIRECTORY, str(directory))
-    loops = [("loop7", directory / "stack0" / "disk.slice"), ("loop8", tmp_path / "other")]
-    monkeypatch.setattr(undo, "_loops", lambda: iter(loops))
+    loops = [
+        Loop("/dev/loop7", directory / "stack0" / "disk.slice", None),
+        Loop("/dev/loop8", tmp_path / "other", None),
+    ]
+    monkeypatch.setattr(undo, "attached_loops", lambda: tuple(loops))
     with pytest.raises(DirtyHostError, match=r"it holds the file of /dev/loop7$"):
         remove_directory(LocalHost(), entry)
     assert directory.exists()
@@ -126,15 +130,15 @@ def test_a_removal_on_a_mount_whose_server_is_gone_ends_with_a_sentence(
     """A hard NFS mount answers no call on its files, not even the look whether one is there."""
     back = threading.Event()
 
-    def hang() -> list[tuple[str, Path]]:
+    def hang() -> tuple[Loop, ...]:
         back.wait()
-        return []
+        return ()
 
     def no_answer(*_words: object, **_options: object) -> None:
         raise CommandTimeoutError("`stat` gave no answer within 15 s")
 
     (tmp_path / "image").mkdir()
-    monkeypatch.setattr(undo, "_loops", hang)
+    monkeypatch.setattr(undo, "attached_loops", hang)
     monkeypatch.setattr(answering, "_PATIENT_SECONDS", 0.02)
     monkeypatch.setattr(LocalHost, "run", no_answer)
     with pytest.raises(HostError, match="does not answer within 15 s"):
