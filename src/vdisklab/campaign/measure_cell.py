@@ -27,6 +27,7 @@ from vdisklab.path.segments import PageCache
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import MeasurementStarted
 from vdisklab.results import model
+from vdisklab.storage.image import require_returned
 from vdisklab.workload import fio, program
 from vdisklab.workload.registry import workload_for
 
@@ -65,6 +66,7 @@ def measure_cell(context: CampaignContext, cell: Cell) -> CellResult:
                 checks += more
                 measurements.append(result)
             commands += (*attachment.commands, *(result.command for result, _ in results))
+        require_returned(context.stacks.site, image, context.plan.size_bytes)
     # Drop the repeated checks of later groups.
     return CellResult(tuple(dict.fromkeys(checks)), tuple(commands), tuple(measurements))
 

@@ -27,6 +27,7 @@ from vdisklab.path.cell import Cell
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import MeasurementStarted
 from vdisklab.results import model
+from vdisklab.storage.image import require_returned
 from vdisklab.workload import fio, open_load, program
 
 _Guest = TypeVar("_Guest")
@@ -82,6 +83,8 @@ def measure_group(context: CampaignContext, cell: Cell) -> CellResult:
                 checks += more
                 measurements.append(result)
                 commands.append(result.command)
+        for image in images:
+            require_returned(context.stacks.site, image, context.plan.size_bytes)
     return CellResult(tuple(dict.fromkeys(checks)), tuple(commands), tuple(measurements))
 
 

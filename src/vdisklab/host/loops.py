@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError
-from vdisklab.host.facts import read_text
+from vdisklab.host.machine import read_text
 
 _LOOP_GET_STATUS64 = 0x4C05
 _INFO_BYTES = 232

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError
-from vdisklab.host.facts import read_text
+from vdisklab.host.machine import read_text
 from vdisklab.host.mounts import IN_MEMORY, Mount, mount_of, read_mounts
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")

@@ -15,7 +15,7 @@ from vdisklab.host import command, ledger, pagecache
 from vdisklab.host.command import Host
 from vdisklab.path.disk_path import Image
 from vdisklab.path.segments import ImageFormat
-from vdisklab.storage import remote
+from vdisklab.storage import remote, returned
 from vdisklab.storage.image_commands import (
     QEMU_IO,
     ImagePlace,
@@ -158,7 +158,29 @@ def image_file(
                 raise AssertionError("a directory has no image of its own")
             else:
                 made = _make(site, target, image, path, size=size, source=source, key=key)
+        if source is not None:
+            site.check(lambda: require_filled(site, made, source, size))
         yield made
+
+
+def require_filled(site: Site, image: ImageFile, source: Path, size: int) -> None:
+    """Raises HostError unless a sample of an image's blocks holds the bytes of its source."""
+    returned.require_filled(site, _disk_of(image), source, size)
+
+
+def _disk_of(image: ImageFile) -> returned.SampledDisk:
+    return returned.SampledDisk(image.path, image.format, image.key_file, image.caches)
+
+
+def require_returned(site: Site, data: DiskData | None, size: int) -> None:
+    """Raises HostError unless what holds a guest's data returns blocks that are written to it.
+
+    Nothing may use it meanwhile, and its own contents are lost there.
+    """
+    if isinstance(data, Share):
+        returned.require_shared_returned(site, data.path)
+    elif data is not None:
+        returned.require_returned(site, _disk_of(data), min(size, data.size))
 
 
 @contextmanager
