@@ -111,13 +111,13 @@ def measure(
     try:
         with open_ledger() as ledger:
             host = LocalHost()
-            begun = _begun(store, host, request, new=new)
-            if search is None:
-                plan = make_plan(host, ledger, request, progress, narrow=narrow, begun=begun)
-            else:
-                verdicts = stored_verdicts(store, _asked(host, request), request.disk)
-                searched = partial(_searched, search, verdicts)
-                plan = make_plan(host, ledger, request, progress, narrow=searched, begun=begun)
+            facts = _asked(host, request)
+            begun = never_begun if new else partial(begun_plan, store, facts)
+            verdicts = stored_verdicts(store, facts, request.disk)
+            if search is not None:
+                narrow = partial(_searched, search, verdicts)
+            plan = make_plan(host, ledger, request, progress, narrow=narrow, begun=begun)
+            if search is not None:
                 plan, search = search.narrow(plan, verdicts, progress)
             report_plan(plan, progress)
             context = GuestContext(host, ledger, cache_directory(), progress)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.campaign.context import guest_buses, require_space
@@ -41,6 +41,19 @@ def rounds_of(request: Request) -> int:
     return request.rounds or usual or defaults(Request).rounds or 0
 
 
+@dataclass(frozen=True, slots=True)
+class Possible:
+    """A request that some host can measure.
+
+    `qemus` are those of its QEMUs that start here. `plan` is its plan on a host that can build
+    every stack.
+    """
+
+    draft: Draft
+    qemus: Mapping[str, QemuLimits]
+    plan: CampaignPlan
+
+
 def as_it_is(plan: CampaignPlan) -> CampaignPlan:
     """The plan itself."""
     return plan
@@ -66,14 +79,24 @@ def make_plan(
     campaign. If a server is back, everything is tried anew, for a new campaign. Raises PlanError if
     no host could measure it, HostError if this host cannot.
     """
-    draft, able, possible = _possible_draft(host, request)
-    possible = narrow(possible)
-    plan = begun(possible)
+    possible = possible_draft(host, request)
+    draft, wanted = possible.draft, narrow(possible.plan)
+
+    def tried(paths: Sequence[DiskPath]) -> Capabilities:
+        return survey(
+            host,
+            ledger,
+            draft.directory,
+            paths,
+            progress,
+            backing=draft.backing,
+            qemus=possible.qemus,
+        )
+
+    plan = begun(wanted)
     left_out = [] if plan is None else _left_out(plan)
     if plan is not None and left_out:
-        found = survey(
-            host, ledger, draft.directory, left_out, progress, backing=draft.backing, qemus=able
-        )
+        found = tried(left_out)
         refused = {path: infeasible(path, found) for path in left_out}
         back = [str(path) for path, reason in refused.items() if reason is None]
         if back:
@@ -84,11 +107,8 @@ def make_plan(
                 {path: why for path, why in refused.items() if why is not None}
             )
     if plan is None:
-        surveyed = draft.paths_to_survey
-        capabilities = survey(
-            host, ledger, draft.directory, surveyed, progress, backing=draft.backing, qemus=able
-        )
-        plan = replace(narrow(draft.on(capabilities)), requested=possible.cells)
+        capabilities = tried(draft.paths_to_survey)
+        plan = replace(narrow(draft.on(capabilities)), requested=wanted.cells)
     require_usable(host, plan.backing, device_bytes_needed(plan))
     return plan
 
@@ -105,32 +125,36 @@ def possible_plan(host: Host, request: Request) -> CampaignPlan:
 
     Raises the other errors of `make_plan` and of a campaign's start.
     """
-    *_, plan = _possible_draft(host, request)
+    plan = possible_draft(host, request).plan
     require_space(plan)
     return plan
 
 
-def _possible_draft(
-    host: Host, request: Request
-) -> tuple[Draft, Mapping[str, QemuLimits], CampaignPlan]:
-    """The draft of a request that some host can measure, its QEMUs that start here, and its plan on
-    a host that can build everything."""
-    for device in request.devices:
-        open_device(device)  # before a path is judged by it
+def possible_draft(host: Host, request: Request) -> Possible:
+    """What is known of a request before anything is tried here.
+
+    Raises PlanError if no host could measure it, HostError if a file or QEMU that it names is not
+    usable here.
+    """
     profile = load_profile(request.profile or DEFAULT_PROFILE)
     if request.neighbour is not None:
         profile = profile.beside(load_profile(request.neighbour))
+    # What the request names on this host, from the guests down to the place of their disks.
+    guest = requested_guest(host, request)
     qemus, able = find_qemus(host, request.qemu)
     request = replace(request, target=with_kinds(host, request.target))
-    require_work_directory((request.directory or Path()).absolute())
-    draft = draft_plan(request, profile, qemus, requested_guest(host, request))
+    for device in request.devices:
+        open_device(device)  # before a path is judged by it
+    directory = (request.directory or Path()).absolute()
+    require_work_directory(directory)
+    on_tmpfs = not request.devices and lies_in_memory(directory)
+    draft = draft_plan(request, profile, qemus, guest)
     # Refuse requests that no host could measure before trying anything on this one.
-    on_tmpfs = not draft.backing.devices and lies_in_memory(draft.directory)
     plan = draft.on(Capabilities(qemus=able, on_tmpfs=on_tmpfs))
     check_measurements(plan)
     if plan.guest.kernel is not None and guest_buses(plan):
         kernel_for(host, cache_directory(), guest_buses(plan), plan.guest)
-    return draft, able, plan
+    return Possible(draft, able, plan)
 
 
 def require_possible_paths(request: Request) -> None:
