@@ -31,7 +31,6 @@ from vdisklab.path.segments import ImageFormat
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import Location
 from vdisklab.platforms.guest_edge import read_apart
-from vdisklab.platforms.libvirt import domains_of
 from vdisklab.platforms.qemu import as_running, monitor_of
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import dialects, read_guests
@@ -72,7 +71,7 @@ def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGu
             beside = () if str(file) == "-" else _beside(file.absolute().parent)
             texts += (text for text in beside if text.file_name not in names)
     if uri is not None:
-        texts += domains_of(partial(_output, host), uri)
+        texts += _texts_at(host, uri)
     elif not texts and not notes:
         raise PlanError("no guest is named", hint=f"name files: {PRINTED}; or --libvirt URI")
     disks = tuple(as_probed(disk) for disk in read_guests(_each_once(texts), notes))
@@ -92,6 +91,13 @@ def _each_once(texts: Iterable[GuestText]) -> tuple[GuestText, ...]:
         place = file.resolve() if is_visible_file(file) else (text.origin, len(by_place))
         by_place.setdefault(place, text)
     return tuple(by_place.values())
+
+
+def _texts_at(host: Host, uri: str) -> Iterator[GuestText]:
+    """The guests of the libvirt at an address. Raises HostError if it does not answer."""
+    for dialect in dialects().values():
+        if dialect.location.printed_at is not None:
+            yield from dialect.location.printed_at(partial(_output, host), uri)
 
 
 def read_host(host: Host, root: Path = Path("/")) -> ExistingGuests:

@@ -23,6 +23,9 @@ from vdisklab.storage.server_url import Url, url_of
 from vdisklab.units import GIB
 
 DOMAIN_TYPES = ("kvm", "qemu")
+CACHE_MODES_OF_LIBVIRT = tuple(mode for mode in CacheMode if mode is not CacheMode.DIRECTUNSAFE)
+"""Other platforms have them too: those that start guests through libvirt, or have its words."""
+
 WHOLE_DEVICE = "/dev/sdX"
 """Stands for a whole device that nobody named."""
 
@@ -179,13 +182,15 @@ class Location:
     """Where a host keeps a platform's configurations: a program prints them, or files hold them.
 
     `printed` returns what the program prints; the files in `directory` are read if there is no
-    program, or if it fails. `users` are those as which the platform starts QEMU, beside root.
+    program, or if it fails. `printed_at` does it for an address that the user names. `users` are
+    those as which the platform starts QEMU, beside root.
     """
 
     directory: str = ""
     program: str = ""
     printed: Callable[[CommandRunner], Iterator[GuestText]] | None = None
     users: tuple[str, ...] = ()
+    printed_at: Callable[[CommandRunner, str], Iterator[GuestText]] | None = None
 
 
 def _never(_text: object) -> bool:

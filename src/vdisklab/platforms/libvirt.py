@@ -48,7 +48,6 @@ _THREADS_SINCE = (10, 0)
 """formatdomain.html, `iothreads` of a disk: "Since 10.0.0 (QEMU 9.0, virtio disks only)"."""
 
 _OLDEST = (9, 0)
-CACHE_MODES = tuple(mode for mode in CacheMode if mode is not CacheMode.DIRECTUNSAFE)
 _UNKNOWN_FORMATS = (ImageFormat.VHDX,)
 _THREAD_OPTIONS = ("iothreads", "poll", "aio_max_batch", "discard_granularity")
 _FOREIGN_OPTIONS = {
@@ -121,7 +120,7 @@ def foreign_reason(request: dialect.ExportRequest) -> str | None:
         return f"{image} needs a file beside the image, which is described for QEMU only"
     if format_options(image):
         return "libvirt's <metadata_cache> is one size for all tables, not l2_cache, refcount_cache"
-    if request.path.cache not in CACHE_MODES:
+    if request.path.cache not in dialect.CACHE_MODES_OF_LIBVIRT:
         return f"libvirt has no cache mode {request.path.cache}"
     if request.url is not None and (reason := _foreign_server(request.url.node, version)):
         return reason
@@ -517,7 +516,7 @@ def domains_of(run: dialect.CommandRunner, uri: str = SYSTEM) -> Iterator[GuestT
 
 
 DIALECT = dialect.Dialect(
-    cache_modes=CACHE_MODES,
+    cache_modes=dialect.CACHE_MODES_OF_LIBVIRT,
     change=_change,
     forms=(
         dialect.Form("libvirt", export, _export_share, absolute=True),
@@ -534,7 +533,11 @@ DIALECT = dialect.Dialect(
     recognises=_is_xml,
     # Debian and Ubuntu; Fedora, RHEL and openSUSE
     location=dialect.Location(
-        "/etc/libvirt/qemu", "virsh", domains_of, users=("libvirt-qemu", "qemu")
+        "/etc/libvirt/qemu",
+        "virsh",
+        domains_of,
+        users=("libvirt-qemu", "qemu"),
+        printed_at=domains_of,
     ),
     left_out={
         "EFI variables": r"<nvram\b",

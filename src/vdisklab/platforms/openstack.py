@@ -26,7 +26,6 @@ from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.guest_edge import read_each
-from vdisklab.platforms.libvirt import CACHE_MODES
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.reading import (
     MAP_IT,
@@ -346,7 +345,9 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
     """Lines of nova.conf; the commands for the image and the flavour are comments."""
     path = request.path
     formats = (ImageFormat.RAW, ImageFormat.QCOW2)
-    dialect.require_supported(Platform.OPENSTACK, CACHE_MODES, path, buses=_BUSES, formats=formats)
+    dialect.require_supported(
+        Platform.OPENSTACK, dialect.CACHE_MODES_OF_LIBVIRT, path, buses=_BUSES, formats=formats
+    )
     dialect.require_target(Platform.OPENSTACK, request, (LayerKind.RBD,))
     image, url = path.image, request.url
     if path.layers and path.layers[0].kind in (LayerKind.KRBD, LayerKind.DEVICE):
@@ -434,7 +435,7 @@ def _change(disk: ConfiguredDisk, _now: DiskPath, _wanted: DiskPath) -> dialect.
 
 
 DIALECT = dialect.Dialect(
-    cache_modes=CACHE_MODES,
+    cache_modes=dialect.CACHE_MODES_OF_LIBVIRT,
     change=_change,
     forms=(dialect.Form("openstack", export, _export_share),),
     reader=_reader,

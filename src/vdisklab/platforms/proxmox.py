@@ -31,7 +31,6 @@ from vdisklab.platforms.drive_arguments import (
     drops_flushes,
     split_arguments,
 )
-from vdisklab.platforms.libvirt import CACHE_MODES
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.units import GIB, decimal_number
@@ -486,7 +485,9 @@ _SLOTS = {Bus.VIRTIO: "virtio0", Bus.SCSI: "scsi0", Bus.IDE: "ide0", Bus.SATA: "
 def export(request: dialect.ExportRequest) -> dialect.Configuration:
     """The line of the drive, after the line of its controller if it has one."""
     path, attachment = request.path, request.path.attachment
-    dialect.require_supported(Platform.PROXMOX, CACHE_MODES, path, buses=_SLOTS, formats=_FORMATS)
+    dialect.require_supported(
+        Platform.PROXMOX, dialect.CACHE_MODES_OF_LIBVIRT, path, buses=_SLOTS, formats=_FORMATS
+    )
     servers = (LayerKind.RBD, LayerKind.ISCSI)
     dialect.require_target(Platform.PROXMOX, request, servers, namespaces=True)
     volume = _volume(request)
@@ -685,7 +686,7 @@ def _reader(
 
 
 DIALECT = dialect.Dialect(
-    cache_modes=CACHE_MODES,
+    cache_modes=dialect.CACHE_MODES_OF_LIBVIRT,
     change=_change,
     forms=(dialect.Form("proxmox", export, _export_share, title="Proxmox VE"),),
     reader=_reader,

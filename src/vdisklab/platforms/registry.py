@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import islice, product
 
 from vdisklab.errors import PlanError, VdisklabError
@@ -59,9 +60,12 @@ def dialect_of(platform: Platform) -> Dialect:
 
 
 def dialects() -> Mapping[Platform, Dialect]:
-    """The platforms that have a file of their own, in the order of their rows."""
-    own = (platform for platform in Platform if platform.module == platform.value)
-    return {platform: dialect_of(platform) for platform in own}
+    """The platforms whose file is there, in the order of their rows."""
+    return {
+        platform: dialect_of(platform)
+        for platform in Platform
+        if platform.module == platform.value and find_spec(f"{__package__}.{platform.module}")
+    }
 
 
 def forms() -> Mapping[str, Form]:

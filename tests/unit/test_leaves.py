@@ -1,0 +1,147 @@
+"""What comes off: without it the rest starts, lists its verbs, ranks, plans and keeps its tests."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vdisklab.cli.shell.verbs import modules
+from vdisklab.results.exchange import read_export, store_export
+from vdisklab.results.store import open_store
+
+from .test_architecture import MODULES, SOURCE, imports_of, name_of
+
+ROOT = SOURCE.parents[1]
+LEAVES: dict[str, tuple[str, ...]] = {
+    "powercut": ("powercut", "cli/powercut.py", "actions/cut_power.py"),
+    "lab": ("lab", "cli/lab.py", "actions/lab.py"),
+    "web": ("web", "cli/watch.py"),
+    "fleet": ("fleet", "cli/fleet.py"),
+    # Their writers share QEMU's own arguments, so `qemu` itself stays.
+    "proxmox": ("platforms/proxmox.py", "platforms/qm_commands.py"),
+    "libvirt": ("platforms/libvirt.py", "platforms/libvirt_domain.py", "platforms/virt_install.py"),
+    "kubevirt": ("platforms/kubevirt.py",),
+    "incus": ("platforms/incus.py",),
+    "openstack": ("platforms/openstack.py",),
+}
+VERBS = {"powercut": {"powercut"}, "lab": {"lab"}, "web": {"watch"}, "fleet": {"fleet"}}
+CORE_TESTS = ("path", "plan", "analysis", "workload", "storage")
+
+USES = """
+import contextlib, io, json, sys
+from pathlib import Path
+import vdisklab
+from vdisklab.cli.shell.main import main
+from vdisklab.cli.shell.verbs import modules
+from vdisklab.answers import documents
+
+def printed(*words):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        status = main(list(words))
+    return status, out.getvalue()
+
+(database,) = sys.argv[1:]
+said = {"place": str(Path(vdisklab.__file__).parent), "verbs": sorted(modules())}
+said["help"] = printed("--help")
+said["rank"] = printed("rank", "--db", database, "--format", "json")
+said["report"] = printed("report", "--db", database, "-o", database + ".html")
+said["plan"] = printed("plan", "raw/none", "qcow2/none", "--db", database)
+said["documents"] = len(list(documents()))
+print(json.dumps(said))
+"""
+
+
+def parts(leaf: str) -> set[str]:
+    """The modules of a leaf."""
+    return {
+        name_of(module)
+        for module in MODULES
+        for part in LEAVES[leaf]
+        if module.is_relative_to(SOURCE / part)
+    }
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_nothing_else_imports_a_leaf(leaf: str) -> None:
+    own = parts(leaf)
+    assert own
+    found = [
+        f"{name_of(path)} imports {name}"
+        for path in MODULES
+        if name_of(path) not in own
+        for name in imports_of(path)
+        if name in own or name.rpartition(".")[0] in own
+    ]
+    assert found == []
+
+
+def without(leaf: str, directory: Path) -> Path:
+    """A copy of the sources without the leaf."""
+    source = directory / "src"
+    shutil.copytree(SOURCE, source / "vdisklab", ignore=shutil.ignore_patterns("__pycache__"))
+    for part in LEAVES[leaf]:
+        gone = source / "vdisklab" / part
+        if gone.is_dir():
+            shutil.rmtree(gone)
+        else:
+            gone.unlink()
+    return source
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with the recorded campaign."""
+    file = tmp_path_factory.mktemp("recorded") / "db.sqlite"
+    export = ROOT / "docs" / "images" / "campaign.json.gz"
+    with open_store(str(file)) as store:
+        store_export(store, read_export(export.read_bytes(), name=export.name), name=export.name)
+    return file
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_the_rest_works_without_a_leaf(leaf: str, recorded: Path, tmp_path: Path) -> None:
+    source = without(leaf, tmp_path)
+    database = shutil.copy(recorded, tmp_path)
+    ended = subprocess.run(
+        [sys.executable, "-c", USES, str(database)],
+        env={"PYTHONPATH": f"{source}:{':'.join(sys.path)}", "PATH": "/usr/sbin:/usr/bin:/bin",
+             "HOME": str(tmp_path)},
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    said = json.loads(ended.stdout)
+    assert said["place"] == str(source / "vdisklab")
+    assert set(said["verbs"]) == set(modules()) - VERBS.get(leaf, set())
+    for step in ("help", "rank", "report"):
+        assert said[step][0] == 0, (step, ended.stderr)
+    for verb in said["verbs"]:
+        assert verb in said["help"][1]
+    assert json.loads(said["rank"][1])["cells"]
+    # A host without QEMU or root says so; what is missing of vdisklab would be a traceback.
+    assert "Traceback" not in ended.stderr
+    assert said["plan"][0] in {0, 3}, ended.stderr
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_the_core_keeps_its_unit_tests_without_a_leaf(leaf: str, tmp_path: Path) -> None:
+    source = without(leaf, tmp_path)
+    shutil.copytree(ROOT / "tests", tmp_path / "tests")
+    for name in ("docs", "bench", "script", "changes"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    chosen = [f"tests/unit/{room}" for room in CORE_TESTS]
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not nightly",
+         "--ignore=tests/unit/storage/test_new_layer.py", *chosen],
+        env={"PYTHONPATH": f"{source}:{tmp_path}:{':'.join(sys.path)}",
+             "PATH": "/usr/sbin:/usr/bin:/bin", "HOME": str(tmp_path)},
+        cwd=tmp_path, capture_output=True, text=True, timeout=1800, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout[-4000:]
