@@ -58,7 +58,7 @@ def watch(request: WatchOptions) -> None:
             "watch needs the Python packages starlette and uvicorn, which are not installed",
             hint=extra_hint("watch"),
         )
-    from vdisklab.web.app import make_app, serve, without_root  # noqa: PLC0415 - an extra
+    from vdisklab.web.app import make_app, make_server, serve, without_root  # noqa: PLC0415 - an extra
     from vdisklab.web.door import make_door, opened, require_certificate  # noqa: PLC0415
 
     door = make_door(request.listen, request.cert, request.key)
@@ -69,14 +69,13 @@ def watch(request: WatchOptions) -> None:
     console, file = Console(stderr=True), parse_address(db).file
     with opened(door) as listening:
         door = replace(door, port=listening.getsockname()[1])
-        # PostgreSQL knows its user by name. The server reads the certificate once more.
-        needed = [one for one in (file, door.certificate, door.key) if one is not None]
-        if os.geteuid() == 0 and (file is None or not without_root(needed)):
-            read = " or ".join(map(str, needed)) if file else "the password of PostgreSQL"
-            why = f"{read} cannot be read by the user nobody"
+        server = make_server(make_app(db, door, naming(request.db)), door)
+        # The key has been read. PostgreSQL knows its user by name.
+        if os.geteuid() == 0 and (file is None or not without_root([file])):
+            why = f"{file or 'the password of PostgreSQL'} cannot be read by the user nobody"
             console.print(Text(f"note: this process stays root's: {why}"), soft_wrap=True)
         console.print(Text(f"open {door.address} in a browser; Ctrl-C ends it"), soft_wrap=True)
-        serve(make_app(db, door, naming(request.db)), door, listening)
+        serve(server, listening)
 
 
 def naming(db: str | None) -> Callable[[Sequence[str], Sequence[Any]], Named]:

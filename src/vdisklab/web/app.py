@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
 import socket
@@ -17,6 +18,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from vdisklab.errors import DatabaseBusyError, DatabaseError, VdisklabError
 from vdisklab.web import metrics, pages
+from vdisklab.web.connections import PromptLoop, PromptProtocol, reserving
 from vdisklab.web.door import Door, Guard
 from vdisklab.web.pages import Naming
 
@@ -71,7 +73,7 @@ def without_root(needed: Sequence[Path]) -> bool:
 
 
 def make_server(app: Starlette, door: Door) -> uvicorn.Server:
-    """The server, for a thread or a process of its own."""
+    """The server, for a thread or a process of its own. It has read its certificate and key."""
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -80,12 +82,15 @@ def make_server(app: Starlette, door: Door) -> uvicorn.Server:
         ssl_certfile=door.certificate,
         ssl_keyfile=door.key,
         timeout_graceful_shutdown=_SECONDS_TO_END,
+        http=PromptProtocol,
     )
+    config.load()
     return uvicorn.Server(config)
 
 
-def serve(app: Starlette, door: Door, listening: socket.socket) -> None:
+def serve(server: uvicorn.Server, listening: socket.socket) -> None:
     """Serves until SIGINT or SIGTERM, with what no other process wants of the CPU."""
     os.nice(19)
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    make_server(app, door).run(sockets=[listening])
+    with reserving(listening) as reserved, asyncio.Runner(loop_factory=PromptLoop) as runner:
+        runner.run(server.serve(sockets=[reserved]))
