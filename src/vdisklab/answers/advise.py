@@ -11,6 +11,7 @@ from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.disks import (
+    STARTS,
     Advice,
     DiskAction,
     DisksAnswer,
@@ -36,15 +37,20 @@ from vdisklab.host.mounts import lies_in_memory
 from vdisklab.inspection.disk_on_host import is_mounted, measured_form, read_contexts
 from vdisklab.inspection.host_features import cannot_build
 from vdisklab.path.adjacent import adjacent_paths
+from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
-from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.disk_path import Attachment, DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts, HostDisk, durability
 from vdisklab.path.needs import DURABLE, meets
+from vdisklab.path.rules import impossible
+from vdisklab.path.segments import Aio, CacheMode
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.run_request import RaceTerms
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request, command_words
 from vdisklab.platforms.configured_disk import (
+    AioConflict,
+    CannotWork,
     ConfiguredDisk,
     DiskContext,
     FlushesDroppedBelow,
@@ -131,10 +137,12 @@ def _plans(rows: Iterable[ExistingDisk], request: Request) -> Iterator[PlannedMe
         answer = answer_plan(as_race(plan, terms) if races else plan)
         # one race of all paths would decide for one group only
         alone = full if len(groups) == 1 or request.rounds else replace(full, rounds=plan.rounds)
+        once = len(groups) == 1 or request.rounds
         yield PlannedMeasurement(
             full,
             terms if races else None,
             shlex.join(command_words(alone)),
+            answer.seconds_usually if races and once else answer_plan(plan).seconds_estimated,
             answer.seconds_at_least,
             answer.seconds_usually,
             answer.seconds_estimated,
@@ -200,7 +208,9 @@ class _Desk:
         found = risks(disk, replace(context, disk=self._verdicts.disk))
         below = next((one.reason for one in found if isinstance(one, FlushesDroppedBelow)), None)
         problem = problem_of(disk, path, found, machine)
-        rules = replace(self._verdicts, lost_below=below)
+        layers = context.layers or ()
+        fs = layers[0].kind.value if len(layers) == 1 else None
+        rules = replace(self._verdicts, lost_below=below, below=fs)
         place, known = directory or place_of(disk), disk_path(disk, context)
         far = known is not None and is_mounted(known)
         own = known if far else path  # the server's promise, though its directory is measured
@@ -218,7 +228,11 @@ class _Desk:
             any(risk.blocks for risk in found),
         )
         if alike not in self._answers:
-            self._answers[alike] = _unsafe_below(row, start, below) or self._advise(row, start)
+            self._answers[alike] = (
+                _unsafe_below(row, start, below)
+                or _made_to_work(row, start)
+                or self._advise(row, start)
+            )
         answer = self._answers[alike]
         change = None if answer.to is None else change_of(disk, answer.to)
         return replace(row, advice=replace(answer, change=change, directory=place))
@@ -237,7 +251,7 @@ class _Desk:
         safe = _made_safe(row, start, path) if unsafe else None
         limits = limits_of(disk, path)
         refusal = start.reason or (None if disk.limits else _no_line(disk, path))
-        if safe is not None and (refusal or disk.limits):
+        if safe is not None and (refusal or disk.limits or safe.to is None):
             return safe
         if refusal or disk.limits:
             return replace(start, reason=refusal) if refusal else _limited(row, start, limits)
@@ -251,7 +265,6 @@ class _Desk:
             reason = answer.reason
         if limits and not unsafe:
             return replace(_limited(row, start, limits), measurable=False)
-        reason = _LOSES if unsafe else reason
         return replace(safe or replace(start, reason=reason), measurable=start.measurable)
 
     def is_unfinished(self, row: ExistingDisk, request: Request, own: set[str]) -> bool:
@@ -418,7 +431,10 @@ def _no_line(disk: ConfiguredDisk, path: DiskPath) -> str:
     return refusal
 
 
-_LOSES = "it loses flushed data, and no single setting makes it safe"
+_LOSES = (
+    "no single setting makes it keep flushed data: `vdisklab audit --need durable` names the "
+    "nearest path that does"
+)
 
 
 def _is_empty(cell: MeasuredCell) -> bool:
@@ -426,19 +442,14 @@ def _is_empty(cell: MeasuredCell) -> bool:
     return cell.path is not None and cell.path.image is not None and cell.path.image.is_thin
 
 
-def _made_safe(row: ExistingDisk, start: Advice, path: DiskPath) -> Advice | None:
-    """The advice for disks that lose flushed data: the first setting that keeps it. None if no
-    single line makes them safe. The price of that setting was not measured.
+def _made_safe(row: ExistingDisk, start: Advice, path: DiskPath) -> Advice:
+    """The advice for disks that lose flushed data: the first setting that keeps it, if any single
+    line makes them safe. The price of that setting was not measured.
     """
     rules = CrashVerdicts(disk=HostDisk.VOLATILE if row.power_cut is None else row.power_cut.disk)
-    usable = (
-        other
-        for other in _settings(row.disk, path)
-        if can_change(row.disk, other) and meets(other, DURABLE, rules)
-    )
-    to = next(usable, None)
+    to = next(_safe_settings(row.disk, path, rules), None)
     if to is None:
-        return None
+        return replace(start, action=DiskAction.CHANGE, for_safety=True, reason=_LOSES)
     return replace(
         start,
         action=DiskAction.CHANGE,
@@ -447,3 +458,43 @@ def _made_safe(row: ExistingDisk, start: Advice, path: DiskPath) -> Advice | Non
         for_safety=True,
         then=durability(to, rules),
     )
+
+
+def _safe_settings(
+    disk: ConfiguredDisk, path: DiskPath, rules: CrashVerdicts
+) -> Iterator[DiskPath]:
+    """The settings that keep flushed data and that one line gives the disk, the nearest first; last
+    those without a write cache, which need no flush.
+    """
+    without_cache = (
+        replace(path, cache=cache, attachment=_threads(path, cache))
+        for cache in (CacheMode.DIRECTSYNC, CacheMode.WRITETHROUGH)
+    )
+    for other in (*_settings(disk, path), *without_cache):
+        works = impossible(other, backing_below(other)) is None
+        if works and can_change(disk, other) and meets(other, DURABLE, rules):
+            yield other
+
+
+def _threads(path: DiskPath, cache: CacheMode) -> Attachment:
+    """The attachment with aio=threads where a cache mode excludes aio=native."""
+    own = path.attachment
+    if cache.direct or own.aio is not Aio.NATIVE:
+        return own
+    return Attachment(own.bus, tuple((dict(own.options) | {"aio": Aio.THREADS.value}).items()))
+
+
+def _made_to_work(row: ExistingDisk, start: Advice) -> Advice | None:
+    """The advice for a disk with which the guest does not start: the first setting that works. None
+    if it starts.
+    """
+    path = start.path
+    risk = next((one for one in row.risks if isinstance(one, AioConflict | CannotWork)), None)
+    if risk is None or path is None:
+        return None
+    rules = CrashVerdicts(disk=HostDisk.VOLATILE if row.power_cut is None else row.power_cut.disk)
+    change = replace(start, action=DiskAction.CHANGE, measurable=False)
+    to = next(_safe_settings(row.disk, path, rules), None)
+    if to is None:
+        return replace(change, reason=risk.clause)
+    return replace(change, to=to, reason=STARTS, then=durability(to, rules))

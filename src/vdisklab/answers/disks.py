@@ -187,8 +187,9 @@ def unlikeness(path: DiskPath, measured: DiskPath) -> tuple[bool, bool, bool, bo
     """Orders measured paths by how little they differ from a path, the guest's side first.
 
     Then comes the format: a device and a raw image hold the same bytes, and qcow2 costs more than
-    another cache mode.
+    another cache mode. Writeback is the default's meaning.
     """
+    path, measured = path.spelled_out, measured.spelled_out
     return (
         measured != path,
         not is_alike(path, measured),
@@ -227,6 +228,10 @@ class ClaimedCache:
     fua: Annotated[bool | None, "queue/fua"]
 
 
+STARTS = "the guest does not start with it now"
+"""The reason of a change with which a guest starts."""
+
+
 class DiskAction(StrEnum):
     """What to do about a disk."""
 
@@ -242,6 +247,7 @@ class PlannedMeasurement:
     request: Request = field(metadata=HIDDEN)
     race: RaceTerms | None = field(metadata=HIDDEN)
     command: str
+    command_seconds: Annotated[float, "estimate of what this command usually takes"]
     seconds_at_least: Annotated[float, "estimate, if the first rounds decide"]
     seconds_usually: Annotated[float, "estimate; most races end sooner"]
     seconds: Annotated[float, "estimate of the most"]

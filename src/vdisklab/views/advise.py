@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from vdisklab import numbers
-from vdisklab.answers.disks import Advice, DiskAction, DisksAnswer, ExistingDisk, PlannedMeasurement
+from vdisklab.answers.disks import (
+    STARTS,
+    Advice,
+    DiskAction,
+    DisksAnswer,
+    ExistingDisk,
+)
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, DurabilityKind
 from vdisklab.path.platforms import Platform
-from vdisklab.platforms.configured_disk import FileVolume, FlushesDropped, FlushesDroppedBelow
+from vdisklab.platforms.configured_disk import FileVolume, FlushesDropped
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, format_duration
 from vdisklab.views import disks
@@ -33,7 +40,7 @@ def tables(answer: DisksAnswer) -> Iterator[Table[ExistingDisk]]:
     columns: tuple[Column[ExistingDisk], ...] = (
         disks.disk_column(),
         Column("advice", lambda row: str(row.advised.action)),
-        Column("why", _why, folds=3 * WORDS),
+        Column("why", _why, folds=3 * WORDS, whole=True),
         *disks.measured_columns(spare=7),
         Column("change to", _change_to, folds=NAMES, spare=4),
         Column("gain", _gain, spare=5),
@@ -51,7 +58,19 @@ def tables(answer: DisksAnswer) -> Iterator[Table[ExistingDisk]]:
 
 
 def _change_to(row: ExistingDisk) -> str:
-    return str(row.advised.to or numbers.MISSING)
+    return str(named_as(row, row.advised.to) or numbers.MISSING)
+
+
+def named_as(row: ExistingDisk, path: DiskPath | None) -> DiskPath | None:
+    """A path of the disk's settings under the disk's own name: on its file system, with its image
+    as it was made."""
+    own = row.path
+    if path is None or own is None:
+        return path
+    image = path.image
+    if image is not None and own.image is not None and image.format is own.image.format:
+        image = own.image
+    return replace(path, layers=path.layers or own.layers, image=image)
 
 
 def _gain(row: ExistingDisk) -> str:
@@ -62,14 +81,15 @@ def _why(row: ExistingDisk) -> str:
     """The reason in a few words; the notes have the full text."""
     advice = row.advised
     reason = advice.reason.partition(":")[0]
+    if advice.to is not None and advice.path is not None and advice.reason == STARTS:
+        return f"does not start; {_settings(advice.path, advice.to)}"
     if advice.to is not None and advice.path is not None:
         gain = "its cost was not measured" if advice.gain is None else disks.gain_text(advice.gain)
         kept = "keeps flushed data, " if advice.for_safety else ""
         return f"{_settings(advice.path, advice.to)}: {kept}{gain}"
     serious = "".join(f"{risk.short}; " for risk in row.risks if risk.serious)
     if advice.action is DiskAction.CHANGE:
-        below = any(isinstance(risk, FlushesDroppedBelow) for risk in row.risks)
-        return serious + (reason if below else "set cache none or writeback")
+        return serious + (reason if advice.path is not None else "set cache none or writeback")
     if advice.action is DiskAction.KEEP:
         return serious + (advice.reason or "no other setting is shown to be better")
     return serious + ("not measured yet" if advice.measurable else reason)
@@ -88,7 +108,7 @@ def advice_sentence(row: ExistingDisk) -> str:
     """The answer for a disk, without its name."""
     entry = row.advised
     if entry.to is not None:
-        return f"change to {entry.to}: {_why_change(entry, row.power_cut)}."
+        return f"change to {named_as(row, entry.to)}: {_why_change(entry, row.power_cut)}."
     if entry.action is DiskAction.CHANGE:
         return f"no line is printed, as {entry.reason}."
     if entry.action is DiskAction.UNKNOWN:
@@ -96,7 +116,8 @@ def advice_sentence(row: ExistingDisk) -> str:
         return f"{known}: {entry.reason}."
     if entry.reason:
         return f"keep it: {entry.reason}."
-    return f"keep {entry.path}: no other setting is shown to be better{_best_other(entry)}."
+    own, best = row.path or entry.path, _best_other(entry)
+    return f"keep {own}: no other setting is shown to be better{best}."
 
 
 def _best_other(entry: Advice) -> str:
@@ -112,6 +133,8 @@ def _best_other(entry: Advice) -> str:
 def _why_change(entry: Advice, now: Durability | None) -> str:
     tested = entry.then is not None and entry.then.kind is DurabilityKind.KEPT_IN_TEST
     kept = "flushed data is kept then" if tested else "it passes flushes on (untested)"
+    if entry.reason == STARTS:
+        return f"{entry.reason}; {kept}"
     if entry.gain is None:
         return f"{kept}; {entry.reason}"
     gain = f"{disks.gain_text(entry.gain)} by the overall score"
@@ -140,7 +163,7 @@ def _sentences(row: ExistingDisk) -> Iterator[str]:
             "measures on its own."
         )
     if entry.to is not None and entry.then is not None:
-        yield durability_sentence(str(entry.to), entry.then)
+        yield durability_sentence(str(named_as(row, entry.to)), entry.then)
     if entry.rebuilt is not None:
         yield (
             f"{entry.rebuilt} is {disks.gain_text(entry.over_rebuilt)}, but needs "
@@ -157,27 +180,12 @@ def _sentences(row: ExistingDisk) -> Iterator[str]:
 def _notes(answer: DisksAnswer) -> Iterator[str]:
     yield from answer.notes
     yield from disks.said_of(answer.disks, _sentences)
-    for planned in answer.planned:
-        yield (
-            f"Measuring {counted(planned.paths, 'path')} with the adjacent paths in "
-            f"{planned.request.directory} takes about {_time(planned)}. It touches no guest: the "
-            "same command with --measure."
-        )
     if answer.unplaced:
         yield (
             f"{counted(answer.unplaced, 'path')} of images that are not on this host: name a "
             "directory on the same kind of storage with --dir."
         )
     yield from answer.caveats.notes
-
-
-def _time(planned: PlannedMeasurement) -> str:
-    """How long it takes: a race ends when it is decided."""
-    most = format_duration(planned.seconds)
-    if planned.race is None:
-        return most
-    least, usual = planned.seconds_at_least, planned.seconds_usually
-    return f"{format_duration(least)} to {format_duration(usual)}, at most {most}"
 
 
 def _needed(path: DiskPath | None, rebuilt: DiskPath) -> str:
@@ -200,5 +208,8 @@ def _lines(answer: DisksAnswer) -> Iterator[str]:
     if changes[SHOWN:]:
         yield f"# … and {counted(len(changes) - SHOWN, 'more disk')}: see --format json"
     for planned in answer.planned:
-        yield f"# or measure these paths yourself, {_time(planned)}:"
+        yield (
+            f"# {counted(planned.paths, 'path')} not measured yet: about "
+            f"{format_duration(planned.command_seconds)}, and no guest is touched; then ask again:"
+        )
         yield planned.command

@@ -38,7 +38,7 @@ def measured_columns(spare: int = 0) -> tuple[Column[Any], ...]:
 
 
 def _path_text(row: ExistingDisk) -> str:
-    return str((row.path if row.advice is None else row.advice.path) or numbers.MISSING)
+    return str(row.path or (row.advice and row.advice.path) or numbers.MISSING)
 
 
 def _standing(row: ExistingDisk) -> DiskStanding | None:

@@ -22,7 +22,7 @@ class Column(Generic[Row]):
     `folds` lets text wrap between words; spare columns are dropped before it is narrower than that.
     A `spare` column is dropped if the table does not fit, those with a higher number first; one
     with 0 is never dropped. `style` is rich's, such as `red`. `note` explains the column, where it
-    is shown.
+    is shown. Text of a `whole` column takes several lines where others are shortened.
     """
 
     title: str
@@ -32,6 +32,7 @@ class Column(Generic[Row]):
     spare: int = 0
     style: Callable[[Row], str] | None = None
     note: str = ""
+    whole: bool = False
 
     @property
     def heading(self) -> str:

@@ -173,7 +173,7 @@ class _Shown:
     def cut(self, width: int) -> _Shown:
         """The column with texts that are longer than this shortened: names in the middle, in a
         place that keeps them different, and sentences at their end."""
-        if self.natural <= width:
+        if self.natural <= width or self.column.whole:
             return self
         ends = [(width - 1) // 2, *range(width - 1)] if self.column.folds == NAMES else [0]
         tries = [[_shortened(text, width, end) for text in self.texts] for end in ends]

@@ -581,3 +581,48 @@ def test_an_interrupted_measurement_is_said(
     words = (guest(tmp_path, "raw/none/sata"), "--measure", "--dir", str(tmp_path))
     document = advised(capsys, *words, status=EXIT_INTERRUPTED)
     assert document["notes"][0].startswith("Interrupted: ")
+
+
+def test_what_quickstart_measured_answers_for_libvirts_default(
+    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Writeback is the default's meaning, and an image in use is allocated."""
+    speeds = {
+        "host": 1.0, "raw/none": 0.8, "raw/writeback": 0.7, "qcow2/none": 0.75,
+        "qcow2/writeback": 0.5, "qcow2:preallocation=off/default": 0.4,
+    }  # fmt: skip
+    cells = [f"{path} (cold)" if "write" in path else path for path in speeds]
+    here = replace(
+        CAMPAIGN, host=collect_facts(LocalHost()), plan={**CAMPAIGN.plan, "cells": cells}
+    )
+    database.write(runs(speeds=speeds), campaigns=[here])
+    file = guest(tmp_path, "qcow2/default")
+    (row,) = advised(capsys, file)["disks"]
+    assert (row["action"], row["to"]) == ("change", "qcow2/none")
+    assert row["standing"]["cell"].startswith("qcow2/writeback")
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("raw/writeback/virtio:aio=native", "does not start; cache none"),
+        ("raw/unsafe/nvme", "cache directsync: keeps flushed data, its cost was not measured"),
+        ("raw/unsafe", "cache none: keeps flushed data, its cost was not measured"),
+    ],
+)
+def test_what_cannot_start_or_loses_data_is_to_change(
+    path: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    file = guest(tmp_path, path)
+    (row,) = advised(capsys, file)["disks"]
+    assert row["action"] == "change"
+    assert row["change"]["paste"]
+    assert row["change"]["undo"]
+    assert parse_path(row["to"]).cache.direct
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["advise", file]) == 0
+    shown = capsys.readouterr().out
+    table = " ".join(shown.split("\n\n")[1].split())
+    assert says in table, "the reason is not cut"
+    assert "…" not in table.partition(says)[0]
