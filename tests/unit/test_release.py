@@ -271,7 +271,9 @@ def test_a_test_that_the_threat_model_names_exists(named: str) -> None:
 
 def test_each_line_of_the_threat_model_names_a_test() -> None:
     """Those about what an attacker controls, before what is open."""
-    controlled = THREATS.read_text().partition("\n## What an attacker may control\n")[2]
+    controlled = THREATS.read_text().partition(
+        "\n## Who may attack, what each can reach, and the test\n"
+    )[2]
     lines, heading, still_open = controlled.partition("\n## Open\n")
     assert heading
     assert still_open.count("\n* ") >= 1

@@ -449,6 +449,16 @@ def _process_texts(proc: Path = Path("/proc")) -> Iterator[tuple[int, tuple[byte
         yield int(process.name), texts
 
 
+def require_sysfs(block: Path = Path("/sys/block")) -> None:
+    """Raises DirtyHostError where sysfs shows no block devices: then none was seen to be gone."""
+    mount = mount_of(block)
+    if mount is None or mount.filesystem != "sysfs":
+        raise DirtyHostError(
+            f"{block} is hidden, so the devices of this host cannot be seen",
+            hint="run `vdisklab clean` outside of this container or namespace",
+        )
+
+
 def remove_mapped(host: Host, entry: Entry) -> None:
     """Removes one of vdisklab's device-mapper devices."""
     asked = host.run("dmsetup", "ls", allowed=range(256))

@@ -85,6 +85,7 @@ def zram_devices() -> Iterator[str]:
 
 def remove_zram(_host: command.Host, entry: ledger.Entry) -> None:
     """Removes the device of that size, and any newer device that has no size yet."""
+    undo.require_sysfs()
     earlier = entry.detail.get("earlier", "").split()
     for device in sorted(zram_devices()):
         directory = ZRAM_BLOCK / device

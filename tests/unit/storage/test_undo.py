@@ -144,3 +144,9 @@ def test_a_removal_on_a_mount_whose_server_is_gone_ends_with_a_sentence(
     with pytest.raises(HostError, match="does not answer within 15 s"):
         SIMPLE_UNDO[kind](LocalHost(), Entry(1, kind, str(tmp_path / "image"), {}))
     back.set()
+
+
+def test_devices_in_a_hidden_sysfs_are_not_gone(tmp_path: Path) -> None:
+    undo.require_sysfs()
+    with pytest.raises(DirtyHostError, match="is hidden, so the devices of this host cannot be"):
+        undo.require_sysfs(tmp_path)
