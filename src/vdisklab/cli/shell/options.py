@@ -52,6 +52,7 @@ class Format(StrEnum):
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
+    HTML = "html"
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ def print_answer(
     *requests: OptionRows | Named,
     verb: str = "",
 ) -> None:
-    """Prints an answer as tables, as JSON or as CSV; its commands repeat what the requests name.
+    """Prints an answer as tables, as JSON, CSV or HTML; its commands repeat what the requests name.
 
     `verb` is the command that shows the same with --why and --wide; empty for the present one. In
     CSV, tables with equal columns share one heading; an empty line separates other tables.
@@ -50,6 +50,10 @@ def print_answer(
             if heading != last:
                 sys.stdout.write((newline if last else "") + heading + newline)
             sys.stdout.write(rows)
+    elif form is Format.HTML:
+        from vdisklab.views.page.tables import tables_page  # noqa: PLC0415 - jinja is slow
+
+        sys.stdout.write(tables_page([completed(table, named) for table in tables]))
     else:
         screen = console()
         for table in tables:

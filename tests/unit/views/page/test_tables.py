@@ -1,0 +1,73 @@
+"""`--format html` of any verb: its tables as a page, for nothing but the `Table`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html.parser import HTMLParser
+
+import pytest
+
+from tests.unit.stored import Database
+from vdisklab.cli.shell.main import main
+from vdisklab.cli.shell.options import Format, OutputOptions
+from vdisklab.cli.shell.output import print_answer
+from vdisklab.documents import Answer
+from vdisklab.views.layout import Column, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Toy(Answer):
+    """The answer of a toy verb, which knows nothing of HTML."""
+
+    FORMAT = "vdisklab.toy/1"
+
+    names: tuple[str, ...]
+
+
+class Texts(HTMLParser):
+    """The elements of a page, and its cells."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[str] = []
+        self.cells: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        del attrs
+        self.elements.append(tag)
+        if tag in {"td", "th"}:
+            self.cells.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.elements and self.elements[-1] in {"td", "th"}:
+            self.cells[-1] += data.strip()
+
+
+def test_a_toy_verb_has_html_from_its_table(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "<script>alert(1)</script>\u202e"
+    columns = [Column[str]("name", str), Column[str]("length", lambda name: f"{len(name)}")]
+    table = Table(
+        "Toys", columns,
+        ["plain", evil], notes=("One of them is `evil`.",), verbatim=("paste <me>",),
+    )  # fmt: skip
+    print_answer(Toy(("plain", evil)), [table], OutputOptions(form=Format.HTML))
+    page = capsys.readouterr().out
+    read = Texts(page)
+    assert read.cells[:4] == ["name", "length", "plain", "5"]
+    assert "script" not in read.elements
+    assert "\u202e" not in page
+    assert "<code>evil</code>" in page
+    assert "paste &lt;me&gt;" in page
+
+
+@pytest.mark.parametrize("verb", ["rank", "table", "runs", "profiles"])
+def test_verbs_print_pages(
+    database: Database, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = () if verb == "profiles" else ("--db", database.url)
+    assert main([verb, "--format", "html", *where]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("<!DOCTYPE html>")
+    assert "<table" in page
+    assert "Content-Security-Policy" in page
