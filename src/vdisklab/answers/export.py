@@ -10,7 +10,7 @@ from typing import Annotated
 
 from vdisklab.answers.loading import open_results, stored_verdicts
 from vdisklab.documents import Answer
-from vdisklab.errors import HostError, NoDatabaseError, PlanError
+from vdisklab.errors import DatabaseError, HostError, NoDatabaseError, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.disk_path import DiskPath, parse_path
@@ -86,6 +86,22 @@ def on_target(
         )
     storage = None if target is None else target.place
     return path, DiskPlace(storage=storage, secret=dict(secrets).get(str(name)))
+
+
+def stored_targets(db: str | None, text: str) -> tuple[NamedTarget, ...]:
+    """The target by whose name a path begins, as the newest campaign on it stored it; empty without
+    one.
+    """
+    first = text.partition("/")[0]
+    try:
+        with open_results(db) as results:
+            for campaign in results.campaigns():
+                for target in map(parse_target, campaign.plan.get("target") or ()):
+                    if target.name == first:
+                        return (target,)
+    except DatabaseError:
+        pass
+    return ()
 
 
 def measured_place(

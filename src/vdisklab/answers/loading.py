@@ -370,9 +370,10 @@ def baseline_of(
 def find_cells(observations: Observations, name: str) -> tuple[MeasuredCell, ...]:
     """The measured cells that a disk path (all page-cache states) or a label names.
 
-    Raises PlanError if none was measured.
+    The path may begin with the name that the user gave a target. Raises PlanError if none was
+    measured.
     """
-    wanted = MeasuredCell.parse(name)
+    wanted = MeasuredCell.parse(_with_stored_target(name, observations.cells))
     if wanted in observations.place:
         return (wanted,)
     try:
@@ -399,6 +400,16 @@ def find_cells(observations: Observations, name: str) -> tuple[MeasuredCell, ...
         )
     order = (PageCache.BYPASSED, PageCache.COLD, PageCache.WARM)
     return tuple(sorted(cells, key=lambda cell: order.index(cell.page_cache)))
+
+
+def _with_stored_target(name: str, cells: Iterable[MeasuredCell]) -> str:
+    """`shelf/raw/none` as it is stored, `nbd:at=shelf/raw/none`, if a cell is on that target."""
+    first, slash, rest = name.partition("/")
+    for cell in cells:
+        layers = () if cell.path is None else cell.path.layers
+        if layers and layers[0].option("at") == first:
+            return f"{layers[0]}{slash}{rest}"
+    return name
 
 
 def first_measure(observations: Observations) -> MeasureKey:

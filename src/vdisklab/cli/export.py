@@ -6,7 +6,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.answers.export import answer_export, libvirt_version, on_target
+from vdisklab.answers.export import (
+    answer_export,
+    libvirt_version,
+    on_target,
+    stored_targets,
+)
 from vdisklab.cli.shell import options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
@@ -77,7 +82,8 @@ def export(request: ExportOptions, output: options.OutputOptions) -> None:
 
       vdisklab export san/raw/none --target san=iscsi://10.0.0.5/iqn.x:disk/1
     """
-    path, place = on_target(LocalHost(), request.path, request.target, request.secret)
+    targets = request.target or stored_targets(request.db, request.path)
+    path, place = on_target(LocalHost(), request.path, targets, request.secret)
     disk = ExportRequest(
         path,
         request.source,

@@ -50,7 +50,19 @@ def compared(row: Comparison, of: str = "round") -> str:
     if row.verdict is Verdict.TOO_FEW:
         return f"too few {of}s ({row.ratio.pairs})"
     likely = row.verdict in (Verdict.A_LIKELY, Verdict.B_LIKELY)
+    if row.measure.quantity.step is not None and 0.0 in (row.a.median, row.b.median):
+        return f"{_against_zero(row)}{', likely' * likely}"
     return difference(above_is_better(row.ratio, row.measure)) + ", likely" * likely
+
+
+def _against_zero(row: Comparison) -> str:
+    """The words where one median is zero: a ratio would be that of the metric's step."""
+    if row.a.median == row.b.median:
+        return "the same: both are zero"
+    if row.verdict is Verdict.NONE_SHOWN:
+        return "not shown to differ (one is zero, so there is no ratio)"
+    better = (row.a.median > row.b.median) is (row.measure.quantity.better is Better.HIGHER)
+    return f"{'better' if better else 'worse'} (one is zero, so there is no ratio)"
 
 
 def above_is_better(ratio: Ratio, measure: MeasureKey) -> Ratio:

@@ -16,6 +16,7 @@ from tests.unit.stored import stored
 from vdisklab.analysis.rank_intervals import Ranked, rank
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.choice import ChoiceVerdict, PathChoice
+from vdisklab.answers.loading import find_cells
 from vdisklab.answers.rank import RankAnswer, rank_cells
 from vdisklab.answers.recommend import RecommendAnswer, recommend
 from vdisklab.answers.report import report_on
@@ -291,3 +292,13 @@ def test_the_only_path_of_the_newest_campaign_is_compared_with_those_before() ->
         assert choice_view.headline(choice) == (
             "Nothing to compare: raw/writeback is the only path of campaign bbbbbbb2"
         )
+
+
+def test_a_path_is_found_by_the_name_that_the_user_gave_its_target() -> None:
+    paths = ("nbd:at=shelf/raw/none", "raw/none")
+    world = World(paths, (1.0, 1.0), (0.02, 0.02), (4, 4), 1)
+    with stored(world.runs()) as store:
+        observations = Analysis.of(store, [CAMPAIGN.id]).observations
+    assert find_cells(observations, "shelf/raw/none") == (cell("nbd:at=shelf/raw/none"),)
+    with pytest.raises(PlanError):
+        find_cells(observations, "other/raw/none")

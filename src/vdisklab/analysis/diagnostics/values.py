@@ -241,6 +241,10 @@ def two_modes(values: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
 CEILING_SHARE = 0.95
 GUEST_CEILING_SHARE = 0.8
 
+HIGHEST_SHARE = 1.1
+"""The host's speed is no limit if a path that bypasses its memory is faster by more than noise: two
+queues of a guest may ask for more than the host's job did."""
+
 
 def ceiling_diagnostics(
     observations: Observations, measure: MeasureKey, cached: Iterable[MeasuredCell]
@@ -274,7 +278,7 @@ def ceiling_diagnostics(
             and _layers(cell) == _layers(ceiling)
         ]
         near = _reaching(observations, measure, others, ceiling, CEILING_SHARE)
-        if near:
+        if near and max(near.values()) <= HIGHEST_SHARE:
             diagnostics.append(
                 DeviceCeiling(tuple(near), str(measure), ceiling, max(near.values()))
             )
