@@ -61,7 +61,7 @@ ALLOWED = {
             "workload", "campaign.guests", "powercut", "lab", "results", "analysis", "platforms",
             "inspection", "answers", "actions", "views", "fleet", "web"},
     # The leaves: only their own verbs import them (test_leaves.py).
-    "lab": {"errors", "units", "progress", "plan", "host", "storage", "guest"},
+    "lab": {"errors", "units", "progress", "path", "plan", "host", "storage", "guest"},
     "powercut": {"errors", "units", "validation", "progress", "path", "plan", "results.model",
                  "results.power_cut", "host", "storage", "guest", "workload"},
     "fleet": {"errors", "units", "host", "results"},

@@ -17,6 +17,7 @@ from vdisklab.errors import CommandError, HostError
 from vdisklab.guest.image.cache import building, keep, locked
 from vdisklab.host.command import Host, require_programs
 from vdisklab.host.mounts import free_bytes
+from vdisklab.path.segments import LayerKind
 from vdisklab.progress import Note, Progress, Step
 from vdisklab.units import GIB, MIB, format_bytes, format_duration
 
@@ -34,8 +35,7 @@ _COMPONENTS = ("main", "contrib")
 
 PACKAGES = (
     "linux-image-amd64", "linux-headers-amd64", "kmod", "udev", "mount", "util-linux",
-    "zfs-dkms", "zfsutils-linux", "lvm2", "thin-provisioning-tools", "mdadm", "cryptsetup-bin",
-    "e2fsprogs", "xfsprogs", "btrfs-progs",
+    *dict.fromkeys(package for kind in LayerKind for package in kind.facts.packages),
     "qemu-system-x86", "qemu-utils", "seabios",
     "qemu-guest-agent", "busybox-static",
     "fio", "bonnie++", "sysbench", "sqlite3",

@@ -400,7 +400,7 @@ def impossible(path: DiskPath, backing: BackingDevices = WORK_DIRECTORY) -> Impo
 
 _RAW = Image(ImageFormat.RAW)
 
-JUDGED = (LayerKind.EXT4, LayerKind.XFS, LayerKind.BTRFS, LayerKind.ZFS)
+JUDGED = tuple(kind for kind in LayerKind if kind.facts.recovery is not None)
 """The file systems whose recovery after a power cut vdisklab knows."""
 
 

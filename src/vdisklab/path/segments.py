@@ -63,6 +63,16 @@ class TargetFacts:
         return self.driver is not None
 
 
+@dataclass(frozen=True, slots=True)
+class RecoveryFacts:
+    """How a file system is judged after a power cut: its kernel's mount replays its journal."""
+
+    repairs: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...] = ()
+    """Commands that repair it, with the exit codes of a repaired one; the device comes last."""
+    alone: bool = False
+    """True if the kernel identifies it by its UUID, which all states share: one state at a time."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerFacts:
     """The facts of a host layer that are known without building it; `storage.stack` has its
@@ -101,6 +111,10 @@ class LayerFacts:
     """For users: where the layer's device usually is."""
     owner: str | None = None
     """The prefix of its devices' names in the kernel."""
+    recovery: RecoveryFacts | None = None
+    """Set for a file system whose recovery after a power cut vdisklab knows."""
+    packages: tuple[str, ...] = ()
+    """The Debian packages with its programs, for the lab."""
     target: TargetFacts | None = None
     """Set for storage that the user names (`--target`): it is the lowest layer, and nothing is
     built for it.
@@ -181,6 +195,8 @@ class LayerKind(StrEnum):
             in_place=True,
             has_fallocate=True,
             kernel=KernelPart("ext4"),
+            recovery=RecoveryFacts(((("e2fsck", "-f", "-y"), (0, 1, 2, 3)),)),
+            packages=("e2fsprogs",),
         ),
     )
     XFS = (
@@ -193,6 +209,8 @@ class LayerKind(StrEnum):
             in_place=True,
             has_fallocate=True,
             kernel=KernelPart("xfs"),
+            recovery=RecoveryFacts(((("xfs_repair",), (0,)), (("xfs_repair", "-L"), (0,)))),
+            packages=("xfsprogs",),
         ),
     )
     BTRFS = (
@@ -210,6 +228,10 @@ class LayerKind(StrEnum):
             makes_snapshots=True,
             hides_disk=True,
             kernel=KernelPart("btrfs"),
+            recovery=RecoveryFacts(
+                ((("btrfs", "check", "--repair", "--force"), (0,)),), alone=True
+            ),
+            packages=("btrfs-progs",),
         ),
     )
     ZFS = (
@@ -227,6 +249,8 @@ class LayerKind(StrEnum):
             kernel=KernelPart(
                 "zfs", mend="install ZFS's kernel module (on Debian: zfs-dkms, from contrib)"
             ),
+            recovery=RecoveryFacts(alone=True),
+            packages=("zfs-dkms", "zfsutils-linux"),
         ),
     )
     ZVOL = (
@@ -252,6 +276,7 @@ class LayerKind(StrEnum):
             passes_discards=True,
             kernel=KernelPart(driver=("device-mapper", "dm_mod")),
             owner="LVM-",
+            packages=("lvm2", "thin-provisioning-tools"),
         ),
     )
     LVMTHIN = (
@@ -278,6 +303,7 @@ class LayerKind(StrEnum):
             kernel=KernelPart(driver=("md", "md_mod")),
             device="/dev/md/{}",
             owner="md",
+            packages=("mdadm",),
         ),
     )
     LUKS = (
@@ -293,6 +319,7 @@ class LayerKind(StrEnum):
             kernel=KernelPart(driver=("dm_crypt", "dm_crypt")),
             device="/dev/mapper/{}",
             owner="CRYPT-LUKS",
+            packages=("cryptsetup-bin",),
         ),
     )
     TMPFS = (

@@ -19,6 +19,7 @@ from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import mounts_below, still_mounted
 from vdisklab.host.syscalls import MS_RDONLY, MS_REMOUNT, forget_btrfs_devices, mount, unmount
 from vdisklab.host.waiting import wait_until
+from vdisklab.path.rules import JUDGED
 from vdisklab.path.segments import LayerKind
 from vdisklab.powercut.client import NO_FILESYSTEM, Trace
 from vdisklab.storage import zfs
@@ -100,10 +101,11 @@ class KernelFilesystem(Recovery):
         replayed; since the kernel refused the mount, the log is then discarded (-L), the manual's
         last resort. btrfs check(8) ends with 0.
         """
-        return any(
+        facts = self.kind.facts.recovery
+        return facts is not None and any(
             self.host.run(*command, device, timeout=_FSCK_SECONDS, allowed=range(256)).status
             in repaired
-            for command, repaired in _FSCK[self.kind]
+            for command, repaired in facts.repairs
         )
 
     def release(self) -> None:
@@ -114,13 +116,6 @@ class KernelFilesystem(Recovery):
         """Makes the kernel forget a btrfs, because all states have the same UUID."""
         if self.kind is LayerKind.BTRFS:
             forget_btrfs_devices()
-
-
-_FSCK: Mapping[LayerKind, tuple[tuple[tuple[str, ...], tuple[int, ...]], ...]] = {
-    LayerKind.EXT4: ((("e2fsck", "-f", "-y"), (0, 1, 2, 3)),),
-    LayerKind.XFS: ((("xfs_repair",), (0,)), (("xfs_repair", "-L"), (0,))),
-    LayerKind.BTRFS: ((("btrfs", "check", "--repair", "--force"), (0,)),),
-}
 
 
 @dataclass(slots=True)
@@ -254,16 +249,18 @@ def _zfs_pool(site: Site, trace: Trace, place: Path) -> Iterator[Recovery]:
 POOL = "zfs.pool"
 """Key of the pool's name among the properties of a recorded stack."""
 
+_OF_ITS_OWN: Mapping[LayerKind, Opener] = {LayerKind.ZFS: _zfs_pool}
+"""What is not recovered by a mount."""
+
 RECOVERIES: Mapping[LayerKind, Opener] = {
-    LayerKind.EXT4: _kernel_filesystem,
-    LayerKind.XFS: _kernel_filesystem,
-    LayerKind.BTRFS: _kernel_filesystem,
-    LayerKind.ZFS: _zfs_pool,
+    kind: _OF_ITS_OWN.get(kind, _kernel_filesystem) for kind in JUDGED
 }
 """The file systems whose recovery is implemented."""
 
-ALONE = frozenset({LayerKind.BTRFS, LayerKind.ZFS})
-"""File systems that the kernel identifies by UUID, which all states share: one state at a time."""
+ALONE = frozenset(
+    kind for kind in JUDGED if kind.facts.recovery is not None and kind.facts.recovery.alone
+)
+"""File systems of which one state is judged at a time."""
 
 
 @contextmanager

@@ -152,3 +152,43 @@ def test_a_row_and_a_file_are_a_layer(copied: Path) -> None:
         "cleaned": True,
         "verbs": ["dmsetup create", "dmsetup remove"],
     }
+
+
+FILESYSTEM = """    TOYFS = (
+        "toyfs",
+        LayerFacts(
+            holds_files=True,
+            recovery=RecoveryFacts(((("toyfsck", "-y"), (0, 1)),), alone=True),
+            packages=("toyfs-tools",),
+        ),
+    )
+
+    def __new__("""
+
+JUDGING = """
+from vdisklab.lab.lab_image import PACKAGES
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.rules import JUDGED, not_judgeable
+from vdisklab.path.segments import LayerKind
+from vdisklab.powercut.recovery import ALONE, RECOVERIES
+
+kind = LayerKind("toyfs")
+assert not_judgeable(parse_path("toyfs/raw/none")) is None
+assert kind in JUDGED and kind in ALONE and kind in RECOVERIES
+assert "toyfs-tools" in PACKAGES
+"""
+
+
+def test_a_file_systems_row_says_how_it_is_judged(tmp_path: Path) -> None:
+    """The power cut and the lab learn it from the row."""
+    source = tmp_path / "src/vdisklab"
+    shutil.copytree(
+        ROOT / "src/vdisklab", source, ignore=shutil.ignore_patterns("__pycache__", "templates")
+    )
+    added(source / "path/segments.py", "    def __new__(", FILESYSTEM)
+    done = subprocess.run(
+        [sys.executable, "-c", JUDGING],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path / 'src'}:{ROOT}"},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
