@@ -39,6 +39,7 @@ from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.guest_edge import read_apart
 from vdisklab.platforms.nbd_servers import with_servers
 from vdisklab.platforms.network import placed
+from vdisklab.platforms.other_hypervisors import refuse_other_hypervisors
 from vdisklab.platforms.reading import GuestText, Tree
 from vdisklab.platforms.text_form import rewritten_texts
 from vdisklab.platforms.writing import require_configurable
@@ -155,6 +156,7 @@ def _in_platforms_words(texts: Iterable[GuestText], notes: list[str] | None) -> 
     """The texts, those of a form in the words of the platform that it makes a guest of."""
     for text in texts:
         try:
+            refuse_other_hypervisors(text)
             inside = tuple(rewritten_texts(text))
             if inside != (text,):
                 inside = tuple(filter(_is_known, inside)) or (text,)

@@ -264,3 +264,22 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(PlanError):
         for disk in read(text):
             assert "this is a bug" not in (disk.problem or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('.encoding = "UTF-8"\nvirtualHW.version = "19"\nscsi0:0.fileName = "a.vmdk"\n', "VMware"),
+        (
+            '<?xml version="1.0"?>\n<VirtualBox version="1.19"><Machine/></VirtualBox>\n',
+            "VirtualBox",
+        ),
+        ('loader="uefi"\ndisk0_type="virtio-blk"\ndisk0_name="disk0.img"\n', "bhyve"),
+        ("New-VM -Name a\nAdd-VMHardDiskDrive -VMName a -Path a.vhdx\n", "Hyper-V"),
+        ("name = 'a'\ndisk = ['phy:/dev/vg/a,xvda,w']\n", "Xen"),
+    ],
+)
+def test_guests_of_other_hypervisors_are_named(text: str, name: str) -> None:
+    with pytest.raises(PlanError, match=f"is a guest of {name}") as refused:
+        read(text, "guest.cfg")
+    assert "vdisklab run" in (refused.value.hint or "")

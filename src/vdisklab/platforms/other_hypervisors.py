@@ -1,0 +1,30 @@
+"""Guests of hypervisors that are no QEMU: recognised, and refused in one sentence."""
+
+from __future__ import annotations
+
+import re
+
+from vdisklab.errors import PlanError
+from vdisklab.platforms.reading import GuestText
+
+_OTHERS = (
+    ("VMware", r'^\s*(?:virtualHW\.version|(?:scsi|sata|nvme|ide)\d+:\d+\.fileName)\s*=\s*"'),
+    ("VirtualBox", r"^\s*<VirtualBox\b|^\s*VBoxManage\s+(?:createvm|storageattach)\b"),
+    ("VMware or VirtualBox (OVF)", r"^\s*<(?:ovf:)?Envelope\b"),
+    ("Hyper-V", r"^\s*(?:New-VM|(?:Add|Set)-VMHardDiskDrive|New-VHD)\s+-"),
+    ("bhyve", r"^\s*(?:sudo )?bhyve\s+-|^\s*disk0_(?:type|name)\s*=\s*\""),
+    ("Xen", r"^\s*disk\s*=\s*\[\s*['\"](?:phy|file|tap|qcow2|format=|/dev/)"),
+)  # fmt: skip
+_ROWS = tuple((name, re.compile(pattern, re.MULTILINE)) for name, pattern in _OTHERS)
+"""Words of .vmx, .vbox, .ovf, PowerShell's Hyper-V module, bhyve(8) and vm-bhyve, xl.cfg(5)."""
+
+
+def refuse_other_hypervisors(text: GuestText) -> None:
+    """Raises PlanError for another hypervisor's guest."""
+    head = text.text[: 1 << 20]
+    for name, pattern in _ROWS:
+        if pattern.search(head):
+            raise PlanError(
+                f"{text.origin} is a guest of {name}, and vdisklab knows the disks of QEMU",
+                hint="to see what KVM would give it: `vdisklab run libvirt proxmox raw/none`",
+            )
