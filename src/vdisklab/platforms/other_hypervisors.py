@@ -8,12 +8,12 @@ from vdisklab.errors import PlanError
 from vdisklab.platforms.reading import GuestText
 
 _OTHERS = (
-    ("VMware", r'^\s*(?:virtualHW\.version|(?:scsi|sata|nvme|ide)\d+:\d+\.fileName)\s*=\s*"'),
-    ("VirtualBox", r"^\s*<VirtualBox\b|^\s*VBoxManage\s+(?:createvm|storageattach)\b"),
-    ("VMware or VirtualBox (OVF)", r"^\s*<(?:ovf:)?Envelope\b"),
-    ("Hyper-V", r"^\s*(?:New-VM|(?:Add|Set)-VMHardDiskDrive|New-VHD)\s+-"),
-    ("bhyve", r"^\s*(?:sudo )?bhyve\s+-|^\s*disk0_(?:type|name)\s*=\s*\""),
-    ("Xen", r"^\s*disk\s*=\s*\[\s*['\"](?:phy|file|tap|qcow2|format=|/dev/)"),
+    ("VMware", r'^[ \t]*(?:virtualHW\.version|(?:scsi|sata|nvme|ide)\d+:\d+\.fileName)\s*=\s*"'),
+    ("VirtualBox", r"^[ \t]*<VirtualBox\b|^[ \t]*VBoxManage\s+(?:createvm|storageattach)\b"),
+    ("VMware or VirtualBox (OVF)", r"^[ \t]*<(?:ovf:)?Envelope\b"),
+    ("Hyper-V", r"^[ \t]*(?:New-VM|(?:Add|Set)-VMHardDiskDrive|New-VHD)\s+-"),
+    ("bhyve", r"^[ \t]*(?:sudo )?bhyve\s+-|^[ \t]*disk0_(?:type|name)\s*=\s*\""),
+    ("Xen", r"^[ \t]*disk\s*=\s*\[\s*['\"](?:phy|file|tap|qcow2|format=|/dev/)"),
 )  # fmt: skip
 _ROWS = tuple((name, re.compile(pattern, re.MULTILINE)) for name, pattern in _OTHERS)
 """Words of .vmx, .vbox, .ovf, PowerShell's Hyper-V module, bhyve(8) and vm-bhyve, xl.cfg(5)."""

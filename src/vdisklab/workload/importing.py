@@ -16,6 +16,7 @@ from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction
 from vdisklab.workload import bonnie, dd, fio_report, postgresql, sysbench
 from vdisklab.workload.diskspd import parse_crystaldiskmark, parse_diskspd
+from vdisklab.workload.kdiskmark import is_kdiskmark, parse_kdiskmark
 from vdisklab.workload.program import NamedResult, ProgramResult, Report, printable
 
 # A hostile file may have names of a megabyte.
@@ -229,6 +230,12 @@ _FORMATS = (
         "CrystalDiskMark text",
         lambda text: "CrystalDiskMark" in text,
         lambda text: (parse_crystaldiskmark(text),),
+        is_lines=True,
+    ),
+    _Format(
+        "KDiskMark text",
+        is_kdiskmark,
+        lambda text: (parse_kdiskmark(text),),
         is_lines=True,
     ),
     _Format(
