@@ -159,7 +159,7 @@ def verdict_lines(
     if choice.ties:
         alike = choice.verdict in (ChoiceVerdict.KEEP, ChoiceVerdict.TIED)
         cells = choice.tied if alike else choice.ties
-        names = named([cell.name for cell in cells], NAMED + alike)
+        names = named([cell.name for cell in cells], NAMED + 2 * alike)
         how_many = f"These {len(cells)}" if alike else "Not shown to be worse"
         limit = _limit(choice) if alike else ""
         yield "Tied", " ".join((f"{how_many}: {names}{limit}.", *losses(known, choice.ties)))
