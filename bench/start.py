@@ -1,6 +1,6 @@
 """CPU seconds that verbs take until they have started, beside an interpreter that does nothing.
 
-    .venv/bin/python bench/start.py [--rounds 7] [--against SRC] > bench/results/start.json
+    .venv/bin/python bench/start.py [--rounds 7] [--against SRC] > start.json
 
 Each round starts every command once, in turns, so a busy machine slows all of them alike. `rank`
 ranks the campaign of docs/images. `run` opens the database, finds no campaign to repeat and ends:
