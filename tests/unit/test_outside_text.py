@@ -18,8 +18,12 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 READERS = sorted(
     [
         *(SOURCE / "platforms").glob("*.py"),
-        *(SOURCE / "answers" / name for name in ("existing_guests.py", "disk_on_host.py")),
-        *(SOURCE / "fleet" / name for name in ("quiet_settings.py",)),
+        *(
+            each
+            for name in ("existing_guests.py", "disk_on_host.py")
+            for each in SOURCE.rglob(name)
+        ),
+        *(SOURCE / "fleet" / name for name in ("coordinator.py", "quiet_settings.py")),
         SOURCE / "path" / "named_target.py",
         SOURCE / "storage" / "server_url.py",
     ]
@@ -32,6 +36,10 @@ OWN_NUMBERS = {
     "int(attachment.iothread)",
     "int(not alone)",
     "int(attachment.detect_zeroes != 'off')",
+    "int(value)",  # of a bool
+    "int(below[1])",  # three digits
+    "float(token['number'])",  # of a token of the grammar
+    "float(value)",  # of an int or a float
     "int(user)",  # the kernel's
 }
 """Values that vdisklab itself made."""
@@ -45,6 +53,7 @@ OWN_KEYS = {
     "server['host']", "server['port']", "_server(parts, 2049)['host']", "each['qom-type']",
     "self.node['path']",
     # asked for with get() just before
+    "state['line']", "variables['ARGUMENTS']", "lines['Cache mode']",
     "document['driver']", "document['kind']", "blocks['physical_block_size']", "node['driver']",
     "words['group_name']", "threading['queues']", "options['queues']", "entry['inserted']",
     "node['backing']",
@@ -54,18 +63,19 @@ OWN_KEYS = {
 }  # fmt: skip
 
 PARSERS = {
-    "json.loads": {"json_object", "read_json", "_change"},  # a disk's own text
+    "json.loads": {"json_object", "read_json", "_change", "_sources"},
     "fromstring": {"read_domain"},
     "yaml.load_all": {"read_documents"},
     "yaml.parse": {"_require_small"},
     "ET.tostring": {
         "_configured",  # after _require_shallow
+        "_domain",  # of the form's own elements
         "export", "export_element", "_export_share", "_export_share_element",  # our own elements
     },
 }  # fmt: skip
 """Parsers that recurse or raise several errors, and the functions that make one kind of them."""
 
-BOUNDED = {"_flat", "_mappings", "commands"}
+BOUNDED = {"_flat", "_mappings", "commands", "_put_values", "put", "_rewritten"}
 """Functions that call themselves on values whose depth their reader has limited."""
 
 
@@ -111,7 +121,7 @@ def unsafe_parsers(function: ast.FunctionDef) -> Iterator[str]:
 
 def found_by_patterns(function: ast.FunctionDef) -> set[str]:
     """The names of matches: their groups exist."""
-    names: set[str] = set()
+    names = {"token", "following", "match"}  # parameters that are matches
     for node in ast.walk(function):
         pairs: list[tuple[ast.expr, ast.expr]] = []
         if isinstance(node, ast.Assign):

@@ -136,8 +136,10 @@ def _unfinished_since(store: Store, campaign: Campaign, anew: RunRequest) -> boo
     newest = next(same, campaign)
     finished = store.finished(newest.id, failed_too=True)
     too_old = datetime.now(UTC) - newest.started >= timedelta(days=1)
-    if newest.id == campaign.id or too_old or not finished:
+    if newest.id == campaign.id or too_old:
         return False
+    if not finished:  # it was killed before its first run
+        return True
     rounds = newest.plan.get("rounds")
     if isinstance(rounds, int):
         return len(finished) < rounds * len(newest.cells)

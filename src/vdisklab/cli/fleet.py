@@ -23,11 +23,19 @@ from vdisklab.answers.fleet import FleetDoctorAnswer, FleetStatusAnswer, WorkerC
 from vdisklab.cli.shell.options import OutputOptions, argument, parse_words, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, HostError, PlanError, extra_hint
+from vdisklab.errors import (
+    EXIT_CELLS_FAILED,
+    EXIT_INTERRUPTED,
+    DatabaseError,
+    HostError,
+    PlanError,
+    extra_hint,
+)
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import OptionRows, like, option
 from vdisklab.plan.value_kinds import FILE, SECONDS, SWITCH, TEXT, WHOLE, Limits, several
 from vdisklab.results.database import parse_address, without_password
+from vdisklab.results.store import open_store
 from vdisklab.units import counted
 from vdisklab.views.fleet import doctor_tables, status_tables
 
@@ -244,10 +252,36 @@ def run(request: FleetRequest, context: typer.Context) -> int:
     except KeyboardInterrupt:
         _say("the campaigns go on: `vdisklab fleet status` shows them, `vdisklab fleet stop` ends")
         return EXIT_INTERRUPTED
+    done = [result.host for result in results if result.status == 0]
+    if not _results_are_stored(url, done):
+        return NO_RESULT
     statuses = {result.status for result in results}
     if statuses <= {0}:
         return 0
     return EXIT_CELLS_FAILED if statuses <= {0, EXIT_CELLS_FAILED} else NO_RESULT
+
+
+def _results_are_stored(url: str, done: Sequence[str]) -> bool:
+    """False, and says so, if the database has results of fewer hosts than say that they are done.
+
+    A worker's name need not be its host's, so hosts are counted.
+    """
+    try:
+        with open_store(url, create=False) as store:
+            measured = {
+                (campaign.host.machine_id, campaign.host.hostname)
+                for campaign in store.campaigns(with_runs=True)
+            }
+    except DatabaseError as error:
+        _say(f"whether all results are stored was not looked at: {error}")
+        return True
+    if len(measured) >= len(done):
+        return True
+    names = {hostname for _, hostname in measured}
+    without = [host for host in done if host not in names] or done
+    for host in without:
+        _say(f"{host}: failed: it says that it is done, but the database has no result of it")
+    return False
 
 
 def _database(db: str | None) -> str:

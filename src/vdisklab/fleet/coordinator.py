@@ -17,7 +17,7 @@ from distributed.comm import CommClosedError
 from distributed.security import Security
 
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, HostError, PlanError, VdisklabError
-from vdisklab.fleet.host_campaign import check_here, measure_here, stop_here
+from vdisklab.fleet.host_campaign import LAST_LINES, check_here, measure_here, stop_here
 from vdisklab.fleet.nodes import RETRY_SECONDS, Say, place_of
 from vdisklab.fleet.quiet_settings import read_json, version_difference
 from vdisklab.results.host_choice import chosen_hosts
@@ -31,6 +31,10 @@ while.
 _LOST = (OSError, CommClosedError, CancelledError, TimeoutError, asyncio.TimeoutError)
 _POLL_SECONDS = 1.0
 _NO_NUMBERS = "no ranking: "
+_NO_ANSWER = "its worker's answer is not one: is another version installed there?"
+_NO_WORD = "its worker says that the campaign is done, and has no line that it printed"
+_LONGEST_LINE = 1000
+_LARGEST = 1e15
 _SHUT = "it has ended, but the scheduler cannot reach its worker's port (`fleet worker --port`)"
 
 
@@ -119,21 +123,41 @@ def _identity(client: Client) -> dict[str, Any]:
 def members(client: Client) -> tuple[FleetMember, ...]:
     """The connected workers, by name."""
     now = time.time()
-    workers = []
-    for address, worker in _identity(client)["workers"].items():
-        hello = read_json(worker.get("hello"))
-        workers.append(
-            FleetMember(
-                name=str(worker["name"]),
-                address=address,
-                versions=hello.get("versions", {}),
-                facts=hello.get("facts", {}),
-                until=str(hello.get("until", "")),
-                campaign=read_json(worker.get("metrics", {}).get("campaign")),
-                silent=max(0.0, now - float(worker.get("last_seen", now))),
-            )
+    known = _identity(client).get("workers", {}).items()
+    return tuple(
+        sorted(
+            (_member(address, worker, now) for address, worker in known),
+            key=lambda member: member.name,
         )
-    return tuple(sorted(workers, key=lambda member: member.name))
+    )
+
+
+def _member(address: str, worker: Mapping[str, Any], now: float) -> FleetMember:
+    """A worker as the scheduler knows it; what a worker says of itself may be anything."""
+    hello, metrics = read_json(worker.get("hello")), worker.get("metrics")
+    state = read_json(metrics.get("campaign")) if isinstance(metrics, Mapping) else {}
+    since = finite(state.get("since"))
+    line = {"line": str(state["line"])} if "line" in state else {}
+    return FleetMember(
+        name=str(worker.get("name")),
+        address=address,
+        versions=_texts(hello.get("versions")),
+        facts=_texts(hello.get("facts")),
+        until=str(hello.get("until", "")),
+        campaign=line if since is None else {"since": since, **line},
+        silent=max(0.0, now - (finite(worker.get("last_seen")) or now)),
+    )
+
+
+def _texts(value: object) -> dict[str, str]:
+    return {str(key): str(text) for key, text in value.items()} if isinstance(value, dict) else {}
+
+
+def finite(value: object) -> float | None:
+    """The value if it is a number, and not NaN or infinity; else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) < _LARGEST else None  # False for NaN
 
 
 def choose_members(there: Sequence[FleetMember], wanted: Sequence[str]) -> tuple[str, ...]:
@@ -260,7 +284,18 @@ def _result(host: str, future: Future) -> HostResult:
         report = read_json(future.result(ANSWER_SECONDS))
     except TimeoutError:
         return HostResult(host, None, (_SHUT,))
-    return HostResult(host, int(report.get("status", 1)), tuple(report.get("lines", ())))
+    return result_of(host, report)
+
+
+def result_of(host: str, report: Mapping[str, Any]) -> HostResult:
+    """The result in a worker's answer. One that is no answer is a failure of that host."""
+    status, lines = report.get("status"), report.get("lines")
+    if not isinstance(status, int) or isinstance(status, bool) or not isinstance(lines, list):
+        return HostResult(host, VdisklabError.exit_code, (_NO_ANSWER,))
+    texts = tuple(str(line)[:_LONGEST_LINE] for line in lines[-LAST_LINES:])
+    if status == 0 and not texts:  # `vdisklab run` always says something
+        return HostResult(host, VdisklabError.exit_code, (_NO_WORD,))
+    return HostResult(host, status, texts)
 
 
 def stop_hosts(client: Client, names: Collection[str]) -> dict[str, str]:
@@ -281,9 +316,12 @@ def check_hosts(client: Client, url: str, directory: str | None = None) -> list[
     checks = []
     for member in there:
         answer = answers.get(member.address, "gone")
-        report = read_json(answer) or {"database": str(answer), "leftovers": None}
+        report = _report(read_json(answer)) or {
+            "database": str(answer)[:_LONGEST_LINE] or _NO_ANSWER
+        }
         checks.append(
             {
+                "leftovers": None,
                 "host": member.name,
                 "versions": version_difference(member.name, member.versions) or "",
                 "certificate_until": member.until,
@@ -292,6 +330,17 @@ def check_hosts(client: Client, url: str, directory: str | None = None) -> list[
             }
         )
     return checks
+
+
+def _report(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that a worker's check has, as far as they are of the right kind; empty without the
+    database's."""
+    report: dict[str, Any] = {}
+    for key, kind in (("database", str), ("directory", str), ("free_bytes", int),
+                      ("leftovers", int)):  # fmt: skip
+        if isinstance(answer.get(key), kind):
+            report[key] = answer[key]
+    return report if "database" in report else {}
 
 
 async def _check(url: str, directory: str | None) -> str:

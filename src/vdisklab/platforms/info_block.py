@@ -41,7 +41,7 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
 def _arguments(match: re.Match[str], lines: dict[str, str]) -> Iterator[str]:
     modes = lines["Cache mode"].split(", ")
     file, name = match["file"], match["name"]
-    below = re.search(r"\(chain depth: (\d{1,3})\)", lines.get("Backing file", ""))
+    below = re.search(r"\(chain depth: ([0-9]{1,3})\)", lines.get("Backing file", ""))
     node: dict[str, Any] = {
         "driver": match["format"],
         "node-name": name,

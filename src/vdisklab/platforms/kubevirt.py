@@ -43,6 +43,7 @@ from vdisklab.platforms.reading import (
     word,
 )
 from vdisklab.platforms.writing import Node
+from vdisklab.units import whole_number
 
 CACHE_MODES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.WRITETHROUGH)
 _POOL = "VirtualMachinePool"
@@ -294,6 +295,9 @@ def _path(domain: Tree, disk: Tree, *, on_device: bool) -> DiskPath:
     return DiskPath((), image, cache, attachment_of(bus, options | parsed_options(bus, words)))
 
 
+_MOST_CPUS = 10_000
+
+
 def _cpus(domain: Tree) -> str:
     """The guest's CPUs (GetCPUTopology of virtwrap/converter/vcpu): by its topology, else by its
     resources; empty if neither is here."""
@@ -301,10 +305,11 @@ def _cpus(domain: Tree) -> str:
     numbers = [word(cpu, key) or "" for key in ("cores", "sockets", "threads")]
     if not any(numbers):
         text = word(resources, "requests", "cpu") or word(resources, "limits", "cpu") or ""
-        return text if text.isdecimal() and len(text) < 5 else ""
-    if not all(text.isdecimal() and len(text) < 5 for text in numbers if text):
+        return text if (whole_number(text) or _MOST_CPUS) < _MOST_CPUS else ""
+    counts = [whole_number(text or "1") for text in numbers]
+    if not all(count is not None and count < _MOST_CPUS for count in counts):
         return next(text for text in numbers if text)
-    return str(math.prod(int(text or 1) for text in numbers))
+    return str(math.prod(filter(None, counts)))
 
 
 _BUSES = (Bus.VIRTIO, Bus.SCSI, Bus.SATA, Bus.USB)

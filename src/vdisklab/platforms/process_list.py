@@ -15,7 +15,8 @@ _PROGRAM = (
     r"(?:\S*/)?(?:qemu-system-\w+|qemu-kvm|kvm|qemu-nbd|qemu-storage-daemon|nbdkit|virtiofsd)"
 )
 _PROCESS = re.compile(
-    rf"^(?=[^\n]{{0,120}}?\b\d+\s)[ \t]*(?:[\w.+:-]{{1,32}}[ \t]+)?\d+[ \t][^\n\"'{{=]{{0,120}}?"
+    rf"^(?=[^\n]{{0,120}}?\b[0-9]+\s)[ \t]*(?:[\w.+:-]{{1,32}}[ \t]+)?[0-9]+[ \t]"
+    rf"[^\n\"'{{=]{{0,120}}?"
     rf"(?<![\w-])(?P<command>{_PROGRAM}[ \t]+-[^\n]*)$",
     re.MULTILINE,
 )

@@ -89,7 +89,7 @@ def _start(words: Sequence[str]) -> int | None:
     return None
 
 
-_LIBVIRTS_LOG = re.compile(r"^[\d-]+ [\d:.+]+: starting up libvirt version", re.MULTILINE)
+_LIBVIRTS_LOG = re.compile(r"^[0-9-]+ [0-9:.+]+: starting up libvirt version", re.MULTILINE)
 """Of /var/log/libvirt/qemu/GUEST.log, where each start of the guest follows those before."""
 _DISK_OPTION = re.compile(r"--?(drive|blockdev|hd[a-d])")
 _NO_FSYNC = re.compile(r"(?:LD_PRELOAD=.*)?\b(?:lib)?(?P<library>eatmydata|nosync)(\.so.*)?\b")

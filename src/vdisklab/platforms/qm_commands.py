@@ -11,8 +11,8 @@ from vdisklab.platforms.shell_script import ShellCommand, commands_of, tells
 from vdisklab.platforms.text_form import TextForm
 
 _COMMAND = re.compile(r"\bqm\s+(?:create|set)\b|\bpvesh\s+(?:create|set)\s+\S*/qemu\b")
-_NEW = re.compile(r"^(?P<storage>[\w.-]+):(?P<size>\d+(?:\.\d+)?)(?=,|$)")
-_DISK = re.compile(r"(?:scsi|virtio|sata|ide)\d+")
+_NEW = re.compile(r"^(?P<storage>[\w.-]+):(?P<size>[0-9]+(?:\.[0-9]+)?)(?=,|$)")
+_DISK = re.compile(r"(?:scsi|virtio|sata|ide)[0-9]+")
 
 
 def _recognises(text: GuestText) -> bool:
@@ -62,7 +62,7 @@ def _of_command(command: ShellCommand) -> tuple[str | None, Mapping[str, str]]:
             return rest[1], _options(rest[2:])
         if name == "pvesh" and rest[:1] in (["create"], ["set"]) and "/qemu" in "".join(rest[1:2]):
             options = dict(_options(rest[2:]))
-            place = re.search(r"/qemu/(\d+)", rest[1])
+            place = re.search(r"/qemu/([0-9]+)", rest[1])
             return (place[1] if place else options.pop("vmid", "VMID")), options
     return None, {}
 

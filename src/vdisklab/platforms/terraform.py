@@ -15,6 +15,7 @@ from vdisklab.platforms.hcl import HclBlock, read_hcl
 from vdisklab.platforms.qm_commands import as_conf
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.text_form import TextForm
+from vdisklab.units import whole_number
 
 _RESOURCE = re.compile(
     r'^[ \t]*resource\s+"(?:proxmox_virtual_environment_vm|proxmox_vm_qemu|libvirt_domain)"\s+"',
@@ -90,9 +91,10 @@ def _of_telmate(resource: HclBlock, label: str, origin: str) -> GuestText:
     numbers: dict[str, int] = {}
     for disk in resource.all("disk"):
         slot, bus = disk.text("slot"), disk.text("type", "scsi")
-        if not re.fullmatch(r"[a-z]+\d+", slot):
-            number = slot if slot.isdecimal() else str(numbers.setdefault(bus, 0))
-            numbers[bus] = int(number[:3]) + 1
+        if not re.fullmatch(r"[a-z]+[0-9]+", slot):
+            named = whole_number(slot)
+            number = numbers.setdefault(bus, 0) if named is None else named
+            numbers[bus] = number + 1
             slot = f"{bus}{number}"
         if disk.text("type") not in ("cdrom", "cloudinit"):
             settings[slot] = _telmate(disk, vmid, slot)

@@ -18,7 +18,7 @@ import sqlite3
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -160,11 +160,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Short transactions on one database; every failure in them is a DatabaseError."""
+    """Short transactions on one database; every failure in them is a DatabaseError.
+
+    `_opened` has device and inode of SQLite's file as it was opened.
+    """
 
     address: Address
     _readers: sa.Engine
     _writers: sa.Engine
+    _opened: tuple[int, int] | None = None
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
@@ -178,9 +182,27 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """One transaction: everything in the body is stored, or nothing."""
+        """One transaction: everything in the body is stored, or nothing.
+
+        Raises DatabaseError if SQLite's file has another name now, or none: an open file goes on
+        taking what nobody will find.
+        """
+        self._require_same_file()
         with driver_errors_as_sentences(self.address), self._writers.begin() as connection:
             yield connection
+        self._require_same_file()
+
+    def _require_same_file(self) -> None:
+        if self._opened is None or self.address.file is None:
+            return
+        now = _file_id(self.address.file)
+        if now != self._opened:
+            happened = "deleted or renamed" if now is None else "replaced by another file"
+            raise DatabaseError(
+                f"the database {self.address} was {happened} while this command wrote to it",
+                hint="what was stored since then is lost; put the database back, and run the same "
+                "command again",
+            )
 
     @contextmanager
     def _damage_named(self) -> Iterator[None]:
@@ -221,9 +243,20 @@ def open_database(
             if address.file is not None and create and os.geteuid() == 0:
                 _create_as_root(address.file)
             _bring_up_to_date(database, read_only)
-        yield database
+        yield replace(database, _opened=_file_id(address.file))
     finally:
         engine.dispose()
+
+
+def _file_id(file: Path | None) -> tuple[int, int] | None:
+    """Device and inode of SQLite's file; None if there is none."""
+    if file is None:
+        return None
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _bring_up_to_date(database: Database, read_only: bool) -> None:

@@ -125,6 +125,15 @@ def test_a_later_unfinished_campaign_of_the_plan_continues() -> None:
         assert again.repeated(store, RunRequest(again=first.id, new=True)).new
 
 
+def test_a_later_campaign_without_a_run_continues() -> None:
+    """It was killed before its first run: a new one each time would leave empty campaigns."""
+    plan = planned(Request(**PATHS, rounds=4))
+    first = campaign(plan)
+    empty = replace(first, id="c0ffee02", started=datetime.now(UTC) - timedelta(minutes=1))
+    with stored(campaign_runs(campaign=first.id), campaigns=[empty, first]) as store:
+        assert not again.repeated(store, RunRequest(again=first.id)).new
+
+
 @pytest.mark.parametrize(
     ("paths", "rounds", "continues"),
     [

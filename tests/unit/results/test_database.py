@@ -149,6 +149,22 @@ class TestSqlite:
         (tmp_path / "file").write_text("")
         assert "Not a directory" in refusal(os.fspath(tmp_path / "file" / "lab.sqlite")).message
 
+    @pytest.mark.parametrize("replaced", [True, False])
+    def test_a_file_that_goes_in_mid_run_is_said_to_have_gone(
+        self, tmp_path: Path, *, replaced: bool
+    ) -> None:
+        """SQLite writes on into a file that nobody finds any more."""
+        file = tmp_path / "r.sqlite"
+        with open_store(str(file)) as store:
+            store.add_campaign(a_campaign(id="campaign"))
+            file.rename(tmp_path / "elsewhere")
+            if replaced:
+                with open_store(str(file)):
+                    pass
+            word = "replaced by another file" if replaced else "deleted or renamed"
+            with pytest.raises(DatabaseError, match=f"was {word} while this command"):
+                store.add_campaign(a_campaign(id="c0ffee02"))
+
     def test_a_truncated_file_is_damaged(self, tmp_path: Path) -> None:
         file = filled(tmp_path / "lab.sqlite")
         os.truncate(file, file.stat().st_size // 2)
