@@ -25,6 +25,7 @@ from vdisklab.plan.settings import DEFAULT_PROFILE, Request, defaults
 from vdisklab.progress import Note, Progress
 from vdisklab.storage.device import require_usable
 from vdisklab.storage.given import with_kinds
+from vdisklab.workload.clients import with_clients
 from vdisklab.workload.profile_files import load_profile
 from vdisklab.workload.registry import MICRO_GUEST_ONLY, workload_for
 
@@ -139,6 +140,7 @@ def possible_draft(host: Host, request: Request) -> Possible:
     profile = load_profile(request.profile or DEFAULT_PROFILE)
     if request.neighbour is not None:
         profile = profile.beside(load_profile(request.neighbour))
+    profile = with_clients(profile, request.clients)
     # What the request names on this host, from the guests down to the place of their disks.
     guest = requested_guest(host, request)
     qemus, able = find_qemus(host, request.qemu)

@@ -6,7 +6,6 @@ With a host's capabilities it becomes a `CampaignPlan`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,7 +39,7 @@ from vdisklab.plan.matrix import (
     too_small,
     uses_no_files,
 )
-from vdisklab.plan.profile import RATE, MeasurementPlan, Profile
+from vdisklab.plan.profile import RATE, Profile
 from vdisklab.plan.settings import NO_BASELINE, Request, check, defaults, merge, settings_of
 from vdisklab.plan.toml_file import describe_place
 
@@ -94,7 +93,7 @@ def draft_plan(
     in_guests = profile.boots or profile.is_open_load or profile.trims
     if in_guests and settings.baseline is None:
         settings = replace(settings, baseline=NO_BASELINE)
-    profile = _with_clients(_with_load(profile, settings.load), settings.clients)
+    profile = _with_load(profile, settings.load)
     axes = _axes(settings, qemus)
     named = settings.baseline not in (None, NO_BASELINE)
     require_targets(settings.target, settings.secret)
@@ -141,46 +140,6 @@ def _with_load(profile: Profile, load: int | None) -> Profile:
             replace(measurement, settings={**measurement.settings, RATE: load})
             if RATE in measurement.settings
             else measurement
-            for measurement in profile.measurements
-        ),
-    )
-
-
-_CLIENTS = {"postgresql": "clients", "mariadb": "threads", "rocksdb": "threads"}
-"""The setting of each database's measurements that says how many clients there are."""
-
-
-def _with_clients(profile: Profile, clients: int | None) -> Profile:
-    """The profile with another number of clients wherever it has several, also in the names.
-
-    Raises PlanError if no measurement has several.
-    """
-    if clients is None:
-        return profile
-    before = {
-        measurement.name: several
-        for measurement in profile.measurements
-        if (several := measurement.settings.get(_CLIENTS.get(measurement.program, ""), 1)) != 1
-    }
-    if not before:
-        raise PlanError(
-            f"--clients sets how many clients a database has, and profile {profile.name} has no "
-            "measurement with several",
-            hint="choose --profile postgresql or mariadb",
-        )
-
-    def changed(measurement: MeasurementPlan) -> MeasurementPlan:
-        name = re.sub(rf"(?<=-c){before[measurement.name]}(?=-|$)", str(clients), measurement.name)
-        return replace(
-            measurement,
-            name=name,
-            settings={**measurement.settings, _CLIENTS[measurement.program]: clients},
-        )
-
-    return replace(
-        profile,
-        measurements=tuple(
-            changed(measurement) if measurement.name in before else measurement
             for measurement in profile.measurements
         ),
     )

@@ -42,6 +42,7 @@ class Mariadb(program.Workload):
 
     needs_directory = True
     by_server = True
+    clients_setting = "threads"
 
     def files(
         self, plan: MeasurementPlan, subject: program.Subject, timing: program.Timing

@@ -89,6 +89,7 @@ class Postgresql(program.Workload):
 
     needs_directory = True
     by_server = True
+    clients_setting = "clients"
 
     def files(
         self, plan: MeasurementPlan, subject: program.Subject, timing: program.Timing

@@ -248,12 +248,14 @@ class Workload(Protocol):
     `needs_directory` is True if it only works on files in a directory, `needs_fresh_guest` if an
     earlier program in the same guest would change its result, by the guest's page cache or by code
     that QEMU has translated; then it gets a guest of its own. `by_server` is True if another
-    process does the program's I/O.
+    process does the program's I/O. `clients_setting` is the setting of its measurements that says
+    how many clients there are.
     """
 
     needs_directory: bool = False
     needs_fresh_guest: bool = False
     by_server: bool = False
+    clients_setting: str | None = None
 
     def files(
         self, plan: MeasurementPlan, subject: Subject, timing: Timing

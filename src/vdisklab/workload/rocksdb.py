@@ -50,6 +50,7 @@ class Rocksdb(program.Workload):
     """db_bench, of the package rocksdb-tools."""
 
     needs_directory = True
+    clients_setting = "threads"
 
     def files(
         self, plan: MeasurementPlan, subject: program.Subject, timing: program.Timing

@@ -220,33 +220,6 @@ def test_axes_in_the_guest_multiply_the_guests_paths() -> None:
     ]
 
 
-def test_another_number_of_clients_is_in_names_and_settings_of_measurements_with_several() -> None:
-    def database(name: str, program: str, **settings: int) -> MeasurementPlan:
-        return MeasurementPlan(name, program, settings, "ext4")
-
-    several = (
-        database("tpcb-like-c1", "postgresql", clients=1),
-        database("tpcb-like-c8-60percent", "postgresql", clients=8, rate_percent=60),
-        database("oltp-read-write-c8", "mariadb", threads=8),
-        MeasurementPlan("sysbench-c8", "sysbench", {"threads": 8}),
-    )
-    plan = build_plan(
-        Request(paths=("raw/none",), clients=32, baseline="none"),
-        Capabilities(), Profile("mine", "t", several),
-    )  # fmt: skip
-    assert [(one.name, dict(one.settings)) for one in plan.profile.measurements] == [
-        ("tpcb-like-c1", {"clients": 1}),
-        ("tpcb-like-c32-60percent", {"clients": 32, "rate_percent": 60}),
-        ("oltp-read-write-c32", {"threads": 32}),
-        ("sysbench-c8", {"threads": 8}),
-    ]
-
-
-def test_clients_of_a_profile_without_several_are_refused() -> None:
-    with pytest.raises(PlanError, match="--clients sets how many clients a database has"):
-        build(Request(paths=("raw/none",), clients=4, baseline="none"))
-
-
 def test_a_guests_file_system_needs_a_measurement_of_files() -> None:
     with pytest.raises(PlanError, match=r"no measurement of profile .* uses files"):
         build(Request(paths=("raw/none",), guest_fs=("xfs",), baseline="none"))
