@@ -29,10 +29,12 @@ from pages import keep_record, record_of
 from vdisklab.analysis.additive import fit, usable
 from vdisklab.analysis.best import beaten
 from vdisklab.analysis.intervals import MIN_ROUNDS
-from vdisklab.analysis.observations import Floats
+from vdisklab.analysis.observations import Floats, MeasureKey
 from vdisklab.analysis.pair_noise import pair_noise
-from vdisklab.analysis.race import ERROR, LOOKS, RaceState, race_state
+from vdisklab.analysis.paired_ratios import paired_ratios
+from vdisklab.analysis.race import ERROR, MOST_ROUNDS, RaceState, race_states
 from vdisklab.analysis.rank_intervals import LOOK_SHARE
+from vdisklab.results.model import Direction
 
 MARGIN = 0.1
 NOISE = 0.12
@@ -40,12 +42,15 @@ DRIFT = 0.15
 WATCHED = (5, 10, 20)
 """Numbers of rounds, after each of which somebody looks at `rank`."""
 
+RATE = MeasureKey("randread-4k-q1", Direction.READ, "iops")
+
 TODAY = 44
 """The rounds that were asked for to show a lead of 10 % among 13 paths."""
 
-World = Callable[[np.random.Generator, int], tuple[Floats, ...]]
-"""The true logarithms of the paths, the noise of each, and, for paths that have two speeds and get
-one of them at random in each round, how far these are apart."""
+Truth = tuple[Floats, Floats]
+"""The true logarithms of the paths, and the deviations from them, as cells x rounds."""
+
+World = Callable[[np.random.Generator, int], Truth]
 
 
 def _noise(cells: int, noisy: int = 0) -> Floats:
@@ -60,64 +65,90 @@ def _ahead(lead: float, cells: int) -> Floats:
     return truth
 
 
-def _two_speeds(apart: float) -> World:
-    """The best is 11 % ahead of equals on average, at one of two speeds."""
-    return lambda _, cells: (
-        _ahead(0.11, cells),
-        _noise(cells),
-        math.log(apart) * (np.arange(cells) == 0),
-    )
+def _drawn(
+    rng: np.random.Generator, truth: Floats, noise: Floats, lasts: Floats | float = 0.0
+) -> Truth:
+    """Normal noise, of which the part `lasts` of each path lasts into the next round (AR(1))."""
+    values = rng.normal(0, 1, (len(truth), MOST_ROUNDS))
+    part = np.broadcast_to(lasts, (len(truth),))
+    for at in range(1, MOST_ROUNDS):
+        values[:, at] = part * values[:, at - 1] + np.sqrt(1 - part**2) * values[:, at]
+    return truth, values * noise[:, None]
+
+
+def _lasts(part: float, paths: int | None = None) -> World:
+    """The best is 11 % ahead of equals; noise lasts, of the first `paths` only if given."""
+
+    def drawn(rng: np.random.Generator, cells: int) -> Truth:
+        parts = part * (np.arange(cells) < (cells if paths is None else paths))
+        return _drawn(rng, _ahead(0.11, cells), _noise(cells), parts)
+
+    return drawn
+
+
+def _two_speeds(apart: float, often: float) -> World:
+    """The best is 11 % ahead of equals on average, and faster in a part of the rounds."""
+
+    def drawn(rng: np.random.Generator, cells: int) -> Truth:
+        truth, noise = _drawn(rng, _ahead(0.11, cells), _noise(cells))
+        noise[0] += math.log(apart) * ((rng.random(MOST_ROUNDS) < often) - often)
+        return truth, noise
+
+    return drawn
+
+
+def _slow_start(rng: np.random.Generator, cells: int) -> Truth:
+    """The best is 11 % ahead of equals, and 30 % slower in its first three rounds."""
+    truth, noise = _drawn(rng, _ahead(0.11, cells), _noise(cells))
+    noise[0, :3] += math.log(0.7)
+    return truth, noise
 
 
 WORLDS: Mapping[str, World] = {
-    "two groups, the better one close together": lambda _, cells: (
+    "two groups, the better one close together": lambda rng, cells: _drawn(
+        rng,
         np.log(np.r_[np.linspace(1.0, 0.9, cells // 3), np.linspace(0.6, 0.3, cells - cells // 3)]),
         _noise(cells),
     ),
-    "random, standard deviation 20 %": lambda rng, cells: (
-        rng.normal(0, 0.2, cells),
-        _noise(cells),
+    "random, standard deviation 20 %": lambda rng, cells: _drawn(
+        rng, rng.normal(0, 0.2, cells), _noise(cells)
     ),
-    "the best 11 % ahead of equals": lambda _, cells: (_ahead(0.11, cells), _noise(cells)),
-    "all equal": lambda _, cells: (np.zeros(cells), _noise(cells)),
-    "11 % ahead, a third with ten times the variance": lambda rng, cells: (
-        np.roll(_ahead(0.11, cells), int(rng.integers(cells))),
-        _noise(cells, cells // 3),
+    "the best 11 % ahead of equals": _lasts(0),
+    "all equal": lambda rng, cells: _drawn(rng, np.zeros(cells), _noise(cells)),
+    "11 % ahead, a third with ten times the variance": lambda rng, cells: _drawn(
+        rng, np.roll(_ahead(0.11, cells), int(rng.integers(cells))), _noise(cells, cells // 3)
     ),
-    "11 % ahead, the best is among the noisy third": lambda _, cells: (
-        _ahead(0.11, cells),
-        _noise(cells, cells // 3),
+    "11 % ahead, the best is among the noisy third": lambda rng, cells: _drawn(
+        rng, _ahead(0.11, cells), _noise(cells, cells // 3)
     ),
     **{
-        f"11 % ahead, the best has two speeds, ×{apart:g} apart": _two_speeds(apart)
-        for apart in (1.3, 2.0)
+        f"noise lasts, AR {part:g}": _lasts(part) for part in (0.2, 0.3, 0.6)
     },
-}
+    "noise lasts, AR 0.6, of the best and three others": _lasts(0.6, 4),
+    "the best is 30 % slower in rounds 1–3": _slow_start,
+    **{
+        f"the best has two speeds, ×{apart:g} in {share} of the rounds": _two_speeds(apart, often)
+        for apart, share, often in (
+            (1.3, "½", 0.5), (2.0, "½", 0.5), (2.0, "¼", 0.25), (2.0, "a tenth", 0.1)
+        )
+    },
+}  # fmt: skip
 
 
 def race(world: World, cells: int, seed: int) -> tuple[RaceState, int, float, bool]:
     """The end of one race, its runs, how much worse its leader is than the best (a share), and
     whether `rank` leaves the best out then."""
     rng = np.random.default_rng(seed)
-    truth, noise, *speeds = world(rng, cells)
-    apart = speeds[0] if speeds else np.zeros(cells)
-    logs = np.full((cells, 0), np.nan)
-    left, runs = list(range(cells)), 0
-    while True:
-        column = np.full(cells, np.nan)
-        column[left] = (
-            truth[left] + rng.normal(0, DRIFT) + rng.normal(0, 1, len(left)) * noise[left]
-        )
-        if speeds:
-            column[left] += apart[left] * (rng.integers(0, 2, len(left)) - 0.5)
-        logs, runs = np.column_stack([logs, column]), runs + len(left)
-        if logs.shape[1] in LOOKS:
-            state = race_state(logs, MARGIN)
-            left = list(state.left)
-            if state.ended:
-                behind = float(math.expm1(truth.max() - truth[state.leader]))
-                (left_out,) = _left_out(logs, ERROR * LOOK_SHARE)
-                return state, runs, behind, bool(left_out[truth.argmax()])
+    truth, noise = world(rng, cells)
+    logs = truth[:, None] + noise + rng.normal(0, DRIFT, MOST_ROUNDS)
+    for state in race_states(logs, MARGIN):
+        logs[[row for row in range(cells) if row not in state.left], state.rounds :] = np.nan
+        if state.ended:
+            break
+    logs = logs[:, : state.rounds]
+    behind = float(math.expm1(truth.max() - truth[state.leader]))
+    (left_out,) = _left_out(logs, ERROR * LOOK_SHARE)
+    return state, int(np.isfinite(logs).sum()), behind, bool(left_out[truth.argmax()])
 
 
 def watch(cells: int, seed: int) -> Floats:
@@ -164,6 +195,31 @@ def watching(cells: int, replays: int) -> dict[str, dict[str, float]]:
     return found
 
 
+def lasting(cells: int, replays: int) -> dict[str, dict[str, float]]:
+    """What noise that lasts does to `compare` and `rank`, which do not allow for it: the shares of
+    95 % intervals of a pair's ratio that hold, and of campaigns of equals whose best is left out.
+    """
+    found = {}
+    for part in (0.0, 0.2, 0.3, 0.6):
+        for rounds in (5, 10, 20):
+            held, out = [], []
+            for seed in range(replays):
+                rng = np.random.default_rng((seed, rounds))
+                logs = _drawn(rng, np.zeros(cells), _noise(cells), part)[1][:, :rounds]
+                logs = logs + rng.normal(0, DRIFT, rounds)
+                ends = np.exp(logs[:, None])
+                ratios = [
+                    paired_ratios(ends[at], ends[at + 1], RATE.quantity)[0]
+                    for at in range(0, cells - 1, 2)
+                ]
+                held += [(one.low or 0) <= 1 <= (one.high or math.inf) for one in ratios]
+                out.append(_left_out(logs, ERROR)[0, 0])
+            found[f"AR {part:g}, {rounds} rounds"] = {
+                "interval_holds": float(np.mean(held)), "left_out": float(np.mean(out)),
+            }  # fmt: skip
+    return found
+
+
 def is_right(state: RaceState, behind: float) -> bool:
     """True if what the race says of its leader is true."""
     bound = MARGIN if state.decided else (state.behind or 0.0)
@@ -187,7 +243,20 @@ def simulate(world: World, cells: int, replays: int) -> dict[str, float]:
 def shown(words: list[str]) -> str:
     """A table of docs/proofs.md, from its record: of races, or of `watching`."""
     record = record_of("race.json.gz")
-    return watched(record["watching"]) if "watching" in words else table(record["worlds"])
+    if "watching" in words:
+        return watched(record["watching"])
+    return lasted(record["lasting"]) if "lasting" in words else table(record["worlds"])
+
+
+def lasted(found: Mapping[str, Mapping[str, float]]) -> str:
+    """What lasting noise does to ratios and ranks, as Markdown."""
+    lines = ["| noise | 95 % intervals of ratios that hold | `rank` leaves out one of equals |"]
+    lines += ["|---|---|---|"]
+    lines += [
+        f"| {name} | {one['interval_holds']:.0%} | {one['left_out']:.0%} |"
+        for name, one in found.items()
+    ]
+    return "\n".join(lines)
 
 
 def watched(found: Mapping[str, Mapping[str, float]]) -> str:
@@ -231,18 +300,19 @@ def main() -> None:
         if wanted.only in name
     }
     looks = {} if wanted.only else watching(wanted.cells, wanted.replays)
+    lasts = {} if wanted.only else lasting(wanted.cells, wanted.replays)
     if wanted.only and wanted.keep:
         known = record_of("race.json.gz")
         found = {name: {**known["worlds"], **found}[name] for name in WORLDS}
-        looks = known["watching"]
+        looks, lasts = known["watching"], known["lasting"]
     record = {
         "machine": machine_facts(Path.cwd()), "cells": wanted.cells, "worlds": found,
-        "watching": looks,
+        "watching": looks, "lasting": lasts, "replays": wanted.replays,
     }  # fmt: skip
     if wanted.keep:
         keep_record("race.json.gz", record)
     print(json.dumps(record, indent=1))
-    print(table(found), watched(looks), sep="\n\n")
+    print(table(found), watched(looks), lasted(lasts), sep="\n\n")
 
 
 if __name__ == "__main__":

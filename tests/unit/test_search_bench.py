@@ -30,11 +30,11 @@ def test_recorded_replays_name_the_best_of_all_rounds_and_redrawn_ones_need_not(
         assert known[method]["time_p95"] <= limit
 
 
-@pytest.mark.parametrize(("sizes", "time"), [((3, 2, 5, 2), 0.18), ((5, 3, 5, 4), 0.05)])
+@pytest.mark.parametrize(("sizes", "time"), [((3, 2, 5, 2), 0.25), ((5, 3, 5, 4), 0.06)])
 def test_a_structured_world_is_searched_in_a_fraction_of_the_time(
     sizes: tuple[int, ...], time: float
 ) -> None:
-    """Of 60 paths each is measured once, and those close to the best have seven rounds; of 300
+    """Of 60 paths each is measured once, and those close to the best have twelve rounds; of 300
     paths only a fraction is measured."""
     kind = BENCH["Kind"]("additive", sizes)
     campaign = BENCH["Campaign"]("additive", kind, kind.levels, kind.rounds)
@@ -45,4 +45,4 @@ def test_a_structured_world_is_searched_in_a_fraction_of_the_time(
         assert found[method]["true"] >= 0.9
     assert found["search"]["time_mean"] <= time
     for method in methods[1:]:
-        assert found[method]["time_mean"] > 2 * time
+        assert found[method]["time_mean"] > 1.5 * time

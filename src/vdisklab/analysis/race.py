@@ -9,8 +9,9 @@ Sources: sequential comparison with elimination (Paulson, Annals of Mathematical
 Nelson, ACM TOMACS 11, 2001); many arms and looks (Magirr, Jaki & Whitehead, Biometrika 99, 2012).
 The boundary is a one-sided Dunnett test at a level that grows with the rounds; `_between` says
 against how many paths. The last two paths are compared by their own differences: the noise of paths
-that were dropped says nothing of them. LEVEL and GROWTH were chosen by simulation with the noise
-rules of `pair_noise` (`bench/race.py`).
+that were dropped says nothing of them. Noise that lasts from round to round widens the boundary
+(`lasting_noise`), and first rounds that are shown to be warm-up are thrown away. LEVEL and GROWTH
+were chosen by simulation with the noise rules of `pair_noise` (`bench/race.py`).
 
 Pure: numbers in, remaining paths out. All looks are repeated from the numbers, so an interrupted
 race goes on as if nothing had happened.
@@ -22,6 +23,7 @@ nothing was measured. Paths are named by their rows.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -30,6 +32,12 @@ import numpy.typing as npt
 
 from vdisklab.analysis.additive import PRECISION, fit, usable
 from vdisklab.analysis.best import KEPT_BACK, dunnett
+from vdisklab.analysis.lasting_noise import (
+    freedom_left,
+    inflation,
+    lasting_noise,
+    warm_up,
+)
 from vdisklab.analysis.observations import Floats
 from vdisklab.analysis.pair_noise import more_rounds, pair_noise
 from vdisklab.path.cell import MeasuredCell
@@ -52,6 +60,11 @@ BOTH_SEEN = 7
 by the noise if that is more. A path with one of two speeds at random in each round shows only the
 lower one in three rounds in an eighth of races. Then it looks quiet, and no estimate of noise sees
 it. Half of a factor of two is hidden then; the rest of UNSEEN is noise."""
+
+SELDOM_SEEN = 0.35
+SELDOM = 11
+"""Up to SELDOM rounds a path counts as better by SELDOM_SEEN at least (x1.4): it may be fast in a
+quarter of the rounds only, or have been slow in the first."""
 
 OWN_ROUNDS = 8
 """From so many rounds on, the last two paths are compared by the spread of their differences."""
@@ -79,6 +92,7 @@ class RaceState:
     rounds: int
     margin: float
     alpha: float
+    warm_up: int = 0
 
     @property
     def decided(self) -> bool:
@@ -133,21 +147,64 @@ def race_state(logs: Floats, margin: float, alpha: float = ERROR) -> RaceState:
     `margin` is a share (0.1: 10 %). A row without a number in three rounds cannot lead, nor be
     dropped for it; it is left while others are compared.
     """
+    *_, last = race_states(logs, margin, alpha)
+    return last
+
+
+def race_states(logs: Floats, margin: float, alpha: float = ERROR) -> Iterator[RaceState]:
+    """The state after each look, and last that after all rounds.
+
+    Values of later rounds may be changed between two states, as by a simulation that drops paths.
+    """
     cells, rounds = logs.shape
-    means = _means(logs)
-    leader = int(np.argmax(means)) if rounds else 0
     left, best = np.arange(cells), True
     behind: float | None = None
+    leader, warm = 0, 0
     for look in (count for count in LOOKS if count <= rounds):
-        step = _look(logs[:, :look], left, math.log1p(margin), level(look, alpha), cells - 1)
+        if look <= SELDOM:
+            warm = max(warm, _warm_up(logs[:, :look]))
+        counted = logs[:, warm:look]
+        step = _look(counted, left, math.log1p(margin), level(look - warm, alpha), cells - 1)
         if step is None:
             continue
         leader, left, behind, strictly = step
         best &= strictly
+        yield _state(
+            counted, left, leader, behind, best=best, margin=margin, alpha=alpha, warm=warm
+        )
         if len(left) == 1:
             break
+    if behind is None:
+        leader = int(np.argmax(_means(logs))) if rounds else 0
+    yield _state(
+        logs[:, warm:], left, leader, behind, best=best, margin=margin, alpha=alpha, warm=warm
+    )
+
+
+def _state(
+    logs: Floats,
+    left: npt.NDArray[np.intp],
+    leader: int,
+    behind: float | None,
+    *,
+    best: bool,
+    margin: float,
+    alpha: float,
+    warm: int,
+) -> RaceState:
+    means = _means(logs)
     others = sorted((row for row in left.tolist() if row != leader), key=lambda row: -means[row])
-    return RaceState((leader, *others), leader, behind, best, rounds, margin, alpha)
+    return RaceState(
+        (leader, *others), leader, behind, best, warm + logs.shape[1], margin, alpha, warm
+    )
+
+
+def _warm_up(logs: Floats) -> int:
+    """The first rounds that were warm-up; 0 if too few cells have numbers."""
+    chosen = usable(logs)
+    if len(chosen.rows) < 2 or chosen.columns[0] != 0:
+        return 0
+    return warm_up(fit(logs, chosen).residual)
 
 
 def level(rounds: int, alpha: float = ERROR) -> float:
@@ -167,7 +224,8 @@ def _look(
     if len(known) < 2:
         return None
     at = np.array([place[row] for row in known.tolist()], dtype=np.intp)
-    noise = pair_noise(model, np.arange(len(model.rows)))
+    lasts = lasting_noise(model.residual)
+    noise = lasts.widened(pair_noise(model, np.arange(len(model.rows))))
     effect = np.round(model.effect[at], 12)
     first = int(np.argmax(effect))
     deviation, freedom = noise.between(np.full(len(at), at[first]), at)
@@ -176,14 +234,18 @@ def _look(
         rounds = int(np.isfinite(differences).sum())
         if rounds >= OWN_ROUNDS:
             own = max(float(np.nanstd(differences, ddof=1)), PRECISION)
-            deviation = np.full(2, own / math.sqrt(rounds))
-            freedom = np.full(2, rounds - 1.0)
+            own_lasts = lasting_noise((differences - np.nanmean(differences))[None], lasts.pooled)
+            part = float(own_lasts.parts[0])
+            deviation = np.full(2, own * math.sqrt(float(inflation(part, rounds)) / rounds))
+            freedom = np.full(2, max(2.0, math.floor((rounds - 1) * float(freedom_left(part)))))
     others = _between(others, len(known) - 1)
     limit = deviation * [
         _critical(round(error, 9), others, int(count), logs.shape[1]) for count in freedom
     ]
     if logs.shape[1] < BOTH_SEEN:
         limit = np.maximum(limit, UNSEEN)
+    elif logs.shape[1] <= SELDOM:
+        limit = np.maximum(limit, SELDOM_SEEN)
     lead = effect[first] - effect
     rivals = np.arange(len(at)) != first
     dropped = rivals & (lead >= np.maximum(0.0, limit - margin))
@@ -219,9 +281,18 @@ def _critical(error: float, others: int, freedom: int, rounds: int) -> float:
     """
     allowed = error * (1 - KEPT_BACK / more_rounds(rounds))
     low, high = 0.0, 1.0
-    while dunnett(high, others, freedom) > allowed:
+    while (chance := dunnett(high, others, freedom)) > allowed:
         low, high = high, 2 * high
+    # Illinois' method on the chance's logarithm, which is nearly a parabola: about six steps.
+    above = math.log(dunnett(low, others, freedom) / allowed)
+    below = math.log(max(chance, 1e-300) / allowed)
     for _ in range(24):
-        middle = (low + high) / 2
-        low, high = (low, middle) if dunnett(middle, others, freedom) <= allowed else (middle, high)
+        middle = (low * below - high * above) / (below - above)
+        found = math.log(max(dunnett(middle, others, freedom), 1e-300) / allowed)
+        if abs(found) < 1e-6 or high - low < 1e-9:
+            return float(middle)
+        if found > 0:
+            low, above, below = middle, found, below / 2
+        else:
+            high, below, above = middle, found, above / 2
     return float(high)

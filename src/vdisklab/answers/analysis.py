@@ -355,6 +355,7 @@ class Analysis:
         observations = self.observations
         yield from values.drift_diagnostics(observations, measure)
         yield from values.first_round_diagnostics(observations, measure)
+        yield from values.lasting_diagnostics(observations, measure)
         for key in shown:
             yield from values.bimodal_diagnostics(observations, key)
         yield from values.ceiling_diagnostics(observations, measure, cached)

@@ -55,6 +55,7 @@ def explanations_about(word: str | None) -> MethodAnswer:
 _THRESHOLDS = {
     "order_statistics_from": ORDER_STATISTICS_FROM, "min_rounds": MIN_ROUNDS,
     "first_look": race.LOOKS[0], "both_seen": race.BOTH_SEEN,
+    "seldom": race.SELDOM, "seldom_percent": 100 * math.expm1(race.SELDOM_SEEN),
     "unseen_percent": 100 * math.expm1(race.UNSEEN), "simplest": SIMPLEST,
     "most_rounds": MOST_ROUNDS, "from_cache_below": recorded.FROM_CACHE_BELOW,
     "trend_from": values.TREND_FROM, "smallest_trend": values.SMALLEST_TREND,

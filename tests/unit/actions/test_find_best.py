@@ -135,17 +135,21 @@ def test_the_model_chooses_who_races(plan: CampaignPlan, measured: Measured, met
 
 def test_few_paths_are_raced(plan: CampaignPlan, measured: Measured) -> None:
     """raw/none leads raw/writeback by less than 10 %; qcow2/directsync is far behind."""
-    store = measured(7)
+    store = measured(12)
     choose = racing().choosing(store, plan, CAMPAIGN.id)
     assert names(plan, choose(1)) == COMPETE | {"host"}
     assert names(plan, choose(2)) == COMPETE | {"host"}, "before the first look"
     assert names(plan, choose(4)) == {"host", "raw/none", "raw/writeback (cold)"}
-    assert names(plan, choose(7)) == names(plan, choose(4)), "raw/writeback may have two speeds"
-    assert names(plan, choose(8)) == set()
+    assert names(plan, choose(12)) == names(plan, choose(4)), "raw/writeback may have two speeds"
+    assert names(plan, choose(13)) == set()
     outcome = outcome_of(racing(), store)
     assert (outcome.best, outcome.decided) == (cell("raw/none"), True)
     assert list(race_sentences(outcome)) == [
-        "Use raw/none: within 10 % of the best (95 %), after 7 rounds."
+        "Use raw/none: it is the best of 3 paths (95 %), after 12 rounds."
+    ]
+    within = dataclasses.replace(outcome, proven=False)
+    assert list(race_sentences(within)) == [
+        "Use raw/none: within 10 % of the best (95 %), after 12 rounds."
     ]
 
 
@@ -156,7 +160,7 @@ def test_a_narrow_margin_keeps_the_race_going(plan: CampaignPlan, measured: Meas
     outcome = outcome_of(racing(within=0.001), store)
     assert outcome.as_good == (cell("raw/writeback (cold)"),)
     said = " ".join(race_sentences(outcome))
-    assert said.startswith("Use raw/none: within 1 % of the best (95 %), after 7 rounds. Not shown")
+    assert said.startswith("No difference shown between these 2: ")
     assert "The same command goes on" in said
     ended = dataclasses.replace(outcome, most_rounds=7)
     assert "The limit of rounds was reached." in " ".join(race_sentences(ended))
@@ -171,21 +175,23 @@ def test_a_budget_ends_a_race_with_what_holds_then(plan: CampaignPlan, measured:
 
 
 def test_a_race_in_words(measured: Measured) -> None:
-    outcome = outcome_of(racing(), measured(7))
+    outcome = outcome_of(racing(), measured(12))
     proven = dataclasses.replace(outcome, proven=True, failed=2)
     assert list(race_sentences(proven)) == [
-        "Use raw/none: it is the best of 3 paths (95 %), after 7 rounds.",
+        "Use raw/none: it is the best of 3 paths (95 %), after 12 rounds.",
         "2 paths failed and did not compete.",
     ]
-    unbounded = dataclasses.replace(outcome, as_good=(cell("qcow2/none"),), behind=None)
+    unbounded = dataclasses.replace(
+        outcome, as_good=(cell("qcow2/none"),), behind=None, proven=False
+    )
     assert next(race_sentences(unbounded)) == (
         "No difference shown between these 2: keep what you have if it is one of them; for a new "
-        "guest take raw/none, after 7 rounds."
+        "guest take raw/none, after 12 rounds."
     )
     alone = dataclasses.replace(outcome, measured=1)
     assert "Only raw/none of 3 paths has numbers" in next(race_sentences(alone))
     ranking = rank_cells(Analysis.of(measured(7), [CAMPAIGN.id])).ranking
-    why = ranking_after_race(outcome, ranking)
+    why = ranking_after_race(dataclasses.replace(outcome, proven=False), ranking)
     assert why is not None
     assert "one within 10% of it" in why
 
@@ -201,14 +207,16 @@ def test_the_rounds_are_limited(plan: CampaignPlan, measured: Measured) -> None:
 
 
 def test_paths_that_did_not_race_are_said(measured: Measured) -> None:
-    outcome = dataclasses.replace(outcome_of(racing(), measured(7)), cells=30, raced=3, measured=9)
+    outcome = dataclasses.replace(
+        outcome_of(racing(), measured(12)), cells=30, raced=3, measured=9, proven=False
+    )
     assert list(race_sentences(outcome)) == [
-        "Use raw/none: within 10 % of the best of the 3 that raced (95 %), after 7 rounds.",
+        "Use raw/none: within 10 % of the best of the 3 that raced (95 %), after 12 rounds.",
         "27 other paths did not race: a model of the segments that paths share expects no better "
         "of them; 21 were never measured. --every-path races them all.",
     ]
     best = next(race_sentences(dataclasses.replace(outcome, proven=True)))
-    assert best == "Use raw/none: it is the best of 3 paths that raced (95 %), after 7 rounds."
+    assert best == "Use raw/none: it is the best of 3 paths that raced (95 %), after 12 rounds."
     assert race_effort(31, outcome) == "Measured 9 of 30 paths in 31 runs."
 
 

@@ -41,13 +41,13 @@ def analysis(often: dict[str, object], rounds: int = 4) -> Analysis:
 
 
 def test_recommend_says_what_the_race_has_shown() -> None:
-    found = analysis({"race": RaceTerms().as_json()}, rounds=7)
+    found = analysis({"race": RaceTerms().as_json()}, rounds=12)
     answer = recommend(found, (DURABLE,))
     assert answer.race is not None
     assert answer.race.decided
     assert (answer.recommendation.cell, answer.recommendation.ties) == (cell("raw/none"), ())
     first, *others = verdict_sentences(answer)
-    assert first == "Use raw/none: within 10 % of the best (95 %)."
+    assert first == "Use raw/none: it is the best of 3 paths (95 %)."
     assert "No winner" not in headline(answer)
     assert not [one for one in others if "Tied" in one or "--rounds" in one]
 
