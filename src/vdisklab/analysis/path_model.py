@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.observations import Floats
+from vdisklab.analysis.relevance import MOST_RUNS, Measured, RelevanceModel
 from vdisklab.path.factors import Levels
 
 Indices = npt.NDArray[np.int64]
@@ -76,6 +77,7 @@ class PathModel:
 
     def __init__(self, levels: Levels) -> None:
         self.cells = len(levels)
+        self._levels = levels
         factors = list(levels.T)
         pairs = (_pair(*both) for both in itertools.combinations(levels.T, 2))
         known = {column.tobytes() for column in factors}
@@ -88,19 +90,46 @@ class PathModel:
     def draws(self, runs: Runs, count: int, rng: np.random.Generator) -> Floats:
         """Draws of the cells' true logarithms, given the runs: cells x draws, up to a constant.
 
-        Each draw belongs to one of the shares, in proportion to their weights. A draw from the
-        prior is corrected by what it misses of the data (Matheron's rule: Wilson et al., Journal of
-        Machine Learning Research 22, 2021), so time grows only linearly with the cells.
+        Each draw belongs to one of two models, of sums of factors and pairs or of `relevance`, in
+        proportion to their likelihoods.
         """
         centred = runs.value - runs.value.mean()
         unit = float(centred.std()) or 1.0
         target = centred / unit
         sizes = [*(size for size in STAGES if size < len(target)), len(target)]
         data = [self.sums(runs, target, size) for size in sizes]
-        weight, misfit = _weights(data)
+        weight, misfit, evidence = _weights(data)
+        relevance = self._relevance(runs, target, data[-1].degrees)
+        few = 0 if relevance is None else _share(relevance.evidence, evidence, count)
+        parts = []
+        if few < count:
+            parts.append(
+                self._of_sums(runs, target, data[-1], (weight, misfit), count=count - few, rng=rng)
+            )
+        if relevance is not None and few:
+            parts.append(relevance.draws(self._levels, few, rng))
+        return np.column_stack([unit * (part - part.mean(axis=0)) for part in parts])
+
+    def _of_sums(
+        self,
+        runs: Runs,
+        target: Floats,
+        sums: ModelSums,
+        shares: tuple[Floats, Floats],
+        *,
+        count: int,
+        rng: np.random.Generator,
+    ) -> Floats:
+        """Draws from the model of sums, with the weight and misfit of each of its shares.
+
+        A draw from the prior is corrected by what it misses of the data (Matheron's rule: Wilson et
+        al., Journal of Machine Learning Research 22, 2021), so time grows only linearly with the
+        cells.
+        """
+        weight, misfit = shares
         points = (np.arange(count) + rng.random()) / count
         chosen = np.searchsorted(np.cumsum(weight), points).clip(0, len(weight) - 1)
-        scale = np.sqrt(misfit[chosen] / rng.chisquare(data[-1].degrees, count))
+        scale = np.sqrt(misfit[chosen] / rng.chisquare(sums.degrees, count))
         factors, pairs, own, noise = SHARES[chosen].T
         of_factors = np.sqrt(factors) * rng.normal(size=(self._factors.width, count))
         of_pairs = np.sqrt(pairs) * rng.normal(size=(self._pairs.width, count))
@@ -112,13 +141,21 @@ class PathModel:
         missed -= np.sqrt(noise) * rng.normal(size=missed.shape)
         for share in np.unique(chosen):
             mine = chosen == share
-            missed[:, mine] = data[-1].solved(SHARES[share], missed[:, mine])
+            missed[:, mine] = sums.solved(SHARES[share], missed[:, mine])
         of_factors += factors * (at_runs.T @ missed)
         of_pairs += pairs * (pairs_at_runs.T @ missed)
         of_cells += own * _sums_of(runs.cell, missed, self.cells)
         answer: Floats = self._factors.times(of_factors) + self._pairs.times(of_pairs) + of_cells
-        answer *= scale * unit
+        answer *= scale
         return answer
+
+    def _relevance(self, runs: Runs, target: Floats, degrees: float) -> RelevanceModel | None:
+        """The second model; None with too many runs, or runs that say nothing of factors."""
+        levels = self._levels[runs.cell]
+        if len(target) > MOST_RUNS or degrees <= PRIOR_RUNS + 1 or not np.ptp(levels, axis=0).any():
+            return None
+        prior = PRIOR_RUNS * PRIOR_VARIANCE
+        return RelevanceModel(Measured(levels, runs.round, target, degrees, prior, ROUND_VARIANCE))
 
     def sums(self, runs: Runs, target: Floats, size: int) -> ModelSums:
         """The sums over the first runs, `size` at most."""
@@ -271,8 +308,14 @@ def _variances(shares: Floats) -> Floats:
     return np.column_stack([shares[:, :2], np.full(len(shares), ROUND_VARIANCE)])
 
 
-def _weights(data: Sequence[ModelSums]) -> tuple[Floats, Floats]:
-    """A weight for each of SHARES, their sum 1, and the data's misfit (sum of squares) with each.
+def _share(one: float, other: float, count: int) -> int:
+    """Of `count` draws those of the first of two models with these likelihoods (logarithms)."""
+    return round(count / (1 + math.exp(min(other - one, 700.0))))
+
+
+def _weights(data: Sequence[ModelSums]) -> tuple[Floats, Floats, float]:
+    """A weight for each of SHARES, their sum 1, the data's misfit (sum of squares) with each, and
+    the logarithm of the mean likelihood.
 
     The first runs rule out most shares; only the rest are tried with all runs.
     """
@@ -285,4 +328,6 @@ def _weights(data: Sequence[ModelSums]) -> tuple[Floats, Floats]:
             places = likely[first : first + at_once]
             logarithm[places], misfit[places] = sums.likelihoods(SHARES[places])
         weight = np.exp(logarithm - logarithm.max())
-    return weight / weight.sum(), misfit
+    total = float(weight.sum())
+    evidence = float(logarithm.max()) + math.log(total / len(SHARES))
+    return weight / total, misfit, evidence
