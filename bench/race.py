@@ -80,7 +80,7 @@ def _lasts(part: float, paths: int | None = None) -> World:
     """The best is 11 % ahead of equals; noise lasts, of the first `paths` only if given."""
 
     def drawn(rng: np.random.Generator, cells: int) -> Truth:
-        parts = part * (np.arange(cells) < (cells if paths is None else paths))
+        parts = np.where(np.arange(cells) < (cells if paths is None else paths), part, 0.0)
         return _drawn(rng, _ahead(0.11, cells), _noise(cells), parts)
 
     return drawn

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.observations import Floats
-from vdisklab.analysis.relevance import MOST_RUNS, Measured, RelevanceModel
+from vdisklab.analysis.relevance import MOST_RUNS, RelevanceModel, ScaledRuns
 from vdisklab.path.factors import Levels
 
 Indices = npt.NDArray[np.int64]
@@ -59,7 +59,7 @@ PRIOR_VARIANCE = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs:
-    """Measured values, by round: the row of the cell, the round (from 0), and the logarithm."""
+    """ScaledRuns values, by round: the row of the cell, the round (from 0), and the logarithm."""
 
     cell: Indices
     round: Indices
@@ -155,7 +155,9 @@ class PathModel:
         if len(target) > MOST_RUNS or degrees <= PRIOR_RUNS + 1 or not np.ptp(levels, axis=0).any():
             return None
         prior = PRIOR_RUNS * PRIOR_VARIANCE
-        return RelevanceModel(Measured(levels, runs.round, target, degrees, prior, ROUND_VARIANCE))
+        return RelevanceModel(
+            ScaledRuns(levels, runs.round, target, degrees, prior, ROUND_VARIANCE)
+        )
 
     def sums(self, runs: Runs, target: Floats, size: int) -> ModelSums:
         """The sums over the first runs, `size` at most."""
@@ -319,7 +321,7 @@ def _weights(data: Sequence[ModelSums]) -> tuple[Floats, Floats, float]:
 
     The first runs rule out most shares; only the rest are tried with all runs.
     """
-    weight, misfit = np.ones(len(SHARES)), np.ones(len(SHARES))
+    weight, misfit, logarithm = np.ones(len(SHARES)), np.ones(len(SHARES)), np.zeros(len(SHARES))
     for sums in data:
         likely = np.flatnonzero(weight > IMPROBABLE * weight.max())
         logarithm = np.full(len(SHARES), -np.inf)

@@ -51,7 +51,7 @@ _FEATURES = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measured:
+class ScaledRuns:
     """Runs for the model: the levels of each run's cell, its round, and the scaled value.
 
     `degrees` and `prior` are those of the scale, as in `path_model`; `round_variance` is a round's.
@@ -78,7 +78,7 @@ class Measured:
 class RelevanceModel:
     """The model, fitted to runs. `evidence` is its marginal likelihood as a logarithm."""
 
-    def __init__(self, runs: Measured) -> None:
+    def __init__(self, runs: ScaledRuns) -> None:
         self._runs = runs
         differ = _differences(runs.first(_FITTED_RUNS).levels)
         self._log_w, log_noise = _maximised(runs.first(_FITTED_RUNS), differ)
@@ -124,7 +124,7 @@ class RelevanceModel:
         return answer
 
 
-def _of_rounds(runs: Measured) -> Floats:
+def _of_rounds(runs: ScaledRuns) -> Floats:
     """The covariance of runs that rounds bring."""
     answer: Floats = runs.round_variance * (runs.round[:, None] == runs.round)
     return answer
@@ -149,7 +149,7 @@ def _features(
     return cells.astype(np.float64), runs.astype(np.float64)
 
 
-def _maximised(runs: Measured, differ: Floats) -> tuple[Floats, float]:
+def _maximised(runs: ScaledRuns, differ: Floats) -> tuple[Floats, float]:
     """The logarithms of w and of the noise with the largest marginal likelihood.
 
     By resilient propagation (Riedmiller & Braun, 1993), which needs only the signs of the

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from vdisklab.analysis.observations import Floats
 from vdisklab.analysis.path_model import PathModel, Runs
-from vdisklab.analysis.relevance import Measured, RelevanceModel, _features
+from vdisklab.analysis.relevance import RelevanceModel, ScaledRuns, _features
 from vdisklab.path.factors import Levels
 
 LEVELS: Levels = np.array(list(itertools.product(range(2), repeat=8)), np.int64)
@@ -17,10 +18,11 @@ LEVELS: Levels = np.array(list(itertools.product(range(2), repeat=8)), np.int64)
 
 def hidden_exception() -> Floats:
     """Three factors matter, and only together."""
-    return np.where(LEVELS[:, [0, 3, 5]].all(axis=1), 1.5, 0.0) + 0.3 * LEVELS[:, 1]
+    together = np.where(LEVELS[:, [0, 3, 5]].all(axis=1), 1.5, 0.0)
+    return np.asarray(together + 0.3 * LEVELS[:, 1])
 
 
-def runs_of(rows: Floats, truth: Floats, noise: float, seed: int) -> Runs:
+def runs_of(rows: npt.NDArray[np.int64], truth: Floats, noise: float, seed: int) -> Runs:
     values = truth[rows] + np.random.default_rng(seed).normal(0, noise, len(rows))
     return Runs(rows, np.zeros(len(rows), np.int64), values)
 
@@ -42,7 +44,9 @@ def test_factors_that_do_not_matter_get_no_weight() -> None:
     truth = hidden_exception()
     rows = np.random.default_rng(3).permutation(len(truth))[:80]
     target = (truth[rows] - truth[rows].mean()) / truth[rows].std()
-    model = RelevanceModel(Measured(LEVELS[rows], np.zeros(80, np.int64), target, 80.0, 0.1, 300.0))
+    model = RelevanceModel(
+        ScaledRuns(LEVELS[rows], np.zeros(80, np.int64), target, 80.0, 0.1, 300.0)
+    )
     weight = np.exp(model._log_w)
     assert weight[[0, 3, 5]].min() > 5 * weight[[2, 4, 6, 7]].max()
 
@@ -69,7 +73,7 @@ def test_rounds_of_different_levels_do_not_matter() -> None:
 
 @pytest.mark.parametrize("count", [1, 7, 60])
 def test_as_many_draws_as_asked_for(count: int) -> None:
-    runs = runs_of(np.arange(40), hidden_exception(), 0.1, 5)
+    runs = runs_of(np.arange(40, dtype=np.int64), hidden_exception(), 0.1, 5)
     draws = PathModel(LEVELS).draws(runs, count, np.random.default_rng(0))
     assert draws.shape == (len(LEVELS), count)
     assert np.isfinite(draws).all()
