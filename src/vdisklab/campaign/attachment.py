@@ -23,6 +23,7 @@ from vdisklab.campaign.measured_evidence import (
     Sync,
     WriteBack,
     guest_counters,
+    set_page_cache,
     synced,
 )
 from vdisklab.campaign.watches import DaemonWatch, DiskWatch, ProgramWatch, Watch, shows_waiting
@@ -32,10 +33,11 @@ from vdisklab.guest.qemu import block_nodes, daemons, read_back
 from vdisklab.host import facts, ledger, pagecache
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.segments import FORMAT_OPTIONS
+from vdisklab.path.segments import FORMAT_OPTIONS, PageCache
 from vdisklab.results.model import Check
 from vdisklab.storage.image import DiskData, ImageFile
 from vdisklab.storage.io_limits import limited, limits_of
+from vdisklab.storage.memory_limit import BoundedMemory, bounded
 from vdisklab.storage.server_url import Url
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device, Directory, Remote, Share, Target
@@ -275,6 +277,16 @@ class AttachedDisk:
     commands: tuple[str, ...] = ()
     in_windows: bool = False
     flush: Callable[[], None] | None = lambda: None
+    memory: BoundedMemory | None = None
+
+    def set_page_cache(self, state: PageCache) -> None:
+        """Sets the state of the host's page cache, and the memory that it may take from now on.
+
+        Raises StateError.
+        """
+        set_page_cache(state, self.image)
+        if self.memory is not None:
+            self.memory.renew()
 
     def sync(self) -> Sync | None:
         """Brings everything that was written to the device; None if nothing here can do so."""
@@ -389,6 +401,9 @@ def _in_guest(
         limits = entered.enter_context(
             limited(site, opener, data or site.directory, limits_of(disk.attachment))
         )
+        amount = plan.settings.cache_memory
+        pages = None if amount is None else amount.of(plan.size_bytes)
+        memory = entered.enter_context(bounded(site, opener, pages))
         guest_disk = hotplug.with_scheduler(machine, disk, plugged_disk)
         bus = cell.path.attachment
         write_back.wait()  # of an earlier group's guest, whose writes may still move
@@ -419,6 +434,7 @@ def _in_guest(
                 *stored,
                 *checks,
                 *limits,
+                *(() if memory is None else (memory.check(),)),
                 *queue,
                 *context.stacks.device_checks(cell.path),
                 *pooled.facts,
@@ -430,6 +446,7 @@ def _in_guest(
                 *block_nodes.plug_commands(disk),
             ),
             in_windows=system.family is systems.Family.WINDOWS,
+            memory=memory,
             flush=_flush_of(cell.path, image, machine, disk, is_served=daemon is not None),
         )
 

@@ -164,7 +164,7 @@ def _measure_in_steps(
         for number, (plan, script) in enumerate(zip(plans, scripts, strict=True), 1):
             time.sleep(context.plan.profile.usual.interval)
             attachment.write_back.wait()
-            measured_evidence.set_page_cache(cell.page_cache, attachment.image)
+            attachment.set_page_cache(cell.page_cache)
             part = partial(stepped.run, number, script.timeout, attachment.watch)
             run, _ = _observed(context, attachment, plan, script, part)
             runs.append(run)
@@ -202,7 +202,7 @@ def _measure(
             growth = measured_evidence.Growth(
                 context.stacks.site.host, image, observe, attachment.counters.devices
             )
-            measured_evidence.set_page_cache(cell.page_cache, image)
+            attachment.set_page_cache(cell.page_cache)
             run, raw_output = _observed(
                 context,
                 attachment,

@@ -109,7 +109,7 @@ def _measure_together(
         spaces = [opened.enter_context(disk.place.workspace(plan.filesystem)) for disk in disks]
         for disk in disks:
             disk.write_back.wait()
-            measured_evidence.set_page_cache(cell.page_cache, disk.image)
+            disk.set_page_cache(cell.page_cache)
         context.progress(MeasurementStarted(plan.name, timing.ramp + timing.runtime))
         started = datetime.now(UTC)
         begin = time.monotonic()

@@ -24,6 +24,7 @@ from vdisklab.path.platforms import PLATFORMS, Platform, parse_platform
 from vdisklab.plan import guest
 from vdisklab.plan import value_kinds as kinds
 from vdisklab.plan.age import Age, parse_age
+from vdisklab.plan.cache_memory import CacheMemory, parse_cache_memory
 from vdisklab.units import GIB, MIB
 
 DEFAULT_PROFILE = "short"
@@ -185,6 +186,16 @@ class Request(OptionRows):
         "State of the host's page cache before each measurement, for paths that use it.",
         default=PageCacheChoice.BOTH,
         shown="the profile's, else both",
+    )
+    cache_memory: CacheMemory | None = what_setting(
+        kinds.parsed_by(parse_cache_memory, "a size or share", "such as 25% or 64M"),
+        "The host's memory for pages of a guest's disk, as a share of the disk or a size: QEMU and "
+        "its page cache then run in a control group, where a small disk behaves as a large one "
+        "does on this host.",
+        metavar="SHARE",
+        shown="all of the host's",
+        stored="cache_memory",
+        identifies=True,
     )
     baseline: str | None = what_setting(
         kinds.PATH,

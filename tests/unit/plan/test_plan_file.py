@@ -14,6 +14,7 @@ from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.platforms import Platform
 from vdisklab.plan.age import Age
+from vdisklab.plan.cache_memory import CacheMemory
 from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.plan_file import parse_plan_file, plan_file_schema
 from vdisklab.plan.settings import Request, given, merge, settings_of
@@ -37,6 +38,7 @@ db = "postgresql://lab/runs"
 seed = 42
 age = "rewrites=2,snapshots=1"
 page_cache = "cold"
+cache_memory = "25%"
 baseline = "ext4/host"
 label = "new SSD"
 scale = 0.5
@@ -65,6 +67,7 @@ FULL_REQUEST = Request(
     seed=42,
     age=Age(rewrites=2, snapshots=1),
     page_cache=PageCacheChoice.COLD,
+    cache_memory=CacheMemory(None, 0.25),
     baseline="ext4/host",
     label="new SSD",
     scale=0.5,

@@ -1,0 +1,197 @@
+"""Does a short measurement choose the disk path that a long one would choose?
+
+    python bench/short_or_long.py run DATABASE-DIRECTORY [--form NAME...] [--rounds N] [--dir DIR]
+    python bench/short_or_long.py report DATABASE-DIRECTORY > bench/results/short-or-long.json
+
+Paths {ext4,xfs}/{raw,qcow2}/{none,writeback} are measured in four forms on one host. Each form has
+a database, so `run` can be stopped and called again: it continues. It makes one round of
+each form in turn, because the speed of a disk drifts within minutes.
+
+    short      256 MiB, 0.5 s; the burst decides (`bandwidth`)
+    sustained  the same runs; what reached the disk decides (`sustained`)
+    bounded    256 MiB, 0.5 s, a quarter of the disk in the page cache
+    long       twice the bounded memory of 1 GiB, 60 s
+
+`long` is the reference. A form's choice is the path with its best geometric mean of ratios; `loss`
+is how far `long` finds that path behind its own best. Single measures are ratios of a path to
+raw/none on ext4, in the form over the same in `long`: 1 is the same answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from machine import machine_facts, print_result
+from vdisklab.analysis.observations import MeasureKey, observe
+from vdisklab.results.model import Direction
+from vdisklab.results.store import open_store
+
+PATHS = "{ext4,xfs}/{raw,qcow2}/{none,writeback}"
+BASELINE = "ext4/raw/none"
+REFERENCE = "long"
+RESAMPLES = 2000
+LOSS = 0.1
+"""A form may lose as much to the reference's best path, in 95 % of the resampled rounds."""
+APART = 0.15
+"""A single measure may differ by as much from the reference's."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of measuring: the database that has it, options of `run`, and the metric of writes."""
+
+    database: str
+    options: tuple[str, ...]
+    writes: str = "sustained"
+
+
+FORMS = {
+    "short": Form("short", (), writes="bandwidth"),
+    "sustained": Form("short", ()),
+    "bounded": Form("bounded", ("--cache-memory", "25%")),
+    REFERENCE: Form("long", ("--size", "2G", "--cache-memory", "1G", "--runtime", "60")),
+}
+
+Grid = Mapping[str, Sequence[Mapping[str, float]]]
+"""By path: each round's values, by measure."""
+
+
+def measure(place: Path, directory: Path, names: Iterable[str], rounds: int, runtime: str) -> None:
+    """Makes the rounds that are missing, one of each form in turn."""
+    databases = {FORMS[name].database: FORMS[name].options for name in names}
+    for number in range(1, rounds + 1):
+        for database, options in databases.items():
+            more = [word if word != "60" else runtime for word in options]
+            command = (
+                sys.executable, "-m", "vdisklab", "run", PATHS, "--profile", "short",
+                "--page-cache", "cold", "--baseline", BASELINE, "--rounds", str(number),
+                "--dir", str(directory), "--db", str(place / f"{database}.sqlite"), *more,
+            )  # fmt: skip
+            print(f"round {number} of {database}", file=sys.stderr, flush=True)
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def values_of(place: Path, form: Form) -> Grid:
+    """The rates of all four measures that are the score's, of rounds in which all were measured."""
+    with open_store(str(place / f"{form.database}.sqlite"), create=False) as store:
+        seen = observe(store.runs())
+    keys = {
+        name: MeasureKey(name, direction, form.writes if writes else "bandwidth")
+        for name in ("seqread-1m-q1", "randread-4k-q1", "seqwrite-1m-q1", "randwrite-4k-q1")
+        for writes in ("write" in name,)
+        for direction in (Direction.WRITE if writes else Direction.READ,)
+    }
+    grids = {name: seen.grid(key) for name, key in keys.items()}
+    rounds = range(len(seen.rounds))
+    return {
+        cell.name: [
+            {name: float(grid[row, column]) for name, grid in grids.items()} for column in rounds
+        ]
+        for cell, row in seen.place.items()
+    }
+
+
+def means(grid: Grid, rounds: Sequence[int]) -> dict[str, dict[str, float]]:
+    """The mean logarithm of each path's ratio to the baseline, by measure and of all (`score`)."""
+    found: dict[str, dict[str, float]] = {}
+    for path, values in grid.items():
+        logs: dict[str, list[float]] = {}
+        for number in rounds:
+            base = grid[BASELINE][number]
+            for name, value in values[number].items():
+                if value > 0 and base[name] > 0:
+                    logs.setdefault(name, []).append(math.log(value / base[name]))
+        by_measure = {name: statistics.fmean(each) for name, each in logs.items()}
+        if len(by_measure) == 4:
+            found[path] = {**by_measure, "score": statistics.fmean(by_measure.values())}
+    return found
+
+
+def loss(form: Mapping[str, Mapping[str, float]], long: Mapping[str, Mapping[str, float]]) -> float:
+    """How far the reference finds the form's choice behind its best: 0.1 is 10 %."""
+    chosen = max(form, key=lambda path: form[path]["score"])
+    best = max(each["score"] for each in long.values())
+    return 1 - math.exp(long[chosen]["score"] - best)
+
+
+def compared(grid: Grid, long: Grid, chance: random.Random) -> dict[str, Any]:
+    """Ranks, losses over resampled rounds, and each measure's ratio of ratios."""
+    counts = [min(map(len, each.values())) for each in (grid, long)]
+    of_form, of_long = means(grid, range(counts[0])), means(long, range(counts[1]))
+    losses = sorted(
+        loss(*(means(each, chance.choices(range(count), k=count))
+               for each, count in zip((grid, long), counts, strict=True)))
+        for _ in range(RESAMPLES)
+    )  # fmt: skip
+    apart = {
+        path: {name: round(math.exp(value - of_long[path][name]), 3)
+               for name, value in each.items()}
+        for path, each in of_form.items() if path in of_long
+    }  # fmt: skip
+    singles = [abs(math.log(ratio)) for each in apart.values()
+               for name, ratio in each.items() if name != "score"]  # fmt: skip
+    within = 1 - statistics.fmean(one > math.log(1 + APART) for one in singles)
+    at_95 = losses[math.ceil(0.95 * RESAMPLES) - 1]
+    return {
+        "rounds": counts[0],
+        "order": sorted(of_form, key=lambda path: -of_form[path]["score"]),
+        "chosen": max(of_form, key=lambda path: of_form[path]["score"]),
+        "loss": round(loss(of_form, of_long), 3),
+        "loss_in_95_percent_at_most": round(at_95, 3),
+        "good_enough": at_95 <= LOSS,
+        "ratios": {path: {name: round(math.exp(value), 3) for name, value in each.items()}
+                   for path, each in of_form.items()},
+        "over_long": apart,
+        "single_measures_within_15_percent": round(within, 3),
+    }  # fmt: skip
+
+
+def seconds_of(place: Path, form: Form) -> float:
+    """The mean seconds of a run."""
+    with open_store(str(place / f"{form.database}.sqlite"), create=False) as store:
+        took = [run.wall_seconds or 0.0 for run in store.runs()]
+    return statistics.fmean(took)
+
+
+def report(place: Path) -> dict[str, Any]:
+    """All forms beside the reference; the default is the cheapest one that is good enough."""
+    grids = {name: values_of(place, form) for name, form in FORMS.items()}
+    found = {name: compared(grid, grids[REFERENCE], random.Random(name))  # noqa: S311
+             for name, grid in grids.items()}  # fmt: skip
+    seconds = {name: round(seconds_of(place, form), 2) for name, form in FORMS.items()}
+    good = [name for name, each in found.items() if each["good_enough"]]
+    return {
+        "benchmark": "short-or-long",
+        "machine": machine_facts(place),
+        "paths": PATHS,
+        "baseline": BASELINE,
+        "forms": {name: form.options for name, form in FORMS.items()},
+        "seconds_per_run": seconds,
+        "cheapest_good_enough": min(good, key=lambda name: seconds[name], default=None),
+        **found,
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("do", choices=("run", "report"))
+    parser.add_argument("place", type=Path, help="directory of the databases")
+    parser.add_argument("--form", nargs="+", choices=list(FORMS), default=list(FORMS))
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--runtime", default="60", help="seconds of the long measurements")
+    parser.add_argument("--dir", type=Path, default=Path.cwd(), help="for the disks")
+    given = parser.parse_args()
+    given.place.mkdir(parents=True, exist_ok=True)
+    if given.do == "run":
+        measure(given.place, given.dir.absolute(), given.form, given.rounds, given.runtime)
+    else:
+        print_result(report(given.place))

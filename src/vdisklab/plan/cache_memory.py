@@ -1,0 +1,46 @@
+"""How much of the host's memory may hold pages of a measured disk: a size, or a share of it.
+
+A disk of 256 MiB fits into any host's memory. With a quarter of its size for its pages, it behaves
+towards the page cache as a disk of 100 GB does on a host with 25 GB free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vdisklab.errors import PlanError
+from vdisklab.units import MIB, format_size, parse_percentage, parse_size
+
+LEAST = 16 * MIB
+"""With less, QEMU's own memory could not grow at all during a measurement."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMemory:
+    """A size in bytes, or a share of the disk (0 to 1)."""
+
+    size: int | None
+    share: float | None
+
+    def of(self, disk: int) -> int:
+        """Bytes for a disk of so many bytes, at least `LEAST`."""
+        wanted = self.size if self.share is None else round(self.share * disk)
+        return max(LEAST, wanted or 0)
+
+    def __str__(self) -> str:
+        if self.share is not None:
+            return f"{100 * self.share:g}%"
+        return format_size(self.size or 0)
+
+
+def parse_cache_memory(text: str) -> CacheMemory:
+    """The memory that a text such as `25%` or `64M` means. Raises PlanError for any other."""
+    if text.endswith("%"):
+        return CacheMemory(None, parse_percentage(text))
+    size = parse_size(text)
+    if size < LEAST:
+        raise PlanError(
+            f"{text} is too little memory for QEMU and its page cache",
+            hint=f"give at least {format_size(LEAST)}",
+        )
+    return CacheMemory(size, None)

@@ -1,0 +1,102 @@
+"""A memory for QEMU and its page cache: a control group of its own for each cell.
+
+Pages of a file belong to the group of the process that first touched them
+(Documentation/admin-guide/cgroup-v1/memory.rst, 2.3; cgroup-v2.rst, "Memory Ownership"), and a
+process that moves leaves its memory behind. So the group's limit is what QEMU's own memory takes in
+it now, plus what its pages may take; it is set anew before each measurement. Version 2 reclaims
+pages above `memory.high` and never kills; version 1 has only a hard limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdisklab.errors import HostError
+from vdisklab.results.model import Check
+from vdisklab.storage.io_limits import CGROUP, ROOT
+from vdisklab.storage.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedMemory:
+    """The group of a QEMU whose pages may take `amount` bytes."""
+
+    path: Path
+    is_v2: bool
+    amount: int
+
+    @property
+    def _file(self) -> Path:
+        return self.path / ("memory.high" if self.is_v2 else "memory.limit_in_bytes")
+
+    def renew(self) -> None:
+        """Sets the limit to QEMU's own memory in the group, plus the amount. Raises HostError."""
+        counted = dict(
+            line.split(maxsplit=1) for line in (self.path / "memory.stat").read_text().splitlines()
+        )
+        # Version 2 counts the kernel's memory, too; before Linux 5.18 without a line of its own.
+        own = int(counted["anon" if self.is_v2 else "rss"]) + int(counted.get("kernel", 0))
+        try:
+            self._file.write_text(str(own + self.amount))
+        except OSError as error:
+            raise HostError(
+                f"the memory of {self.path} cannot be limited: {error.strerror}",
+                hint="choose more --cache-memory",
+            ) from error
+
+    def check(self) -> Check:
+        """What the pages may take, by the limit as read back."""
+        limit = self._file.read_text().strip()
+        observed = f"limit {limit} bytes, of these {self.amount} for pages"
+        return Check("host.cache_memory", None, observed)
+
+
+@contextmanager
+def bounded(
+    site: Site, pid: int, amount: int | None, root: Path = ROOT
+) -> Iterator[BoundedMemory | None]:
+    """Puts a process into a group of its own, whose pages may take `amount` bytes.
+
+    Nothing happens without an amount. Raises HostError if no control group limits memory here.
+    """
+    if amount is None:
+        yield None
+        return
+    try:
+        memory, parent = _group_for(pid, site.ledger.run_id, amount, root)
+        with site.tracked(CGROUP, memory.path, parent=str(parent)):
+            memory.path.mkdir()
+            (memory.path / "cgroup.procs").write_text(str(pid))
+            memory.renew()
+            yield memory
+    except OSError as error:
+        raise HostError(
+            f"the kernel does not limit the memory of process {pid}: {error.strerror}",
+            hint="--cache-memory needs root and the controller memory",
+        ) from error
+
+
+def _group_for(pid: int, run_id: str, amount: int, root: Path) -> tuple[BoundedMemory, Path]:
+    """The group to make below the root group, and the one that the process is in."""
+    lines = [line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
+    groups = {controllers: name.lstrip("/") for _, controllers, name in lines}
+    name = f"vdisklab-{run_id}-memory-{pid}"
+    v1 = root / "memory"
+    if "memory" in groups and (v1 / "cgroup.procs").exists():
+        return BoundedMemory(v1 / name, is_v2=False, amount=amount), v1 / groups["memory"]
+    controllers = root / "cgroup.subtree_control"
+    if "" not in groups or not controllers.exists() or "memory" not in controllers.read_text():
+        raise HostError(
+            "no control group limits memory here",
+            hint="version 2 needs the controller memory: `echo +memory > /sys/fs/cgroup/"
+            "cgroup.subtree_control`; or leave out --cache-memory",
+        )
+    if "vdisklab-" in groups[""]:
+        raise HostError(
+            "this kernel has one control group for each process (version 2)",
+            hint="leave out --cache-memory, or cgroup_iops and cgroup_bps",
+        )
+    return BoundedMemory(root / name, is_v2=True, amount=amount), root / groups[""]
