@@ -8,7 +8,7 @@ from vdisklab.errors import PlanError
 from vdisklab.platforms.reading import GuestText
 
 _OTHERS = (
-    ("VMware", r'^[ \t]*(?:virtualHW\.version|(?:scsi|sata|nvme|ide)\d+:\d+\.fileName)\s*=\s*"'),
+    ("VMware", r'^[ \t]*(?:virtualHW\.version|(?:scsi|sata|nvme|ide)[0-9:]+\.fileName)\s*=\s*"'),
     ("VirtualBox", r"^[ \t]*<VirtualBox\b|^[ \t]*VBoxManage\s+(?:createvm|storageattach)\b"),
     ("VMware or VirtualBox (OVF)", r"^[ \t]*<(?:ovf:)?Envelope\b"),
     ("Hyper-V", r"^[ \t]*(?:New-VM|(?:Add|Set)-VMHardDiskDrive|New-VHD)\s+-"),
