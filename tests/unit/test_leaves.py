@@ -23,7 +23,7 @@ LEAVES: dict[str, tuple[str, ...]] = {
     "web": ("web", "cli/watch.py"),
     "fleet": ("fleet", "cli/fleet.py"),
     # Their writers share QEMU's own arguments, so `qemu` itself stays.
-    "proxmox": ("platforms/proxmox.py", "platforms/qm_commands.py"),
+    "proxmox": ("platforms/proxmox.py",),
     "libvirt": ("platforms/libvirt.py", "platforms/libvirt_domain.py", "platforms/virt_install.py"),
     "kubevirt": ("platforms/kubevirt.py",),
     "incus": ("platforms/incus.py",),
