@@ -35,6 +35,7 @@ import json
 import math
 import mmap
 import os
+import secrets
 import shlex
 import statistics
 import subprocess
@@ -56,6 +57,7 @@ from vdisklab.campaign.watches import TimeSeries, Watch
 from vdisklab.errors import VdisklabError
 from vdisklab.guest.factory import GuestContext
 from vdisklab.guest.image.kernel import Kernel, find_kernel
+from vdisklab.guest.steps import started_in_steps
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.path.cell import PageCacheChoice
@@ -67,6 +69,7 @@ from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.plan.settings import Request
 from vdisklab.progress import silent
+from vdisklab.workload.fio import Fio
 from vdisklab.workload.program import Outputs, Timing, Workload
 from vdisklab.workload.registry import workload_for
 
@@ -236,11 +239,23 @@ def by_vdisklab(
     watch = way.watch
     (measurement,) = (each for each in plan.profile.measurements if each.name == job)
     workload = workload_for(measurement)
-    script = workload.script(measurement, place.disk, Timing(seconds, plan.ramp, plan.scale))
+    subject = replace(place.disk, mark=f"-{secrets.token_hex(4)}")
+    steps = place.machine.steps
+    if steps is not None:
+        subject = replace(subject, stderr_log=None)
+    script = workload.script(measurement, subject, Timing(seconds, plan.ramp, plan.scale))
     script = replace(script, command=(*script.command, *way.fio))
     place.machine.thaw()
     watch.begin()
-    output = with_files(place, script, place.run(script, watch))
+    if steps is None or not isinstance(workload, Fio):
+        output = place.run(script, watch)
+    else:
+        command = workload.together([script])
+        with started_in_steps(place.machine.agent, steps, command, 1) as program:
+            program.run(1, script.timeout, watch)
+            ended = program.finish()
+        output = Outputs(ended.stdout, ended.stderr)
+    output = with_files(place, script, output)
     watch.end()
     place.machine.freeze()
     return partial(parsed, workload, measurement, output)

@@ -11,6 +11,7 @@ from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.durability import promise_of
 from vdisklab.path.segments import PageCache
+from vdisklab.plan.cache_memory import parse_cache_memory
 from vdisklab.plan.profile import RATE
 from vdisklab.results.model import Campaign, CellSums, Direction, Example, TimedMeasurement
 from vdisklab.units import counted, format_bytes, named
@@ -64,15 +65,20 @@ class ColdInPart(Diagnostic):
 
 @dataclass(frozen=True, slots=True)
 class FitsInMemory(Diagnostic):
-    """The measured disk fits into the host's memory, and these cells use the page cache."""
+    """The measured disk fits into the host's memory, and these cells use the page cache.
+
+    With `--cache-memory` (`bounded`) the memory is what its pages may take.
+    """
 
     cells: int
     size_bytes: int
     memory_bytes: int
+    bounded: bool = False
 
     def __str__(self) -> str:
+        memory = "--cache-memory" if self.bounded else "the host's memory"
         return (
-            f"The measured disk ({format_bytes(self.size_bytes)}) fits into the host's memory "
+            f"The measured disk ({format_bytes(self.size_bytes)}) fits into {memory} "
             f"({format_bytes(self.memory_bytes)}): {counted(self.cells, 'cell')} with the page "
             "cache may never wait for the real disk. Measure with a larger --size, or look at "
             "cache=none."
@@ -414,8 +420,12 @@ def host_diagnostics(
     if any(has_open_load(campaign.plan) for campaign in campaigns):
         diagnostics.append(OpenLoad())
     cached = sum(cell.page_cache is not PageCache.BYPASSED for cell in measured)
+    bound = campaigns[0].plan.get("cache_memory")
+    if isinstance(size, int) and isinstance(bound, str):
+        memory = parse_cache_memory(bound).of(size)
     if isinstance(size, int) and memory and cached and size < FITS_BELOW * memory:
-        diagnostics.append(FitsInMemory(cached, size, memory))
+        bounded = isinstance(bound, str)
+        diagnostics.append(FitsInMemory(cached, size, memory, bounded))
     governor = host.more.get("governor")
     if governor in _SAVING:
         diagnostics.append(FrequencyGovernor(governor))

@@ -168,6 +168,18 @@ def test_what_plan_and_host_alone_tell() -> None:
     assert host_diagnostics([CAMPAIGN], [cell("raw/none")]) == ()
 
 
+def test_a_memory_of_its_own_is_what_a_disk_fits_into() -> None:
+    cells = named({"raw/writeback (cold)": np.ones(3)}).cells
+
+    def said(bound: str) -> list[str]:
+        campaign = dataclasses.replace(CAMPAIGN, plan={**CAMPAIGN.plan, "cache_memory": bound})
+        return [str(one) for one in host_diagnostics([campaign], cells)]
+
+    assert said("25%") == []
+    (sentence,) = said("1G")
+    assert "fits into --cache-memory (1.0 GiB)" in sentence
+
+
 def test_several_guests_and_an_open_load() -> None:
     cells = [cell("host"), cell("raw/none"), cell("raw/none/virtio:guests=4")]
     assert host_diagnostics([CAMPAIGN], cells) == (SeveralGuests((1, 4)),)
