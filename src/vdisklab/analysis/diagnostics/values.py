@@ -139,8 +139,8 @@ MODES_LIMIT = (15.5, 11.6, 9.1, 7.6, 6.1, 5.0, 4.2, 3.7)
 """99.99 % quantiles of `two_modes` for normal noise (200,000 simulated cells for each n)."""
 
 LASTS = 0.2
-"""The least part of noise that lasts from round to round that is worth a sentence: below it, a
-promise of 95 % holds in 91 % at least (`bench/race.py`)."""
+"""The least part of noise that lasts from round to round that is worth a sentence: below it, 95 %
+intervals hold in 88 % at least (`bench/race.py`)."""
 
 _EXACT_UP_TO = 33
 """The largest number of values without ties whose permutations are counted."""
