@@ -57,7 +57,8 @@ def plain(value: object) -> Any:  # noqa: ANN401 - any JSON value
 def schemas(answers: Iterable[type[Answer]]) -> dict[str, Any]:
     """The JSON schema of each document by its format (JSON Schema draft 2020-12)."""
     return {
-        answer.FORMAT: _schema(answer) for answer in sorted(answers, key=lambda one: one.FORMAT)
+        answer.FORMAT: _schema(answer)
+        for answer in sorted(answers, key=lambda answer: answer.FORMAT)
     }
 
 

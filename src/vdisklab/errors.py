@@ -58,7 +58,7 @@ def extra_hint(extra: str) -> str:
     except metadata.PackageNotFoundError:
         return f"install the Python packages of the extra {extra!r} in pyproject.toml"
     marked = re.compile(rf"""; *extra == ['"]{extra}['"]$""")
-    wanted = [marked.sub("", one) for one in required if marked.search(one)]
+    wanted = [marked.sub("", requirement) for requirement in required if marked.search(requirement)]
     return shlex.join([sys.executable, "-m", "pip", "install", *wanted])
 
 

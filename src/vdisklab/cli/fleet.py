@@ -162,7 +162,7 @@ def certificates(request: CertificatesOptions) -> None:
 
 
 @takes_options(request=("tls",))
-def scheduler(request: FleetRequest, at: SchedulerOptions) -> None:
+def scheduler(request: FleetRequest, options: SchedulerOptions) -> None:
     """Run the scheduler, which passes commands to the hosts; it stores nothing.
 
     It may be restarted at any time: campaigns go on, and clients give their commands again.
@@ -173,7 +173,7 @@ def scheduler(request: FleetRequest, at: SchedulerOptions) -> None:
     from vdisklab.fleet.nodes import serve_scheduler  # noqa: PLC0415 - an extra
     from vdisklab.fleet.quiet_settings import check_address  # noqa: PLC0415
 
-    asyncio.run(serve_scheduler(check_address(at.listen), security, _say))
+    asyncio.run(serve_scheduler(check_address(options.listen), security, _say))
 
 
 @takes_options(request=("scheduler", "host", "port", "tls"))
@@ -188,17 +188,17 @@ def worker(request: FleetRequest) -> None:
     security, until = _security(request.tls, "worker")
     from vdisklab.fleet.nodes import serve_worker  # noqa: PLC0415 - an extra
 
-    own, port = _worker_name(request.host), request.port
-    asyncio.run(serve_worker(request.address, own, security, _say, port=port, until=until))
+    host, port = _worker_name(request.host), request.port
+    asyncio.run(serve_worker(request.address, host, security, _say, port=port, until=until))
 
 
 def _worker_name(name: str | None) -> str:
-    own = socket.gethostname() if name is None else name
-    if not own or not own.isprintable() or "=" in own or own == "all":
+    host = socket.gethostname() if name is None else name
+    if not host or not host.isprintable() or "=" in host or host == "all":
         raise PlanError(
-            f"{own!r} is not a host's name", hint="a name is printable, has no =, and is not `all`"
+            f"{host!r} is not a host's name", hint="a name is printable, has no =, and is not `all`"
         )
-    return own
+    return host
 
 
 @takes_options(request=("scheduler", "host", "port", "tls"))
@@ -237,8 +237,8 @@ def run(request: FleetRequest, context: typer.Context) -> int:
         vdisklab fleet run '{raw,qcow2}/none' --dir /srv/images --hosts kvm1
     """
     url = _database(request.db)
-    own = [name for parameter in context.command.params for name in parameter.opts]
-    words = _possible_words(context.args, own)
+    flags = [name for parameter in context.command.params for name in parameter.opts]
+    words = _possible_words(context.args, flags)
     security = _security(request.tls, "client")[0]
     from vdisklab.fleet.coordinator import CampaignRun, choose_members, connected, members, task_of  # noqa: PLC0415 - an extra
 
@@ -297,16 +297,16 @@ def _database(db: str | None) -> str:
     return public
 
 
-def _possible_words(words: Sequence[str], own: Sequence[str]) -> list[str]:
+def _possible_words(words: Sequence[str], flags: Sequence[str]) -> list[str]:
     """The arguments of `run` on each host, with a number of rounds: hosts are compared by path.
 
-    Raises the errors that `run` would raise on any host; `own` are the options of this verb.
+    Raises the errors that `run` would raise on any host; `flags` are the options of this verb.
     """
     try:
         request = parse_words(words, RunRequest, "vdisklab fleet run")
     except typer.TyperException as error:
         if hasattr(error, "possibilities"):  # there is no such option
-            near = (*own, *(error.possibilities or ()))
+            near = (*flags, *(error.possibilities or ()))
             error.possibilities = get_close_matches(getattr(error, "option_name", ""), near)
         raise
     if request.new:

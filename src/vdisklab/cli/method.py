@@ -57,10 +57,10 @@ def method(request: MethodOptions, output: OutputOptions) -> None:
 
 def _schema(name: str) -> object:
     """The schema of the document `vdisklab.NAME/VERSION`. Raises PlanError for an unknown one."""
-    known = {
+    methods = {
         form.removeprefix("vdisklab.").partition("/")[0]: found
         for form, found in schemas(documents()).items()
     }
-    if name not in known:
-        raise PlanError(f"unknown document {name!r}", hint=f"known: {', '.join(known)}")
-    return known[name]
+    if name not in methods:
+        raise PlanError(f"unknown document {name!r}", hint=f"known: {', '.join(methods)}")
+    return methods[name]

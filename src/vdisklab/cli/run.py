@@ -111,13 +111,13 @@ def run(request: RunRequest, output: OutputOptions) -> int:
             else:
                 (campaign,) = campaigns
                 search = make_search(request)
-                one = measure(
+                outcome = measure(
                     store, campaign, progress, new=request.new, search=search, publish=publish
                 )
-                measured = (one,)
+                measured = (outcome,)
         _print_end(console, measured)
         _print_answers(console, store, measured, request, output)
-    left_out = dict.fromkeys(one for place in measured for one in place.left_out)
+    left_out = dict.fromkeys(cell for place in measured for cell in place.left_out)
     _say(console, left_out_sentences(left_out))
     if any(campaign.interrupted for campaign in measured):
         return EXIT_INTERRUPTED
@@ -174,19 +174,19 @@ def _print_answers(
         return
     if not campaigns or (ONLY_MEASURE in os.environ and measured[0].race is None):
         return
-    (one,) = measured
+    (outcome,) = measured
     analysis = analysed(
-        store, campaigns[0], console, failed=one.failed, disk=request.disk, named=named
+        store, campaigns[0], console, failed=outcome.failed, disk=request.disk, named=named
     )
     if analysis is None:
         return
     race = None
-    if one.race is not None:
-        race = race_outcome(analysis.loaded, one.race, analysis.verdicts)
+    if outcome.race is not None:
+        race = race_outcome(analysis.loaded, outcome.race, analysis.verdicts)
     if ONLY_MEASURE in os.environ:
         _say(console, () if race is None else race_sentences(race))
         return
-    metric = DEFAULT_METRIC if one.race is None else one.race.metric
+    metric = DEFAULT_METRIC if outcome.race is None else outcome.race.metric
     decides = not request.here and metric == DEFAULT_METRIC
     headed = not decides or output.form is not Format.TABLE
     answer = print_overview(analysis, output, console, metric, named, headed=headed)
@@ -195,7 +195,7 @@ def _print_answers(
     advised = None
     has_paths = isinstance(answer, RankAnswer) or answer.has_paths
     if has_paths and decides:
-        needs = (DURABLE,) if one.race is None else one.race.needs
+        needs = (DURABLE,) if outcome.race is None else outcome.race.needs
         advised = print_verdict(analysis, output.form, console, named, needs)
     if race is not None:
         if output.form is not Format.TABLE or advised is None or advised.race is None:
@@ -204,7 +204,7 @@ def _print_answers(
         _say(console, [race_effort(len(store.finished(campaigns[0])), race)])
         if isinstance(answer, RankAnswer):
             _say(console, filter(None, [ranking_after_race(race, answer.ranking)]))
-    if not one.interrupted:
+    if not outcome.interrupted:
         newest = store.campaigns(with_runs=True)[0].id
         campaign = None if campaigns[0] == newest else campaigns[0]
         path = None if advised is None else advised.path

@@ -87,7 +87,9 @@ def runs(request: RunsOptions, output: OutputOptions) -> None:
             print_answer(renamed, view.correction_tables(renamed), output)
         elif listed is None:
             known = results.campaigns()
-            campaigns = answer_campaigns(known, results.outlines([one.id for one in known]))
+            campaigns = answer_campaigns(
+                known, results.outlines([campaign.id for campaign in known])
+            )
             print_answer(campaigns, view.campaign_tables(campaigns), output, request)
         else:
             chosen = results.campaign(listed)

@@ -49,5 +49,7 @@ def show(request: ShowOptions, output: OutputOptions) -> None:
         answer = answer_run(stored, raw=request.raw)
     print_answer(answer, tables(answer), replace(output, why=True, wide=True), request)
     if output.form is Format.TABLE:
-        for one in answer.measurements if request.raw else ():
-            sys.stdout.write(f"\n# {sanitise(one.name)}\n{sanitise(one.raw or '')}\n")
+        for measurement in answer.measurements if request.raw else ():
+            sys.stdout.write(
+                f"\n# {sanitise(measurement.name)}\n{sanitise(measurement.raw or '')}\n"
+            )

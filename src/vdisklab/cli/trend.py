@@ -79,9 +79,11 @@ def trend(request: TrendOptions, output: OutputOptions) -> int:
         if request.confirm and answer.exceeded:
             newest = answer.campaigns[-1].id
             again = repeated(store, RunRequest(again=newest, db=request.db))
-            (one,) = again.campaigns()
+            (campaign,) = again.campaigns()
             with TerminalProgress(Console(stderr=True)) as progress:
-                measured = measure(store, one, progress, new=again.new, search=make_search(again))
+                measured = measure(
+                    store, campaign, progress, new=again.new, search=make_search(again)
+                )
             if measured.interrupted or measured.campaign is None:
                 return EXIT_INTERRUPTED
             chosen = (*(each.id for each in answer.campaigns), measured.campaign)

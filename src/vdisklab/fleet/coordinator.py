@@ -123,10 +123,10 @@ def _identity(client: Client) -> dict[str, Any]:
 def members(client: Client) -> tuple[FleetMember, ...]:
     """The connected workers, by name."""
     now = time.time()
-    known = _identity(client).get("workers", {}).items()
+    workers = _identity(client).get("workers", {}).items()
     return tuple(
         sorted(
-            (_member(address, worker, now) for address, worker in known),
+            (_member(address, worker, now) for address, worker in workers),
             key=lambda member: member.name,
         )
     )

@@ -327,7 +327,9 @@ def _of_controller(node: Path, name: str) -> str | None:
     Then the namespace's parent is their subsystem (drivers/nvme/host/multipath.c).
     """
     controllers = (node / "device", *sorted(node.glob("device/nvme[0-9]*")))
-    return next((text for one in controllers if (text := read_text(one / name))), None)
+    return next(
+        (text for controller in controllers if (text := read_text(controller / name))), None
+    )
 
 
 def _server(node: Path) -> str | None:
@@ -336,9 +338,12 @@ def _server(node: Path) -> str | None:
     )
     if "trsvcid" in words:
         return f"{words['traddr']}:{words['trsvcid']}"
-    session = next((one for one in node.parents if one.name.startswith("session")), node)
-    for one in sorted(session.glob("connection*/iscsi_connection/*")):
-        return f"{read_text(one / 'persistent_address')}:{read_text(one / 'persistent_port')}"
+    session = next((parent for parent in node.parents if parent.name.startswith("session")), node)
+    for connection in sorted(session.glob("connection*/iscsi_connection/*")):
+        address, port = (
+            read_text(connection / f"persistent_{part}") for part in ("address", "port")
+        )
+        return f"{address}:{port}"
     return None
 
 

@@ -150,8 +150,8 @@ def environment() -> dict[str, str]:
     """
     path = os.environ.get("PATH", "/usr/bin:/bin").split(":")
     path += [extra for extra in (*_ADMIN_PATHS, *_postgresql_paths()) if extra not in path]
-    own = {name: value for name, value in os.environ.items() if not _is_secret(name)}
-    return {**own, "LC_ALL": "C.UTF-8", "PATH": ":".join(path)}
+    inherited = {name: value for name, value in os.environ.items() if not _is_secret(name)}
+    return {**inherited, "LC_ALL": "C.UTF-8", "PATH": ":".join(path)}
 
 
 @cache

@@ -53,8 +53,8 @@ def parse_smartctl(text: str) -> DiskHealth:
     if health != DiskHealth():
         return health
     messages = _of(said, "smartctl", "messages")
-    texts = [_of(one, "string") for one in messages] if isinstance(messages, list) else []
-    reason = next((one for one in texts if isinstance(one, str)), "it names no value")
+    texts = [_of(message, "string") for message in messages] if isinstance(messages, list) else []
+    reason = next((text for text in texts if isinstance(text, str)), "it names no value")
     return DiskHealth(problem=reason)
 
 
@@ -93,9 +93,9 @@ def disk_checks(
     health = [_health(host, disk) for disk in found]
     both = zip(found, health, strict=True)
     said = {
-        "firmware": [one.firmware or _firmware(disk) for disk, one in both],
-        "wear": [_or_why(one, one.wear_percent, " % used") for one in health],
-        "temperature": [_or_why(one, one.celsius, " °C") for one in health],
+        "firmware": [found.firmware or _firmware(disk) for disk, found in both],
+        "wear": [_or_why(found, found.wear_percent, " % used") for found in health],
+        "temperature": [_or_why(found, found.celsius, " °C") for found in health],
     }
     return tuple(
         Check(f"host.disk.{name}", None, "/".join(text or "unknown" for text in texts))
@@ -104,10 +104,10 @@ def disk_checks(
     )
 
 
-def _or_why(one: DiskHealth, value: int | None, unit: str) -> str | None:
+def _or_why(found: DiskHealth, value: int | None, unit: str) -> str | None:
     if value is not None:
         return f"{value}{unit}"
-    return None if one.problem is None else f"unknown: {one.problem}"
+    return None if found.problem is None else f"unknown: {found.problem}"
 
 
 def _disks(place: Path) -> Iterator[Path]:

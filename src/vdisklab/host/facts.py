@@ -252,7 +252,7 @@ def host_queue_checks(
     """
     found = [devices / f"{major}:{minor}" for major, minor in numbers]
     # A partition has the queue of its disk (Documentation/ABI, sysfs-block).
-    places = [own if (own / "queue").exists() else own.resolve().parent for own in found]
+    places = [node if (node / "queue").exists() else node.resolve().parent for node in found]
     return tuple(_checks([place / "queue" for place in places]))
 
 

@@ -104,8 +104,8 @@ def format_of(file: SeenFile | None) -> ImageFormat | None:
     first = None if file is None else file.first(128)
     if first is None:
         return None
-    known = (form for offset, magic, form in _MAGICS if first.startswith(magic, offset))
-    return next(known, ImageFormat.RAW)
+    forms = (form for offset, magic, form in _MAGICS if first.startswith(magic, offset))
+    return next(forms, ImageFormat.RAW)
 
 
 def header_format(image: Path, only: OpenFiles | None = None) -> ImageFormat | None:

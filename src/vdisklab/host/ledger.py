@@ -100,9 +100,9 @@ class Ledger:
     def learn(self, kind: str, name: str | os.PathLike[str], **detail: str) -> None:
         """Writes what is known of a thing now that it exists: how it is found under any name."""
         key = (kind, os.fspath(name))
-        known = self._open[key]
-        self._open[key] = replace(known, detail={**known.detail, **detail})
-        self._append({"learn": known.number, "detail": detail})
+        entry_so_far = self._open[key]
+        self._open[key] = replace(entry_so_far, detail={**entry_so_far.detail, **detail})
+        self._append({"learn": entry_so_far.number, "detail": detail})
 
     def strike(self, entry: Entry) -> None:
         """Writes that a thing is removed."""
@@ -206,8 +206,8 @@ def pending(path: Path) -> list[Entry]:
                 entries[at] = Entry(at, kind, name, detail, noted)
             case {"learn": int(at), "detail": dict(detail)}:
                 if at in entries:
-                    known = entries[at]
-                    entries[at] = replace(known, detail={**known.detail, **detail})
+                    entry_so_far = entries[at]
+                    entries[at] = replace(entry_so_far, detail={**entry_so_far.detail, **detail})
             case {"strike": int(at)}:
                 entries.pop(at, None)
             case _:

@@ -89,7 +89,10 @@ def without_flushes(mount: Mount | None, root: Path = Path("/")) -> str | None:
         return None
     if mount.filesystem == "zfs":
         return zfs_without_flushes(root)
-    option = next((one for one in _WITHOUT_FLUSHES if one in mount.options), None)
+    option = next(
+        (option_without for option_without in _WITHOUT_FLUSHES if option_without in mount.options),
+        None,
+    )
     return option and f"{mount.filesystem} is mounted with {option}, so no flush reaches the disk"
 
 

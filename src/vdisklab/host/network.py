@@ -48,7 +48,9 @@ class Link:
 
     def retransmits(self, host: Host) -> int:
         """The segments that the connections open now have sent again since they began."""
-        return sum(one.retransmits for one in parse_connections("".join(self._listed(host))))
+        return sum(
+            connection.retransmits for connection in parse_connections("".join(self._listed(host)))
+        )
 
     def connections(self, host: Host, before: int = 0) -> tuple[Check, ...]:
         """The state of the TCP connections to the server now: their number, segments sent again
@@ -59,13 +61,23 @@ class Link:
         open_now = list(parse_connections(text))
         if not open_now:
             return ()
-        again = sum(one.retransmits for one in open_now)
-        trips = [one.round_trip_ms for one in open_now if one.round_trip_ms is not None]
-        least = [one.least_trip_ms for one in open_now if one.least_trip_ms is not None]
-        largest = [one.path_mtu for one in open_now if one.path_mtu is not None]
-        own = ""
+        again = sum(connection.retransmits for connection in open_now)
+        trips = [
+            connection.round_trip_ms
+            for connection in open_now
+            if connection.round_trip_ms is not None
+        ]
+        least = [
+            connection.least_trip_ms
+            for connection in open_now
+            if connection.least_trip_ms is not None
+        ]
+        largest = [
+            connection.path_mtu for connection in open_now if connection.path_mtu is not None
+        ]
+        interface_mtu = ""
         with suppress(OSError):
-            own = (_INTERFACES / self.interface / "mtu").read_text().strip()
+            interface_mtu = (_INTERFACES / self.interface / "mtu").read_text().strip()
         return (
             Check("net.interface", None, self.interface),
             Check("net.connections", None, str(len(open_now))),
@@ -77,7 +89,7 @@ class Link:
             ),
             *([Check("net.least_round_trip_ms", None, f"{min(least):.3g}")] if least else []),
             *([Check("net.path_mtu", None, str(min(largest)))] if largest else []),
-            *([Check("net.mtu", None, own)] if own else []),
+            *([Check("net.mtu", None, interface_mtu)] if interface_mtu else []),
         )
 
     def operations(self, table: Path = Path("/proc/self/mountstats")) -> Mapping[str, NfsCount]:
@@ -185,7 +197,7 @@ def link_to(host: Host, server: str, port: int | None, mount: Path | None = None
         found = socket.getaddrinfo(server, port, type=socket.SOCK_STREAM)
     except OSError:
         return None
-    addresses = tuple(dict.fromkeys(str(one[4][0]) for one in found))
+    addresses = tuple(dict.fromkeys(str(address[4][0]) for address in found))
     interface = next(_interfaces(host, addresses), None)
     return None if interface is None else Link(interface, addresses, port, mount)
 

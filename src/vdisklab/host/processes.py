@@ -117,12 +117,12 @@ def _looked_at(
         file = called  # another user's; only root may look, and opens what root may not believe
     if not (programs.fullmatch(called) or programs.fullmatch(file.rpartition("/")[2])):
         return None
-    own = set(_users(entry / "status"))
-    if not own <= users:
-        return Stranger(entry.name, f"belongs to {user_name(min(own - users))}")
+    owners = set(_users(entry / "status"))
+    if not owners <= users:
+        return Stranger(entry.name, f"belongs to {user_name(min(owners - users))}")
     if not programs.fullmatch(file.rpartition("/")[2]):
         return Stranger(entry.name, f"is {file}")
-    return Process(entry, file.rpartition("/")[2], max(own), tuple(arguments))
+    return Process(entry, file.rpartition("/")[2], max(owners), tuple(arguments))
 
 
 def _users(status: Path) -> tuple[int, ...]:

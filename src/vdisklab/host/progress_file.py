@@ -42,14 +42,19 @@ _TORN_READS = 3
 
 def live_directories() -> tuple[Path, ...]:
     """Where progress files lie: this user's directory first, then root's."""
-    own = os.environ.get("XDG_RUNTIME_DIR")
+    runtime_directory = os.environ.get("XDG_RUNTIME_DIR")
     if os.environ.get("VDISKLAB_STATE"):
         return (state_directory() / "live",)
     roots = Path("/run/vdisklab")
     if os.geteuid() == 0:
         return (roots,)
     try:
-        return (Path(own) / "vdisklab" if own else state_directory() / "live", roots)
+        return (
+            Path(runtime_directory) / "vdisklab"
+            if runtime_directory
+            else state_directory() / "live",
+            roots,
+        )
     except HostError:
         return (roots,)  # without a home, as the user of the unit vdisklab-watch
 
@@ -125,8 +130,8 @@ class _Noted:
             os.pwrite(self._opened, text, 0)
             os.ftruncate(self._opened, len(text))
 
-    def _set(self, **known: object) -> None:
-        self._known |= known
+    def _set(self, **changes: object) -> None:
+        self._known |= changes
 
 
 def running_campaigns() -> tuple[Running, ...]:
@@ -135,7 +140,7 @@ def running_campaigns() -> tuple[Running, ...]:
     for directory in live_directories():
         with suppress(OSError):
             found += [_read(file) for file in sorted(directory.glob("*.json")) if _locked(file)]
-    return tuple(one for one in found if one is not None and one.campaign)
+    return tuple(progress for progress in found if progress is not None and progress.campaign)
 
 
 def _locked(file: Path) -> bool | None:
@@ -152,10 +157,10 @@ def _locked(file: Path) -> bool | None:
 
 def _read(file: Path) -> Running | None:
     """The file's content; None if it is not what `progress_file` writes."""
-    names = {one.name for one in fields(Running)}
+    names = {row.name for row in fields(Running)}
     for _ in range(_TORN_READS):  # it is being written
         with suppress(OSError, ValueError, TypeError), file.open("rb") as opened:
-            known = json.loads(opened.read(_MOST_BYTES))
-            moving = tuple(Moving(*row) for row in known.pop("moving"))
-            return Running(**{key: known[key] for key in names & known.keys()}, moving=moving)
+            stored = json.loads(opened.read(_MOST_BYTES))
+            moving = tuple(Moving(*row) for row in stored.pop("moving"))
+            return Running(**{key: stored[key] for key in names & stored.keys()}, moving=moving)
     return None

@@ -173,10 +173,12 @@ def _others_in(group: int, trusted: frozenset[int]) -> list[str]:
     if group == 0:
         return []
     try:
-        known = grp.getgrgid(group)
+        found_group = grp.getgrgid(group)
     except KeyError:
         return [f"group {group}"]
-    members = {one.pw_name for one in pwd.getpwall() if one.pw_gid == group} | set(known.gr_mem)
+    members = {account.pw_name for account in pwd.getpwall() if account.pw_gid == group} | set(
+        found_group.gr_mem
+    )
     mine = set()
     for user in trusted:
         with suppress(KeyError):

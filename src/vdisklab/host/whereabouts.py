@@ -56,7 +56,7 @@ def whereabouts(directory: Path) -> str:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         mount = mount_of(directory)
-        known = {
+        identity = {
             "inode": inode_of(os.fstat(descriptor)),
             "boot": boot_id(),
             "filesystem": "" if mount is None else mount.filesystem,
@@ -64,7 +64,7 @@ def whereabouts(directory: Path) -> str:
         }
     finally:
         os.close(descriptor)
-    return json.dumps(known)
+    return json.dumps(identity)
 
 
 def place_of(name: Path, noted: str) -> Path | None:
@@ -72,19 +72,19 @@ def place_of(name: Path, noted: str) -> Path | None:
 
     Raises DirtyHostError if neither can be seen: its file system is not mounted, or cannot say.
     """
-    known = json.loads(noted)
-    same_boot = known["boot"] == boot_id()
+    identity = json.loads(noted)
+    same_boot = identity["boot"] == boot_id()
     with suppress(OSError):
-        if _is_it(name.lstat(), known["inode"], same_boot=same_boot):
+        if _is_it(name.lstat(), identity["inode"], same_boot=same_boot):
             return name
-    mounts = _candidates(known, same_boot=same_boot)
-    if known["filesystem"] in IN_MEMORY and not (same_boot and mounts):
+    mounts = _candidates(identity, same_boot=same_boot)
+    if identity["filesystem"] in IN_MEMORY and not (same_boot and mounts):
         return None  # its contents went with it
-    if known["handle"] and os.geteuid() == 0:
+    if identity["handle"] and os.geteuid() == 0:
         for mount in mounts:
             with suppress(_UnknownError):
-                return _by_handle(mount.mountpoint, known["handle"], known["inode"])
-    elif (beside := _beside(name, known, same_boot=same_boot)) is not None:
+                return _by_handle(mount.mountpoint, identity["handle"], identity["inode"])
+    elif (beside := _beside(name, identity, same_boot=same_boot)) is not None:
         return beside[0] if beside else None
     raise DirtyHostError(
         f"{name} is not there, and whether it was moved or removed cannot be seen",
@@ -116,14 +116,14 @@ def _handle_of(descriptor: int) -> str:
     return f"{handle.handle_type} {bytes(handle.f_handle[: handle.handle_bytes]).hex()}"
 
 
-def _candidates(known: dict[str, str], *, same_boot: bool) -> list[Mount]:
+def _candidates(identity: dict[str, str], *, same_boot: bool) -> list[Mount]:
     """Mounts of the directory's file system, those of the whole of it first."""
-    device = known["inode"].split()[0]
+    device = identity["inode"].split()[0]
     mounts = [
         mount
         for mount in read_mounts()
-        if mount.filesystem == known["filesystem"]
-        and (mount.device == device or not same_boot or known["filesystem"] == "btrfs")
+        if mount.filesystem == identity["filesystem"]
+        and (mount.device == device or not same_boot or identity["filesystem"] == "btrfs")
     ]
     return sorted(mounts, key=lambda mount: mount.root != "/")
 
@@ -163,15 +163,15 @@ def _by_handle(mountpoint: Path, text: str, inode: str) -> Path | None:
         os.close(found)
 
 
-def _beside(name: Path, known: dict[str, str], *, same_boot: bool) -> list[Path] | None:
+def _beside(name: Path, identity: dict[str, str], *, same_boot: bool) -> list[Path] | None:
     """The directory beside its old name, or nothing if it is not there; None if the directory above
     is not the one that it was made in. This is all that can be seen without a handle.
     """
     mount = mount_of(name.parent) if name.parent.is_dir() else None
-    if mount is None or mount.filesystem != known["filesystem"]:
+    if mount is None or mount.filesystem != identity["filesystem"]:
         return None
     return [
         each
         for each in name.parent.iterdir()
-        if not each.is_symlink() and _is_it(each.stat(), known["inode"], same_boot=same_boot)
+        if not each.is_symlink() and _is_it(each.stat(), identity["inode"], same_boot=same_boot)
     ]

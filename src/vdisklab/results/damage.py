@@ -80,8 +80,8 @@ def _require_known_metrics(connection: sa.Connection) -> None:
     """Raises UnsoundError for a metric that is unknown, or has another unit here."""
     metrics = connection.exec_driver_sql("SELECT name, unit, better FROM metric").all()
     for name, unit, better in metrics:
-        known = model.METRICS.get(name)
-        if known is None or (unit, better) != (known.unit, known.better):
+        metric = model.METRICS.get(name)
+        if metric is None or (unit, better) != (metric.unit, metric.better):
             raise UnsoundError(f"this vdisklab has no metric {name!r:.40} in {unit!r:.40}")
 
 

@@ -14,35 +14,40 @@ _SHOWN = 6
 
 
 def chosen_hosts(
-    texts: Sequence[str], known: Mapping[str, Mapping[str, str]], *, with_results: bool = False
+    texts: Sequence[str],
+    facts_of_hosts: Mapping[str, Mapping[str, str]],
+    *,
+    with_results: bool = False,
 ) -> tuple[str, ...]:
     """The hosts that have one of the names, or any for `all`, and meet all conditions.
 
-    `known` has the facts of each host. They keep the order in which they were given. An unknown
-    name is included unless hosts must be `with_results`. A name may contain `=`. Raises PlanError
-    for an empty name, for a fact or value that no known host has, and if none is chosen.
+    `facts_of_hosts` has the facts of each host. They keep the order in which they were given. An
+    unknown name is included unless hosts must be `with_results`. A name may contain `=`. Raises
+    PlanError for an empty name, for a fact or value that no known host has, and if none is chosen.
     """
     if not all(text.strip() for text in texts):
         raise PlanError("--hosts names no host", hint="write `all`, a host's name, or FACT=VALUE")
-    names = [text for text in texts if text in known or "=" not in text]
+    names = [text for text in texts if text in facts_of_hosts or "=" not in text]
     conditions = [text.partition("=")[::2] for text in texts if text not in names]
     for fact, value in conditions:
-        _check_condition(known, fact, value)
+        _check_condition(facts_of_hosts, fact, value)
     named = [name for name in names if name != ALL_HOSTS]
     for name in named if with_results else ():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=_SHOWN, cutoff=0.3) or sorted(known)
-            more = " …" if len(known) > _SHOWN else ""
+        if name not in facts_of_hosts:
+            near = difflib.get_close_matches(name, facts_of_hosts, n=_SHOWN, cutoff=0.3) or sorted(
+                facts_of_hosts
+            )
+            more = " …" if len(facts_of_hosts) > _SHOWN else ""
             raise PlanError(
                 f"no host {name!r} has results",
                 hint=f"hosts with results: {', '.join(near[:_SHOWN])}{more}",
             )
     chosen = tuple(
         name
-        for name in dict.fromkeys(named if named and ALL_HOSTS not in names else known)
-        if all(known.get(name, {}).get(fact) == value for fact, value in conditions)
+        for name in dict.fromkeys(named if named and ALL_HOSTS not in names else facts_of_hosts)
+        if all(facts_of_hosts.get(name, {}).get(fact) == value for fact, value in conditions)
     )
-    if not chosen and known:
+    if not chosen and facts_of_hosts:
         wanted = (*named, *(f"{fact}={value}" for fact, value in conditions))
         raise PlanError(
             f"no host meets all of: {', '.join(wanted)}",
@@ -51,10 +56,12 @@ def chosen_hosts(
     return chosen
 
 
-def _check_condition(known: Mapping[str, Mapping[str, str]], fact: str, value: str) -> None:
-    values = Counter(facts[fact] for facts in known.values() if fact in facts)
+def _check_condition(
+    facts_of_hosts: Mapping[str, Mapping[str, str]], fact: str, value: str
+) -> None:
+    values = Counter(facts[fact] for facts in facts_of_hosts.values() if fact in facts)
     if not values:
-        names = sorted({name for facts in known.values() for name in facts})
+        names = sorted({name for facts in facts_of_hosts.values() for name in facts})
         raise PlanError(
             f"unknown fact {fact!r}",
             hint=f"known facts: {', '.join(names)}" if names else "no host's facts are known yet",

@@ -201,17 +201,17 @@ class IoCounters:
     @staticmethod
     def total(counts: Sequence[IoCounters | None]) -> IoCounters | None:
         """The sum of several counters; None if there are none, or one is unknown."""
-        known = [count for count in counts if count is not None]
-        if not known or len(known) < len(counts):
+        counted = [count for count in counts if count is not None]
+        if not counted or len(counted) < len(counts):
             return None
-        flushes = [count.flush_operations for count in known]
+        flushes = [count.flush_operations for count in counted]
         return IoCounters(
-            sum(count.read_bytes for count in known),
-            sum(count.write_bytes for count in known),
-            sum(count.read_operations for count in known),
-            sum(count.write_operations for count in known),
+            sum(count.read_bytes for count in counted),
+            sum(count.write_bytes for count in counted),
+            sum(count.read_operations for count in counted),
+            sum(count.write_operations for count in counted),
             None if None in flushes else sum(count or 0 for count in flushes),
-            *(_sum([getattr(count, name) for count in known]) for name in _TIMES),
+            *(_sum([getattr(count, name) for count in counted]) for name in _TIMES),
         )
 
 
@@ -223,8 +223,8 @@ def _passed(before: float | None, after: float | None) -> float | None:
 
 
 def _sum(seconds: Sequence[float | None]) -> float | None:
-    known = [one for one in seconds if one is not None]
-    return sum(known) if len(known) == len(seconds) else None
+    measured = [number for number in seconds if number is not None]
+    return sum(measured) if len(measured) == len(seconds) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,8 +206,8 @@ def whole_devices(site: Site, backing: BackingDevices, count: int, needed: int) 
 
 @contextmanager
 def _held(site: Site, path: Path) -> Iterator[None]:
-    known = site.read_back(lambda: identity(open_device(path)))
-    detail = {**known, "label": site.label}
+    identity_read = site.read_back(lambda: identity(open_device(path)))
+    detail = {**identity_read, "label": site.label}
     with site.tracked(DEVICE, path.resolve(), **detail):
         wipe_command = ("wipefs", "--all", "--quiet", str(path))
         site.run(*wipe_command)

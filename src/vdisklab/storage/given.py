@@ -42,15 +42,19 @@ def with_kinds(host: Host, targets: Collection[NamedTarget]) -> tuple[NamedTarge
     Raises HostError for a place that is neither a directory nor a block device, and PlanError for
     one disk or directory that has two names.
     """
-    known: dict[str, NamedTarget] = {}
-    for one in targets:
-        target, identity = _with_kind(host, one) if one.kind is None else (one, _node_of(one))
-        if (same := known.setdefault(identity, target)) is not target:
+    named: dict[str, NamedTarget] = {}
+    for target_named in targets:
+        target, identity = (
+            _with_kind(host, target_named)
+            if target_named.kind is None
+            else (target_named, _node_of(target_named))
+        )
+        if (same := named.setdefault(identity, target)) is not target:
             raise PlanError(
                 f"{same.name} and {target.name} are two names for one target, {target.place}",
                 hint="name it once",
             )
-    return tuple(known.values())
+    return tuple(named.values())
 
 
 def _node_of(target: NamedTarget) -> str:
@@ -174,29 +178,31 @@ def given_device(target: NamedTarget, backing: BackingDevices) -> BackingDevices
 def _own_directory(site: Site, target: NamedTarget, needed: int) -> Iterator[Directory]:
     """A new directory in the target's, which is removed with its contents at the end."""
     place = Path(target.place)
-    own = place / f"{site.directory.name}.{target.name}"
+    private = place / f"{site.directory.name}.{target.name}"
     site.check(
         lambda: answered(place, lambda: _require_fit(target, place, needed, site.directory.name))
     )
     way = "name a directory of root's"
     site.check(lambda: answered(place, lambda: require_safe(place, f"target {target.name}", way)))
-    with site.tracked(Kind.DIRECTORY, own):
+    with site.tracked(Kind.DIRECTORY, private):
         try:
-            site.run("mkdir", "--mode=700", own)
+            site.run("mkdir", "--mode=700", private)
         except CommandError as error:
             reason = error.stderr.strip().rpartition(": ")[2]
             raise HostError(
                 f"target {target.name}: nothing can be created in {place}: {reason}", hint=WRITABLE
             ) from error
-        site.note_place(own)
-        yield Directory(own, site.read_back(lambda: answered(own, lambda: mount_properties(own))))
+        site.note_place(private)
+        yield Directory(
+            private, site.read_back(lambda: answered(private, lambda: mount_properties(private)))
+        )
 
 
-def _require_fit(target: NamedTarget, place: Path, needed: int, own: str) -> None:
+def _require_fit(target: NamedTarget, place: Path, needed: int, private: str) -> None:
     """Raises HostError if another campaign, perhaps on another host, has its images there, or
     without room."""
-    found = (one.name for one in place.glob("vdisklab-" + "[0-9a-f]" * 8 + "*"))
-    others = sorted(name for name in found if not name.startswith(own))
+    found = (entry.name for entry in place.glob("vdisklab-" + "[0-9a-f]" * 8 + "*"))
+    others = sorted(name for name in found if not name.startswith(private))
     if others:
         raise HostError(
             f"target {target.name}: another campaign uses {place}: it has {others[0]}",

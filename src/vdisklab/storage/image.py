@@ -329,7 +329,7 @@ def _make(
         bitmap = opened("qcow2", path, None)
         site.run("qemu-img", "bitmap", "--add", "--enable", *bitmap, f"b{number}")
     data = data_path(path) if image.has_data_file and isinstance(path, Path) else None
-    held_in = tuple(one for one in (path, data) if isinstance(one, Path))
+    held_in = tuple(held for held in (path, data) if isinstance(held, Path))
 
     def read_back() -> Mapping[str, str]:
         pagecache.evict(*held_in)

@@ -104,19 +104,19 @@ def limited(
 def _group_for(pid: int, run_id: str, root: Path) -> _Group:
     """The group to make, below the root group: version 2 lets processes be moved there."""
     lines = [line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
-    own = {controllers: name.lstrip("/") for _, controllers, name in lines}
+    groups = {controllers: name.lstrip("/") for _, controllers, name in lines}
     v1 = root / "blkio"
     name = f"vdisklab-{run_id}-{pid}"
-    if "blkio" in own and (v1 / "cgroup.procs").exists():
-        return _Group(v1 / name, v1 / own["blkio"], is_v2=False)
+    if "blkio" in groups and (v1 / "cgroup.procs").exists():
+        return _Group(v1 / name, v1 / groups["blkio"], is_v2=False)
     controllers = root / "cgroup.subtree_control"
-    if "" not in own or not controllers.exists() or "io" not in controllers.read_text().split():
+    if "" not in groups or not controllers.exists() or "io" not in controllers.read_text().split():
         raise HostError(
             "no control group limits disks here",
             hint="version 2 needs the controller io: `echo +io > /sys/fs/cgroup/"
             "cgroup.subtree_control`; or leave out cgroup_iops and cgroup_bps",
         )
-    return _Group(root / name, root / own[""], is_v2=True)
+    return _Group(root / name, root / groups[""], is_v2=True)
 
 
 def _disk_below(file: Path) -> str:

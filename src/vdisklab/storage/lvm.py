@@ -100,8 +100,8 @@ def _require_lvm(host: command.Host, group: str) -> None:
         ) from error
     # Queried without --devices: two groups with one name cannot both be active, even on different
     # disks.
-    known = host.run("vgs", "--noheadings", "-o", "vg_name").stdout.split()
-    if group in known or (Path("/dev") / group).exists():
+    groups = host.run("vgs", "--noheadings", "-o", "vg_name").stdout.split()
+    if group in groups or (Path("/dev") / group).exists():
         raise HostError(f"the volume group {group} already exists", hint="try again")
 
 

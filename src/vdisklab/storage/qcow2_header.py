@@ -79,11 +79,11 @@ def parse_extensions(head: bytes, at: int, autoclear: int) -> Extensions:
 
 def bitmap_tables(directory: BitmapDirectory, content: bytes) -> Iterator[BitmapTable]:
     """The table of each bitmap in the directory's content. Raises struct.error if it is cut off."""
-    at = 0
+    place = 0
     for _ in range(min(directory.count, _MOST_BITMAPS)):
-        offset, entries, _, _, _, name, extra = _ENTRY.unpack_from(content, at)
+        offset, entries, _, _, _, name, extra = _ENTRY.unpack_from(content, place)
         yield BitmapTable(offset, entries)
-        at += -(-(_ENTRY.size + name + extra) // 8) * 8
+        place += -(-(_ENTRY.size + name + extra) // 8) * 8
 
 
 _HEADER = struct.Struct(">4sIQIIQIIQQIIQ")

@@ -66,10 +66,10 @@ def secret_of(site: Site, target: NamedTarget, backing: BackingDevices) -> Itera
     if text is None or as_it_is:
         yield named
         return
-    own = site.directory / f"{target.name}.secret"
-    with site.tracked(Kind.DIRECTORY, own):
-        site.run("mkdir", "--mode=700", own)
-        file = own / KEYS
+    secret_directory = site.directory / f"{target.name}.secret"
+    with site.tracked(Kind.DIRECTORY, secret_directory):
+        site.run("mkdir", "--mode=700", secret_directory)
+        file = secret_directory / KEYS
         site.write_private(file, text if is_tls else text.rstrip("\n"))
         yield file
 
@@ -132,7 +132,7 @@ def _require_fit(
     for path in site.ledger.path.parent.glob("*.jsonl"):
         with contextlib.suppress(FileNotFoundError):  # its campaign has just ended
             others = () if path == site.ledger.path else pending(path)
-            if any((one.kind, one.name) == (DISK.kind, url.text) for one in others):
+            if any((entry.kind, entry.name) == (DISK.kind, url.text) for entry in others):
                 raise HostError(
                     f"target {target.name}: another campaign uses {url.text}, or has left it",
                     hint="wait until that ends; after a crash run `vdisklab clean`",
@@ -397,8 +397,8 @@ def remove_remote_file(host: Host, entry: Entry) -> None:
         user = ("-l", node["user"]) if "user" in node else ()
         where = (*user, "-p", server["port"], "-o", "BatchMode=yes")
         removal = ("rm", "-f", "--", _quoted(str(path)))
-        with _known_hosts(host, entry, server, node["host-key-check"]) as known:
-            _undone(host, entry, "ssh", *where, *known, server["host"], *removal)
+        with _known_hosts(host, entry, server, node["host-key-check"]) as known_hosts:
+            _undone(host, entry, "ssh", *where, *known_hosts, server["host"], *removal)
     else:
         program = (sys.executable, "-m", "vdisklab.storage.remote", "remove")
         _undone(host, entry, *program, server["host"], str(path.parent), path.name)

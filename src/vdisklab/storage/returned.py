@@ -82,13 +82,15 @@ def require_returned(site: Site, disk: SampledDisk, size: int) -> None:
         _write_plain(disk.plain, content)
         pagecache.evict(disk.plain, *disk.caches)
         found = _read_plain(disk.plain, tuple(content))
-        wrong = [at for at, byte in content.items() if found[at] != bytes([byte]) * _BLOCK]
+        wrong = [
+            offset for offset, byte in content.items() if found[offset] != bytes([byte]) * _BLOCK
+        ]
     else:
-        write = [f"aio_write -q -P {byte} {at} {_BLOCK}" for at, byte in content.items()]
+        write = [f"aio_write -q -P {byte} {offset} {_BLOCK}" for offset, byte in content.items()]
         _qemu_io(site, disk, [*write, "aio_flush", "flush"])
         pagecache.evict(*disk.caches)
         said = _qemu_io(
-            site, disk, [f"read -P {byte} {at} {_BLOCK}" for at, byte in content.items()]
+            site, disk, [f"read -P {byte} {offset} {_BLOCK}" for offset, byte in content.items()]
         )
         wrong = [int(offset) for offset in _WRONG.findall(said)]
         if said.count(f"read {_BLOCK}/{_BLOCK} bytes") < len(content):
@@ -125,10 +127,10 @@ def _shown(disk: SampledDisk) -> str:
 def _read(site: Site, disk: SampledDisk, offsets: Sequence[int]) -> Mapping[int, bytes]:
     if disk.plain is not None:
         return _read_plain(disk.plain, offsets)
-    text = _qemu_io(site, disk, [f"read -v {at} {_BLOCK}" for at in offsets])
-    lines = {int(at, 16): bytes.fromhex(content) for at, content in _DUMPED.findall(text)}
+    text = _qemu_io(site, disk, [f"read -v {offset} {_BLOCK}" for offset in offsets])
+    lines = {int(offset, 16): bytes.fromhex(content) for offset, content in _DUMPED.findall(text)}
     return {
-        offset: b"".join(lines.get(at, b"") for at in range(offset, offset + _BLOCK, 16))
+        offset: b"".join(lines.get(line, b"") for line in range(offset, offset + _BLOCK, 16))
         for offset in offsets
     }
 

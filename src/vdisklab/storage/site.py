@@ -79,8 +79,8 @@ class Site:
         a mounted device must not be removed.
         """
         named, undo = _removal(kind)
-        known = inode_noted(Path(name)) if named == Kind.LOOP else {}
-        entry = self.ledger.add(named, name, **known, **detail)
+        inode = inode_noted(Path(name)) if named == Kind.LOOP else {}
+        entry = self.ledger.add(named, name, **inode, **detail)
         with self.undone(entry, undo):
             yield entry
 
@@ -105,8 +105,8 @@ class Site:
         """Notes how a mount, which is in the ledger, is found wherever its directory is moved."""
         mount = mount_at(mountpoint)
         if mount is not None:
-            known = {"number": str(mount.number), "device": mount.device, "boot": boot_id()}
-            self.ledger.learn(Kind.MOUNT, mountpoint, **known)
+            mounted = {"number": str(mount.number), "device": mount.device, "boot": boot_id()}
+            self.ledger.learn(Kind.MOUNT, mountpoint, **mounted)
 
     def tracked_on(
         self, members: Sequence[Path], kind: Removable, name: str
@@ -268,8 +268,8 @@ class Site:
 
     def _here(self, entry: Entry) -> Entry:
         """An entry with all that is known, under the name that the site's directory has now."""
-        known = {(each.kind, each.name): each for each in self.ledger.entries}
-        entry = known.get((entry.kind, entry.name), entry)
+        entries = {(each.kind, each.name): each for each in self.ledger.entries}
+        entry = entries.get((entry.kind, entry.name), entry)
         name = Path(entry.name)
         if self.private is None or not name.is_relative_to(self.directory):
             return entry

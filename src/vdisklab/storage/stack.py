@@ -48,14 +48,16 @@ def build_stack(
                 continue
             if not isinstance(target, Device):
                 raise HostError(f"{layer} needs a block device, and {target.identity()} is none")
-            host_layer, below, own = HOST_LAYERS[layer.kind], target, f"{name}-{number}"
+            host_layer, below, layer_name = HOST_LAYERS[layer.kind], target, f"{name}-{number}"
             another = host_layer.another if number == len(layers) - 1 else None
             volumes = 1 if another is None else guests
             needed = capacity_above(layers, number, capacity // volumes)
-            target = built.enter_context(host_layer.build(site, below, layer, own, needed))
+            target = built.enter_context(host_layer.build(site, below, layer, layer_name, needed))
             if another is not None and isinstance(target, Device) and volumes > 1:
                 more = [
-                    built.enter_context(another(site, below, layer, own, size=needed, guest=guest))
+                    built.enter_context(
+                        another(site, below, layer, layer_name, size=needed, guest=guest)
+                    )
                     for guest in range(2, volumes + 1)
                 ]
                 target = replace(target, volumes=(target.path, *more))
@@ -82,8 +84,8 @@ def _bottom(
     if not layers:
         return Directory(site.directory)
     if layers[0].kind in IN_MEMORY:
-        own = f"{name}-{layers[0].kind}"
-        return built.enter_context(IN_MEMORY[layers[0].kind](site, own, size, layers[0]))
+        disk_name = f"{name}-{layers[0].kind}"
+        return built.enter_context(IN_MEMORY[layers[0].kind](site, disk_name, size, layers[0]))
     if allocate:
         what = f"the stack {'/'.join(map(str, layers))}"
         site.check(lambda: require_room(site.directory, size * disks, what))

@@ -195,8 +195,8 @@ class Device(_Place):
 
     def file_system(self, mountpoint: Path, properties: Mapping[str, str]) -> Directory:
         """The file system that a layer has made on it, with all that is known so far."""
-        known = {**self.properties, **properties}
-        return Directory(mountpoint, known, self.cached_below)
+        merged = {**self.properties, **properties}
+        return Directory(mountpoint, merged, self.cached_below)
 
     def device(self, node: Path, properties: Mapping[str, str]) -> Device:
         """The device that a layer has made of it, with all that is known so far."""

@@ -103,14 +103,14 @@ class Metrics:
 
     def _families(self, results: Store, name: str | None) -> Iterator[GaugeMetricFamily]:
         yield _one("vdisklab_info", "The program.", version=__version__)
-        known = results.campaigns(with_runs=True) if name is None else (results.campaign(name),)
-        if not known:
+        campaigns = results.campaigns(with_runs=True) if name is None else (results.campaign(name),)
+        if not campaigns:
             return
-        outlines = results.outlines([known[0].id])
-        yield from _progress(known[0], outlines)
-        state = (known[0].id, frozenset(run.id for run in outlines))
+        outlines = results.outlines([campaigns[0].id])
+        yield from _progress(campaigns[0], outlines)
+        state = (campaigns[0].id, frozenset(run.id for run in outlines))
         if self._kept[0] != state:
-            self._kept = (state, tuple(_numbers(results, known[0])))
+            self._kept = (state, tuple(_numbers(results, campaigns[0])))
         yield from self._kept[1]
 
 
@@ -123,13 +123,14 @@ class _Collected(Collector):
         return self.families
 
 
-def _progress(one: Campaign, runs: tuple[RunOutline, ...]) -> Iterator[GaugeMetricFamily]:
-    host = one.host
+def _progress(campaign: Campaign, runs: tuple[RunOutline, ...]) -> Iterator[GaugeMetricFamily]:
+    host = campaign.host
     yield _one(
-        "vdisklab_campaign_info", "The campaign and its host.", campaign=one.id, label=one.label,
-        hostname=host.hostname, kernel=host.kernel, qemu=host.qemu or "", fio=host.fio or "",
+        "vdisklab_campaign_info", "The campaign and its host.",
+        campaign=campaign.id, label=campaign.label, hostname=host.hostname,
+        kernel=host.kernel, qemu=host.qemu or "", fio=host.fio or "",
     )  # fmt: skip
-    started = one.started.timestamp()
+    started = campaign.started.timestamp()
     last = max((run.started.timestamp() for run in runs), default=started)
     rounds = max((run.round for run in runs), default=0)
     for name, said, value in (
@@ -137,13 +138,13 @@ def _progress(one: Campaign, runs: tuple[RunOutline, ...]) -> Iterator[GaugeMetr
         ("last_run_timestamp_seconds", "When its newest run began.", last),
         ("round", "The newest round, from 1.", rounds),
     ):
-        yield _one(f"vdisklab_campaign_{name}", said, value, campaign=one.id)
+        yield _one(f"vdisklab_campaign_{name}", said, value, campaign=campaign.id)
     family = GaugeMetricFamily(
         "vdisklab_campaign_runs", "Stored runs.", labels=("campaign", "state")
     )
     failed = sum(run.failure is not None for run in runs)
     for state, number in (("measured", len(runs) - failed), ("failed", failed)):
-        family.add_metric((one.id, state), number)
+        family.add_metric((campaign.id, state), number)
     yield family
 
 
@@ -175,8 +176,8 @@ def _ranks(campaign: Campaign, analysis: Analysis) -> Iterator[GaugeMetricFamily
             f"vdisklab_cell_rank_{end}", f"{said} rank that is not excluded (95 %).", labels=_CELL
         )
         for row in ranking.rows:
-            at = (campaign.id, row.cell.name, row.cell.page_cache or "")
-            family.add_metric(at, getattr(row, end))
+            labels = (campaign.id, row.cell.name, row.cell.page_cache or "")
+            family.add_metric(labels, getattr(row, end))
         yield family
 
 

@@ -218,11 +218,11 @@ def _samples(fields: Sequence[str], layout: tuple[int, int], number: int) -> tup
         for place, test in enumerate(group)
     ]
     parsed = []
-    for at, (metric, direction, unit) in tests:
-        value = _rate(fields[at], number, at)
+    for column, (metric, direction, unit) in tests:
+        value = _rate(fields[column], number, column)
         if value is not None:
             parsed.append(Sample(metric, direction, value * unit))
-            parsed += cpu_samples(metric, direction, fields[at + 1])
+            parsed += cpu_samples(metric, direction, fields[column + 1])
     return tuple(parsed)
 
 
@@ -233,13 +233,13 @@ def cpu_samples(metric: str, direction: Direction, percent: str) -> list[Sample]
     return [Sample(f"{metric}_cpu", direction, int(percent) / 100)]
 
 
-def _rate(field: str, number: int, at: int) -> float | None:
+def _rate(field: str, number: int, column: int) -> float | None:
     """The rate; None for `+++++` (the test took less than half a second) and for a skipped test."""
     if not field or not field.strip("+"):
         return None
     if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?", field) is None:
         raise WorkloadError(
-            f"line {number}, field {at + 1} of bonnie++'s CSV is {field[:30]!r}, not a number"
+            f"line {number}, field {column + 1} of bonnie++'s CSV is {field[:30]!r}, not a number"
         )
     return float(field) or None
 

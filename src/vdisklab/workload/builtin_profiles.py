@@ -22,11 +22,11 @@ def builtin_profiles() -> tuple[str, ...]:
 
 def builtin_profile_text(name: str) -> str:
     """The TOML text of a profile. Raises PlanError naming the nearest one."""
-    known = builtin_profiles()
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    profiles = builtin_profiles()
+    if name not in profiles:
+        close = difflib.get_close_matches(name, profiles, n=1, cutoff=0.4)
         suggestion = f"did you mean {close[0]}? " if close else ""
         raise PlanError(
-            f"there is no profile {name!r}", hint=f"{suggestion}profiles: {', '.join(known)}"
+            f"there is no profile {name!r}", hint=f"{suggestion}profiles: {', '.join(profiles)}"
         )
     return (resources.files("vdisklab.workload") / "profiles" / f"{name}.toml").read_text()

@@ -204,8 +204,10 @@ def _bandwidth_over_time(
     """
     shown = [(int(m[1]), _decimal(m[3])) for m in _LINE.finditer(text)]
     # After a stall several lines have the same second; the last one has all its bytes.
-    seconds = {at: size for size, at in shown[:-1] if at.is_integer()}
-    ticks = [(0, 0.0), *((size, at) for at, size in seconds.items()), shown[-1]]
+    seconds = {
+        seconds_shown: size for size, seconds_shown in shown[:-1] if seconds_shown.is_integer()
+    }
+    ticks = [(0, 0.0), *((size, moment) for moment, size in seconds.items()), shown[-1]]
     moved = [
         program.Moved(begin, end, size - before)
         for (before, begin), (size, end) in itertools.pairwise(ticks)

@@ -242,7 +242,10 @@ def sum_of(jobs: Sequence[FioJob]) -> ProgramResult:
     Raises WorkloadError as `outcome_of` does, if one of them failed.
     """
     outcomes = [outcome_of([job]) for job in jobs]
-    every = [{(one.metric, one.direction): one.value for one in out.samples} for out in outcomes]
+    every = [
+        {(sample.metric, sample.direction): sample.value for sample in out.samples}
+        for out in outcomes
+    ]
     added: dict[tuple[str, Direction], float] = {}
     for metric, direction in dict.fromkeys(key for values in every for key in values):
         parts = [values for values in every if (metric, direction) in values]

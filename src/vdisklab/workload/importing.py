@@ -338,10 +338,10 @@ def refuse_failed(text: str) -> None:
             )
 
 
-def refuse_unknown(text: str, known: Sequence[str]) -> NoReturn:
-    """Raises WorkloadError: it says what the text is, or names the `known` formats."""
+def refuse_unknown(text: str, formats: Sequence[str]) -> NoReturn:
+    """Raises WorkloadError: it says what the text is, or names the `formats` formats."""
     for sign, sentence, hint in _KNOWN:
         if sign.search(text) is not None:
             raise WorkloadError(sentence, hint=hint)
-    every = [*known, "a file that `export-data` writes"]
+    every = [*formats, "a file that `export-data` writes"]
     raise WorkloadError("no known program wrote this", hint=f"known: {', '.join(every)}")

@@ -150,10 +150,10 @@ def _grown(before: dict[str, str], after: dict[str, str]) -> Iterator[tuple[str,
     """By how much each counter grew; of `cpu` the busy share."""
     for name in before.keys() & after.keys():
         try:
-            one, other = ([int(word) for word in of[name].split()] for of in (before, after))
+            first, other = ([int(word) for word in of[name].split()] for of in (before, after))
         except ValueError as error:
             raise WorkloadError(f"the counter {name} around sysbench is not a number") from error
-        grown = [b - a for a, b in zip(one, other, strict=False)]
+        grown = [b - a for a, b in zip(first, other, strict=False)]
         if name != "cpu":
             yield name, str(grown[0])
         elif busy := program.busy_share(grown):

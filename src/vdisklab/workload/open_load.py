@@ -261,8 +261,8 @@ def common_window(guests: Sequence[GuestRequests], runtime: float) -> CommonWind
 def shifted(guest: GuestRequests, offset: float) -> GuestRequests:
     """The same requests on a clock that is `offset` seconds behind."""
     requests = tuple(
-        LoggedRequest(one.due - offset, one.latency, one.direction, one.size)
-        for one in guest.requests
+        LoggedRequest(request.due - offset, request.latency, request.direction, request.size)
+        for request in guest.requests
     )
     return GuestRequests(guest.start - offset, guest.end - offset, guest.is_open, requests)
 
@@ -341,7 +341,9 @@ def _samples(
     window: CommonWindow,
 ) -> list[Sample]:
     finished = [request for request in done if request.direction is direction]
-    latencies = sorted(_latency(one, window) for one in due if one.direction is direction)
+    latencies = sorted(
+        _latency(request, window) for request in due if request.direction is direction
+    )
     if not finished or not latencies:
         return []
     values = {

@@ -373,8 +373,10 @@ def _latencies(counts: _ServerCounts, direction: Direction) -> Iterator[Sample]:
         rank = max(1, math.ceil(counts.count * share - 1e-9))
         # Above the largest transaction's rank a percentile would be the maximum.
         if counts.count * (1 - share) >= 1:
-            at = next(row[0] for row, sofar in zip(rows, reached, strict=True) if sofar >= rank)
-            yield Sample(metric, direction, at / 1e6)
+            microseconds = next(
+                row[0] for row, sofar in zip(rows, reached, strict=True) if sofar >= rank
+            )
+            yield Sample(metric, direction, microseconds / 1e6)
 
 
 def _facts(counts: _ServerCounts, seconds: tuple[int, ...]) -> Iterator[tuple[str, str]]:

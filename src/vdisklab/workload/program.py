@@ -558,15 +558,15 @@ def _completed(pieces: Sequence[Moved], run: LoggedRun, total: int) -> list[Move
     """
     every = list(pieces)
     last = max(piece.end for piece in every)
-    known = sum(piece.size for piece in every)
+    measured = sum(piece.size for piece in every)
     left = run.seconds - last
     if left > 0:
         stalled = _is_stall(left, run)
-        size = max(total - known, 0.0)
+        size = max(total - measured, 0.0)
         if size == 0 and not stalled:
-            size = known / last * left
+            size = measured / last * left
         every.append(Moved(last, last + run.window if stalled else run.seconds, size))
-    factor = total / sum(piece.size for piece in every) if total and known else 1.0
+    factor = total / sum(piece.size for piece in every) if total and measured else 1.0
     return [Moved(piece.begin, piece.end, piece.size * factor) for piece in every]
 
 

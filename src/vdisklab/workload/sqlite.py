@@ -68,7 +68,8 @@ class Sqlite(program.Workload):
         settings = program.read_settings(plan, SqliteSettings)
         _confirm(settings, output)
         moments = {
-            name: (float(at), int(rows)) for name, at, rows in _MOMENT.findall(output.stdout)
+            name: (float(seconds), int(rows))
+            for name, seconds, rows in _MOMENT.findall(output.stdout)
         }
         if set(moments) != {"begin", "end"}:
             raise WorkloadError("sqlite3 ended early: its first or last line is missing")
@@ -122,6 +123,6 @@ def _percentiles(seconds: Sequence[float]) -> list[Sample]:
     if len(seconds) >= 1000:
         wanted["latency_p99.9"] = 0.999
     # Floating point may make a whole product slightly larger.
-    ranks = {name: max(1, math.ceil(len(seconds) * at - 1e-9)) for name, at in wanted.items()}
+    ranks = {name: max(1, math.ceil(len(seconds) * share - 1e-9)) for name, share in wanted.items()}
     by_metric = {name: seconds[rank - 1] for name, rank in ranks.items()}
     return [Sample(name, Direction.WRITE, value) for name, value in by_metric.items() if value > 0]

@@ -50,11 +50,13 @@ class Named:
     @classmethod
     def by(cls, *requests: OptionRows | Named) -> Self:
         """What a verb's requests name, in their rows `db` and `campaign`."""
-        found = [(getattr(one, "db", None), getattr(one, "campaign", ())) for one in requests]
+        found = [
+            (getattr(request, "db", None), getattr(request, "campaign", ())) for request in requests
+        ]
         db = next((db for db, _ in found if db), None)
-        secrets = tuple(pair for one in requests for pair in getattr(one, "secret", ()))
-        own = cls.of(db, [name for _, campaigns in found for name in campaigns])
-        return replace(own, secrets=secrets)
+        secrets = tuple(pair for request in requests for pair in getattr(request, "secret", ()))
+        named = cls.of(db, [name for _, campaigns in found for name in campaigns])
+        return replace(named, secrets=secrets)
 
     @classmethod
     def of(cls, db: object, campaigns: Sequence[str] | None = None) -> Self:
@@ -69,7 +71,7 @@ class Named:
         """The same, for commands with paths on the targets of these campaigns."""
         plans = (getattr(campaign, "plan", {}) for campaign in campaigns)  # none of imported ones
         targets: dict[NamedTarget, None] = {}
-        for text in (str(one) for plan in plans for one in plan.get("target") or ()):
+        for text in (str(target) for plan in plans for target in plan.get("target") or ()):
             with suppress(PlanError):  # in a damaged database
                 targets[parse_target(text)] = None
         return replace(self, targets=tuple(targets))

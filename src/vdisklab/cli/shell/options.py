@@ -143,13 +143,14 @@ def takes_options(
     def decorate(function: Callable[..., _Status]) -> Callable[..., _Status]:
         parameters = list(inspect.signature(function, eval_str=True).parameters.values())
         requests: dict[str, type[OptionRows]] = {
-            one.name: one.annotation
-            for one in parameters
-            if isinstance(one.annotation, type) and issubclass(one.annotation, OptionRows)
+            parameter.name: parameter.annotation
+            for parameter in parameters
+            if isinstance(parameter.annotation, type)
+            and issubclass(parameter.annotation, OptionRows)
         }
-        others = [one for one in parameters if one.name not in requests]
+        others = [parameter for parameter in parameters if parameter.name not in requests]
         whole = any(issubclass(requests[name], Request) for name in requests.keys() - chosen.keys())
-        options = [one.replace(kind=one.KEYWORD_ONLY) for one in others]
+        options = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in others]
         for name, request in requests.items():
             options += _parameters(request, chosen.get(name), whole=whole)
 
@@ -158,7 +159,9 @@ def takes_options(
                 name: build_request({row: values[row] for row in chosen.get(name, values)}, request)
                 for name, request in requests.items()
             }
-            return function(**built, **{one.name: values[one.name] for one in others})
+            return function(
+                **built, **{parameter.name: values[parameter.name] for parameter in others}
+            )
 
         verb.__name__, verb.__doc__ = function.__name__, function.__doc__
         signature = inspect.Signature(sorted(options, key=_panel_position))
@@ -203,7 +206,7 @@ def _parameters(
     by_flag = {
         row.flag or row.name: row for row in _rows(request) if chosen is None or row.name in chosen
     }
-    needed = {one.name for one in fields(request) if one.default is MISSING}
+    needed = {row.name for row in fields(request) if row.default is MISSING}
     for row in by_flag.values():
         if row.flag or row.metavar:
             panel = (row.panel if of_campaign else Panel.OUTPUT) if whole else None

@@ -87,6 +87,6 @@ def console() -> Console:
     """Standard output, as wide as the terminal; markup in text is printed literally."""
     columns = os.environ.get("COLUMNS", "")
     # rich takes 0 for a width, at which it prints nothing.
-    known = sys.stdout.isatty() or bool(whole_number(columns))
-    width = None if known else PIPE_WIDTH
+    has_width = sys.stdout.isatty() or bool(whole_number(columns))
+    width = None if has_width else PIPE_WIDTH
     return Console(width=width, highlight=False, markup=False, emoji=False)

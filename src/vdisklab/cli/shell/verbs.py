@@ -93,12 +93,16 @@ def naming_options(name: str) -> frozenset[str]:
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     (verb,) = (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == module)
     calls = (call for call in verb.decorator_list if isinstance(call, ast.Call))
-    chosen = {one.arg: set(ast.literal_eval(one.value)) for call in calls for one in call.keywords}
+    chosen = {
+        keyword.arg: set(ast.literal_eval(keyword.value))
+        for call in calls
+        for keyword in call.keywords
+    }
     rows: set[str] = set()
-    for one in verb.args.args:
-        if one.annotation is not None:
-            taken = _rows(ast.unparse(one.annotation), classes)
-            rows |= taken & chosen.get(one.arg, taken)
+    for argument in verb.args.args:
+        if argument.annotation is not None:
+            taken = _rows(ast.unparse(argument.annotation), classes)
+            rows |= taken & chosen.get(argument.arg, taken)
     return frozenset(f"--{row}" for row in ("db", "campaign", "target") if row in rows)
 
 
@@ -108,8 +112,12 @@ def _rows(request: str, classes: Mapping[str, ast.ClassDef]) -> set[str]:
     from vdisklab.plan.settings import Request  # noqa: PLC0415
 
     if request in classes:
-        own = (one.target for one in classes[request].body if isinstance(one, ast.AnnAssign))
+        targets = (
+            statement.target
+            for statement in classes[request].body
+            if isinstance(statement, ast.AnnAssign)
+        )
         bases = (ast.unparse(base) for base in classes[request].bases)
-        return set(map(ast.unparse, own)).union(*(_rows(base, classes) for base in bases))
+        return set(map(ast.unparse, targets)).union(*(_rows(base, classes) for base in bases))
     shared = getattr(options, request.rpartition(".")[2], Request)
-    return {one.name for one in fields(shared)} if is_dataclass(shared) else set()
+    return {row.name for row in fields(shared)} if is_dataclass(shared) else set()

@@ -158,15 +158,15 @@ def _build(
         shutil.copyfile(kernel.image, work / "kernel")
         content.early.write_archive(work / "initrd")
         write_root(host, content.late, work)
-        known = {
+        stored = {
             "append": APPEND,
             "fingerprint": _fingerprint(work / "kernel", content),
             "programs": {item.program.name: version(host, item) for item in programs},
         }
         sources = sorted({os.fspath(path) for path in content.sources})
-        manifest = {"request": request, "sources": _stamps(sources), "image": known}
+        manifest = {"request": request, "sources": _stamps(sources), "image": stored}
         (work / "manifest.json").write_text(json.dumps(manifest, indent=1))
-        image = _place(work, directory / str(known["fingerprint"]), known)
+        image = _place(work, directory / str(stored["fingerprint"]), stored)
     _prune(directory)
     return image
 
