@@ -82,7 +82,7 @@ class Checked:
 def first_problem(error: ValidationError, *parents: str) -> str:
     """The first problem as one sentence, such as `runs.0.block should be a whole number, not 'x'`.
 
-    `parents` name where the refused value is; without them the value itself is `it`.
+    `parents` name the place of the refused value. Without a place the sentence begins with `it`.
     """
     first = error.errors(include_url=False)[0]
     place = ".".join((*parents, *map(str, first["loc"]))) or "it"

@@ -21,13 +21,13 @@ from vdisklab.analysis.pair_noise import PairNoise
 from vdisklab.analysis.paired_ratios import PRECISION
 
 FROM_ROUNDS = 6
-"""Fewer rounds say nothing about what lasts."""
+"""Fewer rounds do not show how much of the noise lasts."""
 
 _CAUTION = 0.7
 """Standard errors that are added to what all cells show together."""
 
 _OWN = 1.64
-"""A cell that shows so many standard errors by itself counts with its own estimate, if larger."""
+"""Standard errors of a cell's own estimate from which it replaces the common one, if larger."""
 
 _MOST = 0.9
 

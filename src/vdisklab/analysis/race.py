@@ -63,8 +63,8 @@ it. Half of a factor of two is hidden then; the rest of UNSEEN is noise."""
 
 SELDOM_SEEN = 0.35
 SELDOM = 11
-"""Up to SELDOM rounds a path counts as better by SELDOM_SEEN at least (x1.4): it may be fast in a
-quarter of the rounds only, or have been slow in the first."""
+"""For the first SELDOM rounds, a path may be better than it looks by SELDOM_SEEN at least (x1.4):
+it may be fast in only a quarter of the rounds, or slow only in the first rounds."""
 
 OWN_ROUNDS = 8
 """From so many rounds on, the last two paths are compared by the spread of their differences."""
@@ -144,8 +144,8 @@ class RaceOutcome:
 def race_state(logs: Floats, margin: float, alpha: float = ERROR) -> RaceState:
     """Where a race among all rows stands after the rounds (columns) that were measured.
 
-    `margin` is a share (0.1: 10 %). A row without a number in three rounds cannot lead, nor be
-    dropped for it; it is left while others are compared.
+    `margin` is a share (0.1: 10 %). A row with fewer than three numbers can neither lead nor be
+    dropped: the other rows are compared without it.
     """
     *_, last = race_states(logs, margin, alpha)
     return last

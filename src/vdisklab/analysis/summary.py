@@ -119,11 +119,11 @@ def summarise(observations: Observations, measure: MeasureKey, level: float = 0.
 
 
 def levels(observations: Observations, measure: MeasureKey, ranking: Ranking) -> Summaries:
-    """The number of each cell by which a ranking orders them, in the metric's unit, as `median`.
+    """The number by which a ranking orders the cells, in the metric's unit, as `median`.
 
-    That is the geometric mean over the rounds. Of a ranked cell that lacks rounds it is what the
-    other cells say of those rounds: a cell that was measured in slow rounds only loses nothing by
-    it. The interval is Student's t of the logarithms.
+    The number is the geometric mean over the rounds. A ranked cell that lacks rounds is corrected
+    by what the other cells show of the missing rounds, so a cell that was measured only in slow
+    rounds loses nothing. The interval is Student's t of the logarithms.
     """
     logs, quantity = observations.ranked_logs(measure), measure.quantity
     count = np.isfinite(logs).sum(axis=1)

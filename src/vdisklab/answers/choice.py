@@ -42,15 +42,18 @@ class Surer:
     """The cost of knowing a path within 10 % of the best."""
 
     paths: Annotated[
-        int, "to race, this one and its ties; 0 if the same command goes on with its race"
+        int, "paths to race: this path and its ties; 0 if the same command continues the race"
     ]
-    runs: Annotated[int, "still to be made, at most"]
-    seconds: Annotated[float, "by the mean duration of a run so far"]
-    usual: Annotated[bool, "at this noise, most races take less than half of that"] = True
-    metric: Annotated[str | None, "to race by; null for the score"] = None
+    runs: Annotated[int, "runs that are still needed, at most"]
+    seconds: Annotated[
+        float, "how long the runs take, if each takes as long as the mean run so far"
+    ]
+    usual: Annotated[bool, "at this noise, most races take less than half of `runs`"] = True
+    metric: Annotated[str | None, "the metric to race by; null for the score"] = None
     command: Annotated[
         str | None,
-        "that races them; null if the campaign does not say how its paths were made and measured",
+        "the command that races the paths; null if the campaign does not say how its paths were "
+        "made and measured",
     ] = None
 
 
@@ -110,21 +113,24 @@ class PathChoice:
         "that the others are not better by more than its margin",
     ]
     present: Annotated[
-        tuple[PresentDisk, ...], "what somebody may have now, as far as it was measured with them"
+        tuple[PresentDisk, ...],
+        "the disks that a user may have now, if this campaign measured them",
     ]
     behind: Annotated[
         float | None,
-        "by how much the best of these may be better, at most: 0.1 is 10 %, 0 if this path is the "
+        "by how much the best path may be better, at most: 0.1 is 10 %, 0 if this path is the "
         "best; null if there is no limit",
     ]
     compared: Annotated[int, "paths that were compared"]
     considered: Annotated[int, "paths that were measured"]
     confidence: float
     durability: Durability | None = field(metadata=HIDDEN)
-    surer: Annotated[Surer | None, "null if it is sure enough, or cannot be told"]
+    surer: Annotated[Surer | None, "null if the choice is sure enough, or if the cost is unknown"]
 
-    step: Annotated[float | None, "the metric's step, if `behind` is that"] = None
-    left_out: Annotated[int, "paths that did not race: a model expects nothing of them"] = 0
+    step: Annotated[float | None, "the metric's step, if `behind` is one step"] = None
+    left_out: Annotated[
+        int, "paths that did not race, because a model predicts that they do not win"
+    ] = 0
     unranked: Annotated[
         tuple[MeasuredCell, ...], "that qualify, but have too few rounds to be compared"
     ] = ()
@@ -354,10 +360,11 @@ def _verdict(choice: PathChoice, unsafe: Sequence[bool], ratio: RatioOf) -> Choi
 
 
 def present_disks(analysis: Analysis, among: Collection[MeasuredCell]) -> tuple[PresentDisk, ...]:
-    """Which of these cells somebody may have now: the plan's baseline, if that is a guest's, and
-    what platforms give new guests.
+    """The cells that a user may run today: the plan's baseline, if the baseline is a guest's path,
+    and the disks that platforms give new guests.
 
-    An image in use is allocated, so how it was made counts only if it was measured both ways.
+    Preallocation counts only if the plan measured an image with and without it, because an image
+    in use is allocated anyway.
     """
     paths = candidates(among)
     found = [PresentDisk(analysis.baseline, None)] if analysis.baseline in paths else []
@@ -473,8 +480,8 @@ def _beside(analysis: Analysis, tied: Collection[MeasuredCell]) -> list[Measured
 def race_command(
     analysis: Analysis, tied: Sequence[MeasuredCell], metric: str | None
 ) -> str | None:
-    """The command that races these cells, measured as they were; None if the campaign does not
-    store all that it takes.
+    """The command that races these cells with the settings of the campaign; None if the campaign
+    does not store every setting that the command needs.
     """
     campaign, *others = analysis.campaigns
     plan, beside = campaign.plan, _beside(analysis, tied)

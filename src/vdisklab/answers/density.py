@@ -44,8 +44,8 @@ class PathCapacity:
     capacity: Annotated[Capacity | None, "null if every run of it failed"]
     limited: Annotated[
         Bottleneck,
-        "what limited the smallest number of guests above the capacity that did not pass, or the "
-        "search",
+        "why no more guests fit: what was used up in the failed step with the fewest guests, or "
+        "what ended the search",
     ]
     at_limit: Annotated[
         GroupStep | None,
@@ -192,7 +192,7 @@ def carrying(answer: DensityAnswer, guests: int) -> DensityAnswer:
     tried = carried.at_least and carried.guests < guests
     hint = "measure other paths, more --rounds, a smaller --load or a longer --until"
     if not best.complete:
-        hint = "the search did not end: the same `vdisklab density` continues it"
+        hint = "the search is not finished: repeat the same `vdisklab density` to continue it"
     elif tried and best.limited.limit is LimitedBy.MEMORY:
         hint = "search further with a smaller --guest-memory"
     elif tried:

@@ -35,7 +35,7 @@ CLASS_FACTS = ("cpu", "medium", "kernel", "qemu")
 """The facts that make hosts comparable; hosts with equal values are peers."""
 
 SHARED_FACTS = ("rack", "array")
-"""Hosts with the same value of one of them share hardware, so they are not independent."""
+"""Hosts with the same rack or the same array share hardware, so they are not independent."""
 
 MIN_CLASS = MIN_HOSTS
 """Hosts of a class that get an answer of their own."""

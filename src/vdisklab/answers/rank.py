@@ -94,7 +94,7 @@ class RankAnswer(Answer):
 
 
 def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
-    """Ranks the cells by a score or a measure. Raises PlanError for an unknown one."""
+    """Ranks the cells by a score or a measure. Raises PlanError for an unknown metric."""
     measure = analysis.measure(metric)
     shown = analysis.shown_with(metric, measure)
     decision = decide(analysis, measure)

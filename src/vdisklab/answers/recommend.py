@@ -64,7 +64,8 @@ class Alternative:
     ]
     ratio: Annotated[
         Ratio | None,
-        "how many times as good as the recommended path; null for that, and far behind",
+        "how many times as good as the recommended path; null for the recommended path itself, "
+        "and for paths far behind",
     ]
     power_cut: Durability
     hosts: Annotated[
@@ -73,7 +74,7 @@ class Alternative:
     ordered_by: Summary | None = field(default=None, metadata=HIDDEN)
 
     def shown(self, measure: MeasureKey) -> Summary | None:
-        """What is shown of a measure: of the deciding one the level, of others the median."""
+        """The number to show: the level of the measure that decides, the median of any other."""
         by = self.ordered_by
         return by if by is not None and by.measure == measure else self.medians.get(measure)
 
@@ -108,11 +109,11 @@ class RecommendAnswer(Answer):
     rates: Annotated[
         tuple[MeasureKey, ...], "the measures whose mean decides, for a profile without the score"
     ]
-    measures: Annotated[tuple[MeasureKey, ...], "the one that decides, and its parts"]
+    measures: Annotated[tuple[MeasureKey, ...], "the measure that decides, and its parts"]
     alternatives: Annotated[tuple[Alternative, ...], "best first"]
     requests: Annotated[
         Mapping[MeasuredCell, RelativeSums],
-        "what a request cost on the path, and on those that it is compared with",
+        "what a request cost on the path, and on the paths that it is compared with",
     ]
     findings: tuple[Diagnostic, ...]
     race: Annotated[RaceOutcome | None, "what the race has shown that decides, if one was run"]

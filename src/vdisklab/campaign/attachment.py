@@ -161,7 +161,7 @@ class GuestPlace:
             yield Workspace(subject, mounted.empty_cache, mounted.checks)
 
     def step(self, step: SideCommand) -> None:
-        """Runs it through the guest agent."""
+        """Runs the command through the guest agent."""
         self.machine.agent.run(step.command, timeout=step.timeout, stdin=step.stdin)
 
     def run(self, script: Script, watch: Watch) -> Outputs:

@@ -216,8 +216,8 @@ def pending(path: Path) -> list[Entry]:
 
 
 def order_of_removal(entry: Entry) -> tuple[bool, int, int]:
-    """Sorts entries, also those of several ledgers: the programs of sites first, because they use
-    what follows, then the newest first. FUSE servers stay until what is on their disks is gone."""
+    """Sorts the entries of one or more ledgers: first the programs of sites, because they use the
+    other entries, then the newest first. A FUSE server stays until nothing uses its disk."""
     return not entry.name.startswith(PROGRAM_MARK), -entry.noted, -entry.number
 
 

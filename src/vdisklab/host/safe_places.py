@@ -36,9 +36,9 @@ class Distrust:
 
 
 def trusted_users() -> frozenset[int]:
-    """The users who may change what this process writes to: root, and who called sudo or doas.
+    """The users who may change what this process writes to: root, and the caller of sudo or doas.
 
-    sudo(8) and doas(1) set SUDO_UID and DOAS_USER; whoever may do that is root already.
+    sudo(8) and doas(1) set SUDO_UID and DOAS_USER. Whoever can forge them is root already.
     """
     users = {0, os.geteuid()}
     with suppress(KeyError, ValueError):
@@ -187,10 +187,10 @@ def _others_in(group: int, trusted: frozenset[int]) -> list[str]:
 
 
 def make_directory(place: Path, what: str, way: str, mode: int = 0o755) -> None:
-    """Makes a directory and those above it if they are missing. Raises OSError and HostError.
+    """Makes a directory and its parents, as far as they are missing. Raises OSError and HostError.
 
-    As root new ones have exactly this mode, whatever the umask is, and what is there already must
-    be safe.
+    As root, new directories get exactly this mode, whatever the umask is, and existing directories
+    must be safe.
     """
     root = os.geteuid() == 0
     if root:

@@ -271,7 +271,7 @@ class Attachment(_Segment):
 
     @property
     def guest_mount(self) -> tuple[str, ...]:
-        """The options with which the guest mounts that file system."""
+        """The options with which the guest mounts the file system on its disk, or its share."""
         value = self.option("guest_mount")
         options = () if value is None else tuple(str(value).split("+"))
         if self.bus is not Bus.P9:

@@ -282,7 +282,8 @@ class Request(OptionRows):
     devices: tuple[Path, ...] = where_setting(
         kinds.FILES,
         "Build on this whole block device instead of the work directory; can be repeated for lvm, "
-        "md and ZFS, others use the first. It must be idle and empty, and is left empty.",
+        "md and ZFS; other layers use the first. The device must be idle and empty, and is left "
+        "empty.",
         flag="--on",
         metavar="DEVICE",
         stored="devices",

@@ -88,7 +88,8 @@ class ConfiguredDisk:
     pending: Annotated[str, "settings that hold from the guest's next start on"] = ""
     pending_loss: Annotated[str | None, "how they lose what the guest writes"] = None
     ignored_errors: Annotated[
-        tuple[str, ...], "what QEMU calls good although it failed: writes (and flushes), reads"
+        tuple[str, ...],
+        "failed requests that QEMU reports as successful: writes (and flushes), reads",
     ] = ()
     held: frozenset[tuple[int, int]] | None = field(default=None, metadata=HIDDEN)
     """Device and inode of the files that the guest's process has open, if a process's arguments are

@@ -373,7 +373,7 @@ def _drives(options: Sequence[tuple[str, str]], program: str) -> Iterator[_Drive
         media = "hd" if settings.get("media", "disk") == "disk" else "cd"
         number = whole_number(str(settings.get("index", used[interface])))
         if number is None:  # QEMU does not start with it
-            problem = f"the index {settings['index']!r} of its -drive is no number"
+            problem = f"the index {settings['index']!r} of its -drive is not a number"
             yield _Drive({}, {}, {}, problem)
             continue
         used[interface] = number + 1

@@ -181,8 +181,8 @@ SERVED_ELSEWHERE = (
     "configuration: give that process's command line, too"
 )
 SCSI_PASSED = (
-    "the guest's SCSI commands go straight to the device (lun), which is not measured; a spare one "
-    "as a disk is: `vdisklab run none/scsi --on DEVICE`"
+    "the guest's SCSI commands go straight to the device (lun); vdisklab does not measure lun, but "
+    "can measure a spare device as a SCSI disk: `vdisklab run none/scsi --on DEVICE`"
 )
 
 

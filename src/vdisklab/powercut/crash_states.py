@@ -130,8 +130,8 @@ def epochs_between(
 ) -> tuple[Epoch, ...]:
     """The epochs between two log positions.
 
-    A write with FUA ends an epoch too: it cannot be lost afterwards, nor be present before. So does
-    each of `stops`, at which something else changes. Raises PowercutError when the log is shorter
+    A flush ends an epoch. So does a write with FUA, which cannot be lost afterwards, nor be present
+    before; and so does each log position in `stops`. Raises PowercutError when the log is shorter
     than the recorded run.
     """
     if not 0 <= begin <= end <= len(entries):

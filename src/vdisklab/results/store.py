@@ -76,9 +76,9 @@ class Store:
             connection.execute(sa.delete(table).where(table.c.id == campaign_id, ~_HAS_RUNS))
 
     def matching(self, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The ids of the campaigns and of the runs that begin with a name; an equal id alone.
+        """The ids of campaigns and of runs that begin with `name`, or the id that equals it alone.
 
-        Ids may come from another's export, so one may be the beginning of any others.
+        An imported id can be of any length, so one id may be the beginning of another.
         """
         with self._database.reading() as connection:
             campaigns, runs = (

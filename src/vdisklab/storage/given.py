@@ -168,7 +168,7 @@ def require_fit(site: Site, target: NamedTarget, backing: BackingDevices, needed
 
 
 def given_device(target: NamedTarget, backing: BackingDevices) -> BackingDevices:
-    """A target that is a block device, as the only one below a stack."""
+    """The devices below a stack whose only device is this target."""
     device = Path(target.place)
     destroy = (device,) if backing.may_destroy(target) else ()
     return BackingDevices(devices=(device,), destroy=destroy)

@@ -93,7 +93,7 @@ def _require_private(target: NamedTarget, file: Path) -> None:
 def remote_target(
     site: Site, target: NamedTarget, backing: BackingDevices, needed: int
 ) -> Iterator[Remote]:
-    """The target, which a server was asked about.
+    """The target on a server, after the server was asked about it.
 
     A disk must have `needed` bytes, all zero unless it may be destroyed, and is left zeroed. Raises
     HostError with the way out if the server does not answer or the disk is not fit.

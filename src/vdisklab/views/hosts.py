@@ -23,7 +23,7 @@ def agreement_sentence(pair: Agreement) -> str:
     ratio = above_is_better(pair.ratio, pair.measure)
     size = f"it is {difference(ratio if pair.a_leads else inverted(ratio))}"
     if ratio.ratio is None and ratio.pairs:
-        size = "by how much is unknown, as one's rate is zero on some hosts"
+        size = "by how much is unknown, because a rate is zero on some hosts"
     text = (
         f"{first} beats {second} on {pair.agreeing} of {counted(len(pair.hosts), 'host')} in "
         f"{measure_name(pair.measure)}: {size}"

@@ -26,8 +26,8 @@ from vdisklab.views.hosts import first_sentences, hosts_sentences
 from vdisklab.views.layout import NAMES, Column, Row, Table
 
 _RAM = (
-    "RAM: less than half of the bytes read (r) or written (w) reached the device; the number is "
-    "the host's page cache's."
+    "RAM: less than half of the bytes read (r) or written (w) reached the device; the number "
+    "shows the host's page cache."
 )
 _APART = (
     "Rows without a rank are shown for comparison: the host's own speed, a warm page cache, which "

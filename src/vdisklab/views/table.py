@@ -34,9 +34,9 @@ def tables(answer: answers.TableAnswer) -> Iterator[Table[Any]]:
 
 
 def grid(answer: answers.TableAnswer) -> Iterator[Table[answers.TableCell]]:
-    """A row for each cell and a column for each bandwidth. Raises PlanError without any.
+    """A row for each cell and a column for each bandwidth. Raises PlanError if none was measured.
 
-    The unit is MiB/s where the programs of all measurements count so, else MB/s.
+    The unit is MiB/s if every measuring program reports MiB/s, else MB/s.
     """
     found = {
         (row.cell, row.measurement, row.direction): row.bandwidth

@@ -226,8 +226,8 @@ def _notes(answer: TrendAnswer) -> Iterator[str]:
     )
     if answer.verdict is not TrendVerdict.TOO_FEW:
         yield (
-            "The noise is the spread between the earlier campaigns, not only that between rounds. "
-            "It assumes that these vary by chance alone, and the newest as they do."
+            "The noise is the spread between the earlier campaigns, not only between rounds. The "
+            "test assumes that campaigns of an unchanged host differ by chance alone."
         )
     if not answer.dated:
         yield (

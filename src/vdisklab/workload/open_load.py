@@ -149,8 +149,7 @@ def read_requests(
 ) -> GuestRequests:
     """The requests in fio's latency logs, one for each thread; `rate` None is a closed load.
 
-    Raises WorkloadError for a log that is empty or damaged, and for one that contradicts the
-    computed arrivals.
+    Raises WorkloadError if a log is empty, damaged, or contradicts the computed arrivals.
     """
     threads = [_lines(log) for log in logs]
     if not all(threads):

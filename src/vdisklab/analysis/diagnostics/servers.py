@@ -78,8 +78,8 @@ class SharedServer(Diagnostic):
 
     def __str__(self) -> str:
         return (
-            f"{named(self.targets)} share {self.shared}: what limits one may limit the others, and "
-            "a difference between them is not one of servers."
+            f"{named(self.targets)} share {self.shared}: they may reach the same limit, and a "
+            "difference between them is not a difference between servers."
         )
 
 

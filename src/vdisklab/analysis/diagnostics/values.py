@@ -104,8 +104,8 @@ class GuestCeiling(Diagnostic):
 
     def __str__(self) -> str:
         return (
-            f"{named(self.cells)}, {self.measure}: up to {self.share:.0%} of {self.ceiling}, which "
-            "has no disk below: the guest's CPU is the limit, not the disk. Give it more "
+            f"{named(self.cells)}, {self.measure}: up to {self.share:.0%} of {self.ceiling}, "
+            "QEMU's null device: the guest's CPU is the limit, not the disk. Give the guest more "
             "(--guest-cpus, queues, iothread) or compare larger requests."
         )
 

@@ -457,7 +457,7 @@ def virtiofsd_arguments(
     """The daemon's command line; `socket_option` is its option for the socket.
 
     Its sandbox is a chroot: a sandbox of namespaces needs a second process, which some containers
-    do not allow. In both, the guest reaches no other directory.
+    do not allow. Either sandbox keeps the guest inside `directory`.
     """
     options = (f"source={directory}", f"cache={attachment.option('cache')}", "sandbox=chroot")
     return (str(program), socket_option, *(word for option in options for word in ("-o", option)))

@@ -32,11 +32,11 @@ class BlockLayer(Protocol):
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """The number of the process."""
 
     @property
     def monitor(self) -> Channel:
-        """Its monitor."""
+        """The process's QMP monitor."""
 
     def query(self, command: str) -> Any:  # noqa: ANN401 - QMP returns any JSON value
         """The answer to a QMP query."""

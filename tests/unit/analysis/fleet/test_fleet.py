@@ -273,7 +273,7 @@ def test_a_rate_of_zero_stays_zero_over_hosts() -> None:
     assert (pair.ratio.ratio, pair.ratio.low, pair.next_low, pair.between) == (None,) * 4
     assert host_name(2) in {host.host for host in pair.hosts if host.agrees}
     assert host_name(3) in {host.host for host in pair.disagreeing}
-    assert "as one's rate is zero on some hosts" in agreement_sentence(pair)
+    assert "because a rate is zero on some hosts" in agreement_sentence(pair)
     other = agreement(fleet, IOPS, cell(1), cell(0))
     assert "×0" not in agreement_sentence(other)
 
