@@ -28,6 +28,7 @@ from vdisklab.answers.analysis import Analysis
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.host.mounts import is_visible_directory
 from vdisklab.inspection.disk_on_host import is_mounted, local_source
+from vdisklab.path.architecture import host_of
 from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer, Options, parse_path
@@ -43,9 +44,6 @@ from vdisklab.platforms.dialect import Change
 from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.network import command_on_server, same_server
 
-_MACHINES = {"amd64": "x86_64", "i686": "x86_64"}
-"""Architectures that a host of another name runs."""
-
 
 def problem_of(
     disk: ConfiguredDisk, path: DiskPath | None, disk_risks: Iterable[Risk], machine: str
@@ -60,7 +58,7 @@ def problem_of(
         return disk.problem or "it has no disk path"
     if path.shares_directory:
         return "it is a host directory, not a disk: compare both kinds, `vdisklab run virtiofs 9p`"
-    if arch is not None and _MACHINES.get(arch, arch) != _MACHINES.get(machine, machine):
+    if arch is not None and host_of(arch) != host_of(machine):
         return f"its guest is {arch} and this host is {machine}: ask on a host of its architecture"
     if blocking is None and path.target is not None and disk.source is not None:
         return f"a server has it; measure there: {command_to_measure(path, disk=disk)}"

@@ -21,6 +21,7 @@ from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.guest.systems import read_diskspd
 from vdisklab.host.command import Host, install_hint
 from vdisklab.host.ledger import Kind
+from vdisklab.path.architecture import GUEST
 from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import Accelerator, Firmware, GuestPlan, UserGuest
@@ -138,12 +139,6 @@ def system_to_boot(
 
 
 _SECTOR = 512
-_FIRMWARE = (
-    ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),  # Debian 12
-    ("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),  # Debian 11, Ubuntu
-    ("/usr/share/edk2/ovmf/OVMF_CODE.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"),  # Fedora
-)
-"""Paths of UEFI without Secure Boot: code, and variables to copy."""
 
 
 def inspect_image(host: Host, image: Path) -> UserGuest:
@@ -192,7 +187,9 @@ def overlay_command(own: UserGuest, overlay: Path) -> tuple[str, ...]:
 
 def find_firmware() -> tuple[Path, Path]:
     """UEFI's code and its variables. Raises HostError when it is not installed."""
-    for code, variables in _FIRMWARE:
+    for code, variables in GUEST.firmware.files:
         if Path(code).exists() and Path(variables).exists():
             return Path(code), Path(variables)
-    raise HostError("UEFI for virtual machines is not installed", hint=install_hint(["OVMF"]))
+    raise HostError(
+        "UEFI for virtual machines is not installed", hint=install_hint([GUEST.firmware.program])
+    )

@@ -19,6 +19,7 @@ from vdisklab.host.facts import virtualisation_flag, virtualised
 from vdisklab.host.machine import SYSTEM
 from vdisklab.host.safe_places import make_state_directory, open_file
 from vdisklab.host.waiting import patience
+from vdisklab.path.architecture import GUEST
 
 DEVICE = Path("/dev/kvm")
 TRIAL_SECONDS = 12.0
@@ -57,12 +58,12 @@ def device_refused(device: Path = DEVICE, root: Path = SYSTEM) -> KvmTrial | Non
 
 def _remedy_without_kvm(root: Path) -> str:
     """The hint for a kernel that offers no KVM."""
-    loaded = (root / "sys/module" / name for name in ("kvm_intel", "kvm_amd", "kvm_pvm"))
+    loaded = (root / "sys/module" / name for name in (*GUEST.kvm_modules.values(), "kvm_pvm"))
     if any(module.exists() for module in loaded):
         return "KVM is loaded, but its device is not here: pass it into the container (/dev/kvm)"
     flag = virtualisation_flag(root)
     if flag is not None:
-        module = {"vmx": "kvm_intel", "svm": "kvm_amd"}[flag]
+        module = GUEST.kvm_modules[flag]
         return f"load its module: modprobe {module} (`dmesg` says why if it does not load)"
     if virtualised(root):
         return "enable nested virtualisation in the hypervisor that this machine runs under"

@@ -19,6 +19,7 @@ from typing import Protocol
 from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.agent import Agent
 from vdisklab.host.waiting import patience
+from vdisklab.path.architecture import GUEST
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import SystemBus
 from vdisklab.results.model import Check
@@ -289,7 +290,7 @@ class WindowsGuest:
             raise UnfitGuestError(
                 f"the guest runs {self._name}, where vdisklab measures with DISKSPD, but "
                 "--diskspd is missing",
-                hint="download DISKSPD from Microsoft and give --diskspd FILE (amd64/diskspd.exe)",
+                hint=f"download DISKSPD from Microsoft and give --diskspd FILE ({GUEST.diskspd})",
             )
         agent.write_file(f"{self.scratch}\\vdisklab-diskspd.exe", read_diskspd(self._diskspd))
 
@@ -319,10 +320,10 @@ def read_diskspd(file: Path) -> bytes:
     except OSError as error:
         raise HostError(
             f"{file} cannot be read: {error.strerror}",
-            hint="give --diskspd the file amd64/diskspd.exe of Microsoft's DISKSPD",
+            hint=f"give --diskspd the file {GUEST.diskspd} of Microsoft's DISKSPD",
         ) from error
     if content[:2] != b"MZ":
         raise HostError(
-            f"{file} is not a Windows program", hint="give --diskspd the file amd64/diskspd.exe"
+            f"{file} is not a Windows program", hint=f"give --diskspd the file {GUEST.diskspd}"
         )
     return content

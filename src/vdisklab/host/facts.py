@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 
 from vdisklab.errors import HostError
 from vdisklab.host.machine import SYSTEM, cpu_field, is_emulated, read_text
+from vdisklab.path.architecture import GUEST
 from vdisklab.results.model import OWN_FACTS, ZFS_FUSE, Check, HostFacts
 from vdisklab.units import whole_number
 
 if TYPE_CHECKING:
     from vdisklab.host.command import Host
 
-QEMU = "qemu-system-x86_64"
-"""The installed QEMU's name. Guests are x86-64, whatever else QEMU could emulate."""
+QEMU = GUEST.emulator
+"""The installed QEMU's name."""
 
 
 def collect_facts(host: Host, root: Path = SYSTEM) -> HostFacts:
@@ -205,7 +206,7 @@ def _cpus(root: Path) -> int:
 def virtualisation_flag(root: Path = SYSTEM) -> str | None:
     """The CPU flag that KVM needs, `vmx` or `svm`; None if the CPU shows neither."""
     flags = (cpu_field(root, "flags") or "").split()
-    return next((flag for flag in ("vmx", "svm") if flag in flags), None)
+    return next((flag for flag in GUEST.kvm_modules if flag in flags), None)
 
 
 def _mitigations(root: Path) -> str | None:

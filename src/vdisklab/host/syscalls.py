@@ -30,6 +30,7 @@ from pathlib import Path
 from vdisklab.errors import HostError
 from vdisklab.host.mounts import still_mounted
 from vdisklab.host.waiting import patience
+from vdisklab.path.architecture import SYSTEM_CALLS, SystemCalls
 
 FALLOC_KEEP_SIZE = 0x01
 FALLOC_PUNCH_HOLE = 0x02
@@ -224,21 +225,6 @@ def die_with_parent(signal: int) -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal)
 
 
-@dataclass(frozen=True, slots=True)
-class _Machine:
-    """Numbers that depend on the architecture: AUDIT_ARCH_… and system calls."""
-
-    audit: int
-    seccomp: int
-    fsync: int
-    fdatasync: int
-
-
-_MACHINES = {
-    "x86_64": _Machine(0xC000003E, 317, 74, 75),
-    "aarch64": _Machine(0xC00000B7, 277, 82, 83),
-}
-
 _PR_SET_NO_NEW_PRIVS = 38
 _SET_MODE_FILTER, _NEW_LISTENER = 1, 1 << 3
 _RET_ALLOW, _RET_USER_NOTIF = 0x7FFF0000, 0x7FC00000
@@ -270,12 +256,12 @@ def forgetful_syncs(every: int) -> Iterator[Forgetful]:
 
     A dropped call returns 0. Raises HostError on an unknown architecture.
     """
-    machine = _MACHINES.get(platform.machine())
-    if machine is None:
+    calls = SYSTEM_CALLS.get(platform.machine())
+    if calls is None:
         raise HostError(f"dropping fsyncs is not supported on {platform.machine()}")
     near, far = socket.socketpair()
     stop_end, stop = os.pipe()
-    state = Forgetful(lambda: _install(far, machine))
+    state = Forgetful(lambda: _install(far, calls))
     watcher = threading.Thread(target=_watch, args=(near, stop_end, state, every), daemon=True)
     with near, far:
         watcher.start()
@@ -287,29 +273,29 @@ def forgetful_syncs(every: int) -> Iterator[Forgetful]:
             os.close(stop_end)
 
 
-def _filter(machine: _Machine) -> bytes:
+def _filter(calls: SystemCalls) -> bytes:
     """The BPF program: fsync and fdatasync go to the listener, other calls to the kernel."""
     return b"".join(
         _INSTRUCTION.pack(*instruction)
         for instruction in (
             (_LOAD, 0, 0, _ARCHITECTURE_AT),
-            (_JUMP_EQUAL, 0, 3, machine.audit),
+            (_JUMP_EQUAL, 0, 3, calls.audit),
             (_LOAD, 0, 0, _NUMBER_AT),
-            (_JUMP_EQUAL, 2, 0, machine.fsync),
-            (_JUMP_EQUAL, 1, 0, machine.fdatasync),
+            (_JUMP_EQUAL, 2, 0, calls.fsync),
+            (_JUMP_EQUAL, 1, 0, calls.fdatasync),
             (_RETURN, 0, 0, _RET_ALLOW),
             (_RETURN, 0, 0, _RET_USER_NOTIF),
         )
     )
 
 
-def _install(far: socket.socket, machine: _Machine) -> None:
+def _install(far: socket.socket, calls: SystemCalls) -> None:
     """Runs in the new process before exec: installs the filter and sends us the listener."""
     libc = ctypes.CDLL(None, use_errno=True)
-    code = _filter(machine)
+    code = _filter(calls)
     program = _Program(len(code) // _INSTRUCTION.size, code)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    listener = libc.syscall(machine.seccomp, _SET_MODE_FILTER, _NEW_LISTENER, ctypes.byref(program))
+    listener = libc.syscall(calls.seccomp, _SET_MODE_FILTER, _NEW_LISTENER, ctypes.byref(program))
     if listener < 0:
         raise OSError(ctypes.get_errno(), "seccomp")
     socket.send_fds(far, [b"."], [listener])

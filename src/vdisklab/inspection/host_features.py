@@ -20,6 +20,7 @@ from vdisklab.host.command import PROGRAMS, Host, install_hint, layer_programs
 from vdisklab.host.ledger import cache_directory, leftovers_sentence, open_ledger
 from vdisklab.host.mounts import free_bytes, mount_of, without_flushes
 from vdisklab.host.pagecache import KernelParts, try_device, try_io_uring, try_o_direct
+from vdisklab.path.architecture import GUEST
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, KernelPart, LayerKind
 from vdisklab.progress import Progress
 from vdisklab.storage.site import open_site
@@ -156,8 +157,9 @@ def _qemu(host: Host, features: probe.QemuFeatures | HostFinding) -> Iterator[Ho
         yield features
     else:
         yield _ok("QEMU", features.version, essential=True)
-        machines = {"pc": "bus ide", "q35": "all buses but ide"}
-        yield _listed("QEMU machines", machines, features.machines, facts.QEMU, essential=True)
+        yield _listed(
+            "QEMU machines", _machine_purposes(), features.machines, facts.QEMU, essential=True
+        )
         yield _listed("QEMU devices", _device_purposes(), features.devices, facts.QEMU)
         if features.lacking(Bus.VIRTIO):
             costs = "cannot be measured: bus virtio, the default"
@@ -189,16 +191,34 @@ def _features(host: Host) -> probe.QemuFeatures | HostFinding:
         return _missing("QEMU", str(error), costs, install_hint([facts.QEMU]), essential=True)
 
 
+def _machine_purposes() -> dict[str, str]:
+    """The buses of each QEMU machine, such as `all buses but ide`."""
+    buses: dict[str, list[str]] = {}
+    for bus, qemu_machine in GUEST.machines.items():
+        buses.setdefault(qemu_machine, []).append(bus)
+    purposes = {}
+    for qemu_machine, names in buses.items():
+        others = [bus for bus in GUEST.machines if bus not in names]
+        if not others:
+            purposes[qemu_machine] = "all buses"
+        elif len(others) < len(names):
+            purposes[qemu_machine] = f"all buses but {' and '.join(others)}"
+        else:
+            purposes[qemu_machine] = _named_buses(names)
+    return purposes
+
+
+def _named_buses(names: Sequence[str]) -> str:
+    return f"{'bus' if len(names) == 1 else 'buses'} {' and '.join(names)}"
+
+
 def _device_purposes() -> dict[str, str]:
     """The purpose of each QEMU device, such as `buses ide and sata`."""
     buses: dict[str, list[str]] = {}
     for bus, devices in probe.BUS_DEVICES.items():
         for device in devices:
             buses.setdefault(device, []).append(bus.value)
-    purposes = {
-        device: f"{'bus' if len(names) == 1 else 'buses'} {' and '.join(names)}"
-        for device, names in buses.items()
-    }
+    purposes = {device: _named_buses(names) for device, names in buses.items()}
     return {**purposes, probe.AGENT_CHANNEL: "the guest agent's channel"}
 
 

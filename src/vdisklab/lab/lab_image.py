@@ -17,6 +17,7 @@ from vdisklab.errors import CommandError, HostError
 from vdisklab.guest.image.cache import building, keep, locked
 from vdisklab.host.command import Host, require_programs
 from vdisklab.host.mounts import free_bytes
+from vdisklab.path.architecture import GUEST
 from vdisklab.path.segments import LayerKind
 from vdisklab.progress import Note, Progress, Step
 from vdisklab.units import GIB, MIB, format_bytes, format_duration
@@ -27,16 +28,18 @@ _SPARE = 512 * MIB
 _MANIFEST = "manifest.json"
 _FILES = ("root.ext4", "vmlinuz", "initrd")
 # The packages whose new versions cause a new image; zfs-dkms may be missing from apt's lists here.
-_VERSIONED = ("linux-image-amd64", "lvm2", "mdadm", "qemu-system-x86", "fio", "python3")
+_VERSIONED = (
+    GUEST.packages.kernel, "lvm2", "mdadm", GUEST.packages.emulator, "fio", "python3",
+)  # fmt: skip
 
 
 # ZFS is in contrib because of its licence; DKMS compiles its module.
 _COMPONENTS = ("main", "contrib")
 
 PACKAGES = (
-    "linux-image-amd64", "linux-headers-amd64", "kmod", "udev", "mount", "util-linux",
+    GUEST.packages.kernel, GUEST.packages.kernel_headers, "kmod", "udev", "mount", "util-linux",
     *dict.fromkeys(package for kind in LayerKind for package in kind.facts.packages),
-    "qemu-system-x86", "qemu-utils", "seabios",
+    GUEST.packages.emulator, "qemu-utils", GUEST.packages.firmware,
     "qemu-guest-agent", "busybox-static",
     "fio", "bonnie++", "sysbench", "sqlite3",
     "nfs-kernel-server", "open-iscsi", "nvme-cli", "iproute2",

@@ -21,6 +21,8 @@ import vdisklab
 from vdisklab.errors import GuestError, HostError
 from vdisklab.host import command, facts, ledger, mounts
 from vdisklab.lab.lab_image import LabImage
+from vdisklab.path.architecture import GUEST
+from vdisklab.path.segments import Bus
 from vdisklab.plan import run_request, settings
 from vdisklab.plan.guest import Accelerator
 from vdisklab.storage.site import Site
@@ -86,18 +88,20 @@ def lab_argv(config: LabConfig, files: LabFiles, name: str, monitor: int | None)
     clock that is read from an emulated timer, string instructions that are emulated byte by byte
     (ERMS, FSRM; the kernel then copies and clears eight bytes at a time), and random addresses
     (ASLR), with which QEMU translates a program anew at each start (docs/decisions/0015).
-    `no_timer_check` is explained at `guest_image.APPEND`.
+    The clock is explained at `Architecture.emulated_clock`.
     """
     append = (
-        "root=/dev/vda rw console=ttyS0 quiet panic=-1 unknown_nmi_panic init=/sbin/vdisklab-lab"
+        f"root=/dev/vda rw console={GUEST.console} quiet panic=-1 unknown_nmi_panic "
+        "init=/sbin/vdisklab-lab"
     )
     cpu = "host"
     if config.accelerator is Accelerator.TCG:
-        cpu = "max,-la57,-erms,-fsrm"
-        append += " mitigations=off norandmaps tsc=reliable no_timer_check"
+        cpu = ",-".join(("max", *GUEST.slow_cpu_features))
+        append += f" mitigations=off norandmaps {GUEST.emulated_clock}"
     return (
         facts.QEMU, "-name", f"guest={name},debug-threads=on", "-nodefaults", "-display", "none",
-        "-machine", f"q35,accel={config.accelerator}", "-cpu", cpu, "-smp", str(config.cpus),
+        "-machine", f"{Bus.VIRTIO.machine},accel={config.accelerator}", "-cpu", cpu,
+        "-smp", str(config.cpus),
         "-m", f"{config.memory_bytes // MIB}M", "-nic", "none", "-no-reboot",
         "-device", "virtio-rng-pci",
         "-kernel", str(files.image.kernel), "-initrd", str(files.image.initrd), "-append", append,
@@ -198,8 +202,8 @@ def boot_lab_kernel(
     cpu = "host" if accelerator is Accelerator.KVM else "max"
     try:
         host.run(
-            facts.QEMU, "-machine", f"q35,accel={accelerator}", "-cpu", cpu, "-m", "256M",
-            "-nodefaults", "-display", "none", "-no-reboot",
+            facts.QEMU, "-machine", f"{Bus.VIRTIO.machine},accel={accelerator}", "-cpu", cpu,
+            "-m", "256M", "-nodefaults", "-display", "none", "-no-reboot",
             "-kernel", kernel, "-append", "panic=-1 quiet",
             timeout=seconds,
         )  # fmt: skip
@@ -266,8 +270,7 @@ def payload_disk(
     shutil.copytree(source, packages / "vdisklab")
     # Compiles what is not yet: copies keep the times by which Python knows what is up to date.
     compileall.compile_dir(packages / "vdisklab", quiet=1)
-    start = resources.files("vdisklab.lab").joinpath("start.sh").read_text()
-    (tree / "start").write_text(start)
+    (tree / "start").write_text(start_script())
     if job is not None:
         (tree / "job").write_text(job)
     carried = tree / CARRIED.name
@@ -280,6 +283,15 @@ def payload_disk(
     host.run("mke2fs", "-q", "-t", "ext4", "-d", tree, disk, f"{blocks}k", timeout=300)
     shutil.rmtree(tree)
     return disk
+
+
+def start_script() -> str:
+    """What the lab runs after its kernel, with the names of the architecture."""
+    text = resources.files("vdisklab.lab").joinpath("start.sh").read_text()
+    names = {"CONSOLE": GUEST.console, "KVM_MODULES": " ".join(GUEST.kvm_modules.values())}
+    for name, value in names.items():
+        text = text.replace(f"@{name}@", value)
+    return text
 
 
 def needed_distributions() -> tuple[metadata.Distribution, ...]:

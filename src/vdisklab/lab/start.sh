@@ -16,13 +16,13 @@ udevadm trigger --action=add --subsystem-match=block --subsystem-match=virtio-po
 udevadm trigger --action=add --subsystem-match=misc
 udevadm settle --timeout=60
 for module in virtio_console zfs loop dm_mod dm_thin_pool dm_crypt raid0 raid1 raid456 raid10 xfs \
-    btrfs fuse button kvm_intel kvm_amd; do
+    btrfs fuse button @KVM_MODULES@; do
     modprobe -q "$module"
 done
 modprobe -q zram num_devices=0
 udevadm settle --timeout=60
 port=/dev/virtio-ports/job
-[ -e "$port" ] || port=/dev/ttyS0
+[ -e "$port" ] || port=/dev/@CONSOLE@
 disk() { readlink -f "/dev/disk/by-id/virtio-$1"; }
 mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 "$(disk work)" >/dev/null &&
     mount "$(disk work)" /work
@@ -45,7 +45,7 @@ if [ -e /vdisklab/job ]; then
 else
     echo "this is the lab: vdisklab, zpool, lvm, mdadm, cryptsetup; empty disks are" \
         "/dev/disk/by-id/virtio-disk*; exit ends it"
-    cd /work && setsid --ctty sh -i </dev/ttyS0 >/dev/ttyS0 2>&1
+    cd /work && setsid --ctty sh -i </dev/@CONSOLE@ >/dev/@CONSOLE@ 2>&1
 fi
 sync
 echo o >/proc/sysrq-trigger

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from vdisklab.path.architecture import GUEST
 from vdisklab.path.backing import ON, WORK_DIRECTORY, BackingDevices, fewest_disks, in_memory
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
@@ -329,6 +330,15 @@ def _discards(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
         )
 
 
+def _a_bus_of_the_machines(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
+    bus = path.attachment.bus
+    if bus not in GUEST.machines:
+        yield Impossible(
+            f"no machine of {GUEST.title} has the bus {bus}",
+            f"choose {', '.join(GUEST.machines)}",
+        )
+
+
 def _a_disk_to_limit(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
     """The kernel limits a process per disk. tmpfs has no disk, and btrfs and ZFS hide theirs."""
     top = path.layers[-1].kind if path.layers else None
@@ -380,7 +390,7 @@ _RULES: tuple[Callable[[DiskPath, BackingDevices], Iterator[Impossible]], ...] =
     _through_qemu, _shared_directory, _stacking, _once, _enough_disks, _something_to_give,
     _raw_on_block, _null_stands_alone, _native_needs_direct, _qcow2_features, _reserved_in_files,
     _usb_keeps_its_write_cache, _image_files, _what_a_chain_excludes, _threads_to_set, _discards,
-    _a_disk_for_each_guest, _a_disk_to_limit,
+    _a_disk_for_each_guest, _a_disk_to_limit, _a_bus_of_the_machines,
 )  # fmt: skip
 
 

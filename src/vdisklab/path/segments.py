@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
+from vdisklab.path.architecture import GUEST
 from vdisklab.path.options import (
     Choice,
     MountOptions,
@@ -502,10 +503,9 @@ class Bus(StrEnum):
 
     @property
     def machine(self) -> str:
-        """QEMU's machine type: PIIX IDE exists on `pc` only."""
-        if self.opened_outside_qemu:
-            return f"q35,{SHARED_MEMORY}"
-        return "pc" if self is Bus.IDE else "q35"
+        """QEMU's machine type for guests with this bus, and its options."""
+        machine = GUEST.machines[self]
+        return f"{machine},{SHARED_MEMORY}" if self.opened_outside_qemu else machine
 
 
 class Aio(StrEnum):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.errors import PlanError
+from vdisklab.path.architecture import GUEST
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.options import NAME
 from vdisklab.path.segments import BUS_OPTIONS
@@ -144,7 +145,7 @@ def parse_qemu(text: str) -> RequestedQemu:
             hint="write NAME=BIN with a name of letters, digits and . + _ -",
         )
     if not file:
-        raise PlanError(f"{text!r} names no QEMU", hint="write --qemu /path/to/qemu-system-x86_64")
+        raise PlanError(f"{text!r} names no QEMU", hint=f"write --qemu /path/to/{GUEST.emulator}")
     return RequestedQemu(name or None, Path(file))
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vdisklab.errors import PlanError
+from vdisklab.path.architecture import GUEST
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.named_target import NamedTarget, parse_secret, parse_target
@@ -446,7 +447,7 @@ class Request(OptionRows):
     )
     diskspd: Path | None = guest_setting(
         kinds.INPUT_FILE,
-        "Microsoft's DISKSPD (amd64/diskspd.exe), which measures in a Windows guest.",
+        f"Microsoft's DISKSPD ({GUEST.diskspd}), which measures in a Windows guest.",
         metavar="FILE",
         needs="guest_image",
         stored="diskspd",

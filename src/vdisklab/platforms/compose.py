@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vdisklab.path.architecture import X86_64
 from vdisklab.platforms.reading import GuestText, tree
 from vdisklab.platforms.text_form import TextForm
 
@@ -47,11 +48,11 @@ def _command(name: str, service: Mapping[str, Any], image: str) -> Iterator[str]
     usual = {"macos": "blk"}.get(image, "scsi")
     kind = variables.get("DISK_TYPE", "").lower() or usual
     yield from (
-        "qemu-system-x86_64",
+        X86_64.emulator,
         "-name",
         name,
         "-machine",
-        "q35",
+        X86_64.machines["virtio"],
         "-object",
         "iothread,id=io2",
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vdisklab.errors import PlanError
+from vdisklab.path.architecture import X86_64
 from vdisklab.path.segments import CacheMode, WriteCache
 from vdisklab.platforms.reading import is_deep, one_of
 from vdisklab.units import whole_number
@@ -155,9 +156,9 @@ class Arguments:
 
     @property
     def machine(self) -> str:
-        """The machine's name; `pc` is QEMU's own choice on x86. Empty if unknown."""
+        """The machine's name: without `-machine` the default on x86. Empty if unknown."""
         named = " ".join(value for flag, value in self.options if flag in ("machine", "M"))
-        return named or ("pc" if self.program else "")
+        return named or (X86_64.default_machine if self.program else "")
 
     def all(self, flag: str) -> Iterator[Settings]:
         """The settings of all options of that name; those that cannot be read are left out."""
@@ -357,7 +358,7 @@ _OWN_KEYS = re.compile(
 def _drives(options: Sequence[tuple[str, str]], program: str) -> Iterator[_Drive]:
     """The disks of `-drive` and `-hda`…`-hdd`; CD-ROMs, floppies and firmware are left out."""
     machine = " ".join(value for flag, value in options if flag in ("machine", "M"))
-    ahci = "q35" in machine
+    ahci = X86_64.machines["sata"] in machine
     usual = _usual_interface(machine, program)
     used: Counter[str] = Counter()
     for flag, value in options:
@@ -392,11 +393,11 @@ def _name(interface: str, media: str, number: int, *, ahci: bool) -> str:
 
 def _usual_interface(machine: str, program: str) -> str:
     """The interface of a -drive that names none: MachineClass.block_default_type."""
-    arch = program.rpartition("qemu-system-")[2] if "qemu-system-" in program else "x86_64"
+    arch = program.rpartition("qemu-system-")[2] if "qemu-system-" in program else X86_64.name
     if "microvm" in machine:
         return "none"
-    if arch in ("x86_64", "i386"):
-        return "ide"
+    if arch in X86_64.emulator_targets:
+        return X86_64.default_interface
     return "virtio" if "virt" in machine or arch == "s390x" else "the machine's own"
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from vdisklab.path.architecture import X86_64
 from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.text_form import TextForm
@@ -29,7 +30,7 @@ def _recognises(text: GuestText) -> bool:
 
 def _rewritten(text: GuestText) -> Iterator[GuestText]:
     """A QEMU with these drives; what the monitor does not show is named as a setting."""
-    words = ["qemu-system-x86_64", "-device", "virtio-scsi-pci,id=scsi0"]
+    words = [X86_64.emulator, "-device", "virtio-scsi-pci,id=scsi0"]
     for match in _DRIVE.finditer(text.text):
         pairs = (line.partition(":") for line in match["more"].splitlines())
         lines = {name.strip(): value.strip() for name, _, value in pairs}

@@ -21,6 +21,7 @@ from typing import Any
 
 from vdisklab.errors import CommandError, HostError
 from vdisklab.guest.qemu.block_nodes import format_options
+from vdisklab.path.architecture import GUEST
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.segments import SHARED_MEMORY, Bus, CacheMode, ImageFormat, WriteCache
 from vdisklab.plan.guest import IN_THE_GUEST, without_options
@@ -89,7 +90,7 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
         ET.SubElement(domain, "iothreads").text = str(threads)
     system = ET.SubElement(domain, "os")
     machine = attachment.bus.machine.partition(",")[0]
-    ET.SubElement(system, "type", {"arch": "x86_64", "machine": machine}).text = "hvm"
+    ET.SubElement(system, "type", {"arch": GUEST.name, "machine": machine}).text = "hvm"
     devices = ET.SubElement(domain, "devices")
     if foreign:
         _add_arguments(domain, arguments(request, place))
@@ -450,7 +451,8 @@ def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
     ET.SubElement(domain, "vcpu").text = "2"
     add_shared_memory(domain, request.path.attachment.bus)
     system = ET.SubElement(domain, "os")
-    ET.SubElement(system, "type", {"arch": "x86_64", "machine": "q35"}).text = "hvm"
+    machine = request.path.attachment.bus.machine.partition(",")[0]
+    ET.SubElement(system, "type", {"arch": GUEST.name, "machine": machine}).text = "hvm"
     ET.SubElement(domain, "devices").append(_filesystem(request))
     ET.indent(domain)
     return dialect.Configuration(ET.tostring(domain, encoding="unicode") + "\n")

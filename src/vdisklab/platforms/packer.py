@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vdisklab.path.architecture import X86_64
 from vdisklab.platforms.hcl import HclBlock, read_hcl
 from vdisklab.platforms.qm_commands import as_conf
 from vdisklab.platforms.reading import GuestText
@@ -58,8 +59,8 @@ def _block(builder: Mapping[str, Any]) -> HclBlock:
 
 
 def _command(source: HclBlock, name: str) -> Iterator[str]:
-    yield from (source.text("qemu_binary", "qemu-system-x86_64"), "-name", name)
-    yield from ("-machine", source.text("machine_type", "pc"))
+    yield from (source.text("qemu_binary", X86_64.emulator), "-name", name)
+    yield from ("-machine", source.text("machine_type", X86_64.default_machine))
     given = source.attributes.get("qemuargs")
     pairs = [pair for pair in given if isinstance(pair, list)] if isinstance(given, list) else []
     words = [[str(part) for part in pair] for pair in pairs]

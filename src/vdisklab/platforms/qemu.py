@@ -17,6 +17,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from vdisklab.guest.qemu import block_nodes
+from vdisklab.path.architecture import GUEST, X86_64
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import SHARED_MEMORY, Bus, CacheMode, ImageFormat, WriteCache
@@ -44,7 +45,7 @@ _DAEMON = re.compile(
     re.MULTILINE,
 )
 _NBD_SERVER = re.compile(r"(sudo )?[^\s\0]*\b(qemu-nbd|nbdkit)[ \t\0]")
-_ARCHITECTURES = {"i386": "i686", "arm": "armv7l"}
+_ARCHITECTURES = {**X86_64.emulator_targets, "arm": "armv7l"}
 
 
 def _is_ours(text: GuestText) -> bool:
@@ -291,7 +292,7 @@ def machine_arguments(request: dialect.ExportRequest) -> tuple[str, ...]:
     accelerator = "kvm" if request.domain_type == "kvm" else "tcg"
     machine = request.path.attachment.bus.machine
     shared = ("-object", "memory-backend-memfd,id=shared,share=on,size=1024M")
-    return ("qemu-system-x86_64", "-machine", machine, "-accel", accelerator, "-m", "1024",
+    return (GUEST.emulator, "-machine", machine, "-accel", accelerator, "-m", "1024",
             "-smp", "2", *(shared if SHARED_MEMORY in machine else ()))  # fmt: skip
 
 

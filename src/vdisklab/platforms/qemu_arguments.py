@@ -13,6 +13,7 @@ from itertools import islice, pairwise
 
 from vdisklab.errors import PlanError
 from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES, FORMAT_MEMBERS
+from vdisklab.path.architecture import X86_64
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
@@ -434,7 +435,11 @@ def _hard_disk(device: Settings, arguments: Arguments) -> Bus | None:
     if driver != "ide-hd":
         return _BUSES.get(driver)
     owner = str(_controller_of(device, arguments.devices).get("driver", ""))
-    ahci = "ahci" in owner or "q35" in arguments.machine or not (owner or arguments.machine)
+    ahci = (
+        "ahci" in owner
+        or X86_64.machines["sata"] in arguments.machine
+        or not (owner or arguments.machine)
+    )
     return Bus.SATA if ahci and "unit" not in device else Bus.IDE
 
 

@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vdisklab.path.architecture import X86_64
 from vdisklab.platforms.hcl import HclBlock, read_hcl
 from vdisklab.platforms.qm_commands import as_conf
 from vdisklab.platforms.reading import GuestText
@@ -121,7 +122,10 @@ def _telmate(disk: HclBlock, vmid: str, slot: str) -> str:
 def _domain(resource: HclBlock, label: str, volumes: Mapping[str, HclBlock]) -> str:
     domain = ET.Element("domain", {"type": resource.text("type", "kvm")})
     ET.SubElement(domain, "name").text = resource.text("name", label)
-    system = {"arch": resource.text("arch", "x86_64"), "machine": resource.text("machine", "pc")}
+    system = {
+        "arch": resource.text("arch", X86_64.name),
+        "machine": resource.text("machine", X86_64.default_machine),
+    }
     ET.SubElement(ET.SubElement(domain, "os"), "type", system).text = "hvm"
     devices = ET.SubElement(domain, "devices")
     changed = {"xslt": "set"} if any(resource.all("xml")) or "xml" in resource.attributes else {}

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import PurePath
 
+from vdisklab.path.architecture import X86_64
 from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.shell_script import commands_of, tells
@@ -44,7 +45,10 @@ def _domain(words: Sequence[str], name: str) -> str:
     ET.SubElement(domain, "name").text = first.get("name", first.get("n", name))
     if "iothreads" in first:
         ET.SubElement(domain, "iothreads").text = first["iothreads"].partition("=")[2] or "1"
-    system = {"arch": first.get("arch", "x86_64"), "machine": first.get("machine", "q35")}
+    system = {
+        "arch": first.get("arch", X86_64.name),
+        "machine": first.get("machine", X86_64.machines["virtio"]),
+    }
     ET.SubElement(ET.SubElement(domain, "os"), "type", system).text = "hvm"
     devices = ET.SubElement(domain, "devices")
     numbers = count()

@@ -29,6 +29,7 @@ from vdisklab.guest.qemu.qmp import qemu_process, socket_pair
 from vdisklab.guest.qemu.read_back import check_share, check_state, inserted_node
 from vdisklab.host import command, machine, syscalls, waiting
 from vdisklab.host.ledger import Kind, Ledger
+from vdisklab.path.architecture import X86_64
 from vdisklab.path.power_cut_words import ClientKind, DriverSetting
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
@@ -211,10 +212,8 @@ def open_guests(
         yield Guests(context.host, pool, accelerator, context.ledger, site.directory)
 
 
-PROGRAM = "qemu-system-x86_64"
-
 _BUSES = (Bus.IDE, Bus.VIRTIO)
-"""Buses with a SeaBIOS driver on the machine `pc`."""
+"""Buses with a SeaBIOS driver on the machine of `boot_argv`."""
 
 _BOOT_SECONDS = 30.0
 _ANSWER_SECONDS = 30.0
@@ -255,8 +254,8 @@ def boot_argv(
 ) -> tuple[str, ...]:
     """QEMU's command line to boot the floppy `boot`, with `disk` as the first hard disk."""
     return (
-        PROGRAM, "-name", f"guest={disk.serial}-boot",
-        "-machine", "pc", "-accel", accelerator.value, "-m", "32",
+        X86_64.emulator, "-name", f"guest={disk.serial}-boot",
+        "-machine", X86_64.default_machine, "-accel", accelerator.value, "-m", "32",
         "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
         "-drive", f"if=floppy,format=raw,readonly=on,file={boot}", "-boot", "a",
         "-chardev", f"socket,id=line,fd={serial}", "-serial", "chardev:line",

@@ -36,6 +36,7 @@ from vdisklab.guest.hotplug import virtio_serial
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import mount_command
 from vdisklab.host import ledger, syscalls, waiting
+from vdisklab.path.architecture import GUEST
 from vdisklab.path.power_cut_words import ClientKind, StateOutcome
 from vdisklab.powercut.client import Trace
 from vdisklab.powercut.crash_states import FutureVersionError
@@ -223,7 +224,10 @@ class GuestClientDisk:
 
 
 def _writer_argv(port: str, device: str, depth: int) -> tuple[str, ...]:
-    return (PERL, "-e", guest_script("writer.pl"), port, device, str(depth))
+    return (
+        PERL, "-e", guest_script("writer.pl"), port, device, str(depth),
+        str(GUEST.system_calls.fdatasync),
+    )  # fmt: skip
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from vdisklab.errors import PlanError, WorkloadError
+from vdisklab.path.architecture import GUEST
 from vdisklab.plan.guest import SYSTEMS, System
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.results.model import Direction, Sample
@@ -124,7 +125,7 @@ class Boot(program.Workload):
             )
         program.require_room(plan, ROOM, subject.size, or_less="")
         program.require_memory(plan, MEMORY, subject.memory)
-        return program.Script(("qemu-system-x86_64",), _EXPECTED, _BOOT_TIMEOUT)
+        return program.Script((GUEST.emulator,), _EXPECTED, _BOOT_TIMEOUT)
 
     def parse(self, plan: MeasurementPlan, output: program.Outputs) -> program.ProgramResult:
         """Always raises WorkloadError: there is no output."""

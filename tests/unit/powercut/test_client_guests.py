@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import shutil
 import socket
 import struct
@@ -23,6 +24,7 @@ from vdisklab.guest.agent import CompletedInGuest
 from vdisklab.guest.hotplug import port_commands
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk
+from vdisklab.path.architecture import SYSTEM_CALLS
 from vdisklab.path.disk_path import Attachment
 from vdisklab.path.power_cut_words import ClientKind, DriverSetting
 from vdisklab.path.segments import Bus, CacheMode
@@ -117,7 +119,15 @@ def writer(disk: Path, workers: int) -> Iterator[tuple[int, subprocess.Popen[byt
     tty.setraw(near)
     tty.setraw(far)
     process = subprocess.Popen(
-        ["perl", "-e", guest_script("writer.pl"), os.ttyname(far), str(disk), str(workers)],
+        [
+            "perl",
+            "-e",
+            guest_script("writer.pl"),
+            os.ttyname(far),
+            str(disk),
+            str(workers),
+            str(SYSTEM_CALLS[platform.machine()].fdatasync),
+        ],
         stderr=subprocess.PIPE,
     )
     try:

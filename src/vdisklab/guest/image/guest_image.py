@@ -45,19 +45,15 @@ from vdisklab.guest.image.content import (
 )
 from vdisklab.guest.image.kernel import Kernel
 from vdisklab.host.command import Host
+from vdisklab.path.architecture import GUEST
 
 IMAGE_SERIAL = "vdisklab-image"
 """Serial number by which the guest finds the virtio disk with `GuestImage.root`."""
 
-APPEND = "console=ttyS0 quiet panic=-1 tsc=reliable no_timer_check"
+APPEND = f"console={GUEST.console} quiet panic=-1 {GUEST.emulated_clock}"
 """The guest's kernel command line: that of an ordinary guest, except for its clock under emulation.
 
-A guest that panics reboots at once, which ends QEMU (-no-reboot). Under KVM guests read the clock
-without leaving the CPU. Under emulation the kernel does not trust the CPU's counter and reads an
-emulated timer, which costs more than a small read from a disk; `tsc=reliable` gives it the fast
-clock of a KVM guest (docs/guest.md has the measurements). A kernel that finds neither KVM nor this
-parameter panics ("IO-APIC + timer doesn't work") if a busy host delays the emulated timer's ticks
-while it tests them (check_timer in arch/x86/kernel/apic/io_apic.c); a KVM guest does not test.
+A guest that panics reboots at once, which ends QEMU (-no-reboot).
 """
 
 # Increase it when the same sources give a different image than before.

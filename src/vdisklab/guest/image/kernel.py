@@ -13,7 +13,6 @@ import lzma
 import os
 import re
 import shutil
-import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from vdisklab.errors import HostError
 from vdisklab.guest.image.cache import building, keep, locked
 from vdisklab.guest.image.debian_packages import depends_on, unpack_package
 from vdisklab.host.command import Host, not_installed
+from vdisklab.path.architecture import GUEST
 from vdisklab.path.segments import Bus
 
 
@@ -39,7 +39,8 @@ class Flavour(StrEnum):
     @property
     def package(self) -> str:
         """Debian's package that always depends on the newest kernel of this flavour."""
-        return "linux-image-cloud-amd64" if self is Flavour.CLOUD else "linux-image-amd64"
+        packages = GUEST.packages
+        return packages.cloud_kernel if self is Flavour.CLOUD else packages.kernel
 
 
 # All but AHCI, USB and 9p. This kernel has fewer built-in drivers and boots about 5 % faster.
@@ -48,7 +49,7 @@ _CLOUD_BUSES = frozenset({Bus.VIRTIO, Bus.VHOSTUSER, Bus.SCSI, Bus.NVME, Bus.IDE
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel for guests: a bzImage, and below `modules_root` its `lib/modules/RELEASE`."""
+    """A kernel for guests: its boot file, and below `modules_root` its `lib/modules/RELEASE`."""
 
     image: Path
     modules_root: Path
@@ -68,23 +69,18 @@ class Kernel:
 
 
 def kernel_release(image: bytes) -> str:
-    """The release of a bzImage, as `uname -r` prints it in the guest.
+    """The release of a kernel, as `uname -r` prints it in the guest.
 
-    Raises HostError if the file is not a bzImage: damaged, or for another architecture. The
-    header's fields are those of Documentation/arch/x86/boot.rst.
+    Raises HostError if the file is not a kernel: damaged, or for another architecture.
     """
-    version: list[bytes] = []
-    if image[0x202:0x206] == b"HdrS":
-        (pointer,) = struct.unpack_from("<H", image, 0x20E)
-        start = pointer + 0x200
-        version = image[start : image.find(b"\0", start)].split() if pointer else []
-    if not version:
+    release = GUEST.boot_file.release(image)
+    if release is None:
         raise HostError(
-            "not an x86 kernel image (bzImage)",
+            f"not {GUEST.boot_file.described}",
             hint="install the distribution's own kernel package again, or name another kernel "
             "with `guest.kernel` in a plan file",
         )
-    return version[0].decode(errors="replace")
+    return release
 
 
 def find_kernel(
@@ -124,7 +120,8 @@ def _wanted_kernel(image: Path, needed: list[str]) -> Kernel:
     kernel = _read_kernel(image, (image.parent.parent, Path("/")), Flavour.HOST)
     if kernel is None:
         raise HostError(
-            f"the kernel {image} cannot be used: no readable bzImage with its lib/modules",
+            f"the kernel {image} cannot be used: no readable {GUEST.boot_file.name} with its "
+            "lib/modules",
             hint="name a /boot/vmlinuz-* whose /lib/modules directory exists",
         )
     lacking = kernel.modules.lacking(needed)
@@ -200,7 +197,7 @@ def _kept_kernel(directory: Path, flavour: Flavour) -> Kernel | None:
 
 
 def _download_kernel(host: Host, directory: Path, flavour: Flavour) -> Kernel:
-    # Signed images are named linux-image-6.1.0-56-amd64, the meta package's dependency.
+    # The meta package depends on the signed image, whose name has the release.
     package = next(
         (n for n in depends_on(host, flavour.package) if n.startswith("linux-image-")), None
     )

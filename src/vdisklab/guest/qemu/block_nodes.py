@@ -356,7 +356,7 @@ def daemon_arguments(disk: Disk) -> tuple[str, ...]:
 
 
 HOTPLUG_PORTS = ("hp0", "hp1", "hp2")
-"""Empty PCI Express root ports of q35. A SCSI controller and its disk take one."""
+"""Empty PCI Express root ports. A SCSI controller and its disk take one."""
 
 
 def port_for(disk: Disk) -> str | None:

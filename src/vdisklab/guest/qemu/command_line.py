@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.guest.qemu.block_nodes import HOTPLUG_PORTS, Disk, cold_arguments
+from vdisklab.path.architecture import GUEST
 from vdisklab.path.segments import SHARED_MEMORY, Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan, SystemBus
 from vdisklab.units import MIB
@@ -213,7 +214,7 @@ def _steps(channels: Channels) -> tuple[str, ...]:
 
 
 def _ports(config: GuestConfig) -> tuple[str, ...]:
-    if config.machine == Bus.IDE.machine:
+    if config.machine == GUEST.machines.get(Bus.IDE):
         return ()
     arguments: list[str] = []
     for number, port in enumerate(HOTPLUG_PORTS):

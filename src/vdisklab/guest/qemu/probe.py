@@ -21,6 +21,7 @@ from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES
 from vdisklab.guest.qemu.command_line import SANDBOX
 from vdisklab.host.command import Host
 from vdisklab.host.facts import QEMU
+from vdisklab.path.architecture import GUEST
 from vdisklab.path.segments import Bus
 
 BUS_DEVICES: Mapping[Bus, tuple[str, ...]] = {
@@ -44,7 +45,6 @@ AGENT_CHANNEL = "virtio-serial-pci"
 
 DEVICES = (*dict.fromkeys(name for names in BUS_DEVICES.values() for name in names), AGENT_CHANNEL)
 
-TARGET = "x86_64"
 OLDEST = (5, 0)
 """The oldest QEMU with aio=io_uring and all properties that are set here; 5.2 was tested."""
 
@@ -114,22 +114,22 @@ def probe_qemu(
 ) -> QemuFeatures:
     """The features of a QEMU; only devices in `devices` are tested.
 
-    Raises HostError if the file is not a program, not QEMU for x86-64, or too old.
+    Raises HostError if the file is not a program, too old, or QEMU for another architecture.
     """
     program = host.which(str(binary))
     if program is None:
         raise HostError(
             f"{binary} is not an executable program",
-            hint="give --qemu the path of a qemu-system-x86_64",
+            hint=f"give --qemu the path of a {GUEST.emulator}",
         )
     answers = _conversation(host, program, devices)
     try:
         version = QemuVersion.model_validate(answers["query-version"])
         target = answers["query-target"]["arch"]
-        if target != TARGET:
+        if target != GUEST.name:
             raise HostError(
-                f"{binary} is QEMU for {target}, but the guests are {TARGET}",
-                hint="give --qemu the path of a qemu-system-x86_64",
+                f"{binary} is QEMU for {target}, but the guests are {GUEST.name}",
+                hint=f"give --qemu the path of a {GUEST.emulator}",
             )
         if (version.qemu.major, version.qemu.minor) < OLDEST:
             raise HostError(
@@ -139,7 +139,7 @@ def probe_qemu(
         return QemuFeatures(
             number=version.number,
             version=str(version),
-            # With aliases: `pc` is one of the newest `pc-i440fx-…`.
+            # With aliases, which name the newest version of a machine.
             machines=frozenset(
                 str(machine[key])
                 for machine in answers.get("query-machines", ())
@@ -204,7 +204,7 @@ def _no_qemu(binary: Path | str, output: str = "") -> HostError:
     ended = f": it printed {lines[-1][:200]!r}" if lines else ""
     return HostError(
         f"{binary} does not answer like QEMU{ended}",
-        hint="give --qemu the path of a qemu-system-x86_64 that runs here",
+        hint=f"give --qemu the path of a {GUEST.emulator} that runs here",
     )
 
 
