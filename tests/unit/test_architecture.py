@@ -97,8 +97,13 @@ def stage_of(module: str) -> str:
     return module.split(".", maxsplit=1)[0]
 
 
-def imports_of(path: Path) -> Iterator[str]:
+@cache
+def imports_of(path: Path) -> tuple[str, ...]:
     """The modules of our package that a file imports, without the package's name."""
+    return tuple(_imported(path))
+
+
+def _imported(path: Path) -> Iterator[str]:
     module = name_of(path)
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
     for node in ast.walk(tree_of(path)):
@@ -300,6 +305,6 @@ def test_the_test_sees_each_form_of_import(
     path = tmp_path / importer
     path.parent.mkdir()
     path.write_text(text)
-    imported = list(imports_of(path))
+    imported = imports_of(path)
     assert imported
     assert all(may_import(name_of(path), name) for name in imported) is allowed

@@ -1,11 +1,17 @@
-"""What comes off: without it the rest starts, lists its verbs, ranks, plans and keeps its tests."""
+"""What comes off: without it the rest starts, lists its verbs, ranks, plans and keeps its tests.
+
+Each commit takes all leaves off at once, and looks whether anything imports one; script/nightly
+takes each off alone, and runs the tests of the core without it.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -31,6 +37,8 @@ LEAVES: dict[str, tuple[str, ...]] = {
 }
 VERBS = {"powercut": {"powercut"}, "lab": {"lab"}, "web": {"watch"}, "fleet": {"fleet"}}
 CORE_TESTS = ("path", "plan", "analysis", "workload", "storage")
+ALL_ROOMS = "tests/unit/storage/test_new_layer.py"
+"""What a new layer takes, from its path to its power cut: a test of more than the core."""
 
 USES = """
 import contextlib, io, json, sys
@@ -81,11 +89,21 @@ def test_nothing_else_imports_a_leaf(leaf: str) -> None:
     assert found == []
 
 
-def without(leaf: str, directory: Path) -> Path:
-    """A copy of the sources without the leaf."""
+def test_no_test_of_the_core_imports_a_leaf_that_has_a_room() -> None:
+    """The nightly test takes long to say so."""
+    rooms = "|".join(leaf for leaf, own in LEAVES.items() if leaf in own)
+    imports = re.compile(rf"^ *(?:from|import) vdisklab\.(?:{rooms})\b", re.MULTILINE)
+    tests = [test for room in CORE_TESTS for test in (ROOT / "tests/unit" / room).rglob("*.py")]
+    assert tests
+    found = [test for test in tests if imports.search(test.read_text())]
+    assert found == [ROOT / ALL_ROOMS]
+
+
+def without(leaves: Iterable[str], directory: Path) -> Path:
+    """A copy of the sources without the leaves."""
     source = directory / "src"
     shutil.copytree(SOURCE, source / "vdisklab", ignore=shutil.ignore_patterns("__pycache__"))
-    for part in LEAVES[leaf]:
+    for part in (part for leaf in leaves for part in LEAVES[leaf]):
         gone = source / "vdisklab" / part
         if gone.is_dir():
             shutil.rmtree(gone)
@@ -104,9 +122,17 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.mark.parametrize("leaf", LEAVES)
-def test_the_rest_works_without_a_leaf(leaf: str, recorded: Path, tmp_path: Path) -> None:
-    source = without(leaf, tmp_path)
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        pytest.param(tuple(LEAVES), id="all"),
+        *(pytest.param((leaf,), id=leaf, marks=pytest.mark.nightly) for leaf in LEAVES),
+    ],
+)
+def test_the_rest_works_without_leaves(
+    leaves: tuple[str, ...], recorded: Path, tmp_path: Path
+) -> None:
+    source = without(leaves, tmp_path)
     database = shutil.copy(recorded, tmp_path)
     ended = subprocess.run(
         [sys.executable, "-c", USES, str(database)],
@@ -117,7 +143,9 @@ def test_the_rest_works_without_a_leaf(leaf: str, recorded: Path, tmp_path: Path
     assert ended.returncode == 0, ended.stderr
     said = json.loads(ended.stdout)
     assert said["place"] == str(source / "vdisklab")
-    assert set(said["verbs"]) == set(modules()) - VERBS.get(leaf, set())
+    assert set(said["verbs"]) == set(modules()).difference(
+        *(VERBS.get(leaf, set()) for leaf in leaves)
+    )
     for step in ("help", "rank", "report"):
         assert said[step][0] == 0, (step, ended.stderr)
     for verb in said["verbs"]:
@@ -131,7 +159,7 @@ def test_the_rest_works_without_a_leaf(leaf: str, recorded: Path, tmp_path: Path
 @pytest.mark.nightly
 @pytest.mark.parametrize("leaf", LEAVES)
 def test_the_core_keeps_its_unit_tests_without_a_leaf(leaf: str, tmp_path: Path) -> None:
-    source = without(leaf, tmp_path)
+    source = without((leaf,), tmp_path)
     shutil.copytree(ROOT / "tests", tmp_path / "tests")
     for name in ("docs", "bench", "script", "changes"):
         (tmp_path / name).symlink_to(ROOT / name)
@@ -139,7 +167,7 @@ def test_the_core_keeps_its_unit_tests_without_a_leaf(leaf: str, tmp_path: Path)
     chosen = [f"tests/unit/{room}" for room in CORE_TESTS]
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not nightly",
-         "--ignore=tests/unit/storage/test_new_layer.py", *chosen],
+         f"--ignore={ALL_ROOMS}", *chosen],
         env={"PYTHONPATH": f"{source}:{tmp_path}:{':'.join(sys.path)}",
              "PATH": "/usr/sbin:/usr/bin:/bin", "HOME": str(tmp_path)},
         cwd=tmp_path, capture_output=True, text=True, timeout=1800, check=False,

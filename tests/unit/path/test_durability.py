@@ -18,8 +18,7 @@ from vdisklab.path.durability import (
     forgets_fua,
 )
 from vdisklab.path.needs import FLUSH_AGAIN, Need, NeedKind, meets, nearest_hint, parse_need
-from vdisklab.path.rules import JUDGED, impossible, not_judgeable
-from vdisklab.powercut.recovery import RECOVERIES
+from vdisklab.path.rules import impossible, not_judgeable
 from vdisklab.views.durability import durability_sentence
 
 
@@ -163,10 +162,6 @@ def test_a_command_that_tests_a_path_works(text: str, tested: str | None) -> Non
         assert words[0] == str(parse_path(tested or ""))
         assert not_judgeable(parse_path(words[0])) is None
         assert impossible(parse_path(words[0])) is None
-
-
-def test_the_file_systems_that_can_be_judged_are_those_that_can_be_recovered() -> None:
-    assert tuple(RECOVERIES) == JUDGED
 
 
 @pytest.mark.parametrize(

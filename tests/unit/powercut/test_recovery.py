@@ -12,10 +12,11 @@ from vdisklab.errors import CommandTimeoutError, DirtyHostError, MemoryFullError
 from vdisklab.host.command import Completed
 from vdisklab.host.ledger import leftovers, open_ledger
 from vdisklab.path.power_cut_words import ClientKind
+from vdisklab.path.rules import JUDGED
 from vdisklab.path.segments import LayerKind
 from vdisklab.powercut import recovery
 from vdisklab.powercut.client import Trace
-from vdisklab.powercut.recovery import KernelFilesystem, ZfsPool, open_recovery
+from vdisklab.powercut.recovery import RECOVERIES, KernelFilesystem, ZfsPool, open_recovery
 from vdisklab.storage.site import Site, open_site
 
 
@@ -160,3 +161,7 @@ def test_a_recording_of_an_unknown_file_system_is_refused(tmp_path: Path) -> Non
         open_recovery(site, trace),
     ):
         pytest.fail("not reached")
+
+
+def test_the_file_systems_that_can_be_judged_are_those_that_can_be_recovered() -> None:
+    assert tuple(RECOVERIES) == JUDGED
