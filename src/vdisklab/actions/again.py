@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from vdisklab.actions.cell_search import Narrowed
 from vdisklab.actions.find_best import make_search
 from vdisklab.actions.planning import possible_plan
 from vdisklab.answers.loading import stored_verdicts
@@ -22,7 +23,6 @@ from vdisklab.plan.guest import parse_qemu
 from vdisklab.plan.plan_file import request_alike
 from vdisklab.plan.run_request import RaceTerms, RunRequest, SearchFor
 from vdisklab.plan.settings import given, merge
-from vdisklab.progress import silent
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
 from vdisklab.workload.profile_files import load_profile
@@ -151,11 +151,12 @@ def _races_on(
 ) -> bool:
     """True if a race lacks runs of its last round, or has not ended with it."""
     (one,) = anew.campaigns()
-    plan = possible_plan(LocalHost(), one).as_begun(newest.plan)
-    search = make_search(anew)
-    if search is not None:
+    narrowed = Narrowed(possible_plan(LocalHost(), one).as_begun(newest.plan))
+    race = make_search(anew)
+    if race is not None:
         verdicts = stored_verdicts(store, newest.host, one.disk)
-        plan, search = search.narrow(plan, verdicts, silent)
+        narrowed = race.narrow(narrowed.plan, verdicts)
+    plan, search = narrowed.plan, narrowed.search
     if search is None or plan.fingerprint != newest.fingerprint:
         return False
     choose, last = search.choosing(store, plan, newest.id), max(round for round, _ in finished)

@@ -9,8 +9,8 @@ import math
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Self
 
+from vdisklab.actions.cell_search import Narrowed
 from vdisklab.analysis.race import LOOKS
 from vdisklab.analysis.search import first_cells, next_cells
 from vdisklab.answers import race, race_plan
@@ -23,7 +23,7 @@ from vdisklab.path.needs import with_default
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.matrix import Matrix, narrow_to_needs
 from vdisklab.plan.run_request import SEARCH_ROUNDS, RaceTerms, RunRequest
-from vdisklab.progress import DurablePaths, Progress
+from vdisklab.progress import DurablePaths
 from vdisklab.results.store import Store
 from vdisklab.units import format_duration
 
@@ -48,28 +48,27 @@ class BestSearch:
     asked: bool = False
     renews_guests: bool = True
 
-    def narrow(
-        self, plan: CampaignPlan, verdicts: CrashVerdicts, progress: Progress
-    ) -> tuple[CampaignPlan, Self | None]:
+    def narrow(self, plan: CampaignPlan, verdicts: CrashVerdicts) -> Narrowed:
         """The plan as a race; --find leaves out the paths that lack a need.
 
         A plan with nothing to rank stays as it is, without a race, unless the user asked for one.
         Raises PlanError if no guest path is left, or if the race could not give an answer.
         """
         if not self.asked and not race_plan.can_race(plan, self.terms):
-            return plan, None
+            return Narrowed(plan)
         if not any(cell.path.is_guest_storage for cell in plan.cells):
             raise PlanError(
                 "a race compares guests' paths, and none is given",
                 hint="name two or more, such as {raw,qcow2}/none",
             )
+        events = []
         if self.find:
             matrix = narrow_to_needs(Matrix(plan.cells, plan.dropped), self.terms.needs, verdicts)
             plan = replace(plan, cells=matrix.cells, dropped=matrix.dropped)
             if any(need.goes_by_power_cuts for need in self.terms.needs):
-                progress(durable_paths(plan, verdicts))
+                events.append(durable_paths(plan, verdicts))
         self.require(plan)
-        return race_plan.as_race(plan, self.terms), self
+        return Narrowed(race_plan.as_race(plan, self.terms), self, tuple(events))
 
     def choosing(self, results: Store, plan: CampaignPlan, campaign: str) -> Choose:
         """Returns the function that selects the cells to measure in each round.

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from vdisklab.actions.cell_search import Narrowed
 from vdisklab.actions.measure import Measured, measure, unchanged_campaign
 from vdisklab.actions.planning import possible_plan
 from vdisklab.analysis.capacity import next_steps
@@ -69,12 +70,10 @@ class CapacitySearch:
     renews_guests: bool = True
     span: int | None = None
 
-    def narrow(
-        self, plan: CampaignPlan, verdicts: CrashVerdicts, progress: Progress
-    ) -> tuple[CampaignPlan, CapacitySearch]:
+    def narrow(self, plan: CampaignPlan, verdicts: CrashVerdicts) -> Narrowed:
         """The plan itself: what a path loses in a power cut does not matter here."""
-        del verdicts, progress
-        return plan, self
+        del verdicts
+        return Narrowed(plan, self)
 
     def choosing(self, results: Store, plan: CampaignPlan, campaign: str) -> Choose:
         """Returns the function that selects the cells of a round."""

@@ -11,13 +11,12 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
-from typing import Protocol
 
-from vdisklab.actions.planning import Begun, Narrow, as_it_is, make_plan, never_begun
+from vdisklab.actions.cell_search import CellSearch, Narrow, Narrowed
+from vdisklab.actions.planning import Begun, make_plan, never_begun, possible_draft
 from vdisklab.answers.loading import stored_verdicts
 from vdisklab.campaign.context import open_campaign
-from vdisklab.campaign.runner import Choose, RunTag, TimeLimit, campaign_runs, chosen_runs
+from vdisklab.campaign.runner import RunTag, campaign_runs, chosen_runs
 from vdisklab.campaign.schedule import campaign_seconds, plan_warnings, schedule
 from vdisklab.errors import DatabaseBusyError, HostError
 from vdisklab.guest.factory import GuestContext
@@ -32,7 +31,6 @@ from vdisklab.host.ledger import (
 from vdisklab.host.mounts import mount_of, without_flushes
 from vdisklab.host.safe_places import make_state_directory, open_file
 from vdisklab.host.waiting import Clock
-from vdisklab.path.durability import CrashVerdicts
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.run_request import RaceTerms
@@ -49,28 +47,6 @@ _PAUSE_SECONDS = 2.0
 
 Publish = Callable[[Campaign, Run], None]
 """Is called with each run and its campaign, as soon as the run is stored."""
-
-
-class CellSearch(Protocol):
-    """Decides before each round what to measure: the best path, or the number of guests."""
-
-    @property
-    def renews_guests(self) -> bool:
-        """True if each round boots new guests."""
-
-    def narrow(
-        self, plan: CampaignPlan, verdicts: CrashVerdicts, progress: Progress
-    ) -> tuple[CampaignPlan, CellSearch | None]:
-        """The plan without cells that the search never measures, and the search.
-
-        No search if the plan has nothing to search. Raises PlanError.
-        """
-
-    def choosing(self, results: Store, plan: CampaignPlan, campaign: str) -> Choose:
-        """Returns the function that selects the cells to measure in each round."""
-
-    def time_limit(self, results: Store, plan: CampaignPlan, campaign: str) -> TimeLimit:
-        """The time that this search may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +75,7 @@ def measure(
     *,
     new: bool = False,
     search: CellSearch | None = None,
-    narrow: Narrow = as_it_is,
+    narrow: Narrow = Narrowed,
     publish: Publish | None = None,
 ) -> Measured:
     """Measures a request, continuing the campaign of an equal plan unless `new`.
@@ -111,17 +87,21 @@ def measure(
     try:
         with open_ledger() as ledger:
             host = LocalHost()
-            facts = _asked(host, request)
-            begun = never_begun if new else partial(begun_plan, store, facts)
-            verdicts = stored_verdicts(store, facts, request.disk)
+            possible = possible_draft(host, request)
+            facts = _facts(host, possible.plan)
             if search is not None:
-                narrow = partial(_searched, search, verdicts)
-            plan = make_plan(host, ledger, request, progress, narrow=narrow, begun=begun)
-            if search is not None:
-                plan, search = search.narrow(plan, verdicts, progress)
+                verdicts = stored_verdicts(store, facts, possible.plan.settings.disk)
+                narrow = partial(search.narrow, verdicts=verdicts)
+            begun = _begun(store, facts, new=new)
+            planned = make_plan(host, ledger, possible, progress, narrow=narrow, begun=begun)
+            plan = planned.plan
+            for event in planned.events:
+                progress(event)
             report_plan(plan, progress)
             context = GuestContext(host, ledger, cache_directory(), progress)
-            steps_of_plan = _measure_plan(store, context, plan, search, new=new, publish=publish)
+            steps_of_plan = _measure_plan(
+                store, context, plan, planned.search, new=new, publish=publish
+            )
             with _alone(store, plan), closing(steps_of_plan) as steps:
                 for step in steps:
                     measured = replace(step, left_out=asked_for(plan))
@@ -149,10 +129,11 @@ def measure_in_turns(
         with open_ledger() as ledger, ExitStack() as stack:
             host = LocalHost()
             context = GuestContext(host, ledger, cache_directory(), progress)
-            plans = [
-                make_plan(host, ledger, each, progress, begun=_begun(store, host, each, new=new))
-                for each in requests
-            ]
+            plans = []
+            for request in requests:
+                possible = possible_draft(host, request)
+                begun = _begun(store, _facts(host, possible.plan), new=new)
+                plans.append(make_plan(host, ledger, possible, progress, begun=begun).plan)
             for plan in plans:
                 report_plan(plan, progress)
             for plan in plans:
@@ -203,11 +184,6 @@ def _alone(store: Store, plan: CampaignPlan) -> Iterator[None]:
             os.ftruncate(lock.fileno(), 0)
             os.write(lock.fileno(), str(os.getpid()).encode())
         yield
-
-
-def _searched(search: CellSearch, verdicts: CrashVerdicts, plan: CampaignPlan) -> CampaignPlan:
-    """The plan as a search narrows it, without a word."""
-    return search.narrow(plan, verdicts, lambda _event: None)[0]
 
 
 def asked_for(plan: CampaignPlan) -> tuple[PathDropped, ...]:
@@ -319,14 +295,14 @@ def _measure_plan(
 
 def unchanged_campaign(store: Store, plan: CampaignPlan) -> Campaign | None:
     """The stored campaign that a possible plan continues, if this host has not changed since."""
-    facts = _facts(LocalHost(), plan.directory, plan.backing.devices)
+    facts = _facts(LocalHost(), plan)
     plan = begun_plan(store, facts, plan) or plan
     earlier = store.find_campaign(plan.fingerprint, facts.machine_id)
     return None if earlier is None or _changes(earlier.host, facts) else earlier
 
 
-def _begun(store: Store, host: Host, request: Request, *, new: bool) -> Begun:
-    return never_begun if new else partial(begun_plan, store, _asked(host, request))
+def _begun(store: Store, facts: HostFacts, *, new: bool) -> Begun:
+    return never_begun if new else partial(begun_plan, store, facts)
 
 
 def begun_plan(store: Store, facts: HostFacts, possible: CampaignPlan) -> CampaignPlan | None:
@@ -350,7 +326,7 @@ def _campaign(
     A host with another kernel, QEMU or fio than before gets a new campaign: its numbers must not
     be mixed with the old ones.
     """
-    facts = _facts(host, plan.directory, plan.backing.devices)
+    facts = _facts(host, plan)
     stored_campaign = None if new else store.find_campaign(plan.fingerprint, facts.machine_id)
     changes = [] if stored_campaign is None else _changes(stored_campaign.host, facts)
     if stored_campaign is not None and not changes:
@@ -383,14 +359,10 @@ def _changes(before: HostFacts, now: HostFacts) -> list[str]:
     return changed
 
 
-def _asked(host: Host, request: Request) -> HostFacts:
-    return _facts(host, (request.directory or Path()).absolute(), request.devices)
-
-
-def _facts(host: Host, directory: Path, devices: Sequence[Path]) -> HostFacts:
-    """The facts of this machine, and of the file system on which a campaign lies."""
+def _facts(host: Host, plan: CampaignPlan) -> HostFacts:
+    """The facts of this machine, and of the file system on which a plan's campaign lies."""
     facts = collect_facts(host)
-    mount = None if devices else mount_of(directory)
+    mount = None if plan.backing.devices else mount_of(plan.directory)
     reason = without_flushes(mount)
     more = {} if reason is None else {WITHOUT_FLUSHES: reason}
     more |= {} if mount is None else {FILE_SYSTEM: mount.filesystem}

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from vdisklab.actions.cell_search import Narrowed
 from vdisklab.actions.measure import measure
 from vdisklab.actions.planning import rounds_of
 from vdisklab.analysis.claim_verdicts import judge_claims
@@ -28,7 +29,7 @@ from vdisklab.units import counted
 _LABEL = re.compile(r"for claims: (\d{1,5}) (?:round|block)s?")  # blocks: the earlier word
 
 
-def whole_claims(plan: CampaignPlan, claims: Collection[Claim]) -> CampaignPlan:
+def whole_claims(plan: CampaignPlan, claims: Collection[Claim]) -> Narrowed:
     """The plan limited to claims whose cells can all be measured here.
 
     Raises HostError if there is none: a ratio needs both of its sides.
@@ -45,7 +46,7 @@ def whole_claims(plan: CampaignPlan, claims: Collection[Claim]) -> CampaignPlan:
             f"{reasons}",
             hint="fix these problems, or exclude those claims with --only",
         )
-    return replace(plan, cells=cells)
+    return Narrowed(replace(plan, cells=cells))
 
 
 @dataclass(frozen=True, slots=True)

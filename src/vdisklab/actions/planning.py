@@ -1,4 +1,8 @@
-"""Makes the plan of a campaign on this host from a request, with plan file, profile and survey."""
+"""Plans a campaign on this host in one pass: request, draft, survey, plan.
+
+`possible_draft` reads what the request names here and decides all that needs no trial; `make_plan`
+tries the draft's stacks, unless a campaign goes on.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from vdisklab.actions.cell_search import Narrow, Narrowed
 from vdisklab.campaign.context import guest_buses, require_space
 from vdisklab.campaign.guests import requested_guest
 from vdisklab.campaign.schedule import device_bytes_needed, planned_script
@@ -28,9 +33,6 @@ from vdisklab.storage.given import with_kinds
 from vdisklab.workload.clients import with_clients
 from vdisklab.workload.profile_files import load_profile
 from vdisklab.workload.registry import MICRO_GUEST_ONLY, workload_for
-
-Narrow = Callable[[CampaignPlan], CampaignPlan]
-"""Removes cells from a plan. Raises HostError if nothing worth measuring is left."""
 
 Begun = Callable[[CampaignPlan], CampaignPlan | None]
 """The plan of the campaign that continues a plan; None if none does."""
@@ -55,11 +57,6 @@ class Possible:
     plan: CampaignPlan
 
 
-def as_it_is(plan: CampaignPlan) -> CampaignPlan:
-    """The plan itself."""
-    return plan
-
-
 def never_begun(_plan: CampaignPlan) -> None:
     """Nothing: no campaign is continued."""
 
@@ -67,21 +64,20 @@ def never_begun(_plan: CampaignPlan) -> None:
 def make_plan(
     host: Host,
     ledger: Ledger,
-    request: Request,
+    possible: Possible,
     progress: Progress,
     *,
-    narrow: Narrow = as_it_is,
+    narrow: Narrow = Narrowed,
     begun: Begun = never_begun,
-) -> CampaignPlan:
-    """Makes the plan of a request on this host, narrowed, after trying to build its stacks.
+) -> Narrowed:
+    """The plan of a possible request on this host, narrowed, after trying to build its stacks.
 
     `begun` returns the plan of the campaign that continues a plan: then nothing is tried but the
     servers that did not answer when it began, because a trial that fails today must not change the
     campaign. If a server is back, everything is tried anew, for a new campaign. Raises PlanError if
     no host could measure it, HostError if this host cannot.
     """
-    possible = possible_draft(host, request)
-    draft, wanted = possible.draft, narrow(possible.plan)
+    draft, wanted = possible.draft, narrow(possible.plan).plan
 
     def tried(paths: Sequence[DiskPath]) -> Capabilities:
         return survey(
@@ -109,9 +105,10 @@ def make_plan(
             )
     if plan is None:
         capabilities = tried(draft.paths_to_survey)
-        plan = replace(narrow(draft.on(capabilities)), requested=wanted.cells)
-    require_usable(host, plan.backing, device_bytes_needed(plan))
-    return plan
+        plan = replace(draft.on(capabilities), requested=wanted.cells)
+    planned = narrow(plan)
+    require_usable(host, planned.plan.backing, device_bytes_needed(planned.plan))
+    return planned
 
 
 def _left_out(plan: CampaignPlan) -> list[DiskPath]:
@@ -124,7 +121,7 @@ def _left_out(plan: CampaignPlan) -> list[DiskPath]:
 def possible_plan(host: Host, request: Request) -> CampaignPlan:
     """The plan of a request, without trying to build its stacks: they are taken to work here.
 
-    Raises the other errors of `make_plan` and of a campaign's start.
+    Raises the errors of `possible_draft` and of a campaign's start.
     """
     plan = possible_draft(host, request).plan
     require_space(plan)

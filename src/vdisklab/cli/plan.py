@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from rich.console import Console
 from rich.text import Text
 
 from vdisklab.actions.again import repeated
+from vdisklab.actions.cell_search import Narrow, Narrowed
 from vdisklab.actions.find_best import make_search
-from vdisklab.actions.planning import make_plan
+from vdisklab.actions.planning import make_plan, possible_draft
 from vdisklab.answers.loading import open_results, stored_verdicts
 from vdisklab.answers.plan import PlanAnswer, answer_plan
 from vdisklab.cli.shell.live import TerminalProgress, print_dropped, warning_line
@@ -70,12 +72,16 @@ def plan(request: RunRequest, shown: PlanOptions, output: OutputOptions) -> None
                 "JSON holds one plan, and each --dir has its own", hint="name one --dir"
             )
         for campaign in campaigns:
-            planned = make_plan(host, ledger, campaign, progress)
+            possible = possible_draft(host, campaign)
             search = make_search(request)
+            narrow: Narrow = Narrowed
             if search is not None:
                 judged = CrashVerdicts() if store is None else _verdicts(store, host, campaign)
-                planned, _ = search.narrow(planned, judged, progress)
-            answers.append(answer_plan(planned, host if shown.commands else None))
+                narrow = partial(search.narrow, verdicts=judged)
+            planned = make_plan(host, ledger, possible, progress, narrow=narrow)
+            for event in planned.events:
+                progress(event)
+            answers.append(answer_plan(planned.plan, host if shown.commands else None))
     for answer in answers:
         print_answer(answer, tables(answer), output, request)
         if output.form is not Format.JSON:

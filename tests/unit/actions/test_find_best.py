@@ -39,7 +39,7 @@ from vdisklab.plan.matrix import Matrix, narrow_to_needs
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.plan.run_request import RaceTerms, RunRequest, SearchFor
 from vdisklab.plan.settings import Request
-from vdisklab.progress import DurablePaths, silent
+from vdisklab.progress import DurablePaths
 from vdisklab.results.model import Direction, Failure, FailureKind, Run, Sample
 from vdisklab.results.store import Store
 from vdisklab.views.run import race_effort, race_sentences, ranking_after_race
@@ -286,8 +286,9 @@ def test_a_plan_with_something_to_rank_and_no_number_of_rounds_races(
     made: CampaignPlan, races: bool
 ) -> None:
     assert can_race(made, plain().terms) is races
-    left, search = plain().narrow(made, CrashVerdicts(), silent)
-    assert (search is not None, left.race is not None) == (races, races)
+    narrowed = plain().narrow(made, CrashVerdicts())
+    left = narrowed.plan
+    assert (narrowed.search is not None, left.race is not None) == (races, races)
     assert left.cells == made.cells
     assert left.fingerprint == made.fingerprint, "the same campaign as with a number of rounds"
 
@@ -296,9 +297,7 @@ def test_who_asks_for_a_race_is_told_why_there_is_none() -> None:
     asked = make_search(RunRequest(within=0.05))
     assert asked is not None
     with pytest.raises(PlanError, match="is open"):
-        asked.narrow(
-            planned("raw/none", "qcow2/none", profile="open-load"), CrashVerdicts(), silent
-        )
+        asked.narrow(planned("raw/none", "qcow2/none", profile="open-load"), CrashVerdicts())
 
 
 def test_one_failure_does_not_end_a_race_for_a_path(plan: CampaignPlan, measured: Measured) -> None:
@@ -390,7 +389,7 @@ def test_a_budget_below_one_round_works_and_one_below_two_runs_is_refused(
 def test_a_search_needs_paths_that_a_guest_can_use(plan: CampaignPlan) -> None:
     asked = dataclasses.replace(plan, cells=plan.cells[:1])
     with pytest.raises(PlanError, match="compares guests' paths, and none is given"):
-        search().narrow(asked, CrashVerdicts(), silent)
+        search().narrow(asked, CrashVerdicts())
 
 
 def test_a_guests_path_that_scores_relate_to_is_measured_in_every_round(

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.guest.synthetic import write_kernel
-from vdisklab.actions.planning import make_plan, require_possible_paths
+from vdisklab.actions.cell_search import Narrowed
+from vdisklab.actions.find_best import BestSearch
+from vdisklab.actions.planning import make_plan, possible_draft, require_possible_paths
 from vdisklab.answers.plan import answer_plan
 from vdisklab.answers.race_plan import as_race
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.build import build_plan
+from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.run_request import RaceTerms
 from vdisklab.plan.settings import Request
-from vdisklab.progress import Event
+from vdisklab.progress import Event, Note
 from vdisklab.units import parse_size
 from vdisklab.views.plan import tables
 from vdisklab.workload.profile_files import load_profile
@@ -29,7 +33,7 @@ def refused(request: Request, said: str) -> list[Event]:
     """Everything that was begun before a request was refused with these words."""
     seen: list[Event] = []
     with open_ledger() as ledger, pytest.raises(PlanError, match=said):
-        make_plan(LocalHost(), ledger, request, seen.append)
+        make_plan(LocalHost(), ledger, possible_draft(LocalHost(), request), seen.append)
     return seen
 
 
@@ -62,7 +66,7 @@ def test_a_named_kernel_without_the_scheduler_is_refused_before_anything_is_trie
     )  # fmt: skip
     seen: list[Event] = []
     with open_ledger() as ledger, pytest.raises(HostError, match="this guest needs: bfq"):
-        make_plan(LocalHost(), ledger, request, seen.append)
+        make_plan(LocalHost(), ledger, possible_draft(LocalHost(), request), seen.append)
     assert seen == []
 
 
@@ -127,3 +131,26 @@ def test_the_paths_of_a_profile_are_enough_for_a_lab_or_a_fleet() -> None:
         require_possible_paths(Request(profile="quick"))
     with pytest.raises(PlanError, match="cannot exist"):
         require_possible_paths(Request(paths=("ext4/luks/none",), profile="encryption"))
+
+
+def test_a_plan_that_goes_on_has_its_search_and_what_the_search_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    request = Request(paths=("raw/none", "qcow2/none"), directory=tmp_path)
+    seen: list[Event] = []
+    search, narrowed = BestSearch(), list[CampaignPlan]()
+
+    def narrow(plan: CampaignPlan) -> Narrowed:
+        narrowed.append(plan)
+        return Narrowed(plan, search, (Note(f"narrowed {len(narrowed)} times"),))
+
+    possible = possible_draft(LocalHost(), request)
+    begun = replace(possible.plan, cells=possible.plan.cells[:2])
+    with open_ledger() as ledger:
+        planned = make_plan(
+            LocalHost(), ledger, possible, seen.append, narrow=narrow, begun=lambda _plan: begun
+        )
+    assert narrowed == [possible.plan, begun]
+    assert planned == Narrowed(begun, search, (Note("narrowed 2 times"),))
+    assert seen == [], "what the plan says is the caller's to report, once"

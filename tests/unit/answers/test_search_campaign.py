@@ -97,7 +97,8 @@ def search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Search]:
         return (None if outcome is None else outcome.best.label), measured.interrupted
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service, "make_plan", lambda *args, **options: plan)
+        patch.setattr(service, "possible_draft", lambda *_: SimpleNamespace(plan=plan))
+        patch.setattr(service, "make_plan", lambda *_, narrow, begun: narrow(plan))
         patch.setattr(service, "open_campaign", open_campaign)
         patch.setattr(service, "open_ledger", lambda: nullcontext(SimpleNamespace()))
         patch.setattr(service, "collect_facts", lambda host: HOST)

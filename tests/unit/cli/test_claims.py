@@ -366,7 +366,7 @@ def test_half_a_claim_is_not_measured(mine: str) -> None:
     paths = ("raw/none", "host", "raw/directsync")
     asked = Request(paths=paths, directory=Path("/tmp"), baseline="none")  # noqa: S108
     plan = build_plan(asked, Capabilities(), Profile("p", "t", ()))
-    assert [cell.label for cell in whole_claims(plan, claims).cells] == ["raw/none", "host"]
+    assert [cell.label for cell in whole_claims(plan, claims).plan.cells] == ["raw/none", "host"]
     with pytest.raises(HostError, match="this host cannot measure every path of directsync"):
         whole_claims(plan, claims[1:2])
 

@@ -24,7 +24,6 @@ from vdisklab.plan.settings import Request
 from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.registry import forms
 from vdisklab.powercut.request import PowercutRequest, plan_questions
-from vdisklab.progress import silent
 
 VALUES = {
     NeedKind.FORMAT: tuple(ImageFormat),
@@ -48,7 +47,7 @@ def searched(need: Need, directory: Path) -> set[str]:
     assert search is not None
     request = Request(paths=("host", *PATHS), directory=directory)
     plan = build_plan(request, Capabilities(), Profile("p", "t", ()))
-    cells = search.narrow(plan, CrashVerdicts(), silent)[0].cells
+    cells = search.narrow(plan, CrashVerdicts()).plan.cells
     return {str(cell.path) for cell in cells if cell.path.is_guest_storage}
 
 

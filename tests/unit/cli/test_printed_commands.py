@@ -367,9 +367,7 @@ def test_a_tie_prints_the_command_that_races_its_paths_as_they_were_measured(
     assert main(command[1:]) == 0
     ((asked, search),) = raced
     profile = load_profile(asked.profile or DEFAULT_PROFILE)
-    race, _ = search.narrow(
-        build_plan(asked, Capabilities(), profile), CrashVerdicts(), lambda _event: None
-    )
+    race = search.narrow(build_plan(asked, Capabilities(), profile), CrashVerdicts()).plan
     assert race.race is not None
     assert race.race.metric == ("randread-4k-q1/read/iops" if "iops" in verb else "overall")
     assert {cell.label for cell in race.cells if cell.path.is_guest_storage} == {
