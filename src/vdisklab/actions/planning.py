@@ -1,7 +1,7 @@
 """Plans a campaign on this host in one pass: request, draft, survey, plan.
 
-`possible_draft` reads what the request names here and decides all that needs no trial; `make_plan`
-tries the draft's stacks, unless a campaign goes on.
+`possible_draft` reads what the request names here, once, and decides all that needs no trial;
+`make_plan` tries the draft's stacks, unless a campaign goes on.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger, cache_directory
 from vdisklab.host.mounts import lies_in_memory, require_work_directory
 from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.named_target import NamedTarget
 from vdisklab.plan.build import Draft, backing_of, draft_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, QemuLimits, infeasible
+from vdisklab.plan.guest import Qemu, UserGuest
 from vdisklab.plan.matrix import expand_matrix
+from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request, defaults
 from vdisklab.progress import Note, Progress
 from vdisklab.storage.device import require_usable
@@ -45,15 +48,29 @@ def rounds_of(request: Request) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Possible:
-    """A request that some host can measure.
+class NamedHere:
+    """What a request names on this host, as it was found here before anything was decided.
 
-    `qemus` are those of its QEMUs that start here. `plan` is its plan on a host that can build
-    every stack.
+    `limits` are the features that each of the QEMUs lacks. `on_tmpfs` is True if the images lie in
+    the page cache alone.
     """
 
+    profile: Profile
+    guest: UserGuest | None
+    qemus: tuple[Qemu, ...]
+    limits: Mapping[str, QemuLimits]
+    targets: tuple[NamedTarget, ...]
+    on_tmpfs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Possible:
+    """A request that some host can measure: `plan` is its plan on a host that can build every
+    stack.
+    """
+
+    named: NamedHere
     draft: Draft
-    qemus: Mapping[str, QemuLimits]
     plan: CampaignPlan
 
 
@@ -87,7 +104,7 @@ def make_plan(
             paths,
             progress,
             backing=draft.backing,
-            qemus=possible.qemus,
+            qemus=possible.named.limits,
         )
 
     plan = begun(wanted)
@@ -134,26 +151,33 @@ def possible_draft(host: Host, request: Request) -> Possible:
     Raises PlanError if no host could measure it, HostError if a file or QEMU that it names is not
     usable here.
     """
-    profile = load_profile(request.profile or DEFAULT_PROFILE)
-    if request.neighbour is not None:
-        profile = profile.beside(load_profile(request.neighbour))
+    named = named_here(host, request)
+    request = replace(request, target=named.targets)
+    draft = draft_plan(request, named.profile, named.qemus, named.guest)
+    # Refuse requests that no host could measure before trying anything on this one.
+    plan = draft.on(Capabilities(qemus=named.limits, on_tmpfs=named.on_tmpfs))
+    check_measurements(plan)
+    if plan.guest.kernel is not None and guest_buses(plan):
+        kernel_for(host, cache_directory(), guest_buses(plan), plan.guest)
+    return Possible(named, draft, plan)
+
+
+def named_here(host: Host, request: Request) -> NamedHere:
+    """What a request names on this host, from the profile down to the place of its disks.
+
+    Raises PlanError for a profile that cannot be, HostError if a file or QEMU is not usable here.
+    """
+    profile = load_profile(request.profile or DEFAULT_PROFILE, beside=request.neighbour)
     profile = with_clients(profile, request.clients)
-    # What the request names on this host, from the guests down to the place of their disks.
     guest = requested_guest(host, request)
-    qemus, able = find_qemus(host, request.qemu)
-    request = replace(request, target=with_kinds(host, request.target))
+    qemus, limits = find_qemus(host, request.qemu)
+    targets = with_kinds(host, request.target)
     for device in request.devices:
         open_device(device)  # before a path is judged by it
     directory = (request.directory or Path()).absolute()
     require_work_directory(directory)
     on_tmpfs = not request.devices and lies_in_memory(directory)
-    draft = draft_plan(request, profile, qemus, guest)
-    # Refuse requests that no host could measure before trying anything on this one.
-    plan = draft.on(Capabilities(qemus=able, on_tmpfs=on_tmpfs))
-    check_measurements(plan)
-    if plan.guest.kernel is not None and guest_buses(plan):
-        kernel_for(host, cache_directory(), guest_buses(plan), plan.guest)
-    return Possible(draft, able, plan)
+    return NamedHere(profile, guest, qemus, limits, targets, on_tmpfs)
 
 
 def require_possible_paths(request: Request) -> None:

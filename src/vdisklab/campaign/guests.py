@@ -151,6 +151,7 @@ def inspect_image(host: Host, image: Path) -> UserGuest:
             f"the guest's image {image} cannot be read: {error.strerror}",
             hint="name an existing image that you may read",
         ) from error
+    state = state_of(image)
     known = json.loads(host.run("qemu-img", "info", "-U", "--output=json", image).stdout)
     form = str(known["format"])
     if form == "raw" and first[-2:] != b"\x55\xaa":
@@ -159,7 +160,7 @@ def inspect_image(host: Host, image: Path) -> UserGuest:
             "sector",
             hint="name the image of an installed system, such as guest.qcow2",
         )
-    return UserGuest(image.absolute(), form, state_of(image))
+    return UserGuest(image.absolute(), form, state)
 
 
 def state_of(image: Path) -> str:

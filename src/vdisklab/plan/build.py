@@ -6,7 +6,7 @@ With a host's capabilities it becomes a `CampaignPlan`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TypeVar
 from vdisklab.errors import PlanError
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import DiskPath, parse_path
-from vdisklab.path.named_target import NamedTarget, require_targets
+from vdisklab.path.named_target import require_targets
 from vdisklab.path.rules import Impossible, too_many_queues
 from vdisklab.path.segments import HOST
 from vdisklab.plan.age import NEW, Age, not_aged
@@ -23,7 +23,6 @@ from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.guest import GuestPlan, Qemu, UserGuest
 from vdisklab.plan.matrix import (
-    Axes,
     Matrix,
     cells_of,
     drop,
@@ -68,6 +67,7 @@ def draft_plan(
     Unset options come from the profile, else from the setting's default. Raises PlanError for
     values that no campaign can use, PathSyntaxError for malformed paths.
     """
+    profile = _with_load(profile, request.load)
     usual = {
         name: value
         for name, value in profile.usual.settings.items()
@@ -93,11 +93,18 @@ def draft_plan(
     in_guests = profile.boots or profile.is_open_load or profile.trims
     if in_guests and settings.baseline is None:
         settings = replace(settings, baseline=NO_BASELINE)
-    profile = _with_load(profile, settings.load)
-    axes = _axes(settings, qemus)
-    named = settings.baseline not in (None, NO_BASELINE)
+    baseline = None if settings.baseline == NO_BASELINE else settings.baseline
     require_targets(settings.target, settings.secret)
+    # Every guest's path is multiplied by the QEMUs, and by the settings in the guest.
+    axes = {
+        "qemu": tuple(qemu.name for qemu in qemus),
+        "guest_scheduler": settings.guest_scheduler,
+        "guest_fs": settings.guest_fs,
+        "guest_mount": settings.guest_mount,
+        "guests": settings.guests,
+    }
     paths = expand_paths(settings.patterns, axes, settings.target)
+    baselines = () if baseline is None else expand_paths([baseline], axes, settings.target)
     if usual.get("ramp") == 0 and any((path.attachment.guests or 1) > 1 for path in paths):
         settings = replace(settings, ramp=defaults(Request).ramp)  # in which several guests start
     share = next((path for path in paths if path.shares_directory), None)
@@ -111,7 +118,7 @@ def draft_plan(
     return Draft(
         settings=settings,
         paths=paths,
-        baseline=_one_path(_set(settings.baseline), axes, settings.target) if named else None,
+        baseline=None if baseline is None else _only_path(baseline, baselines),
         profile=profile,
         qemus=qemus,
         guest=GuestPlan(
@@ -143,17 +150,6 @@ def _with_load(profile: Profile, load: int | None) -> Profile:
             for measurement in profile.measurements
         ),
     )
-
-
-def _axes(settings: Request, qemus: tuple[Qemu, ...]) -> Axes:
-    """The axes that multiply every guest's path: the QEMUs, and the settings in the guest."""
-    return {
-        "qemu": tuple(qemu.name for qemu in qemus),
-        "guest_scheduler": settings.guest_scheduler,
-        "guest_fs": settings.guest_fs,
-        "guest_mount": settings.guest_mount,
-        "guests": settings.guests,
-    }
 
 
 def backing_of(request: Request) -> BackingDevices:
@@ -302,8 +298,8 @@ class Draft:
         return replace(matrix, cells=(*added, *matrix.cells))
 
 
-def _one_path(text: str, axes: Axes, targets: Collection[NamedTarget]) -> DiskPath:
-    paths = expand_paths([text], axes, targets)
+def _only_path(text: str, paths: Sequence[DiskPath]) -> DiskPath:
+    """The path of a baseline. Raises PlanError if its text expands to several, or to none."""
     if len(paths) != 1:
         raise PlanError(
             f"the baseline {text!r} expands to {len(paths)} paths",

@@ -10,11 +10,19 @@ from vdisklab.plan.toml_file import text_of
 from vdisklab.workload.builtin_profiles import builtin_profile_text
 from vdisklab.workload.fiojob import job_profile
 
+_READABLE = "name a readable file in UTF-8, or a profile that `vdisklab profiles` lists"
 
-def load_profile(name: str) -> Profile:
-    """A built-in profile, or one from a file: TOML, or a job file of fio. Raises PlanError."""
+
+def load_profile(name: str, beside: str | None = None) -> Profile:
+    """A built-in profile, or one from a file: TOML, or a job file of fio. Raises PlanError.
+
+    With `beside` the other guests run the first measurement of the profile of that name.
+    """
     if not name.endswith((".toml", ".fio")):
-        return parse_profile(builtin_profile_text(name), f"profile {name}")
-    hint = "name a readable file in UTF-8, or a profile that `vdisklab profiles` lists"
-    text = text_of(Path(name), "profile", hint)
-    return parse_profile(text, name) if name.endswith(".toml") else job_profile(text, name)
+        text = builtin_profile_text(name)
+        profile = parse_profile(text, f"profile {name}")
+    else:
+        text = text_of(Path(name), "profile", _READABLE)
+        is_job = name.endswith(".fio")
+        profile = job_profile(text, name) if is_job else parse_profile(text, name)
+    return profile if beside is None else profile.beside(load_profile(beside))
