@@ -115,9 +115,24 @@ def to_another_user(directory: Path) -> Path:
     return link
 
 
+def above_what_a_link_leads_to(directory: Path) -> Path:
+    """`..` is taken from where the link leads, not from where it lies."""
+    (directory / "below").mkdir()
+    (directory.parent / "roots-link").symlink_to("eves/below")
+    return directory.parent / "roots-link" / ".."
+
+
+def through_another_user(directory: Path) -> Path:
+    return directory / ".." / "secret.d"
+
+
 @pytest.mark.parametrize(
-    "place", [below_another_user, for_everybody, for_a_group, behind_a_link, to_another_user]
-)
+    "place",
+    [
+        below_another_user, for_everybody, for_a_group, behind_a_link, to_another_user,
+        above_what_a_link_leads_to, through_another_user,
+    ],
+)  # fmt: skip
 def test_whoever_can_change_where_a_name_leads_is_found(
     eves: Path, place: Callable[[Path], Path]
 ) -> None:

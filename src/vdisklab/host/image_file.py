@@ -40,6 +40,8 @@ class SeenFile:
         """The first bytes; None if they cannot be read."""
         if self.descriptor is None:
             return None
+        if self.is_regular and self.status.st_size == 0:
+            return b""  # not read: reading takes the messages out of /proc/kmsg (proc(5))
         try:
             return os.pread(self.descriptor, size, 0)
         except OSError:

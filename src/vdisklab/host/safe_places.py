@@ -97,7 +97,8 @@ STATE_WAY = "set VDISKLAB_STATE to a directory of root's"
 
 def _distrust(place: Path) -> Distrust | None:
     trusted = trusted_users()
-    pending = list(reversed(Path(os.path.abspath(place)).parts[1:]))  # noqa: PTH100 - links stay
+    # With its `..`: behind a link that is not the directory in which the link lies.
+    pending = list(reversed(place.absolute().parts[1:]))
     reached, links = Path("/"), 0
     found = _of_directory(reached, reached.stat(), trusted)
     while found is None and pending:

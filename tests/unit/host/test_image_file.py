@@ -30,6 +30,17 @@ def test_nothing_else_is_opened(tmp_path: Path, kind: str) -> None:
         assert file is None
 
 
+def test_a_file_of_procfs_that_has_no_size_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = tmp_path / "empty.img"
+    empty.touch()
+    monkeypatch.delattr("os.pread")
+    for name in (Path("/proc/self/status"), empty):
+        with seen_file(name) as file:
+            assert format_of(file) is ImageFormat.RAW
+
+
 def test_only_files_that_are_allowed_are_opened(tmp_path: Path) -> None:
     image, other = tmp_path / "a.img", tmp_path / "b.img"
     image.write_bytes(QCOW2)
