@@ -25,7 +25,8 @@ class ImportOptions(DbOptions):
 
     files: tuple[str, ...] = argument(
         TEXTS,
-        "fio JSON or JSON+, bonnie++ CSV or text, sysbench fileio text, CrystalDiskMark text, "
+        "fio JSON or JSON+, bonnie++ or elbencho CSV, elbencho JSON, sysbench fileio text, "
+        "CrystalDiskMark or KDiskMark text, "
         "DISKSPD XML, dd's line, or a file from `vdisklab export-data`; `-` is standard input.",
         "FILE...",
     )

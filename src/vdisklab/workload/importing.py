@@ -16,6 +16,7 @@ from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction
 from vdisklab.workload import bonnie, dd, fio_report, postgresql, sysbench
 from vdisklab.workload.diskspd import parse_crystaldiskmark, parse_diskspd
+from vdisklab.workload.elbencho import is_elbencho, parse_elbencho
 from vdisklab.workload.kdiskmark import is_kdiskmark, parse_kdiskmark
 from vdisklab.workload.program import NamedResult, ProgramResult, Report, printable
 
@@ -232,6 +233,7 @@ _FORMATS = (
         lambda text: (parse_crystaldiskmark(text),),
         is_lines=True,
     ),
+    _Format("elbencho CSV and JSON", is_elbencho, parse_elbencho, is_lines=True),
     _Format(
         "KDiskMark text",
         is_kdiskmark,
@@ -307,6 +309,10 @@ _KNOWN: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
          "download the file itself; on GitHub with its button Raw"),
         (r"^(?:FATAL|sysbench): ", "sysbench failed: there is no result in it",
          "import what `sysbench fileio … run` printed"),
+        (r"^OPERATION +RESULT TYPE +FIRST DONE", "this is elbencho's text output",
+         "run elbencho with --jsonfile FILE, and import that file"),
+        (r"^ISO Date,Label,Phase,RuntimeMS,", "this is elbencho's live log, not its end result",
+         "run elbencho with --jsonfile FILE, and import that file"),
         (r"drastic I/O error|^Can't (?:read|write|open|sync) ", "bonnie++ failed: there is no "
          "result in it", "give bonnie++ more room, or a smaller -s"),
         (r"\A\s*(?:[#;].*\s+)*\[[A-Za-z][\w -]*\]\s*$",
