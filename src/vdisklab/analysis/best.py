@@ -214,16 +214,16 @@ def best_set(
             p = _p_of_leading(goodness, noise, first, len(order) - 1)
     apart, pooled = _hardest(noise, order if alone else may_be_best, alpha)
     close = _close(goodness, noise, may_be_best, alpha)
-    use = min(close.tolist(), key=lambda at: simplest_first(cells[at]))
+    use = min(close.tolist(), key=lambda row: simplest_first(cells[row]))
     bounds = {
-        cells[at]: _behind(goodness, noise, at, may_be_best, alpha)
-        for at in dict.fromkeys((use, *order[:BOUNDED].tolist()))
+        cells[row]: _behind(goodness, noise, row, may_be_best, alpha)
+        for row in dict.fromkeys((use, *order[:BOUNDED].tolist()))
         if len(order) > 1
     }
     return BestSet(
         measure=measure,
         alpha=alpha,
-        cells=tuple(cells[at] for at in may_be_best),
+        cells=tuple(cells[row] for row in may_be_best),
         beaten=int(worse.sum()),
         runner_up=cells[first[1]] if len(first) > 1 else None,
         p=p,
@@ -233,7 +233,7 @@ def best_set(
         pooled=pooled,
         shared=noise.shared,
         resolution=float(noise.resolution[first].sum()),
-        close=tuple(cells[at] for at in close),
+        close=tuple(cells[row] for row in close),
         use=cells[use],
         behind=bounds.get(cells[use]),
         bounds=bounds,
@@ -253,9 +253,9 @@ def _hardest(noise: PairNoise, cells: npt.NDArray[np.intp], alpha: float) -> tup
     if not len(others):
         return 0.0, True
     error, freedom = noise.between(np.broadcast_to(cells[:1], others.shape), others)
-    at = int(np.argmax(error * _limits(noise, alpha, len(others), freedom)))
+    widest = int(np.argmax(error * _limits(noise, alpha, len(others), freedom)))
     pooled = common_freedom(len(noise.count), noise.rounds)
-    return float(error[at]) * math.sqrt(noise.rounds), bool(freedom[at] >= pooled)
+    return float(error[widest]) * math.sqrt(noise.rounds), bool(freedom[widest] >= pooled)
 
 
 def _close(
@@ -315,9 +315,9 @@ def ahead(
 
     The error of a challenger's comparisons with all other cells together is `alpha`.
     """
-    one, other = np.meshgrid(challengers, np.arange(len(goodness)), indexing="ij")
-    error, freedom = noise.between(one, other)
-    lead = goodness[one] - goodness[other] - noise.rounded(one, other)
+    challenger, other = np.meshgrid(challengers, np.arange(len(goodness)), indexing="ij")
+    error, freedom = noise.between(challenger, other)
+    lead = goodness[challenger] - goodness[other] - noise.rounded(challenger, other)
     return np.asarray(lead > _limits(noise, alpha, len(goodness) - 1, freedom) * error)
 
 
@@ -343,9 +343,9 @@ def _p_of_leading(
     goodness: Floats, noise: PairNoise, order: npt.NDArray[np.intp], compared: int
 ) -> float:
     """The largest p-value among the first cell's leads, each corrected for `compared` cells."""
-    one, others = np.broadcast_to(order[:1], len(order) - 1), order[1:]
-    error, freedom = noise.between(one, others)
-    leads = (goodness[one] - goodness[others] - noise.rounded(one, others)) / error
+    leader, others = np.broadcast_to(order[:1], len(order) - 1), order[1:]
+    error, freedom = noise.between(leader, others)
+    leads = (goodness[leader] - goodness[others] - noise.rounded(leader, others)) / error
     # With the same degrees of freedom, the smallest lead has the largest p-value.
     least = {of: float(max(0.0, leads[freedom == of].min())) for of in np.unique(freedom).tolist()}
     return max(p_of_lead(lead, compared, int(of), noise.rounds) for of, lead in least.items())

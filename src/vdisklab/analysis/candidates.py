@@ -70,8 +70,8 @@ class Recommendation:
     def with_ratios(self, ratio: RatioOf) -> Recommendation:
         """The same with other ratios of the same paths."""
 
-        def of(one: MeasuredCell, other: MeasuredCell | None, known: Ratio | None) -> Ratio | None:
-            return None if other is None or known is None else ratio(one, other)
+        def of(cell: MeasuredCell, other: MeasuredCell | None, known: Ratio | None) -> Ratio | None:
+            return None if other is None or known is None else ratio(cell, other)
 
         return replace(
             self,
@@ -168,18 +168,18 @@ def ratios_among(
         return partial(ratio_of, observations, measure)
     model = fit(logs, usable_cells, part.resolution(measure), logs == part.logs(measure))
     noise = pair_noise(model, np.arange(others + 1))
-    place = {part.cells[row]: at for at, row in enumerate(model.rows.tolist())}
+    place = {part.cells[row]: position for position, row in enumerate(model.rows.tolist())}
 
     def ratio(a: MeasuredCell, b: MeasuredCell) -> Ratio:
         alone = ratio_of(observations, measure, a, b)
         if alone.ratio is None or alone.low is None or not {a, b} <= place.keys() or a == b:
             return alone
-        one, other = np.array([place[a]]), np.array([place[b]])
-        errors, freedom = noise.between(one, other)
+        first, other = np.array([place[a]]), np.array([place[b]])
+        errors, freedom = noise.between(first, other)
         # Not all their rounds are common ones.
-        least = float(np.minimum(noise.count[one], noise.count[other])[0])
+        least = float(np.minimum(noise.count[first], noise.count[other])[0])
         error = float(errors[0]) * math.sqrt(max(1.0, least / alone.pairs))
-        degrees, rounding = int(freedom[0]), float(noise.rounded(one, other)[0])
+        degrees, rounding = int(freedom[0]), float(noise.rounded(first, other)[0])
         lead = math.log(alone.ratio)
         beyond = max(0.0, abs(lead) - rounding)
         half = critical(alpha / 2, others, degrees, noise.rounds) * error + rounding
@@ -232,29 +232,29 @@ class RankedBy:
         def ranked(observations: Observations, measure: MeasureKey) -> Ranking:
             left = gone(measure)
             ranking = self.rank(
-                narrowed(observations, [one for one in observations.cells if one not in left]),
+                narrowed(observations, [cell for cell in observations.cells if cell not in left]),
                 measure,
             )
             counts = np.isfinite(observations.grid(measure)).sum(axis=1).tolist()
             places = zip(observations.cells, counts, strict=True)
-            without = (WithoutRank(one, count, Unranked.GATE_MISSED)
-                       for one, count in places if one in left)  # fmt: skip
+            without = (WithoutRank(cell, count, Unranked.GATE_MISSED)
+                       for cell, count in places if cell in left)  # fmt: skip
             return replace(ranking, unranked=(*ranking.unranked, *without))
 
         return replace(self, rank=ranked)
 
     def once(self) -> RankedBy:
         """The same, but equal numbers are ranked once."""
-        known: dict[tuple[object, ...], Ranking] = {}
+        rankings: dict[tuple[object, ...], Ranking] = {}
 
         def ranked(observations: Observations, measure: MeasureKey) -> Ranking:
             numbers = (observations.ranked_logs(measure), observations.grid(measure),
                        observations.resolution(measure))  # fmt: skip
             key = (measure, observations.cells, observations.rounds, observations.too_slow,
                    *(grid.tobytes() for grid in numbers))  # fmt: skip
-            if key not in known:
-                known[key] = self.rank(observations, measure)
-            return known[key]
+            if key not in rankings:
+                rankings[key] = self.rank(observations, measure)
+            return rankings[key]
 
         return replace(self, rank=ranked)
 

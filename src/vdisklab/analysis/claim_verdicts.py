@@ -287,7 +287,7 @@ def _measured(
         failures += _without_number(claim, grids)
         answer = ClaimAnswer(claim, ClaimVerdict.NOT_MEASURED, missing=lacking, failures=failures)
         return answer, ()
-    first = min(contrasts, key=lambda one: one.clearly_inside)
+    first = min(contrasts, key=lambda contrast: contrast.clearly_inside)
     answer = ClaimAnswer(
         claim,
         ClaimVerdict.INCONCLUSIVE,
@@ -300,8 +300,8 @@ def _measured(
     if rounds < MIN_ROUNDS:
         return answer, contrasts
     half = first.half_width(alpha)
-    inside = max(one.p_inside for one in contrasts)
-    outside = len(contrasts) * min(one.p_outside for one in contrasts)
+    inside = max(contrast.p_inside for contrast in contrasts)
+    outside = len(contrasts) * min(contrast.p_outside for contrast in contrasts)
     return replace(
         answer,
         low=first.shown(first.mean - half),
@@ -367,15 +367,17 @@ def _decided(
     alpha: float,
     tests: int,
 ) -> ClaimAnswer:
-    outside = [one for one in contrasts if one.inside < 0]
+    outside = [contrast for contrast in contrasts if contrast.inside < 0]
     if adjusted <= alpha:
         verdict = ClaimVerdict.FAILS if outside else ClaimVerdict.HOLDS
         return replace(answer, verdict=verdict, p_adjusted=adjusted, more_rounds=None)
     level = alpha / tests
     if outside:
-        needed = min(one.more_rounds(-one.inside, level / len(contrasts)) for one in outside)
+        needed = min(
+            contrast.more_rounds(-contrast.inside, level / len(contrasts)) for contrast in outside
+        )
     else:
-        needed = max(one.more_rounds(one.inside, level) for one in contrasts)
+        needed = max(contrast.more_rounds(contrast.inside, level) for contrast in contrasts)
     more = max(1, int(needed) - answer.rounds) if math.isfinite(needed) else None
     return replace(answer, p_adjusted=adjusted, more_rounds=more)
 

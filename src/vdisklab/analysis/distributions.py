@@ -105,9 +105,9 @@ def tetragamma(value: Any) -> Any:  # noqa: ANN401
     return shifted - 1 / x**2 - 1 / x**3 - series
 
 
-def _each(function: Callable[[float, float], float], one: Any, other: Any) -> Any:  # noqa: ANN401
+def _each(function: Callable[[float, float], float], first: Any, other: Any) -> Any:  # noqa: ANN401
     """The function of each pair of numbers; a float of two numbers."""
-    ones, others = np.broadcast_arrays(np.asarray(one, float), np.asarray(other, float))
+    ones, others = np.broadcast_arrays(np.asarray(first, float), np.asarray(other, float))
     pairs = zip(ones.ravel().tolist(), others.ravel().tolist(), strict=True)
     return np.array([function(*pair) for pair in pairs]).reshape(ones.shape)[()]
 
@@ -235,7 +235,7 @@ def _gamma_fraction(a: float, x: Floats) -> Floats:
 
 def _gamma_isf(a: float, chance: Floats) -> Floats:
     """The inverse of `_gamma_sf` by Halley's method, from Wilson and Hilferty's cube (26.4.17)."""
-    normal = np.array([-NormalDist().inv_cdf(one) for one in chance.tolist()])
+    normal = np.array([-NormalDist().inv_cdf(chance_of_row) for chance_of_row in chance.tolist()])
     x = a * np.maximum(1 - 1 / (9 * a) + normal / (3 * math.sqrt(a)), 0.0) ** 3
     # Near zero the distribution is x ** a / Gamma(a + 1).
     small = np.exp((np.log1p(-chance) + math.lgamma(a + 1)) / a)

@@ -100,7 +100,7 @@ def judge(group: GuestGroup, criterion: Criterion, samples: Sequence[Sample] = (
     ]
     served = min(shares, default=None)
     seconds = [member.evidence.host_cpu_seconds for member in group.members]
-    known = [used for used in seconds if used is not None]
+    cpu_times = [used for used in seconds if used is not None]
     return GroupStep(
         guests=len(group.members),
         passed=worst <= criterion.seconds and (served is None or served >= LEAST_SERVED),
@@ -108,8 +108,12 @@ def judge(group: GuestGroup, criterion: Criterion, samples: Sequence[Sample] = (
         served=served,
         iops=sum(member.iops for member in group.members),
         fairness=jain([member.iops for member in group.members]),
-        cpu_for_each=sum(known) / len(known) / group.seconds if known and group.seconds else None,
-        p99=max((one.value for one in samples if one.metric == "latency_p99"), default=None),
+        cpu_for_each=sum(cpu_times) / len(cpu_times) / group.seconds
+        if cpu_times and group.seconds
+        else None,
+        p99=max(
+            (sample.value for sample in samples if sample.metric == "latency_p99"), default=None
+        ),
     )
 
 

@@ -63,9 +63,9 @@ class LastingNoise:
 
 def lasting_noise(residual: Floats, least: float = 0.0) -> LastingNoise:
     """What lasts in these residuals: `least` where too few rounds, or one cell alone, say more."""
-    known = np.isfinite(residual)
-    count = known.sum(axis=1).astype(np.float64)
-    values = np.where(known, residual, 0.0)
+    measured = np.isfinite(residual)
+    count = measured.sum(axis=1).astype(np.float64)
+    values = np.where(measured, residual, 0.0)
     squares = (values**2).sum(axis=1)
     usable = (count >= FROM_ROUNDS) & (squares > count * PRECISION**2)
     nothing = np.full(len(residual), least)
@@ -81,8 +81,8 @@ def lasting_noise(residual: Floats, least: float = 0.0) -> LastingNoise:
     alone = len(residual) == 1  # says too little for caution
     pooled = least if alone else min(max(shown + _CAUTION * all_error, least), _MOST)
     parts = np.full(len(residual), pooled)
-    own = np.where(part > _OWN * error, np.minimum(part, _MOST), pooled)
-    parts[usable] = np.maximum(own, pooled)
+    of_path = np.where(part > _OWN * error, np.minimum(part, _MOST), pooled)
+    parts[usable] = np.maximum(of_path, pooled)
     return LastingNoise(parts, pooled, shown, all_error)
 
 

@@ -106,7 +106,7 @@ def level_changes(level: Floats, *, matters: float = 0.0, doubt: float = 1.0) ->
     `doubt` times as high: the number of series that are searched.
     """
     places = np.flatnonzero(np.isfinite(level))
-    found = sorted(_found(level, places, matters, math.log(doubt)), key=lambda one: one.at)
+    found = sorted(_found(level, places, matters, math.log(doubt)), key=lambda change: change.at)
     return list(_sized(level, found))
 
 
@@ -158,12 +158,12 @@ def _least_odds(campaigns: int) -> float:
 
 def _sized(level: Floats, found: Sequence[DatedChange]) -> Iterator[DatedChange]:
     """The changes with their sizes between their neighbours, which the search did not know."""
-    known = np.isfinite(level)
+    measured = np.isfinite(level)
     for number, one in enumerate(found):
         first = found[number - 1].at if number else 0
         end = found[number + 1].at if number + 1 < len(found) else one.end + 1
         before_line = number + 1 < len(found) and found[number + 1].kind is ChangeKind.LINE
-        places = np.flatnonzero(known[first : end + before_line]) + first
+        places = np.flatnonzero(measured[first : end + before_line]) + first
         if one.kind is ChangeKind.LINE or len(places) < DATED_FROM:
             yield replace(one, end=min(one.end, int(places[-1])))
             continue
@@ -214,8 +214,8 @@ class _Series:
 
     @classmethod
     def of(cls, level: Floats, places: np.ndarray[tuple[int], np.dtype[np.intp]]) -> _Series:
-        known = level[places] - level[places].mean()
-        unit = max(float(known.std()), PRECISION)
+        centred = level[places] - level[places].mean()
+        unit = max(float(centred.std()), PRECISION)
         times = (places - places[0]).astype(np.float64)
         lasts = np.zeros((len(_LASTS), len(places)))
         lasts[:, 1:] = _LASTS[:, None] ** np.diff(times)
@@ -225,7 +225,7 @@ class _Series:
             answer: Floats = (values - lasts * np.concatenate([[0.0], values[:-1]])) / share
             return answer
 
-        value, one, time = map(independent, (known / unit, np.ones(len(places)), times))
+        value, one, time = map(independent, (centred / unit, np.ones(len(places)), times))
         return cls(unit, times, value, one, time, share)
 
     @property
@@ -295,12 +295,12 @@ class _Series:
         products = self._step_products() if stepped else self._line_products()
         by_value, by_one, by_itself = (product[:, [place]] for product in products)
         whole, cross, ones = self._level_products
-        own = np.maximum(by_itself - by_one**2 / ones, 1e-12)
+        residual = np.maximum(by_itself - by_one**2 / ones, 1e-12)
         shown = by_value - by_one * cross / ones
-        slope = (shown / own)[:, 0]
-        squares = whole - cross**2 / ones - shown**2 / own
+        slope = (shown / residual)[:, 0]
+        squares = whole - cross**2 / ones - shown**2 / residual
         freedom = self.value.shape[1] - 2
-        error = (np.maximum(squares, 1e-12) / freedom / own)[:, 0]
+        error = (np.maximum(squares, 1e-12) / freedom / residual)[:, 0]
         length = max(float(self.times[-1] - self.times[place]), 1.0)
         weight = self._with((by_value, by_one, by_itself), _STEP_VARIANCE)
         if not stepped:

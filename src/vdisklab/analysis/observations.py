@@ -98,7 +98,7 @@ class Observations:
     """The index of each cell in `cells`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "place", {cell: at for at, cell in enumerate(self.cells)})
+        object.__setattr__(self, "place", {cell: row for row, cell in enumerate(self.cells)})
         if len({len(self.cell), len(self.round), len(self.measure), len(self.value)}) != 1:
             raise ValueError("the columns differ in length")
 
@@ -195,8 +195,8 @@ def observe(runs: Iterable[Run]) -> Observations:
     for run in runs:
         if run.failure is None:
             key = (run.measured_cell, Round(run.campaign, run.round))
-            known = latest.get(key)
-            if known is None or (known.started, known.id) < (run.started, run.id):
+            earlier = latest.get(key)
+            if earlier is None or (earlier.started, earlier.id) < (run.started, run.id):
                 latest[key] = run
     numbers: dict[tuple[MeasuredCell, Round, MeasureKey], float] = {}
     for (cell, round), run in latest.items():
@@ -269,11 +269,11 @@ def with_too_slow(
     observations: Observations, too_slow: Iterable[tuple[MeasuredCell, Round]]
 ) -> Observations:
     """The observations with cells that were too slow in some rounds, perhaps in all of them."""
-    known = tuple(sorted(set(too_slow)))
-    cells = tuple(sorted({*observations.cells, *(cell for cell, _ in known)}))
+    slow_cells = tuple(sorted(set(too_slow)))
+    cells = tuple(sorted({*observations.cells, *(cell for cell, _ in slow_cells)}))
     row_of = {cell: row for row, cell in enumerate(cells)}
     new = np.array([row_of[cell] for cell in observations.cells], dtype=np.int32)
-    return replace(observations, cell=new[observations.cell], cells=cells, too_slow=known)
+    return replace(observations, cell=new[observations.cell], cells=cells, too_slow=slow_cells)
 
 
 @np.errstate(invalid="raise")  # a damaged database's keys: an error, not a warning

@@ -61,27 +61,29 @@ class PairNoise:
         return max(MIN_ROUNDS, int(np.median(self.count)))
 
     def between(
-        self, one: npt.NDArray[np.intp], other: npt.NDArray[np.intp]
+        self, first: npt.NDArray[np.intp], other: npt.NDArray[np.intp]
     ) -> tuple[Floats, Floats]:
         """The standard error of the difference of the effects, and its degrees of freedom.
 
         Rounding adds `rounded` at most, which is a bound and no part of this error.
         """
-        share = 1 / self.count[one] + 1 / self.count[other]
-        least = np.minimum(self.count[one], self.count[other])
-        variance = self.variance[one] / self.count[one] + self.variance[other] / self.count[other]
-        freedom = np.minimum(self.freedom[one], self.freedom[other])
+        share = 1 / self.count[first] + 1 / self.count[other]
+        least = np.minimum(self.count[first], self.count[other])
+        variance = (
+            self.variance[first] / self.count[first] + self.variance[other] / self.count[other]
+        )
+        freedom = np.minimum(self.freedom[first], self.freedom[other])
         if self.load.any():
-            together = (self.load[one] - self.load[other]) ** 2 / least
+            together = (self.load[first] - self.load[other]) ** 2 / least
             variance = np.maximum(variance, together + self.rest * share)
             freedom = np.where(
                 together > SHARED_PART * variance, np.minimum(freedom, least - 1), freedom
             )
         return np.sqrt(variance), freedom
 
-    def rounded(self, one: npt.NDArray[np.intp], other: npt.NDArray[np.intp]) -> Floats:
+    def rounded(self, first: npt.NDArray[np.intp], other: npt.NDArray[np.intp]) -> Floats:
         """The largest difference of the effects that rounded values can make."""
-        answer: Floats = self.resolution[one] + self.resolution[other]
+        answer: Floats = self.resolution[first] + self.resolution[other]
         return answer
 
 
@@ -93,14 +95,14 @@ def pair_noise(model: Fit, places: npt.NDArray[np.intp]) -> PairNoise:
     fitted = len(model.rows)
     left = np.nansum(residual**2, axis=1) / (count - 1)
     # The fit of the rounds has also removed one cell's share of the noise.
-    own = np.maximum(left * (fitted / (fitted - 1) if fitted > 1 else 1.0), PRECISION**2)
-    common, noisy = _common(own, count - 1)
-    variance = own_or_common(np.maximum(own, _unequal(left)), common, count - 1)
+    of_cell = np.maximum(left * (fitted / (fitted - 1) if fitted > 1 else 1.0), PRECISION**2)
+    common, noisy = _common(of_cell, count - 1)
+    variance = own_or_common(np.maximum(of_cell, _unequal(left)), common, count - 1)
     freedom = np.full(len(places), float(common_freedom(len(places), int(np.median(count)))))
     freedom[noisy] = count[noisy] - 1
     residual = residual[:, observed.any(axis=0)]
     load, rest, p = _shared(residual)
-    share = 0.0 if p > CLEARLY else min(1.0, float((load**2).sum() / own.sum()))
+    share = 0.0 if p > CLEARLY else min(1.0, float((load**2).sum() / of_cell.sum()))
     if p > SHARED / more_rounds(residual.shape[1]):
         load = np.zeros(len(places))
     return PairNoise(variance, freedom, count, load, model.resolution[places], rest, share)
@@ -135,9 +137,9 @@ def _unequal(left: Floats) -> Floats:
     return answer
 
 
-def own_or_common(own: Floats, common: float, freedom: Floats) -> Floats:
+def own_or_common(of_cell: Floats, common: float, freedom: Floats) -> Floats:
     """The variance of each cell: the common one, or the cell's own if that is much larger."""
-    return np.where(own > _limit(NOISIER, freedom) * common, own, common)
+    return np.where(of_cell > _limit(NOISIER, freedom) * common, of_cell, common)
 
 
 def _limit(chance: float, freedom: Floats) -> Floats:
@@ -151,18 +153,18 @@ def _limit_of(chance: float, freedom: float) -> float:
     return float(chi2_isf(chance, freedom)) / freedom
 
 
-def _common(own: Floats, freedom: Floats) -> tuple[float, npt.NDArray[np.bool_]]:
+def _common(of_cell: Floats, freedom: Floats) -> tuple[float, npt.NDArray[np.bool_]]:
     """The variance that most cells have in common, and the cells that are much noisier.
 
     Begins with the median, which few noisy cells do not change, then takes the mean of the others.
     """
-    common = float(np.median(own / _limit(0.5, freedom)))
+    common = float(np.median(of_cell / _limit(0.5, freedom)))
     limit = _limit(MUCH_NOISIER, freedom)
-    noisy = np.zeros(len(own), dtype=np.bool_)
+    noisy = np.zeros(len(of_cell), dtype=np.bool_)
     for _ in range(5):
-        noisy = own > limit * common
+        noisy = of_cell > limit * common
         quiet = freedom * ~noisy
-        common = float((own * quiet).sum() / quiet.sum())
+        common = float((of_cell * quiet).sum() / quiet.sum())
     return common, noisy
 
 

@@ -93,8 +93,8 @@ def pareto_front(
     goodness, noises, columns = [], [], []
     for measure in measures:
         logs = part.ranked_logs(measure)
-        known = logs == part.logs(measure)
-        model = fit(logs, usable(logs, LEAST_ROUNDS), part.resolution(measure), known)
+        measured = logs == part.logs(measure)
+        model = fit(logs, usable(logs, LEAST_ROUNDS), part.resolution(measure), measured)
         sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
         goodness.append(sign * np.round(model.effect, 12))
         noises.append(pair_noise(model, np.arange(len(part.cells))))
@@ -121,7 +121,7 @@ def pareto_front(
     cells.sort(
         key=lambda placed: (
             order.index(placed.standing),
-            -sum(one.share or 0.0 for one in placed.shares),
+            -sum(share.share or 0.0 for share in placed.shares),
             placed.cell,
         )
     )
@@ -207,7 +207,9 @@ def add_cpu(
 ) -> Observations:
     """Adds the host's CPU seconds per operation of each run; `cells` are by fingerprint."""
     grid = np.full((len(observations.cells), len(observations.rounds)), np.nan)
-    column_of: Mapping[Round, int] = {round: at for at, round in enumerate(observations.rounds)}
+    column_of: Mapping[Round, int] = {
+        round: column for column, round in enumerate(observations.rounds)
+    }
     for run in runs:
         row = observations.place.get(cells[run.cell])
         column = column_of.get(Round(run.campaign, run.round))

@@ -36,8 +36,8 @@ PAIRS = (0.03, 0.15, 0.5)
 NOISE = (0.04, 0.1, 0.25, 0.7, 2.0)
 SHARES: Floats = np.array(
     [
-        ((1 - own) * (1 - pairs), (1 - own) * pairs, own, noise**2)
-        for own, pairs, noise in itertools.product(OWN, PAIRS, NOISE)
+        ((1 - of_cell) * (1 - pairs), (1 - of_cell) * pairs, of_cell, noise**2)
+        for of_cell, pairs, noise in itertools.product(OWN, PAIRS, NOISE)
     ]
 )
 """Variances of factors, pairs and cells, which add up to 1, and of the noise relative to them."""
@@ -80,11 +80,11 @@ class PathModel:
         self._levels = levels
         factors = list(levels.T)
         pairs = (_pair(*both) for both in itertools.combinations(levels.T, 2))
-        known = {column.tobytes() for column in factors}
+        seen = {column.tobytes() for column in factors}
         distinct = {column.tobytes(): column for column in pairs if column.max() + 1 < self.cells}
         self._factors = _OneHot.of(factors, self.cells)
         self._pairs = _OneHot.of(
-            [column for key, column in distinct.items() if key not in known], self.cells
+            [column for key, column in distinct.items() if key not in seen], self.cells
         )
 
     def draws(self, runs: Runs, count: int, rng: np.random.Generator) -> Floats:
@@ -258,7 +258,7 @@ class ModelSums:
 
     def likelihoods(self, shares: Floats) -> tuple[Floats, Floats]:
         """The marginal likelihood of each share as a logarithm, and the misfit (sum of squares)."""
-        own, noise = shares[:, 2], shares[:, 3]
+        of_cells, noise = shares[:, 2], shares[:, 3]
         bordered = self._bordered(shares)
         squares = bordered[:, -1, -1].copy()
         # The last row of this factor is the solution for the target.
@@ -269,7 +269,7 @@ class ModelSums:
         logarithm = np.log(np.diagonal(root, axis1=1, axis2=2)[:, :-1]).sum(axis=1)
         logarithm += np.log(_variances(shares)[:, self._kind]).sum(axis=1) / 2
         logarithm += np.log(noise) * (self._features.shape[0] - len(self._times)) / 2
-        logarithm += np.log(noise[:, None] + own[:, None] * self._times).sum(axis=1) / 2
+        logarithm += np.log(noise[:, None] + of_cells[:, None] * self._times).sum(axis=1) / 2
         return -logarithm - self.degrees / 2 * np.log(misfit), misfit
 
     def solved(self, share: Floats, columns: Floats) -> Floats:
@@ -281,18 +281,18 @@ class ModelSums:
 
     def _without_cells(self, share: Floats, columns: Floats) -> Floats:
         """The columns multiplied by the inverse of the covariance of cells and noise."""
-        _, _, own, noise = share
+        _, _, of_cell, noise = share
         sums = _sums_of(self._cell, columns, len(self._times))
-        of_cells = (own / (noise + own * self._times))[:, None] * sums
+        of_cells = (of_cell / (noise + of_cell * self._times))[:, None] * sums
         answer: Floats = (columns - of_cells[self._cell]) / noise
         return answer
 
     def _bordered(self, shares: Floats) -> Floats:
         """For each share the matrix of the normal equations, with the target as its last column."""
-        own, noise = shares[:, 2, None, None], shares[:, 3, None, None]
+        of_cells, noise = shares[:, 2, None, None], shares[:, 3, None, None]
         matrix: Floats = np.repeat(self._products[None], len(shares), axis=0)
         for times, products in self._products_of_cells.items():
-            matrix -= own / (noise + own * times) * products
+            matrix -= of_cells / (noise + of_cells * times) * products
         matrix /= noise
         diagonal = np.arange(len(self._kind))
         matrix[:, diagonal, diagonal] += 1 / _variances(shares)[:, self._kind]
@@ -310,9 +310,9 @@ def _variances(shares: Floats) -> Floats:
     return np.column_stack([shares[:, :2], np.full(len(shares), ROUND_VARIANCE)])
 
 
-def _share(one: float, other: float, count: int) -> int:
+def _share(first: float, other: float, count: int) -> int:
     """Of `count` draws those of the first of two models with these likelihoods (logarithms)."""
-    return round(count / (1 + math.exp(min(other - one, 700.0))))
+    return round(count / (1 + math.exp(min(other - first, 700.0))))
 
 
 def _weights(data: Sequence[ModelSums]) -> tuple[Floats, Floats, float]:

@@ -219,18 +219,18 @@ def _look(
     dropped rows are shown to be worse; None if fewer than two rows can be compared.
     """
     model = fit(logs, usable(logs))
-    place = {row: at for at, row in enumerate(model.rows.tolist())}
-    known = np.array([row for row in left.tolist() if row in place], dtype=np.intp)
-    if len(known) < 2:
+    place = {row: position for position, row in enumerate(model.rows.tolist())}
+    modelled = np.array([row for row in left.tolist() if row in place], dtype=np.intp)
+    if len(modelled) < 2:
         return None
-    at = np.array([place[row] for row in known.tolist()], dtype=np.intp)
+    positions = np.array([place[row] for row in modelled.tolist()], dtype=np.intp)
     lasts = lasting_noise(model.residual)
     noise = lasts.widened(pair_noise(model, np.arange(len(model.rows))))
-    effect = np.round(model.effect[at], 12)
+    effect = np.round(model.effect[positions], 12)
     first = int(np.argmax(effect))
-    deviation, freedom = noise.between(np.full(len(at), at[first]), at)
-    if len(known) == 2:
-        differences = logs[known[0]] - logs[known[1]]
+    deviation, freedom = noise.between(np.full(len(positions), positions[first]), positions)
+    if len(modelled) == 2:
+        differences = logs[modelled[0]] - logs[modelled[1]]
         rounds = int(np.isfinite(differences).sum())
         if rounds >= OWN_ROUNDS:
             own = max(float(np.nanstd(differences, ddof=1)), PRECISION)
@@ -238,7 +238,7 @@ def _look(
             part = float(own_lasts.parts[0])
             deviation = np.full(2, own * math.sqrt(float(inflation(part, rounds)) / rounds))
             freedom = np.full(2, max(2.0, math.floor((rounds - 1) * float(freedom_left(part)))))
-    others = _between(others, len(known) - 1)
+    others = _between(others, len(modelled) - 1)
     limit = deviation * [
         _critical(round(error, 9), others, int(count), logs.shape[1]) for count in freedom
     ]
@@ -247,14 +247,14 @@ def _look(
     elif logs.shape[1] <= SELDOM:
         limit = np.maximum(limit, SELDOM_SEEN)
     lead = effect[first] - effect
-    rivals = np.arange(len(at)) != first
+    rivals = np.arange(len(positions)) != first
     dropped = rivals & (lead >= np.maximum(0.0, limit - margin))
     stay = rivals & ~dropped
     behind = float(np.max((limit - lead)[stay if stay.any() else rivals]))
     unknown = np.array([row for row in left.tolist() if row not in place], dtype=np.intp)
-    kept = np.sort(np.concatenate([known[~dropped], unknown]))
+    kept = np.sort(np.concatenate([modelled[~dropped], unknown]))
     strictly = bool((lead > limit)[dropped].all())
-    return int(known[first]), kept, max(0.0, math.expm1(min(behind, 700.0))), strictly
+    return int(modelled[first]), kept, max(0.0, math.expm1(min(behind, 700.0))), strictly
 
 
 def _between(began: int, left: int) -> int:

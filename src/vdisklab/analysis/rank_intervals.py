@@ -177,7 +177,7 @@ def _model(
     them.
     """
     every = observations.ranked_logs(measure)
-    known = every == observations.logs(measure)
+    measured = every == observations.logs(measure)
     resolution = observations.resolution(measure)
     part = narrowed(observations, [observations.cells[place] for place in places.tolist()])
     logs = part.ranked_logs(measure)
@@ -185,7 +185,7 @@ def _model(
     among = np.isin(together.rows, places)
     enough = np.isfinite(every[together.rows]).sum(axis=1) >= MIN_ROUNDS
     if (among & enough).sum() > max(len(alone.rows), 1):
-        model, few = fit(every, together, resolution, known), together.few
+        model, few = fit(every, together, resolution, measured), together.few
         model, apart = _only(model, among), together.apart
     else:
         rows = np.array([observations.place[cell] for cell in part.cells], dtype=np.intp)
@@ -335,10 +335,10 @@ class _Classes:
 
 def _classes(model: Fit) -> _Classes:
     """At most CLASSES for each number of degrees of freedom; of few cells each is its own."""
-    at: npt.NDArray[np.intp] = np.arange(len(model.error))
-    if len(at) > CLASSES:
-        at = np.searchsorted(np.quantile(model.error, np.linspace(0, 1, CLASSES)), model.error)
-    keys = np.stack([at.astype(np.float64), model.freedom], axis=1)
+    classes: npt.NDArray[np.intp] = np.arange(len(model.error))
+    if len(classes) > CLASSES:
+        classes = np.searchsorted(np.quantile(model.error, np.linspace(0, 1, CLASSES)), model.error)
+    keys = np.stack([classes.astype(np.float64), model.freedom], axis=1)
     unique, member = np.unique(keys, axis=0, return_inverse=True)
     member = member.reshape(-1)
     least, most = np.full(len(unique), np.inf), np.zeros(len(unique))
@@ -373,11 +373,11 @@ def _count(goodness: Floats, model: Fit, classes: _Classes, p: float) -> tuple[C
         )
         # Each cell with those between both, which stand side by side in the class.
         width = possible - sure
-        one = np.repeat(np.arange(len(first)), width)
-        other = np.repeat(possible - width.cumsum(), width) + np.arange(len(one))
-        distance = np.hypot(errors[one], model.error[others][other])
-        shown = values[one] - inside[other] > limit[kinds][one] * distance
-        worse[first] += sure + np.bincount(one[shown], minlength=len(first))
+        first_of_pair = np.repeat(np.arange(len(first)), width)
+        other = np.repeat(possible - width.cumsum(), width) + np.arange(len(first_of_pair))
+        distance = np.hypot(errors[first_of_pair], model.error[others][other])
+        shown = values[first_of_pair] - inside[other] > limit[kinds][first_of_pair] * distance
+        worse[first] += sure + np.bincount(first_of_pair[shown], minlength=len(first))
         # Those before the n-th are worse than each cell that is better than n of them.
         better[others] += len(first) - np.bincount(sure, minlength=len(others) + 1).cumsum()[:-1]
         better[others] += np.bincount(other[shown], minlength=len(others))

@@ -99,10 +99,10 @@ class RelevanceModel:
     def _covariance(self, levels: Indices) -> Floats:
         """Between cells with these levels, and those of the runs."""
         answer = np.zeros((len(levels), len(self._runs.target)))
-        for column, own, weight in zip(
+        for column, of_runs, weight in zip(
             levels.T, self._runs.levels.T, np.exp(self._log_w).tolist(), strict=True
         ):
-            answer -= weight * (column[:, None] != own)
+            answer -= weight * (column[:, None] != of_runs)
         return np.exp(answer)
 
     def draws(self, levels: Indices, count: int, rng: np.random.Generator) -> Floats:
@@ -113,7 +113,7 @@ class RelevanceModel:
         runs = self._runs
         features = _features(levels, runs.levels, 1 - np.exp(-np.exp(self._log_w)), rng)
         weight = rng.normal(0, 1 / math.sqrt(_FEATURES), (_FEATURES, count))
-        prior, at_runs = (one @ weight for one in features)
+        prior, at_runs = (feature @ weight for feature in features)
         scale = np.sqrt(self.misfit / rng.chisquare(runs.degrees, count))
         rounds = math.sqrt(runs.round_variance) * rng.normal(
             size=(int(runs.round.max()) + 1, count)
@@ -141,11 +141,11 @@ def _features(
     """Random features of cells and of runs."""
     cells = np.ones((len(levels), _FEATURES), np.float32)
     runs = np.ones((len(of_runs), _FEATURES), np.float32)
-    for column, own, chance in zip(levels.T, of_runs.T, joins.tolist(), strict=True):
+    for column, run_levels, chance in zip(levels.T, of_runs.T, joins.tolist(), strict=True):
         signs = rng.integers(0, 2, (int(column.max()) + 1, _FEATURES)).astype(np.float32) * 2 - 1
         signs[:, rng.random(_FEATURES) >= chance] = 1
         cells *= signs[column]
-        runs *= signs[own]
+        runs *= signs[run_levels]
     return cells.astype(np.float64), runs.astype(np.float64)
 
 

@@ -386,20 +386,20 @@ def without_mix(
         grid = observations.grid(measure)
         higher = measure.quantity.better is Better.HIGHER
         is_zero = (grid == 0).any(axis=1) & (measure.quantity.step is None)
-        for at in np.flatnonzero(~_any(grid) & ~has_mix):
-            lacking[at].append(str(measure))
-        for at in np.flatnonzero(is_zero):
-            if not higher or at == row:
-                zero[at].append(str(measure))
+        for lacking_row in np.flatnonzero(~_any(grid) & ~has_mix):
+            lacking[lacking_row].append(str(measure))
+        for lacking_row in np.flatnonzero(is_zero):
+            if not higher or lacking_row == row:
+                zero[lacking_row].append(str(measure))
     return tuple(
         NoScore(
             cell,
             MIX.metric,
-            tuple(lacking[at]),
+            tuple(lacking[place]),
             (),
-            baseline_zero=tuple(zero[at]) if at == row else (),
-            zero=tuple(zero[at]),
+            baseline_zero=tuple(zero[place]) if place == row else (),
+            zero=tuple(zero[place]),
         )
-        for at, cell in enumerate(observations.cells)
-        if zero[at] or lacking[at]
+        for place, cell in enumerate(observations.cells)
+        if zero[place] or lacking[place]
     )

@@ -73,26 +73,26 @@ class Summaries(Mapping[MeasuredCell, Summary]):
     """Of all intervals; None: by the number of rounds."""
 
     def __getitem__(self, cell: MeasuredCell) -> Summary:
-        at = self.place[cell]
-        rounds, low = int(self.rounds[at]), known(self.low, at)
+        row = self.place[cell]
+        rounds, low = int(self.rounds[row]), known(self.low, row)
         if not rounds:
             raise KeyError(cell)
         return Summary(
             cell=cell,
             measure=self.measure,
             rounds=rounds,
-            median=float(self.median[at]),
+            median=float(self.median[row]),
             low=low,
-            high=known(self.high, at),
+            high=known(self.high, row),
             method=None if low is None else self.method or _method(rounds),
         )
 
     def __contains__(self, cell: object) -> bool:
-        at = self.place.get(cell) if isinstance(cell, MeasuredCell) else None
-        return at is not None and bool(self.rounds[at])
+        row = self.place.get(cell) if isinstance(cell, MeasuredCell) else None
+        return row is not None and bool(self.rounds[row])
 
     def __iter__(self) -> Iterator[MeasuredCell]:
-        return (self.cells[at] for at in np.flatnonzero(self.rounds).tolist())
+        return (self.cells[row] for row in np.flatnonzero(self.rounds).tolist())
 
     def __len__(self) -> int:
         return int(np.count_nonzero(self.rounds))
@@ -127,13 +127,13 @@ def levels(observations: Observations, measure: MeasureKey, ranking: Ranking) ->
     """
     logs, quantity = observations.ranked_logs(measure), measure.quantity
     count = np.isfinite(logs).sum(axis=1)
-    own = np.where(np.isfinite(logs), logs, 0.0).sum(axis=1) / np.maximum(count, 1)
-    level = np.where(count > 0, own, np.nan)
+    of_cell = np.where(np.isfinite(logs), logs, 0.0).sum(axis=1) / np.maximum(count, 1)
+    level = np.where(count > 0, of_cell, np.nan)
     rows = [observations.place[row.cell] for row in ranking.rows]
     if rows:
         effect = np.array([row.effect for row in ranking.rows])
         # Those that were measured in every round of these say how high the rounds are.
-        level[rows] = effect + float(np.mean(own[rows] - effect, where=_fullest(count[rows])))
+        level[rows] = effect + float(np.mean(of_cell[rows] - effect, where=_fullest(count[rows])))
     half = np.full(len(logs), np.nan)
     enough = np.flatnonzero(count >= MIN_ROUNDS)
     spread = np.nanstd(logs[enough], axis=1, ddof=1) / np.sqrt(count[enough])

@@ -57,17 +57,21 @@ def _sums(cell: str, measurement: model.Measurement) -> model.CellSums:
 
 def _total(counts: model.IoCounters | None, *names: str) -> int | None:
     values: list[int | None] = [getattr(counts, name, None) for name in names]
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(names) else None
+    present = [value for value in values if value is not None]
+    return sum(present) if len(present) == len(names) else None
 
 
 def times_of(run: model.Run) -> tuple[model.TimedMeasurement, ...]:
     """How long the measurements of one run took."""
     return tuple(
         model.TimedMeasurement(
-            run.cell, one.name, one.wall_seconds, one.measured_seconds, one.evidence.steal_seconds
+            run.cell,
+            measurement.name,
+            measurement.wall_seconds,
+            measurement.measured_seconds,
+            measurement.evidence.steal_seconds,
         )
-        for one in run.measurements
+        for measurement in run.measurements
     )
 
 
@@ -76,22 +80,22 @@ def relative_sums(
 ) -> dict[MeasuredCell, RelativeSums]:
     """For each cell the sums over its measurements; `cells` are by fingerprint."""
     groups: dict[MeasuredCell, list[model.CellSums]] = {}
-    for one in sums:
-        groups.setdefault(cells[one.cell], []).append(one)
+    for cell_sums in sums:
+        groups.setdefault(cells[cell_sums.cell], []).append(cell_sums)
     return {cell: _relative_sums(cell, group) for cell, group in groups.items()}
 
 
 def _relative_sums(cell: MeasuredCell, group: list[model.CellSums]) -> RelativeSums:
-    operations = [one.operations for one in group]
+    operations = [member.operations for member in group]
     # The interface to a server counts all programs' bytes, with those of the protocol.
     on_server = cell.path is not None and promise_of(cell.path) is not None
-    moved = [None if on_server else one.device_bytes for one in group]
+    moved = [None if on_server else member.device_bytes for member in group]
     return RelativeSums(
         cell,
-        _share([one.flushes for one in group], operations, 1000),
-        _share([one.device_flushes for one in group], operations, 1000),
-        _share([one.cpu_seconds for one in group], operations, 1),
-        _share(moved, [one.requested_bytes for one in group], 1),
+        _share([member.flushes for member in group], operations, 1000),
+        _share([member.device_flushes for member in group], operations, 1000),
+        _share([member.cpu_seconds for member in group], operations, 1),
+        _share(moved, [member.requested_bytes for member in group], 1),
     )
 
 
@@ -171,5 +175,5 @@ def coarser(values: Sequence[float], most: int) -> tuple[tuple[float, ...], int]
     The last group may be smaller.
     """
     width = -(-len(values) // most) if len(values) > most else 1
-    pieces = [values[at : at + width] for at in range(0, len(values), width)]
+    pieces = [values[start : start + width] for start in range(0, len(values), width)]
     return tuple(sum(piece) / len(piece) for piece in pieces), width

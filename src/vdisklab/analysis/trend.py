@@ -114,19 +114,23 @@ def levels(
     rounds = counted / np.where(has.any(axis=0), has.sum(axis=0), np.nan)[:, None]
     cells = np.flatnonzero(has.any(axis=0))
     columns = [
-        [at for at, round in enumerate(observations.rounds) if round.campaign == campaign]
+        [column for column, round in enumerate(observations.rounds) if round.campaign == campaign]
         for campaign in campaigns
     ]
     grids = [rounds[cells][:, column] for column in columns]
     level = np.column_stack([_means(grid) for grid in grids])
     error = np.column_stack([_errors(grid) for grid in grids])
-    names: tuple[MeasuredCell | None, ...] = tuple(observations.cells[at] for at in cells.tolist())
+    names: tuple[MeasuredCell | None, ...] = tuple(
+        observations.cells[row] for row in cells.tolist()
+    )
     several = np.flatnonzero(np.isfinite(level).sum(axis=1) > 1)
     if len(several) > 1:
-        inside = [grid[several] - level[several, at, None] for at, grid in enumerate(grids)]
-        together = [_means(one.T)[None] for one in inside]
+        inside = [grid[several] - level[several, number, None] for number, grid in enumerate(grids)]
+        together = [_means(deviations.T)[None] for deviations in inside]
         level = np.vstack([_campaign_effects(level[several]), level])
-        error = np.vstack([np.column_stack([_errors(one) for one in together]), error])
+        error = np.vstack(
+            [np.column_stack([_errors(deviations) for deviations in together]), error]
+        )
         names = (None, *names)
     return CampaignLevels(names, level, error, len(several))
 
@@ -137,18 +141,18 @@ def _campaign_effects(level: Floats) -> Floats:
     Paths may be missing in some campaigns, or new. NaN for a campaign that has no path in common
     with the newest, not even by way of others.
     """
-    known = np.isfinite(level)
-    if known.all():
+    measured = np.isfinite(level)
+    if measured.all():
         return np.asarray(level.mean(axis=0))
     linked: npt.NDArray[np.bool_] = np.zeros(level.shape[1], dtype=np.bool_)
-    linked[np.flatnonzero(known.any(axis=0))[-1]] = True
+    linked[np.flatnonzero(measured.any(axis=0))[-1]] = True
     while True:
-        paths = known[:, linked].any(axis=1)
-        wider = np.asarray(known[paths].any(axis=0))
+        paths = measured[:, linked].any(axis=1)
+        wider = np.asarray(measured[paths].any(axis=0))
         if np.array_equal(wider, linked):
             break
         linked = wider
-    path, campaign = np.nonzero(known & linked)
+    path, campaign = np.nonzero(measured & linked)
     design = np.zeros((len(path), sum(level.shape)))
     design[np.arange(len(path)), path] = 1
     design[np.arange(len(path)), len(level) + campaign] = 1
@@ -158,9 +162,9 @@ def _campaign_effects(level: Floats) -> Floats:
 
 
 def _means(grid: Floats) -> Floats:
-    known = np.isfinite(grid)
-    total = np.where(known, grid, 0.0).sum(axis=1)
-    return np.asarray(total / np.where(known.any(axis=1), known.sum(axis=1), np.nan))
+    measured = np.isfinite(grid)
+    total = np.where(measured, grid, 0.0).sum(axis=1)
+    return np.asarray(total / np.where(measured.any(axis=1), measured.sum(axis=1), np.nan))
 
 
 def _errors(grid: Floats) -> Floats:
@@ -186,12 +190,21 @@ def newest_changes(
     found = replace(found, level=_without_lines(found.level, changes))
     references = []
     for series in range(len(found.level)):
-        steps = [one.dated.at for one in changes if one.series == series and not one.dated.each]
-        cuts = [0, *(at for at in steps if at < last), last]
-        known = [at for at in range(last) if at not in without and _known(found, series, at)]
-        parts = [tuple(at for at in known if low <= at < high) for low, high in pairwise(cuts)]
+        steps = [
+            change.dated.at
+            for change in changes
+            if change.series == series and not change.dated.each
+        ]
+        cuts = [0, *(place for place in steps if place < last), last]
+        measured = [
+            place for place in range(last) if place not in without and _known(found, series, place)
+        ]
+        parts = [
+            tuple(place for place in measured if low <= place < high)
+            for low, high in pairwise(cuts)
+        ]
         enough = [part for part in parts if len(part) >= MIN_ROUNDS]
-        references.append((enough or [tuple(known)])[-1])
+        references.append((enough or [tuple(measured)])[-1])
     tests = [
         _test(found, series, last, part, _tests(found, series))
         for series, part in enumerate(references)
@@ -212,10 +225,10 @@ def newest_changes(
 def _without_lines(level: Floats, changes: Sequence[SeriesChange]) -> Floats:
     """Levels less the lines that were dated."""
     answer, places = level.copy(), np.arange(level.shape[1])
-    for one in changes:
-        if one.dated.each is not None:
-            moved = np.clip(places, one.dated.at, one.dated.end) - one.dated.at
-            answer[one.series] -= math.log(one.dated.each) * moved
+    for change in changes:
+        if change.dated.each is not None:
+            moved = np.clip(places, change.dated.at, change.dated.end) - change.dated.at
+            answer[change.series] -= math.log(change.dated.each) * moved
     return answer
 
 
@@ -227,8 +240,8 @@ def _tests(found: CampaignLevels, series: int) -> int:
     return 2 * (len(found.cells) - 1) if series else 2
 
 
-def _known(found: CampaignLevels, series: int, at: int) -> bool:
-    return bool(np.isfinite(found.level[series, at]))
+def _known(found: CampaignLevels, series: int, place: int) -> bool:
+    return bool(np.isfinite(found.level[series, place]))
 
 
 def _verdict(
@@ -253,11 +266,11 @@ def _test(
     """
     if not earlier or not _known(found, series, last):
         return LevelChange(), None, None
-    known = found.level[series, list(earlier)]
-    difference, count = float(found.level[series, last] - known.mean()), len(known)
+    levels = found.level[series, list(earlier)]
+    difference, count = float(found.level[series, last] - levels.mean()), len(levels)
     if count < MIN_ROUNDS:
         return LevelChange(math.exp(difference)), None, None
-    spread = max(float(known.std(ddof=1)), PRECISION)
+    spread = max(float(levels.std(ddof=1)), PRECISION)
     inside = found.error[series, list(earlier)]
     usual = float(inside[np.isfinite(inside)].mean()) if np.isfinite(inside).any() else 0.0
     more = float(found.error[series, last]) - usual
@@ -276,9 +289,9 @@ def series_changes(found: CampaignLevels, matters: float = 0.0) -> tuple[SeriesC
     alone = max(1, len(found.cells) - (found.cells[:1] == (None,)))
     least = abs(math.log1p(-matters))
     return tuple(
-        SeriesChange(series, one)
+        SeriesChange(series, change)
         for series, cell in enumerate(found.cells)
-        for one in level_changes(
+        for change in level_changes(
             found.level[series], matters=least, doubt=1.0 if cell is None else alone
         )
     )
@@ -292,11 +305,11 @@ def dated(found: CampaignLevels) -> npt.NDArray[np.bool_]:
 def lasting_change(changes: Sequence[SeriesChange], series: int, campaigns: int) -> float | None:
     """The ratio of the level now to that before the RECENT dated changes; None without any."""
     recent = [
-        one.dated
-        for one in changes
-        if one.series == series
-        and (one.dated.end if one.dated.each else one.dated.at) > campaigns - 1 - RECENT
+        change.dated
+        for change in changes
+        if change.series == series
+        and (change.dated.end if change.dated.each else change.dated.at) > campaigns - 1 - RECENT
     ]
     if not recent:
         return None
-    return math.prod(one.change.ratio for one in recent if one.change.ratio is not None)
+    return math.prod(dated.change.ratio for dated in recent if dated.change.ratio is not None)

@@ -92,5 +92,5 @@ def caveats_of(runs: Iterable[RunOutline]) -> Caveats:
         lab = lab or run.origin is Origin.LAB
     if not ran_under:
         return Caveats(lab=lab)
-    worst = max(ran_under, key=lambda one: (one.emulated, one.accelerator == Accelerator.TCG))
+    worst = max(ran_under, key=lambda under: (under.emulated, under.accelerator == Accelerator.TCG))
     return Caveats(Accelerator(worst.accelerator), worst.emulated, lab)

@@ -19,9 +19,9 @@ class Diagnostic(Saying):
     @property
     def about(self) -> tuple[MeasuredCell, ...]:
         """The cells that it names; none if it is about the machine or the campaign."""
-        several, one = getattr(self, "cells", ()), getattr(self, "cell", None)
+        several, single = getattr(self, "cells", ()), getattr(self, "cell", None)
         cells = several if isinstance(several, tuple) else ()
-        return cells if one is None else (*cells, one)
+        return cells if single is None else (*cells, single)
 
 
 def grouped_sentences(diagnostics: Iterable[Diagnostic]) -> list[str]:

@@ -238,7 +238,7 @@ def slow_diagnostics(
     `among` limits the cells; None takes all.
     """
     counts = observations.rounds_of()
-    never = {cell for cell, at in observations.place.items() if not counts[at]}
+    never = {cell for cell, row in observations.place.items() if not counts[row]}
     slow = [cell for cell, _ in observations.too_slow if among is None or cell in among]
     return _too_slow(slow, never)
 
@@ -292,14 +292,14 @@ def gate_diagnostics(
 ) -> tuple[GateMissed, ...]:
     """One diagnostic for each gate that was not met."""
     found: dict[tuple[str, bool], list[GateCount]] = {}
-    for one in counts:
-        found.setdefault((one.gate, one.only_said), []).append(one)
+    for gated in counts:
+        found.setdefault((gated.gate, gated.only_said), []).append(gated)
     return tuple(
         GateMissed(
             gate,
             ones[0].seen,
-            tuple(sorted({cells[one.cell] for one in ones})),
-            tuple(dict.fromkeys(one.measurement for one in ones)),
+            tuple(sorted({cells[gated.cell] for gated in ones})),
+            tuple(dict.fromkeys(gated.measurement for gated in ones)),
             said,
         )
         for (gate, said), ones in found.items()

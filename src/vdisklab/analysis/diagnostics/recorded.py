@@ -246,7 +246,9 @@ class OpenLoad(Diagnostic):
 
 def has_open_load(plan: Mapping[str, Any]) -> bool:
     """True for a stored plan with a measurement that sends requests at a given rate."""
-    return any(RATE in one.get("settings", {}) for one in plan.get("measurements", ()))
+    return any(
+        RATE in measurement.get("settings", {}) for measurement in plan.get("measurements", ())
+    )
 
 
 FROM_CACHE_BELOW = 0.5
@@ -274,19 +276,19 @@ def evidence_diagnostics(
     """
     totals: dict[tuple[MeasuredCell, str, Direction], list[int]] = {}
     grown: dict[MeasuredCell, int] = {}
-    for one in sums:
-        cell = cells[one.cell]
+    for cell_sums in sums:
+        cell = cells[cell_sums.cell]
         transfers = {
-            Direction.READ: (one.read_requested, one.read_reached),
-            Direction.WRITE: (one.write_requested, one.write_reached),
+            Direction.READ: (cell_sums.read_requested, cell_sums.read_reached),
+            Direction.WRITE: (cell_sums.write_requested, cell_sums.write_reached),
         }
         for direction, (requested, reached) in transfers.items():
-            if requested and not cell.is_null and (one.measurement, direction) in reported:
-                total = totals.setdefault((cell, one.measurement, direction), [0, 0])
+            if requested and not cell.is_null and (cell_sums.measurement, direction) in reported:
+                total = totals.setdefault((cell, cell_sums.measurement, direction), [0, 0])
                 total[0] += requested
                 total[1] += reached or 0
-        if one.grown is not None and one.grown > GROWN_ABOVE:
-            grown[cell] = max(one.grown, grown.get(cell, 0))
+        if cell_sums.grown is not None and cell_sums.grown > GROWN_ABOVE:
+            grown[cell] = max(cell_sums.grown, grown.get(cell, 0))
     diagnostics: list[Diagnostic] = [*_from_cache(totals), *_cold_in_part(totals)]
     if grown:
         diagnostics.append(ThinImage(tuple(sorted(grown)), max(grown.values())))

@@ -180,6 +180,6 @@ def _shared(targets: Mapping[str, Mapping[str, str]]) -> Iterable[SharedServer]:
 
 def _small_packets(targets: Mapping[str, Mapping[str, str]]) -> Iterable[SmallPackets]:
     for target, seen in sorted(targets.items()):
-        reaches, own = (int(seen.get(f"net.{name}", "0")) for name in ("path_mtu", "mtu"))
-        if 0 < reaches < min(own, _LARGEST_PACKET):
-            yield SmallPackets(target, reaches, own)
+        reaches, interface_mtu = (int(seen.get(f"net.{name}", "0")) for name in ("path_mtu", "mtu"))
+        if 0 < reaches < min(interface_mtu, _LARGEST_PACKET):
+            yield SmallPackets(target, reaches, interface_mtu)

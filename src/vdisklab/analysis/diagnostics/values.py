@@ -170,7 +170,9 @@ def lasting_diagnostics(
     diagnostics = []
     logs = observations.logs(measure)
     for campaign in dict.fromkeys(round.campaign for round in observations.rounds):
-        places = [at for at, round in enumerate(observations.rounds) if round.campaign == campaign]
+        places = [
+            column for column, round in enumerate(observations.rounds) if round.campaign == campaign
+        ]
         grid = logs[:, places]
         grid = np.where(np.isfinite(grid), grid, np.nan)
         chosen = usable(grid)
@@ -249,14 +251,14 @@ def bimodal_diagnostics(observations: Observations, measure: MeasureKey) -> tupl
         values = adjusted[rows, :n]
         distance, cut = two_modes(values)
         for place in np.flatnonzero(distance > limit):
-            at = int(cut[place])
-            low, high = float(values[place, :at].mean()), float(values[place, at:].mean())
+            change = int(cut[place])
+            low, high = float(values[place, :change].mean()), float(values[place, change:].mean())
             if high - low >= max(math.log(SMALLEST_MODE_RATIO), steps[rows[place]]):
                 cell = observations.cells[rows[place]]
                 # Zeros are the lowest values.
                 stopped = measure.quantity.step is None and (grid[rows[place]] == 0).any()
                 apart = None if stopped else math.exp(high - low)
-                share = 1 - at / int(n)
+                share = 1 - change / int(n)
                 by_row[int(rows[place])] = Bimodal(cell, str(measure), apart, share)
     return tuple(by_row[row] for row in sorted(by_row))
 
@@ -270,7 +272,7 @@ def two_modes(values: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
     rows, n = values.shape
     centred = values - values.mean(axis=1, keepdims=True)
     sums, squares = centred.cumsum(axis=1), (centred**2).cumsum(axis=1)
-    best, at = np.zeros(rows), np.full(rows, n // 2, dtype=np.int64)
+    best, change = np.zeros(rows), np.full(rows, n // 2, dtype=np.int64)
     least = max(2, math.ceil(n / 5))
     for cut in range(least, n - least + 1):
         low, high = sums[:, cut - 1] / cut, (sums[:, -1] - sums[:, cut - 1]) / (n - cut)
@@ -278,8 +280,8 @@ def two_modes(values: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
         spread = np.sqrt(np.maximum(within, 1e-18) / (n - 2))
         distance = (high - low) / spread
         better = distance > best
-        best[better], at[better] = distance[better], cut
-    return best, at
+        best[better], change[better] = distance[better], cut
+    return best, change
 
 
 CEILING_SHARE = 0.95

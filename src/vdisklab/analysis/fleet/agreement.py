@@ -99,16 +99,19 @@ def agreement(
     for place, name in enumerate(names):
         of_a[place, : len(columns[name])] = rounds[row_a, columns[name]]
         of_b[place, : len(columns[name])] = rounds[row_b, columns[name]]
-    own = paired_ratios(of_a, of_b, quantity, 1 - alpha, forecast=False) if names else []
-    p = np.array([1.0 if entry.p is None else entry.p for entry in own])
-    tested = np.array([entry.p is not None for entry in own], dtype=bool)
-    shown = np.zeros(len(own), dtype=bool)
+    pairs = paired_ratios(of_a, of_b, quantity, 1 - alpha, forecast=False) if names else []
+    p = np.array([1.0 if entry.p is None else entry.p for entry in pairs])
+    tested = np.array([entry.p is not None for entry in pairs], dtype=bool)
+    shown = np.zeros(len(pairs), dtype=bool)
     shown[tested] = holm(p[tested]) <= alpha
-    known = apart[np.isfinite(apart)]
+    finite = apart[np.isfinite(apart)]
     # The logarithm of a rate of zero is a number that nobody measured.
     zero = quantity.step is None and bool((grid[[row_a, row_b]] == 0).any())
-    low, high = (None, None) if zero else _next_host(known, alpha)
-    a_leads, better = _a_is_better(measure, ratio), [_a_is_better(measure, entry) for entry in own]
+    low, high = (None, None) if zero else _next_host(finite, alpha)
+    a_leads, better = (
+        _a_is_better(measure, ratio),
+        [_a_is_better(measure, entry) for entry in pairs],
+    )
     return Agreement(
         measure=measure,
         a=a,
@@ -118,12 +121,12 @@ def agreement(
         next_high=high,
         between=None
         if zero
-        else _between(known, logarithms(of_a, quantity) - logarithms(of_b, quantity)),
+        else _between(finite, logarithms(of_a, quantity) - logarithms(of_b, quantity)),
         a_leads=a_leads,
         a_better_on=sum(better),
         hosts=tuple(
             HostRatio(name, entry.ratio, agrees=a_is == a_leads, shown=sure)
-            for name, entry, a_is, sure in zip(names, own, better, shown.tolist(), strict=True)
+            for name, entry, a_is, sure in zip(names, pairs, better, shown.tolist(), strict=True)
         ),
     )
 

@@ -55,8 +55,8 @@ def profiles_differ(
     profile = profile - profile.mean(axis=0)
     rng = np.random.default_rng(0)  # the same answer each time
     shuffled = rng.permuted(np.tile(member, (SHUFFLES, 1)), axis=1)
-    own = between_classes(profile, member[None])
-    beyond = int((between_classes(profile, shuffled) >= own * (1 - 1e-12)).sum())
+    distance = between_classes(profile, member[None])
+    beyond = int((between_classes(profile, shuffled) >= distance * (1 - 1e-12)).sum())
     return (1 + beyond) / (1 + SHUFFLES)
 
 

@@ -111,10 +111,10 @@ def separated(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """For each cell, how many others are shown to be better and worse; a higher value is better."""
     mean, p = pair_tests_over_hosts(table, resolution)
-    one, other = np.triu_indices(len(table), 1)
+    first, other = np.triu_indices(len(table), 1)
     adjusted = np.ones_like(p)
-    tested = np.isfinite(p[one, other])
-    adjusted[one[tested], other[tested]] = holm(p[one, other][tested])
+    tested = np.isfinite(p[first, other])
+    adjusted[first[tested], other[tested]] = holm(p[first, other][tested])
     shown = np.triu(adjusted, 1) + np.triu(adjusted, 1).T + np.eye(len(table)) <= alpha
     better = (shown & (mean < 0)).sum(axis=1)
     worse = (shown & (mean > 0)).sum(axis=1)

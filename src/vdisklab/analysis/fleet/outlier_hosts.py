@@ -131,8 +131,8 @@ def levels(means: Observations, measure: MeasureKey) -> Mapping[str, float]:
     if not len(rows):
         return {}
     table = sign * logs[np.ix_(rows, columns)]
-    known = np.isfinite(table)
-    level = table.mean(axis=0) if known.all() else round_effects(table, known)
+    measured = np.isfinite(table)
+    level = table.mean(axis=0) if measured.all() else round_effects(table, measured)
     hosts = [means.rounds[column].campaign for column in columns]
     return dict(zip(hosts, level.tolist(), strict=True))
 
