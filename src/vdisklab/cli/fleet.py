@@ -42,7 +42,7 @@ from vdisklab.views.fleet import doctor_tables, status_tables
 if TYPE_CHECKING:
     from distributed.security import Security
 
-    from vdisklab.fleet.coordinator import FleetMember
+    from vdisklab.fleet.coordinator import FleetMember, HostResult
 
 PANEL = VerbPanel.ELSEWHERE
 
@@ -252,8 +252,10 @@ def run(request: FleetRequest, context: typer.Context) -> int:
     except KeyboardInterrupt:
         _say("the campaigns go on: `vdisklab fleet status` shows them, `vdisklab fleet stop` ends")
         return EXIT_INTERRUPTED
-    done = [result.host for result in results if result.status == 0]
-    if not _results_are_stored(url, done):
+    empty = _without_results(url, results)
+    for host in empty:
+        _say(f"{host}: failed: it says that it is done, but the database has no result of it")
+    if empty:
         return NO_RESULT
     statuses = {result.status for result in results}
     if statuses <= {0}:
@@ -261,27 +263,17 @@ def run(request: FleetRequest, context: typer.Context) -> int:
     return EXIT_CELLS_FAILED if statuses <= {0, EXIT_CELLS_FAILED} else NO_RESULT
 
 
-def _results_are_stored(url: str, done: Sequence[str]) -> bool:
-    """False, and says so, if the database has results of fewer hosts than say that they are done.
+def _without_results(url: str, results: Sequence[HostResult]) -> tuple[str, ...]:
+    """The hosts that are done, as they say, and have no runs stored; says if that is unknown."""
+    from vdisklab.fleet.coordinator import without_results  # noqa: PLC0415 - an extra
 
-    A worker's name need not be its host's, so hosts are counted.
-    """
     try:
         with open_store(url, create=False) as store:
-            measured = {
-                (campaign.host.machine_id, campaign.host.hostname)
-                for campaign in store.campaigns(with_runs=True)
-            }
+            stored = {campaign.id for campaign in store.campaigns(with_runs=True)}
     except DatabaseError as error:
         _say(f"whether all results are stored was not looked at: {error}")
-        return True
-    if len(measured) >= len(done):
-        return True
-    names = {hostname for _, hostname in measured}
-    without = [host for host in done if host not in names] or done
-    for host in without:
-        _say(f"{host}: failed: it says that it is done, but the database has no result of it")
-    return False
+        return ()
+    return without_results(results, stored)
 
 
 def _database(db: str | None) -> str:

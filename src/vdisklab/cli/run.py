@@ -33,9 +33,10 @@ from vdisklab.cli.shell.options import Format, OutputOptions, takes_options
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.progress_file import progress_file
+from vdisklab.host.safe_places import open_file
 from vdisklab.host.waiting import patience
 from vdisklab.path.needs import DURABLE
-from vdisklab.plan.run_request import ONLY_MEASURE, RunRequest
+from vdisklab.plan.run_request import CAMPAIGNS_FILE, ONLY_MEASURE, RunRequest
 from vdisklab.progress import CampaignStarted, Event, Note, Progress
 from vdisklab.results.store import Store, open_store
 from vdisklab.units import counted
@@ -115,6 +116,7 @@ def run(request: RunRequest, output: OutputOptions) -> int:
                     store, campaign, progress, new=request.new, search=search, publish=publish
                 )
                 measured = (outcome,)
+        _write_ids(measured)
         _print_end(console, measured)
         _print_answers(console, store, measured, request, output)
     left_out = dict.fromkeys(cell for place in measured for cell in place.left_out)
@@ -145,6 +147,15 @@ def _watchable(shown: Progress, request: RunRequest) -> Progress:
             shown(Note(named.in_text("see it in a browser: `vdisklab watch`")))
 
     return tell
+
+
+def _write_ids(measured: Sequence[Measured]) -> None:
+    """Tells the worker of a fleet which campaigns its command measured, or found complete."""
+    file = os.environ.get(CAMPAIGNS_FILE)
+    if file is not None:
+        ids = [campaign.campaign for campaign in measured if campaign.campaign is not None]
+        with os.fdopen(open_file(Path(file), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as stream:
+            stream.write("\n".join(ids))
 
 
 def _print_end(console: Console, measured: Sequence[Measured]) -> None:

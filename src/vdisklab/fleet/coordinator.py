@@ -34,6 +34,7 @@ _NO_NUMBERS = "no ranking: "
 _NO_ANSWER = "its worker's answer is not one: is another version installed there?"
 _NO_WORD = "its worker says that the campaign is done, and has no line that it printed"
 _LONGEST_LINE = 1000
+_MOST_CAMPAIGNS = 10_000
 _LARGEST = 1e15
 _SHUT = "it has ended, but the scheduler cannot reach its worker's port (`fleet worker --port`)"
 
@@ -57,11 +58,15 @@ class FleetMember:
 
 @dataclass(frozen=True, slots=True)
 class HostResult:
-    """How a host's campaign ended: the status of `vdisklab run`, None if the host never came."""
+    """How a host's campaign ended: the status of `vdisklab run`, None if the host never came.
+
+    `campaigns` has the ids of those that the host says it measured, or found complete.
+    """
 
     host: str
     status: int | None
     lines: tuple[str, ...]
+    campaigns: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
@@ -295,7 +300,23 @@ def result_of(host: str, report: Mapping[str, Any]) -> HostResult:
     texts = tuple(str(line)[:_LONGEST_LINE] for line in lines[-LAST_LINES:])
     if status == 0 and not texts:  # `vdisklab run` always says something
         return HostResult(host, VdisklabError.exit_code, (_NO_WORD,))
-    return HostResult(host, status, texts)
+    named = report.get("campaigns")
+    ids = named[:_MOST_CAMPAIGNS] if isinstance(named, list) else ()
+    return HostResult(host, status, texts, tuple(str(name)[:_LONGEST_LINE] for name in ids))
+
+
+def without_results(results: Sequence[HostResult], stored: Collection[str]) -> tuple[str, ...]:
+    """The hosts that say they are done, but name no campaign, or one that is not among `stored`.
+
+    `stored` has the ids of the database's campaigns that have runs. Two workers of one machine may
+    name the same campaign, and a worker's name need not be its host's.
+    """
+    return tuple(
+        result.host
+        for result in results
+        if result.status == 0
+        and not (result.campaigns and all(name in stored for name in result.campaigns))
+    )
 
 
 def stop_hosts(client: Client, names: Collection[str]) -> dict[str, str]:

@@ -28,6 +28,7 @@ from vdisklab.host.ledger import leftovers, state_directory
 from vdisklab.host.mounts import free_bytes, require_work_directory
 from vdisklab.host.safe_places import make_state_directory, open_file
 from vdisklab.host.waiting import patience
+from vdisklab.plan.run_request import CAMPAIGNS_FILE
 from vdisklab.results.store import open_store
 
 LAST_LINES = 5
@@ -54,7 +55,7 @@ def _file(name: str) -> Path:
 
 
 def measure_here(task: str) -> str:
-    """Runs the task's command to its end; returns its exit status and last lines.
+    """Runs the task's command to its end; returns exit status, last lines and campaigns as JSON.
 
     A task is `{"arguments": […], "db": URL}`; the URL has no password. An earlier command that
     still runs is waited for. After `stop_here` the command is not begun. If it is killed, the host
@@ -68,7 +69,10 @@ def measure_here(task: str) -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.truncate(0)  # the number of an earlier process may be another's by now
         status, log = EXIT_INTERRUPTED, _file("fleet.log")
+        campaigns = _file("fleet.campaigns")
+        environment[CAMPAIGNS_FILE] = str(campaigns)
         for _ in range(1 + RETRIES):
+            campaigns.unlink(missing_ok=True)
             if _stopped_since(began):
                 return json.dumps({"status": EXIT_INTERRUPTED, "lines": ["stopped"]})
             if _entries_left():  # by a command that was killed
@@ -83,7 +87,15 @@ def measure_here(task: str) -> str:
                 time.sleep(DATABASE_SECONDS)
             elif status >= 0:
                 break
-    return json.dumps({"status": status, "lines": last_lines(log)})
+        measured = _ids_in(campaigns)
+    return json.dumps({"status": status, "lines": last_lines(log), "campaigns": measured})
+
+
+def _ids_in(campaigns: Path) -> list[str]:
+    """The campaigns that the command named; none if it ended before."""
+    with suppress(OSError):
+        return campaigns.read_text(encoding="utf-8").split()
+    return []
 
 
 def _database_is_away(status: int, log: Path) -> bool:

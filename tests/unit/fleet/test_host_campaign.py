@@ -57,6 +57,15 @@ def test_the_command_runs_in_its_own_session(program: Callable[[str], Path]) -> 
     assert calls.read_text() == "postgresql://v@db/v -m vdisklab run raw/none --rounds 3\n"
 
 
+def test_the_answer_names_the_campaigns_of_this_command_only(
+    program: Callable[[str], Path],
+) -> None:
+    program('printf "3f2a0b1c\\n77aa" > "$VDISKLAB_CAMPAIGNS_FILE"; echo done')
+    assert json.loads(measure_here(TASK))["campaigns"] == ["3f2a0b1c", "77aa"]
+    program("echo done")
+    assert json.loads(measure_here(TASK))["campaigns"] == []
+
+
 def test_the_hosts_own_database_wins() -> None:
     own = {"VDISKLAB_DB": "postgresql://own", "PGPASSWORD": "secret"}
     assert child_environment(own, "postgresql://theirs")["VDISKLAB_DB"] == "postgresql://own"

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from tests.unit.results.values import HOST, a_campaign, a_run
 from vdisklab.answers.fleet import WorkerCheck
+from vdisklab.cli.fleet import _without_results
 from vdisklab.fleet import coordinator
 from vdisklab.fleet.coordinator import HostResult, members, result_of
 from vdisklab.fleet.host_campaign import LAST_LINES
 from vdisklab.fleet.quiet_settings import read_json, version_difference
+from vdisklab.results.store import open_store
 
 NONSENSE = (
     "NaN", "[" * 100_000, '{"a":' * 100_000, "", "null", "[]", '{"status": NaN, "lines": []}',
@@ -34,6 +39,31 @@ def test_done_without_a_word_is_not_done() -> None:
     assert (result.status, "has no line" in result.words) == (1, True)
     good = result_of("kvm2", {"status": 0, "lines": ["90 runs are stored"]})
     assert good == HostResult("kvm2", 0, ("90 runs are stored",))
+
+
+def test_done_with_nothing_stored_is_not_done_whoever_measured_before(tmp_path: Path) -> None:
+    database = tmp_path / "fleet.sqlite"
+    with open_store(str(database)) as store:
+        for name in ("earlier1", "earlier2", "earlier3", "bbbb", "cccc"):
+            host = replace(HOST, machine_id=name, hostname=name)
+            store.add_campaign(a_campaign(id=name, host=host))
+            if name != "cccc":
+                store.add_run(a_run(a_campaign(id=name)))
+    results = (
+        HostResult("kvm1", 0, ("done",), ("bbbb",)),
+        HostResult("kvm1-too", 0, ("every run of this plan is already measured",), ("bbbb",)),
+        HostResult("kvm2", 0, ("done",), ("cccc",)),
+        HostResult("kvm3", 0, ("done",)),
+        HostResult("kvm4", 0, ("done",), ("bbbb", "dddd")),
+        HostResult("kvm5", 3, ("error: no room",)),
+    )
+    assert _without_results(str(database), results) == ("kvm2", "kvm3", "kvm4")
+
+
+@pytest.mark.parametrize("named", [7, None, {"a": 1}, [None, [], "[" * 100_000], "bbbb"])
+def test_campaigns_of_any_kind_are_text(named: object) -> None:
+    result = result_of("kvm1", {"status": 0, "lines": ["done"], "campaigns": named})
+    assert all(len(name) <= 1000 for name in result.campaigns)
 
 
 def test_lines_of_any_kind_are_text() -> None:
