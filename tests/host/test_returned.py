@@ -13,8 +13,10 @@ from tests.servers.lying_nbd import Lie, LyingDisk, lying_nbd
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
+from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import Image, parse_path
 from vdisklab.path.named_target import parse_target
+from vdisklab.storage import remote
 from vdisklab.storage.image import image_file, random_source, require_returned
 from vdisklab.storage.returned import BLOCKS, sampled
 from vdisklab.storage.server_url import url_of
@@ -58,6 +60,21 @@ def test_a_lie_is_found_after_filling(lie: Lie, site: Site, tmp_path: Path) -> N
     ):
         pass
     assert disk.told > 0
+
+
+def test_a_server_whose_reads_flip_is_not_said_to_hold_data(site: Site, tmp_path: Path) -> None:
+    disk = LyingDisk(SIZE, "flips bits", seed=1)
+    with lying_nbd(disk, tmp_path) as url:
+        target = parse_target(f"lies={url}")
+        with pytest.raises(HostError, match=r"does not return the same data twice: .* at byte"):
+            remote.require_fit(site, target, BackingDevices(), SIZE)
+        assert disk.told > 0
+        disk.lie = "none"
+        disk.content[SIZE - 1] = 1
+        with pytest.raises(HostError, match="holds data"):
+            remote.require_fit(site, target, BackingDevices(), SIZE)
+        disk.content[SIZE - 1] = 0
+        remote.require_fit(site, target, BackingDevices(), SIZE)
 
 
 MESSAGE = (

@@ -32,11 +32,11 @@ from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import Format, OutputOptions, takes_options
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
-from vdisklab.host.progress_file import progress_file
+from vdisklab.host.progress_file import CAMPAIGNS_FILE, progress_file
 from vdisklab.host.safe_places import open_file
 from vdisklab.host.waiting import patience
 from vdisklab.path.needs import DURABLE
-from vdisklab.plan.run_request import CAMPAIGNS_FILE, ONLY_MEASURE, RunRequest
+from vdisklab.plan.run_request import ONLY_MEASURE, RunRequest
 from vdisklab.progress import CampaignStarted, Event, Note, Progress
 from vdisklab.results.store import Store, open_store
 from vdisklab.units import counted

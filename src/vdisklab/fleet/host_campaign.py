@@ -26,9 +26,9 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import leftovers, state_directory
 from vdisklab.host.mounts import free_bytes, require_work_directory
+from vdisklab.host.progress_file import CAMPAIGNS_FILE
 from vdisklab.host.safe_places import make_state_directory, open_file
 from vdisklab.host.waiting import patience
-from vdisklab.plan.run_request import CAMPAIGNS_FILE
 from vdisklab.results.store import open_store
 
 LAST_LINES = 5

@@ -33,6 +33,9 @@ from vdisklab.progress import (
     Throughput,
 )
 
+CAMPAIGNS_FILE = "VDISKLAB_CAMPAIGNS_FILE"
+"""Variable that names the file to which `run` writes the ids of the campaigns it measured."""
+
 KEPT_SECONDS = 60.0
 """The bandwidth of so many last seconds is kept."""
 _EVERY_SECONDS = 1.0

@@ -15,9 +15,6 @@ from vdisklab.path.segments import HOST
 from vdisklab.plan import settings
 from vdisklab.plan import value_kinds as kinds
 
-CAMPAIGNS_FILE = "VDISKLAB_CAMPAIGNS_FILE"
-"""Variable that names the file to which `run` writes the ids of the campaigns it measured."""
-
 ONLY_MEASURE = "VDISKLAB_ONLY_MEASURE"
 """Set for `vdisklab run` in the lab: it measures, and the vdisklab below answers from its runs.
 

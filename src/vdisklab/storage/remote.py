@@ -45,6 +45,8 @@ _ANSWER_SECONDS = 30.0
 """How long a server may take to answer a question; QEMU's own drivers wait for ever."""
 
 _FILL_SECONDS = 3600.0
+_SECTOR = 512
+_DIFFERENT = re.compile(r"mismatch at offset ([0-9]+)")
 
 NEEDED = "needs"
 """The detail of an entry that names the file without which its thing cannot be removed."""
@@ -347,16 +349,37 @@ def _part(url: Url, size: int) -> str:
 def _require_empty(host: Host, target: NamedTarget, url: Url, size: int) -> None:
     """Raises HostError unless the bytes that would be overwritten are all zero."""
     nothing = "json:" + json.dumps({"driver": "null-co", "size": size, "read-zeroes": True})
-    command = ("qemu-img", "compare", "-q", *url.secrets, _part(url, size), nothing)
+    command = ("qemu-img", "compare", *url.secrets, _part(url, size), nothing)
     try:
         ended = host.run(*command, allowed=(0, 1), timeout=_FILL_SECONDS)
     except CommandError as error:
         raise unusable(f"target {target.name} ({url.text})", url, error) from error
     if ended.status == 1:
+        _require_same_again(host, target, url, size, ended.stdout)
         raise HostError(
             f"target {target.name} ({url.text}) holds data, which measuring would destroy",
             hint=f"name another disk, or add --destroy {target.name} if its contents are not "
             "needed",
+        )
+
+
+def _require_same_again(host: Host, target: NamedTarget, url: Url, size: int, said: str) -> None:
+    """Raises HostError if bytes that `qemu-img compare` saw to be data are read as zeros now."""
+    seen = _DIFFERENT.search(said)
+    if seen is None:
+        return
+    offset = int(seen[1]) // _SECTOR * _SECTOR
+    again = ("-c", f"read -P 0 {offset} {min(_SECTOR, size - offset)}", _part(url, size))
+    try:
+        read = host.run("qemu-io", *url.secrets, *again, allowed=(0, 1), timeout=_ANSWER_SECONDS)
+    except CommandError as error:
+        raise unusable(f"target {target.name} ({url.text})", url, error) from error
+    if read.status == 0 and "Pattern verification failed" not in read.stdout:
+        raise HostError(
+            f"target {target.name} ({url.text}) does not return the same data twice: the first "
+            f"read at byte {offset} returned data, the second zeros",
+            hint="another host writes to it, or the server or the network damages data: look at "
+            "their logs",
         )
 
 
