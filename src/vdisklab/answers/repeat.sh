@@ -19,7 +19,7 @@ head -c @size@ /dev/urandom >"$work/random"
 @image@
 rm "$work/random"
 
-# The guest. Its monitor and its agent are sockets here; vdisklab passes open descriptors.
+# The guest. Its monitor, agent and port for steps are sockets here; vdisklab passes open descriptors.
 @qemu@ &
 qemu=$!
 

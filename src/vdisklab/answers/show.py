@@ -217,7 +217,7 @@ def _cpu_per_operation(evidence: model.Evidence) -> float | None:
 
 
 _WORK = "@WORK@"
-_CHANNELS = re.compile(r"socket,id=(agent|monitor),fd=\d+")
+_CHANNELS = re.compile(r"socket,id=(agent|monitor|steps),fd=\d+")
 _SITE = re.compile(r"(/[^\s,\"']*/vdisklab-[0-9a-f]{8})/")
 """The directory of a run; see `open_site`."""
 

@@ -34,12 +34,17 @@ def test_the_script_is_one_and_names_nothing_of_the_old_run(
     campaign, runs = recorded
     run = next(one for one in runs if one.path == "ext4/raw/none")
     # As if the work directory had been on that file system.
-    commands = tuple(command.replace("/stack0-0/", "/") for command in run.commands)
+    port = "-chardev socket,id=steps,fd=13 -chardev socket,id=agent,"
+    commands = tuple(
+        command.replace("/stack0-0/", "/").replace("-chardev socket,id=agent,", port)
+        for command in run.commands
+    )
     script = repeat_script(replace(run, path="raw/none", commands=commands), campaign)
     subprocess.run(("sh", "-n"), input=script, text=True, check=True)
     program = script.partition("<<'PYTHON'\n")[2].partition("\nPYTHON\n")[0]
     ast.parse(program)
     assert "fd=" not in script
+    assert 'socket,id=steps,path="$work"/steps,server=on,wait=off' in script
     assert f'preallocation=full "$work"/image0.raw {campaign.plan["size_bytes"]}\n' in script
     assert all(measured.name in script for measured in run.measurements)
     assert not [line for line in script.splitlines() if "@" in line.replace("@WORK@", "")]
