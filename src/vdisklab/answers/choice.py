@@ -13,6 +13,7 @@ from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranking, Unranked, WithoutRank
+from vdisklab.analysis.score import MIX
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.race import race_of
@@ -26,7 +27,7 @@ from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.path.segments import HOST
 from vdisklab.plan.run_request import MOST_ROUNDS
 from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request, command_words, given
-from vdisklab.results.model import Better
+from vdisklab.results.model import Better, Direction
 from vdisklab.workload.builtin_profiles import builtin_profile_text
 
 USUAL_NOISE = 0.15
@@ -94,6 +95,15 @@ class Behind:
 
 
 @dataclass(frozen=True, slots=True)
+class FromMemory:
+    """Bytes that the path to use moved in the host's memory: less than half reached the disk."""
+
+    direction: Direction
+    low: Annotated[float, "share of the bytes that reached the disk, in the lowest measurement"]
+    high: Annotated[float, "the same in the highest measurement with less than half"]
+
+
+@dataclass(frozen=True, slots=True)
 class PathChoice:
     """The path to use, and how sure that is: what every sentence, rank and bar goes by."""
 
@@ -139,6 +149,9 @@ class PathChoice:
         "the measure of the score in which another path is shown to be most ahead, if by more than "
         "10 %; all measures and paths hold together with 95 %",
     ] = None
+    from_memory: Annotated[
+        tuple[FromMemory, ...], "directions in which its numbers are the host's memory, not a disk"
+    ] = ()
     campaigns: tuple[str, ...] = field(default=(), metadata=HIDDEN)
 
     @property
@@ -229,11 +242,31 @@ def decided_among(
     """The decision among ranked paths; a race decides instead of the ranking."""
     decision = _decided(analysis, ranking, race, observations)
     choice = decision.choice
+    if choice is not None:
+        choice = replace(choice, from_memory=from_memory(analysis, choice.cell, ranking.measure))
+        decision = replace(decision, choice=choice)
     if choice is None or ranking.measure != analysis.scored.overall:
         return decision
     others = [row.cell for row in ranking.rows]
     behind = behind_in(observations, analysis.scored.rates, choice.cell, others)
     return replace(decision, choice=replace(choice, behind_in=behind))
+
+
+def from_memory(
+    analysis: Analysis, cell: MeasuredCell, measure: MeasureKey
+) -> tuple[FromMemory, ...]:
+    """The directions in which less than half of the bytes behind a cell's numbers reached the disk,
+    in the measurements that `measure` is made of."""
+    used = analysis.measurements_used(measure)
+    shares: dict[Direction, list[float]] = {}
+    for one in analysis.cached:
+        if one.cell == cell and (one.measurement in used or measure == MIX):
+            shares.setdefault(one.direction, []).append(one.share)
+    return tuple(
+        FromMemory(direction, min(shares[direction]), max(shares[direction]))
+        for direction in (Direction.READ, Direction.WRITE)
+        if direction in shares
+    )
 
 
 def _decided(
@@ -281,6 +314,7 @@ def only(analysis: Analysis, cell: MeasuredCell, ranking: Ranking) -> PathChoice
         durability=known_durability(cell, analysis.verdicts),
         surer=None,
         unranked=tuple(row.cell for row in ranking.unranked if row.cell != cell and _few(row)),
+        from_memory=from_memory(analysis, cell, ranking.measure),
         campaigns=tuple(campaign.id for campaign in analysis.campaigns),
     )
 

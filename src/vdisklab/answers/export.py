@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,13 +14,14 @@ from vdisklab.documents import Answer
 from vdisklab.errors import DatabaseError, HostError, NoDatabaseError, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
 from vdisklab.path.named_target import NamedTarget, options_of, parse_target, with_targets
 from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.plan.guest import without_qemu
 from vdisklab.platforms.dialect import ExportRequest, Gap
-from vdisklab.platforms.registry import configure
+from vdisklab.platforms.registry import configure, forms
 from vdisklab.platforms.writing import require_configurable
 from vdisklab.results.model import Campaign
 from vdisklab.storage.given import with_kinds
@@ -118,6 +120,34 @@ def measured_place(
     if len(devices) != 1 or parsed.layers:
         return DiskPlace()
     return DiskPlace(str(devices[0]), option=("--source", str(devices[0])))
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredFor:
+    """A path as a platform's configuration, without comments."""
+
+    title: Annotated[str, "the platform, and what kind of configuration it is"]
+    text: str
+
+
+_COMMENTS = ("#", "<!--", "<?")
+
+
+def configurations_of(cell: MeasuredCell, campaign: Campaign) -> Iterator[ConfiguredFor]:
+    """A measured path for each platform, the best known first; platforms that cannot express it are
+    left out.
+    """
+    path = cell.path
+    if path is None or path.on_host:
+        return
+    place = measured_place(str(path), campaign)
+    titled = [form for form in forms().values() if form.title]
+    for form in sorted(titled, key=lambda form: not form.leads):
+        with suppress(PlanError):
+            request = ExportRequest(path, place.source, storage=place.storage)
+            lines = configure(request, form.name).text.splitlines(keepends=True)
+            plain = "".join(line for line in lines if not line.startswith(_COMMENTS))
+            yield ConfiguredFor(form.title, plain.strip("\n"))
 
 
 def answer_export(

@@ -482,11 +482,14 @@ def latency_curves(report: ReportAnswer) -> Curves | None:
 
 
 def campaign_names(answer: TrendAnswer) -> list[str]:
-    """The days of the campaigns, with ids where a day has several."""
-    days = [f"{one.started:%Y-%m-%d}" for one in answer.campaigns]
+    """The days of the campaigns, with times where a day has several, else ids: all differ."""
+    days, times = (
+        [f"{one.started:{form}}" for one in answer.campaigns]
+        for form in ("%Y-%m-%d", "%Y-%m-%d %H:%M")
+    )
     return [
-        day if days.count(day) == 1 else f"{day} {one.id[:4]}"
-        for day, one in zip(days, answer.campaigns, strict=True)
+        day if days.count(day) == 1 else time if times.count(time) == 1 else f"{day} {one.id}"
+        for day, time, one in zip(days, times, answer.campaigns, strict=True)
     ]
 
 

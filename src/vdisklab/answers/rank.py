@@ -125,7 +125,8 @@ def _over_hosts(analysis: HostsAnalysis, ranking: Ranking) -> OverHosts:
     order = [row.cell for row in ranking.rows]
     usable = candidates(analysis.observations.cells)
     paths = [cell for cell in order if cell in usable]
-    return analysis.over_hosts(ranking.measure, order[:2], paths if paths[1:] else ())
+    # What is shown for comparison, such as the host itself, competes with no path.
+    return analysis.over_hosts(ranking.measure, paths[:2], paths if paths[1:] else ())
 
 
 def the_best(answer: RankAnswer, top: int | None) -> RankAnswer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, overload
@@ -28,7 +27,7 @@ from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
 from vdisklab.answers.claims import ClaimsAnswer, evaluate_claims
 from vdisklab.answers.compare import PublishedAnswer, all_published
 from vdisklab.answers.density import DensityAnswer, density_of, searched_capacity
-from vdisklab.answers.export import measured_place
+from vdisklab.answers.export import ConfiguredFor, configurations_of
 from vdisklab.answers.hosts import HostsAnalysis, MeasuredHost
 from vdisklab.answers.loading import first_measure
 from vdisklab.answers.pareto import ParetoAnswer, usual_front
@@ -42,9 +41,7 @@ from vdisklab.path.durability import DurabilityKind, known_durability
 from vdisklab.path.needs import with_default
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.guest import Accelerator
-from vdisklab.platforms.dialect import ExportRequest
-from vdisklab.platforms.registry import configure, forms
-from vdisklab.results.model import Better, Campaign, Example
+from vdisklab.results.model import Better, Example
 
 FEATURED = 4
 """Number of cells in charts with few lines: more cannot be distinguished."""
@@ -203,34 +200,6 @@ class Values(Sequence[ReportValue]):
             emulated=self._caveats.emulated,
             lab=self._caveats.lab,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ConfiguredFor:
-    """The recommended path as a platform's configuration, without comments."""
-
-    title: Annotated[str, "the platform, and what kind of configuration it is"]
-    text: str
-
-
-_COMMENTS = ("#", "<!--", "<?")
-
-
-def _configurations(
-    recommendation: RecommendAnswer | None, campaign: Campaign
-) -> Iterator[ConfiguredFor]:
-    """The best known form first; platforms that cannot express the path are left out."""
-    path = None if recommendation is None else recommendation.recommendation.cell.path
-    if path is None:
-        return
-    place = measured_place(str(path), campaign)
-    titled = [form for form in forms().values() if form.title]
-    for form in sorted(titled, key=lambda form: not form.leads):
-        with suppress(PlanError):
-            request = ExportRequest(path, place.source, storage=place.storage)
-            lines = configure(request, form.name).text.splitlines(keepends=True)
-            plain = "".join(line for line in lines if not line.startswith(_COMMENTS))
-            yield ConfiguredFor(form.title, plain.strip("\n"))
 
 
 @dataclass(frozen=True)
@@ -397,7 +366,11 @@ def _common(analysis: Analysis, summaries: Mapping[MeasureKey, Summaries]) -> Re
         ranked=ranked,
         recommendation=recommendation,
         why_none=why_none,
-        configurations=tuple(_configurations(recommendation, ranked.campaigns[0])),
+        configurations=tuple(
+            ()
+            if recommendation is None
+            else configurations_of(recommendation.recommendation.cell, ranked.campaigns[0])
+        ),
         density=None,
         trade_offs=None,
         claims=None,

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import numpy as np
 
+from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.level_changes import DATED_FROM, ChangeKind, LevelChange, noise_lasts
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, narrowed
@@ -116,8 +117,8 @@ class HostChange:
     """A fact of the host, or a state that was read back, that changed between two campaigns."""
 
     fact: str
-    before: Annotated[str | None, "null if it was unknown"]
-    after: str | None
+    before: str
+    after: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +183,7 @@ class TrendAnswer(Answer):
         tuple[HostChange, ...], "on the host since the last campaign that is compared with"
     ]
     findings: tuple[Diagnostic, ...]
+    caveats: Caveats
 
 
 def answer_trend(
@@ -242,6 +244,7 @@ def answer_trend(
             *((NotDated(undated),) if undated else ()),
             *((NoiseLasts(),) if lasts else ()),
         ),
+        caveats=loaded.caveats,
     )
 
 
@@ -397,9 +400,9 @@ def _changed(results: Store, before: Campaign, after: Campaign) -> tuple[HostCha
     """What differs between two campaigns, as far as both know it."""
     old, new = _facts(results, before), _facts(results, after)
     return tuple(
-        HostChange(name, old.get(name), new.get(name))
-        for name in dict.fromkeys((*old, *new))
-        if old.get(name) != new.get(name)
+        HostChange(name, old[name], new[name])
+        for name in old
+        if name in new and old[name] != new[name]
     )
 
 

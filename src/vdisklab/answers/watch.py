@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.density import DensityAnswer, density_of, searched_capacity
+from vdisklab.answers.export import ConfiguredFor, configurations_of
 from vdisklab.answers.loading import database_url, load_chosen, open_results
 from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
 from vdisklab.answers.rank import RankAnswer
@@ -60,6 +61,9 @@ class WatchedCampaign:
         "that would settle it: show the lead that it is about, at the noise seen; null if unknown",
     ]
     density: Annotated[DensityAnswer | None, "of a search of how many guests a path carries"]
+    configurations: Annotated[
+        tuple[ConfiguredFor, ...], "the path to use, to paste; empty while it may still change"
+    ]
     trend: Annotated[TrendAnswer | None, "null for the only campaign of its plan and host"]
 
 
@@ -150,6 +154,7 @@ def _watched(
         why_none=why,
         more_rounds=_more_rounds(shown) if isinstance(shown, RankAnswer) else None,
         density=density_of(results, campaign.id) if searches and runs else None,
+        configurations=() if running is not None else tuple(_to_paste(shown, campaign)),
         trend=trend_of(results, [campaign.id]),
     )
 
@@ -167,6 +172,13 @@ def _shown(
     except PlanError as error:
         return None, f"{error}."
     return answer, ""
+
+
+def _to_paste(
+    shown: RankAnswer | TableAnswer | None, campaign: Campaign
+) -> Iterator[ConfiguredFor]:
+    if isinstance(shown, RankAnswer) and shown.choice is not None:
+        yield from configurations_of(shown.choice.cell, campaign)
 
 
 def _more_rounds(answer: RankAnswer) -> int | None:

@@ -186,6 +186,21 @@ def require_targets(
             )
 
 
+_STORED_NAME = re.compile(
+    r"(?<![\w.+:=/-])(?:"
+    + "|".join(kind.value for kind in LayerKind if kind.facts.target is not None)
+    + r"):at=([A-Za-z0-9.+_-]{1,40})(?=/)"
+)
+
+
+def as_typed(text: str) -> str:
+    """A text in which paths on named targets are spelled as the user typed them.
+
+    `iscsi:at=san/raw/none`, as it is stored, becomes `san/raw/none`: every verb understands both.
+    """
+    return _STORED_NAME.sub(r"\1", text) if ":at=" in text else text
+
+
 def with_targets(text: str, targets: Collection[NamedTarget]) -> str:
     """A path as a user wrote it, with the kind of a named target in the place of its name.
 

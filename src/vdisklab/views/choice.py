@@ -9,6 +9,8 @@ from typing import assert_never
 from vdisklab.answers.choice import ChoiceVerdict, PathChoice, PresentDisk
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Durability
+from vdisklab.path.segments import PageCache
+from vdisklab.results.model import Direction
 from vdisklab.units import counted, format_duration, named
 from vdisklab.views.durability import durability_sentence, losses
 
@@ -156,6 +158,8 @@ def verdict_lines(
     """The lines below the path: its ties and what is worse, the effect of a power cut, the cost of
     telling them apart. Each names its subject. `known` has the durability of the ties.
     """
+    if choice.from_memory:
+        yield "RAM", _of_memory(choice)
     if choice.ties:
         alike = choice.verdict in (ChoiceVerdict.KEEP, ChoiceVerdict.TIED)
         cells = choice.tied if alike else choice.ties
@@ -171,8 +175,31 @@ def verdict_lines(
         yield "Missing", f"Too few rounds to be compared, so it may be better: {few}."
     if choice.durability is not None:
         yield "Safety", durability_sentence(choice.cell.name, choice.durability)
-    if choice.surer is not None:
-        yield "Cost", _cost(choice)
+    if cost := _cost(choice):
+        yield "Cost", cost
+
+
+_MOVED = {Direction.READ: "read came from the disk", Direction.WRITE: "written reached the disk"}
+
+
+def _of_memory(choice: PathChoice) -> str:
+    """`… only 12 % of the bytes read came from the disk and 0–7 % of the bytes written …`."""
+    parts = " and ".join(
+        f"{_shares(one.low, one.high)} of the bytes {_MOVED[one.direction]}"
+        for one in choice.from_memory
+    )
+    uses = choice.cell.page_cache is not PageCache.BYPASSED
+    instead = " Cache mode none shows the disk's own speed." if uses else ""
+    return (
+        f"The speed of {choice.cell.name} is mostly that of the host's RAM: only {parts} meanwhile."
+        f"{instead}"
+    )
+
+
+def _shares(low: float, high: float) -> str:
+    """`3 %`, `0–7 %`."""
+    ends = [f"{100 * share:.0f}" for share in (low, high)]
+    return f"{'–'.join(dict.fromkeys(ends))} %"
 
 
 def _limit(choice: PathChoice) -> str:
@@ -186,18 +213,14 @@ def _limit(choice: PathChoice) -> str:
 
 
 def _cost(choice: PathChoice) -> str:
-    """How to tell tied paths apart, and how long that takes."""
+    """How to tell tied paths apart, and how long that takes; empty if no command does."""
     surer = choice.surer
-    assert surer is not None  # noqa: S101 - the caller looked
+    if surer is None:
+        return ""
     effort = f"at most {counted(surer.runs, 'more run')}, about {format_duration(surer.seconds)}"
     if not surer.paths:
         return f"To tell them apart, let the same command go on: {effort}."
     effort += ", usually less than half of that" if surer.usual else ""
     if surer.command:
         return f"To tell them apart: `{surer.command}`, {effort}."
-    by = f"`--find best --metric {surer.metric}`"
-    terms = "no `--rounds`" if surer.metric is None else by
-    return (
-        f"To tell them apart, race these {surer.paths} (the same command with their paths and "
-        f"{terms}): {effort}."
-    )
+    return ""

@@ -8,8 +8,10 @@ from xml.etree import ElementTree as Xml
 
 from vdisklab import numbers
 from vdisklab.analysis.claim_verdicts import ClaimStatus
+from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.answers.claims import ClaimsAnswer, JudgedClaim
 from vdisklab.answers.hosts import OverHosts
+from vdisklab.path.named_target import as_typed
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted
 from vdisklab.views.hosts import left_out_sentences, names
@@ -21,7 +23,7 @@ def tables(answer: ClaimsAnswer) -> Iterator[Table[JudgedClaim]]:
     if answer.hosts is not None:
         yield _hosts_table(answer, answer.hosts)
         return
-    warning = answer.caveats.warning
+    warning, remedies = answer.caveats.warning, answer.caveats.remedies
     title = claims_counts(answer) + (f"; {warning}" if warning else "")
     columns: tuple[Column[JudgedClaim], ...] = (
         *_NAMES,
@@ -36,7 +38,7 @@ def tables(answer: ClaimsAnswer) -> Iterator[Table[JudgedClaim]]:
     commands = dict.fromkeys(row.command for row in answer.claims if row.command)
     notes = tuple(_notes(answer))
     rows = sorted(answer.claims, key=_is_open)
-    whole = Table(title, columns, rows, notes, tuple(commands), kind=JudgedClaim)
+    whole = Table(title, columns, rows, notes, tuple(commands), remedies, JudgedClaim)
     ways = "the same command with --run measures them, --why lists them with their commands"
     yield _with_brief(
         replace(whole, notes=notes[:-1] if commands else notes, verbatim=()), whole, ways
@@ -187,12 +189,12 @@ def junit_xml(answer: ClaimsAnswer) -> str:
             errors="0", skipped=str(len(claims) - settled), time="0",
         )  # fmt: skip
         for row in claims:
-            _test_case(suite, row)
+            _test_case(suite, row, answer.caveats)
     Xml.indent(root)
     return Xml.tostring(root, encoding="unicode", xml_declaration=False) + "\n"
 
 
-def _test_case(suite: Xml.Element, row: JudgedClaim) -> None:
+def _test_case(suite: Xml.Element, row: JudgedClaim, caveats: Caveats) -> None:
     case = Xml.SubElement(
         suite, "testcase", classname=f"vdisklab.claims.{row.article}", name=row.claim, time="0"
     )  # some programs require a time
@@ -200,19 +202,23 @@ def _test_case(suite: Xml.Element, row: JudgedClaim) -> None:
         f"{row.verdict}: {_ratio(row)} ({_interval(row)}) "
         f"in {counted(row.rounds, 'round')}; stated is {_stated(row)}"
     )
-    text = xml_text(f"{row.sentence} {explained}")
+    text = xml_text(" ".join((row.sentence, f"{explained}.", *caveats.with_remedy)))
     match row.status:
         case ClaimStatus.HOLDS:
             Xml.SubElement(case, "system-out").text = text
         case ClaimStatus.FAILS:
-            failure = Xml.SubElement(case, "failure", message=explained, type="claim")
+            said = ". ".join((explained, *caveats.with_remedy))
+            failure = Xml.SubElement(case, "failure", message=xml_text(said), type="claim")
             failure.text = text
         case _:
             reason = "; ".join((explained if row.rounds else row.verdict, *row.failures))
             reason += f": {row.command}" if row.command else ""
+            reason = ". ".join((reason, *(caveats.with_remedy if row.rounds else ())))
             Xml.SubElement(case, "skipped", message=xml_text(reason))
 
 
 def xml_text(outside: str) -> str:
     """One line that any XML parser accepts: XML cannot represent the two noncharacters."""
-    return sanitise_line(outside).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
+    return (
+        as_typed(sanitise_line(outside)).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
+    )

@@ -22,7 +22,8 @@ class Column(Generic[Row]):
     `folds` lets text wrap between words; spare columns are dropped before it is narrower than that.
     A `spare` column is dropped if the table does not fit, those with a higher number first; one
     with 0 is never dropped. `style` is rich's, such as `red`. `note` explains the column, where it
-    is shown. Text of a `whole` column takes several lines where others are shortened.
+    is shown. `phone` tells whether a page shows the column on a phone; None: if it is not spare.
+    Text of a `whole` column takes several lines where others are shortened.
     """
 
     title: str
@@ -33,6 +34,12 @@ class Column(Generic[Row]):
     style: Callable[[Row], str] | None = None
     note: str = ""
     whole: bool = False
+    phone: bool | None = None
+
+    @property
+    def on_phone(self) -> bool:
+        """True if a page shows the column on a phone."""
+        return not self.spare if self.phone is None else self.phone
 
     @property
     def heading(self) -> str:

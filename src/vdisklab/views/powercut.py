@@ -22,7 +22,7 @@ def tables(answer: PowercutAnswer) -> Iterator[Table[CrashVerdict]]:
     models = any(row.model != FailureModel.POWER for row in rows)
     columns: tuple[Column[CrashVerdict], ...] = (
         Column("path", lambda row: row.path, folds=NAMES),
-        Column("client", lambda row: row.client_words, spare=1),
+        Column("client", lambda row: row.client_words, spare=1, phone=True),
         Column("through", _access, spare=1),
         *([Column[CrashVerdict]("model", lambda row: row.model)] if models else []),
         *(
@@ -31,7 +31,7 @@ def tables(answer: PowercutAnswer) -> Iterator[Table[CrashVerdict]]:
             else []
         ),
         Column("verdict", verdict_word),
-        Column("states\njudged", lambda row: str(row.states), right=True),
+        Column("states\njudged", lambda row: str(row.states), right=True, phone=False),
         Column("states\npossible", _possible, right=True, spare=1),
         Column("acknowledged\nwrites", lambda row: str(row.acknowledged), right=True, spare=1),
         Column("flushes", lambda row: str(row.flushes), right=True, spare=2),

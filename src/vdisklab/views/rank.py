@@ -79,6 +79,7 @@ def tables(answer: RankAnswer, *, headed: bool = True) -> Iterator[Table[RankedC
             lambda row: "base" if row.cell == base else numbers.ratio(row.ratio.ratio),
             right=True,
             spare=0 if over_hosts else 1,
+            phone=True,
         ),
         Column(
             "vs base\n95 %",
@@ -182,6 +183,8 @@ def summary_columns(
     scale: numbers.Scale,
     summary_of: Callable[[Row], Summary | None],
     spare: tuple[int, int],
+    *,
+    phone: bool | None = None,
 ) -> tuple[Column[Row], Column[Row]]:
     """A column of medians, and one of their intervals."""
 
@@ -194,7 +197,13 @@ def summary_columns(
         return scale.value(None if summary is None else summary.median)
 
     return (
-        Column(f"{title}\n{scale.suffix.strip()}".strip(), median, right=True, spare=spare[0]),
+        Column(
+            f"{title}\n{scale.suffix.strip()}".strip(),
+            median,
+            right=True,
+            spare=spare[0],
+            phone=phone,
+        ),
         Column(f"{title}\n95 %".strip(), interval, right=True, spare=spare[1]),
     )
 
@@ -211,13 +220,19 @@ def _headed(
     first = () if over is None else (*map(str, _of_scores(answer)), *first_sentences(over))
     why = _why_no_choice(answer) if headed and choice is None else None
     if why is not None:
-        why_not, intro = f"No path to use yet: {why}", (title, *first)
+        why_not, intro = f"No path to use yet: {why}", (title, *answer.caveats.remedies, *first)
         notes = tuple(note for note in _notes(answer, ()) if note != str(why))
         return Table(why_not, columns, rows, notes, intro=intro, kind=RankedCell)
     if choice is None or not headed:
-        return Table(title, columns, rows, tuple(_notes(answer, ())), intro=first, kind=RankedCell)
+        intro = (*answer.caveats.remedies, *first)
+        return Table(title, columns, rows, tuple(_notes(answer, ())), intro=intro, kind=RankedCell)
     known = {row.cell: row.power_cut for row in answer.cells}
-    intro = (*(sentence for _, sentence in verdict_lines(choice, known)), title, *first)
+    intro = (
+        *(sentence for _, sentence in verdict_lines(choice, known)),
+        title,
+        *answer.caveats.remedies,
+        *first,
+    )
     notes = tuple(_notes(answer, (choice.cell, *choice.ties)))
     return Table(f"{headline(choice)}.", columns, rows, notes, intro=intro, kind=RankedCell)
 
@@ -244,8 +259,9 @@ def _medians(answer: RankAnswer, key: MeasureKey) -> tuple[Column[RankedCell], .
     named = {measure: _ROLE_TITLES[role] for role, measure in roles.items()}
     title = {**_TITLES, **named}.get(key, key.metric)
     value, interval = (0, 3) if key in named else (spare, spare)
+    phone = None if key not in named else False  # a score's number is `vs base`
     return summary_columns(
-        title, _scale(answer, key), lambda row: row.shown(key), (value, interval)
+        title, _scale(answer, key), lambda row: row.shown(key), (value, interval), phone=phone
     )
 
 

@@ -1,6 +1,6 @@
 """The answer of `recommend` in words and columns.
 
-The verdict has at most five sentences; the reasons behind it are notes.
+The verdict has at most six sentences; the reasons behind it are notes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from vdisklab.views.wording import difference, mean_sentence, measure_name
 SHOWN = 6
 """Maximum number of listed alternatives."""
 
-MOST_SENTENCES = 5
+MOST_SENTENCES = 6
 """Maximum number of sentences of a verdict."""
 
 
@@ -59,15 +59,15 @@ def tables(answer: RecommendAnswer) -> Iterator[Table[Alternative]]:
         ),
         Column("power cut", lambda row: power_cut_word(row.power_cut), spare=1),
     )
-    chosen = answer.recommendation.cell
+    chosen, verdict = answer.recommendation.cell, verdict_table(answer)
     yield replace(
-        verdict_table(answer),
+        verdict,
         columns=columns,
         rows=[
             row for at, row in enumerate(answer.alternatives) if at < SHOWN or row.cell == chosen
         ],
+        intro=(*verdict.intro, *answer.caveats.with_remedy),
         notes=(
-            *answer.caveats.notes,
             *reasons(answer),
             *_explained(answer),
             *map(str, answer.findings),
@@ -190,8 +190,9 @@ def explanation(answer: RecommendAnswer) -> tuple[str, ...]:
 
 
 def verdict_sentences(answer: RecommendAnswer) -> tuple[str, ...]:
-    """At most five sentences: what to do, how certain that is, the effect of a power cut, the price
-    of safety, the comparison with a new guest's disk, and what would settle it.
+    """At most six sentences: what to do, what came from RAM, how certain that is, the effect of a
+    power cut, the price of safety, the comparison with a new guest's disk, and what would settle
+    it.
     """
     return _verdict(answer)[:MOST_SENTENCES]
 

@@ -14,6 +14,7 @@ from vdisklab import numbers
 from vdisklab.answers.report import ReportAnswer, ReportValue
 from vdisklab.documents import as_csv, document, plain
 from vdisklab.errors import HostError, extra_hint
+from vdisklab.path.named_target import as_typed
 from vdisklab.sanitise import sanitise_line
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.durability import power_cut_text
@@ -90,13 +91,18 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|<>&~-])")
 
 def escape(text: str) -> str:
     """Text on one line, escaped for Markdown and the HTML in it."""
-    return _SPECIAL.sub(r"\\\1", sanitise_line(text)).replace("\\<", "&lt;").replace("\\>", "&gt;")
+    return (
+        _SPECIAL.sub(r"\\\1", as_typed(sanitise_line(text)))
+        .replace("\\<", "&lt;")
+        .replace("\\>", "&gt;")
+    )
 
 
 def _markdown(report: ReportAnswer) -> Iterator[str]:
     yield f"# vdisklab: {escape(headline(report))}"
     if report.caveats.warning:
-        yield f"\n**{escape(report.caveats.warning)}**"
+        warning = escape(report.caveats.warning)
+        yield f"\n**{' '.join((f'{warning}.', *map(escape, report.caveats.remedies)))}**"
     yield ""
     yield from (f"* {escape(sentence)}" for sentence in answer_sentences(report))
     yield "\n## Cells\n"

@@ -19,7 +19,7 @@ def campaign_tables(answer: runs.CampaignsAnswer) -> Iterator[Table[runs.ListedC
         Column("label", lambda row: row.label, folds=WORDS),
         Column("cells", lambda row: str(row.cells), right=True, spare=1),
         Column("rounds", lambda row: str(row.rounds), right=True, spare=1),
-        Column("measured", lambda row: str(row.measured), right=True),
+        Column("measured", lambda row: str(row.measured), right=True, phone=False),
         Column("failed", lambda row: str(row.failed), right=True),
     )
     none = "No campaign has been measured yet: `vdisklab run PATHS…`"

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from vdisklab import numbers
+from vdisklab.path.named_target import as_typed
 from vdisklab.sanitise import sanitise, sanitise_line
 from vdisklab.units import counted
 from vdisklab.views.layout import NAMES, Column, Table
@@ -56,7 +57,7 @@ def lines_of(
         shown = _wide(table, width) if wide else _narrow(table, width)
     lines = [*_head(table, width), *shown.lines]
     notes = [
-        wrap(f"* {sanitise_line(note)}", width)
+        wrap(f"* {as_typed(sanitise_line(note))}", width)
         for note in (*table.notes, *(column.note for column in shown.columns if column.note))
     ]
     room = itertools.accumulate(map(len, notes))
@@ -68,7 +69,7 @@ def lines_of(
     if shown.left_out:
         lines += map(Text, wrap(f"* {option('--wide')} shows {shown.left_out}.", width))
     if table.verbatim:
-        lines += [*(Text(sanitise(command)) for command in table.verbatim), Text()]
+        lines += [*(Text(as_typed(sanitise(command))) for command in table.verbatim), Text()]
     return lines
 
 
@@ -82,10 +83,10 @@ class _Laid:
 
 
 def _head(table: Table[Any], width: int) -> Iterator[Text]:
-    for line in wrap(sanitise(table.title), width):
+    for line in wrap(as_typed(sanitise(table.title)), width):
         yield Text(line, style="bold")
     for sentence in table.intro:
-        yield from map(Text, wrap(sanitise_line(sentence), width))
+        yield from map(Text, wrap(as_typed(sanitise_line(sentence)), width))
 
 
 def _narrow(table: Table[Any], width: int) -> _Laid:
@@ -149,7 +150,7 @@ class _Shown:
 
     @classmethod
     def of(cls, column: Column[Any], rows: Sequence[Any]) -> _Shown:
-        texts = [sanitise(column.show(row)).replace("\t", " ") for row in rows]
+        texts = [as_typed(sanitise(column.show(row))).replace("\t", " ") for row in rows]
         styles = ["" if column.style is None else column.style(row) for row in rows]
         natural = _widest(line for text in (*texts, column.title) for line in text.split("\n"))
         words = (word for text in texts for word in text.split())

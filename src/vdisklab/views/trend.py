@@ -208,12 +208,11 @@ def _intro(answer: TrendAnswer) -> Iterator[str]:
         yield f"That is more than {limit} (--worse), so the exit status is 9."
         yield "To measure again before believing it: `vdisklab trend --confirm`."
     yield from _changed(answer)
+    yield from answer.caveats.with_remedy
 
 
 def _changes(changed: Sequence[HostChange]) -> str:
-    return "; ".join(
-        f"{one.fact}: {one.before or 'unknown'} → {one.after or 'unknown'}" for one in changed
-    )
+    return "; ".join(f"{one.fact}: {one.before} → {one.after}" for one in changed)
 
 
 def _notes(answer: TrendAnswer) -> Iterator[str]:
@@ -295,10 +294,13 @@ def junit_xml(answer: TrendAnswer) -> str:
             f"{_VERDICTS[row.newest.verdict]}: {_gain(row.newest.change)} against "
             f"{counted(len(row.newest.earlier), 'earlier campaign')}"
             + ("" if row.lasting is None else f"; lasting: {_gain(LevelChange(row.lasting))}")
+            + "".join(f". {note}" for note in answer.caveats.with_remedy)
         )
         if row.exceeds:
             failure = Xml.SubElement(case, "failure", message=said, type="trend")
-            failure.text = xml_text(f"{said}. Changed: {_changes(answer.changed) or 'nothing'}")
+            failure.text = xml_text(
+                f"{said.rstrip('.')}. Changed: {_changes(answer.changed) or 'nothing'}"
+            )
         elif row.newest.verdict in skipped:
             Xml.SubElement(case, "skipped", message=said)
         else:

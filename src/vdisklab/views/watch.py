@@ -9,16 +9,18 @@ from typing import Any
 from markupsafe import Markup
 
 from vdisklab import __version__
+from vdisklab.answers.choice import ChoiceVerdict
 from vdisklab.answers.density import PathCapacity
 from vdisklab.answers.figures import campaign_names, ranked_bars, trend_curves
 from vdisklab.answers.rank import RankAnswer
 from vdisklab.answers.trend import TrendAnswer
 from vdisklab.answers.watch import PROVISIONAL_FROM, TimeLeft, WatchAnswer, WatchedCampaign
+from vdisklab.path.named_target import as_typed
 from vdisklab.progress import Running
 from vdisklab.units import counted, format_duration
 from vdisklab.views import density, powercut, rank, runs, table, trend
 from vdisklab.views.charts.rows import page_rows
-from vdisklab.views.choice import MOST_CHARACTERS, short_headline
+from vdisklab.views.choice import MOST_CHARACTERS, short_headline, verdict_lines
 from vdisklab.views.layout import Table
 from vdisklab.views.page.html import page_templates
 from vdisklab.views.wording import measure_name
@@ -35,13 +37,21 @@ def live_parts(answer: WatchAnswer, problem: str) -> dict[str, str]:
 
     `problem` is why the database cannot be read now.
     """
+    several = len(answer.watched) > 1
     past = next(runs.campaign_tables(answer.past))
     values = {
         "question": _question(answer),
         "headline": _headline(answer),
-        "problems": list(filter(None, (problem, *map(_elsewhere, answer.elsewhere)))),
+        "problems": [
+            *filter(None, (problem, *map(_elsewhere, answer.elsewhere))),
+            *dict.fromkeys(note for one in answer.watched for note in _caveats(one)),
+        ],
         "now": list(map(_now, answer.watched)),
-        "ranked": [part for one in answer.watched for part in _ranking(one)],
+        "ranked": [
+            part | ({"title": f"{part['title']} of campaign {one.campaign.id}"} if several else {})
+            for one in answer.watched
+            for part in _ranking(one)
+        ],
         "failed": [line for one in answer.watched for line in one.failed],
         "trends": [
             _trend(one.trend, runs=one.running is not None)
@@ -96,7 +106,7 @@ def moving_line(answer: WatchAnswer) -> dict[str, Any]:
                 None if each.bytes_per_second is None else round(each.bytes_per_second)
                 for each in running.moving
             ],
-            "caption": f"{running.cell}, {running.doing}: {moves}"
+            "caption": f"{as_typed(running.cell)}, {running.doing}: {moves}"
             f"{_operations(now.operations_per_second)}. Shaded: no byte moved.",
         }
     report = f"/campaign/{one.campaign.id}" if one is not None and one.runs else None
@@ -116,6 +126,13 @@ def _elsewhere(running: Running) -> str:
         f"Process {running.process} measures campaign {running.campaign}, which is not in this "
         "database: it was deleted, or another --db has it."
     )
+
+
+def _caveats(one: WatchedCampaign) -> tuple[str, ...]:
+    """Why the campaign's numbers do not measure this machine, and what to do about that."""
+    if one.density is not None:
+        return one.density.caveats.with_remedy
+    return () if one.shown is None else one.shown.caveats.with_remedy
 
 
 def _question(answer: WatchAnswer) -> str:
@@ -151,6 +168,8 @@ def _now(one: WatchedCampaign) -> dict[str, Any]:
         "done": f"{one.runs}{of} runs",
         "lines": list(_lines(one, of)),
         "report": one.campaign.id if one.rounds else "",
+        "path": _path_to_use(one),
+        "configurations": one.configurations,
     }
 
 
@@ -165,8 +184,35 @@ def _lines(one: WatchedCampaign, of: str) -> Iterator[tuple[str, str]]:
         yield "Left", "A search decides after each round how many runs remain."
     if one.more_rounds is not None and running is not None:
         yield "Enough", _enough(one.more_rounds)
+    if isinstance(one.shown, RankAnswer) and one.shown.choice is not None:
+        known = {row.cell: row.power_cut for row in one.shown.cells}
+        yield from verdict_lines(one.shown.choice, known)
+    yield "Next", _next(one)
     if running is None:
         yield "Begun", f"{one.campaign.started:%Y-%m-%d %H:%M} UTC; nothing measures it now."
+
+
+def _path_to_use(one: WatchedCampaign) -> str:
+    """The path that the ranking says to use; empty without one."""
+    shown = one.shown
+    return shown.choice.cell.name if isinstance(shown, RankAnswer) and shown.choice else ""
+
+
+def _next(one: WatchedCampaign) -> str:
+    """What to do now."""
+    if one.running is not None:
+        return "Leave it running: the answer may still change."
+    if one.configurations:
+        choice = one.shown.choice if isinstance(one.shown, RankAnswer) else None
+        keeps = choice is not None and choice.verdict in (ChoiceVerdict.KEEP, ChoiceVerdict.TIED)
+        paste = "Keep what you have; for a new guest, paste" if keeps else "Paste"
+        return (
+            f"{paste} the configuration below. `vdisklab export {_path_to_use(one)}` prints it for "
+            "other platforms."
+        )
+    if not one.runs:
+        return f"Measure it: `vdisklab run --again {one.campaign.id}`."
+    return f"See all numbers: `vdisklab table --campaign {one.campaign.id}`."
 
 
 def _doing(running: Running) -> str:
@@ -239,7 +285,7 @@ def _trend(answer: TrendAnswer, *, runs: bool) -> dict[str, Any]:
         "lines": list(trend.story(answer)),
         "curves": json.dumps({
             "data": [list(range(len(names))), *lines.values()],
-            "lines": list(lines),
+            "lines": list(map(as_typed, lines)),
             "ticks": list(enumerate(names)),
         }),
     }  # fmt: skip

@@ -120,13 +120,24 @@ def reach_sentence(best: BestSet) -> str | None:
     if best.shows is None or best.noise < LEAST_NOISE:
         return None
     race = (
-        f"; a race (no `--rounds`) needs the fewest runs for a path within {NEGLIGIBLE:.0%} of the "
-        "best"
+        f" A race (no `--rounds`) needs the fewest runs for a path within {NEGLIGIBLE:.0%} of the "
+        "best."
         if best.shows > NEGLIGIBLE and not best.alone
         else ""
     )
+    rounds, noise = counted(best.rounds, "round"), math.expm1(best.noise)
+    if best.shows >= _SHOWS_NOTHING:
+        return (
+            None
+            if best.alone
+            else f"{rounds} are too few to show which path is the best: repeated runs of a path "
+            f"differ by about {noise:.0%} here.{race}"
+        )
     return (
-        f"At the noise seen here ({math.expm1(best.noise):.0%}), {counted(best.rounds, 'round')} "
-        f"name a leader that is {best.shows:.0%} ahead in about 8 of 10 cases "
-        f"(5 to 9 with uneven noise){race}."
+        f"{rounds} usually show which path is the best if it is {best.shows:.0%} better than the "
+        f"next or more: repeated runs of a path differ by about {noise:.0%} here.{race}"
     )
+
+
+_SHOWS_NOTHING = 1.0
+"""The lead from which on rounds that show no smaller one are too few: twice as good."""

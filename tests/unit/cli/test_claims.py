@@ -132,7 +132,8 @@ def test_a_value_has_its_unit_everywhere(call: Call, mine: str, tmp_path: Path) 
     assert "> 10.0M IOPS" in said
     (failure,) = Xml.parse(tmp_path / "out.xml").getroot().iter("failure")  # noqa: S314 - we wrote it
     message = failure.get("message") or ""
-    assert message.endswith("; stated is > 10.0M IOPS")
+    assert "; stated is > 10.0M IOPS. Measured under emulation (TCG)" in message
+    assert "usermod --append -G kvm USER" in message
     assert "×" not in message
 
 

@@ -10,6 +10,7 @@ from vdisklab.path.cell import page_cache_states
 from vdisklab.path.disk_path import PathSyntaxError, parse_path
 from vdisklab.path.named_target import (
     NamedTarget,
+    as_typed,
     parse_secret,
     parse_target,
     require_targets,
@@ -201,3 +202,27 @@ def test_a_secret_is_a_name_and_a_file() -> None:
     for text in ("san", "san=", "=/root/chap", "san=/a\nb"):
         with pytest.raises(PlanError):
             parse_secret(text)
+
+
+@pytest.mark.parametrize(
+    ("stored", "typed"),
+    [
+        ("nbd:at=mynbd/raw/none", "mynbd/raw/none"),
+        ("Use dir:at=fast/qcow2/none (cold): it leads.", "Use fast/qcow2/none (cold): it leads."),
+        (
+            "`vdisklab run {iscsi:at=san/raw/none,ext4/raw/none}`",
+            "`vdisklab run {san/raw/none,ext4/raw/none}`",
+        ),
+        ("ext4/raw/none, device:at=disk/none", "ext4/raw/none, disk/none"),
+        ("driver=host_device:at=x/y", "driver=host_device:at=x/y"),
+        ("a/nbd:at=x/raw", "a/nbd:at=x/raw"),
+    ],
+)
+def test_a_path_on_a_target_is_shown_as_it_was_typed(stored: str, typed: str) -> None:
+    assert as_typed(stored) == typed
+
+
+@pytest.mark.parametrize("target", [SAN, NAS, DISK])
+def test_what_is_shown_is_the_path_that_is_stored(target: NamedTarget) -> None:
+    stored = parse_path(with_targets(f"{target.name}/none", [target])).canonical
+    assert parse_path(with_targets(as_typed(stored), [target])).canonical == stored

@@ -6,9 +6,18 @@ import pytest
 
 from tests.unit.analysis.made import cell
 from vdisklab.analysis.observations import MeasureKey
-from vdisklab.answers.choice import Behind, ChoiceVerdict, PathChoice, PresentDisk, Surer
+from vdisklab.answers.choice import (
+    Behind,
+    ChoiceVerdict,
+    FromMemory,
+    PathChoice,
+    PresentDisk,
+    Surer,
+)
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import CrashVerdicts, known_durability
 from vdisklab.path.platforms import Platform
+from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Direction
 from vdisklab.views.choice import headline, short_headline, verdict_lines
 
@@ -128,22 +137,30 @@ def test_below_it_are_ties_safety_and_what_it_costs_to_tell_them_apart() -> None
     choice = replace(CHOICE, ties=(UNSAFE,), verdict=ChoiceVerdict.BETTER)
     known = {UNSAFE: known_durability(UNSAFE, CrashVerdicts())}
     lines = dict(verdict_lines(choice, known))
-    assert list(lines) == ["Tied", "Worse", "Safety", "Cost"]
+    assert list(lines) == ["Tied", "Worse", "Safety"], "without a command there is no hint"
     assert lines["Tied"].startswith("Not shown to be worse: raw/unsafe. raw/unsafe loses flushed")
     assert lines["Worse"] == "Shown to be worse: qcow2/directsync."
     assert lines["Safety"].startswith("raw/none passes flushes on")
-    assert lines["Cost"] == (
-        "To tell them apart, race these 4 (the same command with their paths and no `--rounds`): "
-        "at most 240 more runs, about 1 h 07 min, usually less than half of that."
-    )
-    other = Surer(4, 240, 4020.0, usual=False, metric="x/read/iops")
-    assert dict(verdict_lines(replace(choice, surer=other), known))["Cost"] == (
-        "To tell them apart, race these 4 (the same command with their paths and `--find best "
-        "--metric x/read/iops`): at most 240 more runs, about 1 h 07 min."
+    surer = Surer(4, 240, 4020.0, command="vdisklab run raw/none raw/unsafe --find best")
+    assert dict(verdict_lines(replace(choice, surer=surer), known))["Cost"] == (
+        "To tell them apart: `vdisklab run raw/none raw/unsafe --find best`, at most 240 more "
+        "runs, about 1 h 07 min, usually less than half of that."
     )
     race = dict(verdict_lines(replace(choice, surer=Surer(0, 12, 60.0)), known))
     assert race["Cost"] == (
         "To tell them apart, let the same command go on: at most 12 more runs, about 1 min 00 s."
+    )
+
+
+def test_the_speed_of_memory_is_said_first() -> None:
+    cold = MeasuredCell("raw/writeback", PageCache.COLD)
+    moved = (FromMemory(Direction.READ, 0.07, 0.07), FromMemory(Direction.WRITE, 0.001, 0.07))
+    first, *_ = verdict_lines(replace(CHOICE, cell=cold, from_memory=moved), {})
+    assert first == (
+        "RAM",
+        "The speed of raw/writeback is mostly that of the host's RAM: only 7 % of the bytes read "
+        "came from the disk and 0–7 % of the bytes written reached the disk meanwhile. Cache mode "
+        "none shows the disk's own speed.",
     )
 
 

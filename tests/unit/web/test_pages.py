@@ -7,6 +7,8 @@ import itertools
 import json
 import re
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,6 +56,30 @@ def measuring(campaign: str = CAMPAIGN.id) -> Iterator[Progress]:
         yield progress
 
 
+@contextmanager
+def running_elsewhere(campaign: str) -> Iterator[None]:
+    """Another process that measures a campaign."""
+    code = (
+        "import sys\n"
+        "from vdisklab.host.progress_file import progress_file\n"
+        "from vdisklab.progress import CampaignStarted, silent\n"
+        "with progress_file(silent) as progress:\n"
+        "    progress(CampaignStarted(sys.argv[1], 90, 0, 600.0, ''))\n"
+        "    print('ready', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, campaign], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        try:
+            yield
+        finally:
+            process.stdin.close()
+
+
 def events(door: Door, seconds: float) -> Iterator[dict[str, object]]:
     """The events of some seconds."""
     end = time.monotonic() + seconds
@@ -87,6 +113,30 @@ def test_after_the_end_it_leads_to_the_report(database: Database) -> None:
     assert f'href="/campaign/{CAMPAIGN.id}"' in text
     report = page(database, f"/campaign/{CAMPAIGN.id}")
     assert '<table id="table">' in report
+
+
+def test_it_says_emulation_and_what_to_do_next(database: Database) -> None:
+    text = html.unescape(page(database))
+    assert "Measured under emulation (TCG)" in text
+    assert "usermod --append -G kvm USER" in re.sub(r"</?span[^>]*>", "", text)
+    assert "Next.</b> Paste the configuration below" in text
+    assert "To paste: <code>raw/none</code>" in text
+    assert '<driver name="qemu" type="raw" cache="none"' in re.sub(r"</?span[^>]*>", "", text)
+    with measuring():
+        text = page(database)
+    assert "Next.</b> Leave it running" in text
+    assert "To paste" not in text
+
+
+def test_two_campaigns_that_run_are_both_shown(database: Database) -> None:
+    other = replace(CAMPAIGN, id="00ea41e4", label="second")
+    database.write(campaign_runs(), campaigns=(CAMPAIGN, other))
+    app = make_app(database.url, make_door("127.0.0.1"), naming(None))
+    with running_elsewhere(other.id), measuring():
+        text = ask(app).text
+    assert f"Campaign {CAMPAIGN.id}" in text
+    assert "Campaign 00ea41e4 second is being measured" in text
+    assert text.count("is being measured") == 2
 
 
 def test_too_few_rounds_are_named(database: Database) -> None:

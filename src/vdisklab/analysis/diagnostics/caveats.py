@@ -13,6 +13,12 @@ from vdisklab.results.model import Origin, RanUnder, RunOutline
 EMULATION = (
     "under emulation (TCG): good for comparing host-side choices, not for the speed of a KVM guest"
 )
+KVM_REMEDY = (
+    "To measure under KVM: `usermod --append -G kvm USER` as root and log in again; else turn on "
+    "VT-x or AMD-V in the BIOS, or nested virtualisation for a virtual machine. `vdisklab doctor` "
+    "says which."
+)
+"""What makes KVM usable. Which of them a host lacks is not stored with its numbers."""
 IN_LAB = "in the lab, a host in a virtual machine: proof that a stack works, not a measure of speed"
 UNDER_EMULATED_KVM = (
     "under KVM in an emulated host: proof that code works under KVM, not a measure of speed"
@@ -69,9 +75,19 @@ class Caveats:
         return EMULATION if self.accelerator is Accelerator.TCG else None
 
     @property
+    def remedies(self) -> tuple[str, ...]:
+        """What to do for numbers of a KVM guest's speed, in a sentence; empty if these are."""
+        return (KVM_REMEDY,) if self.warning == EMULATION else ()
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """The warning as a sentence among notes; empty if no caveat applies."""
         return () if self.warning is None else (f"Measured {self.warning}.",)
+
+    @property
+    def with_remedy(self) -> tuple[str, ...]:
+        """The warning and what to do about it, for an answer's first lines."""
+        return (" ".join((*self.notes, *self.remedies)),) if self.notes else ()
 
     @property
     def findings(self) -> tuple[Diagnostic, ...]:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from vdisklab.analysis.race import LOOKS
 from vdisklab.cli.shell.named import Named
+from vdisklab.path.named_target import as_typed
 from vdisklab.plan.campaign import Dropped
 from vdisklab.progress import (
     CampaignStarted,
@@ -108,7 +109,7 @@ class TerminalProgress:
                 self._rank(event)
                 self._cell = (
                     f"round {event.round}{f'/{event.rounds}' if event.rounds else ''}, "
-                    f"cell {event.position}/{event.runs}: {event.cell}"
+                    f"cell {event.position}/{event.runs}: {as_typed(event.cell)}"
                 )
                 self._doing = self._moving = ""
             case MeasurementStarted():
@@ -240,15 +241,15 @@ def _line(event: Note | DurablePaths | PathDropped | PlanWarning) -> Text:
 
 
 def _note(sentence: str) -> Text:
-    return Text.assemble(("note:", "yellow"), f" {sentence}")
+    return Text.assemble(("note:", "yellow"), f" {as_typed(sentence)}")
 
 
 def dropped_line(dropped: Dropped | PathDropped) -> Text:
     """The line about a path that is not measured."""
     line = f"dropped {dropped.path}: {dropped.reason}; {dropped.instead}"
-    return Text(sanitise(line), style="yellow")
+    return Text(as_typed(sanitise(line)), style="yellow")
 
 
 def warning_line(sentence: str) -> Text:
     """The line of a plan warning."""
-    return Text(f"warning: {sentence}", style="yellow")
+    return Text(as_typed(f"warning: {sentence}"), style="yellow")

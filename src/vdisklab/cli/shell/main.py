@@ -38,6 +38,7 @@ from vdisklab.errors import (
     ReaderGoneError,
     VdisklabError,
 )
+from vdisklab.path.named_target import as_typed
 from vdisklab.sanitise import sanitise
 
 EXIT_BUG = 70
@@ -250,7 +251,7 @@ def _print_error(error: VdisklabError) -> None:
     """Prints an error without control characters: it may contain a guest's or a file's text."""
     lines = [f"error: {error}", *([f"hint: {error.hint}"] if error.hint else [])]
     for text in (*lines, *getattr(error, "__notes__", ())):
-        print(_shortened(sanitise(text)), file=sys.stderr)
+        print(_shortened(as_typed(sanitise(text))), file=sys.stderr)
 
 
 def _shortened(text: str) -> str:

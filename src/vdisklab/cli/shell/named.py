@@ -22,7 +22,7 @@ from vdisklab.cli.shell.caller import NAME, Caller
 from vdisklab.cli.shell.verbs import naming_options
 from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.path.disk_path import PathSyntaxError
-from vdisklab.path.named_target import NamedTarget, options_of, parse_target
+from vdisklab.path.named_target import NamedTarget, as_typed, options_of, parse_target
 
 if TYPE_CHECKING:
     from vdisklab.plan.settings import OptionRows
@@ -113,6 +113,7 @@ class Named:
         start = self.caller.start_of(plain)
         if quoted is _in_span:
             start = escape(start)
+        command = as_typed(command)
         return " ".join([start + command.removeprefix(NAME), *map(quoted, words)])
 
     def _own_database(self) -> str:
@@ -126,7 +127,8 @@ class Named:
 
 def _on_target(command: str, name: str) -> bool:
     """True for a command that says a target of that name, or a path on one."""
-    on_path = re.search(rf":at={re.escape(name)}(?![\w.+-])", command)
+    stored, typed = rf":at={re.escape(name)}(?![\w.+-])", rf"(?<![\w.+:=/-]){re.escape(name)}/"
+    on_path = re.search(f"{stored}|{typed}", command)
     return on_path is not None or _says("--target", name, command)
 
 

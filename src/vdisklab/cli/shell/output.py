@@ -15,6 +15,7 @@ from vdisklab.cli.shell.named import NOTHING_NAMED, Named
 from vdisklab.cli.shell.options import Format, OutputOptions
 from vdisklab.documents import Answer, document
 from vdisklab.documents import as_csv as rows_as_csv
+from vdisklab.path.named_target import as_typed
 from vdisklab.plan.settings import OptionRows
 from vdisklab.units import whole_number
 from vdisklab.views.layout import Table
@@ -40,7 +41,7 @@ def print_answer(
     form = output.form
     if form is Format.JSON:
         said = (sentence for table in tables for sentence in table.sentences)
-        print(as_json(document(answer, tuple(said)), named))
+        print(as_json(document(answer, tuple(map(as_typed, said))), named))
     elif form is Format.CSV:
         heading = ""
         for table in tables:

@@ -32,6 +32,7 @@ from vdisklab.analysis.sums import RelativeSums, coarser
 from vdisklab.answers.figures import MOST_MOMENTS, choice_bars, newest_series, series_name
 from vdisklab.answers.report import Lines, ReportAnswer
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.named_target import as_typed
 from vdisklab.results.model import Example
 from vdisklab.sanitise import sanitise
 from vdisklab.views.charts.figures import figures
@@ -80,6 +81,7 @@ def render_page(report: ReportAnswer) -> str:
             question=question(report),
             headline=page_headline(report),
             caution=report.caveats.warning,
+            remedies=report.caveats.remedies,
             lines=page_lines(report),
             explanation=explanation(report),
             path=str(answer.path) if answer else "",
@@ -130,11 +132,16 @@ def page_templates() -> Environment:
     templates = Environment(
         autoescape=True, undefined=StrictUndefined, loader=FunctionLoader(page_file)
     )
-    templates.filters["harmless"] = lambda text: sanitise(str(text))
+    templates.filters["harmless"] = lambda text: _shown(str(text))
     templates.filters["unbroken"] = _unbroken
     templates.filters["coded"] = _coded
     templates.filters["breakable"] = _breakable
     return templates
+
+
+def _shown(text: str) -> str:
+    """Text from outside, harmless, with targets named as the user named them."""
+    return as_typed(sanitise(text))
 
 
 def _choice(report: ReportAnswer) -> dict[str, Any] | None:
@@ -146,7 +153,7 @@ def _choice(report: ReportAnswer) -> dict[str, Any] | None:
     title = f"The choice, by {measure_name(report.measure)}{over}"
     described = "; ".join(f"{bar.label}: {numbers.digits(bar.value)} {unit}" for bar in bars)
     rows = page_rows(bars, unit, shared=True)
-    return {"title": title, "alt": sanitise(f"Bar chart, {title}: {described}."), "rows": rows}
+    return {"title": title, "alt": _shown(f"Bar chart, {title}: {described}."), "rows": rows}
 
 
 def _breakable(text: object) -> Markup:
@@ -160,7 +167,7 @@ def _breakable(text: object) -> Markup:
 
 def _coded(text: object) -> Markup:
     """An escaped sentence, with text between backquotes as code."""
-    parts = sanitise(str(text)).split("`")
+    parts = _shown(str(text)).split("`")
     if len(parts) % 2 == 0:  # a backquote in a name from outside
         return _unbroken(_percents("`".join(parts)))
     whole = [
@@ -180,7 +187,7 @@ def _percents(text: object) -> str:
 def _unbroken(text: object, other: Callable[[str], Markup] = escape) -> Markup:
     """An escaped text whose intervals, dates and options stay on one line; `other` escapes the
     rest."""
-    parts = _UNBROKEN.split(sanitise(str(text)))
+    parts = _UNBROKEN.split(_shown(str(text)))
     return Markup("").join(
         Markup('<span class="whole">{}</span>').format(part) if place % 2 else other(part)
         for place, part in enumerate(parts)
@@ -199,9 +206,9 @@ def page_style(name: str = "page.css") -> str:
 
 
 def page_script(name: str = "page.js") -> str:
-    """uPlot with its licence, the charts of all pages, and the script of one page."""
+    """uPlot with its licence, the charts and tables of all pages, and the script of one page."""
     licence = f"/* uPlot:\n{page_file('uplot.LICENSE')}*/\n"
-    return licence + "\n".join(map(page_file, ("uplot.js", "charts.js", name)))
+    return licence + "\n".join(map(page_file, ("uplot.js", "charts.js", "scrolls.js", name)))
 
 
 @cache
@@ -244,13 +251,13 @@ def _figures(report: ReportAnswer) -> list[dict[str, Any]]:
             "title": figure.title,
             "missing": figure.missing,
             "note": figure.note,
-            "alt": sanitise(figure.alt),
+            "alt": _shown(figure.alt),
             "rows": page_rows(
                 figure.bars, figure.unit, shared=figure.shared, longest=figure.longest
             ),
             "diagnostics": _diagnostics_at(figure.cells, diagnostics),
             "curves": [
-                (sanitise(lines.panel), sanitise(lines.alt or figure.alt), _curves(lines))
+                (_shown(lines.panel), _shown(lines.alt or figure.alt), _curves(lines))
                 for lines in figure.curves
             ],
         }
@@ -260,9 +267,9 @@ def _figures(report: ReportAnswer) -> list[dict[str, Any]]:
 
 def _curves(lines: Lines) -> str:
     """The lines for the page's script."""
-    drawn = asdict(lines) | {"lines": list(map(sanitise, lines.lines))}
+    drawn = asdict(lines) | {"lines": list(map(_shown, lines.lines))}
     if lines.ticks:
-        drawn["ticks"] = list(enumerate(map(sanitise, lines.ticks)))
+        drawn["ticks"] = list(enumerate(map(_shown, lines.ticks)))
     return _compact(drawn | {"ticks": drawn["ticks"] or None})
 
 
@@ -304,11 +311,11 @@ def _core(report: ReportAnswer) -> dict[str, Any]:
     return {
         "measures": [_measure(key) for key in report.summaries],
         "ranked": str(report.measure),
-        "baseline": report.baseline.label,
-        "answer": None if report.answer is None else report.answer.label,
+        "baseline": as_typed(report.baseline.label),
+        "answer": None if report.answer is None else as_typed(report.answer.label),
         "cells": [
             {
-                "p": row.cell.name,
+                "p": as_typed(row.cell.name),
                 "s": row.cell.known_page_cache or numbers.MISSING,
                 "g": [words.setdefault(segment, len(words)) for segment in _segments(row.cell)],
                 "r": [row.place.best, row.place.worst] if isinstance(row.place, Ranked) else None,
@@ -362,8 +369,8 @@ def _details(report: ReportAnswer) -> dict[str, Any]:
     """One run of each cell: facts, checks, commands and diagnostics."""
     diagnostics = diagnostics_by_cell(report)
     return {
-        cell.label: {
-            "diagnostics": list(map(sanitise, diagnostics.get(cell.label, ()))),
+        as_typed(cell.label): {
+            "diagnostics": list(map(_shown, diagnostics.get(cell.label, ()))),
             "facts": _facts(report.examples.get(cell), report.relative_sums.get(cell)),
             "checks": [list(check) for check in example.checks] if example else [],
             "commands": [sanitise(command) for command in example.commands] if example else [],
@@ -388,7 +395,7 @@ def _over_time(report: ReportAnswer) -> dict[str, list[list[Any]]]:
         values, width = coarser(series.values, MOST_MOMENTS)
         still = groupby(enumerate(series.values), lambda one: one[1] == 0)
         spans = [[at[0][0], at[-1][0] + 1] for zero, group in still if zero for at in [list(group)]]
-        found.setdefault(series.cell.label, []).append(
+        found.setdefault(as_typed(series.cell.label), []).append(
             [
                 f"{series_name(series)}, {series.run.partition('/')[2].lstrip('0')}",
                 series.interval * width,
@@ -436,7 +443,7 @@ def _first_rows(report: ReportAnswer) -> list[dict[str, str]]:
         rows.append(
             {
                 "rank": rank_text(row),
-                "path": row.cell.name,
+                "path": as_typed(row.cell.name),
                 "answer": "answer" if row.cell == report.answer else "",
                 "state": row.cell.known_page_cache or numbers.MISSING,
                 "value": scale.with_unit(summary.median if summary else None),

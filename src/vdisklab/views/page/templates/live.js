@@ -10,13 +10,15 @@
   // What was opened or has the focus stays so.
   function replace(part, html) {
     const open = new Set([...part.querySelectorAll("details[open]")].map((one) => one.id));
-    const scrolls = [...part.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
+    const known = new Set([...part.querySelectorAll("details")].map((one) => one.id));
+    const places = [...part.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
     const focused = part.contains(document.activeElement)
       ? [...part.querySelectorAll("a,summary,[tabindex]")].indexOf(document.activeElement) : -1;
     part.innerHTML = html;
     part.hidden = !html.trim();
-    for (const one of part.querySelectorAll("details")) one.open = open.has(one.id);
-    part.querySelectorAll(".scroll").forEach((one, at) => { one.scrollLeft = scrolls[at] || 0; });
+    for (const one of part.querySelectorAll("details")) if (known.has(one.id)) one.open = open.has(one.id);
+    scrolls.mark(part);
+    part.querySelectorAll(".scroll").forEach((one, at) => { one.scrollLeft = places[at] || 0; });
     if (focused >= 0) part.querySelectorAll("a,summary,[tabindex]")[focused]?.focus({ preventScroll: true });
   }
 
@@ -44,6 +46,7 @@
   watching = first.running;
   move(first.moving);
   drawTrends();
+  scrolls.mark(document);
 
   const events = new EventSource("/events");
   events.addEventListener("message", (event) => {

@@ -24,6 +24,7 @@
   }
   window.addEventListener("hashchange", unfold);
   unfold();
+  scrolls.mark(document);
 
   // A printed page is whole: what is folded is open while it is printed.
   let folded = [];
