@@ -51,7 +51,7 @@ OWN_KEYS = {
     "url.node['portal']", "url.node['target']", "host['host']", "host['port']",
     "options['discard']", "BUS_OPTIONS[Bus.VIRTIO]['poll']", "BUS_OPTIONS[Bus.VIRTIO]['queues']",
     "server['host']", "server['port']", "_server(parts, 2049)['host']", "each['qom-type']",
-    "self.node['path']",
+    "self.node['path']", "X86_64.machines['sata']", "X86_64.machines['virtio']",
     # asked for with get() just before
     "state['line']", "variables['ARGUMENTS']", "lines['Cache mode']",
     "document['driver']", "document['kind']", "blocks['physical_block_size']", "node['driver']",

@@ -123,6 +123,7 @@ class _Audit:
             lacks,
             reasons,
             self._offered(disk, path, needs, verdicts) if lacks else None,
+            below if any(need.goes_by_power_cuts for need in lacks) else None,
             _caches_below(disk),
         )
         row = row if disk.limits or context.without_flushes or below else self._compared(row, path)

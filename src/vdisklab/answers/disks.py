@@ -318,6 +318,9 @@ class ExistingDisk:
         DiskPath | None,
         "the nearest path that meets all needs and that the platform has; null when none is unmet",
     ] = None
+    lost_below: Annotated[
+        str | None, "why flushed data are lost below the image, whatever the guest's settings are"
+    ] = None
     caches: Annotated[tuple[ClaimedCache, ...], "of the host's disks that hold the source"] = ()
     to_measure: Annotated[
         str | None,

@@ -40,6 +40,18 @@ class Process:
         """Its PID."""
         return self.directory.name
 
+    def preloaded(self) -> tuple[str, ...]:
+        """The libraries that its environment puts before all others, and those that it has loaded;
+        none of a process that we may not look into, or that has ended."""
+        found: list[str] = []
+        with suppress(OSError):
+            variables = (self.directory / "environ").read_bytes().split(b"\0")
+            found += (os.fsdecode(each) for each in variables if each.startswith(b"LD_PRELOAD="))
+        with suppress(OSError):
+            maps = (self.directory / "maps").read_text(errors="replace").splitlines()
+            found += {line.rpartition("/")[2] for line in maps if ".so" in line}
+        return tuple(sorted(found))
+
     def open_files(self) -> OpenFiles:
         """The files and block devices that it has open for reading; none if it has ended."""
         found: set[tuple[int, int]] = set()

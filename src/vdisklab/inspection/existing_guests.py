@@ -32,7 +32,7 @@ from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import Location
 from vdisklab.platforms.guest_edge import read_apart
 from vdisklab.platforms.qemu import as_running, monitor_of
-from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.reading import GuestText, without_fsync
 from vdisklab.platforms.registry import dialects, read_guests
 from vdisklab.units import named
 
@@ -257,11 +257,13 @@ def _disks_of_process(
     where = process.directory / "cwd"
     answer = None if monitor is None else query_block(where / monitor, process.user)
     own = process.open_files()
+    lost = without_fsync(process.preloaded())
     for disk in of_qemu:
         outside = disk.path is not None and disk.path.attachment.bus.opened_outside_qemu
         files = of_daemons if outside else own
         # Who is not root opens nothing that he may not open anyway, and sees no such list.
         held = replace(disk, held=files if os.geteuid() == 0 else None)
+        held = replace(held, lost_below=lost or disk.lost_below)
         yield as_probed(as_running(_placed(held, where), answer))
 
 

@@ -238,7 +238,12 @@ class LayerKind(StrEnum):
     ZFS = (
         "zfs",
         LayerFacts(
-            options={"recordsize": Size(512, 16 << 20), **_ZFS_OPTIONS},
+            options={
+                "recordsize": Size(512, 16 << 20),
+                # since OpenZFS 2.3 (zfsprops(7)); not of volumes
+                "direct": Choice(("standard", "always", "disabled")),
+                **_ZFS_OPTIONS,
+            },
             holds_files=True,
             own_cache="the ARC",
             members=_ZFS_MEMBERS,

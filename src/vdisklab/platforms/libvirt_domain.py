@@ -183,6 +183,14 @@ class _Guest:
         return [word.get("value", "") for word in found]
 
     @cached_property
+    def without_fsync(self) -> str | None:
+        """Why QEMU's flushes do nothing: a variable that libvirt gives it loads such a library."""
+        variables = self.element.iterfind(f"./{_Q}commandline/{_Q}env")
+        return reading.without_fsync(
+            each.get("value", "") for each in variables if each.get("name") == "LD_PRELOAD"
+        )
+
+    @cached_property
     def changes(self) -> drive_arguments.Changes:
         """What these arguments change of the domain's disks."""
         return drive_arguments.Changes(self.words)
@@ -264,6 +272,10 @@ class _Guest:
 
     def disks(self) -> Iterator[ConfiguredDisk]:
         """Each hard disk and directory, and each device that may hold one."""
+        for disk in self._disks():
+            yield replace(disk, lost_below=self.without_fsync or disk.lost_below)
+
+    def _disks(self) -> Iterator[ConfiguredDisk]:
         for number, device in enumerate(self.element.iterfind("./devices/*")):
             match device.tag:
                 case "disk" if device.get("device") not in ("cdrom", "floppy"):

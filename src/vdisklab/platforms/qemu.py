@@ -34,7 +34,7 @@ from vdisklab.platforms.qemu_arguments import (
     shared_directories,
     throttled,
 )
-from vdisklab.platforms.reading import GuestText, Tree, image_of, shared_group
+from vdisklab.platforms.reading import GuestText, Tree, image_of, shared_group, without_fsync
 from vdisklab.platforms.shell_script import ShellCommand, commands_of, tells
 from vdisklab.storage.image_commands import data_path
 
@@ -93,18 +93,12 @@ def _start(words: Sequence[str]) -> int | None:
 _LIBVIRTS_LOG = re.compile(r"^[0-9-]+ [0-9:.+]+: starting up libvirt version", re.MULTILINE)
 """Of /var/log/libvirt/qemu/GUEST.log, where each start of the guest follows those before."""
 _DISK_OPTION = re.compile(r"--?(drive|blockdev|hd[a-d])")
-_NO_FSYNC = re.compile(r"(?:LD_PRELOAD=.*)?\b(?:lib)?(?P<library>eatmydata|nosync)(\.so.*)?\b")
 
 
 def _taken_away(command: ShellCommand) -> str | None:
-    """Why QEMU's flushes do nothing: a library that replaces fsync(2) is put before libc's."""
     start = _start(command.words) or 0
     preloaded = command.environment.get("LD_PRELOAD", "")
-    for word in (*command.words[:start], f"LD_PRELOAD={preloaded}"):
-        match = _NO_FSYNC.search(word)
-        if match is not None:
-            return f"{match['library']} makes QEMU's fsync do nothing"
-    return None
+    return without_fsync((*command.words[:start], f"LD_PRELOAD={preloaded}"))
 
 
 def read_command(

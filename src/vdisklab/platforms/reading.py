@@ -5,6 +5,7 @@ No text is trusted: YAML has a budget, and merge keys are refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,6 +30,18 @@ _MOST_REPEATED = 100_000
 
 Tree = Mapping[str, Any]
 """A mapping of a YAML document."""
+
+
+_NO_FSYNC = re.compile(r"(?:LD_PRELOAD=.*)?\b(?:lib)?(?P<library>eatmydata|nosync)(\.so.*)?\b")
+
+
+def without_fsync(words: Iterable[str]) -> str | None:
+    """Why QEMU's flushes do nothing, if a library that replaces fsync(2) is put before libc's.
+
+    The words are the programs that start QEMU, its variables, or the libraries that it has loaded.
+    """
+    matches = filter(None, map(_NO_FSYNC.search, words))
+    return next((f"{match['library']} makes QEMU's fsync do nothing" for match in matches), None)
 
 
 @dataclass(frozen=True)

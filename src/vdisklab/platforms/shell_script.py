@@ -8,8 +8,9 @@ word (`sh -c '…'`, `ssh HOST "…"`) are commands, too. bash(1), "Shell gramma
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from pathlib import PurePath
 
 _DEEPEST = 3
@@ -51,6 +52,9 @@ _SUBSTITUTION = re.compile(r"\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _DECLARES = ("export", "local", "declare", "readonly", "typeset")
 _KEYWORDS = ("if", "then", "elif", "else", "while", "until", "do", "{", "!", "time", "coproc")
+_BRANCHES = {"if": 1, "case": 1, "fi": -1, "esac": -1}
+_TESTS = ("[", "[[", "test")
+_SHELLS = frozenset(("sh", "bash", "dash", "ash", "ksh", "zsh", "ssh"))
 _TELLS = frozenset(
     ("echo", "printf", "grep", "egrep", "pgrep", "pkill", "killall", "pidof", "logger", "which",
      "command", "type", "hash", "apt", "apt-get", "dnf", "yum", "apk", "pacman", "zypper", "brew",
@@ -84,6 +88,8 @@ class _Reader:
 
     A variable that is set again before a command used it may have either value. `choice` numbers
     the values that `expand` takes, of at most `most`; `read` are the names that it has met.
+    `branches` are those that are open, and `after_test` is True for `[ … ] && NAME=VALUE`: what
+    they set may hold or not.
     """
 
     values: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
@@ -93,15 +99,20 @@ class _Reader:
     choice: int = 0
     most: int = 1
     read: set[str] = field(default_factory=set)
+    branches: int = 0
+    after_test: bool = False
 
     def commands(self, text: str, depth: int) -> Iterator[ShellCommand]:
         if depth < _DEEPEST:
             for inner in _SUBSTITUTION.finditer(text):
                 if _PROGRAM.search(inner[0]):
                     yield from self.commands(inner[0].strip("$()`"), depth + 1)
-        for raw in filter(None, _simple_commands(text)):
+        for raw, into_shell in _with_shells(_simple_commands(text)):
             for command in self._read(raw):
                 yield command
+                if depth < _DEEPEST and into_shell and tells(command.words):
+                    script = " ".join(command.words[1:]).replace(r"\n", "\n")
+                    yield from self.commands(script, depth + 1)
                 if depth < _DEEPEST and not (tells(command.words) or _starts(command.words)):
                     for word in command.words:
                         if re.search(r"\s", word) and _MAY_RUN.search(word):
@@ -110,8 +121,11 @@ class _Reader:
     def _read(self, raw: Sequence[str]) -> Iterator[ShellCommand]:
         """The command with each of its variables' values; none for assignments alone."""
         rest = list(raw)
+        self.branches = max(0, self.branches + _BRANCHES.get(rest[0], 0))
         while rest and rest[0] in _KEYWORDS:
             rest.pop(0)
+        may_hold = self.branches > 0 or self.after_test
+        self.after_test = bool(rest) and rest[0] in _TESTS
         declared = bool(rest) and rest[0] in _DECLARES
         exports = declared and rest[0] == "export"
         if declared:
@@ -121,7 +135,7 @@ class _Reader:
             yield from self._with_values(rest[len(assigned) :], assigned)
             return
         for match in filter(None, map(_ASSIGNMENT.fullmatch, rest)):
-            self._assign(match[1], match[3], more=bool(match[2]))
+            self._assign(match[1], match[3], more=bool(match[2]), may_hold=may_hold)
             if exports:
                 self.exported[match[1]] = " ".join(next(iter(self.values[match[1]]), ()))
 
@@ -144,8 +158,9 @@ class _Reader:
             yield make()
         self.choice = 0
 
-    def _assign(self, name: str, raw: str, *, more: bool) -> None:
-        """Keeps the value of an assignment for later commands."""
+    def _assign(self, name: str, raw: str, *, more: bool, may_hold: bool) -> None:
+        """Keeps the value of an assignment for later commands, beside the one before if only that
+        may hold."""
         is_array = raw.startswith(_ARRAY)
 
         def words() -> tuple[str, ...]:
@@ -160,7 +175,7 @@ class _Reader:
             new = tuple(
                 old + last if is_array else ("".join((*old, *last)),) for old in before or ((),)
             )
-        elif name not in self.used and not re.search(rf"\$\{{?{name}\b", raw):
+        elif may_hold or (name not in self.used and not re.search(rf"\$\{{?{name}\b", raw)):
             new = tuple(dict.fromkeys((*before, *new)))[-_MOST_VALUES:]
         fits = sum(len(word) for words in new for word in words) <= _LONGEST_VALUE
         fits = fits and sum(map(len, new)) <= _MOST_WORDS
@@ -266,9 +281,17 @@ _VARIABLE = re.compile(
 )
 
 
-def _simple_commands(text: str) -> Iterator[list[str]]:
-    """The raw words of each command; the assignment of an array is one, with _ARRAY before each of
-    the array's words."""
+def _with_shells(commands: Iterable[tuple[list[str], str]]) -> Iterator[tuple[list[str], bool]]:
+    """The commands that have words, and True for each whose output a shell runs: `echo … | sh`."""
+    for (words, end), (after, _) in pairwise(chain(commands, [([], "")])):
+        if words:
+            reader = next((word for word in after if word not in ("sudo", "exec")), "")
+            yield words, end == "|" and PurePath(reader).name in _SHELLS
+
+
+def _simple_commands(text: str) -> Iterator[tuple[list[str], str]]:
+    """The raw words of each command, and what ends it; the assignment of an array is one, with
+    _ARRAY before each of the array's words."""
     text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)  # also between continued lines
     text = _SUBSTITUTION.sub(lambda match: re.sub(r"\s", "␣", match[0]), text)  # one word
     words: list[str] = []
@@ -283,7 +306,7 @@ def _simple_commands(text: str) -> Iterator[list[str]]:
             name = token["array"].partition("(")[0]
             words.append(_ARRAY.join((name, *inside)) if token["within"].strip() else name)
         elif token["end"] is not None or token["function"] is not None:
-            yield words
+            yield words, token["end"] or ""
             words = []
         file_follows = token["redirect"] is not None and "&" not in token["redirect"][1:]
-    yield words
+    yield words, ""

@@ -29,7 +29,9 @@ _RELEASE_SECONDS = 3.0
 _START = "start zfs-fuse (service zfs-fuse start), or install ZFS's kernel module"
 _INSTALL = "install zfsutils-linux and zfs-dkms (Debian's contrib); or try it in the lab"
 # Options of a path that are dataset properties with the same name.
-_PROPERTIES = ("recordsize", "volblocksize", "compression", "sync", "logbias", "primarycache")
+_PROPERTIES = (
+    "recordsize", "volblocksize", "compression", "sync", "logbias", "primarycache", "direct",
+)  # fmt: skip
 
 
 @contextmanager

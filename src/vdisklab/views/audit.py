@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 
 from vdisklab import numbers
 from vdisklab.answers.disks import ClaimedCache, DisksAnswer, ExistingDisk
-from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.path.needs import DURABLE, lack
 from vdisklab.platforms.configured_disk import DurableOnceFlushed
@@ -135,7 +134,7 @@ def _sentences(audited: ExistingDisk) -> Iterator[str]:
         None,
         audited.instead,
     ):  # it may lack in another setting
-        yield _offer(audited.instead, audited.disk.platform.full_name)
+        yield _offer(audited)
     keeps = audited.power_cut
     if audited.path is not None and keeps is not None and keeps.tested is not None:
         yield durability_sentence(str(audited.path), keeps)
@@ -146,9 +145,12 @@ def _sentences(audited: ExistingDisk) -> Iterator[str]:
         )
 
 
-def _offer(instead: DiskPath | None, platform: str) -> str:
+def _offer(audited: ExistingDisk) -> str:
+    instead = audited.instead
+    if instead is None and audited.lost_below is not None:
+        return f"No setting of the guest helps: {audited.lost_below}."
     if instead is None:
-        return f"No path of {platform} meets all these needs."
+        return f"No path of {audited.disk.platform.full_name} meets all these needs."
     reason = lack(instead, DURABLE, CrashVerdicts())
     but = "" if reason is None else f", but it loses flushed data in a power cut: {reason}"
     return f"The nearest path that meets all needs: {instead}{but}."

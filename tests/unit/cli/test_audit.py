@@ -488,3 +488,24 @@ def test_the_nearest_measured_path_of_a_device_is_raw(path: str, nearest: str) -
     measured = [parse_path(text) for text in ("qcow2/none", "qcow2/directsync", "raw/directsync")]
     closest = min(measured, key=lambda one: unlikeness(parse_path(path), one))
     assert closest == parse_path(nearest)
+
+
+def test_no_setting_helps_a_disk_whose_data_are_lost_below_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    script = tmp_path / "start.sh"
+    script.write_text(
+        "eatmydata qemu-system-x86_64 -name web -drive file=/a,format=raw,if=virtio,cache=none\n"
+    )
+    words = [str(script), "--need", "durable", "--db", str(tmp_path / "none.sqlite")]
+    with open_store(words[-1]):
+        pass
+    (disk,) = audited(capsys, *words)
+    assert (disk["instead"], disk["lost_below"]) == (
+        None,
+        "eatmydata makes QEMU's fsync do nothing",
+    )
+    assert main(["audit", *words]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "No setting of the guest helps: eatmydata makes QEMU's fsync do nothing." in said
+    assert "No path of" not in said

@@ -45,6 +45,37 @@ def test_a_broken_process_leaves_the_others(tmp_path: Path) -> None:
     assert found.keys() == {"g0", "g1", "g3"}
 
 
+EATS = "eatmydata makes QEMU's fsync do nothing"
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("environ", "HOME=/root\0LD_PRELOAD=libeatmydata.so\0"),
+        ("maps", "7f00-7f01 r-xp 0000 08:01 99     /usr/lib/x86_64-linux-gnu/libeatmydata.so.1\n"),
+    ],
+)
+def test_a_running_qemu_whose_library_takes_fsync_away_loses_data(
+    tmp_path: Path, file: str, text: str
+) -> None:
+    for number in (1, 2):
+        process = make_process(tmp_path, number, QEMU.format(f"g{number}", "id=a").split())
+        (process / "environ").write_text("EDITOR=/usr/share/eatmydata/vi\0")
+    (tmp_path / "2" / file).write_text(text)
+    kept, lost = running_disks(tmp_path)
+    assert (kept.lost_below, lost.lost_below) == (None, EATS)
+
+
+def test_a_domain_whose_variable_takes_fsync_away_loses_data() -> None:
+    name = "http://libvirt.org/schemas/domain/qemu/1.0"
+    env = "<q:env name='{}' value='libeatmydata.so'/>"
+    line = f"<q:commandline xmlns:q='{name}'>{env}</q:commandline>"
+    for variable, said in (("LD_PRELOAD", EATS), ("XDG_NAME", None)):
+        text = DOMAIN.format("a", "").replace("</domain>", f"{line.format(variable)}</domain>")
+        (disk,) = read_guests([GuestText(text, "a.xml")])
+        assert disk.lost_below == said
+
+
 def test_a_broken_domain_leaves_the_others() -> None:
     text = DOMAIN.format("a", "") + DOMAIN.format("b", NESTED) + DOMAIN.format("c", "")
     found = problems(read_guests([GuestText(text, "all.xml")]))

@@ -171,3 +171,47 @@ def test_no_text_takes_long(text: str) -> None:
 def test_any_text_gives_words(text: str) -> None:
     for command in commands_of(text):
         assert command.words
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'echo "{ONE}" | bash', f"printf '{ONE}\\n' | sh", f"printf '%s\\n' '{ONE}' | sudo sh -x",
+        f"echo {ONE} | ssh root@host", f'echo "{ONE}" | /bin/bash -s',
+    ],
+)  # fmt: skip
+def test_what_a_shell_reads_from_a_pipe_is_run(text: str) -> None:
+    (disk,) = read(text)
+    assert disk.guest == "one"
+
+
+@pytest.mark.parametrize(
+    "text", [f'echo "{ONE}" | tee log', f'echo "{ONE}" || sh', f"echo {ONE}; sh"]
+)
+def test_what_is_only_told_is_no_guest(text: str) -> None:
+    assert not any("qemu" in command.words[0] for command in commands_of(text))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "if true; then\nCACHE=none\nfi", "if false; then x; else CACHE=none; fi",
+        "case $1 in\nsafe) CACHE=none;;\nesac", '[ -n "$SAFE" ] && CACHE=none',
+        "[[ $SAFE ]] && export CACHE=none", "if a; then if b; then CACHE=none; fi; fi",
+    ],
+)  # fmt: skip
+def test_a_branch_after_the_first_use_leaves_both_values(changed: str) -> None:
+    start = "qemu-system-x86_64 -name {} -drive file=/a,format=raw,if=virtio,cache=$CACHE"
+    text = f"CACHE=unsafe\n{start.format('x')}\n{changed}\n{start.format('y')}\n"
+    assert shown(text) == ["x raw/unsafe", "y raw/unsafe", "y raw/none"]
+
+
+def test_a_value_that_surely_holds_is_the_only_one() -> None:
+    start = "qemu-system-x86_64 -name {} -drive file=/a,format=raw,if=virtio,cache=$CACHE"
+    for changed in (
+        "CACHE=none",
+        "if a; then b; fi\nCACHE=none",
+        "case x in y) z;; esac\nCACHE=none",
+    ):
+        text = f"CACHE=unsafe\n{start.format('x')}\n{changed}\n{start.format('y')}\n"
+        assert shown(text) == ["x raw/unsafe", "y raw/none"], changed

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.errors import CommandError, HostError
+from vdisklab.errors import CommandError, HostError, PlanError
 from vdisklab.host import blockdevice
 from vdisklab.host.ledger import Entry, Kind, open_ledger
 from vdisklab.path.disk_path import Layer, parse_path
@@ -26,6 +26,7 @@ from vdisklab.storage.targets import Device
 from vdisklab.storage.zfs import (
     ARC,
     POOL,
+    _require_asked,
     dataset_command,
     parse_arcstats,
     parse_properties,
@@ -109,6 +110,19 @@ def test_command_of_zvol() -> None:
         "zfs create -V 1048576 -o volblocksize=16k -o compression=off -o sync=always "
         "-o logbias=throughput -o primarycache=all p/disk"
     )
+
+
+def test_direct_of_zfs_is_set_only_if_the_path_names_it() -> None:
+    known = KNOWN | {"direct"}
+    assert "direct" not in " ".join(dataset_command(layer("zfs"), "p", Path("/m"), known))
+    for value in ("standard", "always", "disabled"):
+        made = dataset_command(layer(f"zfs:direct={value}"), "p", Path("/m"), known)
+        assert f"direct={value}" in made
+    with pytest.raises(PlanError, match="direct"):
+        parse_path("zvol:direct=always/host")  # zfsprops(7): of data sets
+    with pytest.raises(HostError, match="zfs has direct=None instead of always"):
+        _require_asked(layer("zfs:direct=always"), {"zfs.sync": "standard"})  # ZFS 2.2
+    _require_asked(layer("zfs:direct=always"), {"zfs.direct": "always"})
 
 
 def test_a_default_that_an_old_version_lacks_is_left_out_and_a_wish_is_not() -> None:
