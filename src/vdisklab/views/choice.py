@@ -208,7 +208,8 @@ def _limit(choice: PathChoice) -> str:
         return ""
     more = f"{_percent(choice.behind)} better than {choice.cell.name}"
     if choice.behind >= 1:
-        more = f"{1 + choice.behind:.2g} times as good as {choice.cell.name}"
+        times = 1 + choice.behind
+        more = f"{times:.{0 if times >= 10 else 1}f} times as good as {choice.cell.name}"
     return f"; none is more than {more} ({100 * choice.confidence:.0f} %)"
 
 
