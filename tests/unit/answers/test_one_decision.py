@@ -78,11 +78,22 @@ def worlds(draw: st.DrawFn) -> World:
     )
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
-@given(worlds())
-def test_every_pair_of_statements_agrees(world: World) -> None:
+@pytest.mark.parametrize("tried", [8, pytest.param(40, marks=pytest.mark.nightly)])
+def test_every_pair_of_statements_agrees(tried: int) -> None:
+    """Every commit tries a fifth of what the nightly run tries."""
+
+    @settings(
+        max_examples=tried, deadline=None, suppress_health_check=[HealthCheck.too_slow],
+        derandomize=True,
+    )  # fmt: skip
+    @given(worlds())
+    def agrees(world: World) -> None:
+        of_one_world(world)
+
+    agrees()
+
+
+def of_one_world(world: World) -> None:
     with stored(world.runs()) as store:
         analysis = Analysis.of(store, [CAMPAIGN.id])
         ranked = rank_cells(analysis)
