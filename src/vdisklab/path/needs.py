@@ -280,7 +280,13 @@ def nearest(
     It may be the path of a whole device.
     """
     backing = backing_below(path)
-    for variation in sorted(_variations(path, needs), key=lambda variant: distance(path, variant)):
+    buses = _buses(path, needs)
+
+    def cost(variant: DiskPath) -> tuple[bool, object]:
+        # A bus that nobody named comes last: it is no remedy for writes that a power cut lost.
+        return variant.attachment.bus not in buses, distance(path, variant)
+
+    for variation in sorted(_variations(path, needs), key=cost):
         suits = impossible(variation, backing) is None and not unmet(variation, needs, verdicts)
         if suits and (refusal is None or refusal(variation) is None):
             return variation
@@ -317,12 +323,17 @@ def nearest_hint(
     return CONTRADICTION if verdicts.without_flushes is None else FLUSH_AGAIN
 
 
+def _buses(path: DiskPath, needs: Sequence[Need]) -> tuple[Bus, Bus]:
+    named = {need.kind: need.value for need in needs}
+    return path.attachment.bus, Bus(named.get(NeedKind.BUS) or Bus.VIRTIO)
+
+
 def _variations(path: DiskPath, needs: Sequence[Need]) -> Iterator[DiskPath]:
     named = {need.kind: need.value or "" for need in needs}
     layers = [path.layers, *_stacks(named.get(NeedKind.LAYER))]
     images = [path.image, None, *(Image(form) for form in _formats(named.get(NeedKind.FORMAT)))]
     modes = [path.cache, *_CACHE_PREFERENCE]
-    buses = [path.attachment.bus, Bus(named.get(NeedKind.BUS, Bus.VIRTIO))]
+    buses = _buses(path, needs)
     extras: list[Options] = [(), _NO_WRITE_CACHE]
     if NeedKind.DISCARD in named:
         extras += [(*extra, *_DISCARDING) for extra in extras]

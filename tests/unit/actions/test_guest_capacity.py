@@ -182,7 +182,7 @@ class TestAnswer:
         assert not document(answer)["paths"][0]["complete"]
         with pytest.raises(PlanError) as error:
             carrying(answer, 8)
-        assert "continues it" in str(error.value.hint)
+        assert "continue it" in str(error.value.hint)
 
     def test_a_chance_failure_below_the_capacity_is_not_what_limited_it(self, store: Store) -> None:
         campaign = a_density()

@@ -96,7 +96,7 @@ def test_only_needs_of_durability_read_the_database(
     [
         (["--source", "relative.img"], "'relative.img' is not a source of a disk"),
         (["--source", ""], "'' is not a source of a disk"),
-        (["--size", "0"], "cannot have size 0"),
+        (["--size", "0"], "--size is 0"),
         (["--name", "a/b"], "'a/b' cannot be the name of a guest"),
     ],
 )

@@ -407,7 +407,7 @@ LACKING = re.compile(
     "this campaign has no measurements of|has no search of how many|is the only host that matches"
     "|' was not measured( in this campaign)?\n|the lab is not built yet"
     "|a fleet stores its results in one PostgreSQL|no guest was found on this host"
-    "|nothing is left on nbd://localhost/vol"
+    "|nothing is left on nbd://localhost/vol|was measured on another host"
 )
 """What a command may say of a database or host that has not what the page speaks of."""
 
