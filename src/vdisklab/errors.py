@@ -41,6 +41,22 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that end vdisklab, after it has removed everything that it built."""
 
 
+IN_DIRECTORY = ("sh", "-c", 'cd "$0" && exec "$@"')
+"""Runs the command that follows a directory in that directory."""
+
+_WAYS = {
+    "no space left on device": "the guest's disk or memory is full: choose a larger --size or "
+    "--guest-memory",
+    "cannot allocate memory": "choose a larger --guest-memory",
+    "out of memory": "choose a larger --guest-memory",
+    "input/output error": "the disk refused a request: see `dmesg`, or the log of the server that "
+    "has the disk, which may be full or read-only by now",
+}
+
+_LONGEST_COMMAND = 160
+_DATA = re.compile(r"}|[0-9]+(, *[0-9]+)+")
+
+
 def extra_hint(extra: str) -> str:
     """The command that installs the Python packages of an optional part, such as `parquet`.
 
@@ -104,19 +120,6 @@ def memory_full(purpose: str) -> MemoryFullError:
     )
 
 
-IN_DIRECTORY = ("sh", "-c", 'cd "$0" && exec "$@"')
-"""Runs the command that follows a directory in that directory."""
-
-_WAYS = {
-    "no space left on device": "the guest's disk or memory is full: choose a larger --size or "
-    "--guest-memory",
-    "cannot allocate memory": "choose a larger --guest-memory",
-    "out of memory": "choose a larger --guest-memory",
-    "input/output error": "the disk refused a request: see `dmesg`, or the log of the server that "
-    "has the disk, which may be full or read-only by now",
-}
-
-
 def way_out(said: str) -> str | None:
     """What to do about a program in a guest that said this; None if that is not known."""
     return next((way for words, way in _WAYS.items() if words in said.lower()), None)
@@ -133,9 +136,6 @@ def shown_command(argv: Sequence[str]) -> str:
     return f"{shlex.join(argv[:4])} …" if step or len(whole) > _LONGEST_COMMAND else whole
 
 
-_LONGEST_COMMAND = 160
-
-
 def last_words(argv: Sequence[str], printed: str) -> str:
     """Why a program ended, from what it printed: its last three lines, or only those that it signed
     with its name if it printed other things there: a document in JSON, or fio's log of bandwidth.
@@ -145,9 +145,6 @@ def last_words(argv: Sequence[str], printed: str) -> str:
         signed = f"{argv[0].rpartition('/')[2]}:"
         lines = [line for line in lines if line.startswith(signed)] or lines
     return " | ".join(lines[-3:])
-
-
-_DATA = re.compile(r"}|[0-9]+(, *[0-9]+)+")
 
 
 class CommandError(HostError):

@@ -12,6 +12,9 @@ _UP = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _DOWN = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
+_BY_SECOND = {"IOPS": " IOPS", "1/s": "/s"}
+
+
 @dataclass(frozen=True, slots=True)
 class Scale:
     """A factor of the SI unit and its suffix; all numbers of a column use the same."""
@@ -49,9 +52,6 @@ def digits(number: float) -> str:
     # 9.999 was rounded to 10.00: one decimal less.
     places = 2 - math.floor(math.log10(abs(rounded)))
     return f"{rounded:.{min(max(places, 0), 12)}f}"
-
-
-_BY_SECOND = {"IOPS": " IOPS", "1/s": "/s"}
 
 
 def scale(number: float | None, unit: str) -> Scale:

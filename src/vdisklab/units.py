@@ -22,6 +22,10 @@ _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(ms|s|m|h)?", re.IGNOR
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
+SHOWN_NAMES = 3
+"""Maximum number of things named in a sentence; the others are counted."""
+
+
 def whole_number(text: str) -> int | None:
     """The number that a text from outside spells; None for anything but 1 to 18 digits.
 
@@ -101,10 +105,6 @@ def format_duration(seconds: float) -> str:
 def counted(count: int, noun: str) -> str:
     """`1 round`, `3 rounds`; the noun's plural ends in -s."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-SHOWN_NAMES = 3
-"""Maximum number of things named in a sentence; the others are counted."""
 
 
 def named(things: Sequence[object], most: int = SHOWN_NAMES) -> str:

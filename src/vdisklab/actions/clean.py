@@ -18,6 +18,8 @@ from vdisklab.storage.undo import (
 )
 from vdisklab.units import format_bytes
 
+_ON_TARGETS = frozenset({DISK.kind, FILE.kind, Kind.DIRECTORY, Kind.FILE})
+
 
 def list_leftovers(directory: Path | None = None) -> list[Entry]:
     """The things that `remove_leftovers` would remove, in its order."""
@@ -69,9 +71,6 @@ def remove_leftovers(
             f"not everything could be removed: {'; '.join(failures)}",
             hint="; ".join(dict.fromkeys(failures.values())),
         )
-
-
-_ON_TARGETS = frozenset({DISK.kind, FILE.kind, Kind.DIRECTORY, Kind.FILE})
 
 
 def forget_leftovers(

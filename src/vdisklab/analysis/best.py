@@ -59,6 +59,13 @@ CHALLENGERS = 24
 """The others are compared with this many leading cells."""
 
 
+_NORMAL = np.linspace(-8, 8, 81)
+_WEIGHT = np.exp(-(_NORMAL**2) / 2) / np.exp(-(_NORMAL**2) / 2).sum()
+_CHANCE = (np.arange(300) + 0.5) / 300
+_MANY = 1000
+"""More degrees of freedom hardly improve the estimate of a standard deviation."""
+
+
 @dataclass(frozen=True, slots=True)
 class BestSet:
     """The cells that may be the best: with confidence 1 - `alpha`, one of them is.
@@ -375,14 +382,6 @@ def critical(alpha: float, others: int, freedom: int, rounds: int) -> float:
         shown = p_of_lead(middle, others, freedom, rounds) <= alpha
         low, high = (low, middle) if shown else (middle, high)
     return high
-
-
-_NORMAL = np.linspace(-8, 8, 81)
-_WEIGHT = np.exp(-(_NORMAL**2) / 2) / np.exp(-(_NORMAL**2) / 2).sum()
-_CHANCE = (np.arange(300) + 0.5) / 300
-
-_MANY = 1000
-"""More degrees of freedom hardly improve the estimate of a standard deviation."""
 
 
 def dunnett(lead: float, others: int, freedom: int) -> float:

@@ -26,6 +26,9 @@ from vdisklab.path.needs import DURABLE, Need, meets
 from vdisklab.path.segments import CacheMode, PageCache
 from vdisklab.results.model import Better
 
+RatioOf = Callable[[MeasuredCell, MeasuredCell], Ratio]
+"""The ratio of the first to the second within rounds, turned so that above 1 means better."""
+
 
 @dataclass(frozen=True, slots=True)
 class Price:
@@ -119,10 +122,6 @@ def to_use(ranking: Ranking) -> MeasuredCell | None:
     Any other cell of a tie may be far behind the leader.
     """
     return None if ranking.best is None else ranking.best.use
-
-
-RatioOf = Callable[[MeasuredCell, MeasuredCell], Ratio]
-"""The ratio of the first to the second within rounds, turned so that above 1 means better."""
 
 
 def ratio_of(

@@ -37,6 +37,10 @@ _WIDTHS = np.geomspace(0.05, 12.0, 10)
 _DRIFTS = (0.0, 0.06, 0.2)
 
 
+Outcomes = Mapping[int, Mapping[int, bool]]
+"""Whether each run passed, by its number of guests and its round."""
+
+
 @dataclass(frozen=True, slots=True)
 class Capacity:
     """The number of guests that a path carries, with its 95 % interval.
@@ -48,10 +52,6 @@ class Capacity:
     low: int
     high: int
     at_least: bool
-
-
-Outcomes = Mapping[int, Mapping[int, bool]]
-"""Whether each run passed, by its number of guests and its round."""
 
 
 def next_steps(

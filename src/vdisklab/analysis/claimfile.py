@@ -46,6 +46,10 @@ CLAIMS_PROFILE = "quick"
 """What measures a claim, or an article's numbers, unless another profile is named."""
 
 
+_Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+_Number = Annotated[float | None, Field(description="a positive number, such as low = 0.9")]
+
+
 class ClaimCache(StrEnum):
     """The page-cache state that a claim is about; paths that bypass the cache have only one."""
 
@@ -121,10 +125,6 @@ class ClaimFile:
     title: str
     author: str
     claims: tuple[Claim, ...]
-
-
-_Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
-_Number = Annotated[float | None, Field(description="a positive number, such as low = 0.9")]
 
 
 class _ClaimTable(TomlTable):

@@ -35,6 +35,13 @@ SCORE_METRICS: Mapping[str, Metric] = {
 """Computed from measurements (`analysis.score`, `analysis.pareto`), then used like any metric."""
 
 
+POSITIVE = Metric("", "1", Better.HIGHER)
+"""A quantity that is above zero."""
+
+SMALLEST = 1e-6
+"""The value that a zero counts as for a metric without a step: less than any program measures."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class MeasureKey(AsText):
     """One quantity of one measurement in one direction: `randread-4k-q1/read/iops`."""
@@ -355,13 +362,6 @@ def _measures(
     new = np.array([measures.index(key) for key in keys], dtype=np.int32)
     codes = np.searchsorted(pairs, pair)
     return (new[codes] if keys else codes.astype(np.int32)), measures
-
-
-POSITIVE = Metric("", "1", Better.HIGHER)
-"""A quantity that is above zero."""
-
-SMALLEST = 1e-6
-"""The value that a zero counts as for a metric without a step: less than any program measures."""
 
 
 def logarithms(grid: Floats, quantity: Metric = POSITIVE) -> Floats:

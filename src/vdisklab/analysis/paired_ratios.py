@@ -34,6 +34,23 @@ MOST_ROUNDS = 1000
 """Maximum number of rounds in a forecast; with more, there is none."""
 
 
+_RATES = {
+    name: place
+    for place, name in enumerate(
+        (
+            "overall_ratio",
+            "weighted_overall",
+            "sustained",
+            "bandwidth",
+            "transactions",
+            "iops",
+            "duration",
+            "boot_time",
+        )
+    )
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Ratio:
     """A / B within rounds; a field is None if there are too few pairs for it, never NaN.
@@ -265,23 +282,6 @@ def compare_cells(
         )
         for place, (measure, of_a, of_b, ratio) in enumerate(comparisons)
     )
-
-
-_RATES = {
-    name: place
-    for place, name in enumerate(
-        (
-            "overall_ratio",
-            "weighted_overall",
-            "sustained",
-            "bandwidth",
-            "transactions",
-            "iops",
-            "duration",
-            "boot_time",
-        )
-    )
-}
 
 
 def main_measures(measures: Iterable[MeasureKey]) -> set[MeasureKey]:

@@ -31,6 +31,29 @@ from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
 from vdisklab.path.disk_path import parse_path
 from vdisklab.plan.toml_file import TomlTable, builtin_texts, read_toml
 
+_Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+_UNITS: Mapping[str, tuple[float, str]] = {
+    "GB/s": (1e9, "B/s"),
+    "GB/sec": (1e9, "B/s"),
+    "GB / sec": (1e9, "B/s"),
+    "MB/s": (1e6, "B/s"),
+    "MB/sec": (1e6, "B/s"),
+    "MiB/s": (2.0**20, "B/s"),
+    "KiB/s": (2.0**10, "B/s"),
+    "IOPS": (1.0, "1/s"),
+    "1/s": (1.0, "1/s"),
+    "us": (1e-6, "s"),
+    "min": (60.0, "s"),
+    "M": (2.0**20, "B"),
+    "1024": (1024.0, "1"),
+    "%": (0.01, "1"),
+}
+
+_PRINTED = re.compile(
+    r"\D*(?:(?P<minutes>\d+):(?P<seconds>\d\d)|(?P<number>\d+(?:\.\d+)?)) ?"
+    r"(?P<unit>GB ?/ ?s(?:ec)?|MB/s(?:ec)?|IOPS|us|min|M)?\b.*"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class PublishedNumber:
@@ -81,9 +104,6 @@ class Publication:
     title: str
     author: str
     tables: tuple[PublishedTable, ...]
-
-
-_Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 
 
 class _Part(TomlTable):
@@ -202,29 +222,6 @@ def _number(
 
 def _rows_name_paths(table: _TableTable) -> bool:
     return any(row.path is not None for row in table.row)
-
-
-_UNITS: Mapping[str, tuple[float, str]] = {
-    "GB/s": (1e9, "B/s"),
-    "GB/sec": (1e9, "B/s"),
-    "GB / sec": (1e9, "B/s"),
-    "MB/s": (1e6, "B/s"),
-    "MB/sec": (1e6, "B/s"),
-    "MiB/s": (2.0**20, "B/s"),
-    "KiB/s": (2.0**10, "B/s"),
-    "IOPS": (1.0, "1/s"),
-    "1/s": (1.0, "1/s"),
-    "us": (1e-6, "s"),
-    "min": (60.0, "s"),
-    "M": (2.0**20, "B"),
-    "1024": (1024.0, "1"),
-    "%": (0.01, "1"),
-}
-
-_PRINTED = re.compile(
-    r"\D*(?:(?P<minutes>\d+):(?P<seconds>\d\d)|(?P<number>\d+(?:\.\d+)?)) ?"
-    r"(?P<unit>GB ?/ ?s(?:ec)?|MB/s(?:ec)?|IOPS|us|min|M)?\b.*"
-)
 
 
 def in_si(printed: str, unit: str) -> tuple[float | None, str]:

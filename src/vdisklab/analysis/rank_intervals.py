@@ -21,6 +21,18 @@ from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.results.model import Better
 
+LOOK_SHARE = 0.1
+"""Share of the error that a look gets which is not the one that was planned. In simulations, looks
+after each of 20 rounds then leave out the best of 13 equals as seldom as one look, not in 19 % of
+campaigns, and the end of a race in 5 %, not in 20 to 30 % (`bench/race.py`)."""
+
+Counts = npt.NDArray[np.int64]
+CLASSES = 20
+"""Number of classes of cells with similar standard errors, if there are more cells."""
+
+STEPS = 25
+"""Maximum number of iterations of Holm's procedure; stopping early can only miss a difference."""
+
 
 class Unranked(StrEnum):
     """Why a cell has no rank."""
@@ -88,12 +100,6 @@ class Ranking:
     def inconclusive(self) -> bool:
         """True when no pair of cells is shown to differ."""
         return bool(self.rows) and self.separated == 0
-
-
-LOOK_SHARE = 0.1
-"""Share of the error that a look gets which is not the one that was planned. In simulations, looks
-after each of 20 rounds then leave out the best of 13 equals as seldom as one look, not in 19 % of
-campaigns, and the end of a race in 5 %, not in 20 to 30 % (`bench/race.py`)."""
 
 
 def rank(
@@ -244,15 +250,6 @@ def _alone(count: npt.NDArray[np.intp], rounds: int, reason: Unranked) -> Unrank
         return Unranked.TOO_FEW_ROUNDS
     only = int((count >= MIN_ROUNDS).sum()) == 1
     return Unranked.NOTHING_TO_COMPARE if only else reason
-
-
-Counts = npt.NDArray[np.int64]
-
-CLASSES = 20
-"""Number of classes of cells with similar standard errors, if there are more cells."""
-
-STEPS = 25
-"""Maximum number of iterations of Holm's procedure; stopping early can only miss a difference."""
 
 
 def separate(

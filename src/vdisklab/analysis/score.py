@@ -44,6 +44,8 @@ from vdisklab.analysis.paired_ratios import main_measures
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better, Direction
 
+MIX = MeasureKey("score", Direction.NONE, "weighted_mix")
+
 
 class Role(StrEnum):
     """The part of a score that a measurement supplies."""
@@ -334,9 +336,6 @@ def _zero_in(
 def _any(grid: Floats) -> npt.NDArray[np.bool_]:
     """For each cell, True if it was measured in any round."""
     return np.asarray(np.isfinite(grid).any(axis=1))
-
-
-MIX = MeasureKey("score", Direction.NONE, "weighted_mix")
 
 
 def add_mix(

@@ -11,6 +11,9 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import promise_of
 from vdisklab.results import model
 
+STALL_BELOW = 0.1
+"""A second is a stall if it moved less than this share of the run's median second."""
+
 
 @dataclass(frozen=True, slots=True)
 class RelativeSums:
@@ -109,10 +112,6 @@ def _share(
             above += part
             total += whole
     return factor * above / total if total else None
-
-
-STALL_BELOW = 0.1
-"""A second is a stall if it moved less than this share of the run's median second."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,11 @@ from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
 from vdisklab.workload.profile_files import load_profile
 
+_LOSES = (
+    "no single setting makes it keep flushed data: `vdisklab audit --need durable` names the "
+    "nearest path that does"
+)
+
 
 def advise_disks(
     results: Store | None,
@@ -429,12 +434,6 @@ def _no_line(disk: ConfiguredDisk, path: DiskPath) -> str:
         else:
             return ""
     return refusal
-
-
-_LOSES = (
-    "no single setting makes it keep flushed data: `vdisklab audit --need durable` names the "
-    "nearest path that does"
-)
 
 
 def _is_empty(cell: MeasuredCell) -> bool:

@@ -44,6 +44,9 @@ from vdisklab.platforms.dialect import Change
 from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.network import command_on_server, same_server
 
+STARTS = "the guest does not start with it now"
+"""The reason of a change with which a guest starts."""
+
 
 def problem_of(
     disk: ConfiguredDisk, path: DiskPath | None, disk_risks: Iterable[Risk], machine: str
@@ -224,10 +227,6 @@ class ClaimedCache:
     name: str
     write_cache: Annotated[str | None, "queue/write_cache"]
     fua: Annotated[bool | None, "queue/fua"]
-
-
-STARTS = "the guest does not start with it now"
-"""The reason of a change with which a guest starts."""
 
 
 class DiskAction(StrEnum):

@@ -26,6 +26,8 @@ from vdisklab.platforms.writing import require_configurable
 from vdisklab.results.model import Campaign
 from vdisklab.storage.given import with_kinds
 
+_COMMENTS = ("#", "<!--", "<?")
+
 
 @dataclass(frozen=True, slots=True)
 class ExportAnswer(Answer):
@@ -128,9 +130,6 @@ class ConfiguredFor:
 
     title: Annotated[str, "the platform, and what kind of configuration it is"]
     text: str
-
-
-_COMMENTS = ("#", "<!--", "<?")
 
 
 def configurations_of(cell: MeasuredCell, campaign: Campaign) -> Iterator[ConfiguredFor]:

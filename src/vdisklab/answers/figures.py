@@ -54,6 +54,12 @@ MOST_LINES = 5
 """Maximum number of lines in a figure; of a density search, the paths that carry most guests."""
 
 
+_PERCENTILES = {"latency_p50": "50", "latency_p99": "99", "latency_p99.9": "99.9",
+                "latency_max": "max"}  # fmt: skip
+
+_SWEPT = ("backing", "snapshots", "bitmaps", "iothreads", "queues", "queue_size", "guests")
+
+
 @dataclass(frozen=True, slots=True)
 class BarChart:
     """One of the articles' bar charts: its bars with their unit, or what would measure them."""
@@ -462,10 +468,6 @@ class Curves:
     left_out: int = 0
 
 
-_PERCENTILES = {"latency_p50": "50", "latency_p99": "99", "latency_p99.9": "99.9",
-                "latency_max": "max"}  # fmt: skip
-
-
 def latency_curves(report: ReportAnswer) -> Curves | None:
     """Featured cells' latency of small random reads in µs; None if it was not measured."""
     name = next((key.name for key in report.summaries if key.name.startswith("randread-4k")), None)
@@ -505,9 +507,6 @@ def trend_curves(answer: TrendAnswer) -> Curves:
     ]
     cells = tuple(row.path for row in rows if row.path != TOGETHER)
     return Curves("campaign", points, cells, len(answer.paths) - len(rows))
-
-
-_SWEPT = ("backing", "snapshots", "bitmaps", "iothreads", "queues", "queue_size", "guests")
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,18 @@ from vdisklab.results.model import Campaign, Example, HostFacts, Origin, RanUnde
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
 
+MOST_JOINED = 8
+"""Maximum number of campaigns that are joined without being named: each costs a database's time."""
+
+_PLACES = ("directory", "devices", "disks")
+_SAME_PLAN = ("size_bytes", "runtime", "ramp", "scale", "guest", *_PLACES, "arc_bytes")
+_MAIN = ("bandwidth", "transactions", "freed_image", "boot_time")
+_KEEPS_ALL = (FailureModel.POWER,)
+"""What survives these models survives them on any disk."""
+
+_LOSES_ALWAYS = (FailureModel.PLP, FailureModel.HOST_CRASH)
+"""What these models lose is lost on any disk."""
+
 
 def database_url(db: str | None, *, create: bool = False) -> str:
     """The value of `--db`, or the default database; with `create`, its directory is made.
@@ -116,10 +128,6 @@ def load(results: Store, names: Sequence[str] | None) -> Loaded:
     Raises PlanError if they cannot be joined.
     """
     return load_chosen(results, choose_campaigns(results, names))
-
-
-MOST_JOINED = 8
-"""Maximum number of campaigns that are joined without being named: each costs a database's time."""
 
 
 def load_newest(results: Store) -> Loaded:
@@ -217,10 +225,6 @@ def choose_campaigns(results: Store, names: Sequence[str] | None) -> tuple[Campa
             "the database holds no campaign", hint="measure something: `vdisklab run PATHS…`"
         )
     return tuple(newest)
-
-
-_PLACES = ("directory", "devices", "disks")
-_SAME_PLAN = ("size_bytes", "runtime", "ramp", "scale", "guest", *_PLACES, "arc_bytes")
 
 
 def disagreement(
@@ -417,9 +421,6 @@ def first_measure(observations: Observations) -> MeasureKey:
     return min(observations.used, key=lambda key: (key.metric not in _MAIN, key))
 
 
-_MAIN = ("bandwidth", "transactions", "freed_image", "boot_time")
-
-
 def find_measure(observations: Observations, name: str) -> MeasureKey:
     """The measure of that name, or the only one that contains it. Raises PlanError."""
     by_name = {str(measure): measure for measure in sorted(observations.measures)}
@@ -507,12 +508,6 @@ def with_servers(
         if promise_of_device(seen) is not None:
             served.add(str(path.layers[0]))
     return replace(verdicts, flushless=frozenset(flushless), served=frozenset(served))
-
-
-_KEEPS_ALL = (FailureModel.POWER,)
-"""What survives these models survives them on any disk."""
-_LOSES_ALWAYS = (FailureModel.PLP, FailureModel.HOST_CRASH)
-"""What these models lose is lost on any disk."""
 
 
 def judged_without_its_device(cut: PowerCut) -> bool:

@@ -19,6 +19,20 @@ from vdisklab.analysis.paired_ratios import MOST_ROUNDS
 from vdisklab.documents import Answer
 from vdisklab.path.adjacent import RULE as SIMPLEST
 
+_THRESHOLDS = {
+    "order_statistics_from": ORDER_STATISTICS_FROM, "min_rounds": MIN_ROUNDS,
+    "first_look": race.LOOKS[0], "both_seen": race.BOTH_SEEN,
+    "seldom": race.SELDOM, "seldom_percent": 100 * math.expm1(race.SELDOM_SEEN),
+    "unseen_percent": 100 * math.expm1(race.UNSEEN), "simplest": SIMPLEST,
+    "most_rounds": MOST_ROUNDS, "from_cache_below": recorded.FROM_CACHE_BELOW,
+    "trend_from": values.TREND_FROM, "smallest_trend": values.SMALLEST_TREND,
+    "slow_first": 1 - values.SLOW_FIRST_BELOW, "smallest_mode_ratio": values.SMALLEST_MODE_RATIO,
+    "guest_ceiling": values.GUEST_CEILING_SHARE, "ceiling": values.CEILING_SHARE,
+    "stolen_above": recorded.STOLEN_ABOVE, "clock_tolerance": recorded.CLOCK_TOLERANCE - 1,
+}  # fmt: skip
+
+_TOLD = tomllib.loads(files(__package__).joinpath("method.toml").read_text("utf-8"))
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -52,19 +66,6 @@ def explanations_about(word: str | None) -> MethodAnswer:
     )
 
 
-_THRESHOLDS = {
-    "order_statistics_from": ORDER_STATISTICS_FROM, "min_rounds": MIN_ROUNDS,
-    "first_look": race.LOOKS[0], "both_seen": race.BOTH_SEEN,
-    "seldom": race.SELDOM, "seldom_percent": 100 * math.expm1(race.SELDOM_SEEN),
-    "unseen_percent": 100 * math.expm1(race.UNSEEN), "simplest": SIMPLEST,
-    "most_rounds": MOST_ROUNDS, "from_cache_below": recorded.FROM_CACHE_BELOW,
-    "trend_from": values.TREND_FROM, "smallest_trend": values.SMALLEST_TREND,
-    "slow_first": 1 - values.SLOW_FIRST_BELOW, "smallest_mode_ratio": values.SMALLEST_MODE_RATIO,
-    "guest_ceiling": values.GUEST_CEILING_SHARE, "ceiling": values.CEILING_SHARE,
-    "stolen_above": recorded.STOLEN_ABOVE, "clock_tolerance": recorded.CLOCK_TOLERANCE - 1,
-}  # fmt: skip
-
-
 def _entries(rows: list[Mapping[str, str]]) -> Iterator[Explanation]:
     for row in rows:
         verbs = tuple(verb.strip() for verb in row["shown_by"].split(","))
@@ -72,7 +73,6 @@ def _entries(rows: list[Mapping[str, str]]) -> Iterator[Explanation]:
         yield Explanation(row["title"], verbs, tuple(row["keys"].split()), how, row["source"])
 
 
-_TOLD = tomllib.loads(files(__package__).joinpath("method.toml").read_text("utf-8"))
 MAIN = tuple(_entries(_TOLD["main"]))
 """The numbers that a decision rests on: docs/method.md."""
 

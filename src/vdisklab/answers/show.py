@@ -27,6 +27,11 @@ from vdisklab.results import model
 from vdisklab.sanitise import sanitise_line
 from vdisklab.storage.image_commands import create_command, fill_command
 
+_WORK = "@WORK@"
+_CHANNELS = re.compile(r"socket,id=(agent|monitor|steps),fd=\d+")
+_SITE = re.compile(r"(/[^\s,\"']*/vdisklab-[0-9a-f]{8})/")
+"""The directory of a run; see `open_site`."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShownCheck:
@@ -214,12 +219,6 @@ def _cpu_per_operation(evidence: model.Evidence) -> float | None:
     flushes = counted.flush_operations or 0
     operations = counted.read_operations + counted.write_operations + flushes
     return evidence.host_cpu_seconds / operations if operations else None
-
-
-_WORK = "@WORK@"
-_CHANNELS = re.compile(r"socket,id=(agent|monitor|steps),fd=\d+")
-_SITE = re.compile(r"(/[^\s,\"']*/vdisklab-[0-9a-f]{8})/")
-"""The directory of a run; see `open_site`."""
 
 
 def repeat_script(run: model.Run, campaign: model.Campaign) -> str:

@@ -39,6 +39,14 @@ _RATES = ("bandwidth", "transactions")
 _TIME_SERIES = ("worst_second", "longest_stall")
 
 
+_IN_ROWS = {
+    "bandwidth", "iops", "latency_mean", "latency_p50", "latency_p95", "latency_p99",
+    "latency_p99.9", "latency_max", "sync_p99", *_TIME_SERIES, "transactions", "duration",
+    "allocated", "mapped", "flushes", "boot_time", "shutdown_time", "freed_guest", "freed_image",
+    "freed_device",
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class PlacedCell(AsText):
     """A cell, and the place where it was measured if the answer has several places."""
@@ -304,14 +312,6 @@ def table_of(
         ),
         medians=medians,
     )
-
-
-_IN_ROWS = {
-    "bandwidth", "iops", "latency_mean", "latency_p50", "latency_p95", "latency_p99",
-    "latency_p99.9", "latency_max", "sync_p99", *_TIME_SERIES, "transactions", "duration",
-    "allocated", "mapped", "flushes", "boot_time", "shutdown_time", "freed_guest", "freed_image",
-    "freed_device",
-}  # fmt: skip
 
 
 def _places(campaigns: Collection[Campaign]) -> dict[str, str]:

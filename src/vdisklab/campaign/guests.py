@@ -32,6 +32,9 @@ BootFromDisk = Callable[[Disk, Callable[[Channel], None]], AbstractContextManage
 """(disk that holds the system, callback with the monitor during the boot) -> a running guest."""
 
 
+_SECTOR = 512
+
+
 def requested_guest(host: Host, request: Request) -> UserGuest | None:
     """The user guest whose image a request names; None for the micro guest.
 
@@ -136,9 +139,6 @@ def system_to_boot(
     kernel = kernel_for(host, cache, buses, guest)
     image = build_guest_image(host, cache, kernel)
     return disk_system(host, cache, kernel, image), files_of(image)
-
-
-_SECTOR = 512
 
 
 def inspect_image(host: Host, image: Path) -> UserGuest:

@@ -37,6 +37,9 @@ _Measured = tuple[model.Measurement, tuple[model.Check, ...]]
 _FIO = fio.Fio()
 
 
+_Output = TypeVar("_Output")
+
+
 def measure_cell(context: CampaignContext, cell: Cell) -> CellResult:
     """All measurements of a cell. The disk is attached anew for each attach group.
 
@@ -89,9 +92,6 @@ def _measure_all(
         else:
             results.append(_measure(context, cell, attachment, group[0]))
     return results
-
-
-_Output = TypeVar("_Output")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,13 @@ _WARM = 0.98
 _PAUSES = (0.0, 0.02, 0.1, 0.5)
 
 
+_COUNTED = 0.5
+"""Share of the bytes left in memory that a sync writes if the device's counters show them."""
+
+_Count = TypeVar("_Count")
+QemuCounter = Callable[[], IoCounters | None]
+
+
 class StateError(HostError):
     """The measured state differs from the requested one."""
 
@@ -134,14 +141,6 @@ def writing_back(image: DiskData | None) -> Iterator[WriteBack]:
         background = WriteBack(image, executor)
         yield background
         background.wait()
-
-
-_COUNTED = 0.5
-"""Share of the bytes left in memory that a sync writes if the device's counters show them."""
-
-_Count = TypeVar("_Count")
-
-QemuCounter = Callable[[], IoCounters | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,14 @@ from vdisklab.progress import Note, Progress, RunFinished, RunStarted
 from vdisklab.results.model import Failure, FailureKind, Origin, Run
 from vdisklab.units import counted
 
+SHARING_ROUNDS = 3
+"""At most this many rounds share guests: once these had as many runs as the largest round, new ones
+are booted. What a guest does to all paths alike cancels within a round. What it does to a single
+path would make the rounds that share it alike."""
+
+Choose = Callable[[int], Collection[str]]
+"""(round, from 1) -> the fingerprints of the cells to measure in it."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunTag:
@@ -64,15 +72,6 @@ def chosen_runs(
     """
     slots = chosen_slots(context.plan, finished, choose, limit, context.progress)
     yield from _measured(context, tag, slots, None, renew=renew)
-
-
-SHARING_ROUNDS = 3
-"""At most this many rounds share guests: once these had as many runs as the largest round, new ones
-are booted. What a guest does to all paths alike cancels within a round. What it does to a single
-path would make the rounds that share it alike."""
-
-Choose = Callable[[int], Collection[str]]
-"""(round, from 1) -> the fingerprints of the cells to measure in it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,21 @@ from vdisklab.workload.bonnie import BonnieSettings, file_size
 from vdisklab.workload.program import Script, Subject, Timing, read_settings
 from vdisklab.workload.registry import workload_for
 
+AttachGroups = tuple[tuple[bool, tuple[MeasurementPlan, ...]], ...]
+"""(needs a freshly booted guest, the measurements that share an attach), in order."""
+
+# Seconds of overhead, measured in campaigns under TCG on two cores (bench/overhead.py).
+_PER_PROGRAM = 0.9
+
+_PER_PART = 0.1
+_PER_RUN = 0.5
+_PER_BOOT = 4.0
+_PER_USER_BOOT = 60.0
+_PER_BUILD = 3.0
+_PER_GUEST = 1.0  # of a group, beyond the first, for each measurement
+_WRITE_RATE = 150 * MIB
+_REWRITE_RATE = 30 * MIB
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -71,10 +86,6 @@ def schedule(plan: CampaignPlan, finished: Collection[tuple[int, str]] = ()) -> 
                 yield Slot(round, position, cell)
 
 
-AttachGroups = tuple[tuple[bool, tuple[MeasurementPlan, ...]], ...]
-"""(needs a freshly booted guest, the measurements that share an attach), in order."""
-
-
 def attach_groups(plans: Sequence[MeasurementPlan]) -> AttachGroups:
     """All measurements, in order. One that needs a fresh guest starts a new group."""
     groups: list[tuple[bool, tuple[MeasurementPlan, ...]]] = []
@@ -101,18 +112,6 @@ def by_program(plans: Sequence[MeasurementPlan]) -> tuple[tuple[MeasurementPlan,
 def _joins(plan: MeasurementPlan) -> bool:
     workload = workload_for(plan)
     return isinstance(workload, fio.Fio) and workload.fits_together(plan)
-
-
-# Seconds of overhead, measured in campaigns under TCG on two cores (bench/overhead.py).
-_PER_PROGRAM = 0.9
-_PER_PART = 0.1
-_PER_RUN = 0.5
-_PER_BOOT = 4.0
-_PER_USER_BOOT = 60.0
-_PER_BUILD = 3.0
-_PER_GUEST = 1.0  # of a group, beyond the first, for each measurement
-_WRITE_RATE = 150 * MIB
-_REWRITE_RATE = 30 * MIB
 
 
 def run_seconds(plan: CampaignPlan) -> Callable[[Cell], float]:

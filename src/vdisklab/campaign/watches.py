@@ -51,6 +51,9 @@ Span = tuple[float, float]
 """From one moment to a later one, in seconds of a clock."""
 
 
+_BOUNDS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+
+
 @dataclass(frozen=True, slots=True)
 class TimeSeries:
     """The traffic of one measurement.
@@ -171,9 +174,6 @@ def _busy(measured: TimeSeries, seconds: int) -> list[float]:
             until = min(end - start, second + 1)
             busy[second] += max(0.0, until - max(begin - start, second))
     return busy
-
-
-_BOUNDS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
 @dataclass(frozen=True, slots=True)

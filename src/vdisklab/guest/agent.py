@@ -43,6 +43,9 @@ _LARGEST_FILE = 64 << 20
 _LEAST_PIECE = 4 << 10  # smaller ones count as this: a hostile agent could send single bytes
 
 
+_Answer = TypeVar("_Answer", bound=BaseModel)
+
+
 class _Started(BaseModel):
     """The answer to guest-exec."""
 
@@ -71,9 +74,6 @@ class _Piece(BaseModel):
 
     content: str = Field("", alias="buf-b64")
     eof: bool
-
-
-_Answer = TypeVar("_Answer", bound=BaseModel)
 
 
 def _kill(pid: int) -> tuple[str, ...]:

@@ -43,6 +43,13 @@ from vdisklab.plan.guest import USUAL_GUEST, Accelerator, GuestPlan, Qemu
 from vdisklab.progress import Note, Progress, Step
 from vdisklab.results.model import Check
 
+UserBoots = Callable[[str], AbstractContextManager[UserBoot]]
+"""(unique name of the guest) -> a context with the files that one user guest boots from."""
+
+StartGuest = Callable[[str, tuple[Disk, ...], str | None], AbstractContextManager[Machine]]
+"""(machine type, disks present at boot, name of the QEMU or None for the installed one) -> a
+context with a running guest."""
+
 
 @dataclass(frozen=True, slots=True)
 class GuestContext:
@@ -52,10 +59,6 @@ class GuestContext:
     ledger: Ledger
     cache: Path
     progress: Progress
-
-
-UserBoots = Callable[[str], AbstractContextManager[UserBoot]]
-"""(unique name of the guest) -> a context with the files that one user guest boots from."""
 
 
 def prepare_guests(
@@ -286,11 +289,6 @@ class PooledGuest:
     machine: Machine
     at_start: QemuTraces
     facts: tuple[Check, ...] = ()
-
-
-StartGuest = Callable[[str, tuple[Disk, ...], str | None], AbstractContextManager[Machine]]
-"""(machine type, disks present at boot, name of the QEMU or None for the installed one) -> a
-context with a running guest."""
 
 
 class GuestPool:

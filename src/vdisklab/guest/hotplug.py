@@ -27,6 +27,25 @@ _UNPLUG_SECONDS = 30.0
 _CONNECT_SECONDS = 10.0
 
 
+_SECONDS = 60.0
+MOUNT_POINT = "/mnt/vdisklab"
+_MKFS_SECONDS = 900.0
+_MOUNT_SECONDS = 300.0
+# As on the host (storage.filesystem): no discards, because they would undo the image's allocation,
+# and no lazy initialisation, because it would run during a measurement.
+_EXT = ("-q", "-F", "-E", "lazy_itable_init=0,nodiscard")
+
+_MKFS: dict[str, tuple[str, ...]] = {
+    "ext2": ("mkfs.ext2", *_EXT),
+    "ext3": ("mkfs.ext3", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"),
+    "ext4": ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"),
+    "xfs": ("mkfs.xfs", "-q", "-f", "-K"),
+    "btrfs": ("mkfs.btrfs", "-q", "-f", "-K"),
+}
+
+_SHARES = frozenset(bus.value for bus in Bus if bus.shares_directory)
+
+
 @contextmanager
 def attached_disk(machine: Machine, disk: block_nodes.Disk) -> Iterator[GuestDisk]:
     """Plugs a disk into a running guest, and unplugs it at the end.
@@ -113,9 +132,6 @@ def served(
             raise daemons.ended(block_nodes.DAEMON) from error
 
 
-_SECONDS = 60.0
-
-
 def with_scheduler(machine: Machine, disk: block_nodes.Disk, guest_disk: GuestDisk) -> GuestDisk:
     """The disk's facts after its I/O scheduler was set, if the path names one.
 
@@ -137,24 +153,6 @@ def with_scheduler(machine: Machine, disk: block_nodes.Disk, guest_disk: GuestDi
             hint="choose one of these",
         ) from error
     return machine.find_disk(disk.guest_serial)
-
-
-MOUNT_POINT = "/mnt/vdisklab"
-
-_MKFS_SECONDS = 900.0
-_MOUNT_SECONDS = 300.0
-
-# As on the host (storage.filesystem): no discards, because they would undo the image's allocation,
-# and no lazy initialisation, because it would run during a measurement.
-_EXT = ("-q", "-F", "-E", "lazy_itable_init=0,nodiscard")
-_MKFS: dict[str, tuple[str, ...]] = {
-    "ext2": ("mkfs.ext2", *_EXT),
-    "ext3": ("mkfs.ext3", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"),
-    "ext4": ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"),
-    "xfs": ("mkfs.xfs", "-q", "-f", "-K"),
-    "btrfs": ("mkfs.btrfs", "-q", "-f", "-K"),
-}
-_SHARES = frozenset(bus.value for bus in Bus if bus.shares_directory)
 
 
 def make_commands(

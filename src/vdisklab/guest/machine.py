@@ -42,6 +42,17 @@ On a busy machine the guest's watchdog once reported an emulated CPU that was st
 """
 
 
+_MOST_AHEAD = 2.0  # seconds; a right clock is up to 1 s behind, as the RTC counts whole seconds
+_COMPARED = 2.0  # seconds
+_MOST_OFF = 0.1
+"""The share by which a user guest's clock may be off, and as many seconds: it may tick coarsely."""
+
+_NEEDED = (
+    "guest-exec", "guest-exec-status", "guest-file-open", "guest-file-read", "guest-file-close",
+    "guest-get-osinfo",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """One QEMU process with a guest whose agent answers."""
@@ -198,9 +209,6 @@ def start_machine(
         yield Machine(config, argv, process.pid, monitor, agent, system, steps)
 
 
-_MOST_AHEAD = 2.0  # seconds; a right clock is up to 1 s behind, as the RTC counts whole seconds
-
-
 def require_steady_clock(agent: Agent, now: Callable[[], float] = time.time) -> None:
     """Raises WrongClockError if the guest's clock has run ahead of the host's since its boot.
 
@@ -214,11 +222,6 @@ def require_steady_clock(agent: Agent, now: Callable[[], float] = time.time) -> 
             f"the guest's clock ran {ahead:.0f} s ahead of the host's while it booted",
             hint="an emulated guest measured its CPU wrong: measure when this host is less busy",
         )
-
-
-_COMPARED = 2.0  # seconds
-_MOST_OFF = 0.1
-"""The share by which a user guest's clock may be off, and as many seconds: it may tick coarsely."""
 
 
 def require_steady_rate(
@@ -318,12 +321,6 @@ def _tail(file: Path) -> list[str]:
     printable = "".join(char if char.isprintable() or char == "\n" else " " for char in text)
     lines = [f"  {line.strip()}" for line in printable.splitlines() if line.strip()]
     return lines[-_CONSOLE_LINES:]
-
-
-_NEEDED = (
-    "guest-exec", "guest-exec-status", "guest-file-open", "guest-file-read", "guest-file-close",
-    "guest-get-osinfo",
-)  # fmt: skip
 
 
 def detect_os(agent: Agent, diskspd: Path | None) -> systems.GuestSystem:

@@ -32,6 +32,52 @@ FIND_SECONDS = 30
 _DRIVER_SECONDS = 60
 
 
+_SETTLE_SECONDS = 600.0
+_ASK_SECONDS = 60.0
+# Services that still start after the agent's first answer would disturb a measurement. systemd
+# reports when all are started (systemctl(1), is-system-running); other init systems do not.
+_SETTLE = "command -v systemctl >/dev/null || exit 0; systemctl is-system-running --wait"
+
+_MISSING = 'for p in "$@"; do command -v "$p" >/dev/null || echo "$p"; done'
+_VERSIONS = "uname -sr; fio --version"
+_STARTING_SECONDS = 60.0  # PowerShell takes seconds to start, and tens under emulation
+# A new disk may be offline and read-only by the SAN policy (Set-Disk's documentation), and both
+# must be off before its sectors can be written. It needs no initialisation: sectors of a disk
+# without volumes can be written.
+_FIND_DISK = r"""
+$ErrorActionPreference = 'Stop'
+$deadline = (Get-Date).AddSeconds(%(seconds)d)
+do {
+    $disk = Get-Disk | Where-Object { "$($_.SerialNumber)".Trim() -eq '%(serial)s' }
+    if ($disk) { break }
+    if ((Get-Date) -gt $deadline) {
+        [Console]::Error.WriteLine('no disk with serial number %(serial)s within %(seconds)d s')
+        exit 1
+    }
+    Start-Sleep -Milliseconds 200
+} while ($true)
+if ($disk.IsReadOnly) { Set-Disk -Number $disk.Number -IsReadOnly $false }
+if ($disk.IsOffline) { Set-Disk -Number $disk.Number -IsOffline $false }
+$disk = Get-Disk -Number $disk.Number
+if ($disk.IsReadOnly -or $disk.IsOffline) {
+    [Console]::Error.WriteLine('the disk stays offline or read-only')
+    exit 1
+}
+if ($disk.IsBoot -or $disk.IsSystem -or $disk.NumberOfPartitions -ne 0) {
+    [Console]::Error.WriteLine('the disk is not empty')
+    exit 1
+}
+"device=#$($disk.Number)"
+"size_bytes=$($disk.Size)"
+"logical_block_size=$($disk.LogicalSectorSize)"
+"physical_block_size=$($disk.PhysicalSectorSize)"
+"bus=$($disk.BusType)"
+"""
+
+_HIDDEN = frozenset({"write_cache", "nr_hw_queues", "logical_block_size", "physical_block_size"})
+"""Facts that Get-Disk does not show; they are not read back."""
+
+
 class Family(StrEnum):
     """Operating systems that differ in the programs that exist for them."""
 
@@ -158,16 +204,6 @@ def disk_found(
     return GuestDisk(facts["device"], facts, hidden)
 
 
-_SETTLE_SECONDS = 600.0
-_ASK_SECONDS = 60.0
-
-# Services that still start after the agent's first answer would disturb a measurement. systemd
-# reports when all are started (systemctl(1), is-system-running); other init systems do not.
-_SETTLE = "command -v systemctl >/dev/null || exit 0; systemctl is-system-running --wait"
-_MISSING = 'for p in "$@"; do command -v "$p" >/dev/null || echo "$p"; done'
-_VERSIONS = "uname -sr; fio --version"
-
-
 class LinuxGuest:
     """Linux with the QEMU guest agent, a POSIX shell and the programs that measure."""
 
@@ -218,45 +254,6 @@ class LinuxGuest:
             "guest.state": state,
         }
         return tuple(Check(name, None, value) for name, value in facts.items() if value)
-
-
-_STARTING_SECONDS = 60.0  # PowerShell takes seconds to start, and tens under emulation
-
-# A new disk may be offline and read-only by the SAN policy (Set-Disk's documentation), and both
-# must be off before its sectors can be written. It needs no initialisation: sectors of a disk
-# without volumes can be written.
-_FIND_DISK = r"""
-$ErrorActionPreference = 'Stop'
-$deadline = (Get-Date).AddSeconds(%(seconds)d)
-do {
-    $disk = Get-Disk | Where-Object { "$($_.SerialNumber)".Trim() -eq '%(serial)s' }
-    if ($disk) { break }
-    if ((Get-Date) -gt $deadline) {
-        [Console]::Error.WriteLine('no disk with serial number %(serial)s within %(seconds)d s')
-        exit 1
-    }
-    Start-Sleep -Milliseconds 200
-} while ($true)
-if ($disk.IsReadOnly) { Set-Disk -Number $disk.Number -IsReadOnly $false }
-if ($disk.IsOffline) { Set-Disk -Number $disk.Number -IsOffline $false }
-$disk = Get-Disk -Number $disk.Number
-if ($disk.IsReadOnly -or $disk.IsOffline) {
-    [Console]::Error.WriteLine('the disk stays offline or read-only')
-    exit 1
-}
-if ($disk.IsBoot -or $disk.IsSystem -or $disk.NumberOfPartitions -ne 0) {
-    [Console]::Error.WriteLine('the disk is not empty')
-    exit 1
-}
-"device=#$($disk.Number)"
-"size_bytes=$($disk.Size)"
-"logical_block_size=$($disk.LogicalSectorSize)"
-"physical_block_size=$($disk.PhysicalSectorSize)"
-"bus=$($disk.BusType)"
-"""
-
-_HIDDEN = frozenset({"write_cache", "nr_hw_queues", "logical_block_size", "physical_block_size"})
-"""Facts that Get-Disk does not show; they are not read back."""
 
 
 def powershell(script: str) -> tuple[str, ...]:

@@ -23,6 +23,14 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _DEEPEST = 16
 
 
+_TRANSPORTS = (
+    ("/session", "iscsi"), ("/rport-", "fc"), ("/end_device-", "sas"), ("/ata", "ata"),
+    ("/usb", "usb"), ("/virtio", "virtio"), ("/block/rbd", "rbd"), ("/block/nbd", "nbd"),
+    ("/block/drbd", "drbd"), ("/block/loop", "loop"), ("/block/zram", "memory"),
+)  # fmt: skip
+"""Parts of a device's place in sysfs, by the transport class of the kernel that made them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Signature:
     """What libblkid finds on a device: a file system, a RAID member, a partition table."""
@@ -300,14 +308,6 @@ def _facts_of(node: Path) -> dict[str, str]:
         "server": _server(node),
     }
     return {f"device.{name}": value for name, value in seen.items() if value}
-
-
-_TRANSPORTS = (
-    ("/session", "iscsi"), ("/rport-", "fc"), ("/end_device-", "sas"), ("/ata", "ata"),
-    ("/usb", "usb"), ("/virtio", "virtio"), ("/block/rbd", "rbd"), ("/block/nbd", "nbd"),
-    ("/block/drbd", "drbd"), ("/block/loop", "loop"), ("/block/zram", "memory"),
-)  # fmt: skip
-"""Parts of a device's place in sysfs, by the transport class of the kernel that made them."""
 
 
 def _transport(node: Path) -> str:

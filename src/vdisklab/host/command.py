@@ -29,6 +29,18 @@ from vdisklab.path.named_target import HIDDEN_VARIABLE
 _NO_PACKAGE = "-"
 
 
+log = logging.getLogger(__name__)
+PathArg = str | os.PathLike[str]
+# losetup and mkfs are here, and the PATH of a cron job may lack these directories.
+_ADMIN_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+
+_SECRET = frozenset({"PGPASSWORD", "VDISKLAB_DB"})
+_END_SECONDS = 5.0
+_WATCH_SECONDS = 0.2
+# Commands that change nothing, and whose answer decides later commands.
+_QUERIES = (("zpool", "get"), ("zfs", "get"))
+
+
 @dataclass(frozen=True, slots=True)
 class HostProgram:
     """A program's packages, and what cannot be done without it.
@@ -94,22 +106,9 @@ def not_installed(program: str) -> HostError:
     return HostError(f"{program} is not installed", hint=install_hint([program]))
 
 
-log = logging.getLogger(__name__)
-
-PathArg = str | os.PathLike[str]
-
-# losetup and mkfs are here, and the PATH of a cron job may lack these directories.
-_ADMIN_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-_SECRET = frozenset({"PGPASSWORD", "VDISKLAB_DB"})
-
-
 def _is_secret(variable: str) -> bool:
     """True for a variable that no program needs, and whose value nobody else may see."""
     return variable in _SECRET or variable.startswith(HIDDEN_VARIABLE)
-
-
-_END_SECONDS = 5.0
-_WATCH_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +212,6 @@ def require_programs(host: Host, *programs: str) -> None:
     for program in programs:
         if host.which(program) is None:
             raise not_installed(program)
-
-
-# Commands that change nothing, and whose answer decides later commands.
-_QUERIES = (("zpool", "get"), ("zfs", "get"))
 
 
 class RecordingHost:

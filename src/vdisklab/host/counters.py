@@ -24,6 +24,10 @@ _SECTOR = 512
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
+_NVME = re.compile(r"nvme(\d+)n(\d+)")
+_COUNTED = 8  # guest time, which follows, is in user time already
+
+
 def device_below(path: Path) -> tuple[int, int] | None:
     """Major and minor number of a block device, or of the one below a file or directory.
 
@@ -58,9 +62,6 @@ def read_device(
         paths = [row for row in rows if below.fullmatch(row[2])]
         return IoCounters.total(list(map(_counters, paths or [ours])))
     return _counters(ours)
-
-
-_NVME = re.compile(r"nvme(\d+)n(\d+)")
 
 
 def _counters(row: Sequence[str]) -> IoCounters:
@@ -212,7 +213,6 @@ def _parents(processes: Path) -> dict[int, int]:
 # Fields of /proc/stat; fields 10 and 11 of a device are its busy milliseconds, and those times its
 # requests (Documentation/admin-guide/iostats.rst).
 _IDLE, _WAITING, _STEAL = 3, 4, 7
-_COUNTED = 8  # guest time, which follows, is in user time already
 
 
 @dataclass(frozen=True, slots=True)

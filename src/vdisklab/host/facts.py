@@ -24,6 +24,9 @@ QEMU = GUEST.emulator
 """The installed QEMU's name."""
 
 
+_RECORDED = ("scheduler", "nr_requests", "wbt_lat_usec", "read_ahead_kb")
+
+
 def collect_facts(host: Host, root: Path = SYSTEM) -> HostFacts:
     """The facts of this machine as they are now."""
     return HostFacts(
@@ -239,9 +242,6 @@ def _chosen(path: Path) -> str | None:
     """The selected word of a sysfs file such as `always [madvise] never`."""
     match = re.search(r"\[(\S+)\]", read_text(path) or "")
     return match[1] if match else None
-
-
-_RECORDED = ("scheduler", "nr_requests", "wbt_lat_usec", "read_ahead_kb")
 
 
 def host_queue_checks(

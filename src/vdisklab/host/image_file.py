@@ -24,6 +24,18 @@ OpenFiles = frozenset[FileId]
 """Files that a process has open for reading."""
 
 
+_MAGICS = (
+    (0, b"QFI\xfb", ImageFormat.QCOW2),
+    (0, b"QED\0", ImageFormat.QED),
+    (0, b"KDMV", ImageFormat.VMDK),
+    (0, b"COWD", ImageFormat.VMDK),
+    (0, b"# Disk DescriptorFile", ImageFormat.VMDK),
+    (0, b"vhdxfile", ImageFormat.VHDX),
+    (64, b"\x7f\x10\xda\xbe", ImageFormat.VDI),
+)
+"""Offset and magic number of each format, as in the probe functions of QEMU's block drivers."""
+
+
 @dataclass(frozen=True, slots=True)
 class SeenFile:
     """A regular file or block device; `descriptor` is None if it may not be read."""
@@ -87,18 +99,6 @@ def _descriptor(name: Path, flags: int) -> Iterator[int | None]:
     finally:
         if descriptor is not None:
             os.close(descriptor)
-
-
-_MAGICS = (
-    (0, b"QFI\xfb", ImageFormat.QCOW2),
-    (0, b"QED\0", ImageFormat.QED),
-    (0, b"KDMV", ImageFormat.VMDK),
-    (0, b"COWD", ImageFormat.VMDK),
-    (0, b"# Disk DescriptorFile", ImageFormat.VMDK),
-    (0, b"vhdxfile", ImageFormat.VHDX),
-    (64, b"\x7f\x10\xda\xbe", ImageFormat.VDI),
-)
-"""Offset and magic number of each format, as in the probe functions of QEMU's block drivers."""
 
 
 def format_of(file: SeenFile | None) -> ImageFormat | None:

@@ -26,6 +26,9 @@ PROGRAM_MARK = "VDISKLAB_PROGRAM="
 """The start of the variable in the environment of the programs that a site runs."""
 
 
+_NAMED = 3
+
+
 class Kind(StrEnum):
     """Kinds of things that outlive the process that creates them; layers have more of their own."""
 
@@ -284,6 +287,3 @@ def leftovers_sentence(directory: Path | None = None) -> str | None:
         f"a run that was killed left {', '.join(left[:_NAMED])}{more} behind: `vdisklab clean` "
         "removes what it left"
     )
-
-
-_NAMED = 3

@@ -19,14 +19,23 @@ from vdisklab.errors import HostError
 from vdisklab.host.machine import read_text
 from vdisklab.host.safe_places import require_safe_work
 
-
-class HeldElsewhereError(HostError):
-    """Something that was unmounted here is still mounted in another mount namespace."""
-
-
 _TABLE = Path("/proc/self/mountinfo")
 # The kernel writes blanks and backslashes as octal numbers.
 _ESCAPE = re.compile(r"\\([0-7]{3})")
+
+IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
+"""File systems whose files live in the page cache alone (tmpfs(5))."""
+
+_WITHOUT_FLUSHES = ("nobarrier", "barrier=0", "barrier=none", "fsync_mode=nobarrier")
+"""As mountinfo shows them: ext4(5), btrfs(5), XFS before Linux 4.19, f2fs, gfs2, nilfs2 and
+reiserfs (the kernel's Documentation/filesystems)."""
+
+_ZFS_WITHOUT_FLUSHES = ("zfs_nocacheflush", "zil_nocacheflush")
+"""Parameters of ZFS's kernel module for all pools: zfs(4)."""
+
+
+class HeldElsewhereError(HostError):
+    """Something that was unmounted here is still mounted in another mount namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +67,6 @@ def mount_at(mountpoint: Path) -> Mount | None:
     return mounts[-1] if mounts else None
 
 
-IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
-"""File systems whose files live in the page cache alone (tmpfs(5))."""
-
-
 def lies_in_memory(directory: Path) -> bool:
     """True for a directory on tmpfs, whose files live in the page cache alone."""
     mount = mount_of(directory)
@@ -73,14 +78,6 @@ def mount_of(path: Path, table: Path = _TABLE) -> Mount | None:
     path = path.resolve()
     above = [mount for mount in read_mounts(table) if path.is_relative_to(mount.mountpoint)]
     return max(reversed(above), key=lambda mount: len(mount.mountpoint.parts), default=None)
-
-
-_WITHOUT_FLUSHES = ("nobarrier", "barrier=0", "barrier=none", "fsync_mode=nobarrier")
-"""As mountinfo shows them: ext4(5), btrfs(5), XFS before Linux 4.19, f2fs, gfs2, nilfs2 and
-reiserfs (the kernel's Documentation/filesystems)."""
-
-_ZFS_WITHOUT_FLUSHES = ("zfs_nocacheflush", "zil_nocacheflush")
-"""Parameters of ZFS's kernel module for all pools: zfs(4)."""
 
 
 def without_flushes(mount: Mount | None, root: Path = Path("/")) -> str | None:

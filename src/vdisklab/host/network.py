@@ -18,6 +18,13 @@ from vdisklab.units import whole_number
 _INTERFACES = Path("/sys/class/net")
 
 
+_RETRANSMITS = re.compile(r"\bretrans:\d+/(\d+)")
+_ROUND_TRIP = re.compile(r"\brtt:([0-9.]+)/")
+_LEAST_TRIP = re.compile(r"\bminrtt:([0-9.]+)")
+_PATH_MTU = re.compile(r"\bpmtu:(\d+)")
+_NFS_OPERATIONS = ("READ", "WRITE", "COMMIT")
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """The way to a server: this host's interface, and the server's addresses and port.
@@ -135,12 +142,6 @@ class Connection:
     path_mtu: int | None = None
 
 
-_RETRANSMITS = re.compile(r"\bretrans:\d+/(\d+)")
-_ROUND_TRIP = re.compile(r"\brtt:([0-9.]+)/")
-_LEAST_TRIP = re.compile(r"\bminrtt:([0-9.]+)")
-_PATH_MTU = re.compile(r"\bpmtu:(\d+)")
-
-
 def parse_connections(text: str) -> Iterator[Connection]:
     """The connections in the output of `ss -tinHO`, one on each line."""
     for line in text.splitlines():
@@ -166,7 +167,6 @@ class NfsCount:
 
 
 _NEVER = NfsCount(0, 0, 0)
-_NFS_OPERATIONS = ("READ", "WRITE", "COMMIT")
 
 
 def parse_mountstats(text: str, mount: Path) -> Mapping[str, NfsCount]:

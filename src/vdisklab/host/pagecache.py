@@ -34,6 +34,16 @@ _BLKFLSBUF = 0x1261
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+_PAUSES = (0.01, 0.05, 0.1, 0.3)
+"""Seconds between the trials of O_DIRECT."""
+
+# O_DIRECT needs buffer, offset and length aligned to the logical block size; 4096 is the largest.
+_ALIGNED = 4096
+
+# The same number on every architecture.
+_IO_URING_SETUP = 425
+
+
 class _Range(ctypes.Structure):
     _fields_ = (("offset", ctypes.c_uint64), ("length", ctypes.c_uint64))
 
@@ -178,15 +188,6 @@ def _mincore(descriptor: int, size: int) -> int:
         return sum(byte & 1 for byte in vector)
     finally:
         _libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))
-
-
-_PAUSES = (0.01, 0.05, 0.1, 0.3)
-"""Seconds between the trials of O_DIRECT."""
-
-# O_DIRECT needs buffer, offset and length aligned to the logical block size; 4096 is the largest.
-_ALIGNED = 4096
-# The same number on every architecture.
-_IO_URING_SETUP = 425
 
 
 def try_o_direct(directory: Path) -> str | None:

@@ -26,6 +26,9 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SHARED = stat.S_IWGRP | stat.S_IWOTH
 
 
+STATE_WAY = "set VDISKLAB_STATE to a directory of root's"
+
+
 @dataclass(frozen=True, slots=True)
 class Distrust:
     """Who else can change what a name leads to: `place` is on the way there, `reason` a clause."""
@@ -90,9 +93,6 @@ def require_safe_state(directory: Path) -> None:
 def make_state_directory(directory: Path, mode: int = 0o755) -> None:
     """Makes a directory of vdisklab's own state; see `make_directory`."""
     make_directory(directory, "the state directory", STATE_WAY, mode)
-
-
-STATE_WAY = "set VDISKLAB_STATE to a directory of root's"
 
 
 def _distrust(place: Path) -> Distrust | None:

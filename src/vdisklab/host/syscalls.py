@@ -63,6 +63,13 @@ _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c
 _libc.syncfs.argtypes = (ctypes.c_int,)
 
 
+_PR_SET_NO_NEW_PRIVS = 38
+_INSTRUCTION = struct.Struct("HBBI")
+_NOTIFICATION_BYTES = 80
+_RESPONSE = struct.Struct("<QqiI")
+_CONTINUE = 1
+
+
 def _check(result: int, path: Path | str | None = None) -> None:
     if result != 0:
         number = ctypes.get_errno()
@@ -225,16 +232,11 @@ def die_with_parent(signal: int) -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal)
 
 
-_PR_SET_NO_NEW_PRIVS = 38
 _SET_MODE_FILTER, _NEW_LISTENER = 1, 1 << 3
 _RET_ALLOW, _RET_USER_NOTIF = 0x7FFF0000, 0x7FC00000
 _LOAD, _JUMP_EQUAL, _RETURN = 0x20, 0x15, 0x06
 _NUMBER_AT, _ARCHITECTURE_AT = 0, 4
-_INSTRUCTION = struct.Struct("HBBI")
 _NOTIF_RECV, _NOTIF_SEND = 0xC0502100, 0xC0182101
-_NOTIFICATION_BYTES = 80
-_RESPONSE = struct.Struct("<QqiI")
-_CONTINUE = 1
 
 
 class _Program(ctypes.Structure):

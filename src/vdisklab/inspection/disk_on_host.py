@@ -38,6 +38,10 @@ _SIZES = {ImageFormat.VMDK: (12, 512), ImageFormat.QED: (48, 1), ImageFormat.VDI
 VdiHeader of QEMU's block drivers. A VHDX has it in a table that is not read."""
 
 
+_ZVOLS = "/dev/zvol/"
+_BLOCK = Path("/sys/class/block")
+
+
 def read_contexts(disks: Iterable[ConfiguredDisk]) -> Iterator[DiskContext]:
     """Facts about each disk's source on this host; of a block device only the header's format.
 
@@ -160,9 +164,6 @@ def _layers(mount: mounts.Mount | None) -> tuple[Layer, ...] | None:
     return None if options is None else (Layer(kind, options),)
 
 
-_ZVOLS = "/dev/zvol/"
-
-
 def _sync(dataset: str) -> Options | None:
     """A ZFS dataset's behaviour at a flush; None if `zfs` does not tell."""
     try:
@@ -252,9 +253,6 @@ def is_mounted(path: DiskPath) -> bool:
         and path.layers[0].kind.facts.holds_files
         and not (path.opened_by_qemu)
     )
-
-
-_BLOCK = Path("/sys/class/block")
 
 
 def _device_layers(source: str | None) -> tuple[Layer, ...]:

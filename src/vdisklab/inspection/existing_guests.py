@@ -42,6 +42,24 @@ LARGEST = 32 << 20
 _ENDINGS = (".xml", ".conf", ".yaml", ".yml", ".json", ".cmdline", ".sh", ".service", ".tf", ".hcl")
 
 
+_FIRST = " ".join(tuple(NEW_GUEST_DISKS)[:2])
+DEADLINE = 2.0
+"""Seconds for the whole answer: a monitor serves one client, and may have one already."""
+
+_DAEMONS = re.compile(f"{DAEMON}|{VIRTIOFSD}")
+_PROGRAMS = re.compile(rf"qemu-system-\w+|qemu-kvm|kvm|\.qemu-\S+-wrapped|{_DAEMONS.pattern}")
+_WRAPPED = re.compile(r"\.(.+)-wrapped")
+"""The name of a program of NixOS's behind the script that starts it."""
+
+_OURS = re.compile(r"(guest=)?(vdl|vdisklab-(lab|[0-9a-f]{8})-)")
+"""The names of vdisklab's own guests."""
+
+_NO_FORMAT = (
+    "its configuration names no format, so QEMU looks into the file, which cannot be read here: "
+    "add the format, such as format=qcow2"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ExistingGuests:
     """The disks of all guests that were found; `notes` say what could not be read."""
@@ -119,9 +137,6 @@ def read_host(host: Host, root: Path = Path("/")) -> ExistingGuests:
             f"for a first guest: `vdisklab run {_FIRST} raw/none`",
         )
     return ExistingGuests(tuple(disks), tuple(notes))
-
-
-_FIRST = " ".join(tuple(NEW_GUEST_DISKS)[:2])
 
 
 def _guests_of(
@@ -209,18 +224,6 @@ def _checked(text: str, name: str) -> str:
     return text
 
 
-DEADLINE = 2.0
-"""Seconds for the whole answer: a monitor serves one client, and may have one already."""
-
-_DAEMONS = re.compile(f"{DAEMON}|{VIRTIOFSD}")
-_PROGRAMS = re.compile(rf"qemu-system-\w+|qemu-kvm|kvm|\.qemu-\S+-wrapped|{_DAEMONS.pattern}")
-_WRAPPED = re.compile(r"\.(.+)-wrapped")
-"""The name of a program of NixOS's behind the script that starts it."""
-
-_OURS = re.compile(r"(guest=)?(vdl|vdisklab-(lab|[0-9a-f]{8})-)")
-"""The names of vdisklab's own guests."""
-
-
 def running_disks(processes: Path, notes: list[str] | None = None) -> Iterator[ConfiguredDisk]:
     """The disks of running QEMUs; vdisklab's own guests are left out.
 
@@ -282,12 +285,6 @@ def _placed(disk: ConfiguredDisk, directory: Path) -> ConfiguredDisk:
         return replace(disk, source=str(directory.readlink() / disk.source))
     except OSError:  # it has ended
         return disk
-
-
-_NO_FORMAT = (
-    "its configuration names no format, so QEMU looks into the file, which cannot be read here: "
-    "add the format, such as format=qcow2"
-)
 
 
 def as_probed(disk: ConfiguredDisk) -> ConfiguredDisk:

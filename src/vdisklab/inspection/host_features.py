@@ -32,6 +32,14 @@ _MEMORY_WANTED = 2 * GIB
 _OTHER_KERNEL = "boot a distribution kernel that has it"
 
 
+_LOOP = KernelPart(driver=("loop", "loop"))
+_LAYERS = (("loop", _LOOP), *((k.value, k.facts.kernel) for k in LayerKind if k.facts.kernel))
+"""The kernel features that each layer needs; `loop` is below all layers on image files."""
+
+_SAME = {LayerKind.ZVOL: LayerKind.ZFS, LayerKind.LVMTHIN: LayerKind.LVM}
+"""Layers that need the kernel part and the programs of another."""
+
+
 class Availability(StrEnum):
     """Whether a feature is available."""
 
@@ -299,15 +307,6 @@ def _io_uring(features: probe.QemuFeatures | HostFinding) -> Iterator[HostFindin
     else:
         costs = "cannot be measured: aio=io_uring in guests"
         yield _missing("QEMU io_uring", "not in this QEMU", costs, install_hint([facts.QEMU]))
-
-
-_LOOP = KernelPart(driver=("loop", "loop"))
-_LAYERS = (("loop", _LOOP), *((k.value, k.facts.kernel) for k in LayerKind if k.facts.kernel))
-"""The kernel features that each layer needs; `loop` is below all layers on image files."""
-
-
-_SAME = {LayerKind.ZVOL: LayerKind.ZFS, LayerKind.LVMTHIN: LayerKind.LVM}
-"""Layers that need the kernel part and the programs of another."""
 
 
 def cannot_build(host: Host, kind: LayerKind) -> str | None:

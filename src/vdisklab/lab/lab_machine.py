@@ -33,6 +33,19 @@ _LEAST_ROOM = 4 * GIB
 _SOCKET_PATH = 107  # bytes in sun_path without the final 0, see unix(7)
 
 
+CARRIED = Path("/vdisklab/files")
+"""The lab's directory for files named on the command line."""
+
+_FILE_OPTIONS = (
+    settings.PLAN_FLAG,
+    *(row.flag for row in settings.settings_of(run_request.RunRequest) if row.kind.input_file),
+)
+"""The options of `run` that name a file to read."""
+
+# Imported only when a database is opened, or guests are audited.
+_LOADED_LATER = {"alembic", "PyYAML"}
+
+
 @dataclass(frozen=True, slots=True)
 class LabConfig:
     """The machine: its CPUs and memory, the number of its empty disks and the size of each."""
@@ -217,19 +230,6 @@ def run_shell(site: Site, config: LabConfig, files: LabFiles) -> None:
     with site.tracked(ledger.Kind.PROCESS, f"guest={name},"):
         argv = lab_argv(config, files, name, None)
         subprocess.run(argv, env=command.environment(), check=False)
-
-
-CARRIED = Path("/vdisklab/files")
-"""The lab's directory for files named on the command line."""
-
-_FILE_OPTIONS = (
-    settings.PLAN_FLAG,
-    *(row.flag for row in settings.settings_of(run_request.RunRequest) if row.kind.input_file),
-)
-"""The options of `run` that name a file to read."""
-
-# Imported only when a database is opened, or guests are audited.
-_LOADED_LATER = {"alembic", "PyYAML"}
 
 
 def carried_files(arguments: Sequence[str]) -> tuple[list[str], dict[str, Path]]:

@@ -15,6 +15,22 @@ from vdisklab.path.segments import BUS_OPTIONS, Aio, Bus, CacheMode, ImageFormat
 _OTHER_FORMAT = {ImageFormat.QCOW2: ImageFormat.RAW, ImageFormat.RAW: ImageFormat.QCOW2}
 
 
+_CACHES = (CacheMode.NONE, CacheMode.WRITEBACK)
+_SIMPLEST_FORMATS = (ImageFormat.RAW, None, ImageFormat.QCOW2)
+_SIMPLEST_CACHES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.DEFAULT, CacheMode.DIRECTSYNC,
+           CacheMode.WRITETHROUGH)  # fmt: skip
+
+_SIMPLEST_BUSES = (Bus.VIRTIO, Bus.SCSI)
+RULE = (
+    "The simplest path has the fewest host layers; then raw before no image format, qcow2 and "
+    "other formats; cache none before writeback, QEMU's default, directsync, writethrough and "
+    "the unsafe modes; virtio before scsi and other buses; the fewest options."
+)
+"""The order of `simplicity`, for people."""
+
+Simplicity = tuple[int, int, int, int, int, tuple[int, ...], str]
+
+
 def adjacent_paths(
     path: DiskPath, aio_of: Callable[[CacheMode], Aio] | None = None
 ) -> tuple[DiskPath, ...]:
@@ -42,9 +58,6 @@ def _cache_settings(path: DiskPath, aio_of: Callable[[CacheMode], Aio]) -> Itera
     for cache in _CACHES:
         attachment = _with(path.attachment, aio=aio_of(cache).value)
         yield replace(path, cache=cache, attachment=attachment)
-
-
-_CACHES = (CacheMode.NONE, CacheMode.WRITEBACK)
 
 
 def _settings(path: DiskPath) -> Iterator[DiskPath]:
@@ -75,22 +88,6 @@ def _rebuilt(path: DiskPath) -> Iterator[DiskPath]:
 
 def _with(attachment: Attachment, **options: str | bool) -> Attachment:
     return Attachment(attachment.bus, tuple((dict(attachment.options) | options).items()))
-
-
-_SIMPLEST_FORMATS = (ImageFormat.RAW, None, ImageFormat.QCOW2)
-_SIMPLEST_CACHES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.DEFAULT, CacheMode.DIRECTSYNC,
-           CacheMode.WRITETHROUGH)  # fmt: skip
-_SIMPLEST_BUSES = (Bus.VIRTIO, Bus.SCSI)
-
-RULE = (
-    "The simplest path has the fewest host layers; then raw before no image format, qcow2 and "
-    "other formats; cache none before writeback, QEMU's default, directsync, writethrough and "
-    "the unsafe modes; virtio before scsi and other buses; the fewest options."
-)
-"""The order of `simplicity`, for people."""
-
-
-Simplicity = tuple[int, int, int, int, int, tuple[int, ...], str]
 
 
 def simplicity(path: DiskPath) -> Simplicity:

@@ -43,6 +43,20 @@ Options = tuple[tuple[str, OptionValue], ...]
 """Options that differ from their defaults, sorted by name."""
 
 
+_NBD_ADDRESS = (
+    "name an NBD server as --target NAME=nbd://HOST:PORT/EXPORT, and write NAME/none as the path"
+)
+
+_STORAGE_WORDS: Mapping[str, LayerKind] = {
+    "ceph": LayerKind.RBD, "librbd": LayerKind.RBD, "cifs": LayerKind.SMB,
+    "gluster": LayerKind.GLUSTERFS, "nvmeof": LayerKind.DEVICE, "nvme-of": LayerKind.DEVICE,
+    "nvmet": LayerKind.DEVICE, "multipath": LayerKind.DEVICE, "drbd": LayerKind.DEVICE,
+    "san": LayerKind.ISCSI, "nas": LayerKind.NFS, "nfs4": LayerKind.NFS, "sshfs": LayerKind.SSH,
+    "linstor": LayerKind.DEVICE, "fc": LayerKind.DEVICE, "nvme-tcp": LayerKind.DEVICE,
+}  # fmt: skip
+"""Words that people try for storage elsewhere, which are no names of kinds of targets."""
+
+
 class PathSyntaxError(PlanError):
     """Raised for a text that is not a disk path; `position` counts characters from 1."""
 
@@ -569,20 +583,6 @@ def _taken_for(name: str, settings: Sequence[str]) -> str | None:
     if settings and whole_number(settings[0]) is not None:
         return _NBD_ADDRESS
     return None
-
-
-_NBD_ADDRESS = (
-    "name an NBD server as --target NAME=nbd://HOST:PORT/EXPORT, and write NAME/none as the path"
-)
-
-_STORAGE_WORDS: Mapping[str, LayerKind] = {
-    "ceph": LayerKind.RBD, "librbd": LayerKind.RBD, "cifs": LayerKind.SMB,
-    "gluster": LayerKind.GLUSTERFS, "nvmeof": LayerKind.DEVICE, "nvme-of": LayerKind.DEVICE,
-    "nvmet": LayerKind.DEVICE, "multipath": LayerKind.DEVICE, "drbd": LayerKind.DEVICE,
-    "san": LayerKind.ISCSI, "nas": LayerKind.NFS, "nfs4": LayerKind.NFS, "sshfs": LayerKind.SSH,
-    "linstor": LayerKind.DEVICE, "fc": LayerKind.DEVICE, "nvme-tcp": LayerKind.DEVICE,
-}  # fmt: skip
-"""Words that people try for storage elsewhere, which are no names of kinds of targets."""
 
 
 def _naming(word: str) -> str | None:

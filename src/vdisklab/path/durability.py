@@ -21,6 +21,26 @@ FEWEST_STATES = 20
 """Minimum number of states for a verdict; with 20 clean states the 95 % bound is still 15 %."""
 
 
+AFTER_A_FLUSH = "when the server says so after a flush"
+CLAIMED = "at once, as the server claims, which says that it has no write cache"
+_SERVED = ("iscsi", "fc", "nvme-tcp", "nvme-rdma", "nvme-fc", "rbd", "nbd")
+NO_FLUSH_OFFERED = (
+    "the NBD server offers no flush, and QEMU reports success for flushes that it never sends"
+)
+"""Why nothing on an export without NBD_FLAG_SEND_FLUSH is durable (QEMU, block/nbd.c)."""
+
+NOTHING_STORED = "null stores nothing"
+"""Why QEMU's null-co driver keeps no data."""
+
+_TWICE = "QEMU's {} may give out one part of its file twice after a power cut"
+_CONVERT = "Convert it to qcow2 or raw: `qemu-img convert`."
+CUT_SHORT = (
+    "zfs-fuse may cut an image file that grows short when it replays its log; the kernel's ZFS "
+    "does not"
+)
+"""Why flushed data of an image on zfs-fuse may be lost."""
+
+
 class FailureModel(StrEnum):
     """What fails in a power cut or crash, and so which writes are lost."""
 
@@ -332,12 +352,6 @@ def promise_of(path: DiskPath) -> str | None:
     return None if path.target is None else path.target.promise
 
 
-AFTER_A_FLUSH = "when the server says so after a flush"
-CLAIMED = "at once, as the server claims, which says that it has no write cache"
-
-_SERVED = ("iscsi", "fc", "nvme-tcp", "nvme-rdma", "nvme-fc", "rbd", "nbd")
-
-
 def promise_of_device(seen: Mapping[str, str]) -> str | None:
     """When the server of a block device says that a write is stable; None for a local device.
 
@@ -348,12 +362,6 @@ def promise_of_device(seen: Mapping[str, str]) -> str | None:
         return None
     claims_none = seen.get("host.device.write_cache") == "write through"
     return CLAIMED if claims_none else AFTER_A_FLUSH
-
-
-NO_FLUSH_OFFERED = (
-    "the NBD server offers no flush, and QEMU reports success for flushes that it never sends"
-)
-"""Why nothing on an export without NBD_FLAG_SEND_FLUSH is durable (QEMU, block/nbd.c)."""
 
 
 def known_durability(cell: MeasuredCell, verdicts: CrashVerdicts) -> Durability | None:
@@ -367,10 +375,6 @@ _TESTED = {
     True: DurabilityKind.KEPT_IN_TEST,
     False: DurabilityKind.LOST_IN_TEST,
 }
-
-
-NOTHING_STORED = "null stores nothing"
-"""Why QEMU's null-co driver keeps no data."""
 
 
 class FlushDropper(StrEnum):
@@ -449,8 +453,6 @@ class _LossyImage:
         return image.format is self.format and switched
 
 
-_TWICE = "QEMU's {} may give out one part of its file twice after a power cut"
-_CONVERT = "Convert it to qcow2 or raw: `qemu-img convert`."
 _LOSSY_IMAGES = (
     _LossyImage(ImageFormat.VMDK, None, _TWICE.format("vmdk"), _CONVERT),
     _LossyImage(ImageFormat.VDI, None, _TWICE.format("vdi"), _CONVERT),
@@ -502,13 +504,6 @@ def forgets_fua(path: DiskPath) -> bool:
     fixes of 9.2).
     """
     return path.attachment.bus is Bus.NVME and path.offers_write_cache
-
-
-CUT_SHORT = (
-    "zfs-fuse may cut an image file that grows short when it replays its log; the kernel's ZFS "
-    "does not"
-)
-"""Why flushed data of an image on zfs-fuse may be lost."""
 
 
 def is_cut_short(path: DiskPath) -> bool:

@@ -35,6 +35,16 @@ _FORM = "write --target NAME=PLACE: a directory, a block device, or one of " + "
 )
 
 
+HIDDEN_VARIABLE = "VDISKLAB_SECRET_"
+"""How the environment variables with targets' secrets begin."""
+
+_STORED_NAME = re.compile(
+    r"(?<![\w.+:=/-])(?:"
+    + "|".join(kind.value for kind in LayerKind if kind.facts.target is not None)
+    + r"):at=([A-Za-z0-9.+_-]{1,40})(?=/)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class NamedTarget(AsText):
     """A place that the user named. `kind` is None for a file name until this host was asked."""
@@ -129,10 +139,6 @@ def parse_secret(text: str) -> tuple[str, Path]:
     return name, Path(file)
 
 
-HIDDEN_VARIABLE = "VDISKLAB_SECRET_"
-"""How the environment variables with targets' secrets begin."""
-
-
 def secret_variable(name: str) -> str:
     """The environment variable that holds a target's secret."""
     return HIDDEN_VARIABLE + re.sub(r"\W", "_", name).upper()
@@ -184,13 +190,6 @@ def require_targets(
                 f"target {name} is a directory or device of this host, which takes no secret",
                 hint=f"leave out --secret {name}",
             )
-
-
-_STORED_NAME = re.compile(
-    r"(?<![\w.+:=/-])(?:"
-    + "|".join(kind.value for kind in LayerKind if kind.facts.target is not None)
-    + r"):at=([A-Za-z0-9.+_-]{1,40})(?=/)"
-)
 
 
 def as_typed(text: str) -> str:

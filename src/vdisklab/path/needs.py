@@ -24,6 +24,23 @@ from vdisklab.path.durability import (
 from vdisklab.path.rules import Impossible, impossible
 from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, LayerKind
 
+UNSAFE_HELP = "Paths that lose flushed data in a power cut qualify, too."
+_EXAMPLE = "ext4/qcow2/none"
+CONTRADICTION = "these needs contradict each other: leave one out"
+FLUSH_AGAIN = (
+    "mount it with barriers, or measure in another --dir; if its disk keeps its cache in a power "
+    "cut, add --disk plp"
+)
+"""The hint where a file system below all paths sends no flushes."""
+
+_CACHE_PREFERENCE = (
+    CacheMode.NONE, CacheMode.DIRECTSYNC, CacheMode.WRITEBACK, CacheMode.WRITETHROUGH,
+    CacheMode.DEFAULT, CacheMode.UNSAFE, CacheMode.DIRECTUNSAFE,
+)  # fmt: skip
+
+_NO_WRITE_CACHE: Options = (("write_cache", "off"),)
+_DISCARDING: Options = (("discard", "unmap"),)
+
 
 class NeedKind(StrEnum):
     """The needs, as users write them; the last four take a value: `format=qcow2`."""
@@ -75,8 +92,6 @@ DISPOSABLE = Need(NeedKind.DISPOSABLE)
 
 DURABLE = Need(NeedKind.DURABLE, implied=True)
 """The need that every recommended path must meet, unless the user says `--unsafe`."""
-
-UNSAFE_HELP = "Paths that lose flushed data in a power cut qualify, too."
 
 
 def parse_need(text: str) -> Need:
@@ -261,9 +276,6 @@ def needs_help(sentence: str) -> str:
     return f"{sentence}: {NEED_WORDS}; can be repeated."
 
 
-_EXAMPLE = "ext4/qcow2/none"
-
-
 def example_of(needs: Sequence[Need]) -> DiskPath | None:
     """An example of a path that meets all needs; None if the needs contradict each other."""
     return nearest(parse_path(_EXAMPLE), needs, CrashVerdicts())
@@ -291,16 +303,6 @@ def nearest(
         if suits and (refusal is None or refusal(variation) is None):
             return variation
     return None
-
-
-CONTRADICTION = "these needs contradict each other: leave one out"
-
-
-FLUSH_AGAIN = (
-    "mount it with barriers, or measure in another --dir; if its disk keeps its cache in a power "
-    "cut, add --disk plp"
-)
-"""The hint where a file system below all paths sends no flushes."""
 
 
 def nearest_hint(
@@ -356,14 +358,6 @@ def _variations(path: DiskPath, needs: Sequence[Need]) -> Iterator[DiskPath]:
             item for item in options.items() if item[0] in BUS_OPTIONS[attachment.bus]
         )
         yield DiskPath(stack, image, mode, Attachment(attachment.bus, options_of_bus))
-
-
-_CACHE_PREFERENCE = (
-    CacheMode.NONE, CacheMode.DIRECTSYNC, CacheMode.WRITEBACK, CacheMode.WRITETHROUGH,
-    CacheMode.DEFAULT, CacheMode.UNSAFE, CacheMode.DIRECTUNSAFE,
-)  # fmt: skip
-_NO_WRITE_CACHE: Options = (("write_cache", "off"),)
-_DISCARDING: Options = (("discard", "unmap"),)
 
 
 def _stacks(wanted: str | None) -> tuple[tuple[Layer, ...], ...]:

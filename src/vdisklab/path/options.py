@@ -13,6 +13,10 @@ from vdisklab.units import format_size, parse_size
 OptionValue = str | int | bool
 
 
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,39}")
+"""A name without characters that are special in disk paths or shells."""
+
+
 @dataclass(frozen=True, slots=True)
 class OptionType(ABC):
     """Parses and formats the values of one option; `expected` describes the valid values.
@@ -154,10 +158,6 @@ class MountOptions(OptionType):
 
     def _read(self, text: str) -> OptionValue | None:
         return text if re.fullmatch(r"[a-z0-9_=.-]+(\+[a-z0-9_=.-]+)*", text) else None
-
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,39}")
-"""A name without characters that are special in disk paths or shells."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,12 @@ from enum import StrEnum
 
 from vdisklab.errors import PlanError
 
+_OTHER_FORMS = (
+    "a shell script, `ps` output or systemd unit that starts guests, `qm set`, virt-install, "
+    "`info block`, Terraform, Packer, Ansible's proxmox_kvm, a compose file of qemus/qemu"
+)
+"""Other ways to write guests down: the rows of `platforms.text_form.FORMS`."""
+
 
 @dataclass(frozen=True, slots=True)
 class NewGuestDisk:
@@ -134,12 +140,6 @@ class Platform(StrEnum):
     )
     QEMU = ("qemu", "QEMU", "a QEMU command line")
 
-
-_OTHER_FORMS = (
-    "a shell script, `ps` output or systemd unit that starts guests, `qm set`, virt-install, "
-    "`info block`, Terraform, Packer, Ansible's proxmox_kvm, a compose file of qemus/qemu"
-)
-"""Other ways to write guests down: the rows of `platforms.text_form.FORMS`."""
 
 PRINTED = ", ".join(
     (*(platform.printed for platform in Platform if platform.printed), _OTHER_FORMS)

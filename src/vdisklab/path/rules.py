@@ -11,6 +11,13 @@ from vdisklab.path.backing import ON, WORK_DIRECTORY, BackingDevices, fewest_dis
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 
+_LEAST_SUBCLUSTERED = 16 << 10
+"""MIN_CLUSTER_BITS + 5 bits: 32 subclusters of 512 bytes (block/qcow2.h)."""
+
+_RAW = Image(ImageFormat.RAW)
+JUDGED = tuple(kind for kind in LayerKind if kind.facts.recovery is not None)
+"""The file systems whose recovery after a power cut vdisklab knows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Impossible:
@@ -200,10 +207,6 @@ def _qcow2_features(path: DiskPath, _backing: BackingDevices) -> Iterator[Imposs
         yield Impossible(
             "extended_l2 needs clusters of at least 16k", "write cluster_size=16k or more"
         )
-
-
-_LEAST_SUBCLUSTERED = 16 << 10
-"""MIN_CLUSTER_BITS + 5 bits: 32 subclusters of 512 bytes (block/qcow2.h)."""
 
 
 def _image_files(path: DiskPath, backing: BackingDevices) -> Iterator[Impossible]:
@@ -406,12 +409,6 @@ def impossible(path: DiskPath, backing: BackingDevices = WORK_DIRECTORY) -> Impo
                 return verdict
             not_built = not_built or verdict
     return not_built
-
-
-_RAW = Image(ImageFormat.RAW)
-
-JUDGED = tuple(kind for kind in LayerKind if kind.facts.recovery is not None)
-"""The file systems whose recovery after a power cut vdisklab knows."""
 
 
 def not_judgeable(path: DiskPath) -> Impossible | None:

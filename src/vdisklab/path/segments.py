@@ -21,6 +21,50 @@ from vdisklab.path.options import (
 )
 from vdisklab.units import MIB
 
+_RAIDZ_PADDING = 2.0
+"""RAID-Z rounds every small block up to a whole number of parity groups: with 8 KiB on sectors of
+4 KiB it stores one byte for two (vdev_raidz_asize)."""
+
+_ZFS_OPTIONS: Schema = {
+    "compression": Choice(("off", "on", "lz4", "lzjb", "zstd", "gzip"), default="off"),
+    "sync": Choice(("standard", "always", "disabled"), default="standard"),
+    "logbias": Choice(("latency", "throughput"), default="latency"),
+    "primarycache": Choice(("all", "metadata", "none"), default="all"),
+    "ashift": Number(9, 16, default=12),
+    "raid": Choice(("single", "mirror", "raidz1", "raidz2"), default="single"),
+}
+
+_AT: Schema = {"at": Name()}
+_AT_ONCE = "at once, if the server exports it with `sync`"
+SHARED_MEMORY = "memory-backend=shared"
+"""The machine's option that makes the object `shared` the guest's memory."""
+
+HOST = "host"
+"""The last segment of a path without a guest: the workload runs on the host."""
+
+_ENCRYPT: Schema = {"encrypt": Choice(("off", "luks"), default="off")}
+MOST_GUESTS = 999
+_BLOCK_SIZES: Schema = {"block_size": Choice(("512", "4096"))}
+_VIRTIO: Schema = {
+    "iothread": Switch(),
+    "iothreads": Number(1, 64),
+    "poll": Number(0, 999_999_999, zero="off"),
+    "aio_max_batch": Number(1, 1024),
+    "queues": Number(1, 64),
+    "queue_size": Number(2, 1024, power_of_two=True),
+    "packed": Switch(),
+    "discard_granularity": Size(512, 32 << 20),
+    **_BLOCK_SIZES,
+}
+
+_SERVED = ("iothread", "poll", "aio_max_batch", "queues", "queue_size")
+"""The virtio options that a disk served by qemu-storage-daemon also has.
+
+The daemon offers no packed rings (vu_blk_get_features in block/export/vhost-user-blk-server.c).
+"""
+
+_SHARE: Schema = {"qemu": Name(), "guest_mount": MountOptions()}
+
 
 @dataclass(frozen=True, slots=True)
 class Members:
@@ -126,19 +170,6 @@ class LayerFacts:
         return self.owner is not None and device.startswith(self.owner)
 
 
-_RAIDZ_PADDING = 2.0
-"""RAID-Z rounds every small block up to a whole number of parity groups: with 8 KiB on sectors of
-4 KiB it stores one byte for two (vdev_raidz_asize)."""
-
-_ZFS_OPTIONS: Schema = {
-    "compression": Choice(("off", "on", "lz4", "lzjb", "zstd", "gzip"), default="off"),
-    "sync": Choice(("standard", "always", "disabled"), default="standard"),
-    "logbias": Choice(("latency", "throughput"), default="latency"),
-    "primarycache": Choice(("all", "metadata", "none"), default="all"),
-    "ashift": Number(9, 16, default=12),
-    "raid": Choice(("single", "mirror", "raidz1", "raidz2"), default="single"),
-}
-
 _ZFS_MEMBERS: Mapping[OptionValue | None, Members] = {
     "single": Members(1),
     "mirror": Members(2, lambda _disks: 1.0),
@@ -146,10 +177,6 @@ _ZFS_MEMBERS: Mapping[OptionValue | None, Members] = {
     "raidz2": Members(4, lambda disks: (disks - 2) / _RAIDZ_PADDING),
 }
 """zpoolconcepts(7)."""
-
-
-_AT: Schema = {"at": Name()}
-_AT_ONCE = "at once, if the server exports it with `sync`"
 
 
 def _target(
@@ -466,10 +493,6 @@ class CacheMode(StrEnum):
         return CacheMode.WRITEBACK if self is CacheMode.DEFAULT else self
 
 
-SHARED_MEMORY = "memory-backend=shared"
-"""The machine's option that makes the object `shared` the guest's memory."""
-
-
 class Bus(StrEnum):
     """How the guest sees the disk."""
 
@@ -563,12 +586,6 @@ class PageCache(StrEnum):
     BYPASSED = "bypassed"
 
 
-HOST = "host"
-"""The last segment of a path without a guest: the workload runs on the host."""
-
-
-_ENCRYPT: Schema = {"encrypt": Choice(("off", "luks"), default="off")}
-
 FORMAT_OPTIONS: Mapping[ImageFormat, Schema] = {
     ImageFormat.RAW: {
         "preallocation": Choice(("off", "falloc", "full"), default="full"),
@@ -593,7 +610,6 @@ FORMAT_OPTIONS: Mapping[ImageFormat, Schema] = {
     **{form: {} for form in ImageFormat if form not in ("raw", "qcow2")},
 }
 
-MOST_GUESTS = 999
 
 _ANY_BUS: Schema = {
     "aio": Choice(tuple(Aio), default=Aio.THREADS.value),
@@ -610,26 +626,7 @@ _ANY_BUS: Schema = {
     "guest_mount": MountOptions(),
     "guests": Number(1, MOST_GUESTS),
 }
-_BLOCK_SIZES: Schema = {"block_size": Choice(("512", "4096"))}
-_VIRTIO: Schema = {
-    "iothread": Switch(),
-    "iothreads": Number(1, 64),
-    "poll": Number(0, 999_999_999, zero="off"),
-    "aio_max_batch": Number(1, 1024),
-    "queues": Number(1, 64),
-    "queue_size": Number(2, 1024, power_of_two=True),
-    "packed": Switch(),
-    "discard_granularity": Size(512, 32 << 20),
-    **_BLOCK_SIZES,
-}
 
-_SERVED = ("iothread", "poll", "aio_max_batch", "queues", "queue_size")
-"""The virtio options that a disk served by qemu-storage-daemon also has.
-
-The daemon offers no packed rings (vu_blk_get_features in block/export/vhost-user-blk-server.c).
-"""
-
-_SHARE: Schema = {"qemu": Name(), "guest_mount": MountOptions()}
 
 BUS_OPTIONS: Mapping[Bus, Schema] = {
     Bus.VIRTIOFS: {"cache": Choice(("auto", "always", "none"), default="auto"), **_SHARE},

@@ -19,6 +19,8 @@ from vdisklab.plan.profile import Profile
 from vdisklab.plan.run_request import DensityRequest, RaceTerms
 from vdisklab.plan.settings import Request, identity
 
+_HOW_OFTEN = ("seed", "rounds", "race", "requested", "guest_boot", "diskspd")
+
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
@@ -169,9 +171,6 @@ class CampaignPlan:
 def _named(qemus: tuple[Qemu, ...]) -> dict[str, dict[str, str]]:
     """The QEMUs by name, with their versions: after an upgrade it is another QEMU."""
     return {qemu.name: {"binary": str(qemu.binary), "version": qemu.version} for qemu in qemus}
-
-
-_HOW_OFTEN = ("seed", "rounds", "race", "requested", "guest_boot", "diskspd")
 
 
 def what_is_measured(stored: Mapping[str, Any]) -> dict[str, Any]:

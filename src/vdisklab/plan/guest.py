@@ -16,6 +16,15 @@ from vdisklab.path.options import NAME
 from vdisklab.path.segments import BUS_OPTIONS
 from vdisklab.units import GIB, MIB
 
+IN_THE_GUEST = ("guest_scheduler", "guest_fs", "guest_mount")
+"""Options of a bus that are set inside the guest, not in its configuration."""
+
+GUESTS = "guests"
+"""The option of a bus that says how many guests are measured at once."""
+
+# The merged-/usr layout without a package that converts an old layout: usrmerge needs all of Perl.
+_MERGED = ("usr-is-merged", "usrmerge-")
+
 
 class Accelerator(StrEnum):
     """How a guest's instructions are run: KVM or emulation."""
@@ -179,13 +188,6 @@ def with_each(path: DiskPath, option: str, values: Iterable[str]) -> tuple[DiskP
     )
 
 
-IN_THE_GUEST = ("guest_scheduler", "guest_fs", "guest_mount")
-"""Options of a bus that are set inside the guest, not in its configuration."""
-
-GUESTS = "guests"
-"""The option of a bus that says how many guests are measured at once."""
-
-
 def without_options(path: DiskPath, names: Collection[str]) -> DiskPath:
     """The path without these options of its bus."""
     attachment = path.attachment
@@ -218,9 +220,6 @@ class System:
         """Serial number of the read-only disk that carries its packages into a guest."""
         return f"vdisklab-pkg-{self.name}"
 
-
-# The merged-/usr layout without a package that converts an old layout: usrmerge needs all of Perl.
-_MERGED = ("usr-is-merged", "usrmerge-")
 
 SYSTEMS: Mapping[str, System] = {
     system.name: system

@@ -21,6 +21,13 @@ from vdisklab.plan.guest import with_each
 from vdisklab.plan.profile import BOOT, Profile
 from vdisklab.units import MIB, format_size
 
+Axes = Mapping[str, Sequence[str]]
+"""Values of options of the bus, by option, that every path of a guest gets in turn."""
+
+NO_AXES: Axes = {}
+_LEAST_SIZES: Mapping[str, int] = {GuestFsKind.XFS: 300 * MIB, GuestFsKind.BTRFS: 109 * MIB}
+"""The least sizes that mkfs.xfs and mkfs.btrfs accept (xfsprogs 6.1, btrfs-progs 6.2)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
@@ -28,12 +35,6 @@ class Matrix:
 
     cells: tuple[Cell, ...]
     dropped: tuple[Dropped, ...]
-
-
-Axes = Mapping[str, Sequence[str]]
-"""Values of options of the bus, by option, that every path of a guest gets in turn."""
-
-NO_AXES: Axes = {}
 
 
 def expand_paths(
@@ -261,10 +262,6 @@ def uses_no_files(profile: Profile, path: DiskPath) -> Impossible | None:
         if path.attachment.option(option) is not None:
             return Impossible(f"{option}: {reason}", "choose another --profile")
     return None
-
-
-_LEAST_SIZES: Mapping[str, int] = {GuestFsKind.XFS: 300 * MIB, GuestFsKind.BTRFS: 109 * MIB}
-"""The least sizes that mkfs.xfs and mkfs.btrfs accept (xfsprogs 6.1, btrfs-progs 6.2)."""
 
 
 def not_together(ramp: float, path: DiskPath) -> Impossible | None:

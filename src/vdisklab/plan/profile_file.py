@@ -30,6 +30,11 @@ from vdisklab.plan.profile import MeasurementPlan, Profile, Setting, Usual
 from vdisklab.plan.toml_file import TomlTable, read_toml
 from vdisklab.plan.value_kinds import Bytes, Seconds
 
+# Names become parts of file names, metric names and SQL; they contain nothing that needs quoting.
+_Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+
+_Program = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+_-]{0,62}$")]
+
 
 def _setting(value: object) -> object:
     """A scalar unchanged, a list of strings as a tuple; raises ValueError for anything else."""
@@ -40,9 +45,6 @@ def _setting(value: object) -> object:
     raise ValueError("a setting is a string, a number, true, false, or a list of strings")
 
 
-# Names become parts of file names, metric names and SQL; they contain nothing that needs quoting.
-_Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
-_Program = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+_-]{0,62}$")]
 _Setting = Annotated[Setting, BeforeValidator(_setting)]
 
 

@@ -35,6 +35,17 @@ MOST_ROUNDS = 60
 """A race without a decision ends after this many rounds."""
 
 
+# Options that no plan file has.
+_what_option = partial(settings.what_setting, key="")
+
+_where_option = partial(settings.where_setting, key="")
+_output_option = partial(settings.output_setting, key="")
+_search_option = partial(settings.setting, panel=settings.Panel.SEARCH, key="")
+DEFAULT_MOST = 16
+DEFAULT_LIMIT = "latency_p99<=5ms"
+OPEN_LOAD = "open-load"
+
+
 @dataclass(frozen=True, slots=True)
 class RaceTerms:
     """What a race promises: no path is better than its winner by more than `margin`.
@@ -89,13 +100,6 @@ class SearchFor(StrEnum):
     """The goals of a search."""
 
     BEST = "best"
-
-
-# Options that no plan file has.
-_what_option = partial(settings.what_setting, key="")
-_where_option = partial(settings.where_setting, key="")
-_output_option = partial(settings.output_setting, key="")
-_search_option = partial(settings.setting, panel=settings.Panel.SEARCH, key="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +231,6 @@ class RunRequest(MeasureRequest):
                 "--here measures a directory or devices, but both --dir and --on are given",
                 hint="leave out one of them",
             )
-
-
-DEFAULT_MOST = 16
-DEFAULT_LIMIT = "latency_p99<=5ms"
-OPEN_LOAD = "open-load"
 
 
 @dataclass(frozen=True, slots=True)

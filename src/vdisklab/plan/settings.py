@@ -37,6 +37,12 @@ NO_BASELINE = "none"
 """The value of `baseline` for a campaign without one; no disk path has this spelling."""
 
 
+_SAME = "the field's name"
+_DAY = 86_400
+LARGEST_DISK = 1 << 50
+"""In bytes: what `--size` takes. XFS and QEMU's images hold more, and no disk of a guest does."""
+
+
 class Panel(StrEnum):
     """The groups of options in `--help`, in this order."""
 
@@ -46,9 +52,6 @@ class Panel(StrEnum):
     GUEST = "Which guest"
     SEARCH = "The race for the best, without --rounds"
     OUTPUT = "Results"
-
-
-_SAME = "the field's name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +118,6 @@ def option(kind: kinds.ValueKind, help: str, default: Any = None, **more: Any) -
     return field(default=unset, metadata={"setting": row})
 
 
-_DAY = 86_400
-LARGEST_DISK = 1 << 50
-"""In bytes: what `--size` takes. XFS and QEMU's images hold more, and no disk of a guest does."""
 what_setting = partial(setting, panel=Panel.WHAT)
 length_setting = partial(setting, panel=Panel.LENGTH)
 where_setting = partial(setting, panel=Panel.WHERE)

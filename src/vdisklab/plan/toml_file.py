@@ -19,6 +19,16 @@ from vdisklab.validation import refusal
 Location = Sequence[str | int]
 
 
+_LARGEST_FILE = 1 << 20
+# TOML's names of types, and what the patterns of its keys mean.
+_WANTED: Mapping[str, str] = {
+    "string_type": "should be a text in quotes",
+    "model_type": "should be a table",
+    "string_pattern_mismatch": "should have only lower-case letters, digits, dots, dashes and "
+    "underscores",
+}
+
+
 class TomlTable(BaseModel):
     """A table of a TOML file: types are not converted, unknown keys are errors."""
 
@@ -26,9 +36,6 @@ class TomlTable(BaseModel):
 
 
 Model = TypeVar("Model", bound=TomlTable)
-
-
-_LARGEST_FILE = 1 << 20
 
 
 def text_of(file: Path, what: str, hint: str = "name a readable file in UTF-8") -> str:
@@ -93,15 +100,6 @@ def _explain(error: ValidationError, origin: str, model: type[TomlTable]) -> tup
             return f"{where}: {reason}", hint
         case _:
             return f"{where} {refusal(first, _WANTED)}", _description(model, location)
-
-
-# TOML's names of types, and what the patterns of its keys mean.
-_WANTED: Mapping[str, str] = {
-    "string_type": "should be a text in quotes",
-    "model_type": "should be a table",
-    "string_pattern_mismatch": "should have only lower-case letters, digits, dots, dashes and "
-    "underscores",
-}
 
 
 def describe_place(location: Location, origin: str) -> str:

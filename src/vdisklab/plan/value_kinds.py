@@ -17,6 +17,8 @@ from vdisklab.path.segments import BUS_OPTIONS, Bus
 from vdisklab.units import format_size, parse_duration, parse_percentage, parse_rate, parse_size
 from vdisklab.validation import Checked
 
+_NonEmpty = Annotated[str, Checked({"min_length": 1})]
+
 
 @dataclass(frozen=True, slots=True)
 class ValueKind:
@@ -84,7 +86,6 @@ _Percentage = Annotated[
     float,
     _text_parsed_by(parse_percentage, _number_or_text("number", r"^[0-9]+(\.[0-9]+)? ?%?$")),
 ]
-_NonEmpty = Annotated[str, Checked({"min_length": 1})]
 
 
 def _require_readable(pattern: str) -> str:

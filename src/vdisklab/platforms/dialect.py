@@ -30,6 +30,20 @@ WHOLE_DEVICE = "/dev/sdX"
 """Stands for a whole device that nobody named."""
 
 
+Reader = Callable[[GuestText], Iterable[ConfiguredDisk]]
+"""Returns the disks of all guests in a text. Raises PlanError for a broken one."""
+
+HOST_DEVICES = "passed-through devices, which may hold disks"
+"""A kind of `left_out`."""
+
+_BY_THE_KERNEL = {
+    LayerKind.RBD: "map it (`rbd map`) and name the device: --target NAME=/dev/rbd0",
+    LayerKind.ISCSI: "log in (`iscsiadm`) and name the device: --target NAME=/dev/sdb",
+    LayerKind.NBD: "attach it (`nbd-client`) and name the device: --target NAME=/dev/nbd0",
+}
+"""How the host's kernel reaches the same storage, by another path."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
     """A disk path to configure, the file or device that holds the disk, and the guest's name.
@@ -165,9 +179,6 @@ def lacks(platform: Platform, what: str) -> NotChangeableError:
 Changer = Callable[[ConfiguredDisk, DiskPath, DiskPath], Change]
 """The change of a disk from one path to another. Raises NotChangeableError."""
 
-Reader = Callable[[GuestText], Iterable[ConfiguredDisk]]
-"""Returns the disks of all guests in a text. Raises PlanError for a broken one."""
-
 
 class CommandRunner(Protocol):
     """Runs a command, and returns its standard output."""
@@ -195,10 +206,6 @@ class Location:
 
 def _never(_text: object) -> bool:
     return False
-
-
-HOST_DEVICES = "passed-through devices, which may hold disks"
-"""A kind of `left_out`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,14 +258,6 @@ def require_supported(
     if image is not None and image.encrypted:
         instead = "encrypt the storage below with LUKS, or use --to qemu"
         raise NotExpressibleError(name, "images that QEMU encrypts", instead)
-
-
-_BY_THE_KERNEL = {
-    LayerKind.RBD: "map it (`rbd map`) and name the device: --target NAME=/dev/rbd0",
-    LayerKind.ISCSI: "log in (`iscsiadm`) and name the device: --target NAME=/dev/sdb",
-    LayerKind.NBD: "attach it (`nbd-client`) and name the device: --target NAME=/dev/nbd0",
-}
-"""How the host's kernel reaches the same storage, by another path."""
 
 
 def require_target(

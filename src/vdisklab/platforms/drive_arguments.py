@@ -41,6 +41,24 @@ _SHELL = re.compile(r"[;&|<>]|[0-9]?>+.*|&&|\|\|")
 _UNKNOWN_WORD = re.compile(r"[$`]")
 
 
+MOST_CHANGES = 250
+"""Options -set and -global of one guest: each may change each of its disks."""
+
+_WHOLE_WORDS = ("", "drive", "device", "blockdev")
+_DEVICES: Mapping[str, Settings] = {
+    "virtio": {"driver": "virtio-blk-pci"},
+    "ide": {"driver": "ide-hd", "unit": "0"},
+}
+
+_OTHER_MEDIA = ("floppy", "pflash")
+_OWN_KEYS = re.compile(
+    "if|id|media|index|bus|unit|cache|aio|format|file|snapshot|readonly|read-only|werror|rerror|"
+    "serial|copy-on-read|discard|detect-zeroes|throttling|group|addr|driver|filename|"
+    "(throttling[.])?(i?ops|bps)([-_].*)?"
+)
+"""The options of a -drive that are not its node's own."""
+
+
 def is_on(value: object) -> bool:
     """True for the ways to say yes in JSON and in `key=value` (qapi/opts-visitor.c)."""
     return value is True or value in ("on", "yes", "true", "y")
@@ -198,10 +216,6 @@ def arguments_of(words: Sequence[str], program: str = "") -> Arguments:
     )  # fmt: skip
 
 
-MOST_CHANGES = 250
-"""Options -set and -global of one guest: each may change each of its disks."""
-
-
 def few_changes(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """The options. Raises PlanError if more of them change others than any guest has."""
     options = tuple(options_of(words))
@@ -249,9 +263,6 @@ def _unread(options: Iterable[tuple[str, str]]) -> Iterator[str]:
             yield f"QEMU does not know the one argument '-{flag}', which may describe a disk"
         elif flag in ("sd", "mtdblock", "usbdevice") and (flag != "usbdevice" or "disk:" in value):
             yield f"vdisklab does not measure disks of -{flag}: {value}"
-
-
-_WHOLE_WORDS = ("", "drive", "device", "blockdev")
 
 
 class Changes:
@@ -340,19 +351,6 @@ class _Drive:
     defaults: Settings
     device: Settings
     problem: str | None = None
-
-
-_DEVICES: Mapping[str, Settings] = {
-    "virtio": {"driver": "virtio-blk-pci"},
-    "ide": {"driver": "ide-hd", "unit": "0"},
-}
-_OTHER_MEDIA = ("floppy", "pflash")
-_OWN_KEYS = re.compile(
-    "if|id|media|index|bus|unit|cache|aio|format|file|snapshot|readonly|read-only|werror|rerror|"
-    "serial|copy-on-read|discard|detect-zeroes|throttling|group|addr|driver|filename|"
-    "(throttling[.])?(i?ops|bps)([-_].*)?"
-)
-"""The options of a -drive that are not its node's own."""
 
 
 def _drives(options: Sequence[tuple[str, str]], program: str) -> Iterator[_Drive]:

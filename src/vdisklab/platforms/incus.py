@@ -52,6 +52,17 @@ _BLOCK_LAYERS = {"zfs": LayerKind.ZVOL, "lvm": LayerKind.LVMTHIN, "ceph": LayerK
 """A volume of a pool of Ceph is mapped by the kernel (GetVolumeDiskPath of its driver)."""
 
 
+_TRUE = ("true", "1", "yes", "on")
+"""Incus's shared/util.IsTrue."""
+
+_KNOWN = re.compile(
+    r"type|source|path|pool|size(\.state)?|readonly|required|boot\.priority|initial\..*|io\.(bus|cache)|"
+    r"limits\..*|shift|recursive|propagation|raw\.mount\.options|ceph\..*|wwn|attached|dependent|"
+    r"security\..*|name|description"
+)
+"""The options of a disk device that are read, or that change no speed of a guest's disk."""
+
+
 def aio_of(cache: CacheMode) -> Aio:
     """The aio mode that Incus chooses for a cache mode."""
     return Aio.IO_URING if cache.direct else Aio.THREADS
@@ -98,17 +109,6 @@ def _is_container(document: Tree) -> bool:
     return document.get("type") == "container" or (
         word(document, "config", "image.type") == "squashfs"
     )
-
-
-_TRUE = ("true", "1", "yes", "on")
-"""Incus's shared/util.IsTrue."""
-
-_KNOWN = re.compile(
-    r"type|source|path|pool|size(\.state)?|readonly|required|boot\.priority|initial\..*|io\.(bus|cache)|"
-    r"limits\..*|shift|recursive|propagation|raw\.mount\.options|ceph\..*|wwn|attached|dependent|"
-    r"security\..*|name|description"
-)
-"""The options of a disk device that are read, or that change no speed of a guest's disk."""
 
 
 def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[ConfiguredDisk]:

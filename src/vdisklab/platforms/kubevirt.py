@@ -56,6 +56,18 @@ _NO_DISKS = (
 _ARCHITECTURES = {**dict.fromkeys(X86_64.aliases, X86_64.name), "arm64": "aarch64"}
 
 
+_KNOWN = (
+    "name", "disk", "lun", "bootOrder", "serial", "dedicatedIOThread", "cache", "io", "tag",
+    "blockSize", "shareable", "errorPolicy", "changedBlockTracking",
+)  # fmt: skip
+
+_TEMPORARY = ("containerDisk", "ephemeral", "emptyDisk")
+_MOST_CPUS = 10_000
+_BUSES = (Bus.VIRTIO, Bus.SCSI, Bus.SATA, Bus.USB)
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LONGEST_NAME = 253
+
+
 def is_kubernetes(document: Tree) -> bool:
     """True for an object of Kubernetes."""
     return "apiVersion" in document and "kind" in document
@@ -118,12 +130,6 @@ def _referred(
         if own == name and (kind == of_all or (where or namespace) == namespace):
             return tree(document, "spec"), None
     return {}, name
-
-
-_KNOWN = (
-    "name", "disk", "lun", "bootOrder", "serial", "dedicatedIOThread", "cache", "io", "tag",
-    "blockSize", "shareable", "errorPolicy", "changedBlockTracking",
-)  # fmt: skip
 
 
 def _with_preferences(disk: Tree, preferred: Tree, missing: str | None) -> Tree:
@@ -233,9 +239,6 @@ def _refused(disk: Tree) -> tuple[str, str] | None:
     return f"KubeVirt does not start the guest: {reason}", "write cache: none"
 
 
-_TEMPORARY = ("containerDisk", "ephemeral", "emptyDisk")
-
-
 def _claim(volume: Tree) -> str | None:
     return word(volume, "persistentVolumeClaim", "claimName") or word(volume, "dataVolume", "name")
 
@@ -296,9 +299,6 @@ def _path(domain: Tree, disk: Tree, *, on_device: bool) -> DiskPath:
     return DiskPath((), image, cache, attachment_of(bus, options | parsed_options(bus, words)))
 
 
-_MOST_CPUS = 10_000
-
-
 def _cpus(domain: Tree) -> str:
     """The guest's CPUs (GetCPUTopology of virtwrap/converter/vcpu): by its topology, else by its
     resources; empty if neither is here."""
@@ -311,12 +311,6 @@ def _cpus(domain: Tree) -> str:
     if not all(count is not None and count < _MOST_CPUS for count in counts):
         return next(text for text in numbers if text)
     return str(math.prod(filter(None, counts)))
-
-
-_BUSES = (Bus.VIRTIO, Bus.SCSI, Bus.SATA, Bus.USB)
-
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_LONGEST_NAME = 253
 
 
 def export(request: dialect.ExportRequest) -> dialect.Configuration:

@@ -57,6 +57,20 @@ _FOREIGN_OPTIONS = {
 """The options that need a libvirt newer than 9.0, or that no libvirt has, by bus."""
 
 
+_SECRETS = {"iscsi": "iscsi", "rbd": "ceph"}
+"""libvirt's type of secret by protocol."""
+
+_COLD_BUSES = (Bus.IDE, Bus.SATA, Bus.NVME)
+"""Disks on these buses cannot be attached while the guest runs (qemu_hotplug.c)."""
+
+_CLIENT_OPTIONS = ("cache", "msize")
+"""The options that a guest gives to its mount of 9p."""
+
+SYSTEM = "qemu:///system"
+_DUMPED_TOGETHER = 500
+"""Guests whose XML one virsh prints: a connection for each of thousands would take minutes."""
+
+
 def _is_xml(text: GuestText) -> bool:
     return text.text[:4096].lstrip("\ufeff \t\r\n").startswith("<")
 
@@ -274,10 +288,6 @@ def _add_server(disk: ET.Element, node: Mapping[str, Any], request: dialect.Expo
         ET.SubElement(auth, "secret", {"type": _SECRETS[protocol], "usage": _usage(request)})
 
 
-_SECRETS = {"iscsi": "iscsi", "rbd": "ceph"}
-"""libvirt's type of secret by protocol."""
-
-
 def _usage(request: dialect.ExportRequest) -> str:
     layer = request.path.layers[0]
     return str(layer.option("at") or f"my{layer.kind}")
@@ -366,10 +376,6 @@ def _add_arguments(domain: ET.Element, words: Iterable[str]) -> None:
         ET.SubElement(line, "qemu:arg", {"value": word})
 
 
-_COLD_BUSES = (Bus.IDE, Bus.SATA, Bus.NVME)
-"""Disks on these buses cannot be attached while the guest runs (qemu_hotplug.c)."""
-
-
 def export_element(request: dialect.ExportRequest) -> dialect.Configuration:
     """The `<disk>` element. Its target is the name of a second disk, because the guest already has
     a first one."""
@@ -420,10 +426,6 @@ def _requirements(request: dialect.ExportRequest, target: str) -> Iterator[str]:
             yield f"the guest needs the I/O thread {number}: {needed}"
     if attachment.bus is Bus.NVME:
         yield "the guest's NVMe controller needs a <serial>, and decides on the number of queues"
-
-
-_CLIENT_OPTIONS = ("cache", "msize")
-"""The options that a guest gives to its mount of 9p."""
 
 
 def _filesystem(request: dialect.ExportRequest) -> ET.Element:
@@ -493,11 +495,6 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
         f"virt-xml {guest} --edit target={disk.target} --disk {options}",
         f"virsh define {before}",
     )
-
-
-SYSTEM = "qemu:///system"
-_DUMPED_TOGETHER = 500
-"""Guests whose XML one virsh prints: a connection for each of thousands would take minutes."""
 
 
 def domains_of(run: dialect.CommandRunner, uri: str = SYSTEM) -> Iterator[GuestText]:

@@ -51,6 +51,42 @@ _Q = f"{{{QEMU_NAMESPACE}}}"
 _V = f"{{{PATH_NAMESPACE}}}"
 
 
+_OF_THE_PAST = {
+    "domainsnapshot": "the definition of a snapshot",
+    "domaincheckpoint": "the definition of a checkpoint",
+}
+"""Roots that hold a guest's definition of the time when they were made (formatsnapshot.html)."""
+
+_DOMAIN = re.compile(r"\s*(<\?[^>]*>\s*)?(<!--.*?-->\s*)?<domain[\s>]", re.DOTALL)
+_END = "</domain>"
+_MOST_THREADS = 1000
+"""I/O threads of a guest that are looked at; a hostile one counts billions."""
+
+_QEMU_TYPES = ("kvm", "qemu", "hvf")
+"""The domain types that run QEMU (libvirt's src/conf/virconftypes.h, virDomainVirtType)."""
+
+_IN_POOL = (
+    "its source is the volume {0!r} of the pool {1!r}: name its file in a copy of the XML, "
+    "<disk type='file'> and <source file='PATH'/>, with the path that `virsh vol-path` prints"
+)
+
+_DRIVERS = {
+    "virtio": "virtio-blk-pci", "scsi": "scsi-hd", "ide": "ide-hd", "sata": "ide-hd",
+    "usb": "usb-storage", "nvme": "nvme-ns",
+}  # fmt: skip
+"""QEMU's device by bus."""
+
+_READ = ("name", "type", "cache", "io", "discard", "detect_zeroes", "iothread", "queues",
+         "queue_size", "packed", "error_policy", "rerror_policy")  # fmt: skip
+
+_HARMLESS = ("ats", "iommu", "page_per_vq")
+_USUAL = {"ioeventfd": "on", "event_idx": "on", "copy_on_read": "off", "discard_no_unref": "off"}
+"""The attributes of a <driver> that are read, that change no speed, and others' defaults."""
+
+_OF_SHARES = ("type", "name", *_HARMLESS)
+_SCSI_MODELS = ("virtio-scsi", "virtio-transitional", "virtio-non-transitional")
+
+
 def read_domain(text: str, origin: str, served: Served | None = None) -> tuple[ConfiguredDisk, ...]:
     """The hard disks of a domain. Raises PlanError if the text is not a domain's XML."""
     if len(text) > LARGEST:
@@ -100,16 +136,6 @@ def _require_shallow(root: ET.Element, origin: str) -> None:
     )
 
 
-_OF_THE_PAST = {
-    "domainsnapshot": "the definition of a snapshot",
-    "domaincheckpoint": "the definition of a checkpoint",
-}
-"""Roots that hold a guest's definition of the time when they were made (formatsnapshot.html)."""
-
-_DOMAIN = re.compile(r"\s*(<\?[^>]*>\s*)?(<!--.*?-->\s*)?<domain[\s>]", re.DOTALL)
-_END = "</domain>"
-
-
 def read_domains(text: str, origin: str, served: Served | None = None) -> Iterator[ConfiguredDisk]:
     """The disks of all domains; `virsh dumpxml` of several guests prints one after another.
 
@@ -135,30 +161,6 @@ def read_domains(text: str, origin: str, served: Served | None = None) -> Iterat
             read[key] = (*read.get(key, ()), *disks)
     for disks in read.values():
         yield from disks
-
-
-_MOST_THREADS = 1000
-"""I/O threads of a guest that are looked at; a hostile one counts billions."""
-
-_QEMU_TYPES = ("kvm", "qemu", "hvf")
-"""The domain types that run QEMU (libvirt's src/conf/virconftypes.h, virDomainVirtType)."""
-
-_IN_POOL = (
-    "its source is the volume {0!r} of the pool {1!r}: name its file in a copy of the XML, "
-    "<disk type='file'> and <source file='PATH'/>, with the path that `virsh vol-path` prints"
-)
-_DRIVERS = {
-    "virtio": "virtio-blk-pci", "scsi": "scsi-hd", "ide": "ide-hd", "sata": "ide-hd",
-    "usb": "usb-storage", "nvme": "nvme-ns",
-}  # fmt: skip
-"""QEMU's device by bus."""
-
-_READ = ("name", "type", "cache", "io", "discard", "detect_zeroes", "iothread", "queues",
-         "queue_size", "packed", "error_policy", "rerror_policy")  # fmt: skip
-_HARMLESS = ("ats", "iommu", "page_per_vq")
-_USUAL = {"ioeventfd": "on", "event_idx": "on", "copy_on_read": "off", "discard_no_unref": "off"}
-"""The attributes of a <driver> that are read, that change no speed, and others' defaults."""
-_OF_SHARES = ("type", "name", *_HARMLESS)
 
 
 @dataclass(frozen=True)
@@ -582,9 +584,6 @@ def _on_server(disk: ET.Element) -> ServerDisk:
     if server is None:
         raise ValueError(f"its source is of type network ({protocol}): {reading.MAP_IT}")
     return server
-
-
-_SCSI_MODELS = ("virtio-scsi", "virtio-transitional", "virtio-non-transitional")
 
 
 def _attributes(element: ET.Element, child: str) -> Mapping[str, str]:

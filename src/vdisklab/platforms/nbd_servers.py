@@ -27,6 +27,22 @@ _PROGRAMS = ("qemu-nbd", "qemu-storage-daemon", "nbdkit")
 _HERE = ("", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104 - read, not bound
 
 
+_LONG = {"k": "socket", "p": "port", "b": "bind", "x": "export-name", "c": "connect", "f": "format",
+         "U": "unix", "i": "ipaddr", "e": "export"}  # fmt: skip
+
+_VALUES = "kpbxcfleoPdDtUiegumS"
+"""Letters that take a value in qemu-nbd or in nbdkit; `-e` and `-t` of qemu-nbd, and `-o`, are no
+part of any answer, so that it does not matter where they differ."""
+
+_ALONE = (
+    "fork", "read-only", "snapshot", "nocache", "persistent", "verbose", "list", "bitmap",
+    "image-opts", "foreground", "readonly", "exit-with-parent", "no-fork", "newstyle", "vsock",
+)  # fmt: skip
+
+_UNSAFE_PLUGINS = ("memory", "data", "tmpdisk", "null", "ones", "random", "pattern", "zero")
+"""Plugins that keep what is written in memory, in a file that they remove, or nowhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class NbdServer:
     """A server's socket, port (with the address that it listens on), or device of the kernel.
@@ -95,18 +111,6 @@ def _servers_in(text: str) -> Iterator[NbdServer]:
                 yield from _of_daemon(rest)
 
 
-_LONG = {"k": "socket", "p": "port", "b": "bind", "x": "export-name", "c": "connect", "f": "format",
-         "U": "unix", "i": "ipaddr", "e": "export"}  # fmt: skip
-_VALUES = "kpbxcfleoPdDtUiegumS"
-"""Letters that take a value in qemu-nbd or in nbdkit; `-e` and `-t` of qemu-nbd, and `-o`, are no
-part of any answer, so that it does not matter where they differ."""
-
-_ALONE = (
-    "fork", "read-only", "snapshot", "nocache", "persistent", "verbose", "list", "bitmap",
-    "image-opts", "foreground", "readonly", "exit-with-parent", "no-fork", "newstyle", "vsock",
-)  # fmt: skip
-
-
 def _options(words: Sequence[str], alone: str) -> tuple[Mapping[str, list[str]], list[str]]:
     """The options by their long names, and the other words; `alone` are letters without a value."""
     options: dict[str, list[str]] = {}
@@ -154,10 +158,6 @@ def _of_qemu_nbd(words: Sequence[str]) -> NbdServer:
     address = _last(options, "bind") or ""
     said = loss and f"qemu-nbd serves it: {loss}"
     return NbdServer(socket, port, address, device, loss=said)
-
-
-_UNSAFE_PLUGINS = ("memory", "data", "tmpdisk", "null", "ones", "random", "pattern", "zero")
-"""Plugins that keep what is written in memory, in a file that they remove, or nowhere."""
 
 
 def _of_nbdkit(words: Sequence[str]) -> NbdServer:

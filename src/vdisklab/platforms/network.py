@@ -23,6 +23,9 @@ SPARE = "SPARE"
 """Stands for a disk on the server that holds nothing."""
 
 
+_FILES = ("backing", "overlay", "data_file")
+
+
 @dataclass(frozen=True, slots=True)
 class ServerDisk:
     """A disk or an image on a server: `place` is as `--target` takes it, without any password.
@@ -168,9 +171,6 @@ def placed(path: DiskPath, kind: LayerKind) -> DiskPath:
         if image is not None:  # no file beside it
             image = Image(image.format, tuple(one for one in image.options if one[0] not in _FILES))
     return replace(path, layers=(Layer(kind),), image=image, attachment=attachment)
-
-
-_FILES = ("backing", "overlay", "data_file")
 
 
 def beyond_server(image: Image | None) -> tuple[str, ...]:

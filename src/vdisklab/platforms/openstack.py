@@ -55,6 +55,10 @@ _COMMAND = re.compile(r"^# (openstack (?:image|flavor) set .*)$", re.MULTILINE)
 _BUSES = (Bus.VIRTIO, Bus.SCSI, Bus.SATA, Bus.IDE, Bus.USB)
 
 
+_BACKEND = "os-vol-host-attr:host"
+"""A volume's `HOST@BACKEND#POOL`, where BACKEND is a section of cinder.conf."""
+
+
 @dataclass(frozen=True, slots=True)
 class _ComputeHost:
     """The options of nova.conf; [libvirt] takes precedence over [DEFAULT]."""
@@ -114,10 +118,6 @@ def _is_ours(document: Tree) -> bool:
     is_image = "disk_format" in document and "container_format" in document
     is_flavor = "vcpus" in document and "ram" in document
     return _is_server(document) or is_image or is_flavor or _BACKEND in document
-
-
-_BACKEND = "os-vol-host-attr:host"
-"""A volume's `HOST@BACKEND#POOL`, where BACKEND is a section of cinder.conf."""
 
 
 def _properties(owner: Tree, key: str = "properties") -> Mapping[str, object]:

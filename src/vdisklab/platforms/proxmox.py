@@ -58,6 +58,45 @@ _BLOCK_LAYERS = {
 }  # fmt: skip
 
 
+_CHAINS = "snapshot-as-volume-chain"
+_VOLUME = re.compile(
+    r"(^|,)(size=|((file|volume)=)?(/dev/|[A-Za-z][\w.-]*:[\w./-]*(vm|base)-[0-9]))"
+)
+
+_NO_SLOT = re.compile(r"(efidisk|tpmstate|unused|mp)[0-9]+")
+_CLOUD_INIT = re.compile(r"(^|[:/])(vm-[0-9]+-)?cloudinit(\.\w+)?$")
+_DRIVERS = {
+    Bus.VIRTIO: "virtio-blk-pci", Bus.SCSI: "scsi-hd", Bus.SATA: "ide-hd", Bus.IDE: "ide-hd",
+}  # fmt: skip
+
+_PROPERTIES = ("write-cache", "werror", "rerror")
+_KNOWN = re.compile(
+    "file|aio|backup|cache|cyls|heads|secs|trans|detect_zeroes|discard|format|iothread|media|model|"
+    "product|queues|replicate|rerror|ro|scsiblock|serial|shared|size|snapshot|ssd|vendor|volume|"
+    "werror|wwn|import-from|(bps|iops|mbps)(_.*)?"
+)
+"""The options of a disk (PVE::QemuServer::Drive) that are read, or that change no speed."""
+
+_MOST_BELOW = 200  # of a disk path
+_FORMATS = (ImageFormat.RAW, ImageFormat.QCOW2, ImageFormat.VMDK, ImageFormat.QED)
+_FEWEST_QUEUES = 2
+"""The least that `queues` accepts (Drive.pm: queues_fmt)."""
+
+_OWNER = re.compile(r"\b(?:vm|base)-([0-9]+)-|(?::|/images/)([0-9]+)/")
+_SLOTS = {Bus.VIRTIO: "virtio0", Bus.SCSI: "scsi0", Bus.IDE: "ide0", Bus.SATA: "sata0"}
+_ADDED = {
+    LayerKind.NFS: "nfs STORAGE --server SERVER --export EXPORT",
+    LayerKind.SMB: "cifs STORAGE --server SERVER --share SHARE --username USER --password",
+    LayerKind.CEPHFS: "cephfs STORAGE",
+    LayerKind.GLUSTERFS: "dir STORAGE --path DIR --is_mountpoint yes",
+    LayerKind.KRBD: "rbd STORAGE --pool POOL --krbd 1",
+}
+"""What `pvesm add` is told for storage that the host's kernel opens. QEMU itself opens the images
+on Proxmox's own storage of glusterfs."""
+
+_LOGGED_IN = "iscsi STORAGE --portal HOST --target TARGET --content images"
+
+
 def _is_true(word: str | None) -> bool:
     """Proxmox's ways to say yes (PVE::JSONSchema::parse_boolean)."""
     return (word or "").lower() in ("1", "on", "yes", "true")
@@ -155,9 +194,6 @@ class _Snapshots:
         return sum(_volume_of(one.get(slot, "")) == volume for one in self.above)
 
 
-_CHAINS = "snapshot-as-volume-chain"
-
-
 def _volume_of(text: str) -> str:
     """The volume of a disk's settings; it has two names, and may be without one (Drive.pm)."""
     options = dict(part.partition("=")[::2] for part in text.split(","))
@@ -189,12 +225,6 @@ def _disks(
                 problem=problem, platform=Platform.PROXMOX, guest=vmid, text=settings[key],
                 drops_flushes=re.search(r"\bcache=unsafe\b", settings[key]) is not None,
             )  # fmt: skip
-
-
-_VOLUME = re.compile(
-    r"(^|,)(size=|((file|volume)=)?(/dev/|[A-Za-z][\w.-]*:[\w./-]*(vm|base)-[0-9]))"
-)
-_NO_SLOT = re.compile(r"(efidisk|tpmstate|unused|mp)[0-9]+")
 
 
 def _words(settings: Mapping[str, str]) -> Sequence[str]:
@@ -314,19 +344,6 @@ def _disk(
     )
 
 
-_CLOUD_INIT = re.compile(r"(^|[:/])(vm-[0-9]+-)?cloudinit(\.\w+)?$")
-_DRIVERS = {
-    Bus.VIRTIO: "virtio-blk-pci", Bus.SCSI: "scsi-hd", Bus.SATA: "ide-hd", Bus.IDE: "ide-hd",
-}  # fmt: skip
-_PROPERTIES = ("write-cache", "werror", "rerror")
-_KNOWN = re.compile(
-    "file|aio|backup|cache|cyls|heads|secs|trans|detect_zeroes|discard|format|iothread|media|model|"
-    "product|queues|replicate|rerror|ro|scsiblock|serial|shared|size|snapshot|ssd|vendor|volume|"
-    "werror|wwn|import-from|(bps|iops|mbps)(_.*)?"
-)
-"""The options of a disk (PVE::QemuServer::Drive) that are read, or that change no speed."""
-
-
 def _unknown(option: str) -> bool:
     return _KNOWN.fullmatch(option) is None
 
@@ -377,9 +394,6 @@ def _place(
     device = f"/dev/zvol/{pool}/{own}" if kind is LayerKind.ZVOL else f"/dev/{group}/{own}"
     chain = None if image.format is ImageFormat.RAW else _chain(image, below)
     return (Layer(kind),), chain, device, None
-
-
-_MOST_BELOW = 200  # of a disk path
 
 
 def _chain(image: Image, below: int) -> Image:
@@ -474,14 +488,6 @@ def _usual_aio(storage: str, cache: CacheMode) -> Aio:
     return Aio.IO_URING
 
 
-_FORMATS = (ImageFormat.RAW, ImageFormat.QCOW2, ImageFormat.VMDK, ImageFormat.QED)
-_FEWEST_QUEUES = 2
-"""The least that `queues` accepts (Drive.pm: queues_fmt)."""
-
-_OWNER = re.compile(r"\b(?:vm|base)-([0-9]+)-|(?::|/images/)([0-9]+)/")
-_SLOTS = {Bus.VIRTIO: "virtio0", Bus.SCSI: "scsi0", Bus.IDE: "ide0", Bus.SATA: "sata0"}
-
-
 def export(request: dialect.ExportRequest) -> dialect.Configuration:
     """The line of the drive, after the line of its controller if it has one."""
     path, attachment = request.path, request.path.attachment
@@ -545,19 +551,6 @@ def _comments(
     is_new = volume.startswith("STORAGE:") and ":lun" not in volume
     if request.source is None and is_new and _has_volume_format(request):
         yield f"to create the volume: {_command(vmid, fresh)}"
-
-
-_ADDED = {
-    LayerKind.NFS: "nfs STORAGE --server SERVER --export EXPORT",
-    LayerKind.SMB: "cifs STORAGE --server SERVER --share SHARE --username USER --password",
-    LayerKind.CEPHFS: "cephfs STORAGE",
-    LayerKind.GLUSTERFS: "dir STORAGE --path DIR --is_mountpoint yes",
-    LayerKind.KRBD: "rbd STORAGE --pool POOL --krbd 1",
-}
-"""What `pvesm add` is told for storage that the host's kernel opens. QEMU itself opens the images
-on Proxmox's own storage of glusterfs."""
-
-_LOGGED_IN = "iscsi STORAGE --portal HOST --target TARGET --content images"
 
 
 def _added(request: dialect.ExportRequest) -> Iterator[str]:

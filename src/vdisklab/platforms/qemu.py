@@ -48,6 +48,16 @@ _NBD_SERVER = re.compile(r"(sudo )?[^\s\0]*\b(qemu-nbd|nbdkit)[ \t\0]")
 _ARCHITECTURES = {**X86_64.emulator_targets, "arm": "armv7l"}
 
 
+_VARIABLE = re.compile(r"[A-Za-z_]\w*=.*")
+_BEFORE = re.compile(r"[A-Za-z_]\w*=.*|sudo|exec|env|nohup|time|nice|setsid")
+_LIBVIRTS_LOG = re.compile(r"^[0-9-]+ [0-9:.+]+: starting up libvirt version", re.MULTILINE)
+"""Of /var/log/libvirt/qemu/GUEST.log, where each start of the guest follows those before."""
+
+_DISK_OPTION = re.compile(r"--?(drive|blockdev|hd[a-d])")
+SERIAL = "disk0"
+DIRECTORY = "/var/lib/libvirt/images"
+
+
 def _is_ours(text: GuestText) -> bool:
     """True for command lines of QEMU, and for those of the daemons that serve its disks."""
     served = _DAEMON.match(text.text) or _NBD_SERVER.match(text.text)
@@ -63,10 +73,6 @@ def _commands(text: str) -> Sequence[ShellCommand]:
     process = (ShellCommand(tuple(text.split("\0"))),)
     commands = process if "\0" in text else commands_of(text)
     return tuple(command for command in commands if _start(command.words) is not None)
-
-
-_VARIABLE = re.compile(r"[A-Za-z_]\w*=.*")
-_BEFORE = re.compile(r"[A-Za-z_]\w*=.*|sudo|exec|env|nohup|time|nice|setsid")
 
 
 def _start(words: Sequence[str]) -> int | None:
@@ -88,11 +94,6 @@ def _start(words: Sequence[str]) -> int | None:
         if word.endswith(":") or word == "-":
             return None
     return None
-
-
-_LIBVIRTS_LOG = re.compile(r"^[0-9-]+ [0-9:.+]+: starting up libvirt version", re.MULTILINE)
-"""Of /var/log/libvirt/qemu/GUEST.log, where each start of the guest follows those before."""
-_DISK_OPTION = re.compile(r"--?(drive|blockdev|hd[a-d])")
 
 
 def _taken_away(command: ShellCommand) -> str | None:
@@ -239,10 +240,6 @@ def _updated(disk: ConfiguredDisk, inserted: dict[str, Any]) -> ConfiguredDisk:
         read_only=disk.read_only or inserted.get("ro") is True,
         probed=disk.probed and not known,
     )
-
-
-SERIAL = "disk0"
-DIRECTORY = "/var/lib/libvirt/images"
 
 
 def disk_of(request: dialect.ExportRequest, place: str) -> block_nodes.Disk:

@@ -56,6 +56,64 @@ Served = Mapping[str, ConfiguredDisk]
 """The disks that other processes serve by vhost-user, by the socket's name."""
 
 
+MOST_DEVICES = 500
+"""More than any guest has; each is looked up among all others."""
+
+_MOST_SETTINGS = 2000
+"""Values in the nodes of one disk, all of which each of its devices is compared with."""
+
+_NO_DRIVE = re.compile(r"usb-mtp|vhost-(user-)?scsi|vhost-vdpa-device|nvdimm|virtio-pmem")
+"""Devices that may hold a disk, and name none of QEMU's block nodes."""
+
+_PASSED = ("scsi-block", "scsi-generic")
+_MEDIA = re.compile(r".*-cd|floppy|isa-fdc|.*pflash.*")
+"""A CD-ROM and a floppy, and what the firmware keeps its settings in."""
+
+_DEEPEST = 250  # nodes of one disk
+_FILTERS = ("throttle", "copy-on-read", "preallocate", "compress")
+"""The filters that pass reads, writes and flushes on."""
+
+_FURTHER = {"data-file", "children", "test", "raw"}
+"""Members beside `file` whose nodes are written: of qcow2, quorum and blkverify."""
+
+_PLAIN_PROPERTIES = re.compile(
+    "driver|id|drive|bus|addr|unit|channel|port|port_.*|scsi-id|lun|nsid|bootindex|loadparm|devno|"
+    "serial|wwn|vendor|product|ver|device_id|model|uuid|eui64.*|nguid|l?(cyls|heads|secs)|"
+    "bios-chs-trans|removable|rotation_rate|share-rw|shared|acpi-index|multifunction|rom.*|class|"
+    "disable-.*|iommu_platform|ats|page-per-vq|failover.*|aer|hotplug|param_change|scsi_version|"
+    "migrate-extra|notify_on_empty|any_layout|account-.*|stats-.*|statistics|use-intel-id|"
+    "report-discard-granularity|queue_reset|vectors|x-.*|write-cache|werror|rerror|"
+    "num-queues|queue-size|num_queues|virtqueue_size|max_ioqpairs|packed|iothread.*|"
+    "logical_block_size|physical_block_size|discard_granularity|min_io_size|opt_io_size|"
+    "legacy|config-wce|chardev|scsi-id|detached|msos-desc|commandlog"
+)
+"""The properties of a device that are read, and those that change neither speed nor safety."""
+
+_USUAL = dict.fromkeys(
+    ("ioeventfd", "event_idx", "indirect_desc", "request-merging", "discard", "write-zeroes",
+     "seg-max-adjust"), True,
+) | dict.fromkeys(("scsi", "dpofua"), False)  # fmt: skip
+"""The defaults of further properties."""
+
+_NODE_KEYS = re.compile(
+    "driver|node-name|file|image|filename|path|cache|aio|discard|detect-zeroes|read-only|"
+    "auto-read-only|force-share|locking|backing|encrypt|key-secret|data-file|throttle-group|"
+    "l2-cache-size|refcount-cache-size|lazy-refcounts|probed|limits|group|snapshot|copy-on-read|throttling|"
+    "pr-manager|x-.*|offset|size|fd|boot|trans"
+)
+
+_SERVER_KEYS = re.compile(
+    "server|host|port|export|tls-creds|tls-hostname|reconnect-delay|open-timeout|transport|portal|"
+    "target|lun|user|group|password-secret|initiator-name|header-digest|timeout|pool|namespace|conf|"
+    "auth-client-required|host-key-check.*|password|username|cookie.*"
+)
+"""The members of a protocol node that say where a server's disk is, and who may use it."""
+
+_SCSI_CONTROLLERS = re.compile(
+    r"virtio-scsi|lsi|megasas|mptsas|am53c974|dc390|pvscsi|spapr-vscsi|usb-(bot|uas)"
+)
+
+
 def _found(
     target: str, source: str | None, path: DiskPath | None, problem: str | None = None
 ) -> ConfiguredDisk:
@@ -149,10 +207,6 @@ def _with_queues(path: DiskPath, device: Settings) -> DiskPath:
     return replace(path, attachment=reading.attachment_of(attachment.bus, options))
 
 
-MOST_DEVICES = 500
-"""More than any guest has; each is looked up among all others."""
-
-
 def disks_of_arguments(
     words: Sequence[str], served: Served | None = None, program: str = ""
 ) -> Iterator[ConfiguredDisk]:
@@ -204,10 +258,6 @@ def _unused(arguments: Arguments) -> Iterator[str]:
             yield name
 
 
-_MOST_SETTINGS = 2000
-"""Values in the nodes of one disk, all of which each of its devices is compared with."""
-
-
 def _is_huge(chain: Sequence[Settings]) -> bool:
     """True for nodes with more values than any disk has."""
     rest: list[object] = list(chain)
@@ -229,18 +279,6 @@ def _leaves(value: object) -> Iterator[str]:
             yield each
         elif isinstance(each, dict | list):
             rest += each.values() if isinstance(each, dict) else each
-
-
-_NO_DRIVE = re.compile(r"usb-mtp|vhost-(user-)?scsi|vhost-vdpa-device|nvdimm|virtio-pmem")
-"""Devices that may hold a disk, and name none of QEMU's block nodes."""
-
-_PASSED = ("scsi-block", "scsi-generic")
-_MEDIA = re.compile(r".*-cd|floppy|isa-fdc|.*pflash.*")
-"""A CD-ROM and a floppy, and what the firmware keeps its settings in."""
-
-_DEEPEST = 250  # nodes of one disk
-_FILTERS = ("throttle", "copy-on-read", "preallocate", "compress")
-"""The filters that pass reads, writes and flushes on."""
 
 
 def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
@@ -335,10 +373,6 @@ def _files(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> Iterator
                 rest += islice(found, max(0, _DEEPEST - len(rest)))
 
 
-_FURTHER = {"data-file", "children", "test", "raw"}
-"""Members beside `file` whose nodes are written: of qcow2, quorum and blkverify."""
-
-
 def _drops_flushes(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> bool:
     """True if a node that writes the guest's data ignores flushes."""
     files = _files(chain, nodes) if chain else ()
@@ -361,40 +395,6 @@ def _shared(chain: Sequence[Settings], groups: Mapping[str, int]) -> Iterator[st
     for node in chain:
         for word in ("throttle-group", "group"):
             yield from reading.shared_group(word, node.get(word), groups)
-
-
-_PLAIN_PROPERTIES = re.compile(
-    "driver|id|drive|bus|addr|unit|channel|port|port_.*|scsi-id|lun|nsid|bootindex|loadparm|devno|"
-    "serial|wwn|vendor|product|ver|device_id|model|uuid|eui64.*|nguid|l?(cyls|heads|secs)|"
-    "bios-chs-trans|removable|rotation_rate|share-rw|shared|acpi-index|multifunction|rom.*|class|"
-    "disable-.*|iommu_platform|ats|page-per-vq|failover.*|aer|hotplug|param_change|scsi_version|"
-    "migrate-extra|notify_on_empty|any_layout|account-.*|stats-.*|statistics|use-intel-id|"
-    "report-discard-granularity|queue_reset|vectors|x-.*|write-cache|werror|rerror|"
-    "num-queues|queue-size|num_queues|virtqueue_size|max_ioqpairs|packed|iothread.*|"
-    "logical_block_size|physical_block_size|discard_granularity|min_io_size|opt_io_size|"
-    "legacy|config-wce|chardev|scsi-id|detached|msos-desc|commandlog"
-)
-"""The properties of a device that are read, and those that change neither speed nor safety."""
-
-_USUAL = dict.fromkeys(
-    ("ioeventfd", "event_idx", "indirect_desc", "request-merging", "discard", "write-zeroes",
-     "seg-max-adjust"), True,
-) | dict.fromkeys(("scsi", "dpofua"), False)  # fmt: skip
-"""The defaults of further properties."""
-
-_NODE_KEYS = re.compile(
-    "driver|node-name|file|image|filename|path|cache|aio|discard|detect-zeroes|read-only|"
-    "auto-read-only|force-share|locking|backing|encrypt|key-secret|data-file|throttle-group|"
-    "l2-cache-size|refcount-cache-size|lazy-refcounts|probed|limits|group|snapshot|copy-on-read|throttling|"
-    "pr-manager|x-.*|offset|size|fd|boot|trans"
-)
-
-_SERVER_KEYS = re.compile(
-    "server|host|port|export|tls-creds|tls-hostname|reconnect-delay|open-timeout|transport|portal|"
-    "target|lun|user|group|password-secret|initiator-name|header-digest|timeout|pool|namespace|conf|"
-    "auth-client-required|host-key-check.*|password|username|cookie.*"
-)
-"""The members of a protocol node that say where a server's disk is, and who may use it."""
 
 
 def _beyond(
@@ -441,11 +441,6 @@ def _hard_disk(device: Settings, arguments: Arguments) -> Bus | None:
         or not (owner or arguments.machine)
     )
     return Bus.SATA if ahci and "unit" not in device else Bus.IDE
-
-
-_SCSI_CONTROLLERS = re.compile(
-    r"virtio-scsi|lsi|megasas|mptsas|am53c974|dc390|pvscsi|spapr-vscsi|usb-(bot|uas)"
-)
 
 
 def _controller_of(device: Settings, devices: Sequence[Settings]) -> Settings:

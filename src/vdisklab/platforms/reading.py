@@ -35,6 +35,25 @@ Tree = Mapping[str, Any]
 _NO_FSYNC = re.compile(r"(?:LD_PRELOAD=.*)?\b(?:lib)?(?P<library>eatmydata|nosync)(\.so.*)?\b")
 
 
+MAP_IT = (
+    "vdisklab has no target of that kind; mount or map one on this host and name it: `vdisklab run "
+    "mine/raw/none raw/none --target mine=PLACE`, where PLACE is a directory or a spare device"
+)
+"""The way out for a disk on the network."""
+
+SERVED_ELSEWHERE = (
+    "another process serves it (vhost-user), so its image and cache mode are not in this "
+    "configuration: give that process's command line, too"
+)
+
+SCSI_PASSED = (
+    "the guest's SCSI commands go straight to the device (lun); vdisklab does not measure lun, but "
+    "can measure a spare device as a SCSI disk: `vdisklab run none/scsi --on DEVICE`"
+)
+
+_MOST_NAMED = 20
+
+
 def without_fsync(words: Iterable[str]) -> str | None:
     """Why QEMU's flushes do nothing, if a library that replaces fsync(2) is put before libc's.
 
@@ -183,22 +202,6 @@ def word(value: object, *keys: str) -> str | None:
     return str(leaf) if isinstance(leaf, str | int | float) and not isinstance(leaf, bool) else None
 
 
-MAP_IT = (
-    "vdisklab has no target of that kind; mount or map one on this host and name it: `vdisklab run "
-    "mine/raw/none raw/none --target mine=PLACE`, where PLACE is a directory or a spare device"
-)
-"""The way out for a disk on the network."""
-
-SERVED_ELSEWHERE = (
-    "another process serves it (vhost-user), so its image and cache mode are not in this "
-    "configuration: give that process's command line, too"
-)
-SCSI_PASSED = (
-    "the guest's SCSI commands go straight to the device (lun); vdisklab does not measure lun, but "
-    "can measure a spare device as a SCSI disk: `vdisklab run none/scsi --on DEVICE`"
-)
-
-
 def is_deep(value: object) -> bool:
     """True for lists and mappings nested deeper than any configuration; a text of them recurses."""
     level = [value]
@@ -335,9 +338,6 @@ def shared_group(word: str, name: object, of_all_disks: Mapping[str, int]) -> tu
     `of_all_disks` counts the disks of each group, by its name as text.
     """
     return (f"{word}={name}",) if name and of_all_disks.get(str(name), 0) > 1 else ()
-
-
-_MOST_NAMED = 20
 
 
 def first_of(words: Sequence[str]) -> tuple[str, ...]:

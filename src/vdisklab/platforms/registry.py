@@ -53,6 +53,18 @@ _QEMUS_HOST_DEVICE = (
 """In the arguments of a QEMU, which a guest of any platform may have."""
 
 
+_OF_KRBD = re.compile(r"/dev/rbd[0-9/-]")
+_NOT_CONFIGURED = {
+    "qemu": "the guest runs under the QEMU that is installed",
+    "guests": "give each guest a disk of its own like this one",
+    **dict.fromkeys(IN_THE_GUEST, "set it inside the guest"),
+    "cgroup_iops": "set IOReadIOPSMax and IOWriteIOPSMax of QEMU's systemd unit",
+    "cgroup_bps": "set IOReadBandwidthMax and IOWriteBandwidthMax of QEMU's systemd unit",
+}
+
+_CHANGEABLE = ("aio", "iothread")
+
+
 @cache
 def dialect_of(platform: Platform) -> Dialect:
     """The platform's way to say a disk."""
@@ -213,9 +225,6 @@ def _disks_of_yaml(
                 yield from read_apart(read).all(text.name, _platform_of(dialect))
 
 
-_OF_KRBD = re.compile(r"/dev/rbd[0-9/-]")
-
-
 def _readable(disk: ConfiguredDisk) -> ConfiguredDisk:
     """The disk with its texts cut to what a table can hold: a hostile file has megabytes.
 
@@ -282,15 +291,6 @@ def _placeholder(request: ExportRequest, text: str) -> Iterator[str]:
         yield f"{place} stands for your storage: name it with --target NAME=PLACE"
 
 
-_NOT_CONFIGURED = {
-    "qemu": "the guest runs under the QEMU that is installed",
-    "guests": "give each guest a disk of its own like this one",
-    **dict.fromkeys(IN_THE_GUEST, "set it inside the guest"),
-    "cgroup_iops": "set IOReadIOPSMax and IOWriteIOPSMax of QEMU's systemd unit",
-    "cgroup_bps": "set IOReadBandwidthMax and IOWriteBandwidthMax of QEMU's systemd unit",
-}
-
-
 def _require_plain_texts(request: ExportRequest) -> None:
     """Refuses control characters, which XML and line-based files cannot hold."""
     for text in (request.source or "", request.name):
@@ -316,9 +316,6 @@ def _require_disk(request: ExportRequest, *, absolute: bool) -> None:
         raise PlanError(f"{request.name!r} cannot be the name of a guest", hint="--name web1")
     if request.domain_type not in DOMAIN_TYPES:
         raise PlanError(f"unknown domain type {request.domain_type!r}", hint="write kvm or qemu")
-
-
-_CHANGEABLE = ("aio", "iothread")
 
 
 def same_image_and_bus(path: DiskPath, other: DiskPath) -> bool:

@@ -24,16 +24,9 @@ _MOST_EXPANDED = 4 << 20
 """Characters that all values of a text may become: a few lines can double a value each."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShellCommand:
-    """The words of a command, and the variables that it gets in its environment."""
-
-    words: tuple[str, ...]
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-
 _IN_WORD = r"""\$\((?:[^()\n]|\([^()\n]*\))*\)|`[^`\n]*`|\$\{[^}\n]{0,200}\}|\\.
 |'[^']*'|"(?:[^"\\]|\\.)*"|[^\s'"\\;&|()`]"""
+
 _WORD = rf"(?>(?:<[\w./-]+>|(?![<>])(?:{_IN_WORD}))(?:{_IN_WORD})*+)"
 _TOKEN = re.compile(
     rf"""(?P<comment>\#[^\n]*+)
@@ -63,6 +56,38 @@ _TELLS = frozenset(
 )  # fmt: skip
 """Programs whose arguments name other programs, and do not start them."""
 
+_MOST_VALUES = 4
+"""Values of one variable, as branches of a script set them: a command is read with each."""
+
+_ARRAY = "\0"
+"""Stands before an array's words, and between them."""
+
+_PROGRAM = re.compile(r"qemu-(system|kvm|nbd|storage)|\bkvm\b|\bqm\s|virt-install|nbdkit")
+_MAY_RUN = re.compile(r"qemu-|\bkvm\b|\bqm\s|virt-install|[$]\w|nbdkit")
+_PLAIN = re.compile(r"[$][^\s'\"\\]*")
+_NAME = r"\$\{[^}]{0,200}\}|\$\w+|\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`"
+_PIECE = re.compile(
+    rf"""\\(?P<escaped>.)|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|(?P<name>{_NAME})
+    |(?P<plain>[^\\'"$`]+|.)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+_IN_QUOTES = re.compile(
+    rf"""\\(?P<escaped>["\\$`])|(?P<name>{_NAME})|(?P<plain>[^\\$`]+|.)""", re.VERBOSE | re.DOTALL
+)
+
+_VARIABLE = re.compile(
+    r"\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<name>[A-Za-z_]\w*)(?P<all>\[[@*]\])?(?::?[-=](?P<default>[^$}]*))?\})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShellCommand:
+    """The words of a command, and the variables that it gets in its environment."""
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
 
 def tells(words: Sequence[str]) -> bool:
     """True for a command that only names programs, as `echo` and `apt install` do."""
@@ -76,10 +101,6 @@ def commands_of(text: str) -> Iterator[ShellCommand]:
     Broken words, such as half a quotation, are left out.
     """
     yield from _Reader().commands(text, 0)
-
-
-_MOST_VALUES = 4
-"""Values of one variable, as branches of a script set them: a command is read with each."""
 
 
 @dataclass(slots=True)
@@ -254,31 +275,9 @@ def _leading(words: Sequence[str]) -> Iterator[re.Match[str]]:
         yield match
 
 
-_ARRAY = "\0"
-"""Stands before an array's words, and between them."""
-
-_PROGRAM = re.compile(r"qemu-(system|kvm|nbd|storage)|\bkvm\b|\bqm\s|virt-install|nbdkit")
-
-
 def _starts(words: Sequence[str]) -> bool:
     """True for a guest's own command, whose words are no further commands."""
     return any(re.fullmatch(r"qemu-(system-\w+|kvm)", PurePath(word).name) for word in words)
-
-
-_MAY_RUN = re.compile(r"qemu-|\bkvm\b|\bqm\s|virt-install|[$]\w|nbdkit")
-_PLAIN = re.compile(r"[$][^\s'\"\\]*")
-_NAME = r"\$\{[^}]{0,200}\}|\$\w+|\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`"
-_PIECE = re.compile(
-    rf"""\\(?P<escaped>.)|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|(?P<name>{_NAME})
-    |(?P<plain>[^\\'"$`]+|.)""",
-    re.VERBOSE | re.DOTALL,
-)
-_IN_QUOTES = re.compile(
-    rf"""\\(?P<escaped>["\\$`])|(?P<name>{_NAME})|(?P<plain>[^\\$`]+|.)""", re.VERBOSE | re.DOTALL
-)
-_VARIABLE = re.compile(
-    r"\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<name>[A-Za-z_]\w*)(?P<all>\[[@*]\])?(?::?[-=](?P<default>[^$}]*))?\})"
-)
 
 
 def _with_shells(commands: Iterable[tuple[list[str], str]]) -> Iterator[tuple[list[str], bool]]:

@@ -24,6 +24,13 @@ _RESOURCE = re.compile(
 )
 
 
+_SPEEDS = {
+    "iops_read": "iops_rd", "iops_write": "iops_wr", "read": "mbps_rd", "write": "mbps_wr",
+    "iops_read_burstable": "iops_rd_max", "iops_write_burstable": "iops_wr_max",
+    "read_burstable": "mbps_rd_max", "write_burstable": "mbps_wr_max",
+}  # fmt: skip
+
+
 def _recognises(text: GuestText) -> bool:
     return _RESOURCE.search(text.text) is not None
 
@@ -71,13 +78,6 @@ def _of_bpg(resource: HclBlock, label: str, origin: str) -> GuestText:
             }
         settings[slot] = _line(f"{datastore}:{volume}" if datastore else volume, options)
     return as_conf(settings, f"{origin}/{vmid}.conf")
-
-
-_SPEEDS = {
-    "iops_read": "iops_rd", "iops_write": "iops_wr", "read": "mbps_rd", "write": "mbps_wr",
-    "iops_read_burstable": "iops_rd_max", "iops_write_burstable": "iops_wr_max",
-    "read_burstable": "mbps_rd_max", "write_burstable": "mbps_wr_max",
-}  # fmt: skip
 
 
 def _line(volume: str, options: Mapping[str, str]) -> str:

@@ -20,6 +20,13 @@ from vdisklab.storage.image_commands import create_command, key_path
 from vdisklab.storage.server_url import Url
 from vdisklab.units import MIB, format_size
 
+_SAID_ELSEWHERE = frozenset({"aio", "write_cache", "discard", "iothread", "queues"})
+"""Options that each platform writes or names as a gap in its own words."""
+
+Node = Mapping[str, "Node"] | Sequence["Node"] | str | int | bool
+TAG = "share0"
+"""The name by which the guest mounts a shared directory."""
+
 
 def require_configurable(path: DiskPath, *, there: bool = False) -> None:
     """Raises PlanError for a path that is not a guest's disk or is impossible.
@@ -55,10 +62,6 @@ def write_cache_gaps(path: DiskPath) -> Iterator[Gap]:
             f"write_cache={path.attachment.write_cache}",
             "the disk's write cache follows the cache mode",
         )
-
-
-_SAID_ELSEWHERE = frozenset({"aio", "write_cache", "discard", "iothread", "queues"})
-"""Options that each platform writes or names as a gap in its own words."""
 
 
 def other_gaps(path: DiskPath, written: Collection[str] = ()) -> Iterator[Gap]:
@@ -136,17 +139,10 @@ def commented(lines: Iterable[str], gaps: Iterable[Gap | str] = ()) -> str:
     return "".join(f"# {' '.join(text.split())}\n" for text in texts)
 
 
-Node = Mapping[str, "Node"] | Sequence["Node"] | str | int | bool
-
-
 def to_yaml(node: Node) -> str:
     """Block-style YAML, its keys in their order."""
     text: str = yaml.safe_dump(node, sort_keys=False, allow_unicode=True, width=1000)
     return text
-
-
-TAG = "share0"
-"""The name by which the guest mounts a shared directory."""
 
 
 def share_of(request: ExportRequest) -> str:

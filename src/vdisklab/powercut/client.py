@@ -36,6 +36,14 @@ SHARED = "directory"
 """`Trace.image_format` of a host directory that the guest mounts."""
 
 
+DEFAULT_WRITES = 80
+"""Number of writes in a run: enough for flushes between writes to many places."""
+
+_SIZES = (1, 8, 8, 8, 8, 16, 64, 128)
+_ALIGNMENT = 8
+_HOT_SHARE = 16
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
     """One write, or one database transaction, which has no sectors of its own.
@@ -212,14 +220,6 @@ def unrequested_flushes(trace: Trace, entries: Sequence[LogEntry], *, writes_flu
         ]
     flushes = [place for place in range(trace.begin, trace.end) if entries[place].flushes]
     return sum(1 for place in flushes if not any(first <= place < last for first, last in causes))
-
-
-DEFAULT_WRITES = 80
-"""Number of writes in a run: enough for flushes between writes to many places."""
-
-_SIZES = (1, 8, 8, 8, 8, 16, 64, 128)
-_ALIGNMENT = 8
-_HOT_SHARE = 16
 
 
 class ClientDisk(Protocol):

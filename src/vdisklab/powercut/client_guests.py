@@ -59,6 +59,36 @@ _EXPECTED = {
 """The property and value that show that a setting took effect."""
 
 
+_BUSES = (Bus.IDE, Bus.VIRTIO)
+"""Buses with a SeaBIOS driver on the machine of `boot_argv`."""
+
+_BOOT_SECONDS = 30.0
+_ANSWER_SECONDS = 30.0
+# Loaded at 0x7c00. Protocol on the first serial port: 'R' once booted; then it takes 40 bytes (the
+# sector's number, and the record of 32 bytes that fills it), writes, answers 'K' or 'E'.
+_CODE = (
+    "fa 31c0 8ed8 8ec0 8ed0 bc007c fb fc"  # ds = es = ss = 0; sp = 0x7c00
+    "bafb03 b003 ee"  # line control: 8 bits, no parity
+    "b052 e84c00"  # put 'R'
+    # next (0x7c19):
+    "bf0080 b92800"  # 40 bytes to 0x8000
+    "e85200 aa e2fa"  # get, store, loop
+    "bf0090 bb1000"  # the sector is built at 0x9000: 16 times
+    "be0880 b91000 f3a5 4b 75f5"  # the 32 bytes from 0x8008
+    "bf0081"  # the disk address packet at 0x8100:
+    "b81000 ab b80100 ab"  # its size 16; one sector
+    "b80090 ab 31c0 ab"  # from 0000:9000
+    "be0080 b90400 f3a5"  # the sector's number, 64 bits
+    "be0081 b280 b80043 cd13"  # INT 13h, AH = 43h (extended write), DL = 80h
+    "b04b 7302 b045"  # 'K', or 'E' when the carry flag is set
+    "e80200 ebb4"  # put; next
+    # put (0x7c65): waits for the transmitter, sends al
+    "50 bafd03 ec a820 74fb 58 baf803 ee c3"
+    # get (0x7c74): waits for a byte, returns it in al
+    "bafd03 ec a801 74fb baf803 ec c3"
+)
+
+
 def observed_accelerator(accelerator: Accelerator) -> dict[str, str]:
     """What runs the guest, as a property of a recorded run."""
     return {"guest.accelerator": str(RanUnder.of(accelerator, emulated=machine.is_emulated()))}
@@ -212,36 +242,7 @@ def open_guests(
         yield Guests(context.host, pool, accelerator, context.ledger, site.directory)
 
 
-_BUSES = (Bus.IDE, Bus.VIRTIO)
-"""Buses with a SeaBIOS driver on the machine of `boot_argv`."""
-
-_BOOT_SECONDS = 30.0
-_ANSWER_SECONDS = 30.0
 _BOOTED, _WRITTEN = b"R", b"K"
-
-# Loaded at 0x7c00. Protocol on the first serial port: 'R' once booted; then it takes 40 bytes (the
-# sector's number, and the record of 32 bytes that fills it), writes, answers 'K' or 'E'.
-_CODE = (
-    "fa 31c0 8ed8 8ec0 8ed0 bc007c fb fc"  # ds = es = ss = 0; sp = 0x7c00
-    "bafb03 b003 ee"  # line control: 8 bits, no parity
-    "b052 e84c00"  # put 'R'
-    # next (0x7c19):
-    "bf0080 b92800"  # 40 bytes to 0x8000
-    "e85200 aa e2fa"  # get, store, loop
-    "bf0090 bb1000"  # the sector is built at 0x9000: 16 times
-    "be0880 b91000 f3a5 4b 75f5"  # the 32 bytes from 0x8008
-    "bf0081"  # the disk address packet at 0x8100:
-    "b81000 ab b80100 ab"  # its size 16; one sector
-    "b80090 ab 31c0 ab"  # from 0000:9000
-    "be0080 b90400 f3a5"  # the sector's number, 64 bits
-    "be0081 b280 b80043 cd13"  # INT 13h, AH = 43h (extended write), DL = 80h
-    "b04b 7302 b045"  # 'K', or 'E' when the carry flag is set
-    "e80200 ebb4"  # put; next
-    # put (0x7c65): waits for the transmitter, sends al
-    "50 bafd03 ec a820 74fb 58 baf803 ee c3"
-    # get (0x7c74): waits for a byte, returns it in al
-    "bafd03 ec a801 74fb baf803 ec c3"
-)
 
 
 def boot_sector() -> bytes:

@@ -32,6 +32,10 @@ _SECTORS_PER_WRITE = 8
 _KILL_SECONDS = 30.0
 
 
+_THIN = "ext4/raw:preallocation=off"
+_THIN_QCOW2 = "ext4/qcow2:preallocation=off"
+
+
 class ControlError(PowercutError):
     """A control failed: verdicts on this machine cannot be trusted."""
 
@@ -84,9 +88,6 @@ def _crashes(model: FailureModel, name: str) -> tuple[Control, Control]:
         ),
     )
 
-
-_THIN = "ext4/raw:preallocation=off"
-_THIN_QCOW2 = "ext4/qcow2:preallocation=off"
 
 CONTROLS: Sequence[Control] = (
     Control(

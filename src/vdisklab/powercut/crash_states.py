@@ -38,6 +38,20 @@ _TORN_STATES = 4
 _SHARES = (0.1, 0.5, 0.9)
 
 
+_PREFIX = r"@([0-9]{1,18})(?:-([1-9][0-9]{0,17})-([0-9]{1,18}))?"
+_CASE = r"([0-9]{1,18})-([0-9a-f]+)(?:-([0-9a-f]+)-([1-9][0-9]{0,17})-([0-9]{1,18}))?"
+Windows = Sequence[tuple[int, int]]
+"""Log positions between which something happened that deserves more states than the rest."""
+
+RecoveredState = tuple[StateOutcome, str]
+"""An outcome and its detail."""
+
+KEPT: RecoveredState = (StateOutcome.KEPT, "")
+_NO_VERSION = {
+    NoVersion.EMPTY: "nothing", NoVersion.GARBAGE: "garbage", NoVersion.TORN: "a torn sector"
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Epoch:
     """The log between two flushes, or part of it; `changes` are log indices.
@@ -83,10 +97,6 @@ class CrashState:
             return f"@{self.epoch}-{self.unit}-{self.seed}" if self.torn else f"@{self.epoch}"
         text = f"{self.epoch}-{self.kept:x}"
         return f"{text}-{self.torn:x}-{self.unit}-{self.seed}" if self.torn else text
-
-
-_PREFIX = r"@([0-9]{1,18})(?:-([1-9][0-9]{0,17})-([0-9]{1,18}))?"
-_CASE = r"([0-9]{1,18})-([0-9a-f]+)(?:-([0-9a-f]+)-([1-9][0-9]{0,17})-([0-9]{1,18}))?"
 
 
 def parse_crash_state(text: str) -> CrashState:
@@ -179,10 +189,6 @@ class Selection:
     cuts: tuple[CrashState, ...]
     possible: int
     exhaustive: bool
-
-
-Windows = Sequence[tuple[int, int]]
-"""Log positions between which something happened that deserves more states than the rest."""
 
 
 def _is_within(position: int, windows: Windows) -> bool:
@@ -328,12 +334,6 @@ class FutureVersionError(PowercutError):
         )
 
 
-RecoveredState = tuple[StateOutcome, str]
-"""An outcome and its detail."""
-
-KEPT: RecoveredState = (StateOutcome.KEPT, "")
-
-
 @dataclass(frozen=True, slots=True)
 class DueVersions:
     """For each written sector: the oldest and the newest version that it may hold."""
@@ -377,11 +377,6 @@ class Expectation:
             if write.durable_at is not None and write.durable_at <= position:
                 np.maximum(oldest[sectors], write.version, out=oldest[sectors])
         return DueVersions(oldest, newest)
-
-
-_NO_VERSION = {
-    NoVersion.EMPTY: "nothing", NoVersion.GARBAGE: "garbage", NoVersion.TORN: "a torn sector"
-}  # fmt: skip
 
 
 def judge_sectors(sectors: Numbers, versions: Numbers, due: DueVersions) -> RecoveredState:

@@ -58,6 +58,31 @@ _LARGEST = 128
 """Sectors of the longest request that `writer.pl` has room for."""
 
 
+DATABASE = "promises.db"  # its name, and that of its table, in recordings that users keep
+"""The file's name in the guest's file system."""
+
+_SHELL = "/usr/bin/sh"
+_SQLITE = "/usr/bin/sqlite3"
+_FILESYSTEM = "ext4"
+MOUNTPOINT = "/mnt"
+_PREPARE_SECONDS = 60.0
+_COMMIT_SECONDS = 60.0
+_SHARED_MEMORY = (
+    "WAL needs memory that processes share: in a directory choose virtiofs:cache=always, "
+    "9p:cache=loose, or another --client"
+)
+
+_LEVELS = {"FULL": "2", "EXTRA": "3"}  # https://sqlite.org/pragma.html#pragma_synchronous
+_CHECKPOINT_PAGES = 20
+_PAYLOAD = 1500
+_MODES = {
+    ClientKind.SQLITE_WAL: ("wal", "FULL"),
+    ClientKind.SQLITE_DELETE: ("delete", "FULL"),
+    # FULL does not sync the directory after removing the journal, which is the commit.
+    ClientKind.SQLITE_EXTRA: ("delete", "EXTRA"),
+}
+
+
 def guest_script(name: str) -> str:
     """The text of a script for the guest."""
     return (resources.files("vdisklab.powercut") / "guestfiles" / name).read_text()
@@ -244,31 +269,6 @@ def guest_client_disk(
         disk.await_hello()
         yield disk
         disk.quit()
-
-
-DATABASE = "promises.db"  # its name, and that of its table, in recordings that users keep
-"""The file's name in the guest's file system."""
-
-_SHELL = "/usr/bin/sh"
-_SQLITE = "/usr/bin/sqlite3"
-_FILESYSTEM = "ext4"
-MOUNTPOINT = "/mnt"
-_PREPARE_SECONDS = 60.0
-_COMMIT_SECONDS = 60.0
-_SHARED_MEMORY = (
-    "WAL needs memory that processes share: in a directory choose virtiofs:cache=always, "
-    "9p:cache=loose, or another --client"
-)
-_LEVELS = {"FULL": "2", "EXTRA": "3"}  # https://sqlite.org/pragma.html#pragma_synchronous
-_CHECKPOINT_PAGES = 20
-_PAYLOAD = 1500
-
-_MODES = {
-    ClientKind.SQLITE_WAL: ("wal", "FULL"),
-    ClientKind.SQLITE_DELETE: ("delete", "FULL"),
-    # FULL does not sync the directory after removing the journal, which is the commit.
-    ClientKind.SQLITE_EXTRA: ("delete", "EXTRA"),
-}
 
 
 def payload(version: int) -> str:

@@ -44,14 +44,14 @@ _REQUEST_MAGIC, _REPLY_MAGIC = 0x25609513, 0x67446698
 T = TypeVar("T")
 
 
+_FUA = 1
+
+
 class _Command(IntEnum):
     READ = 0
     WRITE = 1
     DISCONNECT = 2
     FLUSH = 3
-
-
-_FUA = 1
 
 
 @dataclass(slots=True)

@@ -31,6 +31,18 @@ from vdisklab.powercut.crash_states import CrashState, Epoch, torn_parts
 from vdisklab.storage.write_log import Flag, Log, LogEntry
 from vdisklab.units import MIB
 
+STATE_NAME = "state"
+"""The file of the current state in the rebuilder's directory."""
+
+_PAGE = 4096
+_ROOM_FOR_A_STATE = 96 * MIB
+"""Room for changes by mounting and post-recovery writes: XFS alone logs 2 MiB on mount."""
+
+_ROOM_LEFT = 4 * MIB
+_STATE = "another state of the disk"
+Pages = npt.NDArray[np.bool_]
+Words = npt.NDArray[np.uint64]
+
 
 def require_memory(directory: Path, least: int, purpose: str) -> None:
     """Raises MemoryFullError when a directory in memory has less than `least` bytes free."""
@@ -65,19 +77,6 @@ def stored_ranges(descriptor: int) -> Iterator[tuple[int, int]]:
             return
         offset = os.lseek(descriptor, begin, os.SEEK_HOLE)
         yield begin, offset
-
-
-STATE_NAME = "state"
-"""The file of the current state in the rebuilder's directory."""
-
-_PAGE = 4096
-_ROOM_FOR_A_STATE = 96 * MIB
-"""Room for changes by mounting and post-recovery writes: XFS alone logs 2 MiB on mount."""
-_ROOM_LEFT = 4 * MIB
-_STATE = "another state of the disk"
-
-Pages = npt.NDArray[np.bool_]
-Words = npt.NDArray[np.uint64]
 
 
 @dataclass(slots=True)

@@ -29,6 +29,15 @@ _FSCK_SECONDS = 50.0
 _POOL_SECONDS = 90.0
 
 
+POOL = "zfs.pool"
+"""Key of the pool's name among the properties of a recorded stack."""
+
+ALONE = frozenset(
+    kind for kind in JUDGED if kind.facts.recovery is not None and kind.facts.recovery.alone
+)
+"""File systems of which one state is judged at a time."""
+
+
 def unmount_state(mountpoint: Path) -> None:
     """Unmounts the file system of a state. Raises DirtyHostError when it stays mounted."""
     try:
@@ -246,9 +255,6 @@ def _zfs_pool(site: Site, trace: Trace, place: Path) -> Iterator[Recovery]:
         (place / "devices" / "disk").unlink(missing_ok=True)
 
 
-POOL = "zfs.pool"
-"""Key of the pool's name among the properties of a recorded stack."""
-
 _OF_ITS_OWN: Mapping[LayerKind, Opener] = {LayerKind.ZFS: _zfs_pool}
 """What is not recovered by a mount."""
 
@@ -256,11 +262,6 @@ RECOVERIES: Mapping[LayerKind, Opener] = {
     kind: _OF_ITS_OWN.get(kind, _kernel_filesystem) for kind in JUDGED
 }
 """The file systems whose recovery is implemented."""
-
-ALONE = frozenset(
-    kind for kind in JUDGED if kind.facts.recovery is not None and kind.facts.recovery.alone
-)
-"""File systems of which one state is judged at a time."""
 
 
 @contextmanager

@@ -53,6 +53,86 @@ _POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 _FORMS = "give --db a file, sqlite:///FILE or postgresql://USER@HOST/DATABASE"
 
 
+PATIENCE_SECONDS = 10.0
+_CONNECT_SECONDS = 10
+_OLDEST_SQLITE = (3, 38)
+"""The first with STRICT tables (3.37), and with JSON in every build."""
+
+_log = logging.getLogger(__name__)
+SQLITE = b"SQLite format 3\0"
+"""The first bytes of every SQLite file (fileformat2.html)."""
+
+_EXPORTS = (b"\x1f\x8b", b'{"format": "vdis')
+"""The first bytes of files from `export-data`: gzip's, and those of JSON."""
+
+_JOURNALS = ("-journal", "-wal", "-shm")
+"""SQLite's own files beside a database (tempfiles.html). It follows no link there."""
+
+_FULL = (
+    "free some space on that file system, or give --db a file on another; then repeat the command"
+)
+
+_WRITABLE = "give --db a file in a directory that can be written"
+_UNREADABLE = (
+    "cannot be read by this user",
+    "run the command as its owner (`ls -l` names the owner), or give --db another file",
+)
+
+_DAMAGED = "keep a copy, then save the readable rows with `sqlite3 FILE .recover | sqlite3 NEW`"
+_NO_MEMORY = "end other programs, then repeat the command"
+_LOCKED = "wait until the other program has finished; `fuser -v FILE` names it"
+# SQLite's primary result codes: what is wrong, and what to do.
+_SQLITE_CODES: Mapping[int, tuple[str, str]] = {
+    sqlite3.SQLITE_PERM: ("cannot be read or written by this user", _WRITABLE),
+    sqlite3.SQLITE_BUSY: ("is locked by another program", _LOCKED),
+    sqlite3.SQLITE_LOCKED: ("is locked by another program", _LOCKED),
+    sqlite3.SQLITE_READONLY: ("cannot be written: it, or its directory, is read-only", _WRITABLE),
+    sqlite3.SQLITE_IOERR: ("cannot be written or read: the file system refused", _FULL),
+    sqlite3.SQLITE_CORRUPT: ("is damaged", _DAMAGED),
+    sqlite3.SQLITE_FULL: ("cannot grow: its file system is full", _FULL),
+    sqlite3.SQLITE_CANTOPEN: ("cannot be opened or created", _WRITABLE),
+    sqlite3.SQLITE_NOTADB: ("is not a database", "give --db another file"),
+}
+
+# PostgreSQL's SQLSTATEs.
+_SQLSTATE: Mapping[str, tuple[str, str]] = {
+    "55P03": ("is locked by another program", "wait until the other vdisklab has finished"),
+    "42501": (
+        "does not let this user do that",
+        "as its owner: GRANT CREATE, USAGE ON SCHEMA public TO the user",
+    ),
+    "25006": ("is read-only", "give --db the primary server, not a standby"),
+    "53100": ("is on a full disk", "free some space on the server, then repeat the command"),
+}
+
+# Errors that may go away while we wait.
+_PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL)
+
+_PASSING_STATES = ("55P03", "53100")
+# A failed connection has no SQLSTATE, only the message of the server or the resolver.
+_REFUSALS: tuple[tuple[str, str, str], ...] = (
+    ("password authentication failed", "refuses the password", "check user and password"),
+    ("no password supplied", "requires a password", "put it into ~/.pgpass or PGPASSWORD"),
+    ("resolve host", "is on an unknown host", "check the host's name"),
+    ("name or service not known", "is on an unknown host", "check the host's name"),
+    ("connection refused", "does not answer: connection refused", "is PostgreSQL running there?"),
+    ("no such file", "does not answer: there is no such socket", "is PostgreSQL running there?"),
+    (
+        "timeout",
+        "does not answer in time",
+        "is PostgreSQL running there, or does a firewall block it?",
+    ),
+    ("does not exist", "does not exist", "create it: createdb --owner USER DATABASE"),
+    ("no pg_hba.conf entry", "does not let this user in", "add the user to pg_hba.conf"),
+)
+
+# What converting rows of a damaged database raises: values of another type, rows that refer to
+# missing ones, JSON and compressed text that end too early.
+_DAMAGE = (
+    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError
+)  # fmt: skip
+
+
 def default_url(state_directory: Path) -> str:
     """The address of the default database."""
     return f"sqlite:///{state_directory / 'vdisklab.sqlite'}"
@@ -151,12 +231,6 @@ def _file_address(url: sa.URL) -> Address:
 if TYPE_CHECKING:
     import psycopg  # an optional dependency
 
-PATIENCE_SECONDS = 10.0
-_CONNECT_SECONDS = 10
-_OLDEST_SQLITE = (3, 38)
-"""The first with STRICT tables (3.37), and with JSON in every build."""
-_log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class Database:
@@ -216,12 +290,6 @@ class Database:
             raise DamagedError(
                 f"the database {self.address} is damaged: {problem}", hint=_DAMAGED
             ) from error
-
-
-SQLITE = b"SQLite format 3\0"
-"""The first bytes of every SQLite file (fileformat2.html)."""
-_EXPORTS = (b"\x1f\x8b", b'{"format": "vdis')
-"""The first bytes of files from `export-data`: gzip's, and those of JSON."""
 
 
 @contextmanager
@@ -346,10 +414,6 @@ def _is_there(file: Path) -> bool:
     return True
 
 
-_JOURNALS = ("-journal", "-wal", "-shm")
-"""SQLite's own files beside a database (tempfiles.html). It follows no link there."""
-
-
 def _require_safe(file: Path) -> None:
     """Raises DatabaseError if as root another user can change the database or its journals."""
     try:
@@ -457,64 +521,6 @@ def _postgresql(address: Address, read_only: bool, patience: float) -> sa.Engine
     return engine
 
 
-_FULL = (
-    "free some space on that file system, or give --db a file on another; then repeat the command"
-)
-_WRITABLE = "give --db a file in a directory that can be written"
-_UNREADABLE = (
-    "cannot be read by this user",
-    "run the command as its owner (`ls -l` names the owner), or give --db another file",
-)
-_DAMAGED = "keep a copy, then save the readable rows with `sqlite3 FILE .recover | sqlite3 NEW`"
-_NO_MEMORY = "end other programs, then repeat the command"
-_LOCKED = "wait until the other program has finished; `fuser -v FILE` names it"
-
-# SQLite's primary result codes: what is wrong, and what to do.
-_SQLITE_CODES: Mapping[int, tuple[str, str]] = {
-    sqlite3.SQLITE_PERM: ("cannot be read or written by this user", _WRITABLE),
-    sqlite3.SQLITE_BUSY: ("is locked by another program", _LOCKED),
-    sqlite3.SQLITE_LOCKED: ("is locked by another program", _LOCKED),
-    sqlite3.SQLITE_READONLY: ("cannot be written: it, or its directory, is read-only", _WRITABLE),
-    sqlite3.SQLITE_IOERR: ("cannot be written or read: the file system refused", _FULL),
-    sqlite3.SQLITE_CORRUPT: ("is damaged", _DAMAGED),
-    sqlite3.SQLITE_FULL: ("cannot grow: its file system is full", _FULL),
-    sqlite3.SQLITE_CANTOPEN: ("cannot be opened or created", _WRITABLE),
-    sqlite3.SQLITE_NOTADB: ("is not a database", "give --db another file"),
-}
-
-# PostgreSQL's SQLSTATEs.
-_SQLSTATE: Mapping[str, tuple[str, str]] = {
-    "55P03": ("is locked by another program", "wait until the other vdisklab has finished"),
-    "42501": (
-        "does not let this user do that",
-        "as its owner: GRANT CREATE, USAGE ON SCHEMA public TO the user",
-    ),
-    "25006": ("is read-only", "give --db the primary server, not a standby"),
-    "53100": ("is on a full disk", "free some space on the server, then repeat the command"),
-}
-
-# Errors that may go away while we wait.
-_PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL)
-_PASSING_STATES = ("55P03", "53100")
-
-# A failed connection has no SQLSTATE, only the message of the server or the resolver.
-_REFUSALS: tuple[tuple[str, str, str], ...] = (
-    ("password authentication failed", "refuses the password", "check user and password"),
-    ("no password supplied", "requires a password", "put it into ~/.pgpass or PGPASSWORD"),
-    ("resolve host", "is on an unknown host", "check the host's name"),
-    ("name or service not known", "is on an unknown host", "check the host's name"),
-    ("connection refused", "does not answer: connection refused", "is PostgreSQL running there?"),
-    ("no such file", "does not answer: there is no such socket", "is PostgreSQL running there?"),
-    (
-        "timeout",
-        "does not answer in time",
-        "is PostgreSQL running there, or does a firewall block it?",
-    ),
-    ("does not exist", "does not exist", "create it: createdb --owner USER DATABASE"),
-    ("no pg_hba.conf entry", "does not let this user in", "add the user to pg_hba.conf"),
-)
-
-
 @contextmanager
 def driver_errors_as_sentences(address: Address) -> Iterator[None]:
     """Turns exceptions of SQLAlchemy and the drivers in the body into DatabaseError."""
@@ -547,13 +553,6 @@ def as_unstorable(error: Exception) -> UnstorableError | None:
         f"{column} is not {expected}" if broken else "a number is too large to be stored",
         hint="the program that reported it is probably wrong: `vdisklab show RUN --raw`",
     )
-
-
-# What converting rows of a damaged database raises: values of another type, rows that refer to
-# missing ones, JSON and compressed text that end too early.
-_DAMAGE = (
-    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError
-)  # fmt: skip
 
 
 def _as_sentence(error: Exception, address: Address) -> DatabaseError:

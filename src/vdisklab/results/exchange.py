@@ -59,6 +59,11 @@ _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "�
 _Value = TypeVar("_Value")
 
 
+_CAMPAIGN = TypeAdapter(Campaign)
+_RUNS = TypeAdapter(list[Run])
+_POWER_CUTS = TypeAdapter(list[PowerCut])
+
+
 @dataclass(frozen=True, slots=True)
 class WholeCampaign:
     """A campaign with all its runs, in the order in which they were stored."""
@@ -230,11 +235,6 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text[:40]} is too large a number")
     return value
-
-
-_CAMPAIGN = TypeAdapter(Campaign)
-_RUNS = TypeAdapter(list[Run])
-_POWER_CUTS = TypeAdapter(list[PowerCut])
 
 
 def _validated(adapter: TypeAdapter[_Value], plain: object, name: str, part: str) -> _Value:

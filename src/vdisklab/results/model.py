@@ -19,6 +19,27 @@ from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 
+HALF_BIN = 1 / 128
+"""fio reports percentiles as middles of bins, which are as wide as 1/64 to 1/128 of their values
+(FIO_IO_U_PLAT_BITS in stat.h: 6)."""
+
+_TIMES = ("read_seconds", "write_seconds", "flush_seconds")
+GATE = ".gate."
+"""Part of the name of a gate's check, MEASUREMENT.gate.NAME: a condition without which a number is
+not the disk's."""
+
+OWN_FACTS = "/etc/vdisklab/facts"
+"""The administrator's file of facts, NAME=VALUE in each line, such as rack=A3."""
+
+WITHOUT_FLUSHES = "without_flushes"
+"""The fact why the file system of a campaign's directory sends no flushes."""
+
+FILE_SYSTEM = "file_system"
+"""The fact which file system a campaign's directory is on."""
+
+ZFS_FUSE = "zfs-fuse"
+"""The fact `zfs` of a host whose ZFS is not the kernel's, in place of a version."""
+
 
 class Better(StrEnum):
     """Whether higher or lower values of a metric are better."""
@@ -65,10 +86,6 @@ class Metric:
         """The unit as tables say it: requests are IOPS, and other things by the second are not."""
         return "IOPS" if self.name == "iops" else self.unit
 
-
-HALF_BIN = 1 / 128
-"""fio reports percentiles as middles of bins, which are as wide as 1/64 to 1/128 of their values
-(FIO_IO_U_PLAT_BITS in stat.h: 6)."""
 
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
@@ -215,9 +232,6 @@ class IoCounters:
         )
 
 
-_TIMES = ("read_seconds", "write_seconds", "flush_seconds")
-
-
 def _passed(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None or after < before else after - before
 
@@ -349,10 +363,6 @@ class Check:
         return self.requested is None or self.requested == self.observed
 
 
-GATE = ".gate."
-"""Part of the name of a gate's check, MEASUREMENT.gate.NAME: a condition without which a number is
-not the disk's."""
-
 MISSED, NOT_MET = "missed", "not met"
 """How the observed value of a gate begins that is missed, or not met and only said."""
 
@@ -395,19 +405,6 @@ class Failure:
     def sentence(self) -> str:
         """The first line, for tables and diagnostics; `show` prints the whole message."""
         return self.message.partition("\n")[0]
-
-
-OWN_FACTS = "/etc/vdisklab/facts"
-"""The administrator's file of facts, NAME=VALUE in each line, such as rack=A3."""
-
-WITHOUT_FLUSHES = "without_flushes"
-"""The fact why the file system of a campaign's directory sends no flushes."""
-
-FILE_SYSTEM = "file_system"
-"""The fact which file system a campaign's directory is on."""
-
-ZFS_FUSE = "zfs-fuse"
-"""The fact `zfs` of a host whose ZFS is not the kernel's, in place of a version."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,24 @@ DEEPEST = 100
 """Maximum nesting of a plan; vdisklab's plans have five levels."""
 
 
+_Wanted = tuple[str, Callable[[Any], bool]]
+_Shape = Mapping[str, _Wanted]
+_TEXT: _Wanted = ("should be text", lambda value: isinstance(value, str))
+_TEXT_OR_NONE: _Wanted = ("should be text", lambda value: value is None or isinstance(value, str))
+_LIST: _Wanted = ("should be a list", lambda value: isinstance(value, list))
+_OBJECT: _Wanted = (
+    "should be an object with named values",
+    lambda value: isinstance(value, Mapping),
+)
+
+_MEASURED: _Shape = {
+    "name": _TEXT,
+    "program": _TEXT_OR_NONE,
+    "settings": _OBJECT,
+    "filesystem": _TEXT_OR_NONE,
+}
+
+
 class UnusableError(ValueError):
     """A stored value that breaks no rule of its table, and yet cannot have been stored."""
 
@@ -340,15 +358,6 @@ def _are_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-_Wanted = tuple[str, Callable[[Any], bool]]
-_Shape = Mapping[str, _Wanted]
-_TEXT: _Wanted = ("should be text", lambda value: isinstance(value, str))
-_TEXT_OR_NONE: _Wanted = ("should be text", lambda value: value is None or isinstance(value, str))
-_LIST: _Wanted = ("should be a list", lambda value: isinstance(value, list))
-_OBJECT: _Wanted = (
-    "should be an object with named values",
-    lambda value: isinstance(value, Mapping),
-)
 _PLAN: _Shape = {
     "cells": ("should be a list of texts", _are_texts),
     "measurements": _LIST,
@@ -361,12 +370,6 @@ _PLAN: _Shape = {
         "should be a whole number",
         lambda value: value is None or isinstance(value, int),
     ),
-}
-_MEASURED: _Shape = {
-    "name": _TEXT,
-    "program": _TEXT_OR_NONE,
-    "settings": _OBJECT,
-    "filesystem": _TEXT_OR_NONE,
 }
 
 

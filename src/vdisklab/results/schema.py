@@ -22,6 +22,9 @@ from vdisklab.errors import UnstorableError
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
+metadata = sa.MetaData()
+
+
 def storable(text: str) -> str:
     """The text with U+FFFD in place of characters that a database cannot store."""
     return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
@@ -89,9 +92,6 @@ class UtcTime(TypeDecorator[datetime]):
         del dialect
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
         return None if moment is None else moment.astimezone(UTC)
-
-
-metadata = sa.MetaData()
 
 
 def _key() -> sa.Column[int]:

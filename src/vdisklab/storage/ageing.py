@@ -38,6 +38,13 @@ _FLUSH_EVERY = 16
 _SECONDS = 3600.0
 
 
+_SMALLEST = 4 << 10
+_LARGEST = 1 << 20
+_MOST_FILES = 20_000
+_LEFT = 0.03
+"""Share that stays free when it is fullest: a full btrfs could not even remove files."""
+
+
 def fill_filesystem(site: Site, target: Target, percent: int, seed: int) -> None:
     """Fills a file system that vdisklab has made, in a process of its own."""
     program = (sys.executable, "-m", "vdisklab.storage.ageing")
@@ -117,13 +124,6 @@ def fragmentation(host: Host, made: ImageFile) -> dict[str, str]:
         if made.key_file is None:  # encrypted data has no places that qemu-img would list
             counts["image_extents"] = str(placed)
     return counts
-
-
-_SMALLEST = 4 << 10
-_LARGEST = 1 << 20
-_MOST_FILES = 20_000
-_LEFT = 0.03
-"""Share that stays free when it is fullest: a full btrfs could not even remove files."""
 
 
 def _unused(directory: Path) -> tuple[float, float]:

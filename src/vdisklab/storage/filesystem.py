@@ -16,6 +16,8 @@ from vdisklab.path.segments import LayerKind
 from vdisklab.storage.site import Site, require_memory
 from vdisklab.storage.targets import Device, Directory
 
+_TMPFS = Layer(LayerKind.TMPFS)
+
 
 @dataclass(frozen=True, slots=True)
 class _Making:
@@ -144,9 +146,6 @@ def _read_reflink(host: Host, mountpoint: Path) -> str:
         if word.startswith("reflink="):
             return "on" if word == "reflink=1" else "off"
     return "unknown"
-
-
-_TMPFS = Layer(LayerKind.TMPFS)
 
 
 @contextmanager

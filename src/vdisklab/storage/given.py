@@ -36,6 +36,11 @@ MOUNTED: Mapping[str, LayerKind] = {
 """The kinds of directories that are not on this machine, by the file system in mountinfo."""
 
 
+_MISNAMED = frozenset(map(os.strerror, (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)))
+_READ_SECONDS = 30.0
+"""How long a device may take to read a block."""
+
+
 def with_kinds(host: Host, targets: Collection[NamedTarget]) -> tuple[NamedTarget, ...]:
     """The targets with the kind that each is on this host, and absolute file names.
 
@@ -91,9 +96,6 @@ def _with_kind(host: Host, target: NamedTarget) -> tuple[NamedTarget, str]:
     return replace(target, place=str(place), kind=kind), file
 
 
-_MISNAMED = frozenset(map(os.strerror, (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)))
-
-
 def _unusable(named: str, error: CommandError, *, was_there: bool = False) -> HostError:
     reason = error.stderr.strip().rpartition(": ")[2] or "unknown error"
     if "denied" in reason:
@@ -136,10 +138,6 @@ def unwritable(site: Site, target: NamedTarget, backing: BackingDevices) -> Host
         named = "" if target.opened_by_qemu else f"target {target.name}: "
         return HostError(f"{named}{error.message}", hint=error.hint)
     return None
-
-
-_READ_SECONDS = 30.0
-"""How long a device may take to read a block."""
 
 
 @contextmanager

@@ -35,6 +35,10 @@ from vdisklab.units import format_bytes
 _CREATE_TIMEOUT = 3600.0
 
 
+_NO_CPU_TIME = "Unable to get accurate CPU usage"
+_MOST_TRIES = 20
+
+
 @dataclass(frozen=True, slots=True)
 class ImageFile:
     """The file or block device that QEMU opens, and its image format.
@@ -263,10 +267,6 @@ def _disk_size(host: Host, disk: ImagePlace) -> int:
 
 def _shown(place: ImagePlace) -> str:
     return place.text if isinstance(place, Url) else str(place)
-
-
-_NO_CPU_TIME = "Unable to get accurate CPU usage"
-_MOST_TRIES = 20
 
 
 def _create(site: Site, image: Image, command: Sequence[str]) -> None:

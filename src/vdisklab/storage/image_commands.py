@@ -20,6 +20,10 @@ _KEY = "key"
 """The id of the secret object that holds an image's key in qemu-img."""
 
 
+QEMU_IO = ("qemu-io", "-f", "qcow2", "-t", "unsafe")
+_MOST_REWRITES = 20_000
+
+
 def create_command(
     image: Image,
     path: ImagePlace,
@@ -158,10 +162,6 @@ def opened(driver: str, path: ImagePlace, key: Path | None) -> tuple[str, ...]:
     if key is None:
         return ("-f", driver, str(path))
     return (*_secret(key), "--image-opts", _opening(driver, path, key))
-
-
-QEMU_IO = ("qemu-io", "-f", "qcow2", "-t", "unsafe")
-_MOST_REWRITES = 20_000
 
 
 def rewrites_of(image: Image, size: int, number: int) -> str:

@@ -23,6 +23,18 @@ _BITMAPS_ARE_CURRENT = 1  # bit of the autoclear features
 _MOST_BITMAPS = 65535
 
 
+_HEADER = struct.Struct(">4sIQIIQIIQQIIQ")
+_HEADER_V3 = struct.Struct(">QQQII")
+_MAGIC = b"QFI\xfb"
+HEAD = 4096
+
+"""Bytes at the start of an image that hold its header and extensions."""
+
+_COMPRESSION = 104  # byte of the header; 0 is zlib, 1 zstd
+LUKS = 2  # crypt_method
+_V3_LENGTH = 104
+
+
 @dataclass(frozen=True, slots=True)
 class BitmapDirectory:
     """The list of the persistent bitmaps, and its place in bytes."""
@@ -86,27 +98,12 @@ def bitmap_tables(directory: BitmapDirectory, content: bytes) -> Iterator[Bitmap
         place += -(-(_ENTRY.size + name + extra) // 8) * 8
 
 
-_HEADER = struct.Struct(">4sIQIIQIIQQIIQ")
-
-_HEADER_V3 = struct.Struct(">QQQII")
-
-_MAGIC = b"QFI\xfb"
-
-HEAD = 4096
-
-"""Bytes at the start of an image that hold its header and extensions."""
-
 DIRTY, CORRUPT, EXTERNAL_DATA, _COMPRESSION_TYPE, EXTENDED_L2 = 1, 2, 4, 8, 16
 
 """Incompatible features."""
 
-_COMPRESSION = 104  # byte of the header; 0 is zlib, 1 zstd
 
 _LAZY_REFCOUNTS, _RAW_DATA = 1, 2  # a compatible and an autoclear feature
-
-LUKS = 2  # crypt_method
-
-_V3_LENGTH = 104
 
 
 class BadImageError(Exception):

@@ -52,6 +52,53 @@ NEEDED = "needs"
 """The detail of an entry that names the file without which its thing cannot be removed."""
 
 
+_NO_SUCH_FILE = ("NFS3ERR_NOENT", "No such file")
+"""What the drivers nfs and ssh say of a file that is not there; QEMU 7.2 with libnfs 4.0."""
+
+_NO_DRIVER = "install QEMU's driver for it: apt install qemu-block-extra (Fedora: qemu-block-NAME)"
+_WAYS_OUT = (
+    ("image is not in", "see that its server keeps what is written: it does not give it back"),
+    ("qemu-block-extra", _NO_DRIVER),
+    ("unknown driver", _NO_DRIVER),
+    ("unknown protocol", _NO_DRIVER),
+    ("starttls", "the server has no TLS: write nbd:// and leave out --secret"),
+    ("tls handshake", "give the key that the server has: --secret NAME=DIR/keys.psk"),
+    ("tls", "give the server's key: nbds:// and --secret NAME=DIR/keys.psk"),
+    ("can not reconnect", "start the server, or correct host and port"),
+    ("export not available", "name an export that the server has: nbdinfo --list URL"),
+    ("invalid address", "correct the server's name, which this host cannot resolve"),
+    ("reading conf file", "name the cluster's configuration: rbd:POOL/IMAGE@CEPH.CONF"),
+    ("monitor info", "name the cluster's configuration: rbd:POOL/IMAGE@CEPH.CONF"),
+    ("error connecting", "name a user and a key that the cluster knows: ?id=USER, --secret"),
+    ("nfs_service", "start the server and its rpcbind, which libnfs asks for NFS version 3"),
+    ("mnt3err_acces", "name a directory that is exported to this host: showmount -e HOST"),
+    ("target not found", "name a target that the server has: iscsi-ls iscsi://HOST"),
+    ("logical_unit_not", "name a LUN that the target has: iscsi-ls --show-luns iscsi://HOST"),
+    ("publickey", "load your key into your ssh agent: ssh-add FILE"),
+    ("reading header", "make the image: rbd create POOL/IMAGE --size SIZE"),
+    ("opening pool", "name a pool that the cluster has: ceph osd pool ls"),
+    ("read-only", "let the server export it read-write"),
+    ("rofs", "let the server export it read-write"),
+    ("permission", "let the server grant this host's user read and write access"),
+    ("acces", "let the server grant this host's user read and write access"),
+    ("stale", "mount or export it again: the server no longer knows this file handle"),
+    ("refused", "start the server, or correct host and port"),
+    ("nospc", "free some space on the server, or choose a smaller --size"),
+    ("no space", "free some space on the server, or choose a smaller --size"),
+    ("no such file", "start the server, or name a socket or directory that exists there"),
+    ("input/output", "see that the server has space left, and what its log says of its disk"),
+    ("no password", "give the password: --secret NAME=FILE"),
+    ("authentication", "give user and password: USER@ in the URL, and --secret NAME=FILE"),
+    ("host key", "add the server's key to known_hosts: ssh-keyscan HOST >> ~/.ssh/known_hosts"),
+)
+
+_NBD_FLAGS = ("can_flush", "can_fua", "can_multi_conn", "is_read_only", "can_trim", "can_zero")
+_NBD_LIMITS = ("block_size_minimum", "block_size_preferred", "block_size_maximum")
+_NORMAL_SESSION = 2
+_CACHING_PAGE = 8
+_MOST = 255
+
+
 @contextmanager
 def secret_of(site: Site, target: NamedTarget, backing: BackingDevices) -> Iterator[Path | None]:
     """A file with a target's secret, from the user's own or from the environment; None without one.
@@ -171,10 +218,6 @@ def unanswered(host: Host, name: str, remote: Remote) -> HostError | None:
     return None
 
 
-_NO_SUCH_FILE = ("NFS3ERR_NOENT", "No such file")
-"""What the drivers nfs and ssh say of a file that is not there; QEMU 7.2 with libnfs 4.0."""
-
-
 def _require_files(site: Site, target: NamedTarget, url: Url) -> None:
     """Raises HostError unless a file can be made and removed in a directory on a server."""
     file = url.file(f"{site.directory.name}-trial.raw")
@@ -238,44 +281,6 @@ def unusable(shown: str, url: Url, error: CommandError) -> HostError:
     return HostError(f"{shown} cannot be used: {reason}", hint=hint)
 
 
-_NO_DRIVER = "install QEMU's driver for it: apt install qemu-block-extra (Fedora: qemu-block-NAME)"
-_WAYS_OUT = (
-    ("image is not in", "see that its server keeps what is written: it does not give it back"),
-    ("qemu-block-extra", _NO_DRIVER),
-    ("unknown driver", _NO_DRIVER),
-    ("unknown protocol", _NO_DRIVER),
-    ("starttls", "the server has no TLS: write nbd:// and leave out --secret"),
-    ("tls handshake", "give the key that the server has: --secret NAME=DIR/keys.psk"),
-    ("tls", "give the server's key: nbds:// and --secret NAME=DIR/keys.psk"),
-    ("can not reconnect", "start the server, or correct host and port"),
-    ("export not available", "name an export that the server has: nbdinfo --list URL"),
-    ("invalid address", "correct the server's name, which this host cannot resolve"),
-    ("reading conf file", "name the cluster's configuration: rbd:POOL/IMAGE@CEPH.CONF"),
-    ("monitor info", "name the cluster's configuration: rbd:POOL/IMAGE@CEPH.CONF"),
-    ("error connecting", "name a user and a key that the cluster knows: ?id=USER, --secret"),
-    ("nfs_service", "start the server and its rpcbind, which libnfs asks for NFS version 3"),
-    ("mnt3err_acces", "name a directory that is exported to this host: showmount -e HOST"),
-    ("target not found", "name a target that the server has: iscsi-ls iscsi://HOST"),
-    ("logical_unit_not", "name a LUN that the target has: iscsi-ls --show-luns iscsi://HOST"),
-    ("publickey", "load your key into your ssh agent: ssh-add FILE"),
-    ("reading header", "make the image: rbd create POOL/IMAGE --size SIZE"),
-    ("opening pool", "name a pool that the cluster has: ceph osd pool ls"),
-    ("read-only", "let the server export it read-write"),
-    ("rofs", "let the server export it read-write"),
-    ("permission", "let the server grant this host's user read and write access"),
-    ("acces", "let the server grant this host's user read and write access"),
-    ("stale", "mount or export it again: the server no longer knows this file handle"),
-    ("refused", "start the server, or correct host and port"),
-    ("nospc", "free some space on the server, or choose a smaller --size"),
-    ("no space", "free some space on the server, or choose a smaller --size"),
-    ("no such file", "start the server, or name a socket or directory that exists there"),
-    ("input/output", "see that the server has space left, and what its log says of its disk"),
-    ("no password", "give the password: --secret NAME=FILE"),
-    ("authentication", "give user and password: USER@ in the URL, and --secret NAME=FILE"),
-    ("host key", "add the server's key to known_hosts: ssh-keyscan HOST >> ~/.ssh/known_hosts"),
-)
-
-
 def disk_size(host: Host, name: str, url: Url) -> int:
     """Bytes of a disk on a server."""
     text = ask(host, name, url, "qemu-img", "info", "--output=json", url.opened)
@@ -291,10 +296,6 @@ def promises(host: Host, target: NamedTarget, url: Url) -> dict[str, str]:
     if target.kind is LayerKind.NBD:
         return _nbd_promises(host, target, url)
     return _iscsi_promises(host, target, url) if target.kind is LayerKind.ISCSI else {}
-
-
-_NBD_FLAGS = ("can_flush", "can_fua", "can_multi_conn", "is_read_only", "can_trim", "can_zero")
-_NBD_LIMITS = ("block_size_minimum", "block_size_preferred", "block_size_maximum")
 
 
 def _nbd_promises(host: Host, target: NamedTarget, url: Url) -> dict[str, str]:
@@ -518,11 +519,6 @@ def disk_promises(portal: str, target: str, lun: int, login: tuple[str, ...]) ->
         "dpofua": bool(header[2] & 0x10),
         "write_cache": bool(page[2] & 0x04),
     }
-
-
-_NORMAL_SESSION = 2
-_CACHING_PAGE = 8
-_MOST = 255
 
 
 if __name__ == "__main__":

@@ -45,6 +45,10 @@ _WRITERS = frozenset({"dd", "truncate", "fallocate", "mkdir", "sh", "qemu-img", 
 say names back that are compared; QEMU opens what these have made."""
 
 
+# QEMU's own memory beside its guest's: block layer, device models, translated code.
+_QEMU_BYTES = 96 * MIB
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """Everything that a layer needs for building. `directory` is private and removed at the end.
@@ -385,10 +389,6 @@ def require_guest_memory(needed: int, total: int) -> None:
             f"{format_bytes(total)}",
             hint="choose a smaller --guest-memory",
         )
-
-
-# QEMU's own memory beside its guest's: block layer, device models, translated code.
-_QEMU_BYTES = 96 * MIB
 
 
 def guests_that_fit(memory: int, available: int) -> int:

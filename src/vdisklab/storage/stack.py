@@ -19,6 +19,20 @@ from vdisklab.storage.site import Site, require_room
 from vdisklab.storage.targets import Device, Directory, Target
 from vdisklab.storage.zram import ZRAM, zram
 
+Builder = Callable[[Site, Device, Layer, str, int], AbstractContextManager[Target]]
+"""(site, target below, layer, a free name in the site, capacity in bytes) -> the target above.
+
+The target exists while the context is open.
+"""
+
+Bottom = Callable[[Site, str, int, Layer], AbstractContextManager[Target]]
+"""(site, a free name in the site, bytes, layer) -> the lowest target of a stack in memory."""
+
+IN_MEMORY: Mapping[LayerKind, Bottom] = {LayerKind.TMPFS: tmpfs, LayerKind.ZRAM: zram}
+"""The layers with nothing below."""
+
+_NOT_OF_LAYERS = (ZRAM, device.DEVICE, io_limits.CGROUP, remote.DISK, remote.FILE)
+
 
 @contextmanager
 def build_stack(
@@ -96,16 +110,6 @@ def _bottom(
     return device.side_by_side(slices)
 
 
-Builder = Callable[[Site, Device, Layer, str, int], AbstractContextManager[Target]]
-"""(site, target below, layer, a free name in the site, capacity in bytes) -> the target above.
-
-The target exists while the context is open.
-"""
-
-Bottom = Callable[[Site, str, int, Layer], AbstractContextManager[Target]]
-"""(site, a free name in the site, bytes, layer) -> the lowest target of a stack in memory."""
-
-
 class AnotherVolume(Protocol):
     """Makes the volume of guest 2 or higher, beside the one that the layer's builder made."""
 
@@ -140,10 +144,6 @@ HOST_LAYERS: Mapping[LayerKind, HostLayer] = {
     LayerKind.LUKS: HostLayer(luks.encrypted_device),
 }
 
-IN_MEMORY: Mapping[LayerKind, Bottom] = {LayerKind.TMPFS: tmpfs, LayerKind.ZRAM: zram}
-"""The layers with nothing below."""
-
-_NOT_OF_LAYERS = (ZRAM, device.DEVICE, io_limits.CGROUP, remote.DISK, remote.FILE)
 
 UNDO: Mapping[str, undo.Undo] = {
     **undo.SIMPLE_UNDO,

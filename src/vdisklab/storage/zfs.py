@@ -34,6 +34,15 @@ _PROPERTIES = (
 )  # fmt: skip
 
 
+_Pool = tuple[str, frozenset[str]]
+"""The name of a pool, and the properties that its ZFS has."""
+
+_TRIAL = 4 << 20
+PARAMETER = Path("/sys/module/zfs/parameters/zfs_arc_max")
+STATISTICS = Path("/proc/spl/kstat/zfs/arcstats")
+_SETTLE_SECONDS = 10.0
+
+
 @contextmanager
 def _new_pool(site: Site, below: Device, layer: Layer, name: str) -> Iterator[_Pool]:
     """A pool on all members below, while the context is open."""
@@ -46,10 +55,6 @@ def _new_pool(site: Site, below: Device, layer: Layer, name: str) -> Iterator[_P
         create = pool_command(layer, pool, below.members, supported)
         site.run_uninterrupted(*create, timeout=120)
         yield pool, supported
-
-
-_Pool = tuple[str, frozenset[str]]
-"""The name of a pool, and the properties that its ZFS has."""
 
 
 @contextmanager
@@ -261,9 +266,6 @@ def _require_asked(layer: Layer, properties: Mapping[str, str]) -> None:
             )
 
 
-_TRIAL = 4 << 20
-
-
 def directness(site: Site, directory: Path, members: Sequence[Path]) -> str:
     """What O_DIRECT does in a directory: `refused`, `direct`, or `accepted, served from a cache`.
 
@@ -288,11 +290,6 @@ def directness(site: Site, directory: Path, members: Sequence[Path]) -> str:
         return "accepted, and nobody counts below"
     read = after.since(before).read_bytes
     return "direct" if read >= _TRIAL else "accepted, served from a cache"
-
-
-PARAMETER = Path("/sys/module/zfs/parameters/zfs_arc_max")
-STATISTICS = Path("/proc/spl/kstat/zfs/arcstats")
-_SETTLE_SECONDS = 10.0
 
 
 def parse_arcstats(text: str) -> dict[str, int]:

@@ -21,6 +21,9 @@ MOST_CHARACTERS = 60
 """A page's headline is no longer: what does not fit stands in the first line below it."""
 
 
+_MOVED = {Direction.READ: "read came from the disk", Direction.WRITE: "written reached the disk"}
+
+
 def headline(choice: PathChoice) -> str:
     """`Use raw/none: within 8 % of the best (95 %)`: what to do, and how sure that is."""
     use, sure = _use(choice), f"({100 * choice.confidence:.0f} %)"
@@ -177,9 +180,6 @@ def verdict_lines(
         yield "Safety", durability_sentence(choice.cell.name, choice.durability)
     if cost := _cost(choice):
         yield "Cost", cost
-
-
-_MOVED = {Direction.READ: "read came from the disk", Direction.WRITE: "written reached the disk"}
 
 
 def _of_memory(choice: PathChoice) -> str:

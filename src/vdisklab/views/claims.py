@@ -17,6 +17,14 @@ from vdisklab.units import counted
 from vdisklab.views.hosts import left_out_sentences, names
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
+_MOST_OPEN = 10
+"""More claims that are not measured than these are one line."""
+
+_NAMES: tuple[Column[JudgedClaim], ...] = (
+    Column("article", lambda row: row.article, spare=2),
+    Column("claim", lambda row: row.claim, folds=NAMES),
+)
+
 
 def tables(answer: ClaimsAnswer) -> Iterator[Table[JudgedClaim]]:
     """One row per claim, measured ones first; commands for missing cells follow."""
@@ -68,10 +76,6 @@ def _stated(row: JudgedClaim) -> str:
     return f"> {low}" if row.stated_high is None else f"{low}–{high}"
 
 
-_MOST_OPEN = 10
-"""More claims that are not measured than these are one line."""
-
-
 def _is_open(row: JudgedClaim) -> bool:
     """True for a claim that no host has measured."""
     measured_on = set(row.hosts or ()) - {ClaimStatus.NOT_MEASURED}
@@ -88,12 +92,6 @@ def _with_brief(
     more = f"{lacking} claims are not measured: {ways}."
     shown = [row for row in whole.rows if not _is_open(row)]
     return replace(whole, brief=replace(brief, rows=shown, notes=(more, *brief.notes)))
-
-
-_NAMES: tuple[Column[JudgedClaim], ...] = (
-    Column("article", lambda row: row.article, spare=2),
-    Column("claim", lambda row: row.claim, folds=NAMES),
-)
 
 
 def _hosts_table(answer: ClaimsAnswer, over: OverHosts) -> Table[JudgedClaim]:

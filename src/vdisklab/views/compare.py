@@ -23,6 +23,31 @@ _UNPAIRED = (
 )
 
 
+_RATIO: tuple[Column[Comparison], ...] = (
+    Column("A/B", lambda row: numbers.ratio(row.ratio.ratio), right=True, spare=1),
+    Column(
+        "95 % interval",
+        lambda row: numbers.ratio_interval(row.ratio.low, row.ratio.high),
+        right=True,
+        spare=1,
+    ),
+)
+
+_P: Column[Comparison] = Column(
+    "p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2
+)
+
+_NOTHING_IN_COMMON = "The two cells have no measure in common."
+_OUTCOMES = {
+    Verdict.A_BETTER: "A is faster in {}",
+    Verdict.B_BETTER: "B is faster in {}",
+    Verdict.A_LIKELY: "A is likely faster in {} (not proven)",
+    Verdict.B_LIKELY: "B is likely faster in {} (not proven)",
+    Verdict.NONE_SHOWN: "no difference is shown in {}",
+    Verdict.TOO_FEW: "too few rounds in {}",
+}
+
+
 def tables(answer: CompareAnswer, *, everything: bool = False) -> Iterator[Table[Comparison]]:
     """For each pair a summary, and one row per main measure; with `everything` one per measure."""
     for pair in answer.pairs:
@@ -147,20 +172,6 @@ def _measure(of: str) -> tuple[Column[Comparison], Column[Comparison]]:
     )
 
 
-_RATIO: tuple[Column[Comparison], ...] = (
-    Column("A/B", lambda row: numbers.ratio(row.ratio.ratio), right=True, spare=1),
-    Column(
-        "95 % interval",
-        lambda row: numbers.ratio_interval(row.ratio.low, row.ratio.high),
-        right=True,
-        spare=1,
-    ),
-)
-_P: Column[Comparison] = Column(
-    "p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2
-)
-
-
 def comparison_summary(pair: ComparedPair) -> str:
     """A summary of the main measures: how many favour A or B, how many likely do, and the score's
     ratio.
@@ -180,17 +191,6 @@ def comparison_summary(pair: ComparedPair) -> str:
     if score is not None and score.ratio.ratio is not None:
         sentence_parts.append(f"by the score A is {wording.difference(score.ratio)}")
     return "; ".join(sentence_parts) + "."
-
-
-_NOTHING_IN_COMMON = "The two cells have no measure in common."
-_OUTCOMES = {
-    Verdict.A_BETTER: "A is faster in {}",
-    Verdict.B_BETTER: "B is faster in {}",
-    Verdict.A_LIKELY: "A is likely faster in {} (not proven)",
-    Verdict.B_LIKELY: "B is likely faster in {} (not proven)",
-    Verdict.NONE_SHOWN: "no difference is shown in {}",
-    Verdict.TOO_FEW: "too few rounds in {}",
-}
 
 
 def _unit_of(number: PublishedNumber) -> str:

@@ -56,6 +56,9 @@ BAR_WIDTH = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
+_ROUNDS: Column[RankedCell] = Column("n", lambda row: str(row.place.rounds), right=True, spare=1)
+
+
 def tables(answer: RankAnswer, *, headed: bool = True) -> Iterator[Table[RankedCell]]:
     """One row per cell, best first; cells without a rank come last.
 
@@ -120,9 +123,6 @@ def provisional(answer: RankAnswer) -> Table[RankedCell]:
         answer.cells,
         intro=(whole.title,),
     )
-
-
-_ROUNDS: Column[RankedCell] = Column("n", lambda row: str(row.place.rounds), right=True, spare=1)
 
 
 def _agreement(row: RankedCell, shown: Callable[[Agreement], str]) -> str:

@@ -25,6 +25,9 @@ HOST_PATHS = 24
 """Columns of the table of hosts and paths."""
 
 
+_FACT_NAMES = ("CPU", "medium", "kernel", "QEMU")
+
+
 def question(report: ReportAnswer) -> str:
     """What the report answers."""
     if report.ranked.hosts is not None:
@@ -206,9 +209,6 @@ def hosts_part(report: ReportAnswer) -> dict[str, Any] | None:
             for own in report.own
         ],
     }
-
-
-_FACT_NAMES = ("CPU", "medium", "kernel", "QEMU")
 
 
 def _anchor(host: MeasuredHost) -> str:

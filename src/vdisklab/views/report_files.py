@@ -29,6 +29,8 @@ from vdisklab.views.report import (
     score_keys,
 )
 
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|<>&~-])")
+
 
 class ReportFormat(StrEnum):
     """The formats of a report."""
@@ -84,9 +86,6 @@ def _parquet(report: ReportAnswer) -> bytes:
     rows = list(map(plain, report.values))
     parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), sink)
     return sink.getvalue()
-
-
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|<>&~-])")
 
 
 def escape(text: str) -> str:

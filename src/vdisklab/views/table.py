@@ -22,6 +22,26 @@ SECONDS = (
 _UNITS = {"MiB/s": (MIB, "1,048,576 bytes/s"), "MB/s": (10**6, "1,000,000 bytes/s")}
 
 
+_FILE = (
+    ("per_char", Direction.WRITE), ("bandwidth", Direction.WRITE), ("rewrite", Direction.WRITE),
+    ("per_char", Direction.READ), ("bandwidth", Direction.READ), ("seeks", Direction.NONE),
+)  # fmt: skip
+
+_SMALL = tuple(
+    (f"{order}_{test}", Direction.NONE)
+    for order in ("seq", "random")
+    for test in ("create", "stat", "delete")
+)
+
+_WIDTH = 78
+_CRYSTAL_ROWS = (
+    ("SEQ    1MiB (Q=  8, T= 1)", "seq1m-q8t1"),
+    ("SEQ    1MiB (Q=  1, T= 1)", "seq1m-q1t1"),
+    ("RND    4KiB (Q= 32, T= 1)", "rnd4k-q32t1"),
+    ("RND    4KiB (Q=  1, T= 1)", "rnd4k-q1t1"),
+)
+
+
 def tables(answer: answers.TableAnswer) -> Iterator[Table[Any]]:
     """Programs, installations, boots, deletions. Programs may be left out if others have rows."""
     others = [make(answer) for make, rows in (
@@ -268,17 +288,6 @@ def _warning(answer: answers.TableAnswer) -> Iterator[str]:
         yield f"* measured {answer.caveats.warning}"
 
 
-_FILE = (
-    ("per_char", Direction.WRITE), ("bandwidth", Direction.WRITE), ("rewrite", Direction.WRITE),
-    ("per_char", Direction.READ), ("bandwidth", Direction.READ), ("seeks", Direction.NONE),
-)  # fmt: skip
-_SMALL = tuple(
-    (f"{order}_{test}", Direction.NONE)
-    for order in ("seq", "random")
-    for test in ("create", "stat", "delete")
-)
-
-
 def bonnie_text(answer: answers.TableAnswer, name: str) -> str:
     """bonnie++'s classic table of one measurement, a line for each cell, K = 1024 bytes.
 
@@ -320,15 +329,6 @@ def _line(
         shown = "+++++" if rate is None else f"{rate / unit:.{places}f}"
         pairs.append(f"{shown:>5} {'+++' if cpu is None else f'{cpu * 100:.0f}':>3}")
     return f"{cell!s:{width}} " + " ".join(pairs)
-
-
-_WIDTH = 78
-_CRYSTAL_ROWS = (
-    ("SEQ    1MiB (Q=  8, T= 1)", "seq1m-q8t1"),
-    ("SEQ    1MiB (Q=  1, T= 1)", "seq1m-q1t1"),
-    ("RND    4KiB (Q= 32, T= 1)", "rnd4k-q32t1"),
-    ("RND    4KiB (Q=  1, T= 1)", "rnd4k-q1t1"),
-)
 
 
 def crystaldiskmark_text(answer: answers.TableAnswer, row: answers.TableCell) -> str:

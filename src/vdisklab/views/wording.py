@@ -15,11 +15,6 @@ LEAST_NOISE = 0.0005
 """Noise below this would be shown as 0 %, such as that of zeros only."""
 
 
-def measure_name(measure: MeasureKey) -> str:
-    """`weighted overall` for a score, otherwise the measure's full name."""
-    return measure.metric.replace("_", " ") if measure.name == "score" else str(measure)
-
-
 OTHER_VERB = (
     "`rank` and `compare` may disagree about a pair: `rank` corrects for all pairs and pools their "
     "noise, `compare` looks at that pair alone."
@@ -30,6 +25,17 @@ WITH_STEP = (
     "Values that can be zero, such as stalls, are compared as value + step, so their ratios "
     "differ from those of the medians (`vdisklab method zero`)."
 )
+
+_MANY_TIMES = 10
+"""A ratio of 1 to this or more is told as times, as 99 % slower says little."""
+
+_SHOWS_NOTHING = 1.0
+"""The lead from which on rounds that show no smaller one are too few: twice as good."""
+
+
+def measure_name(measure: MeasureKey) -> str:
+    """`weighted overall` for a score, otherwise the measure's full name."""
+    return measure.metric.replace("_", " ") if measure.name == "score" else str(measure)
 
 
 def mean_sentence(rates: Sequence[MeasureKey], baseline: object) -> str:
@@ -104,10 +110,6 @@ def _change(times: float) -> tuple[str, str]:
     return ("under 0.1" if number == "0.0" else number), "% slower" if times < 1 else "% faster"
 
 
-_MANY_TIMES = 10
-"""A ratio of 1 to this or more is told as times, as 99 % slower says little."""
-
-
 def _rounded(number: float) -> str:
     """Two significant digits: `0.42`, `1.2`, `43`, `1200`."""
     rounded = float(f"{number:.1e}")
@@ -137,7 +139,3 @@ def reach_sentence(best: BestSet) -> str | None:
         f"{rounds} usually show which path is the best if it is {best.shows:.0%} better than the "
         f"next or more: repeated runs of a path differ by about {noise:.0%} here.{race}"
     )
-
-
-_SHOWS_NOTHING = 1.0
-"""The lead from which on rounds that show no smaller one are too few: twice as good."""

@@ -24,6 +24,18 @@ from vdisklab.progress import Running
 from vdisklab.views.page.html import page_script, page_style, render_page, report_policy
 from vdisklab.views.watch import live_page, live_parts, moving_line
 
+SECONDS_BETWEEN = 1.0
+"""No more than one event in that time."""
+
+_REST = 10
+"""After an answer that took t seconds, no other is computed for so many t: the host measures."""
+
+_BEAT_SECONDS = 15.0
+_POLICY = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}
+
 
 class Commands(Protocol):
     """Completes the commands in what is shown by the names that a user has given."""
@@ -40,16 +52,6 @@ class Commands(Protocol):
 
 Naming = Callable[[Sequence[str], Sequence[Any]], Commands]
 """By the campaigns that a request names, and those whose targets its commands may need."""
-
-SECONDS_BETWEEN = 1.0
-"""No more than one event in that time."""
-_REST = 10
-"""After an answer that took t seconds, no other is computed for so many t: the host measures."""
-_BEAT_SECONDS = 15.0
-_POLICY = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,29 @@ _OLD_SIZE = re.compile(r"(?:[0-9]{1,9}[kKMGT](?::[0-9]{1,9}[kKMGT]?)?)?")
 _OLD_FIELD = re.compile(r"[0-9.]{0,20}|\+{1,9}|[0-9]{1,9}(?:[:/][0-9]{1,9}){1,3}")
 
 
+# Some builds print `@version@`, and text that was cut has no version. Bonnie without ++ has more
+# hyphens.
+HEADING = re.compile(
+    r"\s*(?:Version\s+([0-9][0-9.a-z]*)\s+-+|(?:Version\s+\S+\s+)?-{6})"
+    r"Sequential (?:Output|Create)-+ .*"
+)
+
+_SMALL_HEADING = re.compile(r".*-Sequential Create-+\s+-+Random Create-.*")
+_NAMED = re.compile(r"(.*?)-Create--\s.*")
+_UNITS = re.compile(r"\s*(?:Machine|Name:Size).*/sec %CP.*")
+_SMALL_UNITS = re.compile(r"\s*files(?::max(?::min)?)?\s+/sec.*")
+_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([kmg]?)")
+# A row begins with the name and the size. Then each test takes ten columns, ` %5d %3d`, or more
+# where its rate has more digits; a test that was left out takes ten blanks.
+_NAME_COLUMNS = 19
+
+_PAIR = re.compile(r"(?P<left_out> {10})| {1,5}(?P<rate>\S+) {1,3}(?P<cpu>\S+)")
+_LONGEST_ROW = 200
+# bonnie++ 1.98 began to write rates with k, m and g; 2.00a, which was tried, shows the number of
+# files in place of the rates of small files. bon_csv2txt, which has no version there, does not.
+_WRONG_SMALL_RATES = re.compile(r"1\.98.*|[2-9].*")
+
+
 class BonnieSettings(program.Settings):
     """Settings of a bonnie++ measurement.
 
@@ -242,29 +265,6 @@ def _rate(field: str, number: int, column: int) -> float | None:
             f"line {number}, field {column + 1} of bonnie++'s CSV is {field[:30]!r}, not a number"
         )
     return float(field) or None
-
-
-# Some builds print `@version@`, and text that was cut has no version. Bonnie without ++ has more
-# hyphens.
-HEADING = re.compile(
-    r"\s*(?:Version\s+([0-9][0-9.a-z]*)\s+-+|(?:Version\s+\S+\s+)?-{6})"
-    r"Sequential (?:Output|Create)-+ .*"
-)
-_SMALL_HEADING = re.compile(r".*-Sequential Create-+\s+-+Random Create-.*")
-_NAMED = re.compile(r"(.*?)-Create--\s.*")
-_UNITS = re.compile(r"\s*(?:Machine|Name:Size).*/sec %CP.*")
-_SMALL_UNITS = re.compile(r"\s*files(?::max(?::min)?)?\s+/sec.*")
-_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([kmg]?)")
-
-# A row begins with the name and the size. Then each test takes ten columns, ` %5d %3d`, or more
-# where its rate has more digits; a test that was left out takes ten blanks.
-_NAME_COLUMNS = 19
-_PAIR = re.compile(r"(?P<left_out> {10})| {1,5}(?P<rate>\S+) {1,3}(?P<cpu>\S+)")
-_LONGEST_ROW = 200
-
-# bonnie++ 1.98 began to write rates with k, m and g; 2.00a, which was tried, shows the number of
-# files in place of the rates of small files. bon_csv2txt, which has no version there, does not.
-_WRONG_SMALL_RATES = re.compile(r"1\.98.*|[2-9].*")
 
 
 def parse_bonnie_text(text: str) -> tuple[program.Report, ...]:

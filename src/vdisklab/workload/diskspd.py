@@ -36,6 +36,43 @@ PROGRAM = "vdisklab-diskspd.exe"
 _SLACK_SECONDS = 180.0
 
 
+_PERCENTILES = {50.0: "latency_p50", 95.0: "latency_p95", 99.0: "latency_p99",
+                99.9: "latency_p99.9", 100.0: "latency_max"}  # fmt: skip
+
+_NUMBER = re.compile(r"\s*[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?\s*")
+_SIDES = ((Direction.READ, "Read"), (Direction.WRITE, "Write"))
+_RXML = "run DISKSPD with -Rxml, and import its XML; or fio's JSON (--output-format=json+)"
+_OTHERS = {
+    "PhoronixTestSuite": (
+        "a result of the Phoronix Test Suite, which is not read",
+        "run fio itself with --output-format=json, and import that",
+    ),
+}
+"""What the XML of other programs is, and what to import instead, by its root."""
+
+_TITLE = re.compile(r"CrystalDiskMark ([0-9]{1,4})\.([0-9.]+)")
+_TITLE_LINE = re.compile(r"^\W*CrystalDiskMark [0-9]", re.MULTILINE)
+# Every version states it: 1,000,000 byte/s (3), bytes/s (4 and later).
+_UNIT = re.compile(r"MB/s = 1,000,000 bytes?/s")
+
+_DECIMAL = r"([0-9]{1,9}\.[0-9]{1,6})"
+# Version 3 writes `Random Read 4KB (QD=32) :`, 4 to 6 `Random Read 4KiB (Q= 32,T= 1) :`.
+_OLD = re.compile(
+    r"\s*(Sequential|Random) (Read|Write)(?: ([0-9]+)K(?:i?)B)?(?: \(([^()]*)\))?\s*:"
+    rf"\s*{_DECIMAL} MB/s(?: \[\s*{_DECIMAL} IOPS\])?\s*"
+)
+
+# Versions 7 and 8 write this under a heading, [Read], [Write] or `[Mix] Read 70%/Write 30%`.
+_NEW = re.compile(
+    r"\s*(SEQ|RND|Sequential|Random)\s+([0-9]+)(K|M)iB \(Q=\s*([0-9]+), T=\s*([0-9]+)\):"
+    rf"\s*{_DECIMAL} MB/s \[\s*{_DECIMAL} IOPS\](?: <\s*{_DECIMAL} us>)?\s*"
+)
+
+_HEADING = re.compile(r"\s*\[(Read|Write|Mix)\](?:\s*Read ([0-9]{1,2})%/Write ([0-9]{1,2})%)?\s*")
+_OTHER_HEADING = re.compile(r"\s*\[\w+\]\s*")
+_RESULT = re.compile(r"\s*(SEQ|RND|Sequential|Random)\b.*:.*")
+
+
 class Diskspd(Workload):
     """Microsoft's DISKSPD, on a whole physical disk."""
 
@@ -105,22 +142,6 @@ def _require_expressible(plan: MeasurementPlan, settings: FioSettings) -> None:
                 f"measurement {plan.name!r} uses {name}, which DISKSPD does not have",
                 hint="leave it out of the profile for a Windows guest",
             )
-
-
-_PERCENTILES = {50.0: "latency_p50", 95.0: "latency_p95", 99.0: "latency_p99",
-                99.9: "latency_p99.9", 100.0: "latency_max"}  # fmt: skip
-_NUMBER = re.compile(r"\s*[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?\s*")
-_SIDES = ((Direction.READ, "Read"), (Direction.WRITE, "Write"))
-
-
-_RXML = "run DISKSPD with -Rxml, and import its XML; or fio's JSON (--output-format=json+)"
-_OTHERS = {
-    "PhoronixTestSuite": (
-        "a result of the Phoronix Test Suite, which is not read",
-        "run fio itself with --output-format=json, and import that",
-    ),
-}
-"""What the XML of other programs is, and what to import instead, by its root."""
 
 
 def parse_diskspd(text: str) -> Report:
@@ -214,27 +235,6 @@ def _value(text: str | None, name: str, where: str) -> float:
             f"{where} of DISKSPD: {name} is {(text or 'missing')[:30]!r}, not a number"
         )
     return value
-
-
-_TITLE = re.compile(r"CrystalDiskMark ([0-9]{1,4})\.([0-9.]+)")
-_TITLE_LINE = re.compile(r"^\W*CrystalDiskMark [0-9]", re.MULTILINE)
-# Every version states it: 1,000,000 byte/s (3), bytes/s (4 and later).
-_UNIT = re.compile(r"MB/s = 1,000,000 bytes?/s")
-_DECIMAL = r"([0-9]{1,9}\.[0-9]{1,6})"
-
-# Version 3 writes `Random Read 4KB (QD=32) :`, 4 to 6 `Random Read 4KiB (Q= 32,T= 1) :`.
-_OLD = re.compile(
-    r"\s*(Sequential|Random) (Read|Write)(?: ([0-9]+)K(?:i?)B)?(?: \(([^()]*)\))?\s*:"
-    rf"\s*{_DECIMAL} MB/s(?: \[\s*{_DECIMAL} IOPS\])?\s*"
-)
-# Versions 7 and 8 write this under a heading, [Read], [Write] or `[Mix] Read 70%/Write 30%`.
-_NEW = re.compile(
-    r"\s*(SEQ|RND|Sequential|Random)\s+([0-9]+)(K|M)iB \(Q=\s*([0-9]+), T=\s*([0-9]+)\):"
-    rf"\s*{_DECIMAL} MB/s \[\s*{_DECIMAL} IOPS\](?: <\s*{_DECIMAL} us>)?\s*"
-)
-_HEADING = re.compile(r"\s*\[(Read|Write|Mix)\](?:\s*Read ([0-9]{1,2})%/Write ([0-9]{1,2})%)?\s*")
-_OTHER_HEADING = re.compile(r"\s*\[\w+\]\s*")
-_RESULT = re.compile(r"\s*(SEQ|RND|Sequential|Random)\b.*:.*")
 
 
 def parse_crystaldiskmark(text: str) -> Report:

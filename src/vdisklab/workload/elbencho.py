@@ -32,6 +32,34 @@ _Fields = Mapping[str, str]
 """A phase by the CSV's names. Empty: nothing was counted."""
 
 
+_END = ("last_done",)
+_JSON = {
+    "operation": ("phase_type",),
+    "label": ("label",),
+    "version": ("config", "version"),
+    "path type": ("config", "path_type"),
+    "hosts": ("config", "hosts"),
+    "threads": ("config", "threads"),
+    "block size": ("config", "block_size"),
+    "direct IO": ("config", "direct_io"),
+    "random": ("config", "random_offsets"),
+    "IO depth": ("config", "io_depth"),
+    "time ms [last]": (*_END, "elapsed_time_ms"),
+    "IOPS [last]": (*_END, "iops"),
+    "bytes/s": (*_END, "bytes/s"),
+    "IO lat us [avg]": (*_END, "latency", "IO", "avg_us"),
+    "IO lat us [max]": (*_END, "latency", "IO", "max_us"),
+    f"{_MIXED}IOPS [last]": (*_END, "rwmix_read", "iops"),
+    f"{_MIXED}bytes/s": (*_END, "rwmix_read", "bytes/s"),
+    f"{_MIXED}IO lat us [avg]": (*_END, "latency", "IO", "rwmix_read", "avg_us"),
+    f"{_MIXED}IO lat us [max]": (*_END, "latency", "IO", "rwmix_read", "max_us"),
+}
+"""Where the JSON has what the CSV has in a column."""
+
+_NEEDED = ("operation", "label", "version", "path type", "hosts", "threads", "block size", "random",
+           "IO depth", "time ms [last]")  # fmt: skip
+
+
 def is_elbencho(text: str) -> bool:
     """True for a text with the CSV's heading, or with a phase's JSON."""
     return _HEADER.search(text) is not None or _OBJECT.search(text) is not None
@@ -98,34 +126,6 @@ def _of_json(text: str) -> Iterator[tuple[int, _Fields]]:
         if not isinstance(phase, dict):
             raise _broken(number)
         yield number, {name: _found(phase, number, *path) for name, path in _JSON.items()}
-
-
-_END = ("last_done",)
-_JSON = {
-    "operation": ("phase_type",),
-    "label": ("label",),
-    "version": ("config", "version"),
-    "path type": ("config", "path_type"),
-    "hosts": ("config", "hosts"),
-    "threads": ("config", "threads"),
-    "block size": ("config", "block_size"),
-    "direct IO": ("config", "direct_io"),
-    "random": ("config", "random_offsets"),
-    "IO depth": ("config", "io_depth"),
-    "time ms [last]": (*_END, "elapsed_time_ms"),
-    "IOPS [last]": (*_END, "iops"),
-    "bytes/s": (*_END, "bytes/s"),
-    "IO lat us [avg]": (*_END, "latency", "IO", "avg_us"),
-    "IO lat us [max]": (*_END, "latency", "IO", "max_us"),
-    f"{_MIXED}IOPS [last]": (*_END, "rwmix_read", "iops"),
-    f"{_MIXED}bytes/s": (*_END, "rwmix_read", "bytes/s"),
-    f"{_MIXED}IO lat us [avg]": (*_END, "latency", "IO", "rwmix_read", "avg_us"),
-    f"{_MIXED}IO lat us [max]": (*_END, "latency", "IO", "rwmix_read", "max_us"),
-}
-"""Where the JSON has what the CSV has in a column."""
-
-_NEEDED = ("operation", "label", "version", "path type", "hosts", "threads", "block size", "random",
-           "IO depth", "time ms [last]")  # fmt: skip
 
 
 def _found(phase: object, number: int, *path: str) -> str:

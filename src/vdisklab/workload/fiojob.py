@@ -47,6 +47,9 @@ _HARMLESS = frozenset(
 )
 
 
+_FLUSHING = ("fsync", "fdatasync", "end_fsync", "fsync_on_close", "sync")
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """One job of a file with its own options only."""
@@ -98,9 +101,6 @@ def job_seconds(job: str) -> float:
         spans = [section.options.get(key) for key in ("runtime", "ramp_time", "startdelay")]
         longest = max(longest, sum(_seconds(span) for span in spans if span))
     return longest
-
-
-_FLUSHING = ("fsync", "fdatasync", "end_fsync", "fsync_on_close", "sync")
 
 
 def leaves_writes(job: str) -> bool:

@@ -33,6 +33,74 @@ _SYSBENCH_OTHER = re.compile(r"^(?:Creating files for the test|Removing test fil
 _SYSBENCH_MODE = re.compile(r"^Doing (sequential|random) ([a-z/() ]+?) test$", re.MULTILINE)
 
 
+_FIO_JSON = "run fio with --output-format=json+, and import that"
+FILEIO = "measure the disk with `sysbench fileio --file-test-mode=rndrd run`"
+SYSBENCH_TESTS = {
+    "Prime numbers limit:": "the processor",
+    "Doing CPU performance benchmark": "the processor",
+    "Running memory speed test": "memory",
+    "Doing memory operations speed test": "memory",
+    "Doing thread subsystem performance test": "threads",
+    "Doing mutex performance test": "mutexes",
+}
+"""Words of sysbench's tests that measure no disk."""
+
+# dd's three lines in any language: two counts `100+0`, then a rate such as `1,7 GB/s`.
+_TRANSLATED_DD = (
+    r"[0-9]{1,12}\+[0-9]{1,12}[^\n]{0,60}\n"
+    r"[^\n]{0,60}[0-9]{1,12}\+[0-9]{1,12}[^\n]{0,60}\n"
+    r"[^\n]{0,200}[0-9] ?[^\s\d]{0,3}[BБo]/[^\W\d_]"
+)
+
+# A pattern, a description of the texts that match it, and the hint; the first match counts.
+_KNOWN: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
+    (re.compile(sign, re.MULTILINE), sentence, hint)
+    for sign, sentence, hint in (
+        (_TRANSLATED_DD, "this is dd's output in a language other than English",
+         "run it with LC_ALL=C: `LC_ALL=C dd …`"),
+        (r"^(?:\S*/)?dd: (?!warning)", "dd failed, or its last line is missing",
+         "import a run that ended with its line `… copied`"),
+        (r"^(?:Total IO|%-ile \|)|^ *%-ile \|", "this is DISKSPD's text output",
+         "run DISKSPD with -Rxml, and import its XML"),
+        (r"^Command Line: .*diskspd", "this is DISKSPD's text output",
+         "run DISKSPD with -Rxml, and import its XML"),
+        (r": \(g=[0-9]+\): rw=|\(groupid=[0-9]+, jobs=[0-9]+\)", "this is fio's normal text output",
+         _FIO_JSON),
+        (r"^[23];fio-[0-9]", "this is fio's terse output", _FIO_JSON),
+        (r"\A[0-9]+, [0-9]+, [0-9]+(?:, [0-9]+)*\s*$",
+         "this is a log of fio (bandwidth, IOPS or latency), not its report", _FIO_JSON),
+        (r"^fio: ", "fio failed: there is no report in it", _FIO_JSON),
+        (r"^(?:File operations:|Operations performed:|SQL statistics:|OLTP test statistics:)",
+         "sysbench's first line, `sysbench` with its version, is missing",
+         "import everything that sysbench printed, unchanged"),
+        (r"(?i)\A\s*<(?:!doctype html|html)\b", "this is a web page, not a result",
+         "download the file itself; on GitHub with its button Raw"),
+        (r"^(?:FATAL|sysbench): ", "sysbench failed: there is no result in it",
+         "import what `sysbench fileio … run` printed"),
+        (r"^OPERATION +RESULT TYPE +FIRST DONE", "this is elbencho's text output",
+         "run elbencho with --jsonfile FILE, and import that file"),
+        (r"^ISO Date,Label,Phase,RuntimeMS,", "this is elbencho's live log, not its end result",
+         "run elbencho with --jsonfile FILE, and import that file"),
+        (r"drastic I/O error|^Can't (?:read|write|open|sync) ", "bonnie++ failed: there is no "
+         "result in it", "give bonnie++ more room, or a smaller -s"),
+        (r"\A\s*(?:[#;].*\s+)*\[[A-Za-z][\w -]*\]\s*$",
+         "this looks like a fio job file, which has no results",
+         "measure with it: `vdisklab run PATHS --profile FILE`"),
+        (r"\A\s*[{\[]", "this is JSON, but neither a report of fio nor an export of vdisklab",
+         _FIO_JSON),
+    )
+)  # fmt: skip
+
+_FAILURES = {
+    "dd": re.compile(r"^(?:\S*/)?dd: (?!warning).*", re.MULTILINE),
+    "pgbench": re.compile(r"^pgbench: (?:error|fatal): .*", re.MULTILINE),
+    "sysbench": re.compile(r"^FATAL: .*", re.MULTILINE),
+    "bonnie++": re.compile(
+        r"^.*drastic I/O error.*|^Can't (?:read|write|open|sync) .*", re.MULTILINE
+    ),
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class _Format:
     name: str
@@ -262,75 +330,6 @@ _FORMATS = (
     ),
     _Format("dd", lambda text: any(end in text for end in dd.ENDS), _dd, is_lines=True),
 )
-
-
-_FIO_JSON = "run fio with --output-format=json+, and import that"
-
-FILEIO = "measure the disk with `sysbench fileio --file-test-mode=rndrd run`"
-SYSBENCH_TESTS = {
-    "Prime numbers limit:": "the processor",
-    "Doing CPU performance benchmark": "the processor",
-    "Running memory speed test": "memory",
-    "Doing memory operations speed test": "memory",
-    "Doing thread subsystem performance test": "threads",
-    "Doing mutex performance test": "mutexes",
-}
-"""Words of sysbench's tests that measure no disk."""
-
-# dd's three lines in any language: two counts `100+0`, then a rate such as `1,7 GB/s`.
-_TRANSLATED_DD = (
-    r"[0-9]{1,12}\+[0-9]{1,12}[^\n]{0,60}\n"
-    r"[^\n]{0,60}[0-9]{1,12}\+[0-9]{1,12}[^\n]{0,60}\n"
-    r"[^\n]{0,200}[0-9] ?[^\s\d]{0,3}[BБo]/[^\W\d_]"
-)
-
-# A pattern, a description of the texts that match it, and the hint; the first match counts.
-_KNOWN: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
-    (re.compile(sign, re.MULTILINE), sentence, hint)
-    for sign, sentence, hint in (
-        (_TRANSLATED_DD, "this is dd's output in a language other than English",
-         "run it with LC_ALL=C: `LC_ALL=C dd …`"),
-        (r"^(?:\S*/)?dd: (?!warning)", "dd failed, or its last line is missing",
-         "import a run that ended with its line `… copied`"),
-        (r"^(?:Total IO|%-ile \|)|^ *%-ile \|", "this is DISKSPD's text output",
-         "run DISKSPD with -Rxml, and import its XML"),
-        (r"^Command Line: .*diskspd", "this is DISKSPD's text output",
-         "run DISKSPD with -Rxml, and import its XML"),
-        (r": \(g=[0-9]+\): rw=|\(groupid=[0-9]+, jobs=[0-9]+\)", "this is fio's normal text output",
-         _FIO_JSON),
-        (r"^[23];fio-[0-9]", "this is fio's terse output", _FIO_JSON),
-        (r"\A[0-9]+, [0-9]+, [0-9]+(?:, [0-9]+)*\s*$",
-         "this is a log of fio (bandwidth, IOPS or latency), not its report", _FIO_JSON),
-        (r"^fio: ", "fio failed: there is no report in it", _FIO_JSON),
-        (r"^(?:File operations:|Operations performed:|SQL statistics:|OLTP test statistics:)",
-         "sysbench's first line, `sysbench` with its version, is missing",
-         "import everything that sysbench printed, unchanged"),
-        (r"(?i)\A\s*<(?:!doctype html|html)\b", "this is a web page, not a result",
-         "download the file itself; on GitHub with its button Raw"),
-        (r"^(?:FATAL|sysbench): ", "sysbench failed: there is no result in it",
-         "import what `sysbench fileio … run` printed"),
-        (r"^OPERATION +RESULT TYPE +FIRST DONE", "this is elbencho's text output",
-         "run elbencho with --jsonfile FILE, and import that file"),
-        (r"^ISO Date,Label,Phase,RuntimeMS,", "this is elbencho's live log, not its end result",
-         "run elbencho with --jsonfile FILE, and import that file"),
-        (r"drastic I/O error|^Can't (?:read|write|open|sync) ", "bonnie++ failed: there is no "
-         "result in it", "give bonnie++ more room, or a smaller -s"),
-        (r"\A\s*(?:[#;].*\s+)*\[[A-Za-z][\w -]*\]\s*$",
-         "this looks like a fio job file, which has no results",
-         "measure with it: `vdisklab run PATHS --profile FILE`"),
-        (r"\A\s*[{\[]", "this is JSON, but neither a report of fio nor an export of vdisklab",
-         _FIO_JSON),
-    )
-)  # fmt: skip
-
-_FAILURES = {
-    "dd": re.compile(r"^(?:\S*/)?dd: (?!warning).*", re.MULTILINE),
-    "pgbench": re.compile(r"^pgbench: (?:error|fatal): .*", re.MULTILINE),
-    "sysbench": re.compile(r"^FATAL: .*", re.MULTILINE),
-    "bonnie++": re.compile(
-        r"^.*drastic I/O error.*|^Can't (?:read|write|open|sync) .*", re.MULTILINE
-    ),
-}  # fmt: skip
 
 
 def refuse_failed(text: str) -> None:

@@ -37,6 +37,17 @@ from vdisklab.results.model import (
 )
 from vdisklab.validation import first_problem
 
+PERCENTILES = {
+    "latency_p50": 0.5, "latency_p95": 0.95, "latency_p99": 0.99, "latency_p99.9": 0.999,
+}  # fmt: skip
+"""The share of all requests that each metric's value is at least as large as."""
+
+FASTER_THAN_DISK = "transactions ÷ fdatasync calls that the disk can do"
+"""The gate that one client's commits miss if they are faster than the disk."""
+
+_LINES = re.compile(r"^[0-9]+, [0-9]+, [0-9]+, [0-9]+, [0-9]+(?:, [0-9]+)?$", re.MULTILINE)
+_DIRECTIONS = (Direction.READ, Direction.WRITE, Direction.TRIM)
+
 
 def in_directory(directory: str, command: tuple[str, ...]) -> tuple[str, ...]:
     """The command that runs another one in a directory, for programs that use the current one."""
@@ -296,11 +307,6 @@ class Settings(BaseModel):
 
 Model = TypeVar("Model", bound=Settings)
 
-PERCENTILES = {
-    "latency_p50": 0.5, "latency_p95": 0.95, "latency_p99": 0.99, "latency_p99.9": 0.999,
-}  # fmt: skip
-"""The share of all requests that each metric's value is at least as large as."""
-
 
 def read_settings(plan: MeasurementPlan, model: type[Model]) -> Model:
     """The measurement's settings. Raises PlanError naming the first wrong one."""
@@ -328,10 +334,6 @@ def database_script(name: str) -> str:
 def step(script: str, verb: str, *words: str, timeout: float) -> SideCommand:
     """A step of such a script."""
     return SideCommand(("sh", "-s", "--", verb, *words), timeout, script)
-
-
-FASTER_THAN_DISK = "transactions ÷ fdatasync calls that the disk can do"
-"""The gate that one client's commits miss if they are faster than the disk."""
 
 
 def facts_of(plan: MeasurementPlan, outcome: ProgramResult) -> dict[str, str]:
@@ -488,10 +490,6 @@ def longest_gap(moved: Iterable[Moved], seconds: float) -> float:
 def worst_second(series: Series) -> Sample:
     """The smallest value of the series."""
     return Sample("worst_second", series.direction, min(series.values))
-
-
-_LINES = re.compile(r"^[0-9]+, [0-9]+, [0-9]+, [0-9]+, [0-9]+(?:, [0-9]+)?$", re.MULTILINE)
-_DIRECTIONS = (Direction.READ, Direction.WRITE, Direction.TRIM)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,14 @@ MICRO_GUEST_ONLY = frozenset({BOOT, INSTALL})
 """Programs that need the system of the micro guest, or programs in it."""
 
 
+_ONE_WAY = {
+    "read": Direction.READ,
+    "randread": Direction.READ,
+    "write": Direction.WRITE,
+    "randwrite": Direction.WRITE,
+}
+
+
 def workload_for(plan: MeasurementPlan, *, in_windows: bool = False) -> program.Workload:
     """The program of a measurement; DISKSPD for fio in a Windows guest.
 
@@ -64,14 +72,6 @@ def workload_for(plan: MeasurementPlan, *, in_windows: bool = False) -> program.
             "out --diskspd for a Linux guest",
         )
     return diskspd.Diskspd()
-
-
-_ONE_WAY = {
-    "read": Direction.READ,
-    "randread": Direction.READ,
-    "write": Direction.WRITE,
-    "randwrite": Direction.WRITE,
-}
 
 
 def directions_of(measurement: MeasurementPlan) -> tuple[Direction, ...] | None:

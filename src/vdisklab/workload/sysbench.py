@@ -50,6 +50,17 @@ _HISTOGRAM = re.compile(r"^ +([0-9]{1,12}\.[0-9]{3}) \|\** +([0-9]{1,19})$", re.
 _PERCENTILES = {"latency_p50": 0.5, "latency_p99": 0.99, "latency_p99.9": 0.999}
 
 
+_QUERIES = re.compile(r"^ +(read|write): +([0-9]{1,19})$", re.MULTILINE)
+_TRANSACTIONS = re.compile(
+    r"^ +transactions: +([0-9]{1,19}) +\(([0-9.]{1,20}) per sec\.\)$", re.MULTILINE
+)
+
+_OLTP_NAMES = {(True, True): "oltp-read-write", (False, True): "oltp-write-only",
+               (True, False): "oltp-read-only"}  # fmt: skip
+
+_THREADS = re.compile(r"^Number of threads: ([0-9]{1,6})$", re.MULTILINE)
+
+
 class SysbenchSettings(program.Settings):
     """Settings of a sysbench measurement, named like its options, with sysbench's defaults.
 
@@ -135,15 +146,6 @@ def parse_text(text: str) -> program.ProgramResult:
     if not samples:
         raise WorkloadError("sysbench did not complete a single request")
     return program.ProgramResult((*samples, *_latency(text, samples)), counted, seconds)
-
-
-_QUERIES = re.compile(r"^ +(read|write): +([0-9]{1,19})$", re.MULTILINE)
-_TRANSACTIONS = re.compile(
-    r"^ +transactions: +([0-9]{1,19}) +\(([0-9.]{1,20}) per sec\.\)$", re.MULTILINE
-)
-_OLTP_NAMES = {(True, True): "oltp-read-write", (False, True): "oltp-write-only",
-               (True, False): "oltp-read-only"}  # fmt: skip
-_THREADS = re.compile(r"^Number of threads: ([0-9]{1,6})$", re.MULTILINE)
 
 
 def is_oltp(text: str) -> bool:

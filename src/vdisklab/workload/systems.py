@@ -28,6 +28,16 @@ _OBSERVED = ("allocated", "mapped", "flushes")
 _FACT = re.compile(r"^([a-z_]+)=([0-9]{1,12})$", re.MULTILINE)
 
 
+ROOM = 256 * MIB
+"""Bytes that the system on the disk needs, including its file system's own."""
+
+MEMORY = 192 * MIB
+# Seconds under emulation; the guest has its own deadlines.
+_EXPECTED = 6.0
+
+_BOOT_TIMEOUT = 300.0
+
+
 def _known(name: str) -> str:
     if name not in SYSTEMS:
         raise ValueError(f"one of {', '.join(SYSTEMS)}")
@@ -93,16 +103,6 @@ def systems_of(profile: Profile) -> tuple[System, ...]:
     """The systems that a profile installs, each once."""
     plans = [plan for plan in profile.measurements if plan.program == PROGRAM]
     return tuple(dict.fromkeys(system_of(plan) for plan in plans))
-
-
-ROOM = 256 * MIB
-"""Bytes that the system on the disk needs, including its file system's own."""
-
-MEMORY = 192 * MIB
-
-# Seconds under emulation; the guest has its own deadlines.
-_EXPECTED = 6.0
-_BOOT_TIMEOUT = 300.0
 
 
 class BootSettings(program.Settings):

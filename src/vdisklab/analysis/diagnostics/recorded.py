@@ -20,6 +20,30 @@ _MOST_AGED = 6
 """Maximum number of cells that a sentence lists with their fragments."""
 
 
+FROM_CACHE_BELOW = 0.5
+"""If less than this share of the bytes reached the device, the page cache was measured."""
+
+_COLD_FROM = 0.9
+"""If a cold cell read less than this share from the device, the page cache changed its number."""
+
+STOLEN_ABOVE = 0.02
+GROWN_ABOVE = 1 << 20
+CLOCK_TOLERANCE = 1.02
+SERVED_FROM_CACHE = "accepted, served from a cache"
+"""The read-back value for a file system that serves O_DIRECT from its cache."""
+
+_UNKNOWN = "of an unknown version"
+_QUEUE_SETTINGS = tuple(
+    f"{side}.{setting}"
+    for side in ("guest", "host")
+    for setting in ("scheduler", "nr_requests", "read_ahead_kb", "wbt_lat_usec")
+)
+
+FITS_BELOW = 0.8
+_SAVING = {"powersave", "ondemand", "conservative", "schedutil"}
+_DECIDING = ("governor", "mitigations", "smt", "microcode", "qemu_img", "virtualised")
+
+
 @dataclass(frozen=True, slots=True)
 class FromPageCache(Diagnostic):
     """Only a `share` (0 to 1) of the bytes read or written reached the device during the run."""
@@ -251,17 +275,6 @@ def has_open_load(plan: Mapping[str, Any]) -> bool:
     )
 
 
-FROM_CACHE_BELOW = 0.5
-"""If less than this share of the bytes reached the device, the page cache was measured."""
-
-_COLD_FROM = 0.9
-"""If a cold cell read less than this share from the device, the page cache changed its number."""
-
-STOLEN_ABOVE = 0.02
-GROWN_ABOVE = 1 << 20
-CLOCK_TOLERANCE = 1.02
-
-
 def evidence_diagnostics(
     sums: Iterable[CellSums],
     times: Iterable[TimedMeasurement],
@@ -340,12 +353,6 @@ def _cold_in_part(
         yield ColdInPart(tuple(sorted({cell for _, cell in shares})), min(shares)[0])
 
 
-SERVED_FROM_CACHE = "accepted, served from a cache"
-"""The read-back value for a file system that serves O_DIRECT from its cache."""
-
-_UNKNOWN = "of an unknown version"
-
-
 def direct_diagnostics(
     runs: Iterable[Example], cells: Mapping[str, MeasuredCell]
 ) -> tuple[NotDirect, ...]:
@@ -359,13 +366,6 @@ def direct_diagnostics(
         if checks.get("host.zfs.o_direct") == SERVED_FROM_CACHE:
             by_version.setdefault(checks.get("host.zfs.version", _UNKNOWN), []).append(cell)
     return tuple(NotDirect(tuple(sorted(group)), version) for version, group in by_version.items())
-
-
-_QUEUE_SETTINGS = tuple(
-    f"{side}.{setting}"
-    for side in ("guest", "host")
-    for setting in ("scheduler", "nr_requests", "read_ahead_kb", "wbt_lat_usec")
-)
 
 
 def queue_diagnostics(runs: Iterable[Example]) -> Iterator[QueueDiffers]:
@@ -397,11 +397,6 @@ def age_diagnostics(runs: Iterable[Example], cells: Mapping[str, MeasuredCell]) 
                 pieces.add((cells[run.cell], counts[0], counts[1]))
     for age, (file, disk) in ages.items():
         yield Aged(age, tuple(sorted(file)), tuple(sorted(disk)))
-
-
-FITS_BELOW = 0.8
-
-_SAVING = {"powersave", "ondemand", "conservative", "schedutil"}
 
 
 def host_diagnostics(
@@ -451,6 +446,3 @@ def _facts(campaign: Campaign) -> dict[str, str]:
         "fio": host.fio or "none",
     }
     return {**named, **{name: value for name, value in host.more.items() if name in _DECIDING}}
-
-
-_DECIDING = ("governor", "mitigations", "smt", "microcode", "qemu_img", "virtualised")

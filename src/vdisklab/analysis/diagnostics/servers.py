@@ -13,6 +13,12 @@ from vdisklab.path.segments import LayerKind
 from vdisklab.results.model import Example
 from vdisklab.units import counted, named
 
+_LARGEST_PACKET = 65535
+"""IP has no larger ones (RFC 791), and the loopback interface has an MTU of 65536."""
+
+MANY_RETRANSMITS = 20
+"""Retransmitted segments of one run that are worth a sentence; a healthy wire has a few or none."""
+
 
 @dataclass(frozen=True, slots=True)
 class UnequalPromises(Diagnostic):
@@ -114,13 +120,6 @@ class SmallPackets(Diagnostic):
             f"the server is reached only by packets of up to {self.reaches}, so a request takes "
             "more of them. Set the same MTU all the way to the server."
         )
-
-
-_LARGEST_PACKET = 65535
-"""IP has no larger ones (RFC 791), and the loopback interface has an MTU of 65536."""
-
-MANY_RETRANSMITS = 20
-"""Retransmitted segments of one run that are worth a sentence; a healthy wire has a few or none."""
 
 
 def server_diagnostics(

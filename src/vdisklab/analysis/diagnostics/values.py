@@ -21,6 +21,30 @@ from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
 from vdisklab.units import named
 
+TREND_FROM = 5
+"""Minimum number of rounds for a trend: with four, Kendall's test cannot reach 5 %."""
+
+SMALLEST_TREND = 0.05
+FIRST_RUN_FROM = 4
+SLOW_FIRST_BELOW = 0.9
+SMALLEST_MODE_RATIO = 1.15
+MODES_FROM = (8, 10, 12, 15, 20, 30, 50, 100)
+MODES_LIMIT = (15.5, 11.6, 9.1, 7.6, 6.1, 5.0, 4.2, 3.7)
+"""99.99 % quantiles of `two_modes` for normal noise (200,000 simulated cells for each n)."""
+
+LASTS = 0.2
+"""The least part of noise that lasts from round to round that is worth a sentence: below it, 95 %
+intervals hold in 88 % at least (`bench/race.py`)."""
+
+_EXACT_UP_TO = 33
+"""The largest number of values without ties whose permutations are counted."""
+
+CEILING_SHARE = 0.95
+GUEST_CEILING_SHARE = 0.8
+HIGHEST_SHARE = 1.1
+"""The host's speed is no limit if a path that bypasses its memory is faster by more than noise: two
+queues of a guest may ask for more than the host's job did."""
+
 
 @dataclass(frozen=True, slots=True)
 class Drift(Diagnostic):
@@ -124,26 +148,6 @@ class DeviceCeiling(Diagnostic):
             f"{named(self.cells)}, {self.measure}: up to {self.share:.0%} of {self.ceiling}: the "
             "device is the limit and hides faster paths. Compare latency or CPU time instead."
         )
-
-
-TREND_FROM = 5
-"""Minimum number of rounds for a trend: with four, Kendall's test cannot reach 5 %."""
-
-SMALLEST_TREND = 0.05
-FIRST_RUN_FROM = 4
-SLOW_FIRST_BELOW = 0.9
-SMALLEST_MODE_RATIO = 1.15
-
-MODES_FROM = (8, 10, 12, 15, 20, 30, 50, 100)
-MODES_LIMIT = (15.5, 11.6, 9.1, 7.6, 6.1, 5.0, 4.2, 3.7)
-"""99.99 % quantiles of `two_modes` for normal noise (200,000 simulated cells for each n)."""
-
-LASTS = 0.2
-"""The least part of noise that lasts from round to round that is worth a sentence: below it, 95 %
-intervals hold in 88 % at least (`bench/race.py`)."""
-
-_EXACT_UP_TO = 33
-"""The largest number of values without ties whose permutations are counted."""
 
 
 def drift_diagnostics(observations: Observations, measure: MeasureKey) -> tuple[Drift, ...]:
@@ -282,14 +286,6 @@ def two_modes(values: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
         better = distance > best
         best[better], change[better] = distance[better], cut
     return best, change
-
-
-CEILING_SHARE = 0.95
-GUEST_CEILING_SHARE = 0.8
-
-HIGHEST_SHARE = 1.1
-"""The host's speed is no limit if a path that bypasses its memory is faster by more than noise: two
-queues of a guest may ask for more than the host's job did."""
 
 
 def ceiling_diagnostics(

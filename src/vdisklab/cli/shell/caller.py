@@ -24,6 +24,9 @@ _SYSTEM_DIRECTORIES = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/b
 """Where sudo finds programs on Debian: `secure_path` of sudoers(5)."""
 
 
+_SAME = "the same command"
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The user and the command that started this process.
@@ -87,9 +90,6 @@ class Caller:
     def same_command(self, text: str) -> str:
         """The text with this process' command instead of the words `the same command`."""
         return text if self.command is None else text.replace(_SAME, f"`{self.command}`")
-
-
-_SAME = "the same command"
 
 
 def _spelled(started: str, found: str | None, whole: str) -> tuple[str, str]:

@@ -47,6 +47,15 @@ _LONGEST_MESSAGE = 2000
 _WHOLE = "a whole number is expected"
 
 
+_NEAREST = {
+    **dict.fromkeys("─━–—−", "-"), **dict.fromkeys("│┃", "|"), "…": "...", "×": "x", "≤": "<=",
+    "≥": ">=", "±": "+-", "µ": "u", "→": "->", "·": ".", "“": '"', "”": '"', "’": "'",
+    **dict.fromkeys("▏▎▍▌▋▊▉█", "#"), "\N{NO-BREAK SPACE}": " ",
+}  # fmt: skip
+
+_LOOK_ALIKE = "vdisklab.look-alike"
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
         for line in version_lines():
@@ -283,14 +292,6 @@ def _turn_signals_into_interrupts() -> None:
         # If nohup ignores SIGHUP, keep it ignored: the campaign then survives the terminal.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, interrupt)
-
-
-_NEAREST = {
-    **dict.fromkeys("─━–—−", "-"), **dict.fromkeys("│┃", "|"), "…": "...", "×": "x", "≤": "<=",
-    "≥": ">=", "±": "+-", "µ": "u", "→": "->", "·": ".", "“": '"', "”": '"', "’": "'",
-    **dict.fromkeys("▏▎▍▌▋▊▉█", "#"), "\N{NO-BREAK SPACE}": " ",
-}  # fmt: skip
-_LOOK_ALIKE = "vdisklab.look-alike"
 
 
 def _look_alike(error: UnicodeError) -> tuple[str, int]:

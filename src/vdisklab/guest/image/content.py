@@ -38,6 +38,41 @@ MERGED = ("bin", "sbin", "lib", "lib64", "lib32")
 _DIRECTORY, _FILE, _LINK = 0o040000, 0o100000, 0o120000
 
 
+# Fixed times and UUID, so that equal files make equal images.
+_UUID = "5b0c6ee4-3d3c-4f6e-9d0e-6a1f4f5b7a10"
+
+_FIXED_TIME = ("env", "E2FSPROGS_FAKE_TIME=1")
+# One `mount -a` starts one program instead of five.
+_FSTAB = b"""\
+dev /dev devtmpfs defaults 0 0
+proc /proc proc defaults 0 0
+sys /sys sysfs defaults 0 0
+run /run tmpfs mode=755 0 0
+tmp /tmp tmpfs mode=1777 0 0
+"""
+
+# For the guest's scripts and for interactive debugging. Real programs take precedence.
+_APPLETS = """
+    ash awk cat chmod chown chroot cp cut date dd df dmesg du echo env false find free grep head
+    hexdump id insmod kill ln losetup ls lsmod mkdir mkfifo mknod modprobe mount mv od poweroff
+    printf ps pwd readlink reboot rm rmdir rmmod sed seq sh sleep sort stat stty switch_root sync
+    sysctl tail tee test time timeout top touch tr true umount uname uptime usleep vi wc which xargs
+""".split()  # noqa: SIM905
+
+# Fixed paths, wherever these programs are on the host.
+_GUEST_PATHS = {
+    "busybox": "usr/bin/busybox",
+    "qemu-ga": "usr/sbin/qemu-ga",
+    "fio": "usr/bin/fio",
+    "pgbench": "usr/bin/pgbench",
+}
+
+_ROOT = Path("/")
+_VERSION = re.compile(r"\d+\.\d+[\w.+~-]*")
+_LIBRARY = re.compile(r"^\s+(?:(\S+) => )?(/\S+) \(0x", re.MULTILINE)
+_MISSING = re.compile(r"^\s+(\S+) => not found", re.MULTILINE)
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """One file: type, permissions and content; the content of a link is its target.
@@ -159,11 +194,6 @@ def guest_path(path: Path) -> str:
     return f"usr/{text}" if text.split("/", 1)[0] in MERGED else text
 
 
-# Fixed times and UUID, so that equal files make equal images.
-_UUID = "5b0c6ee4-3d3c-4f6e-9d0e-6a1f4f5b7a10"
-_FIXED_TIME = ("env", "E2FSPROGS_FAKE_TIME=1")
-
-
 def write_root(host: Host, tree: FileTree, work: Path) -> None:
     """Writes the read-only image `root.ext4` to the directory `work`, without a journal."""
     staging = work / "extra"
@@ -196,24 +226,6 @@ def _fix_times(host: Host, staging: Path, work: Path) -> None:
     file.write_text("".join(orders))
     host.run(*_FIXED_TIME, "debugfs", "-w", "-f", file, work / "root.ext4", timeout=300)
     file.unlink()
-
-
-# One `mount -a` starts one program instead of five.
-_FSTAB = b"""\
-dev /dev devtmpfs defaults 0 0
-proc /proc proc defaults 0 0
-sys /sys sysfs defaults 0 0
-run /run tmpfs mode=755 0 0
-tmp /tmp tmpfs mode=1777 0 0
-"""
-
-# For the guest's scripts and for interactive debugging. Real programs take precedence.
-_APPLETS = """
-    ash awk cat chmod chown chroot cp cut date dd df dmesg du echo env false find free grep head
-    hexdump id insmod kill ln losetup ls lsmod mkdir mkfifo mknod modprobe mount mv od poweroff
-    printf ps pwd readlink reboot rm rmdir rmmod sed seq sh sleep sort stat stty switch_root sync
-    sysctl tail tee test time timeout top touch tr true umount uname uptime usleep vi wc which xargs
-""".split()  # noqa: SIM905
 
 
 def guest_scripts() -> dict[str, bytes]:
@@ -338,15 +350,6 @@ class GuestContent:
             self.early.file(f"etc/vdisklab/{name}-modules", f"{line}\n".encode())
 
 
-# Fixed paths, wherever these programs are on the host.
-_GUEST_PATHS = {
-    "busybox": "usr/bin/busybox",
-    "qemu-ga": "usr/sbin/qemu-ga",
-    "fio": "usr/bin/fio",
-    "pgbench": "usr/bin/pgbench",
-}
-
-
 def _modules_of(buses: Iterable[Bus]) -> set[str]:
     return {name for bus in buses for name in BUS_MODULES[bus]}
 
@@ -404,7 +407,6 @@ PROGRAMS = (
 )
 """The programs of every micro guest."""
 
-_ROOT = Path("/")
 
 SERVERS = (
     Program("setpriv"),
@@ -422,10 +424,6 @@ SERVERS = (
     *(Program(name, beside="postgres") for name in ("pg_ctl", "pgbench", "psql")),
 )  # fmt: skip
 """Databases, and what starts them; a guest that boots from its disk goes without."""
-
-_VERSION = re.compile(r"\d+\.\d+[\w.+~-]*")
-_LIBRARY = re.compile(r"^\s+(?:(\S+) => )?(/\S+) \(0x", re.MULTILINE)
-_MISSING = re.compile(r"^\s+(\S+) => not found", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

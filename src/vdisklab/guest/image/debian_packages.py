@@ -44,6 +44,10 @@ _CAUSES = (
 )
 
 
+# Increase it when the same packages give a different directory than before.
+_RECIPE = 1
+
+
 def depends_on(host: Host, package: str) -> list[str]:
     """The packages that the newest candidate of `package` depends on, by name.
 
@@ -150,10 +154,6 @@ def _apt_get(
         )  # fmt: skip
     except CommandError as error:
         raise _explain(" ".join(wanted), error) from error
-
-
-# Increase it when the same packages give a different directory than before.
-_RECIPE = 1
 
 
 @dataclass(frozen=True, slots=True)

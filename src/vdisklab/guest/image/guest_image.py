@@ -62,6 +62,15 @@ _KEPT_IMAGES = 4
 _KEPT_SECONDS = 24 * 3600.0
 
 
+# /dev, /proc, /sys and /run come mounted from the RAM file system.
+_FSTAB = b"tmp /tmp tmpfs mode=1777 0 0\n"
+
+# An arbitrary fixed number, so that equal files make equal disks.
+_UUID = "0f4a7a9e-7c55-4a8b-8f0d-2f7a3a1f6b52"
+
+_SCRIPTS = ("init-disk.sh", "prepare-disk.sh", "shutdown.sh")
+
+
 @dataclass(frozen=True, slots=True)
 class GuestImage:
     """The files that QEMU boots: `-kernel`, `-initrd`, `-append`, and `root` as a read-only virtio
@@ -195,15 +204,6 @@ def _prune(directory: Path) -> None:
     for manifest in manifests[_KEPT_IMAGES:]:
         if time.time() - manifest.stat().st_mtime > _KEPT_SECONDS:
             shutil.rmtree(manifest.parent, ignore_errors=True)
-
-
-# /dev, /proc, /sys and /run come mounted from the RAM file system.
-_FSTAB = b"tmp /tmp tmpfs mode=1777 0 0\n"
-
-# An arbitrary fixed number, so that equal files make equal disks.
-_UUID = "0f4a7a9e-7c55-4a8b-8f0d-2f7a3a1f6b52"
-
-_SCRIPTS = ("init-disk.sh", "prepare-disk.sh", "shutdown.sh")
 
 
 @dataclass(frozen=True, slots=True)

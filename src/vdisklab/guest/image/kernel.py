@@ -28,6 +28,54 @@ from vdisklab.host.command import Host, not_installed
 from vdisklab.path.architecture import GUEST
 from vdisklab.path.segments import Bus
 
+# All but AHCI, USB and 9p. This kernel has fewer built-in drivers and boots about 5 % faster.
+_CLOUD_BUSES = frozenset({Bus.VIRTIO, Bus.VHOSTUSER, Bus.SCSI, Bus.NVME, Bus.IDE, Bus.VIRTIOFS})
+
+AGENT_MODULES = ("virtio_pci", "virtio_console")
+"""Modules for the guest agent's port."""
+
+ROOT_MODULES = ("virtio_blk", "ext4")
+"""For the image of programs, a read-only ext4 file system on a virtio disk."""
+
+BUS_MODULES: Mapping[Bus, tuple[str, ...]] = {
+    Bus.VIRTIO: ("virtio_blk",),
+    Bus.SCSI: ("virtio_scsi", "sd_mod"),
+    Bus.IDE: ("ata_piix", "sd_mod"),
+    Bus.SATA: ("ahci", "sd_mod"),
+    Bus.NVME: ("nvme",),
+    Bus.USB: ("xhci_pci", "usb_storage", "uas", "sd_mod"),
+    Bus.VHOSTUSER: ("virtio_blk",),
+    Bus.VIRTIOFS: ("virtiofs",),
+    Bus.P9: ("9pnet_virtio", "9p"),
+}
+"""Modules for a disk on each bus, and for a shared directory, whose mount loads them."""
+
+SCHEDULER_MODULES = {"mq-deadline": "mq_deadline", "kyber": "kyber_iosched", "bfq": "bfq"}
+"""The module of each I/O scheduler that a path can name; `none` needs none."""
+
+OPTIONAL_MODULES = (
+    "xfs", "btrfs", "ext2", "loop", "virtio_rng", *SCHEDULER_MODULES.values(),
+)  # fmt: skip
+"""File systems and schedulers for the measured disk; included if the kernel has them."""
+
+# A module that looks up a checksum by name at run time (crypto_alloc_shash) has no symbol
+# dependency on it; `softdep` names the checksum by an alias.
+_CHECKSUMS = {
+    "crc32c": ("crc32c_generic", "crc32c_intel"),
+    "crct10dif": ("crct10dif_generic",),
+    "blake2b_256": ("blake2b_generic",),
+    "sha256": ("sha256_generic",),
+    "xxhash64": ("xxhash_generic",),
+}
+
+_SUFFIXES = (".ko", ".ko.xz", ".ko.zst", ".ko.gz")
+# Limit for unpacking. xfs and btrfs, the largest modules, are smaller even with debugging data.
+_LARGEST = 64 << 20
+
+_ELF = b"\x7fELF"
+# The strings of the section .modinfo (MODULE_INFO in include/linux/moduleparam.h).
+_MODINFO = re.compile(rb"(?<![ -~])(depends|softdep|alias)=([^\0]*)\0")
+
 
 class Flavour(StrEnum):
     """A distribution's kernel package, and the machines that it is built for."""
@@ -41,10 +89,6 @@ class Flavour(StrEnum):
         """Debian's package that always depends on the newest kernel of this flavour."""
         packages = GUEST.packages
         return packages.cloud_kernel if self is Flavour.CLOUD else packages.kernel
-
-
-# All but AHCI, USB and 9p. This kernel has fewer built-in drivers and boots about 5 % faster.
-_CLOUD_BUSES = frozenset({Bus.VIRTIO, Bus.VHOSTUSER, Bus.SCSI, Bus.NVME, Bus.IDE, Bus.VIRTIOFS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,58 +285,11 @@ def _keep_useful(root: Path, kernel: Kernel) -> None:
     shutil.rmtree(root / "usr/share", ignore_errors=True)
 
 
-AGENT_MODULES = ("virtio_pci", "virtio_console")
-"""Modules for the guest agent's port."""
-
-ROOT_MODULES = ("virtio_blk", "ext4")
-"""For the image of programs, a read-only ext4 file system on a virtio disk."""
-
-BUS_MODULES: Mapping[Bus, tuple[str, ...]] = {
-    Bus.VIRTIO: ("virtio_blk",),
-    Bus.SCSI: ("virtio_scsi", "sd_mod"),
-    Bus.IDE: ("ata_piix", "sd_mod"),
-    Bus.SATA: ("ahci", "sd_mod"),
-    Bus.NVME: ("nvme",),
-    Bus.USB: ("xhci_pci", "usb_storage", "uas", "sd_mod"),
-    Bus.VHOSTUSER: ("virtio_blk",),
-    Bus.VIRTIOFS: ("virtiofs",),
-    Bus.P9: ("9pnet_virtio", "9p"),
-}
-"""Modules for a disk on each bus, and for a shared directory, whose mount loads them."""
-
-SCHEDULER_MODULES = {"mq-deadline": "mq_deadline", "kyber": "kyber_iosched", "bfq": "bfq"}
-"""The module of each I/O scheduler that a path can name; `none` needs none."""
-
-OPTIONAL_MODULES = (
-    "xfs", "btrfs", "ext2", "loop", "virtio_rng", *SCHEDULER_MODULES.values(),
-)  # fmt: skip
-"""File systems and schedulers for the measured disk; included if the kernel has them."""
-
-
 def needed_modules(buses: Iterable[Bus], schedulers: Iterable[str] = ()) -> list[str]:
     """The modules that a guest needs for its agent, its programs, and disks on these buses."""
     of_buses = (name for bus in buses for name in BUS_MODULES[bus])
     of_schedulers = (SCHEDULER_MODULES[name] for name in schedulers if name in SCHEDULER_MODULES)
     return sorted({*AGENT_MODULES, *ROOT_MODULES, *of_buses, *of_schedulers})
-
-
-# A module that looks up a checksum by name at run time (crypto_alloc_shash) has no symbol
-# dependency on it; `softdep` names the checksum by an alias.
-_CHECKSUMS = {
-    "crc32c": ("crc32c_generic", "crc32c_intel"),
-    "crct10dif": ("crct10dif_generic",),
-    "blake2b_256": ("blake2b_generic",),
-    "sha256": ("sha256_generic",),
-    "xxhash64": ("xxhash_generic",),
-}
-
-_SUFFIXES = (".ko", ".ko.xz", ".ko.zst", ".ko.gz")
-# Limit for unpacking. xfs and btrfs, the largest modules, are smaller even with debugging data.
-_LARGEST = 64 << 20
-
-_ELF = b"\x7fELF"
-# The strings of the section .modinfo (MODULE_INFO in include/linux/moduleparam.h).
-_MODINFO = re.compile(rb"(?<![ -~])(depends|softdep|alias)=([^\0]*)\0")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,34 @@ from vdisklab.path.segments import Bus, CacheMode
 Arguments = Mapping[str, Any]
 
 
+FORMAT_MEMBERS = {"l2_cache": "l2-cache-size", "refcount_cache": "refcount-cache-size"}
+"""The member of a qcow2 node by option of the path."""
+
+CONTROLLER_PROPERTIES: Mapping[Bus, Mapping[str, str]] = {
+    Bus.VIRTIO: {"queues": "num-queues", "queue_size": "queue-size", "packed": "packed"},
+    Bus.SCSI: {"queues": "num_queues", "queue_size": "virtqueue_size", "packed": "packed"},
+    Bus.NVME: {"queues": "max_ioqpairs"},
+    Bus.VHOSTUSER: {"queues": "num-queues", "queue_size": "queue-size"},
+}
+"""The property of the disk's controller (of the disk itself on virtio and NVMe) by option."""
+
+_ON_PCI: Mapping[Bus, str] = {Bus.VIRTIO: "virtio-blk-pci", Bus.NVME: "nvme"}
+_ON_A_BUS: Mapping[Bus, Arguments] = {
+    Bus.USB: {"driver": "usb-storage", "bus": "xhci.0"},
+    Bus.IDE: {"driver": "ide-hd", "bus": "ide.0", "unit": 0},
+    Bus.SATA: {"driver": "ide-hd", "bus": "ide.0"},
+}
+
+DAEMON = "qemu-storage-daemon"
+_MOST_QUEUES = 64
+"""Queues that a served disk offers; the device uses as many as the guest has CPUs."""
+
+HOTPLUG_PORTS = ("hp0", "hp1", "hp2")
+"""Empty PCI Express root ports. A SCSI controller and its disk take one."""
+
+VIRTIOFSD = "virtiofsd"
+
+
 @dataclass(frozen=True, slots=True)
 class QmpCommand:
     """One command of QEMU's machine protocol."""
@@ -50,10 +78,6 @@ class ImageParts:
     def files(self) -> tuple[str, ...]:
         """The files besides the image's own that QEMU opens as disks."""
         return (*self.backing, *(() if self.data_file is None else (self.data_file,)))
-
-
-FORMAT_MEMBERS = {"l2_cache": "l2-cache-size", "refcount_cache": "refcount-cache-size"}
-"""The member of a qcow2 node by option of the path."""
 
 
 def format_options(image: Image | None) -> tuple[tuple[str, int], ...]:
@@ -221,15 +245,6 @@ def _numbers(attachment: Attachment, options: Mapping[str, str]) -> dict[str, in
     }
 
 
-CONTROLLER_PROPERTIES: Mapping[Bus, Mapping[str, str]] = {
-    Bus.VIRTIO: {"queues": "num-queues", "queue_size": "queue-size", "packed": "packed"},
-    Bus.SCSI: {"queues": "num_queues", "queue_size": "virtqueue_size", "packed": "packed"},
-    Bus.NVME: {"queues": "max_ioqpairs"},
-    Bus.VHOSTUSER: {"queues": "num-queues", "queue_size": "queue-size"},
-}
-"""The property of the disk's controller (of the disk itself on virtio and NVMe) by option."""
-
-
 def _controller_properties(disk: Disk) -> dict[str, Any]:
     attachment, names = disk.attachment, disk.names
     properties: dict[str, Any] = {
@@ -289,14 +304,6 @@ def devices(disk: Disk, port: str | None) -> tuple[Arguments, ...]:
     return ({**shared, **_ON_A_BUS[attachment.bus]},)
 
 
-_ON_PCI: Mapping[Bus, str] = {Bus.VIRTIO: "virtio-blk-pci", Bus.NVME: "nvme"}
-_ON_A_BUS: Mapping[Bus, Arguments] = {
-    Bus.USB: {"driver": "usb-storage", "bus": "xhci.0"},
-    Bus.IDE: {"driver": "ide-hd", "bus": "ide.0", "unit": 0},
-    Bus.SATA: {"driver": "ide-hd", "bus": "ide.0"},
-}
-
-
 def node_objects(disk: Disk) -> tuple[Arguments, ...]:
     """The objects that a disk's nodes name: the key's secret and the throttle group."""
     names, limits = disk.names, throttle_limits(disk.attachment)
@@ -323,12 +330,6 @@ def iothread_settings(attachment: Attachment) -> dict[str, int]:
     return _numbers(attachment, {"poll": "poll-max-ns", "aio_max_batch": "aio-max-batch"})
 
 
-DAEMON = "qemu-storage-daemon"
-
-_MOST_QUEUES = 64
-"""Queues that a served disk offers; the device uses as many as the guest has CPUs."""
-
-
 def _address(disk: Disk) -> dict[str, Any]:
     """The socket between the daemon and QEMU's device, in the abstract namespace."""
     return {"path": disk.names.served, "abstract": True, "tight": True}
@@ -353,10 +354,6 @@ def served_export(disk: Disk) -> Arguments:
 def daemon_arguments(disk: Disk) -> tuple[str, ...]:
     """A command line of the daemon that serves a disk."""
     return (DAEMON, *_flags("--", disk), "--export", json.dumps(served_export(disk)))
-
-
-HOTPLUG_PORTS = ("hp0", "hp1", "hp2")
-"""Empty PCI Express root ports. A SCSI controller and its disk take one."""
 
 
 def port_for(disk: Disk) -> str | None:
@@ -431,9 +428,6 @@ def _flagged(flag: str, values: tuple[Mapping[str, Any], ...]) -> tuple[str, ...
 def spell_arguments(arguments: tuple[str, ...]) -> str:
     """A command line that can be pasted into a shell."""
     return shlex.join(arguments)
-
-
-VIRTIOFSD = "virtiofsd"
 
 
 def share_arguments(disk: Disk) -> tuple[str, ...]:

@@ -16,6 +16,10 @@ SYSTEM_SERIAL = "vdisklab-system"
 """Serial number of the disk that a user guest boots from."""
 
 
+SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+"""What libvirt gives its guests, too: QEMU starts no program and gains no rights (seccomp)."""
+
+
 @dataclass(frozen=True, slots=True)
 class BootFiles:
     """The files that the micro guest boots, and its kernel command line.
@@ -81,10 +85,6 @@ class GuestConfig:
     """Archives of packages and prepared files that the guest reads."""
     sandbox: bool = True
     """False for a QEMU, or a host, without seccomp."""
-
-
-SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
-"""What libvirt gives its guests, too: QEMU starts no program and gains no rights (seccomp)."""
 
 
 @dataclass(frozen=True, slots=True)

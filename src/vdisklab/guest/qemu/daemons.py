@@ -37,6 +37,17 @@ from vdisklab.path.segments import Bus
 _ANSWER_SECONDS = 30.0
 
 
+_PLACES = (
+    VIRTIOFSD, "/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd", "/usr/lib/virtiofsd",
+)  # fmt: skip
+"""The places where distributions put the daemon: outside PATH, as users do not start it."""
+
+_OLDER_RELEASES = (
+    "on Debian 12 and Ubuntu 22.04, which have no such package, unpack their qemu-system-common as "
+    "docs/paths.md says"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class StorageDaemon:
     """A running daemon with an NBD server on a socket in the abstract namespace."""
@@ -149,18 +160,6 @@ def start_storage_daemon(
             open_channel(loop, near, "monitor", negotiate=True, timeout=_ANSWER_SECONDS)
         )
         yield StorageDaemon(monitor, name, argv, errors, process)
-
-
-_PLACES = (
-    VIRTIOFSD, "/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd", "/usr/lib/virtiofsd",
-)  # fmt: skip
-"""The places where distributions put the daemon: outside PATH, as users do not start it."""
-
-
-_OLDER_RELEASES = (
-    "on Debian 12 and Ubuntu 22.04, which have no such package, unpack their qemu-system-common as "
-    "docs/paths.md says"
-)
 
 
 def find_virtiofsd(host: Host) -> Path:

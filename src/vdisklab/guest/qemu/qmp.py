@@ -45,6 +45,10 @@ _MOST_DEPTH = 64
 _MOST_VALUES = 1 << 20  # `[],[],…` takes 20 times its length in memory
 
 
+_KILL_SECONDS = 30.0
+_ATTEMPTS = 8
+
+
 class BoundedClient(QMPClient):
     """A client that ends the connection when an answer is out of bounds.
 
@@ -323,10 +327,6 @@ def open_channel(
     finally:
         with contextlib.suppress(QMPError, EOFError, OSError, TimeoutError):
             loop.run_until_complete(asyncio.wait_for(client.disconnect(), 5))
-
-
-_KILL_SECONDS = 30.0
-_ATTEMPTS = 8
 
 
 @contextmanager

@@ -26,6 +26,11 @@ from vdisklab.path.segments import Aio, Bus
 from vdisklab.results.model import Check, IoCounters
 from vdisklab.validation import first_problem
 
+_Element = TypeVar("_Element", bound=BaseModel)
+_RECORDED = ("nr_requests", "read_ahead_kb", "wbt_lat_usec")
+_RING_PACKED = 34
+"""VIRTIO_F_RING_PACKED, a bit of virtio's features (virtio 1.1, section 6)."""
+
 
 class BlockLayer(Protocol):
     """A process with QEMU's block layer: QEMU with a guest, or its storage daemon."""
@@ -118,7 +123,6 @@ class IoThread(BaseModel):
 
 
 _Of = TypeVar("_Of", bound=_Device)
-_Element = TypeVar("_Element", bound=BaseModel)
 
 
 def inserted_node(machine: Machine, device: str) -> Inserted:
@@ -482,9 +486,6 @@ def _check_threads(machine: Machine, disk: block_nodes.Disk) -> tuple[Check, ...
     return tuple(checks)
 
 
-_RECORDED = ("nr_requests", "read_ahead_kb", "wbt_lat_usec")
-
-
 def guest_queue_checks(disk: block_nodes.Disk, guest_disk: GuestDisk) -> tuple[Check, ...]:
     """Checks of the requested scheduler and of the queue's other settings, as far as the guest
     shows them.
@@ -495,10 +496,6 @@ def guest_queue_checks(disk: block_nodes.Disk, guest_disk: GuestDisk) -> tuple[C
         for name, requested in facts.items()
         if requested is not None or name in guest_disk.facts
     )
-
-
-_RING_PACKED = 34
-"""VIRTIO_F_RING_PACKED, a bit of virtio's features (virtio 1.1, section 6)."""
 
 
 def _check_ring(

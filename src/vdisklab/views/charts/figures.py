@@ -11,6 +11,9 @@ from vdisklab.answers.pareto import ParetoCell
 from vdisklab.answers.report import Bar, Figure, ReportAnswer
 from vdisklab.views.charts import lines
 
+_LONGEST = 1.5
+"""The end of its axis. Longer intervals are cut, or one of them would make all bars tiny."""
+
 
 def figures(report: ReportAnswer) -> tuple[Figure, ...]:
     """All figures in the order of the articles; one without numbers names the command to run.
@@ -68,10 +71,6 @@ def _safety(report: ReportAnswer) -> Figure:
         "safety", title, _in_words(title, rows, found.unit, report), note=note, bars=rows,
         unit=found.unit, cells=tuple(sorted(point.label for point in found.points)),
     )  # fmt: skip
-
-
-_LONGEST = 1.5
-"""The end of its axis. Longer intervals are cut, or one of them would make all bars tiny."""
 
 
 def _trade_offs(report: ReportAnswer) -> Figure:

@@ -104,6 +104,14 @@ JOIN host ON host.key = power_cut.host
 """
 
 
+_DIGITS = "[0-9][0-9]"
+_TIME = (
+    f"started GLOB '{_DIGITS}{_DIGITS}-{_DIGITS}-{_DIGITS}T{_DIGITS}:[0-5][0-9]:[0-5][0-9]."
+    f"{_DIGITS * 3}+00:00' AND substr(started, 12, 2) < '24' AND "
+    "date(substr(started, 1, 10), '+0 days') = substr(started, 1, 10)"
+)
+
+
 def upgrade() -> None:
     """Creates tables that check themselves, STRICT ones in SQLite, and the views."""
     connection = op.get_bind()
@@ -160,14 +168,6 @@ def _rule(
         # NaN is above infinity in PostgreSQL; SQLite has none.
         end = "9e999" if sqlite else "'infinity'"
         yield "a number from 0", f"{column} >= 0 AND {column} < {end}"
-
-
-_DIGITS = "[0-9][0-9]"
-_TIME = (
-    f"started GLOB '{_DIGITS}{_DIGITS}-{_DIGITS}-{_DIGITS}T{_DIGITS}:[0-5][0-9]:[0-5][0-9]."
-    f"{_DIGITS * 3}+00:00' AND substr(started, 12, 2) < '24' AND "
-    "date(substr(started, 1, 10), '+0 days') = substr(started, 1, 10)"
-)
 
 
 def _definition(table: sa.Table, rules: list[Rule]) -> str:
