@@ -63,8 +63,8 @@ from vdisklab.results.store import Store
 from vdisklab.workload.profile_files import load_profile
 
 _LOSES = (
-    "no single setting makes it keep flushed data: `vdisklab audit --need durable` names the "
-    "nearest path that does"
+    "no single setting makes it keep flushed data: audit, with the same arguments and --need "
+    "durable, names the nearest path that does"
 )
 
 

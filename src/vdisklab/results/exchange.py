@@ -356,7 +356,7 @@ def csv_field(value: object) -> object:
 def _sample_rows(run: Run) -> Iterator[Sequence[object]]:
     of_run = (
         run.campaign, run.id, run.cell, run.path, run.page_cache.value, run.round, run.position,
-        run.origin.value, run.accelerator, run.emulated,
+        run.origin.value, run.accelerator, run.emulated or run.accelerator == "tcg",
         run.medium, run.started.isoformat(),
     )  # fmt: skip
     failure = run.failure.kind.value if run.failure else None

@@ -45,6 +45,12 @@ def headline(choice: PathChoice) -> str:
             text = f"{use}: it is better than {_beaten(choice)} {sure}{as_good}"
         case ChoiceVerdict.SAFER:
             text = f"{use}: {choice.present[0].cell.name} loses flushed data in a power cut"
+        case ChoiceVerdict.KEEP | ChoiceVerdict.TIED if _loses(choice):
+            # Paths that keep flushed data come first, so none of these does.
+            text = (
+                f"{_no_difference(choice)}, and each of them loses flushed data: take none of them "
+                "for data that matter"
+            )
         case ChoiceVerdict.KEEP:
             text = f"{_no_difference(choice)}: keep what you have ({_one_of_them(choice)})"
         case ChoiceVerdict.TIED:
@@ -72,6 +78,8 @@ def short_headline(choice: PathChoice, most: int = MOST_CHARACTERS) -> str:
     match choice.verdict:
         case ChoiceVerdict.ONLY:
             shorter = ["Only one path was measured"]
+        case ChoiceVerdict.KEEP | ChoiceVerdict.TIED if _loses(choice):
+            shorter = [f"{_no_difference(choice)}: all lose data", "All of these lose flushed data"]
         case ChoiceVerdict.KEEP:
             shorter = [f"{_no_difference(choice)}: keep what you have", "Keep what you have"]
         case ChoiceVerdict.TIED:
@@ -91,8 +99,12 @@ def short_headline(choice: PathChoice, most: int = MOST_CHARACTERS) -> str:
 
 
 def _use(choice: PathChoice) -> str:
-    kept = choice.durability is None or choice.durability.kind.acceptable
-    return f"Use {choice.cell.name}{'' if kept else ' only for data that may be lost'}"
+    return f"Use {choice.cell.name}{' only for data that may be lost' if _loses(choice) else ''}"
+
+
+def _loses(choice: PathChoice) -> bool:
+    """True if the path of the answer is known to lose what the guest has flushed."""
+    return choice.durability is not None and not choice.durability.kind.acceptable
 
 
 def _only(choice: PathChoice) -> str:

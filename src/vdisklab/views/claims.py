@@ -159,8 +159,8 @@ def _notes(answer: ClaimsAnswer) -> Iterator[str]:
         )
     if any(row.more_rounds is not None for row in answer.claims):
         yield (
-            "To measure more rounds, repeat the command that measured the first ones with a larger "
-            "--rounds."
+            "To measure more rounds, run the command that measured the first ones with a larger "
+            "--rounds; `vdisklab runs` lists the campaigns."
         )
     if answer.counts.get(ClaimStatus.VOID):
         yield (
@@ -169,7 +169,7 @@ def _notes(answer: ClaimsAnswer) -> Iterator[str]:
             else f"Void: a claim {_what_is_void(answer)} needs KVM and a real disk."
         )
     if any(row.command for row in answer.claims):
-        yield "To measure what is missing (or run `vdisklab claims --run`):"
+        yield "To measure what is missing (or add --run to this command):"
 
 
 def junit_xml(answer: ClaimsAnswer) -> str:

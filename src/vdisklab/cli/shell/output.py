@@ -58,7 +58,10 @@ def print_answer(
     else:
         screen = console()
         for table in tables:
-            show(completed(table, named), screen, why=output.why, wide=output.wide, verb=verb)
+            show(
+                completed(table, named), screen,
+                why=output.why, wide=output.wide, verb=named.in_text(verb),
+            )  # fmt: skip
 
 
 def csv_of(table: Table[Any]) -> str:
