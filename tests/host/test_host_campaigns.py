@@ -48,7 +48,7 @@ def test_a_cell_that_fails_is_recorded_and_the_campaign_goes_on(
     fake.parent.mkdir()
     fake.write_text(
         "#!/bin/sh\n"
-        f'case "$*" in *filename={lab.work}/vdisklab-*/stack*) '
+        f'case "$*" in *filename=*/stack*) '
         "echo 'fio: no such luck' >&2; exit 1;; esac\n"
         f'exec {real} "$@"\n'
     )

@@ -94,6 +94,8 @@ def compare(path: str, tmp_path: Path) -> None:
     shown = preview_cell(LocalHost(), plan, plan.cells[0], GuestFiles(), Accelerator.TCG).host
     planned = [re.sub(r"/dev/loop-[\w.]+", "/dev/loop", line) for line in shown]
     real = built(plan, tmp_path / "state")
+    # A filled image is read back, which changes nothing: previews show what changes the host.
+    real = [line for line in real if not line.startswith("qemu-io -t ")]
     if ":preallocation=off" in path or "metadata" in path:
         real = [line for line in real if not line.startswith("dd ")]  # for other cells' images
     assert planned == real

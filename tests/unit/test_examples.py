@@ -75,14 +75,14 @@ def test_examples_print_what_the_pages_say(
     assert pattern(example.output).fullmatch(said), said
 
 
-def test_the_readme_quotes_the_ranking_of_the_recorded_campaign(
+def test_the_readme_quotes_the_ranking_of_the_recorded_quickstart(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     readme = (ROOT / "README.md").read_text()
     (quoted,) = re.findall(r"\(shortened\):\n\n((?:    .*\n|\n)+)", readme)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("VDISKLAB_DB", str(tmp_path / "lab.sqlite"))
-    assert main(["import", str(ROOT / "docs/images/campaign.json.gz")]) == 0
+    assert main(["import", str(ROOT / "docs/images/quickstart.json.gz")]) == 0
     capsys.readouterr()
     assert main(["rank"]) == 0
     assert pattern(plain(textwrap.dedent(quoted))).fullmatch(plain(capsys.readouterr().out))

@@ -514,4 +514,4 @@ def guest_file_system(
         try:
             yield GuestFileSystem(file, mountpoint, judge)
         finally:
-            os.truncate(file, 0)
+            file.unlink(missing_ok=True)  # the next recording makes a new one

@@ -40,7 +40,12 @@ from vdisklab.storage.undo import (
 from vdisklab.units import MIB, format_bytes
 
 _Seen = TypeVar("_Seen")
-_WRITERS = frozenset({"dd", "truncate", "fallocate", "mkdir", "sh", "qemu-img", "qemu-io", "cp"})
+_WRITERS = frozenset(
+    {
+        "dd", "truncate", "fallocate", "mkdir", "sh", "qemu-img", "qemu-io", "cp", "fio",
+        "sysbench", "bonnie++",
+    }
+)  # fmt: skip
 """The programs that make or fill files by their names. Others change what is open or mounted, and
 say names back that are compared; QEMU opens what these have made."""
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Self
 
 from vdisklab.errors import VdisklabError
-from vdisklab.path.braces import expand
-from vdisklab.path.disk_path import parse_path
 
 NAME = "vdisklab"
 
@@ -116,6 +114,10 @@ def needs_root(command: str) -> bool:
 
 
 def _has_layers(word: str) -> bool:
+    # Late: the list of verbs does without the language of paths.
+    from vdisklab.path.braces import expand  # noqa: PLC0415
+    from vdisklab.path.disk_path import parse_path  # noqa: PLC0415
+
     with suppress(VdisklabError):
         layers = (layer for text in expand(word) for layer in parse_path(text).layers)
         return any(layer.kind.facts.target is None for layer in layers)

@@ -38,7 +38,6 @@ from vdisklab.errors import (
     ReaderGoneError,
     VdisklabError,
 )
-from vdisklab.path.named_target import as_typed
 from vdisklab.sanitise import sanitise
 
 EXIT_BUG = 70
@@ -258,6 +257,8 @@ def _plain(message: str) -> str:
 
 def _print_error(error: VdisklabError) -> None:
     """Prints an error without control characters: it may contain a guest's or a file's text."""
+    from vdisklab.path.named_target import as_typed  # noqa: PLC0415 - `--help` does without paths
+
     lines = [f"error: {error}", *([f"hint: {error.hint}"] if error.hint else [])]
     for text in (*lines, *getattr(error, "__notes__", ())):
         print(_shortened(as_typed(sanitise(text))), file=sys.stderr)
