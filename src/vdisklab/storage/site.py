@@ -43,7 +43,7 @@ _Seen = TypeVar("_Seen")
 _WRITERS = frozenset(
     {
         "dd", "truncate", "fallocate", "mkdir", "sh", "qemu-img", "qemu-io", "cp", "fio",
-        "sysbench", "bonnie++",
+        "sysbench",
     }
 )  # fmt: skip
 """The programs that make or fill files by their names. Others change what is open or mounted, and
