@@ -11,7 +11,8 @@
     │   ├── SilentGuestError     QEMU or the guest's agent did not answer in time
     │   └── WrongClockError      the guest's clock does not run like the host's
     ├── WorkloadError        6   the measuring program failed, or its output is not as expected
-    │   └── TooSlowError         it did not end in time
+    │   ├── TooSlowError         it did not end in time
+    │   └── LoadError            a recording of a guest's requests cannot be read
     ├── DatabaseError        7   the results cannot be read or written
     │   ├── NoDatabaseError      there is none yet
     │   └── DatabaseBusyError    not at the moment: locked, disk full, unreachable
@@ -221,6 +222,10 @@ class WorkloadError(VdisklabError):
 
 class TooSlowError(WorkloadError):
     """A measurement did not end in time: how slow it is remains unknown."""
+
+
+class LoadError(WorkloadError):
+    """A recording of a guest's requests cannot be read, or holds what no disk can have done."""
 
 
 class DatabaseError(VdisklabError):

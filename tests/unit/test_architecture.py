@@ -30,6 +30,8 @@ ALLOWED = {
     # The pure core: every rule about a disk path, once.
     "path": {"as_text", "errors", "units"},
     "plan": {"errors", "units", "validation", "path"},
+    # Pure: what a guest asked of its disk, and what others' traces say of theirs.
+    "loads": {"errors", "units", "validation"},
     "host": {"errors", "units", "progress", "path", "results.model"},
     "storage": {"errors", "units", "path", "plan", "results.model", "host"},
     "guest": {"errors", "units", "validation", "progress", "path", "plan", "results.model", "host"},

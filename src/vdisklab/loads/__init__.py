@@ -1,0 +1,1 @@
+"""Loads: what a guest asked of its disk, as it was recorded; pure."""
