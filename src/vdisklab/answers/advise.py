@@ -91,7 +91,7 @@ def advise_disks(
         for disk, context in zip(disks, read_contexts(disks), strict=True)
     ]
     order = list(DiskAction)
-    own = {str(row.advised.path) for row in rows}
+    measured_paths = {str(row.advised.path) for row in rows}
     still_open = [
         row
         for row in rows
@@ -100,7 +100,7 @@ def advise_disks(
             row.advised.action is DiskAction.UNKNOWN
             or (row.advised.to is not None and row.advised.gain is None)
             or row.advised.elsewhere is not None
-            or desk.is_unfinished(row, request, own)
+            or desk.is_unfinished(row, request, measured_paths)
         )
     ]
     nowhere = (row for row in still_open if row.advised.directory is None)
@@ -122,14 +122,14 @@ def _plans(rows: Iterable[ExistingDisk], request: Request) -> Iterator[PlannedMe
             stack = (number_of(directory), path.layers)
             by_place.setdefault(stack, {}).setdefault(path, row)
     for together in by_place.values():
-        own = next(iter(together))
-        place = together[own].advised.directory
+        first = next(iter(together))
+        place = together[first].advised.directory
         in_memory = place is not None and lies_in_memory(place)
         paths = dict.fromkeys(str(path) for row in together.values() for path in _wanted(row))
         full = replace(
             request,
             paths=tuple(paths),
-            baseline=str(own),  # the host's own speed would answer nothing here
+            baseline=str(first),  # the host's own speed would answer nothing here
             directory=place,
             guest_cpus=request.guest_cpus or cpus_needed(map(parse_path, paths)),
             page_cache=PageCacheChoice.WARM if in_memory else PageCacheChoice.COLD,
@@ -211,16 +211,17 @@ class _Desk:
         """The answer for one disk."""
         path = None if disk.path is None else measured_form(disk, disk.path, context)
         found = risks(disk, replace(context, disk=self._verdicts.disk))
-        below = next((one.reason for one in found if isinstance(one, FlushesDroppedBelow)), None)
+        below = next((risk.reason for risk in found if isinstance(risk, FlushesDroppedBelow)), None)
         problem = problem_of(disk, path, found, machine)
         layers = context.layers or ()
         fs = layers[0].kind.value if len(layers) == 1 else None
         rules = replace(self._verdicts, lost_below=below, below=fs)
-        place, known = directory or place_of(disk), disk_path(disk, context)
-        far = known is not None and is_mounted(known)
-        own = known if far else path  # the server's promise, though its directory is measured
-        now = None if own is None or disk.read_only else durability(own, rules)
-        row = ExistingDisk(disk, known, found, power_cut=now)
+        place, full_path = directory or place_of(disk), disk_path(disk, context)
+        far = full_path is not None and is_mounted(full_path)
+        # The server's promise, though its directory is measured.
+        judged = full_path if far else path
+        now = None if judged is None or disk.read_only else durability(judged, rules)
+        row = ExistingDisk(disk, full_path, found, power_cut=now)
         start = Advice(path, reason=problem or "", directory=place, far=far)
         settings = (disk.platform, disk.limits, disk.shareable, disk.read_only, disk.drops_flushes)
         alike = (
@@ -272,18 +273,20 @@ class _Desk:
             return replace(_limited(row, start, limits), measurable=False)
         return replace(safe or replace(start, reason=reason), measurable=start.measurable)
 
-    def is_unfinished(self, row: ExistingDisk, request: Request, own: set[str]) -> bool:
+    def is_unfinished(self, row: ExistingDisk, request: Request, own_paths: set[str]) -> bool:
         """True for a campaign of `advise` that was interrupted, or made with fewer --rounds.
 
         Its baseline is the path of a disk, one of `own`.
         """
-        campaign = next((one for one in self._campaigns if one.id == row.advised.campaign), None)
+        campaign = next(
+            (campaign for campaign in self._campaigns if campaign.id == row.advised.campaign), None
+        )
         if campaign is None or self._results is None:
             return False
         plan = campaign.plan
         if (
             plan.get("profile") != (request.profile or DEFAULT_PROFILE)
-            or plan.get("baseline") not in own
+            or plan.get("baseline") not in own_paths
         ):
             return False
         if request.rounds is not None:
@@ -328,30 +331,30 @@ class _Desk:
             measured = self._paths_of(campaign)
         except PlanError as error:
             return replace(start, reason=str(error))
-        cells, own = measured.cells, measured.closest(path)
+        cells, current = measured.cells, measured.closest(path)
         scored = measured.score in measured.analysis.observations.used
-        if own is None or not scored or not is_alike(path, cells[own]):
+        if current is None or not scored or not is_alike(path, cells[current]):
             return replace(start, reason="its measurements have no score")
-        safe, usable = self._eligible(row.disk, path, own, cells)
-        ranked = {one.cell for one in measured.ranking((own, *usable)).rows}
-        if own not in ranked or len(ranked) < 2:
+        safe, usable = self._eligible(row.disk, path, current, cells)
+        ranked = {row.cell for row in measured.ranking((current, *usable)).rows}
+        if current not in ranked or len(ranked) < 2:
             few = f"fewer than {MIN_ROUNDS} rounds of its path, or no other setting, are measured"
             return replace(start, reason=few)
-        standing = measured.standing(path, own, usable, (own, *usable))
+        standing = measured.standing(path, current, usable, (current, *usable))
         unsafe = row.power_cut is not None and not row.power_cut.kind.acceptable
         chosen = measured.winner(usable) if unsafe else standing.better
         if unsafe and chosen is None:
             return start
         best = chosen or measured.highest(usable)
         rebuilt = measured.better(
-            own, [cell for cell in safe if cell not in usable and not _is_empty(cell)]
+            current, [cell for cell in safe if cell not in usable and not _is_empty(cell)]
         )
         if rebuilt is not None and chosen is not None and not measured.beats(rebuilt, chosen):
             rebuilt = None
-        gain = measured.ratio(best, own)
+        gain = measured.ratio(best, current)
         to = None if chosen is None else usable[chosen]
         default = default_path(row.disk.platform, path)
-        others = (cell for cell in cells if cells[cell] == default and cell != (chosen or own))
+        others = (cell for cell in cells if cells[cell] == default and cell != (chosen or current))
         return replace(
             start,
             standing=standing,
@@ -363,15 +366,15 @@ class _Desk:
             for_safety=unsafe and to is not None,
             then=None if to is None else durability(to, self._verdicts),
             rebuilt=None if rebuilt is None else cells[rebuilt],
-            over_rebuilt=measured.ratio(rebuilt, own),
-            over_default=measured.ratio(chosen or own, next(others, None)),
+            over_rebuilt=measured.ratio(rebuilt, current),
+            over_default=measured.ratio(chosen or current, next(others, None)),
         )
 
     def _eligible(
         self,
         disk: ConfiguredDisk,
         path: DiskPath,
-        own: MeasuredCell,
+        current: MeasuredCell,
         cells: Mapping[MeasuredCell, DiskPath],
     ) -> tuple[list[MeasuredCell], dict[MeasuredCell, DiskPath]]:
         """The cells on the disk's own stack that are as safe as the disk; and those among them that
@@ -380,15 +383,15 @@ class _Desk:
         safe = [
             cell
             for cell, other in cells.items()
-            if cell != own
-            and other.layers == cells[own].layers
+            if cell != current
+            and other.layers == cells[current].layers
             and meets(other, DURABLE, self._verdicts)
             and flush_free <= durability(other, self._verdicts).flush_free
         ]
         adapted = {
             cell: replace(path, cache=cells[cell].cache, attachment=cells[cell].attachment)
             for cell in safe
-            if same_image_and_bus(cells[own], cells[cell])
+            if same_image_and_bus(cells[current], cells[cell])
         }
         return safe, {cell: to for cell, to in adapted.items() if can_change(disk, to)}
 
@@ -401,10 +404,10 @@ def _unsafe_below(row: ExistingDisk, start: Advice, below: str | None) -> Advice
     return replace(start, action=DiskAction.CHANGE, for_safety=True, reason=reason)
 
 
-def _elsewhere(own: Path | None, campaign: Campaign) -> Path | None:
+def _elsewhere(directory_of_disk: Path | None, campaign: Campaign) -> Path | None:
     """The directory of a campaign on another file system than a disk's own."""
     directory = Path(str(campaign.plan.get("directory", "")))
-    places = {number_of(directory), number_of(own)}
+    places = {number_of(directory), number_of(directory_of_disk)}
     return None if None in places or len(places) == 1 else directory
 
 
@@ -477,10 +480,12 @@ def _safe_settings(
 
 def _threads(path: DiskPath, cache: CacheMode) -> Attachment:
     """The attachment with aio=threads where a cache mode excludes aio=native."""
-    own = path.attachment
-    if cache.direct or own.aio is not Aio.NATIVE:
-        return own
-    return Attachment(own.bus, tuple((dict(own.options) | {"aio": Aio.THREADS.value}).items()))
+    attachment = path.attachment
+    if cache.direct or attachment.aio is not Aio.NATIVE:
+        return attachment
+    return Attachment(
+        attachment.bus, tuple((dict(attachment.options) | {"aio": Aio.THREADS.value}).items())
+    )
 
 
 def _made_to_work(row: ExistingDisk, start: Advice) -> Advice | None:
@@ -488,7 +493,7 @@ def _made_to_work(row: ExistingDisk, start: Advice) -> Advice | None:
     if it starts.
     """
     path = start.path
-    risk = next((one for one in row.risks if isinstance(one, AioConflict | CannotWork)), None)
+    risk = next((risk for risk in row.risks if isinstance(risk, AioConflict | CannotWork)), None)
     if risk is None or path is None:
         return None
     rules = CrashVerdicts(disk=HostDisk.VOLATILE if row.power_cut is None else row.power_cut.disk)

@@ -90,8 +90,8 @@ class Analysis:
         """The warning that this look at the campaign was not planned; None for a planned one."""
         plan = self.campaigns[0].plan
         planned = None if "race" in plan else plan.get("rounds")
-        known = "race" in plan or isinstance(planned, int)
-        if len(self.campaigns) > 1 or not known or planned == self.rounds:
+        has_planned = "race" in plan or isinstance(planned, int)
+        if len(self.campaigns) > 1 or not has_planned or planned == self.rounds:
             return None
         return ranked.UnplannedLook(planned, self.rounds)
 
@@ -195,7 +195,9 @@ class Analysis:
     @cached_property
     def cached(self) -> tuple[recorded.FromPageCache, ...]:
         """The numbers that came from the host's page cache."""
-        return tuple(one for one in self.evidence if isinstance(one, recorded.FromPageCache))
+        return tuple(
+            finding for finding in self.evidence if isinstance(finding, recorded.FromPageCache)
+        )
 
     @cached_property
     def not_direct(self) -> tuple[recorded.NotDirect, ...]:
@@ -284,7 +286,7 @@ class Analysis:
         counts = dict(
             zip(values.cells, np.isfinite(values.grid(measure)).sum(axis=1).tolist(), strict=True)
         )
-        known = {row.cell for row in ranking.unranked}
+        unranked = {row.cell for row in ranking.unranked}
         beside = tuple(
             WithoutRank(
                 cell,
@@ -292,7 +294,7 @@ class Analysis:
                 Unranked.LOSES_DATA if cell in self.measured else Unranked.NOT_COMPETING,
             )
             for cell in values.cells
-            if counts[cell] and cell not in self.competing and cell not in known
+            if counts[cell] and cell not in self.competing and cell not in unranked
         )
         return replace(ranking, unranked=(*ranking.unranked, *beside))
 
@@ -327,7 +329,7 @@ class Analysis:
         """The cells without the ranked score; only the baseline if that is the cause."""
         missing = tuple(entry for entry in self.scored.missing if entry.key == measure)
         if missing and (missing[0].baseline_lacking or missing[0].baseline_zero):
-            return tuple(one for one in missing if one.cell == self.baseline) or missing[:1]
+            return tuple(score for score in missing if score.cell == self.baseline) or missing[:1]
         return missing
 
     def ranking_findings(self, ranking: Ranking) -> tuple[Diagnostic, ...]:
@@ -372,12 +374,16 @@ class Analysis:
             *self.caveats.findings,
             *self.on_servers,
             *no_baseline,
-            *(one for one in self.evidence if not isinstance(one, recorded.FromPageCache)),
+            *(
+                finding
+                for finding in self.evidence
+                if not isinstance(finding, recorded.FromPageCache)
+            ),
             *recorded.host_diagnostics(self.campaigns, self.loaded.observations.cells),
             *self.not_direct,
-            *self.value_findings(shown, measure, {one.cell for one in self.cached}),
+            *self.value_findings(shown, measure, {finding.cell for finding in self.cached}),
             *self.ranking_findings(self.ranking(measure)),
             *(() if no_baseline or measure.name != "score" else self.missing_scores(measure)),
             *self.failed,
-            *(one for one in self.cached if one.measurement in used),
+            *(finding for finding in self.cached if finding.measurement in used),
         )

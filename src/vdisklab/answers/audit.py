@@ -133,11 +133,13 @@ class _Audit:
         """The disk beside all measured cells; those with its own path's options are its speed."""
         measured = self._measured
         path = path if measured is None else measured.on_target(row.disk, path)
-        own = None if measured is None else measured.closest(path)
-        if measured is None or own is None:
+        closest = None if measured is None else measured.closest(path)
+        if measured is None or closest is None:
             return row
-        standing = measured.standing(path, own, self._usable(row.disk, measured), measured.cells)
-        if is_alike(path, measured.cells[own]):
+        standing = measured.standing(
+            path, closest, self._usable(row.disk, measured), measured.cells
+        )
+        if is_alike(path, measured.cells[closest]):
             return replace(row, standing=standing)
         return replace(row, nearest=standing)
 

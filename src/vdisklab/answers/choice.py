@@ -259,9 +259,9 @@ def from_memory(
     in the measurements that `measure` is made of."""
     used = analysis.measurements_used(measure)
     shares: dict[Direction, list[float]] = {}
-    for one in analysis.cached:
-        if one.cell == cell and (one.measurement in used or measure == MIX):
-            shares.setdefault(one.direction, []).append(one.share)
+    for finding in analysis.cached:
+        if finding.cell == cell and (finding.measurement in used or measure == MIX):
+            shares.setdefault(finding.direction, []).append(finding.share)
     return tuple(
         FromMemory(direction, min(shares[direction]), max(shares[direction]))
         for direction in (Direction.READ, Direction.WRITE)
@@ -389,7 +389,7 @@ def _verdict(choice: PathChoice, unsafe: Sequence[bool], ratio: RatioOf) -> Choi
     if any(unsafe):
         return ChoiceVerdict.SAFER
     over = [ratio(choice.cell, disk.cell) for disk in choice.present]
-    shown = over and all(one.low is not None and one.low > 1 for one in over)
+    shown = over and all(gain.low is not None and gain.low > 1 for gain in over)
     return ChoiceVerdict.BETTER if shown else ChoiceVerdict.TIED
 
 
@@ -423,8 +423,12 @@ def _in_use(path: DiskPath) -> DiskPath:
 def _present_unsafe(analysis: Analysis) -> tuple[PresentDisk, ...]:
     """The plan's baseline, if it is a guest's path that loses flushed data."""
     baseline = analysis.baseline
-    known = known_durability(baseline, analysis.verdicts)
-    unsafe = known is not None and not known.kind.acceptable and baseline in analysis.measured
+    of_baseline = known_durability(baseline, analysis.verdicts)
+    unsafe = (
+        of_baseline is not None
+        and not of_baseline.kind.acceptable
+        and baseline in analysis.measured
+    )
     return (PresentDisk(baseline, None),) if unsafe else ()
 
 
@@ -529,10 +533,10 @@ def race_command(
     from vdisklab.plan.profile_file import parse_profile  # noqa: PLC0415
 
     profile = parse_profile(text, "profile")
-    measured = [str(one.get("name")) for one in plan.get("measurements", ())]
+    measured = [str(measurement.get("name")) for measurement in plan.get("measurements", ())]
     if (
         others
-        or measured != [one.name for one in profile.measurements]
+        or measured != [measurement.name for measurement in profile.measurements]
         or any(path is None or path.attachment.qemu for path in paths)
     ):
         return None
@@ -548,10 +552,12 @@ def race_command(
         alike,
         **usual,
         paths=tuple(cell.name for cell in (*tied, *beside)),
-        target=tuple(one for one in alike.target if one.name in on),
+        target=tuple(target for target in alike.target if target.name in on),
         profile=None if profile.name == DEFAULT_PROFILE else profile.name,
         baseline=None if baseline == HOST else baseline or NO_BASELINE,
-        page_cache=next((one for one in PageCacheChoice if one in caches), None),
+        page_cache=next(
+            (page_cache for page_cache in PageCacheChoice if page_cache in caches), None
+        ),
     )
     durable = not any(path and unmet(path, (DURABLE,), analysis.verdicts) for path in paths)
     return shlex.join(

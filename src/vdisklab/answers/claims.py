@@ -285,7 +285,7 @@ def claims_over_hosts(
         host.name: evaluate_claims(
             load_chosen(
                 analysis.results,
-                tuple(one for one in analysis.campaigns if one.id in host.campaigns),
+                tuple(campaign for campaign in analysis.campaigns if campaign.id in host.campaigns),
             ),
             files,
             requested,
@@ -296,9 +296,12 @@ def claims_over_hosts(
     claims = tuple(
         _on_hosts(
             claim,
-            {name: _of_many(answer.claims[at], len(by_host)) for name, answer in by_host.items()},
+            {
+                name: _of_many(answer.claims[number], len(by_host))
+                for name, answer in by_host.items()
+            },
         )
-        for at, claim in enumerate(first.claims)
+        for number, claim in enumerate(first.claims)
     )
     return replace(
         first,

@@ -112,7 +112,7 @@ def _pair(analysis: Analysis, first: MeasuredCell, second: MeasuredCell) -> Comp
         paired=paired,
         measures=compare_cells(analysis.all_values, first, second, paired=paired),
         findings=(
-            *(one for one in analysis.cached if one.cell in (first, second)),
+            *(finding for finding in analysis.cached if finding.cell in (first, second)),
             *slow_diagnostics(analysis.loaded.observations, (first, second)),
             *(
                 ()
@@ -225,7 +225,11 @@ def _published(
     comparison: ShapeComparison,
     publications: Sequence[Publication],
 ) -> PublishedAnswer:
-    (title,) = [one.title for one in publications if one.article == tables[0].article]
+    (title,) = [
+        publication.title
+        for publication in publications
+        if publication.article == tables[0].article
+    ]
     command = None
     if comparison.missing:
         paths = tuple(dict.fromkeys(cell.path.canonical for cell in comparison.missing))

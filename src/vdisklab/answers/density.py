@@ -115,7 +115,11 @@ def groups_of(run: Run) -> list[tuple[Measurement, GuestGroup]]:
     """The measurements of a run that several guests made at once."""
     if run.failure is not None:
         return []
-    return [(one, one.group) for one in run.measurements if one.group is not None]
+    return [
+        (measurement, measurement.group)
+        for measurement in run.measurements
+        if measurement.group is not None
+    ]
 
 
 def density_of(store: Store, campaign_id: str) -> DensityAnswer:
@@ -235,11 +239,11 @@ def _path_capacity(
     most_carried = 0 if carried is None else carried.guests
     at_limit = [step for step in steps if carried and step.guests == max(1, most_carried)]
     least = most_carried + (carried is None or carried.at_least)
-    slow = [one for one in judged if not one[0].passed and one[0].guests >= least]
+    slow = [step for step in judged if not step[0].passed and step[0].guests >= least]
     if slow:
         # the number it carries may have failed in some runs: any larger one says more
         _, group, measurement = min(
-            slow, key=lambda one: (one[0].guests == most_carried, one[0].guests)
+            slow, key=lambda step: (step[0].guests == most_carried, step[0].guests)
         )
         limited = bottleneck(group, measurement.evidence)
     elif not complete:
@@ -271,9 +275,10 @@ def neighbour_answer(
     runs: dict[str, list[Run]] = {}
     for run in store.runs(campaign_id):
         runs.setdefault(name_of_one(run.measured_cell), []).append(run)
-    effects = [_neighbour_effect(path, own) for path, own in runs.items()]
+    effects = [_neighbour_effect(path, runs_of_path) for path, runs_of_path in runs.items()]
     ordered = sorted(
-        effects, key=lambda one: float("inf") if one.ratio.ratio is None else one.ratio.ratio
+        effects,
+        key=lambda effect: float("inf") if effect.ratio.ratio is None else effect.ratio.ratio,
     )
     caveats = caveats_of(store.outlines((campaign_id,)))
     return NeighbourAnswer(campaign_id, victim, neighbour, caveats, tuple(ordered))

@@ -84,19 +84,19 @@ def command_to_measure(
     """
     if path.target is not None and disk is not None and disk.source is not None:
         return command_on_server(path, disk.source, disk.server)
-    both = [one for one in (path, beside) if one is not None]
-    devices = any(backing_below(one).devices for one in both)
+    both = [given for given in (path, beside) if given is not None]
+    devices = any(backing_below(given).devices for given in both)
     ext4 = (Layer(LayerKind.EXT4),)
     paths = dict.fromkeys(
-        replace(one, layers=ext4) if devices and one.image and not one.layers else one
-        for one in both
+        replace(given, layers=ext4) if devices and given.image and not given.layers else given
+        for given in both
     )
-    words = ["vdisklab", "run", *(one.canonical for one in paths)]
-    for name in dict.fromkeys(one.attachment.qemu for one in paths if one.attachment.qemu):
-        words += ["--qemu", f"{name}=BIN"]
+    argv = ["vdisklab", "run", *(path.canonical for path in paths)]
+    for name in dict.fromkeys(path.attachment.qemu for path in paths if path.attachment.qemu):
+        argv += ["--qemu", f"{name}=BIN"]
     cpus = cpus_needed(paths)
-    words += [] if cpus is None else ["--guest-cpus", str(cpus)]
-    return f"`{shlex.join([*words, *(['--on', 'DEVICE'] if devices else [])])}`"
+    argv += [] if cpus is None else ["--guest-cpus", str(cpus)]
+    return f"`{shlex.join([*argv, *(['--on', 'DEVICE'] if devices else [])])}`"
 
 
 def cpus_needed(paths: Iterable[DiskPath]) -> int | None:
@@ -163,23 +163,23 @@ def is_alike(path: DiskPath, measured: DiskPath) -> bool:
 def _lasting(image: Image | None) -> Options:
     """The options of an image that matter for as long as it is used."""
     options = () if image is None else image.options
-    return tuple(one for one in options if one[0] not in ("preallocation", "overlay"))
+    return tuple(option for option in options if option[0] not in ("preallocation", "overlay"))
 
 
 def differences(path: DiskPath, measured: DiskPath) -> Iterator[str]:
     """The differences between a disk's path and the measured one: `backing=1, not 0`."""
     if path.layers != measured.layers:
-        own = f"host layers {path.stack}" if path.layers else "unknown host layers"
-        yield f"{own}, not {measured.stack or 'those of the work directory'}"
+        layers = f"host layers {path.stack}" if path.layers else "unknown host layers"
+        yield f"{layers}, not {measured.stack or 'those of the work directory'}"
     if path.cache.spelled_out is not measured.cache.spelled_out:
         yield f"cache mode {path.cache}, not {measured.cache}"
-    for one, two in ((path.image, measured.image), (path.attachment, measured.attachment)):
-        names = ["no format" if part is None else part.name for part in (one, two)]
+    for wanted, found in ((path.image, measured.image), (path.attachment, measured.attachment)):
+        names = ["no format" if part is None else part.name for part in (wanted, found)]
         if names[0] != names[1]:
             yield f"{names[0]}, not {names[1]}"
-        elif one is not None and two is not None:
-            for name in dict(one.options) | dict(two.options):
-                own_word, other_word = one.word(name), two.word(name)
+        elif wanted is not None and found is not None:
+            for name in dict(wanted.options) | dict(found.options):
+                own_word, other_word = wanted.word(name), found.word(name)
                 if own_word != other_word:
                     yield f"{name}={own_word}, not {other_word}"
 
@@ -407,7 +407,7 @@ class MeasuredPaths:
 
     def better(
         self,
-        own: MeasuredCell,
+        cell: MeasuredCell,
         eligible: Collection[MeasuredCell],
         among: Iterable[MeasuredCell] | None = None,
     ) -> MeasuredCell | None:
@@ -415,11 +415,15 @@ class MeasuredPaths:
 
         Without `among` that ranking has the own cell and the eligible ones.
         """
-        ranking = self.ranking((own, *eligible) if among is None else among)
-        row = next((row for row in ranking.rows if row.cell == own), None)
+        ranking = self.ranking((cell, *eligible) if among is None else among)
+        row = next((row for row in ranking.rows if row.cell == cell), None)
         if row is None:
             return None
-        above = [one.cell for one in ranking.rows if one.cell in eligible and one.worst < row.best]
+        above = [
+            other.cell
+            for other in ranking.rows
+            if other.cell in eligible and other.worst < row.best
+        ]
         best = self.winner(eligible) if above else None
         return best if best in above else next(iter(above), None)
 
@@ -441,24 +445,24 @@ class MeasuredPaths:
     def standing(
         self,
         path: DiskPath,
-        own: MeasuredCell,
+        cell: MeasuredCell,
         eligible: Collection[MeasuredCell],
         among: Iterable[MeasuredCell],
     ) -> DiskStanding:
         """The score of the own cell, its rank among some cells, and what is better."""
         ranking = self.ranking(among)
-        row = next((row for row in ranking.rows if row.cell == own), None)
-        alike = is_alike(path, self.cells[own])
-        better = self.better(own, eligible, among) if alike else None
+        row = next((row for row in ranking.rows if row.cell == cell), None)
+        alike = is_alike(path, self.cells[cell])
+        better = self.better(cell, eligible, among) if alike else None
         return DiskStanding(
-            own,
-            self.cells[own] == path,
-            tuple(differences(path, self.cells[own])),
+            cell,
+            self.cells[cell] == path,
+            tuple(differences(path, self.cells[cell])),
             self.score,
-            self.analysis.summaries(self.score).get(own),
+            self.analysis.summaries(self.score).get(cell),
             None if row is None else row.best,
             None if row is None else row.worst,
             len(ranking.rows),
             better,
-            self.ratio(better, own),
+            self.ratio(better, cell),
         )

@@ -23,5 +23,7 @@ class DoctorAnswer(Answer):
     def of(cls, findings: Iterable[HostFinding]) -> Self:
         """The answer from all findings."""
         found = tuple(findings)
-        missing = any(one.essential and one.state is Availability.MISSING for one in found)
+        missing = any(
+            finding.essential and finding.state is Availability.MISSING for finding in found
+        )
         return cls(not missing, found)

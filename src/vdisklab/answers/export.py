@@ -79,13 +79,13 @@ def on_target(
     Raises PlanError for a wrong path, or targets of which the path uses none.
     """
     first = text.partition("/")[0]
-    known = [*with_kinds(host, [one for one in targets if one.name == first])]
-    path = parse_path(with_targets(text, known))
+    used = [*with_kinds(host, [target for target in targets if target.name == first])]
+    path = parse_path(with_targets(text, used))
     name = path.layers[0].option("at") if path.layers else None
-    target = next((one for one in (*known, *targets) if one.name == name), None)
+    target = next((target for target in (*used, *targets) if target.name == name), None)
     if targets and target is None:
         raise PlanError(
-            f"{text} is on none of these targets: {', '.join(one.name for one in targets)}",
+            f"{text} is on none of these targets: {', '.join(target.name for target in targets)}",
             hint=f"begin the path with the name of one: {targets[0].name}/raw/none",
         )
     storage = None if target is None else target.place

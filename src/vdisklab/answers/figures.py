@@ -237,7 +237,7 @@ def _guest_and_host(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
         top = max(summary.median for summary in pair)
         scale = numbers.scale(top, key.quantity.shown_unit)
         unit = scale.suffix.strip()
-        shown += [replace(_bar(one, scale, answer, key.name), unit=unit) for one in pair]
+        shown += [replace(_bar(summary, scale, answer, key.name), unit=unit) for summary in pair]
     return shown, ""
 
 
@@ -379,7 +379,7 @@ class OverTime:
 
 def over_time(report: ReportAnswer) -> OverTime | None:
     """Bandwidth of the featured cells' newest runs; None if no run was long enough."""
-    featured = (one for one in newest_series(report) if one.cell in report.featured)
+    featured = (series for series in newest_series(report) if series.cell in report.featured)
     newest = list(featured)
     if not newest:
         return None
@@ -401,12 +401,12 @@ def over_time(report: ReportAnswer) -> OverTime | None:
 def newest_series(report: ReportAnswer) -> Iterator[BandwidthSeries]:
     """The last runs of each cell that were long enough."""
     of_cell: dict[MeasuredCell, list[BandwidthSeries]] = {}
-    for one in report.bandwidth_series:
-        if len(one.values) * one.interval >= SHORTEST:
-            of_cell.setdefault(one.cell, []).append(one)
-    for chosen in of_cell.values():
-        runs = list(dict.fromkeys(series.run for series in chosen))[-MOST_RUNS:]
-        yield from (series for series in chosen if series.run in runs)
+    for series in report.bandwidth_series:
+        if len(series.values) * series.interval >= SHORTEST:
+            of_cell.setdefault(series.cell, []).append(series)
+    for of_one_cell in of_cell.values():
+        runs = list(dict.fromkeys(series.run for series in of_one_cell))[-MOST_RUNS:]
+        yield from (series for series in of_one_cell if series.run in runs)
 
 
 def series_name(series: BandwidthSeries) -> str:
@@ -434,8 +434,8 @@ def _series_summaries(bandwidth_series: Sequence[BandwidthSeries]) -> Iterator[S
         for cell in dict.fromkeys(series.cell for series in bandwidth_series):
             if runs := by_cell.get(cell):
                 every = [value for run in runs for value in run.values]
-                known = all(run.knows_stalls for run in runs)
-                stalls = sum(len(run.stalls) for run in runs) if known else None
+                counted = all(run.knows_stalls for run in runs)
+                stalls = sum(len(run.stalls) for run in runs) if counted else None
                 middle = float(np.median(every))
                 yield SeriesSummary(panel, cell, middle, min(every), stalls, len(runs))
 
@@ -486,12 +486,12 @@ def latency_curves(report: ReportAnswer) -> Curves | None:
 def campaign_names(answer: TrendAnswer) -> list[str]:
     """The days of the campaigns, with times where a day has several, else ids: all differ."""
     days, times = (
-        [f"{one.started:{form}}" for one in answer.campaigns]
+        [f"{campaign.started:{form}}" for campaign in answer.campaigns]
         for form in ("%Y-%m-%d", "%Y-%m-%d %H:%M")
     )
     return [
-        day if days.count(day) == 1 else time if times.count(time) == 1 else f"{day} {one.id}"
-        for day, time, one in zip(days, times, answer.campaigns, strict=True)
+        day if days.count(day) == 1 else time if times.count(time) == 1 else f"{day} {campaign.id}"
+        for day, time, campaign in zip(days, times, answer.campaigns, strict=True)
     ]
 
 
@@ -594,7 +594,7 @@ def drawn_paths(answer: DensityAnswer) -> tuple[Sequence[PathCapacity], int]:
 
 def drawn_trade_offs(answer: ParetoAnswer) -> Sequence[ParetoCell]:
     """The first paths that are on the front or may be."""
-    unbeaten = [one for one in answer.cells if one.standing is not Standing.BEATEN]
+    unbeaten = [cell for cell in answer.cells if cell.standing is not Standing.BEATEN]
     return unbeaten[:MOST_TRADE_OFFS]
 
 

@@ -333,7 +333,7 @@ class HostsAnalysis(Analysis):
         rows = np.isin(observations.round, columns) & (
             observations.measure == observations.measures.index(measure)
         )
-        own = replace(
+        of_host = replace(
             observations,
             cell=observations.cell[rows],
             round=np.searchsorted(columns, observations.round[rows]).astype(np.int32),
@@ -342,7 +342,7 @@ class HostsAnalysis(Analysis):
             rounds=tuple(observations.rounds[column] for column in columns),
             too_slow=(),
         )
-        return rank(narrowed(own, self.competing), measure)
+        return rank(narrowed(of_host, self.competing), measure)
 
     @property
     def named_hosts(self) -> OverHosts:

@@ -170,11 +170,11 @@ def older_answer(results: Store, campaign: Campaign) -> Campaign | None:
 
 def _is_alike(campaign: Campaign, other: Campaign) -> bool:
     """True for another campaign on the same host, which has not changed, and of the same kind."""
-    facts = ((one.kernel, one.cpu, one.cpus, one.qemu, one.fio, one.without_flushes)
-             for one in (campaign.host, other.host))  # fmt: skip
+    facts = ((host.kernel, host.cpu, host.cpus, host.qemu, host.fio, host.without_flushes)
+             for host in (campaign.host, other.host))  # fmt: skip
     machine = campaign.host.machine_id
-    one, two = facts
-    return bool(machine) and other.host.machine_id == machine and one == two and (
+    first, second = facts
+    return bool(machine) and other.host.machine_id == machine and first == second and (
         "until" not in other.plan
     )  # fmt: skip
 
@@ -194,10 +194,10 @@ def load_chosen(results: Store, campaigns: tuple[Campaign, ...]) -> Loaded:
 
 
 def _two_accelerators(campaigns: Iterable[Campaign], ran_under: Iterable[RanUnder]) -> PlanError:
-    words = " and ".join(sorted(each.words for each in ran_under))
+    accelerators = " and ".join(sorted(each.words for each in ran_under))
     names = ", ".join(campaign.id for campaign in campaigns)
     return PlanError(
-        f"the guests of {names} ran {words}, which are never ranked together",
+        f"the guests of {names} ran {accelerators}, which are never ranked together",
         hint="name campaigns of one kind: `vdisklab runs CAMPAIGN` shows what ran each; a "
         "campaign that has both is measured again with --new",
     )
@@ -291,9 +291,9 @@ class Joining:
 
     def add(self, other: Campaign) -> PlanError | None:
         """Why a campaign cannot join the others, or None: then it has joined them."""
-        for one in self._different.values():
+        for joined in self._different.values():
             error = disagreement(
-                self._results, one, other, places=self._places, machines=self._machines
+                self._results, joined, other, places=self._places, machines=self._machines
             )
             if error is not None:
                 return error
@@ -474,12 +474,12 @@ def verdicts_of(
         if judged_without_its_device(cut):
             continue
         path = verdict_name(parse_path(cut.path))
-        known = verdicts.get(path, PathCrashes(path))
+        crashes = verdicts.get(path, PathCrashes(path))
         counts = _counts(cut)
         verdicts[path] = (
-            replace(known, unflushed=known.unflushed + counts)
+            replace(crashes, unflushed=crashes.unflushed + counts)
             if cut.client == ClientKind.NEVER
-            else replace(known, flushed=known.flushed + counts)
+            else replace(crashes, flushed=crashes.flushed + counts)
         )
     unsafe = next(filter(None, (host.without_flushes for host in hosts)), None)
     below = {host.file_system for host in hosts}
@@ -498,11 +498,11 @@ def with_servers(
     """The verdicts with the servers that offer no flush, as they said when they were measured, and
     with the devices that are on servers."""
     flushless, served = set[str](), set[str]()
-    for one in examples:
-        path = cells[one.cell].path
+    for example in examples:
+        path = cells[example.cell].path
         if path is None or not path.layers:
             continue
-        seen = {name: value for name, _, value in one.checks}
+        seen = {name: value for name, _, value in example.checks}
         if seen.get("host.nbd.can_flush") == "off":
             flushless.add(str(path.layers[0]))
         if promise_of_device(seen) is not None:
@@ -535,10 +535,10 @@ def free_name(error: PathSyntaxError, db: str | None) -> PlanError | None:
     that name."""
     try:
         with open_results(db) as results:
-            known = results.holds_path(error.text)
+            is_path = results.holds_path(error.text)
     except DatabaseError:
         return None
-    if not known:
+    if not is_path:
         return None
     return PlanError(
         f"{error.text!r} is a free name of an import, which has numbers but no configuration",

@@ -77,7 +77,7 @@ def usual_front(analysis: Analysis) -> ParetoAnswer | None:
     None if two of them were not.
     """
     used = {measure.metric for measure in analysis.observations.used}
-    names = [one for one in SCORES if one != DEFAULT_METRIC and SCORES[one].value in used]
+    names = [name for name in SCORES if name != DEFAULT_METRIC and SCORES[name].value in used]
     names += ["latency_p99"] if "latency_p99" in used else []
     observations, measures = _with_criteria(analysis, [*names, CPU_NAME])
     if pareto.CPU in observations.used:

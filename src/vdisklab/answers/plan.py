@@ -183,7 +183,7 @@ def _cell_commands(host: Host, plan: CampaignPlan) -> tuple[Mapping[Cell, CellCo
         else:
             boot = boot_files(host, cache, buses, plan.guest)
     files = GuestFiles(boot, system, context.planned_packages(host, cache, plan))
-    known = known_accelerator(host, cache, plan.guest, context.qemus_of(plan), boot)
-    accelerator = known or Accelerator.KVM
+    tried = known_accelerator(host, cache, plan.guest, context.qemus_of(plan), boot)
+    accelerator = tried or Accelerator.KVM
     commands = {cell: preview_cell(host, plan, cell, files, accelerator) for cell in plan.cells}
-    return commands, bool(buses) and known is None
+    return commands, bool(buses) and tried is None

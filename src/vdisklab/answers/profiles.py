@@ -78,14 +78,16 @@ def _listed(profile: Profile) -> ListedProfile:
     return ListedProfile(
         profile=plan.profile.name,
         title=plan.profile.title,
-        programs=tuple(dict.fromkeys(one.program for one in plan.profile.measurements)),
+        programs=tuple(
+            dict.fromkeys(measurement.program for measurement in plan.profile.measurements)
+        ),
         measurements=len(plan.profile.measurements),
         rounds=plan.rounds,
         seconds=cost.seconds_estimated,
         at_least=any(
-            one.program in ("dd", "bonnie++", "sqlite", "dpkg")
-            or one.settings.get("time_based") is False
-            for one in plan.profile.measurements
+            measurement.program in ("dd", "bonnie++", "sqlite", "dpkg")
+            or measurement.settings.get("time_based") is False
+            for measurement in plan.profile.measurements
         ),
         disk_bytes=plan.size_bytes,
         room_bytes=cost.bytes_needed,
@@ -100,9 +102,9 @@ def answer_profile(profile: Profile) -> ProfileAnswer:
         description=" ".join(profile.description.split()),
         measurements=tuple(
             ProfileMeasurement(
-                one.name, one.program, one.filesystem,
-                ", ".join(f"{key}={value}" for key, value in one.settings.items()),
+                measurement.name, measurement.program, measurement.filesystem,
+                ", ".join(f"{key}={value}" for key, value in measurement.settings.items()),
             )
-            for one in profile.measurements
+            for measurement in profile.measurements
         ),
     )  # fmt: skip

@@ -59,29 +59,29 @@ class Contest:
         """The cells of these rows."""
         return tuple(self.cells[row] for row in rows)
 
-    def search(self, known: Known) -> SearchState | None:
+    def search(self, logs_before: Known) -> SearchState | None:
         """The state of the model; None if the race has begun, which this may do."""
-        if self.rows is not None or known.waits or not known.anything:
+        if self.rows is not None or logs_before.waits or not logs_before.anything:
             return None
-        state = search_state(self.model, known.logs, known.margin, known.out)
+        state = search_state(self.model, logs_before.logs, logs_before.margin, logs_before.out)
         if state.race:
-            self.rows, self.since = state.shortlist, known.logs.shape[1]
+            self.rows, self.since = state.shortlist, logs_before.logs.shape[1]
             return None
         return state
 
-    def race(self, known: Known) -> RaceState | None:
+    def race(self, so_far: Known) -> RaceState | None:
         """The state of the race; None if no cell that was not given up has a number."""
-        if not known.anything:
+        if not so_far.anything:
             return None
         rows, since = self.rows, self.since
         if rows is None:
-            state = search_state(self.model, known.logs, known.margin, known.out)
+            state = search_state(self.model, so_far.logs, so_far.margin, so_far.out)
             rows, since = state.shortlist, 0
-        rows = tuple(row for row in rows if row not in known.out)
+        rows = tuple(row for row in rows if row not in so_far.out)
         if not rows:
             return None
-        logs = known.logs[list(rows), since:]
-        found = race_state(logs, known.margin, 1 - self.terms.confidence)
+        logs = so_far.logs[list(rows), since:]
+        found = race_state(logs, so_far.margin, 1 - self.terms.confidence)
         return replace(
             found, left=tuple(rows[row] for row in found.left), leader=rows[found.leader]
         )
@@ -174,8 +174,8 @@ def race_outcome(
     for round in range(2, last + 1):
         if contest.rows is None:
             contest.search(known_before(contest, numbers, round))
-    known = known_before(contest, numbers, last + 1)
-    state = contest.race(known)
+    so_far = known_before(contest, numbers, last + 1)
+    state = contest.race(so_far)
     if state is None:
         return None
     return RaceOutcome(
@@ -183,15 +183,15 @@ def race_outcome(
         as_good=contest.named(state.left[1:]),
         behind=None if state.behind is None or state.behind > NO_BOUND else state.behind,
         proven=state.decided and state.best,
-        rounds=known.logs.shape[1],
+        rounds=so_far.logs.shape[1],
         most_rounds=terms.rounds,
-        margin=known.margin,
+        margin=so_far.margin,
         confidence=terms.confidence,
         cells=len(contest.cells),
         raced=0 if contest.rows is None else len(contest.rows),
-        measured=int(np.isfinite(known.logs).any(axis=1).sum()),
-        failed=len(known.out),
-        step=known.step,
+        measured=int(np.isfinite(so_far.logs).any(axis=1).sum()),
+        failed=len(so_far.out),
+        step=so_far.step,
     )
 
 
@@ -203,7 +203,7 @@ def known_before(contest: Contest, numbers: Loaded, round: int) -> Known:
     margin, step = contest.terms.margin, None
     if runs:
         scored, key = _ranked_by(contest.terms.metric, numbers.observations, numbers.campaigns[0])
-        columns = [at for at, earlier in enumerate(scored.rounds) if earlier.number < round]
+        columns = [column for column, earlier in enumerate(scored.rounds) if earlier.number < round]
         grid = goodness(scored, key, columns)
         logs = np.full((len(place), len(columns)), np.nan)
         resolution = np.zeros(len(place))

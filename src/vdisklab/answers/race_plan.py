@@ -60,7 +60,7 @@ def require_metric(plan: CampaignPlan, metric: str) -> None:
         )
     if metric == DEFAULT_METRIC:
         return  # without the score's measurements it is the mean of all rates
-    if not any(all(known.measures[r].name in names for r in roles) for known in ROLE_SETS):
+    if not any(all(role_set.measures[r].name in names for r in roles) for role_set in ROLE_SETS):
         raise PlanError(
             f"the profile {plan.profile.name} has no score {metric!r}",
             hint="name the metric to rank by: --metric MEASUREMENT/DIRECTION/METRIC",

@@ -141,7 +141,11 @@ def _ranked_cells(
     summaries = {key: analysis.summaries(key) for key in shown}
     levels, ratios = analysis.levels(measure), analysis.ratios(measure)
     used = analysis.measurements_used(measure)
-    cached = {(one.cell, one.direction) for one in analysis.cached if one.measurement in used}
+    cached = {
+        (finding.cell, finding.direction)
+        for finding in analysis.cached
+        if finding.measurement in used
+    }
     # For comparison: the host's own speed and the like, best first, before cells without numbers.
     beside = sorted(
         (row for row in ranking.unranked if row.reason.beside),

@@ -160,8 +160,8 @@ def recommend(
     best, chosen = found.ranking.best, found.cell
     alone = analysis.ranked_by.ratio_of(observations, measure)
 
-    def ratio(one: MeasuredCell, other: MeasuredCell) -> Ratio:
-        return choice.holds(alone(one, other), one, other)
+    def ratio(cell: MeasuredCell, other: MeasuredCell) -> Ratio:
+        return choice.holds(alone(cell, other), cell, other)
 
     found = found.with_ratios(ratio)
     ordered = levels(observations, measure, found.ranking)
@@ -239,14 +239,14 @@ def _alternatives(
     """The paths that meet all needs, best first; without a ranking only the recommended one."""
     places = {row.cell: row for row in found.ranking.rows}
     order = list(places) or list(found.durability)
-    for at, cell in enumerate(order):
+    for place, cell in enumerate(order):
         level = ordered.get(cell)
         yield Alternative(
             cell=cell,
             place=places.get(cell),
             medians={key: of[cell] for key, of in summaries.items() if cell in of},
             level=Level.of(level),
-            ratio=ratio(cell, found.cell) if cell != found.cell and at <= _NEXT else None,
+            ratio=ratio(cell, found.cell) if cell != found.cell and place <= _NEXT else None,
             power_cut=found.durability[cell],
             ordered_by=level,
         )
@@ -265,7 +265,7 @@ def _explaining(found: Recommendation, order: Sequence[MeasuredCell]) -> dict[Me
 
 def _require_comparable(analysis: Analysis, weights: str | None) -> None:
     """Raises PlanError for rates that are given, and for different numbers of guests."""
-    searched = [one.id for one in analysis.campaigns if searched_capacity(one.plan)]
+    searched = [campaign.id for campaign in analysis.campaigns if searched_capacity(campaign.plan)]
     if searched and weights is None:
         raise PlanError(
             f"the campaign {searched[0]} searched how many guests each path carries",
@@ -274,14 +274,14 @@ def _require_comparable(analysis: Analysis, weights: str | None) -> None:
     numbers = numbers_of_guests(analysis.loaded.observations.cells)
     if len(numbers) > 1:
         cells = (cell for cell in analysis.loaded.observations.cells if not cell.on_host)
-        alike = [one.label for one in cells if numbers_of_guests([one]) == numbers[-1:]][:2]
+        alike = [cell.label for cell in cells if numbers_of_guests([cell]) == numbers[-1:]][:2]
         pair = f": `{shlex.join(['vdisklab', 'compare', *alike])}`" if len(alike) == 2 else ""
         raise PlanError(
             f"paths were measured in {', '.join(map(str, numbers))} guests at once, and rates of "
             "different numbers of guests cannot be compared",
             hint=f"measure one number of guests, or compare two paths with the same number{pair}",
         )
-    if weights is None and any(has_open_load(one.plan) for one in analysis.campaigns):
+    if weights is None and any(has_open_load(campaign.plan) for campaign in analysis.campaigns):
         raise PlanError(
             "the load was open, so the rates show the load that was set, not what a path can do",
             hint="weigh a latency, such as --weights randwrite-4k-open/write/latency_p99=1",
@@ -378,7 +378,10 @@ def _nothing_to_recommend(
     measure: MeasureKey,
 ) -> PlanError:
     """Why no path is recommended, and what to do."""
-    campaigns, verdicts = " and ".join(one.id for one in analysis.campaigns), analysis.verdicts
+    campaigns, verdicts = (
+        " and ".join(campaign.id for campaign in analysis.campaigns),
+        analysis.verdicts,
+    )
     older = analysis.older_answer
     use = f"`vdisklab recommend --campaign {older}` answers; or " if older else ""
     paths = candidates(observations.cells)

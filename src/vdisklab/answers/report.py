@@ -172,11 +172,11 @@ class Values(Sequence[ReportValue]):
             yield from map(self._value, summaries.values())
 
     @overload
-    def __getitem__(self, at: int) -> ReportValue: ...
+    def __getitem__(self, index: int) -> ReportValue: ...
     @overload
-    def __getitem__(self, at: slice) -> Sequence[ReportValue]: ...
-    def __getitem__(self, at: int | slice) -> ReportValue | Sequence[ReportValue]:
-        return tuple(self)[at]
+    def __getitem__(self, index: slice) -> Sequence[ReportValue]: ...
+    def __getitem__(self, index: int | slice) -> ReportValue | Sequence[ReportValue]:
+        return tuple(self)[index]
 
     def _value(self, summary: Summary) -> ReportValue:
         cell, measure, row = summary.cell, summary.measure, self._rows[summary.cell]
@@ -298,7 +298,9 @@ def report_on(analysis: Analysis) -> ReportAnswer:
         summaries = _summaries(analysis)
         summing.result()
     report = _common(analysis, summaries)
-    searched = next((one.id for one in analysis.campaigns if searched_capacity(one.plan)), None)
+    searched = next(
+        (campaign.id for campaign in analysis.campaigns if searched_capacity(campaign.plan)), None
+    )
     if searched is not None:
         report = replace(
             report, recommendation=None, why_none="", density=density_of(analysis.results, searched)
@@ -322,7 +324,7 @@ def report_on(analysis: Analysis) -> ReportAnswer:
 def _over_hosts(analysis: HostsAnalysis) -> ReportAnswer:
     analysis.all_values  # noqa: B018 - computes the means of all measures at once
     report = _common(analysis, _summaries(analysis))
-    own = []
+    answers = []
     for host in analysis.hosts:
         rows = analysis.own_ranking(host, report.measure).rows
         sign = 1 if report.measure.quantity.better is Better.HIGHER else -1
@@ -330,9 +332,9 @@ def _over_hosts(analysis: HostsAnalysis) -> ReportAnswer:
             OwnRank(row.cell, row.best, row.worst, math.exp(sign * (row.effect - rows[0].effect)))
             for row in rows[:OWN]
         )
-        own.append(OwnAnswer(host, first))
+        answers.append(OwnAnswer(host, first))
     missing = () if analysis.scored.overall == report.measure else analysis.no_baseline
-    return replace(report, own=tuple(own), findings=(*report.findings, *missing))
+    return replace(report, own=tuple(answers), findings=(*report.findings, *missing))
 
 
 def _metric(analysis: Analysis) -> str:
@@ -358,8 +360,8 @@ def _common(analysis: Analysis, summaries: Mapping[MeasureKey, Summaries]) -> Re
     """The parts that a report on one host shares with a report on several."""
     ranked = _with_all_cells(rank_cells(analysis, _metric(analysis)), analysis, summaries)
     cached: dict[MeasuredCell, dict[str, None]] = {}
-    for one in analysis.cached:
-        cached.setdefault(one.cell, {})[one.measurement] = None
+    for finding in analysis.cached:
+        cached.setdefault(finding.cell, {})[finding.measurement] = None
     names = {cell: tuple(sorted(measurements)) for cell, measurements in cached.items()}
     recommendation, why_none = _recommendation(analysis)
     return ReportAnswer(
@@ -375,13 +377,15 @@ def _common(analysis: Analysis, summaries: Mapping[MeasureKey, Summaries]) -> Re
         trade_offs=None,
         claims=None,
         published=(),
-        findings=tuple(one for one in ranked.findings if not isinstance(one, FromPageCache)),
+        findings=tuple(
+            finding for finding in ranked.findings if not isinstance(finding, FromPageCache)
+        ),
         relative_sums=analysis.relative_sums,
         cached=names,
         values=Values(ranked, summaries, names),
         summaries=summaries,
         levels=analysis.levels(ranked.ranking.measure),
-        examples={analysis.loaded.cells[one.cell]: one for one in analysis.examples},
+        examples={analysis.loaded.cells[example.cell]: example for example in analysis.examples},
     )
 
 
@@ -402,8 +406,8 @@ def _with_all_cells(
     for cell in sorted(measured_rounds(summaries)):
         if cell not in rows:
             place = WithoutRank(cell, 0, Unranked.TOO_FEW_ROUNDS)
-            known = known_durability(cell, analysis.verdicts)
-            rows[cell] = RankedCell(cell, place, {}, None, Ratio(0), False, (), known)
+            durability = known_durability(cell, analysis.verdicts)
+            rows[cell] = RankedCell(cell, place, {}, None, Ratio(0), False, (), durability)
     return replace(answer, cells=tuple(rows.values()))
 
 

@@ -137,8 +137,8 @@ def answer_run(run: model.Run, *, raw: bool) -> ShowAnswer:
         ),
         commands=run.commands,
         measurements=tuple(
-            shown_measurement(run.id, one, raw=raw, round_trip=_round_trip(run))
-            for one in run.measurements
+            shown_measurement(run.id, measurement, raw=raw, round_trip=_round_trip(run))
+            for measurement in run.measurements
         ),
         failure=run.failure,
         findings=_findings(run),
@@ -150,9 +150,9 @@ def _round_trip(run: model.Run) -> float | None:
 
     The least, because a server that answers late makes the mean longer; old runs have no other.
     """
-    seen = {one.name: one.observed for one in run.checks}
-    known = seen.get("net.least_round_trip_ms", seen.get("net.round_trip_ms"))
-    return None if known is None else float(known) / 1000
+    seen = {check.name: check.observed for check in run.checks}
+    delay = seen.get("net.least_round_trip_ms", seen.get("net.round_trip_ms"))
+    return None if delay is None else float(delay) / 1000
 
 
 def _latency(measured: model.Measurement, round_trip: float | None) -> Iterator[LatencyParts]:
@@ -202,7 +202,11 @@ def shown_measurement(
 def _findings(run: model.Run) -> tuple[Diagnostic, ...]:
     if run.failure is not None:
         return ()
-    reported = {(one.name, sample.direction) for one in run.measurements for sample in one.samples}
+    reported = {
+        (measurement.name, sample.direction)
+        for measurement in run.measurements
+        for sample in measurement.samples
+    }
     cells = {run.cell: run.measured_cell}
     return evidence_diagnostics(sums_of(run), times_of(run), cells, reported, None)
 
@@ -253,17 +257,17 @@ def repeat_script(run: model.Run, campaign: model.Campaign) -> str:
             compressed=path.image.compressed,
         ),
     )
-    words = shlex.split(qemu)
+    argv = shlex.split(qemu)
     values = {
         "what": sanitise_line(f"Repeats run {run.id} of vdisklab by hand: {run.measured_cell}."),
         "directory": sanitise_line(str(Path(site).parent)),
         "files": shlex.join(
-            [word for word in words if word.startswith("/")]
+            [word for word in argv if word.startswith("/")]
             + re.findall(r"file,filename=(/[^,]*),node-name=system", qemu)
         ),
         "size": str(size),
         "image": "\n".join(map(_in_shell, make)),
-        "qemu": _in_shell(words, site),
+        "qemu": _in_shell(argv, site),
         "plug": repr(plug).replace(site, _WORK),
         "programs": repr([shlex.split(program) for program in programs]),
         "rest": repr(
@@ -296,9 +300,9 @@ def _too_much(run: model.Run, path: DiskPath) -> str:
     return "its disk is served by another program" if served else ""
 
 
-def _in_shell(words: list[str] | tuple[str, ...], site: str = _WORK) -> str:
+def _in_shell(argv: list[str] | tuple[str, ...], site: str = _WORK) -> str:
     """A command whose words may have the work directory in them, which the script chooses."""
-    spelled = (shlex.quote(word.replace(site, _WORK)) for word in words)
+    spelled = (shlex.quote(word.replace(site, _WORK)) for word in argv)
     return " ".join(
         re.sub(_WORK, "'\"$work\"'", word) if "'" in word else word.replace(_WORK, '"$work"')
         for word in spelled

@@ -96,8 +96,8 @@ class Medians:
     ) -> dict[str, float | None]:
         """The worst second and the longest stall of this direction, or of both together."""
         return {
-            metric: own
-            if (own := self.get(cell, name, direction, metric)) is not None
+            metric: median
+            if (median := self.get(cell, name, direction, metric)) is not None
             else self.get(cell, name, Direction.NONE, metric)
             for metric in _TIME_SERIES
         }
@@ -273,15 +273,17 @@ def table_of(
     results: Store, loaded: Mapping[str, loading.Loaded], disk: HostDisk | None = None
 ) -> TableAnswer:
     """The answer from loaded campaigns by their place; a single place has no name."""
-    medians = Medians.of({place: one.observations for place, one in loaded.items()})
-    campaigns = tuple(campaign for one in loaded.values() for campaign in one.campaigns)
-    outlines = [run for one in loaded.values() for run in one.outlines]
+    medians = Medians.of({place: campaigns.observations for place, campaigns in loaded.items()})
+    campaigns = tuple(campaign for load in loaded.values() for campaign in load.campaigns)
+    outlines = [run for load in loaded.values() for run in load.outlines]
     planned: Planned = campaigns[0].plan.get("measurements", ())
-    installing = [str(one["name"]) for one in planned if one.get("program") == INSTALL]
+    installing = [
+        str(measurement["name"]) for measurement in planned if measurement.get("program") == INSTALL
+    ]
     growth = tuple(growth_rows(medians, installing))
     boots = tuple(boot_rows(medians))
     imported = any(run.origin is Origin.IMPORTED for run in outlines)
-    slow = (slow_diagnostics(one.observations) for one in loaded.values())
+    slow = (slow_diagnostics(load.observations) for load in loaded.values())
     return TableAnswer(
         campaigns=campaigns,
         caveats=caveats_of(outlines),
@@ -289,7 +291,7 @@ def table_of(
         places=tuple(loaded) if len(loaded) > 1 else (),
         cells=tuple(_cells(loaded, loading.stored_verdicts(results, campaigns[0].host, disk))),
         measurements=tuple(
-            measurement_rows(medians, [str(one.get("name", "")) for one in planned])
+            measurement_rows(medians, [str(measurement.get("name", "")) for measurement in planned])
         ),
         growth=growth,
         boots=boots,
@@ -306,8 +308,8 @@ def table_of(
             *(finding for findings in slow for finding in findings),
             *(
                 finding
-                for one in loaded.values()
-                for finding in gate_diagnostics(results.gates_not_met(one.ids), one.cells)
+                for load in loaded.values()
+                for finding in gate_diagnostics(results.gates_not_met(load.ids), load.cells)
             ),
         ),
         medians=medians,
@@ -316,15 +318,18 @@ def table_of(
 
 def _places(campaigns: Collection[Campaign]) -> dict[str, str]:
     """The place of each campaign by its id; with its host, if there are several."""
-    own = {campaign.id: _place_of(campaign) for campaign in campaigns}
-    hosts = {one.host.machine_id: one.host.hostname for one in campaigns}
+    place_of = {campaign.id: _place_of(campaign) for campaign in campaigns}
+    hosts = {campaign.host.machine_id: campaign.host.hostname for campaign in campaigns}
     if len(hosts) < 2:
-        return own
+        return place_of
     unique = len(set(hosts.values())) == len(hosts)
-    names = {one.id: one.host.hostname if unique else one.host.machine_id for one in campaigns}
-    if len(set(own.values())) < 2:
+    names = {
+        campaign.id: campaign.host.hostname if unique else campaign.host.machine_id
+        for campaign in campaigns
+    }
+    if len(set(place_of.values())) < 2:
         return names
-    return {name: f"{names[name]}: {place}" for name, place in own.items()}
+    return {name: f"{names[name]}: {place}" for name, place in place_of.items()}
 
 
 def _place_of(campaign: Campaign) -> str:
@@ -334,14 +339,14 @@ def _place_of(campaign: Campaign) -> str:
 
 
 def _cells(loaded: Mapping[str, loading.Loaded], verdicts: CrashVerdicts) -> Iterator[TableCell]:
-    for place, one in loaded.items():
+    for place, load in loaded.items():
         # The operating system of a user's guest decides the program.
-        in_user_guest = any("image" in other.plan.get("guest", {}) for other in one.campaigns)
+        in_user_guest = any("image" in other.plan.get("guest", {}) for other in load.campaigns)
         runs: dict[MeasuredCell, list[RunOutline]] = {}
-        for run in one.outlines:
+        for run in load.outlines:
             if run.failure is None:
                 runs.setdefault(run.measured_cell, []).append(run)
-        for cell in one.observations.cells:
+        for cell in load.observations.cells:
             source = _source(runs.get(cell, ()), in_user_guest=in_user_guest)
             kept = known_durability(cell, verdicts)
             yield TableCell(PlacedCell(cell, place), kept, source)
@@ -370,7 +375,7 @@ def measurement_rows(medians: Medians, order: Sequence[str]) -> Iterator[Measure
         if metric in _RATES
         or (metric in _TIME_SERIES and _has_only_time_series(medians, cell, name))
     }
-    for name, direction in sorted(measured, key=lambda one: (place.get(one[0], len(place)), *one)):
+    for name, direction in sorted(measured, key=lambda key: (place.get(key[0], len(place)), *key)):
         for cell in medians.cells:
             found = {
                 metric: value

@@ -213,18 +213,20 @@ def answer_trend(
     changes = series_changes(found, worse)
     names = [TOGETHER if cell is None else str(cell) for cell in found.cells]
     repeats = None if suspect is None else suspect.campaigns[-1].id
-    without = frozenset(at for at, campaign in enumerate(chosen) if campaign.id == repeats)
+    without = frozenset(number for number, campaign in enumerate(chosen) if campaign.id == repeats)
     newest = newest_changes(found, changes, without=without)
     before = None if suspect is None else {row.path for row in suspect.paths if row.exceeds}
     rows = tuple(_rows(found, names, newest, changes, worse=worse, before=before))
     exceeded = any(row.exceeds for row in rows)
-    last = max((at for one in newest for at in one.earlier), default=None)
+    last = max((number for trend in newest for number in trend.earlier), default=None)
     search = bool(dated(found).any())
-    lasts = search and noise_lasts(found.level[0]) and not any(one.series == 0 for one in changes)
+    lasts = (
+        search and noise_lasts(found.level[0]) and not any(change.series == 0 for change in changes)
+    )
     undated = tuple(
         cell
-        for cell, known in zip(found.cells, dated(found).tolist(), strict=True)
-        if search and not known and cell is not None
+        for cell, has_change in zip(found.cells, dated(found).tolist(), strict=True)
+        if search and not has_change and cell is not None
     )
     return TrendAnswer(
         campaigns=chosen,
@@ -264,11 +266,11 @@ def _chosen(
     results: Store, names: Sequence[str]
 ) -> tuple[tuple[Campaign, ...], tuple[Diagnostic, ...]]:
     """The campaigns to compare, oldest first, and what is to know of them. Raises PlanError."""
-    given = {one.id: one for one in map(results.campaign, names)}
+    given = {campaign.id: campaign for campaign in map(results.campaign, names)}
     every = results.campaigns(with_runs=True)
-    newest = max(given.values() or every[:1], key=lambda one: one.started, default=None)
+    newest = max(given.values() or every[:1], key=lambda campaign: campaign.started, default=None)
     if newest is not None and len(given) < 2:
-        every = tuple(one for one in every if one.started <= newest.started)
+        every = tuple(campaign for campaign in every if campaign.started <= newest.started)
         given = {}
     if newest is None or not newest.host.machine_id:
         raise PlanError(
@@ -276,32 +278,34 @@ def _chosen(
             else f"campaign {newest.id} is an import, whose host is not known",
             hint="name a measured one: `vdisklab runs` lists them; `vdisklab run` measures",
         )  # fmt: skip
-    same = [one for one in given.values() or every if _comparable(one, newest)]
-    own = [one for one in same if one.host.machine_id == newest.host.machine_id]
-    for one in given.values():
-        if one not in own:
-            what = "another host" if one in same else "another plan"
+    same = [campaign for campaign in given.values() or every if _comparable(campaign, newest)]
+    here = [campaign for campaign in same if campaign.host.machine_id == newest.host.machine_id]
+    for campaign in given.values():
+        if campaign not in here:
+            what = "another host" if campaign in same else "another plan"
             raise PlanError(
-                f"campaigns {newest.id} and {one.id} cannot be compared over time: {one.id} is of "
-                f"{what}",
-                hint=f"leave out --campaign {one.id}",
+                f"campaigns {newest.id} and {campaign.id} cannot be compared over time: "
+                f"{campaign.id} is of {what}",
+                hint=f"leave out --campaign {campaign.id}",
             )
-    if len(own) < 2:
+    if len(here) < 2:
         raise PlanError(
             f"campaign {newest.id} is the only one of its plan on {newest.host.hostname}, and a "
             "trend needs two",
             hint=f"measure it anew: `vdisklab run --again {newest.id}`",
         )
-    chosen = tuple(sorted(own, key=lambda one: one.started))
-    stored = {one.id: at for at, one in enumerate(results.campaigns(as_stored=True))}
+    chosen = tuple(sorted(here, key=lambda campaign: campaign.started))
+    stored = {
+        campaign.id: number for number, campaign in enumerate(results.campaigns(as_stored=True))
+    }
     return chosen, (*_clock(chosen, stored), *_others(newest, same))
 
 
 def _comparable(campaign: Campaign, newest: Campaign) -> bool:
     """Whether both measured a path in the same way; other paths may have been added or left out."""
-    one, other = what_is_measured(campaign.plan), what_is_measured(newest.plan)
-    mine, theirs = set(one.pop("cells")), set(other.pop("cells"))
-    return one == other and (mine == theirs or not mine.isdisjoint(theirs))
+    measured, other = what_is_measured(campaign.plan), what_is_measured(newest.plan)
+    mine, theirs = set(measured.pop("cells")), set(other.pop("cells"))
+    return measured == other and (mine == theirs or not mine.isdisjoint(theirs))
 
 
 def _clock(chosen: Sequence[Campaign], stored: dict[str, int]) -> Iterator[Diagnostic]:
@@ -313,9 +317,9 @@ def _clock(chosen: Sequence[Campaign], stored: dict[str, int]) -> Iterator[Diagn
 
 
 def _others(newest: Campaign, same: Sequence[Campaign]) -> Iterator[Diagnostic]:
-    others = [one for one in same if one.host.machine_id != newest.host.machine_id]
+    others = [campaign for campaign in same if campaign.host.machine_id != newest.host.machine_id]
     if others:
-        hosts = tuple(dict.fromkeys(one.host.hostname for one in others))
+        hosts = tuple(dict.fromkeys(campaign.host.hostname for campaign in others))
         yield OtherHosts(hosts, others[0].id)
 
 
@@ -343,27 +347,29 @@ def _rows(
     before: set[str] | None,
 ) -> Iterator[TrendRow]:
     """The rows in their order; with `before`, only its paths can exceed the limit."""
-    together = [at for at, cell in enumerate(found.cells) if cell is None]
-    others = [at for at in range(len(names)) if at not in together]
-    ratios = [one.change.ratio for one in newest]
+    together = [index for index, cell in enumerate(found.cells) if cell is None]
+    others = [index for index in range(len(names)) if index not in together]
+    ratios = [row.change.ratio for row in newest]
     campaigns = found.level.shape[1]
-    others.sort(key=lambda at: (ratios[at] is None, ratios[at] or 0.0))
+    others.sort(key=lambda index: (ratios[index] is None, ratios[index] or 0.0))
     relative = found.level - _first(found)
-    for at in (*together, *others):
-        ratio, lasting = ratios[at], lasting_change(changes, at, campaigns)
+    for index in (*together, *others):
+        ratio, lasting = ratios[index], lasting_change(changes, index, campaigns)
         losses = [lasting] if lasting is not None else []
-        if newest[at].verdict is TrendVerdict.WORSE and ratio is not None:
+        if newest[index].verdict is TrendVerdict.WORSE and ratio is not None:
             losses.append(ratio)
-        exceeds = min(losses, default=1.0) < 1 - worse and (before is None or names[at] in before)
-        shown = np.exp(relative[at])
+        exceeds = min(losses, default=1.0) < 1 - worse and (
+            before is None or names[index] in before
+        )
+        shown = np.exp(relative[index])
         points = tuple(float(value) if math.isfinite(value) else None for value in shown)
-        yield TrendRow(names[at], newest[at], lasting, exceeds, points)
+        yield TrendRow(names[index], newest[index], lasting, exceeds, points)
 
 
 def _first(found: CampaignLevels) -> Floats:
     """Each series' first known level; NaN without any."""
-    known = np.isfinite(found.level)
-    return np.asarray(found.level[np.arange(len(known)), known.argmax(axis=1)][:, None])
+    measured = np.isfinite(found.level)
+    return np.asarray(found.level[np.arange(len(measured)), measured.argmax(axis=1)][:, None])
 
 
 def _verdict(rows: Sequence[TrendRow]) -> TrendVerdict:
@@ -373,7 +379,7 @@ def _verdict(rows: Sequence[TrendRow]) -> TrendVerdict:
     order = (
         TrendVerdict.WORSE, TrendVerdict.BETTER, TrendVerdict.NONE_SHOWN, TrendVerdict.TOO_FEW
     )  # fmt: skip
-    return next((one for one in order if one in seen), TrendVerdict.NOT_MEASURED)
+    return next((verdict for verdict in order if verdict in seen), TrendVerdict.NOT_MEASURED)
 
 
 def _dated(
@@ -383,15 +389,15 @@ def _dated(
     found: CampaignLevels,
     changes: Sequence[SeriesChange],
 ) -> Iterator[DatedShift]:
-    for one in sorted(changes, key=lambda one: (one.dated.at, one.series)):
-        dated, known = one.dated, np.flatnonzero(np.isfinite(found.level[one.series]))
+    for change in sorted(changes, key=lambda change: (change.dated.at, change.series)):
+        dated, measured = change.dated, np.flatnonzero(np.isfinite(found.level[change.series]))
         if dated.kind is ChangeKind.STEP:
-            first, last = int(known[known < dated.at][-1]), dated.at
+            first, last = int(measured[measured < dated.at][-1]), dated.at
         else:
             first, last = dated.at, dated.end
         before, after = chosen[first], chosen[last]
         yield DatedShift(
-            names[one.series], dated.kind, before.id, after.id, before.started, after.started,
+            names[change.series], dated.kind, before.id, after.id, before.started, after.started,
             last - first, dated.change, dated.each, dated.odds, _changed(results, before, after),
         )  # fmt: skip
 
@@ -409,7 +415,7 @@ def _changed(results: Store, before: Campaign, after: Campaign) -> tuple[HostCha
 def _facts(results: Store, campaign: Campaign) -> dict[str, str]:
     """The facts of the host, the disk, and the states that runs recorded without asking for one."""
     host = campaign.host
-    known = {
+    facts = {
         "kernel": host.kernel,
         "QEMU": host.qemu,
         "fio": host.fio,
@@ -424,5 +430,5 @@ def _facts(results: Store, campaign: Campaign) -> dict[str, str]:
         for name, requested, observed in example.checks:
             if requested is None and name.startswith(_STATES):
                 states.setdefault(name, set()).add(observed)
-    known |= {name: ", ".join(sorted(values)) for name, values in states.items()}
-    return {name: value for name, value in known.items() if value}
+    facts |= {name: ", ".join(sorted(values)) for name, values in states.items()}
+    return {name: value for name, value in facts.items() if value}

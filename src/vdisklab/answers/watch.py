@@ -108,23 +108,30 @@ def database_state(db: str | None) -> object:
 def watch(results: Store, running: Sequence[Running] = ()) -> WatchAnswer:
     """The state of the campaigns in a database, of which some may be running."""
     campaigns = results.campaigns()
-    outlines = results.outlines([one.id for one in campaigns])
+    outlines = results.outlines([campaign.id for campaign in campaigns])
     past = answer_campaigns(campaigns, outlines)
     runs_of: dict[str, list[RunOutline]] = {}
     for run in outlines:
         runs_of.setdefault(run.campaign, []).append(run)
-    now = {one.campaign: one for one in running}
-    chosen = [one for one in campaigns if one.id in now]
-    chosen = chosen or [one for one in campaigns if one.id in runs_of][:1] or list(campaigns[:1])
+    now = {progress.campaign: progress for progress in running}
+    chosen = [campaign for campaign in campaigns if campaign.id in now]
+    chosen = (
+        chosen
+        or [campaign for campaign in campaigns if campaign.id in runs_of][:1]
+        or list(campaigns[:1])
+    )
     by_host: dict[str, ListedCampaign] = {}
     for campaign, listed in zip(campaigns, past.campaigns, strict=True):
         by_host.setdefault(campaign.host.machine_id, listed)
     verdicts = tuple(map(crash_verdict, reversed(results.power_cuts()[-_MOST_VERDICTS:])))
     return WatchAnswer(
         watched=tuple(
-            _watched(results, one, runs_of.get(one.id, []), now.get(one.id)) for one in chosen
+            _watched(results, campaign, runs_of.get(campaign.id, []), now.get(campaign.id))
+            for campaign in chosen
         ),
-        elsewhere=tuple(one for key, one in now.items() if key not in {c.id for c in campaigns}),
+        elsewhere=tuple(
+            progress for key, progress in now.items() if key not in {c.id for c in campaigns}
+        ),
         hosts=tuple(by_host.values()) if len(by_host) > 1 else (),
         crashes=PowercutAnswer((), verdicts),
         past=past,

@@ -64,13 +64,13 @@ def _change_to(row: ExistingDisk) -> str:
 def named_as(row: ExistingDisk, path: DiskPath | None) -> DiskPath | None:
     """A path of the disk's settings under the disk's own name: on its file system, with its image
     as it was made."""
-    own = row.path
-    if path is None or own is None:
+    present = row.path
+    if path is None or present is None:
         return path
     image = path.image
-    if image is not None and own.image is not None and image.format is own.image.format:
-        image = own.image
-    return replace(path, layers=path.layers or own.layers, image=image)
+    if image is not None and present.image is not None and image.format is present.image.format:
+        image = present.image
+    return replace(path, layers=path.layers or present.layers, image=image)
 
 
 def _gain(row: ExistingDisk) -> str:
@@ -97,11 +97,13 @@ def _why(row: ExistingDisk) -> str:
 
 def _settings(path: DiskPath, to: DiskPath) -> str:
     """The settings that differ, as a path spells them: `cache none, aio=threads`."""
-    words = [] if path.cache is to.cache else [f"cache {to.cache}"]
-    own, then = path.attachment, to.attachment
-    changed = (name for name in dict(own.options) | dict(then.options))
-    words += (f"{name}={then.word(name)}" for name in changed if own.word(name) != then.word(name))
-    return ", ".join(words)
+    changes = [] if path.cache is to.cache else [f"cache {to.cache}"]
+    now, then = path.attachment, to.attachment
+    changed = (name for name in dict(now.options) | dict(then.options))
+    changes += (
+        f"{name}={then.word(name)}" for name in changed if now.word(name) != then.word(name)
+    )
+    return ", ".join(changes)
 
 
 def advice_sentence(row: ExistingDisk) -> str:
@@ -112,12 +114,12 @@ def advice_sentence(row: ExistingDisk) -> str:
     if entry.action is DiskAction.CHANGE:
         return f"no line is printed, as {entry.reason}."
     if entry.action is DiskAction.UNKNOWN:
-        known = "not measured yet" if entry.measurable else "it cannot be measured here"
-        return f"{known}: {entry.reason}."
+        why = "not measured yet" if entry.measurable else "it cannot be measured here"
+        return f"{why}: {entry.reason}."
     if entry.reason:
         return f"keep it: {entry.reason}."
-    own, best = row.path or entry.path, _best_other(entry)
-    return f"keep {own}: no other setting is shown to be better{best}."
+    kept, best = row.path or entry.path, _best_other(entry)
+    return f"keep {kept}: no other setting is shown to be better{best}."
 
 
 def _best_other(entry: Advice) -> str:
@@ -203,7 +205,7 @@ def _lines(answer: DisksAnswer) -> Iterator[str]:
         yield change.paste
         yield f"#   undo: {change.undo}"
     guests = [row.disk.guest for row, _ in changes[:SHOWN]]
-    for guest in (one for one in dict.fromkeys(guests) if guests.count(one) > 1):
+    for guest in (name for name in dict.fromkeys(guests) if guests.count(name) > 1):
         yield f"# undo the changes to {sanitise_line(guest)} from the last to the first"
     if changes[SHOWN:]:
         yield f"# … and {counted(len(changes) - SHOWN, 'more disk')}: see --format json"

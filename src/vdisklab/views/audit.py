@@ -61,7 +61,9 @@ def _notes(answer: DisksAnswer) -> Iterator[str]:
         if audited.standing is None and audited.path is not None and not audited.disk.limits:
             yield f"not measured here{_way_to_measure(audited)}."
 
-    disks = sorted(answer.disks, key=lambda audited: not any(one.serious for one in audited.risks))
+    disks = sorted(
+        answer.disks, key=lambda audited: not any(risk.serious for risk in audited.risks)
+    )
     yield from said_of(disks, _sentences)
     if answer.why_no_speed is None:
         yield from said_of(answer.disks, unmeasured)

@@ -168,7 +168,7 @@ def _percent(share: float) -> str:
 
 
 def verdict_lines(
-    choice: PathChoice, known: Mapping[MeasuredCell, Durability | None]
+    choice: PathChoice, power_cuts: Mapping[MeasuredCell, Durability | None]
 ) -> Iterator[tuple[str, str]]:
     """The lines below the path: its ties and what is worse, the effect of a power cut, the cost of
     telling them apart. Each names its subject. `known` has the durability of the ties.
@@ -181,7 +181,7 @@ def verdict_lines(
         names = named([cell.name for cell in cells], NAMED + 2 * alike)
         how_many = f"These {len(cells)}" if alike else "Not shown to be worse"
         limit = _limit(choice) if alike else ""
-        yield "Tied", " ".join((f"{how_many}: {names}{limit}.", *losses(known, choice.ties)))
+        yield "Tied", " ".join((f"{how_many}: {names}{limit}.", *losses(power_cuts, choice.ties)))
     if choice.ties and choice.worse:
         worse = named([cell.name for cell in choice.worse], NAMED)
         yield "Worse", f"Shown to be worse: {worse}."
@@ -197,8 +197,8 @@ def verdict_lines(
 def _of_memory(choice: PathChoice) -> str:
     """`… only 12 % of the bytes read came from the disk and 0–7 % of the bytes written …`."""
     parts = " and ".join(
-        f"{_shares(one.low, one.high)} of the bytes {_MOVED[one.direction]}"
-        for one in choice.from_memory
+        f"{_shares(memory.low, memory.high)} of the bytes {_MOVED[memory.direction]}"
+        for memory in choice.from_memory
     )
     uses = choice.cell.page_cache is not PageCache.BYPASSED
     instead = " Cache mode none shows the disk's own speed." if uses else ""

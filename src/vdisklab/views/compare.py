@@ -118,7 +118,9 @@ def _hosts_table(pair: ComparedPair, notes: tuple[str, ...], everything: bool) -
     """A sentence on the first measure, one row per main measure, and each class's ratio."""
     rows = _rows(pair, everything)
     hidden = len(pair.measures) - len(rows)
-    first = [one for one in pair.agreements if one.measure == pair.measures[0].measure]
+    first = [
+        agreement for agreement in pair.agreements if agreement.measure == pair.measures[0].measure
+    ]
     columns: tuple[Column[Comparison], ...] = (
         *_measure("host"),
         *_RATIO,
@@ -146,7 +148,11 @@ def _hosts_table(pair: ComparedPair, notes: tuple[str, ...], everything: bool) -
             *((f"{counted(hidden, 'more measure')} with --all.",) if hidden else ()),
         ),
         intro=(
-            *(said for one in first for said in (agreement_sentence(one), *spread_sentences(one))),
+            *(
+                said
+                for agreement in first
+                for said in (agreement_sentence(agreement), *spread_sentences(agreement))
+            ),
             *losses({pair.a: pair.a_power_cut, pair.b: pair.b_power_cut}, (pair.a, pair.b)),
         ),
         kind=Comparison,
@@ -155,10 +161,10 @@ def _hosts_table(pair: ComparedPair, notes: tuple[str, ...], everything: bool) -
 
 def _class_ratios(pair: ComparedPair) -> Iterator[str]:
     """The ratio in each class, because a mean over all may hide one."""
-    for name, one in pair.by_class.items():
-        hosts = counted(len(one.hosts), "host")
-        size = wording.difference(wording.above_is_better(one.ratio, one.measure))
-        yield f"{name} ({hosts}): A is {size} in {wording.measure_name(one.measure)}."
+    for name, comparison in pair.by_class.items():
+        hosts = counted(len(comparison.hosts), "host")
+        size = wording.difference(wording.above_is_better(comparison.ratio, comparison.measure))
+        yield f"{name} ({hosts}): A is {size} in {wording.measure_name(comparison.measure)}."
 
 
 def _rows(pair: ComparedPair, everything: bool) -> list[Comparison]:
@@ -184,7 +190,9 @@ def comparison_summary(pair: ComparedPair) -> str:
         most = max(row.ratio.pairs for row in rows)
         return f"Too few rounds for a verdict: {most} in common; {MIN_ROUNDS} are needed."
     parts = [
-        words.format(counts[outcome]) for outcome, words in _OUTCOMES.items() if counts[outcome]
+        sentence.format(counts[outcome])
+        for outcome, sentence in _OUTCOMES.items()
+        if counts[outcome]
     ]
     sentence_parts = [f"Of {counted(len(rows), 'main measure')}: {', '.join(parts)}"]
     score = next((row for row in rows if row.measure.name == "score"), None)

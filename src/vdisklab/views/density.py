@@ -76,24 +76,26 @@ def _notes(answer: DensityAnswer) -> Iterator[str]:
 
 def density_headline(answer: DensityAnswer) -> str:
     """The paths that carry most guests, in a few words."""
-    known = [path for path in answer.paths if path.capacity is not None]
-    if not known:
+    with_capacity = [path for path in answer.paths if path.capacity is not None]
+    if not with_capacity:
         return "No answer yet"
-    number = _guests(known[0])
-    best = [path.path for path in known if _guests(path) == number]
-    verb, one = "carries" if len(best) == 1 else "carry", number in ("1", "at least 1")
-    sure = f" (95 %: {_interval(known[0])})" if len(best) == 1 else ""
-    return f"{named(best, _MOST_NAMED)} {verb} {number} {'guest' if one else 'guests'}{sure}"
+    number = _guests(with_capacity[0])
+    best = [path.path for path in with_capacity if _guests(path) == number]
+    verb, single = "carries" if len(best) == 1 else "carry", number in ("1", "at least 1")
+    sure = f" (95 %: {_interval(with_capacity[0])})" if len(best) == 1 else ""
+    return f"{named(best, _MOST_NAMED)} {verb} {number} {'guest' if single else 'guests'}{sure}"
 
 
 def density_lines(answer: DensityAnswer) -> tuple[tuple[str, str], ...]:
     """At most three lines below the headline, each with its subject."""
-    known = [path for path in answer.paths if path.capacity is not None]
-    if not known:
+    with_capacity = [path for path in answer.paths if path.capacity is not None]
+    if not with_capacity:
         failures = [path.failure for path in answer.paths if path.failure]
         return (("Why", failures[-1] if failures else "No run of this search was measured."),)
-    others = "; ".join(f"{path.path}: {capacity_text(path)}" for path in known[:_MOST_NAMED])
-    first, *rest = known
+    others = "; ".join(
+        f"{path.path}: {capacity_text(path)}" for path in with_capacity[:_MOST_NAMED]
+    )
+    first, *rest = with_capacity
     tied = [path for path in rest if _may_carry_as_many(path, first)]
     load = f"{answer.load} requests a second in each guest, each at {answer.until}. {others}."
     doubt = (

@@ -81,8 +81,8 @@ def gain_text(gain: Ratio | None) -> str:
 
 def risk_words(row: ExistingDisk) -> str:
     """The risks in a few words each; that data wait for a flush holds for nearly every disk."""
-    words = ["no disk path"] if row.path is None else []
-    return ", ".join([*words, *(risk.short for risk in row.risks if risk.short)])
+    phrases = ["no disk path"] if row.path is None else []
+    return ", ".join([*phrases, *(risk.short for risk in row.risks if risk.short)])
 
 
 def risk_sentences(row: ExistingDisk) -> Iterator[str]:

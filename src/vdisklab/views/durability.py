@@ -110,18 +110,18 @@ def _rule(durability: Durability) -> str:
 
 def _elsewhere(durability: Durability) -> Iterator[str]:
     """What power cuts showed of the same image on other file systems than the directory's own."""
-    own = durability.below
-    for one in durability.elsewhere:
-        states = one.flushed + one.unflushed if durability.flush_free else one.flushed
+    file_system = durability.below
+    for crashes in durability.elsewhere:
+        states = crashes.flushed + crashes.unflushed if durability.flush_free else crashes.flushed
         if states.judged:
             kept = f"lost acknowledged writes in {states.lost} of {states.judged} power cuts"
             if not states.lost:
                 kept = f"kept all acknowledged writes in {_extent(states)}"
-            yield f"{one.path} {kept}."
+            yield f"{crashes.path} {kept}."
     if durability.elsewhere:
         yield (
-            f"The directory is on {own}, where the same may hold."
-            if own
+            f"The directory is on {file_system}, where the same may hold."
+            if file_system
             else "The campaign does not say what its directory is on."
         )
 
@@ -172,12 +172,12 @@ def loss_sentences(cells: Iterable[MeasuredCell], verdicts: CrashVerdicts) -> tu
 
 
 def losses(
-    known: Mapping[MeasuredCell, Durability | None], cells: Iterable[MeasuredCell]
+    power_cuts: Mapping[MeasuredCell, Durability | None], cells: Iterable[MeasuredCell]
 ) -> tuple[str, ...]:
     """The same of cells whose durability is known."""
     paths: dict[tuple[bool, str], dict[str, None]] = {}
     for cell in cells:
-        kept, path = known.get(cell), cell.path
+        kept, path = power_cuts.get(cell), cell.path
         if kept is None or path is None or not path.is_guest_storage or kept.kind.acceptable:
             continue
         by_rule = kept.kind is DurabilityKind.LOST_BY_CONSTRUCTION

@@ -22,13 +22,13 @@ def tables(answer: ImportAnswer) -> Iterator[Table[ImportedCampaign]]:
 
 
 def _line(campaign: ImportedCampaign) -> str:
-    new, known = counted(campaign.runs, "run"), counted(campaign.known_runs, "run")
+    new, old = counted(campaign.runs, "run"), counted(campaign.known_runs, "run")
     if campaign.cells:
         more = len(campaign.cells) - _NAMES_SHOWN
         shown = ", ".join(campaign.cells[:_NAMES_SHOWN]) + (f" and {more} more" * (more > 0))
         return f"imported into campaign {campaign.id}: {shown} ({new})"
     label = f" ({campaign.label})" if campaign.label else ""
     if campaign.known_runs and not campaign.runs:
-        return f"campaign {campaign.id}{label} is in the database already, with {known}"
-    already = f"; {known} were there already" if campaign.known_runs else ""
+        return f"campaign {campaign.id}{label} is in the database already, with {old}"
+    already = f"; {old} were there already" if campaign.known_runs else ""
     return f"imported campaign {campaign.id}{label}: {new}{already}"

@@ -41,7 +41,7 @@ def _share(name: str, row: ParetoCell) -> str:
 
 def _notes(answer: ParetoAnswer) -> Iterator[str]:
     yield "A number is the share of the best path that this one reaches: 0.5 is half as good."
-    if any(one.share is None for row in answer.cells for one in row.shares.values()):
+    if any(share.share is None for row in answer.cells for share in row.shares.values()):
         yield (
             "–: the share is unknown: the path was too slow to end, or its ratio is one to a rate "
             "(or of a time) of zero."

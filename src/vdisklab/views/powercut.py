@@ -61,8 +61,8 @@ def headline(answer: PowercutAnswer) -> str:
         paths.setdefault(_came_out([row for row in rows if row.path == path]), []).append(path)
     parts = (
         f"{named(found) if len(found) <= _NAMED else counted(len(found), 'path')} "
-        f"{words[len(found) > 1]}"
-        for words, found in paths.items()
+        f"{verbs[len(found) > 1]}"
+        for verbs, found in paths.items()
     )
     return f"Do acknowledged writes survive {named(tuple(models))}? {'; '.join(parts)}."
 

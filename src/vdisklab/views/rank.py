@@ -226,9 +226,9 @@ def _headed(
     if choice is None or not headed:
         intro = (*answer.caveats.remedies, *first)
         return Table(title, columns, rows, tuple(_notes(answer, ())), intro=intro, kind=RankedCell)
-    known = {row.cell: row.power_cut for row in answer.cells}
+    power_cuts = {row.cell: row.power_cut for row in answer.cells}
     intro = (
-        *(sentence for _, sentence in verdict_lines(choice, known)),
+        *(sentence for _, sentence in verdict_lines(choice, power_cuts)),
         title,
         *answer.caveats.remedies,
         *first,
@@ -243,7 +243,7 @@ def _why_no_choice(answer: RankAnswer) -> Diagnostic | str | None:
     if hosts < MIN_HOSTS:
         return f"a rank over hosts needs {MIN_HOSTS} of them, and {hosts} have results."
     kinds = (ranked.TooFewRounds, ranked.NothingToCompare, SeveralGuests)
-    return next((one for one in answer.findings if isinstance(one, kinds)), None)
+    return next((finding for finding in answer.findings if isinstance(finding, kinds)), None)
 
 
 def _shown(answer: RankAnswer) -> list[MeasureKey]:
@@ -294,7 +294,7 @@ def of_campaigns(answer: RankAnswer) -> str:
 
 def _of_scores(answer: RankAnswer) -> list[Diagnostic]:
     """Why there are no scores."""
-    return [one for one in answer.findings if isinstance(one, ranked.NoBaseline)]
+    return [finding for finding in answer.findings if isinstance(finding, ranked.NoBaseline)]
 
 
 def _title(answer: RankAnswer) -> str:
@@ -322,17 +322,18 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
     hidden = _cells(answer) - len(answer.cells)
     if hidden:
         yield f"{counted(hidden, 'more cell')} without --top."
-    failed = [one for one in answer.findings if isinstance(one, ranked.FailedCell)]
+    failed = [finding for finding in answer.findings if isinstance(finding, ranked.FailedCell)]
     yield from (f"Failed: {sentence}" for sentence in grouped_sentences(failed))
     shown = (row.cell for row in answer.cells if row.cell not in said)
     yield from _losses(answer, tuple(shown))
     if over is not None:
         yield from (*answer.caveats.notes, *hosts_sentences(over))
     yield from grouped_sentences(
-        one
-        for one in answer.findings
-        if not isinstance(one, _NOT_AMONG_NOTES)
-        if not (over is not None and isinstance(one, ranked.NoBaseline))  # stands above the table
+        finding
+        for finding in answer.findings
+        if not isinstance(finding, _NOT_AMONG_NOTES)
+        # A missing baseline stands above the table.
+        if not (over is not None and isinstance(finding, ranked.NoBaseline))
     )
     if ranking.best is not None and (reach := wording.reach_sentence(ranking.best)):
         yield reach

@@ -64,7 +64,9 @@ def tables(answer: RecommendAnswer) -> Iterator[Table[Alternative]]:
         verdict,
         columns=columns,
         rows=[
-            row for at, row in enumerate(answer.alternatives) if at < SHOWN or row.cell == chosen
+            row
+            for number, row in enumerate(answer.alternatives)
+            if number < SHOWN or row.cell == chosen
         ],
         intro=(*verdict.intro, *answer.caveats.with_remedy),
         notes=(
@@ -231,8 +233,8 @@ def _runner_up(answer: RecommendAnswer) -> Iterator[str]:
         yield "No other path could be ranked, so there is no comparison."
     elif len(answer.order) > 1:
         runner = next(cell for cell in answer.order if cell != answer.choice.cell)
-        at = answer.order.index(runner)
-        found = answer.alternatives[at].ratio or Ratio(0)
+        place = answer.order.index(runner)
+        found = answer.alternatives[place].ratio or Ratio(0)
         # The decision says how sure that is.
         behind = difference(replace(found, low=None, high=None))
         yield " ".join((f"Runner-up: {runner}, {behind}.", *_losses(answer, [runner])))

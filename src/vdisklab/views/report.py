@@ -175,7 +175,7 @@ def hosts_part(report: ReportAnswer) -> dict[str, Any] | None:
     by_host = [{host.host: host for host in pair.hosts} for pair in shown]
     facts = ", ".join(varying(over.hosts))
     outliers = over.outliers
-    slow = {one.host for one in outliers.outliers} if outliers else set()
+    slow = {outlier.host for outlier in outliers.outliers} if outliers else set()
     return {
         "outliers": list(hosts.outlier_sentences(outliers) if outliers else ())
         or ["No host differs."],
@@ -186,27 +186,27 @@ def hosts_part(report: ReportAnswer) -> dict[str, Any] | None:
         "mean": [numbers.ratio(pair.ratio.ratio) for pair in shown],
         "rows": [
             {
-                "name": own.host.name,
-                "id": _anchor(own.host),
-                "outlier": own.host.name in slow,
+                "name": answer.host.name,
+                "id": _anchor(answer.host),
+                "outlier": answer.host.name in slow,
                 "ratios": [
                     (
                         numbers.ratio(None if here is None else here.ratio),
                         here is not None and not here.agrees,
                     )
-                    for here in (column.get(own.host.name) for column in by_host)
+                    for here in (column.get(answer.host.name) for column in by_host)
                 ],
-                "facts": ", ".join(map(" ".join, zip(_FACT_NAMES, own.host.kind, strict=True))),
+                "facts": ", ".join(map(" ".join, zip(_FACT_NAMES, answer.host.kind, strict=True))),
                 "first": [
-                    f"{numbers.place(one.best, one.worst)}: {one.cell.label} "
-                    f"({100 * one.share:.0f} % of its best)"
-                    for one in own.first
+                    f"{numbers.place(row.best, row.worst)}: {row.cell.label} "
+                    f"({100 * row.share:.0f} % of its best)"
+                    for row in answer.first
                 ]
                 or ["No path has a rank on this host."],
                 "command": "vdisklab report "
-                + " ".join(f"--campaign {campaign}" for campaign in own.host.campaigns),
+                + " ".join(f"--campaign {campaign}" for campaign in answer.host.campaigns),
             }
-            for own in report.own
+            for answer in report.own
         ],
     }
 

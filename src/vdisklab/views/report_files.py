@@ -134,8 +134,8 @@ def _markdown(report: ReportAnswer) -> Iterator[str]:
         host = campaign.host
         facts = (("", host.hostname), ("", host.cpu), ("kernel ", host.kernel),
                  ("QEMU ", host.qemu), ("fio ", host.fio))  # fmt: skip
-        known = ", ".join(f"{name}{fact}" for name, fact in facts if fact) or "not known"
-        yield f"* {campaign.id} {escape(campaign.label)}: {escape(known)}"
+        described = ", ".join(f"{name}{fact}" for name, fact in facts if fact) or "not known"
+        yield f"* {campaign.id} {escape(campaign.label)}: {escape(described)}"
 
 
 def _claims(report: ReportAnswer) -> Iterator[str]:

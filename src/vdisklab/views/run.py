@@ -27,8 +27,8 @@ def next_step(path: str | None, campaign: str | None, where: Sequence[str] = ())
 
 def left_out_sentences(left_out: Iterable[PathDropped]) -> Iterator[str]:
     """Which paths were asked for and not measured, and why."""
-    for one in left_out:
-        yield f"Not measured: {one.path}: {one.reason}; {one.instead}."
+    for cell in left_out:
+        yield f"Not measured: {cell.path}: {cell.reason}; {cell.instead}."
 
 
 def race_sentences(outcome: RaceOutcome) -> Iterator[str]:

@@ -61,8 +61,8 @@ def _corrected(answer: runs.CorrectionAnswer) -> Iterator[str]:
 
 def _measured_by(row: runs.ListedRun) -> str:
     """The accelerator; `in the lab` for a run there, whose numbers are not speeds."""
-    words = (str(row.ran_under or ""), "in the lab" if row.origin is Origin.LAB else "")
-    return ", ".join(word for word in words if word)
+    marks = (str(row.ran_under or ""), "in the lab" if row.origin is Origin.LAB else "")
+    return ", ".join(word for word in marks if word)
 
 
 def _outcome(row: runs.ListedRun) -> str:

@@ -114,8 +114,8 @@ def _evidence_notes(measured: ShownMeasurement) -> Iterator[str]:
             "in the guest": part.guest, "in QEMU": part.qemu, "in the device": part.device,
             "a network round trip": part.network,
         }  # fmt: skip
-        known = [f"{numbers.value(s, 's')} {where}" for where, s in spent.items() if s is not None]
-        yield f"mean time of a {part.direction}: {', '.join(known)}"
+        parts = [f"{numbers.value(s, 's')} {where}" for where, s in spent.items() if s is not None]
+        yield f"mean time of a {part.direction}: {', '.join(parts)}"
     share = _before_after(evidence.resident_before, evidence.resident_after, "{:.0%}".format)
     if share:
         yield f"image in the host's page cache: {share}"
@@ -134,8 +134,8 @@ def _before_after(before: float | None, after: float | None, spell: Callable[[fl
 
 
 def _unit(sample: ShownSample) -> str:
-    known = METRICS.get(sample.metric)
-    return sample.unit if known is None else known.shown_unit
+    metric = METRICS.get(sample.metric)
+    return sample.unit if metric is None else metric.shown_unit
 
 
 def _guests(measured: ShownMeasurement, group: GuestGroup) -> Table[Member]:

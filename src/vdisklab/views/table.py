@@ -90,17 +90,17 @@ def _medians(answer: answers.TableAnswer) -> str:
 
 def _notes(answer: answers.TableAnswer) -> Iterator[str]:
     calls = (answers.FsyncCalls, answers.UnknownFsyncCalls)
-    yield from (str(one) for one in answer.findings if isinstance(one, calls))
+    yield from (str(finding) for finding in answer.findings if isinstance(finding, calls))
     if answer.places:
         yield "each place was measured separately: their differences are not taken within rounds"
     yield from _losses(answer)
-    yield from (str(one) for one in answer.findings if not isinstance(one, calls))
+    yield from (str(finding) for finding in answer.findings if not isinstance(finding, calls))
     yield from answer.caveats.notes
 
 
 def _losses(answer: answers.TableAnswer) -> tuple[str, ...]:
-    known = {row.cell.cell: row.power_cut for row in answer.cells}
-    return losses(known, (row.cell.cell for row in answer.cells))
+    power_cuts = {row.cell.cell: row.power_cut for row in answer.cells}
+    return losses(power_cuts, (row.cell.cell for row in answer.cells))
 
 
 def _cell_column(title: str = "cell") -> Column[Any]:
@@ -139,8 +139,8 @@ def _measurements(answer: answers.TableAnswer) -> Table[answers.MeasurementRow]:
         show: Callable[[float | None], str] = _seconds,
     ) -> list[Column[answers.MeasurementRow]]:
         """The column; empty if no row has a value."""
-        known = any(value(row) is not None for row in answer.measurements)
-        return [_number(title, value, spare, show)] if known else []
+        filled = any(value(row) is not None for row in answer.measurements)
+        return [_number(title, value, spare, show)] if filled else []
 
     columns: list[Column[answers.MeasurementRow]] = [
         Column("measurement", lambda row: row.measurement),
@@ -251,8 +251,8 @@ def crystaldiskmark(answer: answers.TableAnswer) -> Iterator[str]:
 
 def bonnie(answer: answers.TableAnswer) -> Iterator[str]:
     """bonnie++'s table of each measurement. Raises PlanError without its measurements."""
-    own = {metric for metric, _ in (*_FILE, *_SMALL)} - {"bandwidth"}
-    names = sorted({name for _, name, _, metric in answer.medians.values if metric in own})
+    metrics = {metric for metric, _ in (*_FILE, *_SMALL)} - {"bandwidth"}
+    names = sorted({name for _, name, _, metric in answer.medians.values if metric in metrics})
     if not names:
         raise PlanError(
             "this campaign has no measurements of bonnie++",

@@ -95,15 +95,17 @@ def _narrow(table: Table[Any], width: int) -> _Laid:
     left = _without_spare(every, width)
     sizes = _sizes(left, width)
     while _total(sizes) > width:
-        at = max(range(len(left)), key=lambda place: (bool(left[place].column.folds), sizes[place]))
-        if not left[at].column.folds or sizes[at] <= FEWEST:
+        widest = max(
+            range(len(left)), key=lambda place: (bool(left[place].column.folds), sizes[place])
+        )
+        if not left[widest].column.folds or sizes[widest] <= FEWEST:
             break
-        sizes[at] -= 1
+        sizes[widest] -= 1
     cut = [entry.cut(size) for entry, size in zip(left, sizes, strict=True)]
     gone = [entry for entry in every if entry not in left and not entry.is_empty]
     left_out = list(dict.fromkeys(entry.column.heading for entry in gone))
     left_out += ["whole texts"] * any(
-        one.texts != all_of.texts for one, all_of in zip(cut, left, strict=True)
+        cut_column.texts != all_of.texts for cut_column, all_of in zip(cut, left, strict=True)
     )
     return _Laid(
         [Text(), *_grid(cut, sizes), Text()], [entry.column for entry in left], ", ".join(left_out)
@@ -153,8 +155,10 @@ class _Shown:
         texts = [as_typed(sanitise(column.show(row))).replace("\t", " ") for row in rows]
         styles = ["" if column.style is None else column.style(row) for row in rows]
         natural = _widest(line for text in (*texts, column.title) for line in text.split("\n"))
-        words = (word for text in texts for word in text.split())
-        least = max(_widest(column.title.split()), _widest(words) if column.folds else natural)
+        words_in_cells = (word for text in texts for word in text.split())
+        least = max(
+            _widest(column.title.split()), _widest(words_in_cells) if column.folds else natural
+        )
         return cls(column, texts, styles, least, natural)
 
     @property

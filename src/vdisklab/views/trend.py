@@ -91,9 +91,9 @@ def headline(answer: TrendAnswer) -> str:
         case TrendVerdict.WORSE | TrendVerdict.BETTER:
             word = _VERDICTS[answer.verdict].capitalize()
             row = rows[0] if answer.verdict is TrendVerdict.WORSE else rows[-1]
-            row = next((one for one in rows if one.path == TOGETHER), row)
-            paths = [one.path for one in rows if one is not row]
-            others = sum(one is not row for one in answer.paths)
+            row = next((row for row in rows if row.path == TOGETHER), row)
+            paths = [other.path for other in rows if other is not row]
+            others = sum(other is not row for other in answer.paths)
             alone = f"; {_VERDICTS[answer.verdict]} by itself: {named(paths)}" if paths else ""
             return f"{word}: {_compared(answer, row)}{'' if len(paths) == others else alone}"
         case TrendVerdict.NONE_SHOWN:
@@ -146,24 +146,24 @@ def _lasting(answer: TrendAnswer) -> DatedShift | None:
         if row.lasting is not None and TrendVerdict.of(row.lasting) is answer.verdict:
             if row.newest.verdict is answer.verdict:
                 return None
-            return [one for one in answer.shifts if one.path == row.path][-1]
+            return [shift for shift in answer.shifts if shift.path == row.path][-1]
     return None
 
 
-def _dated_change(answer: TrendAnswer, one: DatedShift) -> str:
+def _dated_change(answer: TrendAnswer, shift: DatedShift) -> str:
     """`raw/none is 9.8 % slower since the step between 2026-03-01 and 2026-04-01`."""
-    row = next(row for row in answer.paths if row.path == one.path)
+    row = next(row for row in answer.paths if row.path == shift.path)
     several = row.path == TOGETHER
     path = _path(answer, row)
-    if one.each is None:
+    if shift.each is None:
         return (
-            f"{path} {'are' if several else 'is'} {_size(one.change)} since the step between "
-            f"{_campaign_dates(one)}"
+            f"{path} {'are' if several else 'is'} {_size(shift.change)} since the step between "
+            f"{_campaign_dates(shift)}"
         )
-    verb = ("decline" if one.each < 1 else "rise") + ("" if several else "s")
+    verb = ("decline" if shift.each < 1 else "rise") + ("" if several else "s")
     return (
-        f"{path} {verb} by {_each(one.each)} a campaign since {one.earliest:%Y-%m-%d}: in "
-        f"{counted(one.campaigns, 'campaign')} {_size(LevelChange(one.change.ratio))}"
+        f"{path} {verb} by {_each(shift.each)} a campaign since {shift.earliest:%Y-%m-%d}: in "
+        f"{counted(shift.campaigns, 'campaign')} {_size(LevelChange(shift.change.ratio))}"
     )
 
 
@@ -212,7 +212,7 @@ def _intro(answer: TrendAnswer) -> Iterator[str]:
 
 
 def _changes(changed: Sequence[HostChange]) -> str:
-    return "; ".join(f"{one.fact}: {one.before} → {one.after}" for one in changed)
+    return "; ".join(f"{change.fact}: {change.before} → {change.after}" for change in changed)
 
 
 def _notes(answer: TrendAnswer) -> Iterator[str]:
@@ -260,10 +260,10 @@ def _shifts(answer: TrendAnswer) -> Table[DatedShift]:
         "two years of monthly looks. The place of a step may be wrong by a campaign."
     )
     said = [
-        f"{'Between' if one.kind is ChangeKind.STEP else 'In the time between'} "
-        f"{_campaign_dates(one)}: "
-        f"{_changes(one.changed) or 'no stored fact changed'}."
-        for one in dates.values()
+        f"{'Between' if date.kind is ChangeKind.STEP else 'In the time between'} "
+        f"{_campaign_dates(date)}: "
+        f"{_changes(date.changed) or 'no stored fact changed'}."
+        for date in dates.values()
     ]
     return Table(title, columns, answer.shifts, (note,), intro=tuple(said), kind=DatedShift)
 

@@ -44,19 +44,20 @@ def live_parts(answer: WatchAnswer, problem: str) -> dict[str, str]:
         "headline": _headline(answer),
         "problems": [
             *filter(None, (problem, *map(_elsewhere, answer.elsewhere))),
-            *dict.fromkeys(note for one in answer.watched for note in _caveats(one)),
+            *dict.fromkeys(note for watched in answer.watched for note in _caveats(watched)),
         ],
         "now": list(map(_now, answer.watched)),
         "ranked": [
-            part | ({"title": f"{part['title']} of campaign {one.campaign.id}"} if several else {})
-            for one in answer.watched
-            for part in _ranking(one)
+            part
+            | ({"title": f"{part['title']} of campaign {watched.campaign.id}"} if several else {})
+            for watched in answer.watched
+            for part in _ranking(watched)
         ],
-        "failed": [line for one in answer.watched for line in one.failed],
+        "failed": [line for watched in answer.watched for line in watched.failed],
         "trends": [
-            _trend(one.trend, runs=one.running is not None)
-            for one in answer.watched
-            if one.trend is not None
+            _trend(watched.trend, runs=watched.running is not None)
+            for watched in answer.watched
+            if watched.trend is not None
         ],
         "past": Table("", past.columns, past.rows[:_MOST_CAMPAIGNS]),
         "left_out": f"`vdisklab runs` lists all {len(past.rows)}."
@@ -94,8 +95,8 @@ def live_page(parts: Mapping[str, str], moving: Mapping[str, Any]) -> str:
 
 def moving_line(answer: WatchAnswer) -> dict[str, Any]:
     """What the page's script needs: whether a campaign runs, its report, its moving line."""
-    one = answer.watched[0] if answer.watched else None
-    running = None if one is None else one.running
+    first = answer.watched[0] if answer.watched else None
+    running = None if first is None else first.running
     line = None
     if running is not None and running.cell and running.moving:
         now = running.moving[-1]
@@ -109,7 +110,7 @@ def moving_line(answer: WatchAnswer) -> dict[str, Any]:
             "caption": f"{as_typed(running.cell)}, {running.doing}: {moves}"
             f"{_operations(now.operations_per_second)}. Shaded: no byte moved.",
         }
-    report = f"/campaign/{one.campaign.id}" if one is not None and one.runs else None
+    report = f"/campaign/{first.campaign.id}" if first is not None and first.runs else None
     return {"running": running is not None, "report": report, "moving": line}
 
 
@@ -128,11 +129,11 @@ def _elsewhere(running: Running) -> str:
     )
 
 
-def _caveats(one: WatchedCampaign) -> tuple[str, ...]:
+def _caveats(watched: WatchedCampaign) -> tuple[str, ...]:
     """Why the campaign's numbers do not measure this machine, and what to do about that."""
-    if one.density is not None:
-        return one.density.caveats.with_remedy
-    return () if one.shown is None else one.shown.caveats.with_remedy
+    if watched.density is not None:
+        return watched.density.caveats.with_remedy
+    return () if watched.shown is None else watched.shown.caveats.with_remedy
 
 
 def _question(answer: WatchAnswer) -> str:
@@ -145,74 +146,74 @@ def _question(answer: WatchAnswer) -> str:
 def _headline(answer: WatchAnswer) -> str:
     if not answer.watched:
         return "Waiting for a campaign"
-    one = answer.watched[0]
-    if one.density is not None:
-        text = density.density_headline(one.density)
-    elif isinstance(one.shown, RankAnswer) and one.shown.choice is not None:
-        text = short_headline(one.shown.choice, MOST_CHARACTERS - len(_SO_FAR))
+    first = answer.watched[0]
+    if first.density is not None:
+        text = density.density_headline(first.density)
+    elif isinstance(first.shown, RankAnswer) and first.shown.choice is not None:
+        text = short_headline(first.shown.choice, MOST_CHARACTERS - len(_SO_FAR))
     else:
         text = "No answer yet"
-    known = one.running is not None and text != "No answer yet"
-    return f"{_SO_FAR}{text}" if known else text
+    is_partial = first.running is not None and text != "No answer yet"
+    return f"{_SO_FAR}{text}" if is_partial else text
 
 
-def _now(one: WatchedCampaign) -> dict[str, Any]:
-    running, name = one.running, f"{one.campaign.id} {one.campaign.label}".strip()
+def _now(watched: WatchedCampaign) -> dict[str, Any]:
+    running, name = watched.running, f"{watched.campaign.id} {watched.campaign.label}".strip()
     share = None
     if running is not None and running.runs and not running.at_most:
-        share = one.runs / running.runs
+        share = watched.runs / running.runs
     of = "" if running is None or running.at_most else f" of {running.runs}"
     return {
         "title": f"Campaign {name}" + (" is being measured" if running else ""),
         "share": share,
-        "done": f"{one.runs}{of} runs",
-        "lines": list(_lines(one, of)),
-        "report": one.campaign.id if one.rounds else "",
-        "path": _path_to_use(one),
-        "configurations": one.configurations,
+        "done": f"{watched.runs}{of} runs",
+        "lines": list(_lines(watched, of)),
+        "report": watched.campaign.id if watched.rounds else "",
+        "path": _path_to_use(watched),
+        "configurations": watched.configurations,
     }
 
 
-def _lines(one: WatchedCampaign, of: str) -> Iterator[tuple[str, str]]:
-    running = one.running
+def _lines(watched: WatchedCampaign, of: str) -> Iterator[tuple[str, str]]:
+    running = watched.running
     if running is not None:
         yield "Now", _doing(running)
-    yield "Measured", f"{one.runs}{of} runs in {counted(one.rounds, 'round')}."
-    if one.left is not None:
-        yield "Left", _left(one.left)
+    yield "Measured", f"{watched.runs}{of} runs in {counted(watched.rounds, 'round')}."
+    if watched.left is not None:
+        yield "Left", _left(watched.left)
     elif running is not None:
         yield "Left", "A search decides after each round how many runs remain."
-    if one.more_rounds is not None and running is not None:
-        yield "Enough", _enough(one.more_rounds)
-    if isinstance(one.shown, RankAnswer) and one.shown.choice is not None:
-        known = {row.cell: row.power_cut for row in one.shown.cells}
-        yield from verdict_lines(one.shown.choice, known)
-    yield "Next", _next(one)
+    if watched.more_rounds is not None and running is not None:
+        yield "Enough", _enough(watched.more_rounds)
+    if isinstance(watched.shown, RankAnswer) and watched.shown.choice is not None:
+        power_cuts = {row.cell: row.power_cut for row in watched.shown.cells}
+        yield from verdict_lines(watched.shown.choice, power_cuts)
+    yield "Next", _next(watched)
     if running is None:
-        yield "Begun", f"{one.campaign.started:%Y-%m-%d %H:%M} UTC; nothing measures it now."
+        yield "Begun", f"{watched.campaign.started:%Y-%m-%d %H:%M} UTC; nothing measures it now."
 
 
-def _path_to_use(one: WatchedCampaign) -> str:
+def _path_to_use(watched: WatchedCampaign) -> str:
     """The path that the ranking says to use; empty without one."""
-    shown = one.shown
+    shown = watched.shown
     return shown.choice.cell.name if isinstance(shown, RankAnswer) and shown.choice else ""
 
 
-def _next(one: WatchedCampaign) -> str:
+def _next(watched: WatchedCampaign) -> str:
     """What to do now."""
-    if one.running is not None:
+    if watched.running is not None:
         return "Leave it running: the answer may still change."
-    if one.configurations:
-        choice = one.shown.choice if isinstance(one.shown, RankAnswer) else None
+    if watched.configurations:
+        choice = watched.shown.choice if isinstance(watched.shown, RankAnswer) else None
         keeps = choice is not None and choice.verdict in (ChoiceVerdict.KEEP, ChoiceVerdict.TIED)
         paste = "Keep what you have; for a new guest, paste" if keeps else "Paste"
         return (
-            f"{paste} the configuration below. `vdisklab export {_path_to_use(one)}` prints it for "
-            "other platforms."
+            f"{paste} the configuration below. `vdisklab export {_path_to_use(watched)}` prints "
+            "it for other platforms."
         )
-    if not one.runs:
-        return f"Measure it: `vdisklab run --again {one.campaign.id}`."
-    return f"See all numbers: `vdisklab table --campaign {one.campaign.id}`."
+    if not watched.runs:
+        return f"Measure it: `vdisklab run --again {watched.campaign.id}`."
+    return f"See all numbers: `vdisklab table --campaign {watched.campaign.id}`."
 
 
 def _doing(running: Running) -> str:
@@ -239,36 +240,36 @@ def _enough(more: int) -> str:
     return f"About {counted(more, 'more round')} would settle it."
 
 
-def _ranking(one: WatchedCampaign) -> Iterator[dict[str, Any]]:
+def _ranking(watched: WatchedCampaign) -> Iterator[dict[str, Any]]:
     """The campaign's table; a ranking is provisional until the campaign ends."""
-    provisional = " (provisional)" if one.running is not None else ""
-    title = "Ranking" if isinstance(one.shown, RankAnswer) else "Numbers"
+    provisional = " (provisional)" if watched.running is not None else ""
+    title = "Ranking" if isinstance(watched.shown, RankAnswer) else "Numbers"
     part: dict[str, Any] = {"title": f"{title}{provisional}", "lines": [], "rows": [], "alt": ""}
-    if one.density is not None:
-        steps = [_staircase(path) for path in one.density.paths if path.steps]
-        tables = list(density.tables(one.density))
+    if watched.density is not None:
+        steps = [_staircase(path) for path in watched.density.paths if path.steps]
+        tables = list(density.tables(watched.density))
         yield {**part, "title": f"Guests{provisional}", "tables": tables, "lines": steps}
         return
-    if one.shown is None:
-        yield {**part, "title": "No numbers yet", "lines": [one.why_none], "tables": []}
+    if watched.shown is None:
+        yield {**part, "title": "No numbers yet", "lines": [watched.why_none], "tables": []}
         return
-    if not isinstance(one.shown, RankAnswer):
-        yield {**part, "tables": list(table.tables(one.shown))}
+    if not isinstance(watched.shown, RankAnswer):
+        yield {**part, "tables": list(table.tables(watched.shown))}
         return
-    early = one.rounds < PROVISIONAL_FROM
+    early = watched.rounds < PROVISIONAL_FROM
     if early:
         part["title"] = f"Numbers{provisional}"
         part["lines"] = [
-            f"{one.rounds} of {PROVISIONAL_FROM} rounds that a ranking needs; the intervals will "
-            "be there then."
+            f"{watched.rounds} of {PROVISIONAL_FROM} rounds that a ranking needs; the intervals "
+            "will be there then."
         ]
-    bars, unit = ranked_bars(one.shown, _MOST_BARS)
-    measure = measure_name(one.shown.ranking.measure)
+    bars, unit = ranked_bars(watched.shown, _MOST_BARS)
+    measure = measure_name(watched.shown.ranking.measure)
     yield {
         **part,
         "rows": page_rows(bars, unit, shared=True) if bars else [],
         "alt": f"{measure}: " + "; ".join(bar.label for bar in bars),
-        "tables": list(rank.tables(one.shown)),
+        "tables": list(rank.tables(watched.shown)),
     }
 
 

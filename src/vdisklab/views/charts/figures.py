@@ -80,9 +80,9 @@ def _trade_offs(report: ReportAnswer) -> Figure:
         return Figure("trade-offs", title, "", missing="vdisklab run PATHS… host")
     shown = answers.drawn_trade_offs(answer)
     rows = tuple(
-        Bar(name, of.share, of.low, of.high, _named(one), one.cell == report.answer)
-        for one in shown
-        for name, of in one.shares.items()
+        Bar(name, of.share, of.low, of.high, _named(cell), cell.cell == report.answer)
+        for cell in shown
+        for name, of in cell.shares.items()
         if of.share is not None
     )
     hidden = len(answer.cells) - len(shown)
@@ -92,14 +92,14 @@ def _trade_offs(report: ReportAnswer) -> Figure:
         f"{', '.join(answer.measures)}. May be beaten: one is, but that is not shown at 5 %. "
         f"Lines are 95 % intervals, cut at {_LONGEST:g}."
         f"{f' Not shown: {hidden} more.' if hidden else ''}",
-        cells=tuple(one.cell.label for one in shown), bars=rows, unit="of the best",
+        cells=tuple(cell.cell.label for cell in shown), bars=rows, unit="of the best",
         longest=_LONGEST,
     )  # fmt: skip
 
 
-def _named(one: ParetoCell) -> str:
-    standing = "on the front" if one.standing is Standing.FRONT else "may be beaten"
-    return f"{one.cell.label}, {standing}"
+def _named(cell: ParetoCell) -> str:
+    standing = "on the front" if cell.standing is Standing.FRONT else "may be beaten"
+    return f"{cell.cell.label}, {standing}"
 
 
 def _published(report: ReportAnswer) -> Figure:

@@ -90,13 +90,14 @@ def _waits(found: figures.OverTime) -> str:
     return note
 
 
-def _described(one: figures.SeriesSummary) -> str:
+def _described(series: figures.SeriesSummary) -> str:
     """The median, and the worst second and stalls if a second without a byte is a stall."""
-    bad = "" if one.stalls is None else (
-        f", worst {numbers.value(one.worst, 'B/s')}, {counted(one.stalls, 'stalled second')}"
+    bad = "" if series.stalls is None else (
+        f", worst {numbers.value(series.worst, 'B/s')}, {counted(series.stalls, 'stalled second')}"
     )  # fmt: skip
     return (
-        f"{one.cell}: median {numbers.value(one.median, 'B/s')}{bad} in {counted(one.runs, 'run')}"
+        f"{series.cell}: median {numbers.value(series.median, 'B/s')}{bad} "
+        f"in {counted(series.runs, 'run')}"
     )
 
 
@@ -115,7 +116,9 @@ def latency_figure(report: ReportAnswer) -> Figure:
 
 
 def _listed(points: Iterable[figures.LinePoint]) -> str:
-    return "; ".join(f"{one.label}, {one.level}: {numbers.digits(one.value)}" for one in points)
+    return "; ".join(
+        f"{point.label}, {point.level}: {numbers.digits(point.value)}" for point in points
+    )
 
 
 def sweep_figures(report: ReportAnswer) -> Iterator[Figure]:

@@ -307,7 +307,7 @@ def _segments(cell: MeasuredCell) -> list[str]:
 def _core(report: ReportAnswer) -> dict[str, Any]:
     """The data of the table at first sight: cells, ranks, and the ranked values."""
     measured, places = report.measured, _places(report)
-    words: dict[str, int] = {}
+    texts: dict[str, int] = {}
     return {
         "measures": [_measure(key) for key in report.summaries],
         "ranked": str(report.measure),
@@ -317,16 +317,16 @@ def _core(report: ReportAnswer) -> dict[str, Any]:
             {
                 "p": as_typed(row.cell.name),
                 "s": row.cell.known_page_cache or numbers.MISSING,
-                "g": [words.setdefault(segment, len(words)) for segment in _segments(row.cell)],
+                "g": [texts.setdefault(segment, len(texts)) for segment in _segments(row.cell)],
                 "r": [row.place.best, row.place.worst] if isinstance(row.place, Ranked) else None,
                 "n": row.place.rounds if isinstance(row.place, Ranked) else measured[row.cell],
                 "x": None if row.ratio.ratio is None else float(f"{row.ratio.ratio:.5g}"),
                 "m": list(report.cached.get(row.cell, ())),
-                "k": words.setdefault(power_cut_text(row.cell, row.power_cut), len(words)),
+                "k": texts.setdefault(power_cut_text(row.cell, row.power_cut), len(texts)),
             }
             for row in report.ranked.cells
         ],
-        "words": list(words),
+        "words": list(texts),
         "values": [_shortened(column[places]) for column in _columns(report.levels)],
     }
 
@@ -393,8 +393,13 @@ def _over_time(report: ReportAnswer) -> dict[str, list[list[Any]]]:
     found: dict[str, list[list[Any]]] = {}
     for series in newest_series(report):
         values, width = coarser(series.values, MOST_MOMENTS)
-        still = groupby(enumerate(series.values), lambda one: one[1] == 0)
-        spans = [[at[0][0], at[-1][0] + 1] for zero, group in still if zero for at in [list(group)]]
+        still = groupby(enumerate(series.values), lambda moment: moment[1] == 0)
+        spans = [
+            [moments[0][0], moments[-1][0] + 1]
+            for zero, group in still
+            if zero
+            for moments in [list(group)]
+        ]
         found.setdefault(as_typed(series.cell.label), []).append(
             [
                 f"{series_name(series)}, {series.run.partition('/')[2].lstrip('0')}",
