@@ -57,7 +57,8 @@ class LoadSource:
 
     `span_us` is how long was recorded, in microseconds: also the time without requests before the
     first and after the last one. `lost` counts the events that the recorder is known to have
-    missed. `name` is for people: the guest and its disk, or the file that was imported.
+    missed. `resolution_us` is how far apart two times must be to differ. `name` is for people: the
+    guest and its disk, or the file that was imported; `notes` say what the recorder could not see.
     """
 
     name: str
@@ -69,6 +70,8 @@ class LoadSource:
     logical_block: int = SECTOR
     qemu: str | None = None
     lost: int | None = None
+    resolution_us: int = 1
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

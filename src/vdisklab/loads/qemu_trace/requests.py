@@ -1,0 +1,145 @@
+"""Collects the requests that a trace tells of, each disk's by itself, as they begin and end."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vdisklab.errors import LoadError
+from vdisklab.loads.load import (
+    MOST_REQUESTS,
+    NOT_TIMED,
+    IoKind,
+    LoadSource,
+    RecordedLoad,
+)
+
+
+@dataclass(slots=True)
+class PlaceRequests:
+    """The requests of one place, which is a disk under a name of the trace's.
+
+    `untold`: requests whose place or kind the trace does not tell.
+    """
+
+    due_us: array[int] = field(default_factory=lambda: array("q"))
+    kind: array[int] = field(default_factory=lambda: array("B"))
+    forced: array[int] = field(default_factory=lambda: array("B"))
+    offset: array[int] = field(default_factory=lambda: array("q"))
+    length: array[int] = field(default_factory=lambda: array("q"))
+    service_us: array[int] = field(default_factory=lambda: array("q"))
+    untold: int = 0
+
+    def __len__(self) -> int:
+        return len(self.due_us)
+
+    def bytes_of(self, kind: IoKind) -> int:
+        """The sum of the lengths of one kind."""
+        chosen = np.frombuffer(self.kind, np.uint8) == kind
+        return int(np.frombuffer(self.length, np.int64)[chosen].sum()) if len(self) else 0
+
+    def count_of(self, kind: IoKind) -> int:
+        """The number of requests of one kind."""
+        return self.kind.count(kind)
+
+    def load(self, source: LoadSource, start_us: int, *, timed: bool) -> RecordedLoad:
+        """The requests in the order of their beginning; times count from `start_us`.
+
+        Unless `timed`, no service time is believed. A clock that was set back leaves no time of
+        service. Raises LoadError, also for a request that ends beyond the disk.
+        """
+        due = np.array(self.due_us, np.int64) - start_us
+        order = np.argsort(due, kind="stable")
+        service = np.array(self.service_us, np.int64)
+        service[service < 0] = NOT_TIMED
+        if not timed:
+            service[:] = NOT_TIMED
+        return RecordedLoad(
+            source,
+            due_us=due[order].clip(0, source.span_us),
+            kind=np.array(self.kind, np.uint8)[order],
+            forced=np.array(self.forced, np.bool_)[order],
+            offset=np.array(self.offset, np.int64)[order],
+            length=np.array(self.length, np.int64)[order],
+            service_us=service[order],
+        )
+
+
+class Requests:
+    """All requests of a trace, by place. Raises LoadError beyond the most that a load may have."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, PlaceRequests] = {}
+        self.lost = 0
+        """Beginnings without an end that were followed by another beginning of the same number."""
+        self._open: dict[tuple[str, Hashable], list[int]] = {}
+        self._count = 0
+
+    def begin(
+        self,
+        place: str,
+        number: Hashable,
+        at_us: int,
+        kind: IoKind,
+        *,
+        offset: int = 0,
+        length: int = 0,
+        forced: bool = False,
+        joins: bool = False,
+    ) -> None:
+        """A request begins; `number` is the trace's for it, None for one whose end is not told.
+
+        `joins`: it is one more part of the request that has the number.
+        """
+        self._count += 1
+        if self._count > MOST_REQUESTS:
+            raise LoadError(
+                f"the recording has more than {MOST_REQUESTS:,} requests",
+                hint="record a shorter time with --for",
+            )
+        requests = self._place(place)
+        requests.due_us.append(at_us)
+        requests.kind.append(kind)
+        requests.forced.append(forced)
+        requests.offset.append(offset)
+        requests.length.append(length)
+        requests.service_us.append(NOT_TIMED)
+        if number is not None:
+            opened = self._open.get((place, number))
+            if opened is not None and joins:
+                opened.append(len(requests) - 1)
+            else:
+                self.lost += opened is not None
+                self._open[place, number] = [len(requests) - 1]
+
+    def end(self, place: str, number: Hashable, at_us: int) -> bool:
+        """The request with that number ends; False if none had begun."""
+        opened = self._open.pop((place, number), None)
+        if opened is None:
+            return False
+        requests = self.places[place]
+        for at in opened:
+            requests.service_us[at] = at_us - requests.due_us[at]
+        return True
+
+    def tell_not(self, place: str) -> None:
+        """A request of which the trace tells neither kind nor place."""
+        self._place(place).untold += 1
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Gives places other names; the requests of two places with one name are joined."""
+        for place in [place for place in self.places if place in names]:
+            moved = self.places.pop(place)
+            kept = self._place(names[place])
+            for column in ("due_us", "kind", "forced", "offset", "length", "service_us"):
+                getattr(kept, column).extend(getattr(moved, column))
+            kept.untold += moved.untold
+
+    def _place(self, place: str) -> PlaceRequests:
+        found = self.places.get(place)
+        if found is None:
+            found = self.places[place] = PlaceRequests()
+        return found

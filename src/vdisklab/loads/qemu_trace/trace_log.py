@@ -1,0 +1,155 @@
+"""A log of QEMU's trace events: `-trace` backend `log`, with or without `-msg timestamp=on`.
+
+    20172@1795873676.828398:virtio_blk_handle_read vdev 0x5622 req 0x5623 sector 0 nsectors 8
+
+(scripts/tracetool/backend/log.py). A new bus is one file and one row of TRACED.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from vdisklab.loads.load import Integers
+from vdisklab.loads.qemu_trace import ide, nvme, scsi, virtio_blk
+from vdisklab.loads.qemu_trace.requests import Requests
+
+LONGEST_LINE = 4096
+"""Bytes; what follows is another program's."""
+
+_LINE = re.compile(rb"(?:[0-9]{1,10}@([0-9]{1,12})\.([0-9]{6}):)?([a-z][a-z0-9_]{2,60}) (.*)")
+_MOST_US = 1 << 60
+
+
+class TraceReader(Protocol):
+    """Turns the events of one bus into requests."""
+
+    def line(self, event: bytes, text: bytes, at_us: int) -> bool:
+        """One event; False if its text is not as QEMU writes it."""
+
+    def finish(self) -> None:
+        """The log has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedBus:
+    """How one kind of disk is traced.
+
+    `devices` are the QOM types of its disks. `events` are all needed; `further` are left out where
+    a QEMU does not have them. `untold` says what its events do not tell, for a note.
+    """
+
+    name: str
+    devices: frozenset[str]
+    events: tuple[str, ...]
+    reader: Callable[[Requests, int], TraceReader]
+    further: tuple[str, ...] = ()
+    untold: str = ""
+    one_place: bool = False
+    """True if the disks of a guest cannot be told apart."""
+
+
+def _names(*events: bytes) -> tuple[str, ...]:
+    return tuple(event.decode() for event in events)
+
+
+TRACED = (
+    TracedBus(
+        "virtio",
+        frozenset({"virtio-blk-device"}),
+        _names(virtio_blk.BEGIN_READ, virtio_blk.BEGIN_WRITE, virtio_blk.END),
+        virtio_blk.VirtioBlkReader,
+        untold="when a flush began, and what discards and write-zeroes covered",
+    ),
+    TracedBus(
+        "scsi",
+        frozenset({"scsi-hd", "scsi-disk"}),
+        _names(scsi.BEGIN, scsi.COMMAND, scsi.END),
+        scsi.ScsiReader,
+        untold="what discards covered",
+    ),
+    TracedBus(
+        "nvme",
+        frozenset({"nvme", "nvme-ns"}),
+        _names(nvme.BEGIN, nvme.READ, nvme.WRITE, nvme.END),
+        nvme.NvmeReader,
+        further=_names(nvme.DISCARD),
+        untold="which writes were forced",
+        one_place=True,
+    ),
+    TracedBus(
+        "sata",
+        frozenset({"ide-hd", "ide-drive"}),
+        _names(ide.COMMAND, ide.TRANSFER, ide.QUEUED, ide.QUEUED_END, ide.COMMAND_END),
+        ide.IdeReader,
+        further=_names(ide.QUEUED_FORCED),
+        untold="what discards covered",
+    ),
+)
+"""The buses that are traced."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceLog:
+    """What a log told. `strange` counts lines of the bus's events that could not be read."""
+
+    requests: Requests
+    timestamps: bool
+    lines: int
+    strange: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthClock:
+    """When a log without timestamps had which size, as somebody looked; both columns grow."""
+
+    size: Integers
+    at_us: Integers
+
+    def at(self, position: int) -> int:
+        """The first look at which the byte at this position was there."""
+        found = int(self.size.searchsorted(position, side="right"))
+        return int(self.at_us[min(found, len(self.at_us) - 1)])
+
+
+def read_trace(
+    lines: Iterable[bytes], bus: TracedBus, logical_block: int, clock: GrowthClock | None = None
+) -> TraceLog:
+    """The requests that a log tells of; lines of other events are left out.
+
+    `clock` gives the times of lines without a timestamp; without one they count as strange. Raises
+    LoadError for more requests than a load may have.
+    """
+    requests = Requests()
+    reader = bus.reader(requests, logical_block)
+    events = frozenset(event.encode() for event in (*bus.events, *bus.further))
+    position = count = strange = 0
+    timestamps = False
+    for line in lines:
+        position += len(line)
+        match = _LINE.match(line, 0, LONGEST_LINE)
+        if match is None or match[3] not in events:
+            continue
+        count += 1
+        if match[1] is not None:
+            timestamps = True
+            at_us = int(match[1]) * 1_000_000 + int(match[2])
+        elif clock is not None:
+            at_us = clock.at(position - 1)
+        else:
+            strange += 1
+            continue
+        if at_us > _MOST_US or not reader.line(match[3], match[4], at_us):
+            strange += 1
+    reader.finish()
+    return TraceLog(requests, timestamps, count, strange)
+
+
+def bus_of(device: str) -> TracedBus | None:
+    """How a disk with this QOM type is traced; None if it is not."""
+    return _BY_DEVICE.get(device)
+
+
+_BY_DEVICE: Mapping[str, TracedBus] = {device: bus for bus in TRACED for device in bus.devices}
