@@ -118,7 +118,7 @@ ROW = """TOY = Architecture(
         firmware="toyboot",
     ),
     diskspd="TOY/diskspd.exe",
-    system_calls=SystemCalls(audit=1, seccomp=2, fsync=3, fdatasync=4),
+    system_calls=SystemCalls(audit=1, seccomp=2, fsync=3, fdatasync=4, perf_event_open=5),
 )
 
 ARCHITECTURES = (X86_64, TOY)

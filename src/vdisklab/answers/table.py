@@ -40,10 +40,10 @@ _TIME_SERIES = ("worst_second", "longest_stall")
 
 
 _IN_ROWS = {
-    "bandwidth", "iops", "latency_mean", "latency_p50", "latency_p95", "latency_p99",
+    "bandwidth", "sustained", "iops", "latency_mean", "latency_p50", "latency_p95", "latency_p99",
     "latency_p99.9", "latency_max", "sync_p99", *_TIME_SERIES, "transactions", "duration",
     "allocated", "mapped", "flushes", "boot_time", "shutdown_time", "freed_guest", "freed_image",
-    "freed_device",
+    "freed_device", "writes", "host_syncs", "device_flushes",
 }  # fmt: skip
 
 
@@ -120,6 +120,7 @@ class MeasurementRow:
     direction: Direction
     cell: PlacedCell
     bandwidth: float | None
+    sustained: Annotated[float | None, "of writes: bytes by the time until the device had them"]
     iops: float | None
     latency_mean: float | None
     latency_p50: float | None
@@ -176,6 +177,20 @@ class FreedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class FlushRow:
+    """What became of a program's writes on their way; null where nothing counts it."""
+
+    measurement: str
+    cell: PlacedCell
+    writes: Annotated[float | None, "that the program in the guest did"]
+    qemu_flushes: Annotated[float | None, "that QEMU received from the guest"]
+    host_syncs: Annotated[float | None, "QEMU's calls of fsync and fdatasync on the host"]
+    device_flushes: Annotated[
+        float | None, "that the host's devices completed, those of others included"
+    ]
+
+
+@dataclass(frozen=True, slots=True)
 class OtherMedian:
     """A number that only a program's own layout shows."""
 
@@ -211,7 +226,7 @@ class UnknownFsyncCalls(Diagnostic):
 
 @dataclass(frozen=True)
 class TableAnswer(Answer):
-    """`vdisklab table`: medians over the runs; at least one of the four lists has rows."""
+    """`vdisklab table`: medians over the runs; at least one of the lists has rows."""
 
     FORMAT = "vdisklab.table/2"
 
@@ -224,6 +239,7 @@ class TableAnswer(Answer):
     growth: Annotated[tuple[GrowthRow, ...], "installations"]
     boots: tuple[BootRow, ...]
     freed: Annotated[tuple[FreedRow, ...], "deletions"]
+    flushes: Annotated[tuple[FlushRow, ...], "measurements with `count_flushes`"]
     others: tuple[OtherMedian, ...]
     installations: Annotated[tuple[str, ...], "the measurements in `growth`"]
     of_sysbench: Annotated[tuple[str, ...], "measurements whose program counts in MiB/s"]
@@ -296,6 +312,7 @@ def table_of(
         growth=growth,
         boots=boots,
         freed=tuple(freed_rows(medians)),
+        flushes=tuple(flush_rows(medians)),
         others=tuple(
             OtherMedian(name, direction, cell, metric, value)
             for (cell, name, direction, metric), value in medians.values.items()
@@ -391,6 +408,7 @@ def measurement_rows(medians: Medians, order: Sequence[str]) -> Iterator[Measure
                 direction=direction,
                 cell=cell,
                 bandwidth=found.get("bandwidth"),
+                sustained=found.get("sustained"),
                 iops=found.get("iops"),
                 latency_mean=found.get("latency_mean"),
                 latency_p50=found.get("latency_p50"),
@@ -491,6 +509,18 @@ def freed_rows(medians: Medians) -> Iterator[FreedRow]:
             )
             if guest is not None:
                 yield FreedRow(name, cell, guest, image, device)
+
+
+def flush_rows(medians: Medians) -> Iterator[FlushRow]:
+    """What became of the writes of each measurement that counts flushes, by measurement."""
+    for name in medians.names:
+        for cell in medians.cells:
+            writes, flushes, syncs, device = (
+                medians.get(cell, name, Direction.WRITE, metric)
+                for metric in ("writes", "flushes", "host_syncs", "device_flushes")
+            )
+            if writes is not None:
+                yield FlushRow(name, cell, writes, flushes, syncs, device)
 
 
 def of_sysbench(names: Sequence[str], planned: Planned) -> tuple[str, ...]:

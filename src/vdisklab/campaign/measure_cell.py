@@ -112,6 +112,12 @@ class _Run:
     sync: measured_evidence.Sync | None
     size: int
 
+    @property
+    def syncs(self) -> int | None:
+        """The opener's calls of fdatasync meanwhile; None if they were not counted."""
+        before, after = self.before.syncs, self.after.syncs
+        return None if before is None or after is None else after - before
+
 
 def _observed(
     context: CampaignContext,
@@ -203,13 +209,16 @@ def _measure(
                 context.stacks.site.host, image, observe, attachment.counters.devices
             )
             attachment.set_page_cache(cell.page_cache)
-            run, raw_output = _observed(
-                context,
-                attachment,
-                plan,
-                script,
-                partial(run_measured, place, script, attachment.watch),
-            )
+            with measured_evidence.counting_syncs(
+                context.stacks.site.host, attachment.counters, observe
+            ) as (counters, counting):
+                run, raw_output = _observed(
+                    context,
+                    replace(attachment, counters=counters),
+                    plan,
+                    script,
+                    partial(run_measured, place, script, attachment.watch),
+                )
             for step in script.count:
                 place.step(step)
             output = with_files(place, script, raw_output)
@@ -220,9 +229,11 @@ def _measure(
         run = replace(run, series=watches.TimeSeries((), (), None))
     around = _around(cell, subject, timing)
     measurement, checks = _measurement(workload, run, output, around)
-    observed = measured_evidence.observed_samples(observe, measurement.evidence, mapped, discarded)
+    observed = measured_evidence.observed_samples(
+        observe, measurement.evidence, mapped, discarded, run.syncs
+    )
     measurement = replace(measurement, samples=(*measurement.samples, *observed))
-    return measurement, (*space.checks, *checks)
+    return measurement, (*space.checks, *counting, *checks)
 
 
 def _around(

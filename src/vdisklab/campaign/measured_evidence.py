@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -15,7 +15,7 @@ from vdisklab.errors import HostError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import AttachedNames
 from vdisklab.guest.qemu.read_back import device_statistics
-from vdisklab.host import counters, pagecache
+from vdisklab.host import counters, pagecache, sync_calls
 from vdisklab.host.answering import answered
 from vdisklab.host.command import Host
 from vdisklab.host.network import Link
@@ -149,7 +149,7 @@ class Counters:
     kernel's.
 
     `image` is what holds the guest's data: a file, a device or a directory. The `link` to a server
-    counts if the host has no device for the data.
+    counts if the host has no device for the data. `syncs` counts the opener's calls of fdatasync.
     """
 
     qemu: QemuCounter
@@ -158,6 +158,7 @@ class Counters:
     image: Path | None
     daemon: int | None = None
     link: Link | None = None
+    syncs: Callable[[], int | None] = lambda: None
 
     def snapshot(self) -> Snapshot:
         """All counters at this moment; QEMU's CPU time includes that of its daemon."""
@@ -176,6 +177,7 @@ class Counters:
             resident=self._of_image(pagecache.resident_share),
             allocated=self._of_image(pagecache.occupied_bytes),
             steal=counters.steal_seconds(),
+            syncs=self.syncs(),
         )
 
     def device(self) -> IoCounters | None:
@@ -199,6 +201,7 @@ class Snapshot:
     resident: float | None
     allocated: int | None
     steal: float | None
+    syncs: int | None = None
 
 
 def guest_counters(
@@ -278,6 +281,28 @@ def _overwritten(evidence: Evidence, written: int, size: int) -> float:
     return max(1.0, left / evidence.sync_bytes) if is_counted else 1.0
 
 
+@contextmanager
+def counting_syncs(
+    host: Host, counted: Counters, observe: Collection[str]
+) -> Iterator[tuple[Counters, tuple[Check, ...]]]:
+    """The counters, with one of the opener's calls of fdatasync if `host_syncs` is to be observed.
+
+    Where the host cannot count them, they stay unknown, and the check says why.
+    """
+    opener = counted.pid if counted.daemon is None else counted.daemon
+    if opener is None or "host_syncs" not in observe:
+        yield counted, ()
+        return
+    with ExitStack() as entered:
+        try:
+            calls = entered.enter_context(sync_calls.counted_syncs(host, opener))
+        except HostError as error:
+            state = f"not counted: {error.message}"
+        else:
+            state, counted = "counted", replace(counted, syncs=calls.count)
+        yield counted, (Check("host.fdatasync_calls", None, state),)
+
+
 def evidence_between(
     before: Snapshot, after: Snapshot, guest: IoCounters | None, sync: Sync | None = None
 ) -> Evidence:
@@ -342,7 +367,11 @@ class Growth:
 
 
 def observed_samples(
-    observe: Collection[str], evidence: Evidence, mapped: int | None, discarded: int | None = None
+    observe: Collection[str],
+    evidence: Evidence,
+    mapped: int | None,
+    discarded: int | None = None,
+    syncs: int | None = None,
 ) -> tuple[Sample, ...]:
     """A sample for each metric in `observe` that has a counter. An image that shrank did not grow
     by any number, and one that grew (by a journal) gave nothing back.
@@ -350,9 +379,13 @@ def observed_samples(
     allocated = None
     if evidence.allocated_before is not None and evidence.allocated_after is not None:
         allocated = evidence.allocated_after - evidence.allocated_before
-    flushes = None if evidence.qemu is None else evidence.qemu.flush_operations
+    guest, qemu, device = evidence.guest, evidence.qemu, evidence.device
     totals = {
-        "allocated": allocated, "mapped": mapped, "flushes": flushes,
+        "allocated": allocated, "mapped": mapped,
+        "flushes": None if qemu is None else qemu.flush_operations,
+        "writes": None if guest is None else guest.write_operations,
+        "host_syncs": syncs,
+        "device_flushes": None if device is None else device.flush_operations,
         "freed_image": None if allocated is None else max(0, -allocated),
         "freed_device": discarded,
     }  # fmt: skip

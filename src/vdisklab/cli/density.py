@@ -37,7 +37,7 @@ def density(request: DensityRequest, output: OutputOptions) -> int:
 
         vdisklab density ext4/raw/none --load 100iops --most 32 --guest-memory 256M
 
-        vdisklab density raw/none --victim quiet-db --neighbour bulk-write
+        vdisklab density raw/none --victim quiet-commits --neighbour bulk-write
     """
     console = Console(stderr=True)
     capacities: DensityAnswer | None = None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SystemCalls:
-    """Numbers of seccomp and the system calls that a filter looks at.
+    """Numbers of seccomp, the system calls that a filter looks at, and perf_event_open.
 
     `audit` is the architecture's AUDIT_ARCH_… in linux/audit.h.
     """
@@ -23,6 +23,7 @@ class SystemCalls:
     seccomp: int
     fsync: int
     fdatasync: int
+    perf_event_open: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,9 @@ X86_64 = Architecture(
         firmware="seabios",
     ),
     diskspd="amd64/diskspd.exe",
-    system_calls=SystemCalls(audit=0xC000003E, seccomp=317, fsync=74, fdatasync=75),
+    system_calls=SystemCalls(
+        audit=0xC000003E, seccomp=317, fsync=74, fdatasync=75, perf_event_open=298
+    ),
 )
 
 ARCHITECTURES = (X86_64,)
@@ -163,7 +166,9 @@ GUEST = X86_64
 
 SYSTEM_CALLS: Mapping[str, SystemCalls] = {
     **{row.name: row.system_calls for row in ARCHITECTURES},
-    "aarch64": SystemCalls(audit=0xC00000B7, seccomp=277, fsync=82, fdatasync=83),
+    "aarch64": SystemCalls(
+        audit=0xC00000B7, seccomp=277, fsync=82, fdatasync=83, perf_event_open=241
+    ),
 }
 """The numbers of each architecture that a host may have, by the name of uname(2)."""
 

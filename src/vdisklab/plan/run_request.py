@@ -311,7 +311,8 @@ class DensityRequest(MeasureRequest):
             )
         if self.neighbour is not None:
             raise PlanError(
-                "--neighbour has no effect without --victim", hint="write --victim quiet-db, too"
+                "--neighbour has no effect without --victim",
+                hint="write --victim quiet-commits, too",
             )
         if self.load is None:
             raise PlanError("density needs a load for each guest", hint="write --load 500iops")

@@ -115,6 +115,10 @@ METRICS: Mapping[str, Metric] = {
         Metric("mapped", "B", Better.LOWER, step=4096),
         # requested by the guest from QEMU
         Metric("flushes", "1", Better.LOWER, step=1),
+        # writes of the program in the guest, QEMU's fsync and fdatasync calls, the device's flushes
+        Metric("writes", "1", Better.LOWER, step=1),
+        Metric("host_syncs", "1", Better.LOWER, step=1),
+        Metric("device_flushes", "1", Better.LOWER, step=1),
         # given back by deleting: in the guest's file system, in the image, at the host's devices
         *(
             Metric(f"freed_{where}", "B", Better.HIGHER, step=4096)

@@ -43,9 +43,13 @@ _CRYSTAL_ROWS = (
 
 
 def tables(answer: answers.TableAnswer) -> Iterator[Table[Any]]:
-    """Programs, installations, boots, deletions. Programs may be left out if others have rows."""
+    """Programs, then installations, boots, deletions and flushes.
+
+    Programs may be left out if others have rows.
+    """
     others = [make(answer) for make, rows in (
-        (_growth, answer.growth), (_boots, answer.boots), (_freed, answer.freed)
+        (_growth, answer.growth), (_boots, answer.boots), (_freed, answer.freed),
+        (_flushes, answer.flushes),
     ) if rows]  # fmt: skip
     first = [_measurements(answer)] if answer.measurements or not others else []
     notes = tuple(_notes(answer))
@@ -129,6 +133,10 @@ def _plain(value: float | None) -> str:
     return numbers.MISSING if value is None else numbers.digits(value)
 
 
+def _count(value: float | None) -> str:
+    return numbers.MISSING if value is None else f"{value:.0f}"
+
+
 def _measurements(answer: answers.TableAnswer) -> Table[answers.MeasurementRow]:
     """Operations, access time, MB/s, the worst second, stalls."""
 
@@ -147,6 +155,7 @@ def _measurements(answer: answers.TableAnswer) -> Table[answers.MeasurementRow]:
         Column("", lambda row: "" if row.direction is Direction.NONE else row.direction),
         _cell_column(),
         *with_value("MB/s", lambda row: row.bandwidth, 0, _mega),
+        *with_value("sustained", lambda row: row.sustained, 0, _mega),
         *with_value("IOPS", lambda row: row.iops, 0, _plain),
         _number("mean", lambda row: row.latency_mean, 1),
         _number("p50", lambda row: row.latency_p50, 2),
@@ -162,6 +171,8 @@ def _measurements(answer: answers.TableAnswer) -> Table[answers.MeasurementRow]:
     notes = [f"{_medians(answer)}; MB/s = 1,000,000 bytes/s", SECONDS]
     if any(row.sync_p99 is not None for row in answer.measurements):
         notes.append("sync p99: of the fsync calls alone; the other times are those of writes")
+    if any(row.sustained is not None for row in answer.measurements):
+        notes.append("sustained: MB/s until all that was written had reached the device")
     return Table(
         "Measurements", columns, answer.measurements, tuple(notes), kind=answers.MeasurementRow
     )
@@ -181,7 +192,7 @@ def _growth(answer: answers.TableAnswer) -> Table[answers.GrowthRow]:
             "flushes",
             lambda row: row.flushes,
             1,
-            lambda value: numbers.MISSING if value is None else f"{value:.0f}",
+            _count,
         ),
         _number("worst s MB/s", lambda row: row.worst_second, 2, _mega),
         _number("stall", lambda row: row.longest_stall, 2),
@@ -236,6 +247,22 @@ def _freed(answer: answers.TableAnswer) -> Table[answers.FreedRow]:
         "the device: what the host's devices were told to discard, by others too",
     )
     return Table("Given back by deleting", columns, answer.freed, notes, kind=answers.FreedRow)
+
+
+def _flushes(answer: answers.TableAnswer) -> Table[answers.FlushRow]:
+    columns: tuple[Column[answers.FlushRow], ...] = (
+        Column("measurement", lambda row: row.measurement),
+        _cell_column(),
+        _number("writes", lambda row: row.writes, show=_count),
+        _number("flushes at QEMU", lambda row: row.qemu_flushes, show=_count),
+        _number("fdatasync calls", lambda row: row.host_syncs, show=_count),
+        _number("flushes at the device", lambda row: row.device_flushes, show=_count),
+    )
+    notes = (
+        f"{_medians(answer)}; writes: of the program in the guest; fdatasync calls: QEMU's on the "
+        "host, counted by the kernel for root; the device's flushes include those of others",
+    )
+    return Table("What becomes of a write", columns, answer.flushes, notes, kind=answers.FlushRow)
 
 
 def crystaldiskmark(answer: answers.TableAnswer) -> Iterator[str]:

@@ -131,6 +131,7 @@ def _require_expressible(plan: MeasurementPlan, settings: FioSettings) -> None:
         "a job file": settings.job is not None,
         "bsrange": settings.bsrange is not None,
         "fsync": settings.fsync is not None,
+        "sync": settings.sync is not None,
         "size": settings.size is not None,
         "iodepth_batch": settings.iodepth_batch is not None,
         "every_block_once": settings.every_block_once,

@@ -25,6 +25,7 @@ _SYSTEM_MEMORY = 96 * MIB
 _SLACK_SECONDS = 120.0
 _JOB_SLACK_SECONDS = 3600.0
 _ONE_SECOND = 0.99
+_COUNTED = ("writes", "flushes", "host_syncs", "device_flushes")
 
 # Percentiles of the whole latency, from submission to completion. fio's default is completion
 # latency (clat), which is close to zero if a request completes before io_submit(2) returns: on
@@ -38,9 +39,11 @@ class FioSettings(program.Settings):
     """Settings of a fio measurement in a profile, with fio's own names.
 
     `size` is the number of bytes that each job works on; the default is the whole subject. A job
-    ends when it has done its size, unless `time_based`. `rate_iops` makes an open load of that many
-    random requests a second (`open_load`). `job` is the text of a job file that runs
-    unchanged on the subject; then nothing else is set.
+    ends when it has done its size, unless `time_based`. `sync` opens the subject with O_SYNC or
+    O_DSYNC: a write is answered once it is durable. `rate_iops` makes an open load of that many
+    random requests a second (`open_load`). `count_flushes` counts its writes, and
+    what becomes of them: flushes at QEMU, QEMU's fdatasync calls, flushes at the host's device.
+    `job` is the text of a job file that runs unchanged on the subject; then nothing else is set.
     """
 
     rw: Literal["read", "write", "randread", "randwrite", "rw", "randrw"] | None = None
@@ -51,11 +54,13 @@ class FioSettings(program.Settings):
     numjobs: Annotated[int, Field(ge=1, le=256)] = 1
     rwmixread: Annotated[int, Field(ge=0, le=100)] | None = None
     fsync: Annotated[int, Field(ge=0)] | None = None
+    sync: Literal["sync", "dsync"] | None = None
     ioengine: str = "libaio"
     size: str | None = None
     time_based: bool = True
     every_block_once: bool = False
     rate_iops: Annotated[int, Field(ge=1, le=open_load.MOST_RATE)] | None = None
+    count_flushes: bool = False
     job: str | None = None
     sections: tuple[str, ...] = ()
 
@@ -88,7 +93,13 @@ def _check_open(settings: FioSettings, name: str) -> None:
             f"{settings.rw!r} cannot have rate_iops",
             hint=f"write rw = {' or '.join(map(repr, _OPEN_DIRECTIONS))}",
         )
-    for setting in ("iodepth", "numjobs", "iodepth_batch", "fsync", "size"):
+    if settings.fsync is not None:
+        raise PlanError(
+            f"measurement {name!r}: fsync does not apply to an open load, whose latencies would leave "
+            "it out",
+            hint='write sync = "dsync": then each write is durable when it is answered',
+        )
+    for setting in ("iodepth", "numjobs", "iodepth_batch", "size"):
         if getattr(settings, setting) not in (None, 1):
             raise PlanError(
                 f"measurement {name!r}: {setting} does not apply to an open load: as many requests "
@@ -135,13 +146,15 @@ class Fio(program.Workload):
             options.append(f"--numjobs={settings.numjobs}")
         if settings.rwmixread is not None:
             options.append(f"--rwmixread={settings.rwmixread}")
-        if settings.fsync is not None:
-            options.append(f"--fsync={settings.fsync}")
+        options += _flushing(settings)
         logs, log_options = _log(plan, subject, timing)
         timed = timing.runtime + timing.ramp
         expected = timed if settings.time_based else 0.0
         command = ("fio", *options, *log_options)
-        return program.Script(command, expected, timed + _SLACK_SECONDS, collect=logs)
+        observe = _COUNTED if settings.count_flushes else ()
+        return program.Script(
+            command, expected, timed + _SLACK_SECONDS, collect=logs, observe=observe
+        )
 
     def group_script(
         self,
@@ -181,8 +194,7 @@ class Fio(program.Workload):
         ]
         if settings.rwmixread is not None:
             options.append(f"--rwmixread={settings.rwmixread}")
-        if settings.fsync is not None:
-            options.append(f"--fsync={settings.fsync}")
+        options += _flushing(settings)
         if settings.rate_iops is not None:
             rates = open_load.thread_rates(settings.rate_iops)
             options += [f"--randseed={start.seed}", "--rate_process=poisson", "--ioengine=psync"]
@@ -207,7 +219,7 @@ class Fio(program.Workload):
         settings = read_fio_settings(plan)
         if settings.job is not None:
             return fiojob.leaves_writes(settings.job)
-        return settings.fsync is None and "read" not in {settings.rw, (settings.rw or "")[4:]}
+        return not _flushing(settings) and "read" not in {settings.rw, (settings.rw or "")[4:]}
 
     def fits_together(self, plan: MeasurementPlan) -> bool:
         """True if the measurement can be a job of one fio with others: it works on the disk itself
@@ -218,6 +230,7 @@ class Fio(program.Workload):
             and settings.job is None
             and settings.rate_iops is None
             and settings.numjobs == 1
+            and not settings.count_flushes
         )
 
     def together(self, scripts: Sequence[program.Script]) -> tuple[str, ...]:
@@ -295,6 +308,12 @@ def _block_size(settings: FioSettings) -> str:
     if not dash:
         raise PlanError(f"bsrange {settings.bsrange!r} is not a range", hint="write it like 512-1M")
     return f"--bsrange={parse_size(low)}-{parse_size(high)}"
+
+
+def _flushing(settings: FioSettings) -> list[str]:
+    """The options that make written data durable; none for plain writes."""
+    chosen = {"fsync": settings.fsync, "sync": settings.sync}
+    return [f"--{name}={value}" for name, value in chosen.items() if value is not None]
 
 
 def _buffers(settings: FioSettings) -> int:

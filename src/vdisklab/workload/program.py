@@ -160,7 +160,8 @@ class Script:
     """Files that the program or `count` writes, to be read back."""
     observe: tuple[str, ...] = ()
     """Metrics that must be counted outside of the program: `allocated`, `mapped` (bytes by which
-    the image grew) and `flushes`.
+    the image grew), `flushes` (at QEMU), `host_syncs` (QEMU's fdatasync calls), `device_flushes`;
+    and `writes`, to compare these with.
     """
     before: float = 0.0
     """Seconds that the steps before the program take, about."""

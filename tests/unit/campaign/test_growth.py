@@ -33,5 +33,18 @@ def test_what_an_image_gave_back_is_zero_if_it_grew_and_missing_if_nobody_counte
     assert observed_samples(freed, Evidence(), None) == ()
 
 
+def test_flushes_are_counted_at_each_place() -> None:
+    evidence = Evidence(
+        guest=IoCounters(0, 9, 0, 512), qemu=IoCounters(0, 9, 0, 514, 7),
+        device=IoCounters(0, 9, 0, 600, 1024),
+    )  # fmt: skip
+    observe = ("writes", "flushes", "host_syncs", "device_flushes")
+    found = observed_samples(observe, evidence, None, syncs=519)
+    assert [(each.metric, each.value) for each in found] == [
+        ("writes", 512), ("flushes", 7), ("host_syncs", 519), ("device_flushes", 1024),
+    ]  # fmt: skip
+    assert observed_samples(observe, Evidence(), None) == ()
+
+
 def test_nothing_is_told_that_was_not_asked_for() -> None:
     assert observed_samples((), EVIDENCE, 65536) == ()

@@ -15,6 +15,7 @@ from vdisklab.answers.table import (
     TableAnswer,
     TableCell,
     boot_rows,
+    flush_rows,
     freed_rows,
     growth_rows,
     measurement_rows,
@@ -63,6 +64,7 @@ def answered(
         growth=tuple(growth_rows(medians, installations)),
         boots=tuple(boot_rows(medians)),
         freed=tuple(freed_rows(medians)),
+        flushes=tuple(flush_rows(medians)),
         others=(),
         installations=tuple(installations),
         of_sysbench=tuple(of_sysbench),
@@ -160,6 +162,35 @@ def test_times_of_fsyncs_are_shown_where_there_are_some() -> None:
     assert any(each.title == "sync p99" for each in table.columns)
     (row,) = table.rows
     assert row.sync_p99 == 0.06
+
+
+def test_writes_have_their_sustained_rate_beside_the_burst() -> None:
+    (table,) = tables(answered(NUMBERS))
+    assert not any(each.title == "sustained" for each in table.columns)
+    burst = MeasureKey("seqwrite", WRITE, "bandwidth")
+    lasting = MeasureKey("seqwrite", WRITE, "sustained")
+    (table,) = tables(answered(labelled({("a", 1, burst): 900e6, ("a", 1, lasting): 210e6})))
+    (row,) = table.rows
+    shown = {column.title: column.show(row) for column in table.columns}
+    assert (shown["MB/s"], shown["sustained"]) == ("900", "210")
+
+
+def test_what_becomes_of_a_write_is_counted_at_each_place_and_no_zero_is_made_up() -> None:
+    numbers = labelled({
+        (path, 1, MeasureKey("plain-4k", WRITE, metric)): value
+        for path, counts in {
+            "raw/none": {"writes": 512.0, "flushes": 0.0, "host_syncs": 0.0},
+            "raw/directsync": {"writes": 512.0, "flushes": 0.0, "host_syncs": 512.0,
+                               "device_flushes": 512.0},
+        }.items()
+        for metric, value in counts.items()
+    })  # fmt: skip
+    (table,) = tables(answered(numbers))
+    assert table.title == "What becomes of a write"
+    assert [[column.show(row) for column in table.columns][1:] for row in table.rows] == [
+        ["raw/directsync", "512", "0", "512", "512"],
+        ["raw/none", "512", "0", "0", MISSING],
+    ]
 
 
 def test_what_a_deletion_gave_back_has_a_table_of_its_own_and_no_zero_is_made_up() -> None:

@@ -57,6 +57,13 @@ def test_the_whole_command() -> None:
     assert script.timeout > script.expected
 
 
+def test_writes_that_wait_for_the_disk_and_what_becomes_of_them_is_counted() -> None:
+    plan = measurement(rw="randwrite", bs="4k", sync="dsync", count_flushes=True)
+    script = Fio().script(plan, SUBJECT, Timing(1.0, 0.0))
+    assert "--sync=dsync" in script.command
+    assert script.observe == ("writes", "flushes", "host_syncs", "device_flushes")
+
+
 def test_a_run_of_less_than_a_second_has_no_log() -> None:
     script = Fio().script(measurement(rw="read", bs="1M"), SUBJECT, Timing(0.5, 0.0))
     assert not script.collect
@@ -118,6 +125,7 @@ class TestTogether:
             (replace(JOINED[0], filesystem="ext4"), False),
             (measurement(rw="read", bs="4k", numjobs=2), False),
             (measurement(rw="randread", bs="4k", rate_iops=10), False),
+            (measurement(rw="randwrite", bs="4k", count_flushes=True), False),
             (measurement(job="[a]\nrw=read\n"), False),
         ],
     )
@@ -129,6 +137,7 @@ class TestTogether:
     ("settings", "leaves"),
     [
         ({"rw": "write", "bs": "1M"}, True),
+        ({"rw": "write", "bs": "1M", "sync": "dsync"}, False),
         ({"rw": "randwrite", "bs": "4k"}, True),
         ({"rw": "randrw", "bs": "4k"}, True),
         ({"rw": "rw", "bs": "4k"}, True),

@@ -152,6 +152,17 @@ class TestScript:
         assert len(script.collect) == 8
         assert script.expected == 13.5
 
+    def test_an_open_load_whose_writes_are_durable_when_they_are_answered(self) -> None:
+        plan = a_plan(rw="randwrite", bs="4k", rate_iops=43, sync="dsync")
+        script = Fio().group_script(plan, SUBJECT, Timing(10, 2), GroupStart(1.5, 7))
+        assert "--sync=dsync" in script.command
+        with pytest.raises(PlanError, match="fsync does not apply") as error:
+            Fio().group_script(
+                a_plan(rw="randwrite", bs="4k", rate_iops=43, fsync=1),
+                SUBJECT, Timing(10, 2), GroupStart(1.5, 7),
+            )  # fmt: skip
+        assert "dsync" in str(error.value.hint)
+
     def test_a_closed_load(self) -> None:
         plan = a_plan(rw="randread", bs="4k", iodepth=8, numjobs=2)
         script = Fio().group_script(plan, SUBJECT, Timing(10, 2), GroupStart(1.0, 7))
