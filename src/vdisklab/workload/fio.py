@@ -95,8 +95,8 @@ def _check_open(settings: FioSettings, name: str) -> None:
         )
     if settings.fsync is not None:
         raise PlanError(
-            f"measurement {name!r}: fsync does not apply to an open load, whose latencies would leave "
-            "it out",
+            f"measurement {name!r}: fsync does not apply to an open load, whose latencies would "
+            "leave it out",
             hint='write sync = "dsync": then each write is durable when it is answered',
         )
     for setting in ("iodepth", "numjobs", "iodepth_batch", "size"):
