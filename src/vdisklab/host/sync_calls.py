@@ -23,6 +23,7 @@ from pathlib import Path
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host
 from vdisklab.path.architecture import SYSTEM_CALLS
+from vdisklab.units import whole_number
 
 TRACEFS = Path("/sys/kernel/tracing")
 
@@ -128,8 +129,8 @@ def _tracepoints(host: Host, tracefs: Path) -> list[tuple[int, bytes]]:
         script += 'echo "$name $(cat "$name/id")"; done 2>/dev/null'
         asked = ("unshare", "--mount", "sh", "-c", script, "sh", *names)
         lines = host.run(*asked, allowed=range(256)).stdout.splitlines()
-        words = [line.split() for line in lines]
-        found = {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and pair[1].isdigit()}
+        pairs = [line.partition(" ")[::2] for line in lines]
+        found = {name: number for name, text in pairs if (number := whole_number(text)) is not None}
     if not found.keys() >= set(_SYSTEM_CALLS):
         raise HostError(
             "this kernel does not count calls of fdatasync, or not for this user",
@@ -141,6 +142,6 @@ def _tracepoints(host: Host, tracefs: Path) -> list[tuple[int, bytes]]:
 
 def _number(tracefs: Path, name: str) -> int | None:
     try:
-        return int((tracefs / "events" / name / "id").read_text())
-    except (OSError, ValueError):
+        return whole_number((tracefs / "events" / name / "id").read_text().strip())
+    except OSError:
         return None
