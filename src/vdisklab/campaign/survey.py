@@ -10,7 +10,13 @@ from pathlib import Path
 from vdisklab.errors import DirtyHostError, HostError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import DAEMON, VIRTIOFSD
 from vdisklab.guest.qemu.daemons import find_virtiofsd
-from vdisklab.guest.qemu.probe import IOTHREADS_SINCE, QemuFeatures, image_formats, probe_qemu
+from vdisklab.guest.qemu.probe import (
+    IOTHREADS_SINCE,
+    QCOW2_SINCE,
+    QemuFeatures,
+    image_formats,
+    probe_qemu,
+)
 from vdisklab.host.command import Host, install_hint
 from vdisklab.host.facts import QEMU, missing_right
 from vdisklab.host.ledger import Ledger
@@ -33,6 +39,7 @@ from vdisklab.storage.targets import WRITABLE, Device, Directory
 from vdisklab.units import MIB
 
 _TRIAL_CAPACITY = 32 * MIB
+_NEWER = "install a newer QEMU, or name one: --qemu new=BIN and qemu=new in the path"
 NO_QEMUS: Mapping[str, QemuLimits] = {}
 """No QEMUs besides the installed one."""
 
@@ -206,11 +213,19 @@ def _limits(features: QemuFeatures, qemu: str, mend: str) -> QemuLimits:
         options={
             (bus, option): Missing(
                 f"{qemu} ({features.number}) has no property {name}{_since(bus, option)}",
-                "install a newer QEMU, or name one: --qemu new=BIN and qemu=new in the path",
+                _NEWER,
             )
             for bus in Bus
             if features.lacking(bus) is None
             for option, name in features.lacking_options(bus).items()
+        },
+        of_formats={
+            (ImageFormat.QCOW2, option): Missing(
+                f"{qemu} ({features.number}) has no {name} for qcow2"
+                + (f"; QEMU {since} has it" if (since := QCOW2_SINCE.get(option)) else ""),
+                _NEWER,
+            )
+            for option, name in features.lacking_of_qcow2().items()
         },
     )
 

@@ -196,6 +196,8 @@ def _qcow2_features(path: DiskPath, _backing: BackingDevices) -> Iterator[Imposs
     modern = {
         "lazy_refcounts": image.option("lazy_refcounts"),
         "extended_l2": image.option("extended_l2"),
+        # block/qcow2.c says the same when it opens the image
+        "discard_no_unref": image.option("discard_no_unref"),
         "data_file": image.has_data_file,
         "bitmaps": image.bitmaps,
         "compression=zstd": image.option("compression") == "zstd",

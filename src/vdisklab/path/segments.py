@@ -605,6 +605,8 @@ FORMAT_OPTIONS: Mapping[ImageFormat, Schema] = {
         "bitmaps": Number(0, 100, default=0),
         "l2_cache": Size(512, 1 << 40, power_of_two=False),
         "refcount_cache": Size(512, 1 << 40, power_of_two=False),
+        # since QEMU 8.1 (qapi/block-core.json, BlockdevOptionsQcow2)
+        "discard_no_unref": Switch(),
         **_ENCRYPT,
     },
     **{form: {} for form in ImageFormat if form not in ("raw", "qcow2")},

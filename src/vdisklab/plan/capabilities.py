@@ -24,13 +24,15 @@ class Missing:
 class QemuLimits:
     """The limits of one QEMU; `guest` is set if it cannot run a guest at all.
 
-    `options` are options of a bus in the path, such as `iothreads`.
+    `options` are options of a bus in the path, such as `iothreads`, and `of_formats` those of an
+    image format.
     """
 
     buses: Mapping[Bus, Missing] = field(default_factory=dict)
     aio: Mapping[Aio, Missing] = field(default_factory=dict)
     guest: Missing | None = None
     options: Mapping[tuple[Bus, str], Missing] = field(default_factory=dict)
+    of_formats: Mapping[tuple[ImageFormat, str], Missing] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,10 @@ def _infeasible_for_guest(path: DiskPath, capabilities: Capabilities) -> Impossi
     if path.image is not None and path.image.format in capabilities.formats:
         form = path.image.format
         return _lacking(f"image format {form}", capabilities.formats[form])
+    for (form, option), missing in able.of_formats.items():
+        image = path.image
+        if image is not None and image.format is form and image.option(option):
+            return _lacking(f"option {option} of {form}", missing)
     return _infeasible_attachment(path.attachment, able)
 
 

@@ -81,6 +81,8 @@ class ConfiguredDisk:
     """Why the platform does not start a guest with the disk, and the way out."""
     past: str | None = field(default=None, metadata=HIDDEN)
     """What the configuration is, if it is not the guest's of today."""
+    was_unsafe: bool = field(default=False, metadata=HIDDEN)
+    """True if an earlier start of the guest, in the same log, lost what the guest flushed."""
     changed_in: str = field(default="", metadata=HIDDEN)
     """What a program writes the guest from anew: a change belongs there."""
     transient: Annotated[bool, "what the guest writes is thrown away when it stops"] = False
@@ -454,6 +456,17 @@ class NotOfToday(Risk, short="not of today"):
 
 
 @dataclass(frozen=True, slots=True)
+class UnsafeBefore(Risk, short="was unsafe"):
+    """An earlier start of the guest dropped flushes; the last one, which holds, does not."""
+
+    def __str__(self) -> str:
+        return (
+            "An earlier start in this log was unsafe: after a power cut of that time, check the "
+            "disk (fsck in the guest)."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class OtherFormat(Risk, short="other format", serious=True, blocks=True):
     """The image's first bytes show another format than the configuration says."""
 
@@ -566,6 +579,8 @@ def _risks_of_settings(disk: ConfiguredDisk) -> Iterator[Risk]:
         yield CannotWork(*disk.refused)
     if disk.past is not None:
         yield NotOfToday(disk.past)
+    if disk.was_unsafe and not disk.read_only:
+        yield UnsafeBefore()
     if disk.pending:
         yield (PendingLoss if disk.pending_loss else PendingChange)(disk.pending)
 

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vdisklab.errors import CommandError, HostError
-from vdisklab.guest.qemu.block_nodes import format_options
+from vdisklab.guest.qemu.block_nodes import FORMAT_MEMBERS, format_options
 from vdisklab.path.architecture import GUEST
-from vdisklab.path.disk_path import Attachment, DiskPath
+from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.segments import SHARED_MEMORY, Bus, CacheMode, ImageFormat, WriteCache
 from vdisklab.plan.guest import IN_THE_GUEST, without_options
 from vdisklab.platforms import dialect, writing
@@ -47,6 +47,10 @@ image's name, which Ceph does not find."""
 
 _THREADS_SINCE = (10, 0)
 """formatdomain.html, `iothreads` of a disk: "Since 10.0.0 (QEMU 9.0, virtio disks only)"."""
+
+_NO_UNREF = FORMAT_MEMBERS["discard_no_unref"]
+_NO_UNREF_SINCE = (9, 5)
+"""formatdomain.html, `discard_no_unref`: "Since 9.5.0 (QEMU 8.1)"."""
 
 _OLDEST = (9, 0)
 _UNKNOWN_FORMATS = (ImageFormat.VHDX,)
@@ -133,13 +137,22 @@ def foreign_reason(request: dialect.ExportRequest) -> str | None:
         return f"libvirt has no format {image.format}"
     if image is not None and (image.encrypted or image.has_data_file):
         return f"{image} needs a file beside the image, which is described for QEMU only"
-    if format_options(image):
-        return "libvirt's <metadata_cache> is one size for all tables, not l2_cache, refcount_cache"
+    if reason := _foreign_options(image, version):
+        return reason
     if request.path.cache not in dialect.CACHE_MODES_OF_LIBVIRT:
         return f"libvirt has no cache mode {request.path.cache}"
     if request.url is not None and (reason := _foreign_server(request.url.node, version)):
         return reason
     return _foreign_attachment(request.path.attachment, version)
+
+
+def _foreign_options(image: Image | None, version: tuple[int, ...]) -> str | None:
+    members = dict(format_options(image))
+    if members.pop(_NO_UNREF, None) and version < _NO_UNREF_SINCE:
+        return _before(version, "discard_no_unref of qcow2", _NO_UNREF_SINCE)
+    if members:
+        return "libvirt's <metadata_cache> is one size for all tables, not l2_cache, refcount_cache"
+    return None
 
 
 def _foreign_server(node: Mapping[str, Any], version: tuple[int, ...]) -> str | None:
@@ -158,13 +171,15 @@ def _foreign_attachment(attachment: Attachment, version: tuple[int, ...]) -> str
     for option, _ in attachment.options:
         mapped = option == "iothreads" and bus is Bus.VIRTIO
         if option in foreign and not (mapped and version >= _THREADS_SINCE):
-            later = f" ({_dotted(_THREADS_SINCE)} and later have)" if mapped else ""
-            return f"libvirt {_dotted(version)} has no {option} on {bus}{later}"
+            return _before(version, f"{option} on {bus}", _THREADS_SINCE if mapped else None)
     if bus is Bus.NVME and version < NVME_SINCE:
-        return (
-            f"libvirt {_dotted(version)} has no NVMe disks ({_dotted(NVME_SINCE)} and later have)"
-        )
+        return _before(version, "NVMe disks", NVME_SINCE)
     return None
+
+
+def _before(version: tuple[int, ...], what: str, since: tuple[int, ...] | None) -> str:
+    later = f" ({_dotted(since)} and later have)" if since else ""
+    return f"libvirt {_dotted(version)} has no {what}{later}"
 
 
 def _dotted(version: tuple[int, ...]) -> str:
@@ -241,6 +256,8 @@ def add_disk(
     driver["discard"] = str(attachment.option("discard"))
     if attachment.detect_zeroes != "off":
         driver["detect_zeroes"] = attachment.detect_zeroes
+    if _NO_UNREF in dict(format_options(request.path.image)):
+        driver["discard_no_unref"] = "on"
     if attachment.bus is Bus.VIRTIO:
         driver |= threading(request)
     element = ET.SubElement(disk, "driver", driver)

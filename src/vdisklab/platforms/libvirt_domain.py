@@ -77,10 +77,10 @@ _DRIVERS = {
 """QEMU's device by bus."""
 
 _READ = ("name", "type", "cache", "io", "discard", "detect_zeroes", "iothread", "queues",
-         "queue_size", "packed", "error_policy", "rerror_policy")  # fmt: skip
+         "queue_size", "packed", "discard_no_unref", "error_policy", "rerror_policy")  # fmt: skip
 
 _HARMLESS = ("ats", "iommu", "page_per_vq")
-_USUAL = {"ioeventfd": "on", "event_idx": "on", "copy_on_read": "off", "discard_no_unref": "off"}
+_USUAL = {"ioeventfd": "on", "event_idx": "on", "copy_on_read": "off"}
 """The attributes of a <driver> that are read, that change no speed, and others' defaults."""
 
 _OF_SHARES = ("type", "name", *_HARMLESS)
@@ -634,6 +634,7 @@ def _image(disk: ET.Element, driver: Mapping[str, str]) -> Image | None:
     words = {
         "encrypt": next(by_qemu, None),
         "data_file": None if disk.find("./source/dataStore") is None else "on",
+        "discard_no_unref": driver.get("discard_no_unref"),
         "backing": sum(len(below) > 0 for below in disk.iter("backingStore")) or None,
     }
     options = reading.parsed_options(form, words)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice, pairwise, takewhile
+from itertools import chain, islice, pairwise, takewhile
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -22,9 +22,9 @@ from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import SHARED_MEMORY, Bus, CacheMode, ImageFormat, WriteCache
 from vdisklab.platforms import dialect, writing
-from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.configured_disk import ConfiguredDisk, loses_writes
 from vdisklab.platforms.drive_arguments import keyed_settings, options_of
-from vdisklab.platforms.guest_edge import read_each
+from vdisklab.platforms.guest_edge import ReadDisks, read_apart, read_each
 from vdisklab.platforms.qemu_arguments import (
     LIMITS,
     Served,
@@ -123,14 +123,27 @@ def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> dialect.R
 
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:
         commands = _commands(text.text)  # none in a daemon's
-        starts = commands[-1:] if _LIBVIRTS_LOG.search(text.text) else commands
-        guests = (
-            (text.name, partial(_disks_of_command, command, text.name, served))
-            for command in starts
-        )
-        yield from read_each(Platform.QEMU, guests)
+        each = [partial(_disks_of_command, command, text.name, served) for command in commands]
+        if _LIBVIRTS_LOG.search(text.text):
+            yield from _last_start(each)
+        else:
+            yield from read_each(Platform.QEMU, ((text.name, guest) for guest in each))
 
     return read
+
+
+def _last_start(starts: Sequence[ReadDisks]) -> Iterator[ConfiguredDisk]:
+    """The disks of a guest's last start, which holds; those that an earlier one left unsafe say
+    so."""
+    unsafe = {
+        (disk.target, disk.source)
+        for start in starts[:-1]
+        for disk in read_apart(start).disks
+        if not disk.read_only and (disk.drops_flushes or loses_writes(disk))
+    }
+    for disk in chain.from_iterable(start() for start in starts[-1:]):
+        was = (disk.target, disk.source) in unsafe and not disk.drops_flushes
+        yield replace(disk, was_unsafe=was)
 
 
 def _disks_of_command(command: ShellCommand, name: str, served: Served) -> Iterator[ConfiguredDisk]:

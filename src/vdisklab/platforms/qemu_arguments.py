@@ -98,7 +98,7 @@ _USUAL = dict.fromkeys(
 _NODE_KEYS = re.compile(
     "driver|node-name|file|image|filename|path|cache|aio|discard|detect-zeroes|read-only|"
     "auto-read-only|force-share|locking|backing|encrypt|key-secret|data-file|throttle-group|"
-    "l2-cache-size|refcount-cache-size|lazy-refcounts|probed|limits|group|snapshot|copy-on-read|throttling|"
+    "l2-cache-size|refcount-cache-size|discard-no-unref|lazy-refcounts|probed|limits|group|snapshot|copy-on-read|throttling|"
     "pr-manager|x-.*|offset|size|fd|boot|trans"
 )
 
@@ -489,9 +489,9 @@ def _image(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> tuple[Se
     if node.get("driver") == "luks":
         return node, Image(ImageFormat.RAW, (("encrypt", "luks"),))
     form = ImageFormat(reading.one_of(str(node.get("driver")), tuple(ImageFormat), "format"))
-    sizes = {option: node.get(name) for option, name in FORMAT_MEMBERS.items()}
     words = {
-        **sizes,
+        **{option: node.get(name) for option, name in FORMAT_MEMBERS.items()},
+        "discard_no_unref": "on" if is_on(node.get("discard-no-unref")) else None,
         "lazy_refcounts": "on" if is_on(node.get("lazy-refcounts")) else None,
         "encrypt": settings_of(node.get("encrypt")).get("format"),
         "data_file": "on" if "data-file" in node else None,

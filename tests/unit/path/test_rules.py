@@ -30,6 +30,7 @@ from vdisklab.path.rules import impossible
         ("raw/virtio:aio=native", "cache mode default", "choose none"),
         ("lvm/qcow2:preallocation=falloc", "is on a block device", "preallocation=metadata"),
         ("qcow2:compat=0.10:lazy_refcounts=on", "lazy_refcounts needs", "leave out compat=0.10"),
+        ("qcow2:compat=0.10:discard_no_unref=on", "discard_no_unref needs", "leave out compat"),
         ("qcow2:compat=0.10:bitmaps=1", "bitmaps needs", "leave out compat=0.10"),
         ("qcow2:extended_l2=on:cluster_size=8k", "at least 16k", "cluster_size=16k"),
         ("lvm/qcow2:backing=2/none", "backing is built beside", "put a file system below"),

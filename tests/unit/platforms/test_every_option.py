@@ -28,7 +28,7 @@ VALUES = {
     "lazy_refcounts": ("on",), "compat": ("0.10",), "extended_l2": ("on",),
     "data_file": ("on", "raw"), "backing": ("2",), "overlay": ("20%:backing=1",),
     "compression": ("zlib", "zstd"), "snapshots": ("2",), "bitmaps": ("2",), "l2_cache": ("1M",),
-    "refcount_cache": ("512k",), "encrypt": ("luks",),
+    "refcount_cache": ("512k",), "discard_no_unref": ("on",), "encrypt": ("luks",),
 }  # fmt: skip
 """Values other than the default, with what they need."""
 CACHES = {Bus.VIRTIOFS: ("always", "none"), Bus.P9: ("loose", "mmap")}
@@ -36,6 +36,7 @@ SPELLED = {
     "backing": "-b ", "compression": "compression_type", "snapshots": "snapshot -c",
     "bitmaps": "bitmap", "overlay": "20 %", "encrypt": "luks",
     "l2_cache": "l2-cache-size", "refcount_cache": "refcount-cache-size",
+    "discard_no_unref": "discard-no-unref",
 }  # fmt: skip
 """How the commands that make an image say an option, unless by its name."""
 CLAIM = """---

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,49 @@ def test_several_threads_are_said_where_the_platform_has_them() -> None:
     assert "<iothreads>3</iothreads>" in domain
     older = configure(ExportRequest(path, "/srv/a.raw", libvirt=(9, 10)), "libvirt")
     assert "libvirt 9.10 has no iothreads on virtio (10.0 and later have)" in str(older.gaps[0])
+
+
+def test_discards_that_keep_their_clusters_are_said_where_libvirt_has_them() -> None:
+    path = parse_path("qcow2:discard_no_unref=on/none/virtio:discard=unmap")
+    request = ExportRequest(path, "/srv/a.qcow2", libvirt=(9, 5))
+    domain = configure(request, "libvirt").text
+    assert 'discard_no_unref="on"' in domain
+    (disk,) = read_domain(domain.replace(" path=", " of="), "web.xml")
+    assert disk.path == path
+    older = configure(replace(request, libvirt=(9, 4)), "libvirt")
+    assert "libvirt 9.4 has no discard_no_unref of qcow2 (9.5 and later have)" in str(older.gaps[0])
+    assert '"discard-no-unref":true' in older.text.replace("&quot;", '"').replace(" ", "")
+    with pytest.raises(PlanError, match=r"9\.4 has no discard_no_unref"):
+        configure(replace(request, libvirt=(9, 4)), "libvirt-disk")
+    tables = replace(request, path=parse_path("qcow2:discard_no_unref=on:l2_cache=1M/none"))
+    assert "metadata_cache" in str(configure(tables, "libvirt").gaps[0])
+
+
+def test_proxmox_says_that_it_has_no_such_discards() -> None:
+    path = parse_path("qcow2:discard_no_unref=on/none/virtio:discard=unmap")
+    made = configure(ExportRequest(path, "/srv/a.qcow2"), "proxmox")
+    assert [str(gap) for gap in made.gaps] == [
+        "discard-no-unref=on cannot be expressed here: QEMU's default is off"
+    ]
+    for form in ("kubevirt", "incus"):
+        with pytest.raises(PlanError, match="qcow2"):
+            configure(ExportRequest(path, "web"), form)
+
+
+@pytest.mark.parametrize(
+    "drive",
+    [
+        "-drive file=/a,format=qcow2,if=virtio,cache=none,discard=unmap,discard-no-unref=on",
+        '-blockdev \'{"driver":"qcow2","node-name":"n","discard":"unmap",'
+        '"discard-no-unref":true,"file":{"driver":"file","filename":"/a",'
+        '"discard":"unmap","cache":{"direct":true}},"cache":{"direct":true}}\' '
+        "-device virtio-blk-pci,drive=n",
+    ],
+)
+def test_a_command_line_with_it_is_read(drive: str) -> None:
+    (disk,) = read_guests([GuestText(f"qemu-system-x86_64 {drive}", "run.sh")])
+    assert disk.limits == ()
+    assert disk.path == parse_path("qcow2:discard_no_unref=on/none/virtio:discard=unmap")
 
 
 @pytest.mark.parametrize("source", ["/srv/a.img", "Web", "-web", "web.", "a" * 254])

@@ -12,7 +12,13 @@ from vdisklab.inspection.existing_guests import read_disks
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.needs import nearest, parse_need
-from vdisklab.platforms.configured_disk import CannotWork, ConfiguredDisk, NotOfToday, risks
+from vdisklab.platforms.configured_disk import (
+    CannotWork,
+    ConfiguredDisk,
+    NotOfToday,
+    UnsafeBefore,
+    risks,
+)
 from vdisklab.platforms.dialect import NotChangeableError
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import cannot_have, change_of, read_guests
@@ -147,6 +153,25 @@ def test_the_last_start_in_libvirts_log_holds(first: str, last: str) -> None:
     )
     (disk,) = read_guests([GuestText(text, "g.log")])
     assert str(disk.path) == f"raw/{last}"
+    assert any(isinstance(risk, UnsafeBefore) for risk in risks(disk)) is (first == "unsafe")
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ("file=/a,format=raw,if=virtio,cache=unsafe,readonly=on", False),
+        ("file=/b,format=raw,if=virtio,cache=unsafe", False),
+        ("file=/a,format=raw,if=virtio,snapshot=on", True),
+        ("file=/a,format=raw,if=virtio,cache=", False),
+    ],
+)
+def test_only_the_same_disk_was_unsafe_before(before: str, said: bool) -> None:
+    text = "".join(
+        START.format(number) + f"/usr/bin/qemu-system-x86_64 -name guest=g -drive {drive}\n"
+        for number, drive in ((1, before), (2, "file=/a,format=raw,if=virtio,cache=none"))
+    )
+    (disk,) = read_guests([GuestText(text, "g.log")])
+    assert any(isinstance(risk, UnsafeBefore) for risk in risks(disk)) is said
 
 
 @pytest.mark.parametrize("both", [False, True])

@@ -21,7 +21,10 @@ from vdisklab.path.segments import Bus, CacheMode
 Arguments = Mapping[str, Any]
 
 
-FORMAT_MEMBERS = {"l2_cache": "l2-cache-size", "refcount_cache": "refcount-cache-size"}
+FORMAT_MEMBERS = {
+    "l2_cache": "l2-cache-size", "refcount_cache": "refcount-cache-size",
+    "discard_no_unref": "discard-no-unref",
+}  # fmt: skip
 """The member of a qcow2 node by option of the path."""
 
 CONTROLLER_PROPERTIES: Mapping[Bus, Mapping[str, str]] = {
@@ -72,7 +75,7 @@ class ImageParts:
     backing: tuple[str, ...] = ()
     data_file: str | None = None
     key_file: str | None = None
-    format_options: tuple[tuple[str, int], ...] = ()
+    format_options: tuple[tuple[str, int | bool], ...] = ()
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -80,12 +83,13 @@ class ImageParts:
         return (*self.backing, *(() if self.data_file is None else (self.data_file,)))
 
 
-def format_options(image: Image | None) -> tuple[tuple[str, int], ...]:
-    """The members of a format's node that the options of the path set."""
+def format_options(image: Image | None) -> tuple[tuple[str, int | bool], ...]:
+    """The members of a format's node that the options of the path set; a switch that is off is
+    QEMU's default."""
     return tuple(
-        (member, int(value))
+        (member, value if isinstance(value, bool) else int(value))
         for option, member in FORMAT_MEMBERS.items()
-        if image is not None and (value := image.option(option)) is not None
+        if image is not None and (value := image.option(option)) not in (None, False)
     )
 
 

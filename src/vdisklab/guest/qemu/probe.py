@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from vdisklab.errors import CommandError, HostError
-from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES
+from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES, FORMAT_MEMBERS
 from vdisklab.guest.qemu.command_line import SANDBOX
 from vdisklab.host.command import Host
 from vdisklab.host.facts import QEMU
@@ -40,6 +40,9 @@ BUS_DEVICES: Mapping[Bus, tuple[str, ...]] = {
 IOTHREADS_SINCE: Mapping[Bus, str] = {Bus.VIRTIO: "9.0", Bus.SCSI: "10.0"}
 """The first QEMU that shares the queues of a bus's controller among several iothreads."""
 
+QCOW2_SINCE = {"discard_no_unref": "8.1"}
+"""The first QEMU with a member of qcow2's node, by option of the path (qapi/block-core.json)."""
+
 AGENT_CHANNEL = "virtio-serial-pci"
 """The device that connects the guest agent."""
 
@@ -59,7 +62,8 @@ _NO_MACHINE = (
 class QemuFeatures:
     """The features of a QEMU. `number` is its short version, `version` includes the package.
 
-    `devices` holds the properties of each device that it has.
+    `devices` holds the properties of each device that it has. `qcow2` are the members of its node
+    of qcow2; empty if its schema does not list them.
     """
 
     number: str
@@ -67,6 +71,7 @@ class QemuFeatures:
     machines: frozenset[str]
     devices: Mapping[str, frozenset[str]]
     aio: frozenset[str]
+    qcow2: frozenset[str] = frozenset()
 
     def lacking(self, bus: Bus) -> str | None:
         """The first device of a bus that this QEMU lacks, or None."""
@@ -84,6 +89,15 @@ class QemuFeatures:
         if not available:
             return {}
         return {option: name for option, name in properties.items() if name not in available}
+
+    def lacking_of_qcow2(self) -> dict[str, str]:
+        """The members of a qcow2 node that this QEMU lacks, by option of the path.
+
+        Empty if its schema lists none: they are unknown, not missing.
+        """
+        if not self.qcow2:
+            return {}
+        return {option: name for option, name in FORMAT_MEMBERS.items() if name not in self.qcow2}
 
 
 class _Number(BaseModel):
@@ -152,6 +166,7 @@ def probe_qemu(
                 if f"device {name}" in answers
             },
             aio=_aio_modes(answers["query-qmp-schema"]),
+            qcow2=_qcow2_members(answers["query-qmp-schema"]),
         )
     except (KeyError, TypeError, ValidationError) as error:
         raise _no_qemu(binary) from error
@@ -214,6 +229,16 @@ def _aio_modes(schema: Iterable[Mapping[str, Any]]) -> frozenset[str]:
         values = frozenset(map(str, entry.get("values", ())))
         if {"threads", "native"} <= values:
             return values
+    return frozenset()
+
+
+def _qcow2_members(schema: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """The members of BlockdevOptionsQcow2, recognised by two of them, as above."""
+    for entry in schema:
+        if entry.get("meta-type") == "object":
+            names = frozenset(str(member.get("name")) for member in entry.get("members", ()))
+            if {"lazy-refcounts", "l2-cache-size"} <= names:
+                return names
     return frozenset()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ from vdisklab.campaign.survey import find_qemus
 from vdisklab.errors import HostError, PlanError
 from vdisklab.guest.qemu.probe import QemuVersion, has_sandbox, probe_qemu
 from vdisklab.host.command import LocalHost
+from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Aio, Bus
+from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.guest import RequestedQemu
 
 # Shortened: of the properties of each device those of queues and threads are kept (of 5.2.0 none),
-# of the schema two entries.
+# of the schema two or three entries.
 DATA = Path(__file__).parents[3] / "data" / "qemu"
 DEVICES = ("virtio-blk-pci", "nvme", "no-such-device")
 HOST = LocalHost()
@@ -51,6 +54,28 @@ def test_recorded_versions(tmp_path: Path, version: str, package: str) -> None:
     assert found.aio == {"threads", "native", "io_uring"}
     asked = (tmp_path / "qemu.asked").read_text()
     assert "qmp_capabilities" in asked.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("version", "missing"), [("5.2.0", []), ("7.2.22", ["discard_no_unref"]), ("10.0.2", [])]
+)
+def test_options_of_qcow2_that_a_qemu_lacks(
+    tmp_path: Path, version: str, missing: list[str]
+) -> None:
+    """The schema of 5.2.0 was recorded without its entry: unknown is not missing."""
+    program = player(tmp_path, recorded(version))
+    assert list(probe_qemu(HOST, program, ()).lacking_of_qcow2()) == missing
+    _, able = find_qemus(HOST, [RequestedQemu("new", program)])
+    assert [option for _, option in able["new"].of_formats] == missing
+    if missing:
+        limits = replace(able["new"], buses={})
+        path = parse_path("qcow2:discard_no_unref=on/none/virtio:qemu=new")
+        reason = infeasible(path, Capabilities(qemus={"new": limits}))
+        assert reason is not None
+        assert "(7.2.22) has no discard-no-unref for qcow2; QEMU 8.1 has it" in reason.reason
+        assert "install a newer QEMU" in reason.instead
+        plain = parse_path("qcow2:discard_no_unref=off/none/virtio:qemu=new")
+        assert infeasible(plain, Capabilities(qemus={"new": limits})) is None
 
 
 def test_a_qemu_or_host_without_seccomp_has_no_sandbox(tmp_path: Path) -> None:
