@@ -66,11 +66,11 @@ def write_cache_gaps(path: DiskPath) -> Iterator[Gap]:
 
 def other_gaps(path: DiskPath, written: Collection[str] = ()) -> Iterator[Gap]:
     """A gap for each other option of QEMU's that the platform does not write."""
-    for member, value in format_options(path.image):
-        if value is True:
+    for member, setting in format_options(path.image):
+        if setting is True:
             yield Gap(f"{member}=on", "QEMU's default is off")
         else:
-            yield Gap(f"{member}={format_size(value)}", "QEMU chooses its size")
+            yield Gap(f"{member}={format_size(setting)}", "QEMU chooses its size")
     schema = BUS_OPTIONS[path.attachment.bus]
     for option, value in path.attachment.options:
         if option not in _SAID_ELSEWHERE and option not in written:
