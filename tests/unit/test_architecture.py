@@ -36,7 +36,7 @@ ALLOWED = {
     "storage": {"errors", "units", "path", "plan", "results.model", "host"},
     "guest": {"errors", "units", "validation", "progress", "path", "plan", "results.model", "host"},
     # Pure: it renders commands and reads answers.
-    "workload": {"errors", "units", "validation", "path", "plan", "results.model"},
+    "workload": {"errors", "units", "validation", "path", "plan", "loads", "results.model"},
     "campaign": {"errors", "units", "progress", "path", "plan", "results.model", "host", "storage",
                  "guest", "workload"},
     # A store of what was seen; it knows neither host nor campaign.

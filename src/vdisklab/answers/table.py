@@ -35,7 +35,8 @@ from vdisklab.workload.systems import PROGRAM as INSTALL
 Planned = Sequence[Mapping[str, Any]]
 """The measurements of a stored plan."""
 
-_RATES = ("bandwidth", "transactions")
+# A replay at recorded times has latencies and no rate.
+_RATES = ("bandwidth", "transactions", "iops", "latency_mean")
 _TIME_SERIES = ("worst_second", "longest_stall")
 
 

@@ -132,6 +132,8 @@ def _make(
             "directory with more room",
         )
     with building(directory) as work:
+        for name, content in files.given.items():
+            (work / name).write_bytes(content())
         make = ("sh", "-s", "--", "make", str(work), *files.arguments)
         site.run_marked(*make, timeout=_MAKE_SECONDS, stdin=files.script)
         archive = work / "data.tar"
@@ -139,6 +141,8 @@ def _make(
             "tar", "--numeric-owner", "-cf", archive, "-C", work, "data", timeout=_MAKE_SECONDS
         )
         shutil.rmtree(work / "data")
+        for name in files.given:
+            (work / name).unlink(missing_ok=True)
         (work / "manifest.json").write_text(json.dumps(request, indent=1))
         final = keep(work, directory / _fingerprint(request))
     _prune(directory, final)

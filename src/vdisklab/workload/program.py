@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Protocol, TypeVar
@@ -107,7 +107,8 @@ class PreparedFiles:
 
     `name` is also the serial number of the disk that brings their tar archive into a guest. The
     shell script `script` makes them with `make DIRECTORY ARGUMENTS…`, in its directory `data`, with
-    these `programs`. `size` is how many bytes they take, about.
+    these `programs`. `size` is how many bytes they take, about. `given` has, by name, what lies in
+    DIRECTORY beforehand; `name` says all of it.
     """
 
     name: str
@@ -115,6 +116,7 @@ class PreparedFiles:
     arguments: tuple[str, ...]
     programs: tuple[str, ...]
     size: int
+    given: Mapping[str, Callable[[], bytes]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

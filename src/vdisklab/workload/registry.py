@@ -16,6 +16,7 @@ from vdisklab.workload import (
     mariadb,
     postgresql,
     program,
+    replay,
     rocksdb,
     sqlite,
     sysbench,
@@ -36,6 +37,7 @@ WORKLOADS: Mapping[str, program.Workload] = {
     "mariadb": mariadb.Mariadb(),
     "rocksdb": rocksdb.Rocksdb(),
     DISCARD: discard.Discard(),
+    replay.PROGRAM: replay.Replay(),
     INSTALL: Install(),
     BOOT: Boot(),
 }

@@ -1,0 +1,80 @@
+"""The plan of a replay, for the program that does the requests: pure.
+
+Two ways to replay need two things of each request: when it was due, and what it waited for. A
+request waits for all requests that had ended before it began; then passes its think time, the time
+from the last such end to its begin. So no more requests are in flight than were, a flush follows
+the writes that it made lasting, and what a client did between two requests takes as long. Accurate
+replay by such dependencies: hfplayer (Haghdoost et al., FAST 2017).
+
+The binary form is described in `workload/programs/replay.c`, which reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vdisklab.loads.folding import Folded
+from vdisklab.loads.load import Integers, IoKind, RecordedLoad
+
+_MAGIC = b"VDLPLAN1"
+_FORCED = 5
+_MOST_32 = (1 << 32) - 1
+
+_HEADER = np.dtype([("magic", "S8"), ("count", "<u8"), ("largest", "<u8"), ("depth", "<u8")])
+_REQUEST = np.dtype(
+    [
+        ("offset", "<u8"), ("due", "<u4"), ("think", "<u4"), ("length", "<u4"), ("after", "<u4"),
+        ("rank", "<u4"), ("kind", "<u4"),
+    ]
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dependencies:
+    """What each request waits for: the first `after` requests to end, then `think_us`.
+
+    `rank` is each request's own place in the order of ends.
+    """
+
+    after: Integers
+    think_us: Integers
+    rank: Integers
+
+
+def dependencies(load: RecordedLoad) -> Dependencies:
+    """What each request of a load waited for.
+
+    A request whose end was not seen is taken to end last: nothing waits for it.
+    """
+    ends = load.due_us + np.maximum(load.service_us, 1)
+    ends = np.where(load.is_timed, ends, load.source.span_us + np.int64(1) + ends.max(initial=0))
+    order = np.argsort(ends, kind="stable")
+    rank = np.empty(len(load), np.int64)
+    rank[order] = np.arange(len(load))
+    ordered = np.concatenate((np.zeros(1, np.int64), ends[order]))
+    after = np.searchsorted(ordered[1:], load.due_us, side="right")
+    return Dependencies(np.asarray(after, np.int64), load.due_us - ordered[after], rank)
+
+
+def recorded_depth(load: RecordedLoad) -> int:
+    """How many requests were in flight at once, at most; at least 1."""
+    return 1 + int(load.outstanding().max(initial=0))
+
+
+def encode_plan(load: RecordedLoad, places: Folded) -> bytes:
+    """The plan of a replay at these places, in the program's form."""
+    waits = dependencies(load)
+    requests = np.empty(len(load), _REQUEST)
+    requests["offset"] = places.offset
+    requests["due"] = np.minimum(load.due_us, _MOST_32)
+    requests["think"] = np.minimum(waits.think_us, _MOST_32)
+    requests["length"] = places.length
+    requests["after"] = waits.after
+    requests["rank"] = waits.rank
+    forced = load.forced & (load.kind == IoKind.WRITE)
+    requests["kind"] = np.where(forced, _FORCED, load.kind)
+    largest = int(places.length[load.moves_data].max(initial=0))
+    header = np.array([(_MAGIC, len(load), largest, recorded_depth(load))], _HEADER)
+    return header.tobytes() + requests.tobytes()

@@ -1,0 +1,447 @@
+/* replay MODE PLAN TARGET LIMIT [DELAY] [LOG]: does the requests of a plan on a disk or file.
+ *
+ * MODE is `timed` (each request when it was due) or `fast` (each as soon as all requests that had ended before
+ * it in the recording have ended here, and its recorded think time has passed). No request begins more than
+ * LIMIT seconds after the start, which is DELAY seconds after the call. LOG gets a line for each request:
+ * microseconds due, microseconds taken (-1: never done), kind, bytes.
+ *
+ * PLAN (little-endian): the text VDLPLAN1, the number of requests, the largest one's bytes, the depth of the
+ * recording, as 64-bit numbers; then for each request, by due time, 64 bits offset and 32 bits each of: due and
+ * think in microseconds, length, after (how many must have ended), rank (its place by recorded end), kind.
+ *
+ * Each thread has one request in flight, as fio's psync has: the kernel completes it the moment it is done, and
+ * nothing is reaped late. An idle thread takes the next request and sleeps until it is due, so no thread has to
+ * wake another for it. Latency counts from the due moment in `timed`; in `fast` from the moment at which the
+ * request was allowed to begin.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <linux/fs.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <time.h>
+#include <unistd.h>
+
+enum kind { READ, WRITE, FLUSH, DISCARD, ZEROES, FORCED, KINDS };
+
+static const char *const names[] = {"read", "write", "flush", "discard", "zeroes", "forced", "late"};
+
+enum { LATE = KINDS, HISTOGRAMS };
+enum { FEWEST_THREADS = 16, MOST_THREADS = 256, SUB_BITS = 6, BINS = 64 << SUB_BITS };
+
+#define SECOND 1000000000ull
+#define HUGE_PAGE (2ul << 20)
+#define NEVER UINT64_MAX
+
+struct request {
+    uint64_t offset;
+    uint32_t due, think, length, after, rank, kind;
+};
+
+struct header {
+    char magic[8];
+    uint64_t count, largest, depth;
+};
+
+struct histogram {
+    uint64_t count, bytes, sum, most, bins[BINS];
+};
+
+static const struct request *plan;
+static uint64_t count, start, limit;
+static int timed, target, is_device;
+
+/* By request: when it was allowed to begin, when it began, when it ended. */
+static uint64_t *allowed, *begun, *ended;
+/* By number of requests that have ended, in the recording's order: when so many had. */
+static uint64_t *reached;
+static uint8_t *has_ended;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
+static uint64_t next_request, prefix;
+static int idle, stopped, in_flight, deepest;
+
+static char *out, *in;
+static uint64_t out_size;
+static uint64_t refused, failed;
+static char failure[160];
+
+static uint64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * SECOND + t.tv_nsec;
+}
+
+static void sleep_until(uint64_t moment) {
+    struct timespec t = {moment / SECOND, moment % SECOND};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+        ;
+}
+
+static void die(const char *what) {
+    fprintf(stderr, "replay: %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static int whole(ssize_t done, uint32_t length) {
+    if (done == (ssize_t)length)
+        return 0;
+    if (done >= 0)
+        errno = EIO; /* beyond the end of the disk */
+    return -1;
+}
+
+static int give_back(const struct request *r) {
+    uint64_t range[2] = {r->offset, r->length};
+    if (is_device)
+        return ioctl(target, r->kind == DISCARD ? BLKDISCARD : BLKZEROOUT, range);
+    int mode = r->kind == DISCARD ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE;
+    return fallocate(target, mode | FALLOC_FL_KEEP_SIZE, r->offset, r->length);
+}
+
+static int perform(const struct request *r, uint64_t number) {
+    uint64_t room = (out_size - r->length) / 4096 + 1;
+    char *from = out + number % room * 4096;
+    switch (r->kind) {
+    case READ:
+        return whole(pread(target, in, r->length, r->offset), r->length);
+    case WRITE:
+        return whole(pwrite(target, from, r->length, r->offset), r->length);
+    case FORCED:
+        /* What Linux does for a forced write where the disk has no FUA, as virtio has none. */
+        if (whole(pwrite(target, from, r->length, r->offset), r->length))
+            return -1;
+        return fdatasync(target);
+    case FLUSH:
+        return fdatasync(target);
+    default:
+        return give_back(r);
+    }
+}
+
+static void note_failure(const struct request *r) {
+    int why = errno;
+    pthread_mutex_lock(&lock);
+    if ((r->kind == DISCARD || r->kind == ZEROES) && (why == EOPNOTSUPP || why == ENOTTY || why == EINVAL)) {
+        refused++;
+    } else if (!failed++) {
+        snprintf(failure, sizeof failure, "%s of %u bytes at %llu: %s", names[r->kind], r->length,
+                 (unsigned long long)r->offset, strerror(why));
+        stopped = 1;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* True if the next request may begin as soon as its think time has passed. The lock is held. */
+static int is_eligible(void) {
+    return next_request < count && (timed || plan[next_request].after <= prefix);
+}
+
+static void note_end(uint64_t number, uint64_t moment) {
+    in_flight--;
+    if (timed)
+        return;
+    has_ended[plan[number].rank] = 1;
+    while (prefix < count && has_ended[prefix])
+        reached[++prefix] = moment;
+}
+
+static void *work(void *unused) {
+    (void)unused;
+    prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        while (!stopped && next_request < count && !is_eligible()) {
+            idle++;
+            pthread_cond_wait(&more, &lock);
+            idle--;
+        }
+        if (stopped || next_request >= count)
+            break;
+        uint64_t number = next_request++;
+        const struct request *r = &plan[number];
+        uint64_t moment = timed ? start + r->due * 1000ull : reached[r->after] + r->think * 1000ull;
+        if (idle && is_eligible())
+            pthread_cond_signal(&more);
+        pthread_mutex_unlock(&lock);
+        allowed[number] = moment;
+        if (moment > start + limit)
+            moment = start + limit;
+        sleep_until(moment);
+        uint64_t begin = now();
+        pthread_mutex_lock(&lock);
+        if (begin >= start + limit)
+            stopped = 1;
+        if (stopped)
+            break;
+        if (++in_flight > deepest)
+            deepest = in_flight;
+        pthread_mutex_unlock(&lock);
+        begun[number] = begin;
+        if (perform(r, number))
+            note_failure(r);
+        uint64_t end = ended[number] = now();
+        pthread_mutex_lock(&lock);
+        note_end(number, end);
+    }
+    pthread_cond_broadcast(&more);
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+/* The bins are as wide as 1/64 to 1/128 of their values, as fio's are. */
+static unsigned bin_of(uint64_t value) {
+    if (value < 1u << SUB_BITS)
+        return value;
+    unsigned shift = 63 - __builtin_clzll(value) - SUB_BITS;
+    unsigned bin = ((shift + 1) << SUB_BITS) + (unsigned)((value >> shift) - (1u << SUB_BITS));
+    return bin < BINS ? bin : BINS - 1;
+}
+
+static void add(struct histogram *h, uint64_t value, uint64_t bytes) {
+    h->count++;
+    h->bytes += bytes;
+    h->sum += value;
+    h->most = value > h->most ? value : h->most;
+    h->bins[bin_of(value)]++;
+}
+
+static void print_histogram(const char *name, const struct histogram *h) {
+    printf("kind %s %llu %llu %llu %llu\n", name, (unsigned long long)h->count, (unsigned long long)h->bytes,
+           (unsigned long long)h->sum, (unsigned long long)h->most);
+    for (unsigned bin = 0; bin < BINS; bin++)
+        if (h->bins[bin])
+            printf("bin %s %u %llu\n", name, bin, (unsigned long long)h->bins[bin]);
+}
+
+static int by_value(const void *a, const void *b) {
+    uint64_t one = *(const uint64_t *)a, two = *(const uint64_t *)b;
+    return (one > two) - (one < two);
+}
+
+/* The longest time in which a request waited and none ended, up to the moment `last`. */
+static uint64_t longest_stall(uint64_t last) {
+    uint64_t *ends = malloc((count + 1) * sizeof *ends), some = 0, oldest = 0, before = start, longest = 0;
+    if (!ends)
+        die("memory");
+    for (uint64_t i = 0; i < count; i++)
+        if (ended[i] != NEVER)
+            ends[some++] = ended[i];
+    qsort(ends, some, sizeof *ends, by_value);
+    ends[some++] = last;
+    for (uint64_t i = 0; i < some; i++) {
+        while (oldest < count && ended[oldest] <= before)
+            oldest++;
+        if (oldest == count)
+            break;
+        uint64_t from = allowed[oldest] > before ? allowed[oldest] : before;
+        if (allowed[oldest] != NEVER && ends[i] > from && ends[i] - from > longest)
+            longest = ends[i] - from;
+        before = ends[i];
+    }
+    free(ends);
+    return longest;
+}
+
+static void print_seconds(uint64_t last) {
+    /* By the clock, a run of 5 seconds may end after 4.999. */
+    uint64_t whole_seconds = (last - start + SECOND / 200) / SECOND;
+    for (int direction = READ; direction <= WRITE; direction++) {
+        uint64_t *bytes = calloc(whole_seconds + 1, sizeof *bytes), all = 0;
+        if (!bytes)
+            die("memory");
+        for (uint64_t i = 0; i < count; i++) {
+            int moves = direction == READ ? plan[i].kind == READ : plan[i].kind == WRITE || plan[i].kind == FORCED;
+            if (moves && ended[i] != NEVER) {
+                bytes[(ended[i] - start) / SECOND] += plan[i].length;
+                all += plan[i].length;
+            }
+        }
+        for (uint64_t second = 0; all && second < whole_seconds; second++)
+            printf("second %s %llu\n", names[direction], (unsigned long long)bytes[second]);
+        free(bytes);
+    }
+}
+
+static void print_log(const char *name) {
+    FILE *log = fopen(name, "w");
+    if (!log)
+        die(name);
+    for (uint64_t i = 0; i < count; i++) {
+        const struct request *r = &plan[i];
+        uint64_t from = allowed[i];
+        if (from == NEVER)
+            continue;
+        long long took = ended[i] == NEVER ? -1 : (long long)((ended[i] - from) / 1000);
+        fprintf(log, "%llu %lld %u %u\n", (unsigned long long)((from - start) / 1000), took, r->kind, r->length);
+    }
+    if (fclose(log))
+        die(name);
+}
+
+static void print_queue(void) {
+    struct stat about;
+    char name[96], value[64] = "";
+    if (fstat(target, &about) || !S_ISBLK(about.st_mode))
+        return;
+    snprintf(name, sizeof name, "/sys/dev/block/%u:%u/queue/nomerges", major(about.st_rdev), minor(about.st_rdev));
+    FILE *file = fopen(name, "r");
+    if (file && fgets(value, sizeof value, file))
+        printf("nomerges %.*s\n", (int)strcspn(value, "\n"), value);
+    if (file)
+        fclose(file);
+}
+
+static void report(int direct, unsigned threads, uint64_t real_start) {
+    static struct histogram all[HISTOGRAMS];
+    uint64_t done = 0, last = start, first = NEVER, stop = start + limit;
+    for (uint64_t i = 0; i < count; i++)
+        if (ended[i] != NEVER) {
+            done++;
+            last = ended[i] > last ? ended[i] : last;
+            first = begun[i] < first ? begun[i] : first;
+        }
+    if (done < count && last < stop)
+        last = stop;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t from = allowed[i];
+        if (ended[i] != NEVER) {
+            add(&all[plan[i].kind], ended[i] - from, plan[i].length);
+            add(&all[LATE], begun[i] - from, 0);
+        } else if (timed && from < last) {
+            /* It has waited at least until the end. */
+            add(&all[plan[i].kind], last - from, 0);
+            add(&all[LATE], last - from, 0);
+        }
+    }
+    printf("vdisklab-replay 1\nmode %s\nrequests %llu\ndone %llu\nrefused %llu\n", timed ? "timed" : "fast",
+           (unsigned long long)count, (unsigned long long)done, (unsigned long long)refused);
+    printf("nanoseconds %llu\nstarted %llu\ndirect %d\nthreads %u\ndeepest %d\nstall %llu\n",
+           (unsigned long long)(last - start), (unsigned long long)real_start, direct, threads, deepest,
+           (unsigned long long)longest_stall(last));
+    print_queue();
+    for (int kind = 0; kind < HISTOGRAMS; kind++)
+        if (all[kind].count)
+            print_histogram(names[kind], &all[kind]);
+    print_seconds(last);
+    puts("end");
+}
+
+static void *huge(uint64_t size) {
+    char *place = mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (place == MAP_FAILED)
+        die("memory");
+    place += HUGE_PAGE - (uintptr_t)place % HUGE_PAGE;
+    /* Few segments, or a queue would split large requests that the recording has whole. */
+    madvise(place, size, MADV_HUGEPAGE);
+    return place;
+}
+
+static void make_buffers(uint64_t largest) {
+    out_size = (largest + 2 * HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    out = huge(out_size);
+    in = huge(out_size);
+    uint64_t state = 0x9e3779b97f4a7c15ull;
+    for (uint64_t *word = (uint64_t *)out; word < (uint64_t *)(out + out_size); word++) {
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+        *word = state;
+    }
+    memset(in, 1, out_size);
+}
+
+static uint64_t *moments(uint64_t number) {
+    uint64_t *place = malloc(number * sizeof *place);
+    if (!place)
+        die("memory");
+    memset(place, 0xff, number * sizeof *place); /* NEVER, and the pages exist before the clock runs */
+    return place;
+}
+
+static uint64_t read_plan(const char *name) {
+    struct stat about;
+    int file = open(name, O_RDONLY);
+    if (file < 0 || fstat(file, &about))
+        die(name);
+    const struct header *head = mmap(NULL, about.st_size, PROT_READ, MAP_SHARED | MAP_POPULATE, file, 0);
+    if (head == MAP_FAILED)
+        die(name);
+    count = head->count;
+    if (memcmp(head->magic, "VDLPLAN1", 8) || (uint64_t)about.st_size != sizeof *head + count * sizeof *plan) {
+        errno = EINVAL;
+        die(name);
+    }
+    plan = (const struct request *)(head + 1);
+    make_buffers(head->largest);
+    close(file);
+    return head->depth;
+}
+
+static int open_target(const char *name) {
+    struct stat about;
+    int direct = 1;
+    target = open(name, O_RDWR | O_DIRECT | O_CLOEXEC);
+    if (target < 0 && errno == EINVAL) {
+        direct = 0; /* a file system without direct I/O */
+        target = open(name, O_RDWR | O_CLOEXEC);
+    }
+    if (target < 0 || fstat(target, &about))
+        die(name);
+    is_device = S_ISBLK(about.st_mode);
+    return direct;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 5) {
+        fprintf(stderr, "usage: replay timed|fast PLAN TARGET LIMIT [DELAY] [LOG]\n");
+        return 2;
+    }
+    timed = !strcmp(argv[1], "timed");
+    limit = (uint64_t)(atof(argv[4]) * SECOND);
+    uint64_t depth = read_plan(argv[2]), begin = now();
+    int direct = open_target(argv[3]);
+    allowed = moments(count + 1), begun = moments(count + 1), ended = moments(count + 1);
+    reached = moments(count + 1);
+    has_ended = calloc(count + 1, 1);
+    unsigned threads = depth * 2 < FEWEST_THREADS ? FEWEST_THREADS : depth * 2 > MOST_THREADS ? MOST_THREADS : depth * 2;
+    pthread_t *pool = calloc(threads, sizeof *pool);
+    pthread_attr_t small;
+    if (!has_ended || !pool || pthread_attr_init(&small) || pthread_attr_setstacksize(&small, 128 << 10))
+        die("memory");
+    struct timespec real;
+    uint64_t delay = argc > 5 ? (uint64_t)(atof(argv[5]) * SECOND) : 0;
+    uint64_t soon = now() + SECOND / 50;
+    start = begin + delay > soon ? begin + delay : soon;
+    clock_gettime(CLOCK_REALTIME, &real);
+    uint64_t real_start = real.tv_sec * SECOND + real.tv_nsec + (start - now());
+    reached[0] = start;
+    for (uint64_t i = 0; timed && i < count; i++)
+        allowed[i] = start + plan[i].due * 1000ull;
+    for (unsigned i = 0; i < threads; i++) {
+        int problem = pthread_create(&pool[i], &small, work, NULL);
+        if (problem) {
+            errno = problem;
+            die("a thread");
+        }
+    }
+    for (unsigned i = 0; i < threads; i++)
+        pthread_join(pool[i], NULL);
+    if (failed) {
+        fprintf(stderr, "replay: %llu requests failed; the first was the %s\n", (unsigned long long)failed, failure);
+        return 1;
+    }
+    report(direct, threads, real_start);
+    if (argc > 6)
+        print_log(argv[6]);
+    return 0;
+}

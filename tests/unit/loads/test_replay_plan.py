@@ -1,0 +1,58 @@
+"""What each request of a replay waits for."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+
+from tests.unit.loads.loads import load, loads
+from vdisklab.loads.folding import folded
+from vdisklab.loads.load import IoKind, RecordedLoad
+from vdisklab.loads.replay_plan import dependencies, encode_plan, recorded_depth
+from vdisklab.units import MIB
+
+READ, WRITE, FLUSH = IoKind.READ, IoKind.WRITE, IoKind.FLUSH
+
+
+def test_a_flush_waits_for_the_writes_before_it_and_the_next_write_for_the_flush() -> None:
+    recording = load(
+        (0, WRITE, 0, 4096, 100), (10, WRITE, 4096, 4096, 50), (120, FLUSH, 0, 0, 1000),
+        (1500, WRITE, 8192, 4096, 90),
+    )  # fmt: skip
+    waits = dependencies(recording)
+    assert waits.after.tolist() == [0, 0, 2, 3]
+    assert waits.think_us.tolist() == [0, 10, 20, 380]
+    assert waits.rank.tolist() == [1, 0, 2, 3]
+
+
+def test_nothing_waits_for_a_request_whose_end_was_not_seen() -> None:
+    recording = load((0, READ, 0, 512), (5, READ, 512, 512, 1), (900_000, READ, 0, 512, 7))
+    assert dependencies(recording).after.tolist() == [0, 0, 1]
+
+
+def test_the_depth() -> None:
+    assert recorded_depth(load((0, READ, 0, 512, 100), (50, READ, 0, 512, 100))) == 2
+    assert recorded_depth(load()) == 1
+
+
+def test_the_plans_form() -> None:
+    recording = load((7, WRITE, 4096, 512, 3, True), (20, FLUSH, 0, 0, 5))
+    plan = encode_plan(recording, folded(recording, 64 * MIB))
+    assert plan[:8] == b"VDLPLAN1"
+    numbers = np.frombuffer(plan[8:32], "<u8")
+    assert numbers.tolist() == [2, 512, 1]
+    first = np.frombuffer(plan[32:64], "<u4")
+    assert first.tolist() == [4096, 0, 7, 7, 512, 0, 0, 5]
+    assert len(plan) == 32 + 2 * 32
+
+
+@given(loads())
+def test_what_a_request_waits_for_began_and_ended_before_it(recording: RecordedLoad) -> None:
+    waits = dependencies(recording)
+    assert (waits.think_us >= 0).all()
+    assert sorted(waits.rank.tolist()) == list(range(len(recording)))
+    assert (np.diff(waits.after) >= 0).all(), "so requests become possible in their order"
+    by_rank = np.argsort(waits.rank)
+    for number, after in enumerate(waits.after):
+        # Else the replay would wait for ever.
+        assert (by_rank[:after] < number).all()

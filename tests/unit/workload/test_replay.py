@@ -1,0 +1,288 @@
+"""The replay of a load: its profile, its command, its report, and the program itself."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.loads.loads import SECOND, load
+from tests.unit.workload.recorded import recorded
+from vdisklab.errors import LoadError, PlanError, WorkloadError
+from vdisklab.loads.folding import folded
+from vdisklab.loads.load import IoKind, RecordedLoad
+from vdisklab.loads.load_file import encode
+from vdisklab.loads.replay_plan import encode_plan
+from vdisklab.path.disk_path import parse_path
+from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.results.model import Direction, Evidence, IoCounters
+from vdisklab.units import GIB, MIB
+from vdisklab.workload.profile_files import load_profile
+from vdisklab.workload.program import Around, Outputs, Subject, Timing
+from vdisklab.workload.registry import WORKLOADS
+from vdisklab.workload.replay import Histogram, load_profile_of, read_report
+
+READ, WRITE, FLUSH, DISCARD = IoKind.READ, IoKind.WRITE, IoKind.FLUSH, IoKind.DISCARD
+REPLAY = WORKLOADS["replay"]
+TIMED = recorded("replay-1-timed.txt")
+FAST = recorded("replay-1-fast.txt")
+DISK = Subject("/dev/vda", GIB, is_device=True, scratch="/scratch", mark="-x", memory=GIB)
+TIMING = Timing(60, 0)
+PLACE = "/scratch/replay-x"
+
+
+def database(seconds: int = 2) -> RecordedLoad:
+    """Three writes and a flush, each 10 ms."""
+    requests = [
+        (10_000 * turn + 100 * part, (WRITE, WRITE, WRITE, FLUSH)[part],
+         (turn * 3 + part) % 90 * 8192 * (part < 3), 8192 * (part < 3), (80, 80, 80, 900)[part])
+        for turn in range(seconds * 100)
+        for part in range(4)
+    ]  # fmt: skip
+    return load(*requests, span_us=seconds * SECOND, disk_bytes=300 * GIB)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    place = tmp_path / "My DB.load"
+    place.write_bytes(encode(database()))
+    return place
+
+
+def plan(mode: str) -> MeasurementPlan:
+    return MeasurementPlan(mode, "replay", {"load": "x.load", "mode": mode})
+
+
+class TestProfile:
+    def test_a_short_load_is_replayed_whole_in_both_ways(self, file: Path) -> None:
+        profile = load_profile(str(file))
+        assert (profile.name, profile.title) == (
+            "my-db", "web01 vda, as recorded: 800 requests in 2 s",
+        )  # fmt: skip
+        assert [one.name for one in profile.measurements] == ["timed", "fast"]
+        assert (profile.usual.runtime, profile.usual.ramp) == (2, 0.0)
+        assert profile.usual.size_bytes == GIB
+
+    def test_a_long_load_is_replayed_in_two_parts(self, tmp_path: Path) -> None:
+        place = tmp_path / "long.load"
+        place.write_bytes(encode(database(100)))
+        names = [one.name for one in load_profile_of(str(place)).measurements]
+        assert names == ["timed-busiest", "fast-busiest", "timed-typical", "fast-typical"]
+
+    def test_a_file_that_is_not_there(self) -> None:
+        with pytest.raises(LoadError, match=r"the load no\.load cannot be read: No such file"):
+            load_profile("no.load")
+
+    def test_a_file_that_is_no_load(self, tmp_path: Path) -> None:
+        (tmp_path / "x.load").write_text("hello")
+        with pytest.raises(LoadError, match="is not a load file"):
+            load_profile(str(tmp_path / "x.load"))
+
+
+class TestScript:
+    def test_the_steps(self, file: Path) -> None:
+        timed, fast = load_profile(str(file)).measurements
+        made = REPLAY.script(timed, DISK, TIMING)
+        assert made.command == (
+            "sh", "-s", "--", "run", PLACE, "the whole recording, 2 s", "where they were recorded",
+            "timed", "/dev/vda", "12.500",
+        )  # fmt: skip
+        assert made.expected == 2
+        files = REPLAY.files(timed, DISK, TIMING)
+        assert files is not None
+        assert len(files.name) == 19, "a disk's serial number has 20 characters at most"
+        assert made.prepare[0].command[3:] == ("unpack", PLACE, files.name, "/dev/vda")
+        assert made.conclude[0].command[3:] == ("remove", PLACE, "/dev/vda")
+        of_both = REPLAY.files(fast, DISK, TIMING)
+        assert of_both is not None
+        assert of_both.name == files.name
+        assert files.given["plan"]() == encode_plan(database(), folded(database(), GIB))
+
+    def test_another_disk_has_another_plan(self, file: Path) -> None:
+        timed, _ = load_profile(str(file)).measurements
+        small = Subject(
+            "/dev/vda", 64 * MIB, is_device=True, scratch="/scratch", mark="-x", memory=GIB
+        )
+        names = {getattr(REPLAY.files(timed, one, TIMING), "name", "") for one in (DISK, small)}
+        assert len(names) == 2
+
+    def test_a_directory(self, file: Path) -> None:
+        timed, _ = load_profile(str(file)).measurements
+        place = Subject("/mnt", GIB, is_device=False, is_directory=True)
+        with pytest.raises(PlanError, match="needs the disk itself"):
+            REPLAY.script(timed, place, TIMING)
+
+    def test_too_little_memory(self, file: Path) -> None:
+        timed, _ = load_profile(str(file)).measurements
+        small = Subject("/dev/vda", GIB, is_device=True, memory=64 * MIB)
+        with pytest.raises(PlanError, match="needs 103 MiB of memory"):
+            REPLAY.script(timed, small, TIMING)
+
+
+HEAD = "part the whole recording, 2 s\nplaces where they were recorded\n"
+
+
+class TestReport:
+    def test_timed(self) -> None:
+        outcome = REPLAY.parse(plan("timed"), Outputs(TIMED))
+        values = {(one.metric, one.direction): one.value for one in outcome.samples}
+        assert outcome.counted == IoCounters(0, 4915200, 0, 600, 200)
+        assert 0.00001 < values["latency_p50", Direction.WRITE] < 0.1
+        assert values["latency_p50", Direction.WRITE] <= values["latency_p99", Direction.WRITE]
+        assert values["sync_mean", Direction.WRITE] > 0
+        assert not {"iops", "bandwidth"} & {metric for metric, _ in values}
+
+    def test_fast(self) -> None:
+        outcome = REPLAY.parse(plan("fast"), Outputs(FAST))
+        values = {(one.metric, one.direction): one.value for one in outcome.samples}
+        seconds = values["duration", Direction.NONE]
+        assert values["iops", Direction.NONE] == pytest.approx(800 / seconds)
+        assert outcome.measured_seconds == seconds
+
+    def test_it_says_whether_the_path_kept_up(self) -> None:
+        outcome = REPLAY.parse(plan("timed"), Outputs(TIMED))
+        qemu = IoCounters(0, 4915200, 0, 650, 200)
+        around = Around(Evidence(qemu=qemu), None, 2, parse_path("raw/none"))
+        kept_up, same = REPLAY.gates(plan("timed"), outcome, around)
+        assert (kept_up.name, kept_up.met) == ("kept up", True)
+        assert not same.met
+        late = TIMED.replace("bin late", "bin lost").replace("kind late", "kind lost")
+        with pytest.raises(WorkloadError, match="unknown line"):
+            read_report(late)
+
+    @pytest.mark.parametrize("cut_at", [0, 1, 5, -1])
+    def test_a_report_that_is_cut_off(self, cut_at: int) -> None:
+        text = "\n".join(TIMED.splitlines()[:cut_at])
+        with pytest.raises(WorkloadError, match="the replay did not finish"):
+            read_report(text)
+
+    def test_a_histogram_that_lacks_values(self) -> None:
+        lines = [line for line in TIMED.splitlines() if not line.startswith("bin write")]
+        with pytest.raises(WorkloadError, match="histogram of write is incomplete"):
+            read_report("\n".join(lines))
+
+    @given(st.lists(st.integers(0, 5000)))
+    def test_a_mutilated_report_is_an_error_or_numbers(self, places: list[int]) -> None:
+        text = list(TIMED)
+        for place in places:
+            text[place % len(text)] = "7"
+        with suppress(WorkloadError):
+            read_report("".join(text))
+
+
+def test_histograms_add_up() -> None:
+    one, other = Histogram(2, 0, 30, 20, {10: 1, 20: 1}), Histogram(1, 0, 20, 20, {20: 1})
+    both = one + other
+    assert both == Histogram(3, 0, 50, 20, {10: 1, 20: 2})
+    assert both.percentile(0.5) == 20e-9
+    assert both.share_above(15e-9) == pytest.approx(2 / 3)
+
+
+@pytest.fixture(scope="module")
+def replayer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler")
+    source = Path(__file__).parents[3] / "src/vdisklab/workload/programs/replay.c"
+    program = tmp_path_factory.mktemp("replay") / "replay"
+    subprocess.run(
+        ["cc", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", program, source], check=True
+    )
+    return program
+
+
+def replayed(
+    replayer: Path, directory: Path, mode: str, recording: RecordedLoad, limit: float = 60
+) -> tuple[str, list[tuple[int, ...]]]:
+    """The report and the lines of the log: due, taken, kind, bytes."""
+    disk, requests, log = directory / "disk", directory / "plan", directory / "log"
+    disk.write_bytes(bytes(2 * MIB))
+    requests.write_bytes(encode_plan(recording, folded(recording, 2 * MIB)))
+    command: list[str | Path] = [replayer, mode, requests, disk, str(limit), "0", log]
+    ended = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    return HEAD + ended.stdout, [
+        tuple(map(int, line.split())) for line in log.read_text().splitlines()
+    ]
+
+
+class TestProgram:
+    @pytest.mark.parametrize("mode", ["timed", "fast"])
+    def test_it_does_every_request_once(self, replayer: Path, tmp_path: Path, mode: str) -> None:
+        recording = load(
+            *((i * 100, (READ, WRITE, WRITE, FLUSH)[i % 4], i % 4 // 3 * 0 if i % 4 == 3 else
+               i * 512, 0 if i % 4 == 3 else 512, 50) for i in range(400)),
+            disk_bytes=2 * MIB,
+        )  # fmt: skip
+        text, log = replayed(replayer, tmp_path, mode, recording)
+        report = read_report(text)
+        assert report.is_complete
+        assert report.counted == IoCounters(100 * 512, 200 * 512, 100, 200, 100)
+        assert [row[2] for row in log] == recording.kind.tolist()
+        disk = np.frombuffer((tmp_path / "disk").read_bytes(), np.uint8).reshape(-1, 512)
+        written = {i for i in range(400) if i % 4 in (1, 2)}
+        assert {int(i) for i in np.flatnonzero(disk.any(axis=1))} == written
+
+    def test_timed_requests_begin_when_they_are_due(self, replayer: Path, tmp_path: Path) -> None:
+        text, log = replayed(replayer, tmp_path, "timed", database(1))
+        assert [row[0] for row in log] == database(1).due_us.tolist()
+        assert read_report(text).measured_seconds >= 0.99
+
+    def test_think_times_stay_and_waiting_goes(self, replayer: Path, tmp_path: Path) -> None:
+        """Each request took 100 ms and the client 10 ms: here only the client's time is left."""
+        recording = load(
+            *((i * 110_000, READ, 0, 512, 100_000) for i in range(20)), span_us=3 * SECOND
+        )
+        text, log = replayed(replayer, tmp_path, "fast", recording)
+        assert read_report(text).numbers["deepest"] == 1
+        moments = [row[0] for row in log]
+        gaps = np.diff(moments)
+        assert (gaps >= 10_000).all(), "the think time"
+        assert moments[-1] < 20 * 110_000, "the recorded waiting is gone"
+
+    def test_a_flush_comes_after_its_writes(self, replayer: Path, tmp_path: Path) -> None:
+        _, log = replayed(replayer, tmp_path, "fast", database(1))
+        ends = [due + took for due, took, _, _ in log]
+        for place in range(3, len(log), 4):
+            assert log[place][2] == FLUSH
+            assert log[place][0] >= max(ends[place - 3 : place]) - 1, "rounded to microseconds"
+
+    def test_no_request_begins_after_the_limit(self, replayer: Path, tmp_path: Path) -> None:
+        text, log = replayed(replayer, tmp_path, "timed", database(60), limit=0.2)
+        report = read_report(text)
+        assert not report.is_complete
+        assert any(took == -1 for _, took, _, _ in log)
+        assert report.measured_seconds < 30
+
+    def test_discards_and_zeroes(self, replayer: Path, tmp_path: Path) -> None:
+        recording = load(
+            (0, WRITE, 0, 8192, 9), (100, DISCARD, 4096, 4096, 9),
+            (200, IoKind.WRITE_ZEROES, 0, 4096, 9),
+        )  # fmt: skip
+        text, _ = replayed(replayer, tmp_path, "fast", recording)
+        refused = read_report(text).numbers["refused"]
+        content = (tmp_path / "disk").read_bytes()[:8192]
+        assert refused or not any(content)
+
+    def test_a_request_beyond_the_end(self, replayer: Path, tmp_path: Path) -> None:
+        recording = load((0, READ, MIB, 4096, 9))
+        (tmp_path / "disk").write_bytes(bytes(4096))
+        (tmp_path / "plan").write_bytes(encode_plan(recording, folded(recording, 2 * MIB)))
+        command: list[str | Path] = [replayer, "timed", tmp_path / "plan", tmp_path / "disk", "5"]
+        ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+        assert ended.returncode == 1
+        assert "1 requests failed; the first was the read of 4096 bytes at 1048576" in ended.stderr
+
+    def test_a_plan_that_is_cut_off(self, replayer: Path, tmp_path: Path) -> None:
+        recording = database(1)
+        content = encode_plan(recording, folded(recording, 2 * MIB))
+        (tmp_path / "plan").write_bytes(content[:-1])
+        (tmp_path / "disk").write_bytes(bytes(2 * MIB))
+        command: list[str | Path] = [replayer, "timed", tmp_path / "plan", tmp_path / "disk", "5"]
+        ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+        assert ended.returncode == 1
+        assert "Invalid argument" in ended.stderr
