@@ -15,7 +15,7 @@ from vdisklab.path.durability import FailureModel
 from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.crash_states import Sampling
-from vdisklab.powercut.mid_run import MidRunOperation
+from vdisklab.powercut.mid_run import parse_judged
 from vdisklab.powercut.questions import Question, QuestionSettings
 from vdisklab.progress import Event, Note, Step
 from vdisklab.results.power_cut import DURING, MODEL
@@ -54,7 +54,7 @@ def _settings(settings: Mapping[str, Any]) -> QuestionSettings:
             settings["sampling.seed"],
         ),
         driver=DriverSetting(settings.get("driver", DriverSetting.AS_FOUND)),
-        during=None if during is None else MidRunOperation(during),
+        during=None if during is None else parse_judged(during),
     )
 
 

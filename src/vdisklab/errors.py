@@ -202,6 +202,10 @@ class StoppedGuestError(GuestError):
     """QEMU has stopped the guest at a request of its disk, so nothing in it goes on."""
 
 
+class OperationError(GuestError):
+    """An operation on a running guest's disk failed, or did not end."""
+
+
 class ServerGoneError(GuestError):
     """The server of a disk does not answer, and who uses the disk waits for it."""
 

@@ -15,12 +15,13 @@ from vdisklab.cli.shell.main import main
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
+from vdisklab.operations.operation import DiskOperation, OperationKind
+from vdisklab.operations.registry import judged_operations
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.powercut.controls import controls_of, run_controls
 from vdisklab.powercut.crash_states import Sampling
-from vdisklab.powercut.mid_run import MidRunOperation
 from vdisklab.powercut.questions import (
     Question,
     QuestionSettings,
@@ -135,11 +136,11 @@ def test_a_guest_that_is_reset_loses_nothing_unless_qemu_is_left_out(
     assert not examination.verdict.exhaustive
 
 
-@pytest.mark.parametrize("operation", MidRunOperation)
+@pytest.mark.parametrize("row", judged_operations(), ids=lambda row: row.name)
 def test_acknowledged_writes_survive_an_operation_unless_the_wrong_image_is_read(
-    operation: MidRunOperation, session: PowerCutSession
+    row: OperationKind, session: PowerCutSession
 ) -> None:
-    sound, wrong_image = run_controls(session, silent, controls_of([], [operation]))
+    sound, wrong_image = run_controls(session, silent, controls_of([], [DiskOperation(row)]))
     assert (sound.losses, sound.states) == (0, 40)
     assert wrong_image.losses > 0
 

@@ -256,7 +256,7 @@ class MidRun(Protocol):
     def start(self) -> None:
         """Begins it."""
 
-    def finish(self, client: ClientDisk) -> None:
+    def finish(self) -> None:
         """Ends it, and returns when it has ended and the client can go on."""
 
 
@@ -405,7 +405,7 @@ def run_client(
         if mid_run is not None and number == 2 * load.writes // 3:
             if mid_run.added_sectors:
                 recorder.drain()  # its connection breaks off
-            mid_run.finish(disk)
+            mid_run.finish()
             finished = tail.position()
     recorder.drain()
     return ClientRun(tuple(recorder.writes), tuple(recorder.flushes), finished)

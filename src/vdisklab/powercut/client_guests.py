@@ -42,8 +42,8 @@ from vdisklab.powercut.guest_clients import (
     guest_client_disk,
     guest_script,
 )
-from vdisklab.powercut.mid_run import ResettableDisk
 from vdisklab.powercut.postgresql import postgresql_in_guest
+from vdisklab.powercut.resets import ResettableDisk
 from vdisklab.powercut.sectors import make_records
 from vdisklab.results.model import Check, RanUnder
 from vdisklab.storage.site import Site

@@ -17,10 +17,12 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.daemons import start_storage_daemon
 from vdisklab.host.syscalls import forgetful_syncs
 from vdisklab.host.waiting import patience
+from vdisklab.operations.operation import DiskOperation
+from vdisklab.operations.registry import OPERATIONS
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting
-from vdisklab.powercut import crash_states, mid_run, nbd, postgresql, recordings
+from vdisklab.powercut import crash_states, nbd, postgresql, recordings
 from vdisklab.powercut.client import DEFAULT_WRITES, Load
 from vdisklab.powercut.session import PowerCutSession, repeated_while_held
 from vdisklab.progress import Progress, Step
@@ -145,17 +147,16 @@ CONTROLS: Sequence[Control] = (
 )
 
 
-def _operation_controls(operation: mid_run.MidRunOperation) -> Iterator[Control]:
+def _operation_controls(operation: DiskOperation) -> Iterator[Control]:
     """A sound disk during an operation, and a judge that looks at the image before it."""
-    path = {
-        mid_run.MidRunOperation.SNAPSHOT: "ext4/qcow2/none",
-        mid_run.MidRunOperation.COMMIT: "ext4/qcow2:backing=1/none",
-    }.get(operation, "ext4/raw/none")
-    spec = replace(_spec(path, writes=24), during=operation)
+    judging = operation.kind.judging
+    if judging is None:
+        raise TypeError(f"no power cut is judged in the middle of a {operation}")
+    spec = replace(_spec(judging.control, writes=24), during=operation)
     yield Control(f"a {operation}, a flushing client", spec, must_lose=False, states=40)
-    resized = operation is mid_run.MidRunOperation.RESIZE
+    wrong = "only the old size" if operation.kind.doubles else "the image before it"
     yield Control(
-        f"a {operation}, and {'only the old size' if resized else 'the image before it'} is read",
+        f"a {operation}, and {wrong} is read",
         spec,
         must_lose=True,
         states=40,
@@ -205,7 +206,7 @@ POSTGRESQL_CONTROLS: Sequence[Control] = tuple(
 
 def controls_of(
     models: Collection[FailureModel],
-    operations: Collection[mid_run.MidRunOperation] = (),
+    operations: Collection[DiskOperation] = (),
     *,
     in_guest: bool = False,
     clients: Collection[ClientKind] = (),
@@ -219,11 +220,14 @@ def controls_of(
         *of_databases,
         *(
             control
-            for operation in mid_run.MidRunOperation
-            if operation in operations
+            for operation in sorted(set(operations), key=_row)
             for control in _operation_controls(operation)
         ),
     ]
+
+
+def _row(operation: DiskOperation) -> int:
+    return OPERATIONS.index(operation.kind)
 
 
 def run_controls(

@@ -19,9 +19,10 @@ from typing import Any
 
 from vdisklab.errors import DirtyHostError, PlanError, PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
+from vdisklab.operations.operation import DiskOperation
 from vdisklab.path import disk_path, durability, segments
 from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting
-from vdisklab.powercut import controls, crash_states, mid_run
+from vdisklab.powercut import controls, crash_states
 from vdisklab.powercut.client import (
     DEFAULT_WRITES,
     ClientDisk,
@@ -61,7 +62,7 @@ class QuestionSettings:
     sampling: crash_states.Sampling = field(default_factory=crash_states.Sampling)
     driver: DriverSetting = DriverSetting.AS_FOUND
     """How a guest changes its disk's write cache beforehand."""
-    during: mid_run.MidRunOperation | None = None
+    during: DiskOperation | None = None
     """The operation on the image in mid-run; None without one."""
 
     def as_stored(self) -> dict[str, Any]:
@@ -77,7 +78,7 @@ class QuestionSettings:
             "wanted": asdict(self.sampling),
             "logged_by": "fuse",  # as earlier verdicts were stored
             "driver": self.driver.value,
-            **({} if self.during is None else {DURING: self.during.value}),
+            **({} if self.during is None else {DURING: str(self.during)}),
         }
 
 

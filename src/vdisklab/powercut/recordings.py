@@ -14,10 +14,11 @@ from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options
 from vdisklab.guest.qemu.daemons import StorageDaemon
 from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import freeze_and_thaw, opened, sync_filesystem, write_whole
+from vdisklab.operations.operation import DiskOperation
 from vdisklab.path import backing, durability, rules, segments
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.powercut import client, rebuild, recovery, sectors
-from vdisklab.powercut.mid_run import MidRunOperation, RunningOperation
+from vdisklab.powercut.mid_run import OperationInMidRun, in_mid_run
 from vdisklab.storage import disk_server, write_log
 from vdisklab.storage.filesystem import wanted_mount_options
 from vdisklab.storage.image import ImageFile, image_file
@@ -116,7 +117,7 @@ class RunSpec:
     lies: disk_server.Lies = disk_server.HONEST
     direct_io: bool = True
     host_survives: bool = False
-    during: MidRunOperation | None = None
+    during: DiskOperation | None = None
 
 
 def make_recording(
@@ -133,13 +134,13 @@ def make_recording(
         if stack.image.key_file is not None:
             shutil.copy(stack.image.key_file, directory / KEY_NAME)
         disk_spec = _guest_disk(spec, stack.image, directory.name)
-        operation = (
-            None if spec.during is None else RunningOperation(spec.during, daemon, disk_spec)
-        )
         with (
             write_log.open_tail(log) as tail,
             access(disk_spec) as disk,
         ):
+            operation = (
+                None if spec.during is None else in_mid_run(spec.during, daemon, disk_spec, disk)
+            )
             begin = tail.position()
             run = client.run_client(disk, tail, spec.load, spec.size // SECTOR, operation)
             end = tail.position()
@@ -179,13 +180,14 @@ def without_switch(recording: Recording) -> Recording:
 
 
 def _switch(
-    stack: _RecordedStack, operation: RunningOperation | None, finished: int | None
+    stack: _RecordedStack, operation: OperationInMidRun | None, finished: int | None
 ) -> client.ImageSwitch | None:
     if operation is None or finished is None:
         return None
     root = Path(stack.image_name).parent
-    image, *below = (str(root / file.name) for file in operation.files_after)
-    return client.ImageSwitch(finished, client.Images(image, tuple(below)), operation.size_after)
+    running = operation.running
+    image, *below = (str(root / file.name) for file in running.files_after)
+    return client.ImageSwitch(finished, client.Images(image, tuple(below)), running.size_after)
 
 
 def _guest_disk(spec: RunSpec, image: ImageFile, name: str) -> Disk:
@@ -255,7 +257,7 @@ def not_judgeable_under(model: durability.FailureModel, path: DiskPath) -> rules
 def _recorded_stack(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator[_RecordedStack]:
     """The path's host side with its image, all of it durable when the context opens."""
     layer, image = require_judgeable(spec.path)
-    sizes = 3 if spec.during is MidRunOperation.RESIZE else 2
+    sizes = 3 if spec.during is not None and spec.during.kind.doubles else 2
     capacity = backing.size_for(spec.path.layers, sizes * spec.size + 4 * MIB)
     with (
         logged_disk(

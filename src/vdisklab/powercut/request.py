@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.errors import PlanError
+from vdisklab.operations.operation import DiskOperation
 from vdisklab.path.durability import CrashVerdicts, FailureModel
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.needs import Need, needs_help, parse_need
@@ -93,8 +94,8 @@ class PowercutRequest(OptionRows):
         flag="--model",
         shown=FailureModel.POWER.value,
     )
-    during: tuple[mid_run.MidRunOperation, ...] = option(
-        several(mid_run.MidRunOperation, mid_run.MidRunOperation),
+    during: tuple[DiskOperation, ...] = option(
+        several(mid_run.parse_judged, str),
         "Do this to the disk in the middle of each run: a snapshot, a commit of the overlay, a "
         "mirror to another file, or a resize to twice its size; can be repeated.",
         shown="nothing",
@@ -175,7 +176,7 @@ def plan_questions(request: PowercutRequest) -> PlannedQuestions:
             if refusal is not None:
                 dropped.append(Dropped(path.canonical, refusal.message, refusal.hint or ""))
                 continue
-            impossible = None if operation is None else operation.refusal(path)
+            impossible = None if operation is None else mid_run.refusal(operation, path)
             if impossible is not None:
                 dropped.append(Dropped(path.canonical, impossible.reason, impossible.instead))
                 continue

@@ -21,7 +21,7 @@ from vdisklab.host.ledger import Ledger
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.power_cut_words import ClientKind, DriverSetting
 from vdisklab.plan.guest import Accelerator
-from vdisklab.powercut import crash_states, mid_run, nbd, rebuild
+from vdisklab.powercut import crash_states, nbd, rebuild, resets
 from vdisklab.powercut.client import ClientDisk, Load
 from vdisklab.powercut.client_guests import Guests
 from vdisklab.powercut.examiner import open_examiner
@@ -77,13 +77,13 @@ class PowerCutSession:
         """A disk served by QEMU's block layer, without a guest."""
         return nbd.nbd_disk(self.daemon, disk)
 
-    def over_resettable_nbd(self, disk: Disk) -> AbstractContextManager[mid_run.ResettableDisk]:
+    def over_resettable_nbd(self, disk: Disk) -> AbstractContextManager[resets.ResettableDisk]:
         """A disk like that of `over_nbd`, for a client whose connection breaks off."""
-        return mid_run.resettable_nbd(self.daemon, disk)
+        return resets.resettable_nbd(self.daemon, disk)
 
     def resettable_guest(
         self, load: Load, driver: DriverSetting = DriverSetting.AS_FOUND
-    ) -> mid_run.ResettableAccess:
+    ) -> resets.ResettableAccess:
         """Such disks in a guest that is really reset. `guests` must be set."""
         guests = self.guests
         assert guests is not None  # noqa: S101 - opened for questions that need a guest
@@ -124,7 +124,7 @@ class PowerCutSession:
         self,
         spec: RunSpec,
         most: int | None,
-        resettable: mid_run.ResettableAccess | None = None,
+        resettable: resets.ResettableAccess | None = None,
         *,
         past_qemu: bool = False,
     ) -> Examination:
@@ -139,7 +139,7 @@ class PowerCutSession:
 
         def access(disk: Disk) -> AbstractContextManager[ClientDisk]:
             way = resettable or self.over_resettable_nbd
-            return mid_run.reset_disk(way, disk, states, every=every, past_qemu=past_qemu)
+            return resets.reset_disk(way, disk, states, every=every, past_qemu=past_qemu)
 
         recording = self.record(spec, access)
         verdict = crash_states.RunVerdict(

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from vdisklab.errors import PowercutError
 from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.powercut.client import (
-    ClientDisk,
     Load,
     Trace,
     Write,
@@ -81,8 +80,7 @@ class Growth:
     def start(self) -> None:
         """Nothing: it takes no time."""
 
-    def finish(self, client: ClientDisk) -> None:
-        assert client is self.disk
+    def finish(self) -> None:
         assert not self.disk.requests
 
 

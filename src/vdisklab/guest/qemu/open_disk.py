@@ -1,0 +1,23 @@
+"""A disk that a QEMU has open, in the terms of an operation on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vdisklab.guest.qemu.block_nodes import Disk, block_nodes, drive_node
+from vdisklab.operations.operation import OpenDisk
+
+
+def open_disk(disk: Disk) -> OpenDisk:
+    """The disk with the names of its nodes and files."""
+    backing = disk.parts.backing
+    return OpenDisk(
+        serial=disk.serial,
+        size=disk.size,
+        driver=disk.driver,
+        node=drive_node(disk),
+        nodes=block_nodes(disk),
+        image=None if disk.filename is None else Path(disk.filename),
+        backing=tuple(map(Path, backing)),
+        backing_nodes=tuple(map(disk.names.backing_node, range(len(backing)))),
+    )

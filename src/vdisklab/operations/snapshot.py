@@ -1,0 +1,39 @@
+"""An external snapshot: the guest goes on in a new, empty image above its old one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vdisklab.operations.operation import Judging, OperationKind, RunningOperation
+from vdisklab.path.segments import ImageFormat
+
+
+class ExternalSnapshot(RunningOperation):
+    """QMP's `blockdev-snapshot-sync`, which creates the image, too."""
+
+    @property
+    def files_after(self) -> tuple[Path, ...]:
+        """The new image above all others."""
+        return (self.new_file, self.image, *self.disk.backing)
+
+    def finish(self) -> None:
+        """Puts the new image above the guest's."""
+        self.monitor.execute(
+            "blockdev-snapshot-sync",
+            {
+                "node-name": self.disk.node,
+                "snapshot-node-name": f"{self.disk.serial}-above",
+                "snapshot-file": str(self.new_file),
+                "format": self.disk.driver,
+            },
+        )
+
+
+SNAPSHOT = OperationKind(
+    "snapshot",
+    "an external snapshot: the guest goes on in a new image above its own",
+    ExternalSnapshot,
+    judging=Judging(
+        (ImageFormat.QCOW2,), "only a chain of qcow2 images is read", "ext4/qcow2/none"
+    ),
+)
