@@ -62,11 +62,11 @@ def scored(directory: Path) -> dict[str, dict[str, float]]:
             continue
         changes = level_changes(np.array(raw, float))
         places = list(annotations[file.stem].values())
-        steps = [one.at for one in changes if one.kind is ChangeKind.STEP]
+        steps = [one.start for one in changes if one.kind is ChangeKind.STEP]
         scores[file.stem] = {
             "length": len(raw),
             "steps": f1(places, steps),
-            "all": f1(places, [one.at for one in changes]),
+            "all": f1(places, [one.start for one in changes]),
             "none": f1(places, []),
         }
     return scores

@@ -199,11 +199,11 @@ def _field(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
-    text = " ".join(map(_one, value)) if isinstance(value, list) else str(value)
+    text = " ".join(map(_item_text, value)) if isinstance(value, list) else str(value)
     clean = sanitise(text)
     return f"'{clean}" if clean.lstrip(" ").startswith(_FORMULA) else clean
 
 
-def _one(item: object) -> str:
+def _item_text(item: object) -> str:
     """An item of a list: a value that says itself is its sentence."""
     return str(item.get("text", item)) if isinstance(item, dict) else str(item)

@@ -123,7 +123,7 @@ def memory_full(purpose: str) -> MemoryFullError:
 
 def way_out(said: str) -> str | None:
     """What to do about a program in a guest that said this; None if that is not known."""
-    return next((way for words, way in _WAYS.items() if words in said.lower()), None)
+    return next((way for output, way in _WAYS.items() if output in said.lower()), None)
 
 
 def shown_command(argv: Sequence[str]) -> str:

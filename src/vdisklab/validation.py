@@ -99,8 +99,8 @@ def refusal(detail: ErrorDetails, wanted: Mapping[str, str] | None = None) -> st
             return "is unknown"
         case "value_error":
             return f"is wrong: {detail['ctx']['error']}"
-    words = (wanted or {}).get(kind) or _WANTED.get(kind) or _reworded(detail["msg"])
-    return f"{words[:120]}, not {shown(detail['input'])}"
+    expected = (wanted or {}).get(kind) or _WANTED.get(kind) or _reworded(detail["msg"])
+    return f"{expected[:120]}, not {shown(detail['input'])}"
 
 
 def _reworded(message: str) -> str:

@@ -53,8 +53,8 @@ def repeated(store: Store, request: RunRequest) -> RunRequest:
             "which is not stored",
             hint="name the file: --profile FILE",
         )
-    (one,) = anew.campaigns()
-    planned = what_is_measured(possible_plan(LocalHost(), one).stored_json())
+    (repeated,) = anew.campaigns()
+    planned = what_is_measured(possible_plan(LocalHost(), repeated).stored_json())
     wanted = what_is_measured(campaign.plan)
     different = sorted(
         key
@@ -94,7 +94,7 @@ def _alike(campaign: Campaign) -> RunRequest:
         keep_equal=some_are_alike(paths),
         age=parse_age(plan["age"]) if "age" in plan else None,
         qemu=tuple(
-            parse_qemu(f"{name}={one['binary']}") for name, one in plan.get("qemu", {}).items()
+            parse_qemu(f"{name}={qemu['binary']}") for name, qemu in plan.get("qemu", {}).items()
         ),
         label=campaign.label,
         rounds=plan.get("rounds"),
@@ -129,9 +129,10 @@ def _unfinished_since(store: Store, campaign: Campaign, anew: RunRequest) -> boo
     """
     wanted = what_is_measured(campaign.plan)
     same = (
-        one
-        for one in store.campaigns()
-        if one.host.machine_id == campaign.host.machine_id and what_is_measured(one.plan) == wanted
+        stored
+        for stored in store.campaigns()
+        if stored.host.machine_id == campaign.host.machine_id
+        and what_is_measured(stored.plan) == wanted
     )
     newest = next(same, campaign)
     finished = store.finished(newest.id, failed_too=True)
@@ -150,11 +151,11 @@ def _races_on(
     store: Store, anew: RunRequest, newest: Campaign, finished: Collection[tuple[int, str]]
 ) -> bool:
     """True if a race lacks runs of its last round, or has not ended with it."""
-    (one,) = anew.campaigns()
-    narrowed = Narrowed(possible_plan(LocalHost(), one).as_begun(newest.plan))
+    (request,) = anew.campaigns()
+    narrowed = Narrowed(possible_plan(LocalHost(), request).as_begun(newest.plan))
     race = make_search(anew)
     if race is not None:
-        verdicts = stored_verdicts(store, newest.host, one.disk)
+        verdicts = stored_verdicts(store, newest.host, request.disk)
         narrowed = race.narrow(narrowed.plan, verdicts)
     plan, search = narrowed.plan, narrowed.search
     if search is None or plan.fingerprint != newest.fingerprint:

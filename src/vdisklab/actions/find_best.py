@@ -96,28 +96,33 @@ class BestSearch:
             )
             chosen: set[str] = set()
             for contest in contests:
-                known = race.known_before(contest, numbers, round)
-                runs = limit.left() / (known.seconds or _mean_seconds(plan)) - len(always)
-                rows = self._rows(contest, known, round, runs, campaign)
+                so_far = race.known_before(contest, numbers, round)
+                runs = limit.left() / (so_far.seconds or _mean_seconds(plan)) - len(always)
+                rows = self._rows(contest, so_far, round, runs, campaign)
                 chosen |= {fingerprint[contest.cells[row]] for row in rows}
             return chosen | always if chosen else chosen
 
         return choose
 
     def _rows(
-        self, contest: race.Contest, known: race.Known, round: int, affordable: float, campaign: str
+        self,
+        contest: race.Contest,
+        so_far: race.Known,
+        round: int,
+        affordable: float,
+        campaign: str,
     ) -> tuple[int, ...]:
         """The rows of a contest's next round; none if it has ended, or the budget lacks a round."""
         if contest.rows is None:
             allowed = min(self.terms.rounds, SEARCH_ROUNDS) * len(contest.cells)
-            if round == 1 or known.waits:
+            if round == 1 or so_far.waits:
                 return first_cells(contest.levels, min(affordable, allowed))
-            state = contest.search(known)
+            state = contest.search(so_far)
             if state is not None:
-                return next_cells(state, known.runs, min(affordable, allowed - known.runs))
+                return next_cells(state, so_far.runs, min(affordable, allowed - so_far.runs))
         rows: tuple[int, ...] = contest.rows or ()
-        if round > 1 and not known.waits:
-            found = contest.race(known)
+        if round > 1 and not so_far.waits:
+            found = contest.race(so_far)
             if found is None:
                 if self.find:
                     raise PlanError(

@@ -88,14 +88,14 @@ class CapacitySearch:
             runs = [run for run in results.runs(campaign) if run.round < round]
             chosen: set[str] = set()
             for path, by_guests in cells.items():
-                own = [run for run in runs if run.cell in by_guests.values()]
-                if sum(run.failure is not None for run in own) > _MOST_FAILURES:
+                of_path = [run for run in runs if run.cell in by_guests.values()]
+                if sum(run.failure is not None for run in of_path) > _MOST_FAILURES:
                     continue
-                measured = [run for run in own if run.failure is None]
+                measured = [run for run in of_path if run.failure is None]
                 if len(measured) == 1 and measured[0].round == round - 1:
                     self._say_what_one_reaches(path, measured)
                 most = min(max(by_guests), fitting)
-                outcomes = density.outcomes_of(own, self.criterion)
+                outcomes = density.outcomes_of(of_path, self.criterion)
                 steps = next_steps(outcomes, most, self.repeats, self.span)
                 chosen |= {by_guests[guests] for guests in steps if guests <= fitting}
             return chosen

@@ -58,11 +58,11 @@ def import_files(
     _require_different(files)
     sources = [source for file in files for source in read_file(file)]
     with open_store(url) as store:
-        known = None if into is None else store.campaign(into)
-        campaign = known or _new_campaign(sources)
-        used = last_rounds(() if known is None else store.outlines([known.id]))
+        existing = None if into is None else store.campaign(into)
+        campaign = existing or _new_campaign(sources)
+        used = last_rounds(() if existing is None else store.outlines([existing.id]))
         runs = make_runs(sources, campaign.id, name, measurement, used_rounds=used)
-        store.add_together((campaign,) if known is None else (), runs)
+        store.add_together((campaign,) if existing is None else (), runs)
     cells = tuple(dict.fromkeys(run.measured_cell.label for run in runs))
     return ImportAnswer((ImportedCampaign(campaign.id, campaign.label, len(runs), 0, cells),))
 

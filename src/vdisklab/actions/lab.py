@@ -90,7 +90,7 @@ def choose_accelerator(lab: Lab, choice: AcceleratorChoice, progress: Progress) 
 def measure_in_lab(
     lab: Lab,
     config: lab_machine.LabConfig,
-    words: Sequence[str],
+    argv: Sequence[str],
     store: Store,
     print_line: Callable[[str], None],
 ) -> LabJobResult:
@@ -99,16 +99,16 @@ def measure_in_lab(
     A campaign that the same words began on the same lab is continued. `print_line` gets the lines
     that the job prints. Raises GuestError when nothing was measured, and DatabaseError.
     """
-    arguments, carried = lab_machine.carried_files(words)
+    arguments, carried = lab_machine.carried_files(argv)
     site = lab.site
-    facts = lab_facts(collect_facts(site.host), lab.image, config, words)
-    known = store.campaigns()
-    earlier = next((campaign for campaign in known if _is_continued(campaign, facts)), None)
+    facts = lab_facts(collect_facts(site.host), lab.image, config, argv)
+    stored = store.campaigns()
+    earlier = next((campaign for campaign in stored if _is_continued(campaign, facts)), None)
     if earlier is not None:
         carried[_EARLIER] = site.directory / _EARLIER
         with carried[_EARLIER].open("w") as file:
             write_json(file, store, (earlier,), (), raw=False)
-    results = LabResults(store, facts, {campaign.id for campaign in known}, print_line)
+    results = LabResults(store, facts, {campaign.id for campaign in stored}, print_line)
     job = job_script(arguments, facts["lab_identity"], continued=earlier is not None)
     code = lab_machine.payload_disk(site.host, site.directory, job, carried)
     with lab_machine.lab_files(site, lab.image, code, config) as files:
@@ -128,11 +128,11 @@ class LabResults:
     """Stores the runs of a lab, marked `lab`."""
 
     def __init__(
-        self, store: Store, facts: Mapping[str, str], known: set[str], say: Callable[[str], None]
+        self, store: Store, facts: Mapping[str, str], stored: set[str], say: Callable[[str], None]
     ) -> None:
         self._store = store
         self._facts = facts
-        self._known = known
+        self._stored = stored
         self._say = say
         self.campaigns: dict[str, None] = {}
         """The campaigns of the runs, in order."""
@@ -143,9 +143,9 @@ class LabResults:
         """
         for whole in read_export(line.encode(), name="a run from the lab").campaigns:
             campaign = whole.campaign
-            if campaign.id not in self._known:
+            if campaign.id not in self._stored:
                 self._store.add_campaign(mark_campaign(campaign, self._facts))
-                self._known.add(campaign.id)
+                self._stored.add(campaign.id)
             for run in whole.runs:
                 store_with_retry(self._store, replace(run, origin=Origin.LAB), self._note)
             self.campaigns[campaign.id] = None
@@ -188,7 +188,7 @@ def job_script(arguments: Sequence[str], identity: str, *, continued: bool = Fal
 
     `identity` becomes the lab's machine id, so that the labs of two hosts are two machines.
     """
-    words = ["run", *arguments, "--dir", "/work", "--db", _DATABASE, "--stream", _RUNS_PORT]
+    argv = ["run", *arguments, "--dir", "/work", "--db", _DATABASE, "--stream", _RUNS_PORT]
     earlier = (
         f"python3 -m vdisklab import {lab_machine.CARRIED / _EARLIER} --db {_DATABASE} >/dev/null"
     )
@@ -198,21 +198,21 @@ def job_script(arguments: Sequence[str], identity: str, *, continued: bool = Fal
             f"echo {identity} >/etc/machine-id",
             f"export PYTHONUNBUFFERED=1 {ONLY_MEASURE}=1",
             *([earlier] if continued else ()),
-            f"exec python3 -m vdisklab {shlex.join(words)}",
+            f"exec python3 -m vdisklab {shlex.join(argv)}",
             "",
         ]
     )
 
 
 def lab_facts(
-    host: HostFacts, image: LabImage, config: lab_machine.LabConfig, words: Sequence[str]
+    host: HostFacts, image: LabImage, config: lab_machine.LabConfig, argv: Sequence[str]
 ) -> dict[str, str]:
     """The facts stored with each of a lab's campaigns. A campaign can be continued if they are
     equal.
     """
     return {
         "lab": describe_lab(config.accelerator),
-        "lab_command": shlex.join(words),
+        "lab_command": shlex.join(argv),
         "lab_accelerator": config.accelerator.value,
         "lab_cpus": str(config.cpus),
         "lab_memory_bytes": str(config.memory_bytes),

@@ -189,7 +189,9 @@ def _alone(store: Store, plan: CampaignPlan) -> Iterator[None]:
 def asked_for(plan: CampaignPlan) -> tuple[PathDropped, ...]:
     """The dropped paths that were asked for."""
     return tuple(
-        PathDropped(one.path, one.reason, one.instead) for one in plan.dropped if one.asked
+        PathDropped(dropped.path, dropped.reason, dropped.instead)
+        for dropped in plan.dropped
+        if dropped.asked
     )
 
 
@@ -351,8 +353,9 @@ def _changes(before: HostFacts, now: HostFacts) -> list[str]:
     """Changes of the host that can affect numbers, one phrase each."""
     keys = ("kernel", "cpu", "cpus", "qemu", "fio")
     pairs = ((key, getattr(before, key), getattr(now, key)) for key in keys)
-    known = (pair for pair in pairs if None not in pair)  # a busy machine may not say a version
-    changed = [f"{key} was {old} and is now {new}" for key, old, new in known if old != new]
+    # A busy machine may not say a version.
+    comparable = (pair for pair in pairs if None not in pair)
+    changed = [f"{key} was {old} and is now {new}" for key, old, new in comparable if old != new]
     if before.without_flushes != now.without_flushes:
         was = f"flushes reach the disk again (before: {before.without_flushes})"
         changed.append(now.without_flushes or was)

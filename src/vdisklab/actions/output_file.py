@@ -65,9 +65,9 @@ def _anothers(path: Path) -> bool:
     if path.is_file() and not path.is_symlink():
         return False
     with suppress(FileNotFoundError):
-        own, above = path.lstat(), path.parent.stat()
+        entry, above = path.lstat(), path.parent.stat()
         trusted = (os.geteuid(), above.st_uid)
-        return bool(above.st_mode & stat.S_ISVTX) and own.st_uid not in trusted
+        return bool(above.st_mode & stat.S_ISVTX) and entry.st_uid not in trusted
     return False
 
 

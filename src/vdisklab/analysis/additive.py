@@ -108,19 +108,19 @@ def fit(
     logs: Floats,
     chosen: Usable,
     resolution: Floats | None = None,
-    known: npt.NDArray[np.bool_] | None = None,
+    exact: npt.NDArray[np.bool_] | None = None,
 ) -> Fit:
     """Least squares of the additive model over the usable cells; exact with missing values too.
 
-    Values that are not `known` are stand-ins (`Observations.ranked_logs`). They say nothing about
+    Values that are not `exact` are stand-ins (`Observations.ranked_logs`). They say nothing about
     their round, so the round's effect comes from the other values if these link all rounds.
     """
     table = logs[np.ix_(chosen.rows, chosen.columns)]
     measured = np.isfinite(table)
     count = measured.sum(axis=1)
     round = round_effects(table, measured)
-    if known is not None and (measured & ~known[np.ix_(chosen.rows, chosen.columns)]).any():
-        certain = np.where(known[np.ix_(chosen.rows, chosen.columns)], table, np.nan)
+    if exact is not None and (measured & ~exact[np.ix_(chosen.rows, chosen.columns)]).any():
+        certain = np.where(exact[np.ix_(chosen.rows, chosen.columns)], table, np.nan)
         linked = usable(certain)
         if len(linked.columns) == table.shape[1]:
             certain = certain[linked.rows]

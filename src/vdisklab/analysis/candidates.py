@@ -73,8 +73,8 @@ class Recommendation:
     def with_ratios(self, ratio: RatioOf) -> Recommendation:
         """The same with other ratios of the same paths."""
 
-        def of(cell: MeasuredCell, other: MeasuredCell | None, known: Ratio | None) -> Ratio | None:
-            return None if other is None or known is None else ratio(cell, other)
+        def of(cell: MeasuredCell, other: MeasuredCell | None, shown: Ratio | None) -> Ratio | None:
+            return None if other is None or shown is None else ratio(cell, other)
 
         return replace(
             self,

@@ -104,7 +104,7 @@ class ClaimAnswer:
         return ClaimStatus.VOID if void else ClaimStatus(self.verdict)
 
     @property
-    def words(self) -> str:
+    def sentence(self) -> str:
         """`holds`, `inconclusive (4 more rounds)`, `void: emulation (here it fails)`."""
         match self.verdict:
             case ClaimVerdict.INCONCLUSIVE:

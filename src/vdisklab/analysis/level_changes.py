@@ -86,13 +86,13 @@ class LevelChange:
 class DatedChange:
     """A lasting change of one series, by places of campaigns.
 
-    A step is first seen `at` a place, and its level lasts until `end`. A line moves from the level
-    `at` its place to that at its `end`; `each` is the ratio from one campaign to the next, None for
-    a step. `odds`: how many times likelier the numbers are with changes than without one.
+    A step is first seen at `start`, and its level lasts until `end`. A line moves from the level
+    at its `start` to the level at its `end`; `each` is the ratio from one campaign to the next,
+    None for a step. `odds`: how many times likelier the numbers are with changes than without.
     """
 
     kind: ChangeKind
-    at: int
+    start: int
     end: int
     change: LevelChange
     each: float | None
@@ -106,7 +106,7 @@ def level_changes(level: Floats, *, matters: float = 0.0, doubt: float = 1.0) ->
     `doubt` times as high: the number of series that are searched.
     """
     places = np.flatnonzero(np.isfinite(level))
-    found = sorted(_found(level, places, matters, math.log(doubt)), key=lambda change: change.at)
+    found = sorted(_found(level, places, matters, math.log(doubt)), key=lambda change: change.start)
     return list(_sized(level, found))
 
 
@@ -159,17 +159,17 @@ def _least_odds(campaigns: int) -> float:
 def _sized(level: Floats, found: Sequence[DatedChange]) -> Iterator[DatedChange]:
     """The changes with their sizes between their neighbours, which the search did not know."""
     measured = np.isfinite(level)
-    for number, one in enumerate(found):
-        first = found[number - 1].at if number else 0
-        end = found[number + 1].at if number + 1 < len(found) else one.end + 1
+    for number, shift in enumerate(found):
+        first = found[number - 1].start if number else 0
+        end = found[number + 1].start if number + 1 < len(found) else shift.end + 1
         before_line = number + 1 < len(found) and found[number + 1].kind is ChangeKind.LINE
         places = np.flatnonzero(measured[first : end + before_line]) + first
-        if one.kind is ChangeKind.LINE or len(places) < DATED_FROM:
-            yield replace(one, end=min(one.end, int(places[-1])))
+        if shift.kind is ChangeKind.LINE or len(places) < DATED_FROM:
+            yield replace(shift, end=min(shift.end, int(places[-1])))
             continue
-        split = int((places < one.at).sum())
-        change, each = _Series.of(level, places).size(one.kind, split)
-        yield replace(one, end=int(places[-1]), change=change, each=each)
+        split = int((places < shift.start).sum())
+        change, each = _Series.of(level, places).size(shift.kind, split)
+        yield replace(shift, end=int(places[-1]), change=change, each=each)
 
 
 def _ratio(difference: float) -> float:
@@ -201,14 +201,14 @@ def _sums_after(values: Floats) -> Floats:
 class _Series:
     """Numbers in units of their spread, made independent for each of `_LASTS` (rows).
 
-    `value`, `one` and `time` are the numbers, a constant and the campaign's number after that;
+    `value`, `constant` and `time` are the numbers, a constant and the campaign's number after that;
     `share` is what a number has of noise of its own.
     """
 
     unit: float
     times: Floats
     value: Floats
-    one: Floats
+    constant: Floats
     time: Floats
     share: Floats
 
@@ -225,13 +225,13 @@ class _Series:
             answer: Floats = (values - lasts * np.concatenate([[0.0], values[:-1]])) / share
             return answer
 
-        value, one, time = map(independent, (centred / unit, np.ones(len(places)), times))
-        return cls(unit, times, value, one, time, share)
+        value, constant, time = map(independent, (centred / unit, np.ones(len(places)), times))
+        return cls(unit, times, value, constant, time, share)
 
     @property
     def _level_products(self) -> tuple[Floats, Floats, Floats]:
-        value, one = self.value, self.one
-        products = (value * value, value * one, one * one)
+        value, constant = self.value, self.constant
+        products = (value * value, value * constant, constant * constant)
         whole, cross, ones = (product.sum(axis=1, keepdims=True) for product in products)
         return whole, cross, ones
 
@@ -274,17 +274,17 @@ class _Series:
     def _step_products(self) -> tuple[Floats, Floats, Floats]:
         """A step is the constant after its first number, and only its own noise at that."""
         return (
-            _sums_after(self.one * self.value) + self.value / self.share,
-            _sums_after(self.one**2) + self.one / self.share,
-            _sums_after(self.one**2) + 1 / self.share**2,
+            _sums_after(self.constant * self.value) + self.value / self.share,
+            _sums_after(self.constant**2) + self.constant / self.share,
+            _sums_after(self.constant**2) + 1 / self.share**2,
         )
 
     def _line_products(self) -> tuple[Floats, Floats, Floats]:
         """A line is the time less its beginning, after its beginning."""
-        ones, times = _sums_after(self.one**2), _sums_after(self.one * self.time)
+        ones, times = _sums_after(self.constant**2), _sums_after(self.constant * self.time)
         start = self.times
         return (
-            _sums_after(self.time * self.value) - start * _sums_after(self.one * self.value),
+            _sums_after(self.time * self.value) - start * _sums_after(self.constant * self.value),
             times - start * ones,
             _sums_after(self.time**2) - 2 * start * times + start**2 * ones,
         )

@@ -22,7 +22,7 @@ from vdisklab.analysis.observations import (
     narrowed,
     resolution_of,
 )
-from vdisklab.analysis.summary import Summary, known, summarise
+from vdisklab.analysis.summary import Summary, summarise, value_or_none
 from vdisklab.documents import RARE
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better, Direction, Metric
@@ -276,8 +276,8 @@ def compare_cells(
             a=of_a,
             b=of_b,
             ratio=ratio,
-            p_adjusted=known(adjusted, place),
-            verdict=_verdict(measure, ratio, known(adjusted, place), alpha),
+            p_adjusted=value_or_none(adjusted, place),
+            verdict=_verdict(measure, ratio, value_or_none(adjusted, place), alpha),
             main=measure in main,
         )
         for place, (measure, of_a, of_b, ratio) in enumerate(comparisons)

@@ -130,10 +130,10 @@ class PathModel:
         points = (np.arange(count) + rng.random()) / count
         chosen = np.searchsorted(np.cumsum(weight), points).clip(0, len(weight) - 1)
         scale = np.sqrt(misfit[chosen] / rng.chisquare(sums.degrees, count))
-        factors, pairs, own, noise = SHARES[chosen].T
+        factors, pairs, of_one_cell, noise = SHARES[chosen].T
         of_factors = np.sqrt(factors) * rng.normal(size=(self._factors.width, count))
         of_pairs = np.sqrt(pairs) * rng.normal(size=(self._pairs.width, count))
-        of_cells = np.sqrt(own) * rng.normal(size=(self.cells, count))
+        of_cells = np.sqrt(of_one_cell) * rng.normal(size=(self.cells, count))
         error = math.sqrt(ROUND_VARIANCE) * rng.normal(size=(int(runs.round.max()) + 1, count))
         at_runs, pairs_at_runs = self._factors.rows(runs.cell), self._pairs.rows(runs.cell)
         missed = target[:, None] / scale - at_runs @ of_factors - pairs_at_runs @ of_pairs
@@ -144,7 +144,7 @@ class PathModel:
             missed[:, mine] = sums.solved(SHARES[share], missed[:, mine])
         of_factors += factors * (at_runs.T @ missed)
         of_pairs += pairs * (pairs_at_runs.T @ missed)
-        of_cells += own * _sums_of(runs.cell, missed, self.cells)
+        of_cells += of_one_cell * _sums_of(runs.cell, missed, self.cells)
         answer: Floats = self._factors.times(of_factors) + self._pairs.times(of_pairs) + of_cells
         answer *= scale
         return answer
@@ -216,9 +216,9 @@ def _sums_of(group: Indices, columns: Floats, groups: int) -> Floats:
     return answer
 
 
-def _pair(one: Indices, other: Indices) -> Indices:
+def _pair(left: Indices, other: Indices) -> Indices:
     """The combined levels of two factors, numbered in the order of first occurrence."""
-    both = one * (other.max() + 1) + other
+    both = left * (other.max() + 1) + other
     _, first, inverse = np.unique(both, return_index=True, return_inverse=True)
     number: Indices = np.argsort(np.argsort(first))
     return number[inverse.reshape(-1)]

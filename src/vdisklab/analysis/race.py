@@ -233,10 +233,10 @@ def _look(
         differences = logs[modelled[0]] - logs[modelled[1]]
         rounds = int(np.isfinite(differences).sum())
         if rounds >= OWN_ROUNDS:
-            own = max(float(np.nanstd(differences, ddof=1)), PRECISION)
+            spread = max(float(np.nanstd(differences, ddof=1)), PRECISION)
             own_lasts = lasting_noise((differences - np.nanmean(differences))[None], lasts.pooled)
             part = float(own_lasts.parts[0])
-            deviation = np.full(2, own * math.sqrt(float(inflation(part, rounds)) / rounds))
+            deviation = np.full(2, spread * math.sqrt(float(inflation(part, rounds)) / rounds))
             freedom = np.full(2, max(2.0, math.floor((rounds - 1) * float(freedom_left(part)))))
     others = _between(others, len(modelled) - 1)
     limit = deviation * [

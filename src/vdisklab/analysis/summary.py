@@ -74,7 +74,7 @@ class Summaries(Mapping[MeasuredCell, Summary]):
 
     def __getitem__(self, cell: MeasuredCell) -> Summary:
         row = self.place[cell]
-        rounds, low = int(self.rounds[row]), known(self.low, row)
+        rounds, low = int(self.rounds[row]), value_or_none(self.low, row)
         if not rounds:
             raise KeyError(cell)
         return Summary(
@@ -83,7 +83,7 @@ class Summaries(Mapping[MeasuredCell, Summary]):
             rounds=rounds,
             median=float(self.median[row]),
             low=low,
-            high=known(self.high, row),
+            high=value_or_none(self.high, row),
             method=None if low is None else self.method or _method(rounds),
         )
 
@@ -176,7 +176,7 @@ def _finite_or_nan(values: Floats) -> Floats:
     return np.where(np.isfinite(values), values, np.nan)
 
 
-def known(values: Floats, place: int) -> float | None:
+def value_or_none(values: Floats, place: int) -> float | None:
     """The value at an index; None if it is NaN or infinite."""
     value = float(values[place])
     return value if math.isfinite(value) else None

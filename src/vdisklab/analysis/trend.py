@@ -191,13 +191,15 @@ def newest_changes(
     references = []
     for series in range(len(found.level)):
         steps = [
-            change.dated.at
+            change.dated.start
             for change in changes
             if change.series == series and not change.dated.each
         ]
         cuts = [0, *(place for place in steps if place < last), last]
         measured = [
-            place for place in range(last) if place not in without and _known(found, series, place)
+            place
+            for place in range(last)
+            if place not in without and _is_measured(found, series, place)
         ]
         parts = [
             tuple(place for place in measured if low <= place < high)
@@ -227,7 +229,7 @@ def _without_lines(level: Floats, changes: Sequence[SeriesChange]) -> Floats:
     answer, places = level.copy(), np.arange(level.shape[1])
     for change in changes:
         if change.dated.each is not None:
-            moved = np.clip(places, change.dated.at, change.dated.end) - change.dated.at
+            moved = np.clip(places, change.dated.start, change.dated.end) - change.dated.start
             answer[change.series] -= math.log(change.dated.each) * moved
     return answer
 
@@ -240,14 +242,14 @@ def _tests(found: CampaignLevels, series: int) -> int:
     return 2 * (len(found.cells) - 1) if series else 2
 
 
-def _known(found: CampaignLevels, series: int, place: int) -> bool:
+def _is_measured(found: CampaignLevels, series: int, place: int) -> bool:
     return bool(np.isfinite(found.level[series, place]))
 
 
 def _verdict(
     found: CampaignLevels, series: int, last: int, change: LevelChange, p: float | None
 ) -> TrendVerdict:
-    if not _known(found, series, last):
+    if not _is_measured(found, series, last):
         return TrendVerdict.NOT_MEASURED
     if p is None or change.ratio is None:
         return TrendVerdict.TOO_FEW
@@ -264,7 +266,7 @@ def _test(
     A newest campaign with larger error within than the earlier ones, because it has fewer rounds,
     is noisier by the difference.
     """
-    if not earlier or not _known(found, series, last):
+    if not earlier or not _is_measured(found, series, last):
         return LevelChange(), None, None
     levels = found.level[series, list(earlier)]
     difference, count = float(found.level[series, last] - levels.mean()), len(levels)
@@ -308,7 +310,7 @@ def lasting_change(changes: Sequence[SeriesChange], series: int, campaigns: int)
         change.dated
         for change in changes
         if change.series == series
-        and (change.dated.end if change.dated.each else change.dated.at) > campaigns - 1 - RECENT
+        and (change.dated.end if change.dated.each else change.dated.start) > campaigns - 1 - RECENT
     ]
     if not recent:
         return None

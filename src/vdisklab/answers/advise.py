@@ -276,7 +276,7 @@ class _Desk:
     def is_unfinished(self, row: ExistingDisk, request: Request, own_paths: set[str]) -> bool:
         """True for a campaign of `advise` that was interrupted, or made with fewer --rounds.
 
-        Its baseline is the path of a disk, one of `own`.
+        Its baseline is the path of a disk, which `own_paths` lists.
         """
         campaign = next(
             (campaign for campaign in self._campaigns if campaign.id == row.advised.campaign), None

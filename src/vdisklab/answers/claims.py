@@ -94,7 +94,7 @@ class JudgedClaim:
             claim=claim.name,
             sentence=claim.sentence,
             status=answer.status,
-            verdict=answer.words,
+            verdict=answer.sentence,
             ratio=answer.ratio,
             low=answer.low,
             high=answer.high,

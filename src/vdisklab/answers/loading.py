@@ -194,7 +194,7 @@ def load_chosen(results: Store, campaigns: tuple[Campaign, ...]) -> Loaded:
 
 
 def _two_accelerators(campaigns: Iterable[Campaign], ran_under: Iterable[RanUnder]) -> PlanError:
-    accelerators = " and ".join(sorted(each.words for each in ran_under))
+    accelerators = " and ".join(sorted(each.phrase for each in ran_under))
     names = ", ".join(campaign.id for campaign in campaigns)
     return PlanError(
         f"the guests of {names} ran {accelerators}, which are never ranked together",

@@ -89,7 +89,7 @@ def crash_verdict(cut: PowerCut) -> CrashVerdict:
         id=cut.id,
         path=cut.path,
         client=cut.client,
-        client_words=ClientKind(cut.client).words if cut.client in set(ClientKind) else cut.client,
+        client_words=ClientKind(cut.client).phrase if cut.client in set(ClientKind) else cut.client,
         access=cut.access,
         driver=None if driver == DriverSetting.AS_FOUND else driver,
         model=cut.model,

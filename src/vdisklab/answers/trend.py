@@ -389,12 +389,12 @@ def _dated(
     found: CampaignLevels,
     changes: Sequence[SeriesChange],
 ) -> Iterator[DatedShift]:
-    for change in sorted(changes, key=lambda change: (change.dated.at, change.series)):
+    for change in sorted(changes, key=lambda change: (change.dated.start, change.series)):
         dated, measured = change.dated, np.flatnonzero(np.isfinite(found.level[change.series]))
         if dated.kind is ChangeKind.STEP:
-            first, last = int(measured[measured < dated.at][-1]), dated.at
+            first, last = int(measured[measured < dated.start][-1]), dated.start
         else:
-            first, last = dated.at, dated.end
+            first, last = dated.start, dated.end
         before, after = chosen[first], chosen[last]
         yield DatedShift(
             names[change.series], dated.kind, before.id, after.id, before.started, after.started,

@@ -238,7 +238,7 @@ def run(request: FleetRequest, context: typer.Context) -> int:
     """
     url = _database(request.db)
     flags = [name for parameter in context.command.params for name in parameter.opts]
-    words = _possible_words(context.args, flags)
+    arguments = _possible_words(context.args, flags)
     security = _security(request.tls, "client")[0]
     from vdisklab.fleet.coordinator import CampaignRun, choose_members, connected, members, task_of  # noqa: PLC0415 - an extra
 
@@ -246,7 +246,7 @@ def run(request: FleetRequest, context: typer.Context) -> int:
     with connected(address, security) as client:
         chosen = choose_members(members(client), request.chosen)
     _say(f"{counted(len(chosen), 'host')}: {', '.join(chosen)}")
-    campaign = CampaignRun(chosen, task_of(words, url), request.give_up, _say)
+    campaign = CampaignRun(chosen, task_of(arguments, url), request.give_up, _say)
     try:
         results = campaign.wait(address, security)
     except KeyboardInterrupt:
@@ -289,13 +289,13 @@ def _database(db: str | None) -> str:
     return public
 
 
-def _possible_words(words: Sequence[str], flags: Sequence[str]) -> list[str]:
+def _possible_words(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
     """The arguments of `run` on each host, with a number of rounds: hosts are compared by path.
 
     Raises the errors that `run` would raise on any host; `flags` are the options of this verb.
     """
     try:
-        request = parse_words(words, RunRequest, "vdisklab fleet run")
+        request = parse_words(arguments, RunRequest, "vdisklab fleet run")
     except typer.TyperException as error:
         if hasattr(error, "possibilities"):  # there is no such option
             near = (*flags, *(error.possibilities or ()))
@@ -318,7 +318,7 @@ def _possible_words(words: Sequence[str], flags: Sequence[str]) -> list[str]:
         if not campaign.devices:
             _on_hosts(campaign.directory)
     races = request.find is not None or request.asks_for_a_race or request.rounds is not None
-    return [*words, *(() if races else ("--rounds", str(rounds_of(request))))]
+    return [*arguments, *(() if races else ("--rounds", str(rounds_of(request))))]
 
 
 def _on_hosts(directory: Path | None) -> Path:

@@ -143,8 +143,8 @@ def run(
 
     Example: vdisklab lab run {zfs,lvm}/qcow2/none --rounds 1 --size 64M
     """
-    words = [*inner.paths, *context.args]
-    _require_possible(words)
+    argv = [*inner.paths, *context.args]
+    _require_possible(argv)
     console = Console(stderr=True)
     with (
         open_store(database_url(inner.db, create=True)) as store,
@@ -152,7 +152,7 @@ def run(
     ):
         config = request.config(lab)
         try:
-            imported = measure_in_lab(lab, config, words, store, _line_printer(console))
+            imported = measure_in_lab(lab, config, argv, store, _line_printer(console))
         except (KeyboardInterrupt, GuestError):
             continues = Caller.of_process().same_command("the same command continues")
             console.print(Text(f"all finished measurements are kept; {continues}"), soft_wrap=True)
@@ -220,9 +220,9 @@ def shell(request: LabRequest) -> None:
         open_shell(lab, config)
 
 
-def _require_possible(words: list[str]) -> None:
+def _require_possible(argv: list[str]) -> None:
     """Raises the errors that `run` would raise on any host, before the lab boots for minutes."""
-    for request in parse_words(words, RunRequest, "vdisklab lab run").campaigns():
+    for request in parse_words(argv, RunRequest, "vdisklab lab run").campaigns():
         require_possible_paths(request)
         requested_guest(LocalHost(), request)  # its image and DISKSPD, which the lab gets from here
 

@@ -86,9 +86,9 @@ def runs(request: RunsOptions, output: OutputOptions) -> None:
             renamed = rename_stored(results, find_stored(results, name), new)
             print_answer(renamed, view.correction_tables(renamed), output)
         elif listed is None:
-            known = results.campaigns()
+            every = results.campaigns()
             campaigns = answer_campaigns(
-                known, results.outlines([campaign.id for campaign in known])
+                every, results.outlines([campaign.id for campaign in every])
             )
             print_answer(campaigns, view.campaign_tables(campaigns), output, request)
         else:

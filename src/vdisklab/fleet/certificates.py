@@ -38,7 +38,7 @@ class Certificates:
     """The files that one role needs: the authority, and its own certificate with its key."""
 
     authority: Path
-    own: Path
+    certificate: Path
     until: datetime
 
 
@@ -81,9 +81,9 @@ def _written(directory: Path, now: datetime) -> Iterator[Path]:
     public = authority.public_bytes(serialization.Encoding.PEM)
     yield _private(directory / _AUTHORITY, public, mode=0o644)
     for role in FleetRole:
-        own = ec.generate_private_key(ec.SECP256R1())
+        key_pair = ec.generate_private_key(ec.SECP256R1())
         certificate = (
-            _builder(_named(f"vdisklab {role}"), name, own.public_key(), now, VALID)
+            _builder(_named(f"vdisklab {role}"), name, key_pair.public_key(), now, VALID)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
             .add_extension(
@@ -98,7 +98,7 @@ def _written(directory: Path, now: datetime) -> Iterator[Path]:
             )
             .sign(key, hashes.SHA256())
         )
-        both = certificate.public_bytes(serialization.Encoding.PEM) + _pem_of(own)
+        both = certificate.public_bytes(serialization.Encoding.PEM) + _pem_of(key_pair)
         yield _private(directory / f"{role}.pem", both)
 
 

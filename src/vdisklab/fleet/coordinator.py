@@ -69,7 +69,7 @@ class HostResult:
     campaigns: tuple[str, ...] = ()
 
     @property
-    def words(self) -> str:
+    def sentence(self) -> str:
         """The end in words."""
         reason = f": {_sentence(self.lines)}" if self.lines else ""
         if self.status is None:
@@ -261,7 +261,7 @@ class CampaignRun:
 
     def _note(self, result: HostResult) -> None:
         self.results[result.host] = result
-        self.say(f"{result.host}: {result.words}")
+        self.say(f"{result.host}: {result.sentence}")
 
 
 def task_of(arguments: Sequence[str], url: str | None) -> str:

@@ -54,7 +54,7 @@ def apply_settings() -> None:
 
 def security_of(certificates: Certificates, role: FleetRole) -> Security:
     """Mutual TLS with these certificates: both ends show one of the authority's."""
-    certificate = str(certificates.own)
+    certificate = str(certificates.certificate)
     return Security(
         require_encryption=True,
         tls_ca_file=str(certificates.authority),

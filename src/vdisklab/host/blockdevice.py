@@ -333,11 +333,11 @@ def _of_controller(node: Path, name: str) -> str | None:
 
 
 def _server(node: Path) -> str | None:
-    words = dict(
+    settings = dict(
         word.partition("=")[::2] for word in (_of_controller(node, "address") or "").split(",")
     )
-    if "trsvcid" in words:
-        return f"{words['traddr']}:{words['trsvcid']}"
+    if "trsvcid" in settings:
+        return f"{settings['traddr']}:{settings['trsvcid']}"
     session = next((parent for parent in node.parents if parent.name.startswith("session")), node)
     for connection in sorted(session.glob("connection*/iscsi_connection/*")):
         address, port = (

@@ -268,9 +268,9 @@ def load_between(before: BusySnapshot, after: BusySnapshot) -> HostLoad:
 
 def _cpus(proc: Path) -> tuple[int, ...]:
     with suppress(OSError):
-        words = (proc / "stat").read_text().split("\n", 1)[0].split()[1:]
-        if len(words) >= _COUNTED:
-            return tuple(map(int, words[:_COUNTED]))
+        columns = (proc / "stat").read_text().split("\n", 1)[0].split()[1:]
+        if len(columns) >= _COUNTED:
+            return tuple(map(int, columns[:_COUNTED]))
     return ()
 
 

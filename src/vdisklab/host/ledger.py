@@ -203,16 +203,18 @@ def pending(path: Path) -> list[Entry]:
         except (RecursionError, ValueError) as error:  # too many digits for int()
             raise _damaged(path, text) from error
         match line:
-            case {"add": int(at), "kind": str(kind), "name": str(name), "detail": dict(detail)}:
+            case {"add": int(number), "kind": str(kind), "name": str(name), "detail": dict(detail)}:
                 noted = line.get("noted")
                 noted = noted if isinstance(noted, int) else 0
-                entries[at] = Entry(at, kind, name, detail, noted)
-            case {"learn": int(at), "detail": dict(detail)}:
-                if at in entries:
-                    entry_so_far = entries[at]
-                    entries[at] = replace(entry_so_far, detail={**entry_so_far.detail, **detail})
-            case {"strike": int(at)}:
-                entries.pop(at, None)
+                entries[number] = Entry(number, kind, name, detail, noted)
+            case {"learn": int(number), "detail": dict(detail)}:
+                if number in entries:
+                    entry_so_far = entries[number]
+                    entries[number] = replace(
+                        entry_so_far, detail={**entry_so_far.detail, **detail}
+                    )
+            case {"strike": int(number)}:
+                entries.pop(number, None)
             case _:
                 raise _damaged(path, text)
     return sorted(entries.values(), key=order_of_removal)

@@ -180,8 +180,8 @@ def parse_mountstats(text: str, mount: Path) -> Mapping[str, NfsCount]:
         return {}
     lines = (line.split() for line in ours.partition("\ndevice ")[0].splitlines())
     counts: dict[str, NfsCount] = {}
-    for name, *words in filter(None, lines):
-        numbers = list(map(whole_number, words[:8]))
+    for name, *columns in filter(None, lines):
+        numbers = list(map(whole_number, columns[:8]))
         match numbers:
             case [int(done), int(sent), int(), int(), int(), int(), int(trips), int()]:
                 if name.endswith(":"):

@@ -273,7 +273,7 @@ def mapper_target(host: command.Host, name: str) -> str | None:
         host.run("modprobe", "--quiet", f"dm-{name}", allowed=range(256))
     listed = host.run("dmsetup", "targets", allowed=range(256))
     targets = map(str.split, listed.stdout.splitlines() if listed.status == 0 else ())
-    return next((" ".join(words) for words in targets if words[:1] == [name]), None)
+    return next((" ".join(columns) for columns in targets if columns[:1] == [name]), None)
 
 
 class KernelParts:

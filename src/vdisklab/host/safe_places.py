@@ -313,7 +313,7 @@ class PrivateDirectory:
         os.fchmod(descriptor, mode)
         return descriptor
 
-    def through(self, words: Sequence[str]) -> tuple[str, ...]:
+    def through(self, argv: Sequence[str]) -> tuple[str, ...]:
         """A program's words that lead to files here by this process's descriptor (proc(5)).
 
         A name that is written into an image's header stays a name.
@@ -321,9 +321,9 @@ class PrivateDirectory:
         begin, open_here = f"{self.path}/", f"/proc/{os.getpid()}/fd/{self.descriptor}/"
         return tuple(
             word
-            if "data_file=" in word or (place and words[place - 1] == "-b")
+            if "data_file=" in word or (place and argv[place - 1] == "-b")
             else word.replace(begin, open_here)
-            for place, word in enumerate(words)
+            for place, word in enumerate(argv)
         )
 
     def named(self, text: str) -> str:

@@ -167,10 +167,10 @@ def _layers(mount: mounts.Mount | None) -> tuple[Layer, ...] | None:
 def _sync(dataset: str) -> Options | None:
     """A ZFS dataset's behaviour at a flush; None if `zfs` does not tell."""
     try:
-        words = LocalHost().run("zfs", "get", "-H", "-o", "value", "sync", dataset).stdout.split()
+        answer = LocalHost().run("zfs", "get", "-H", "-o", "value", "sync", dataset).stdout.split()
     except HostError:
         return None
-    return tuple(("sync", word) for word in words if word in ("standard", "always", "disabled"))
+    return tuple(("sync", word) for word in answer if word in ("standard", "always", "disabled"))
 
 
 def _image(
@@ -183,11 +183,11 @@ def _image(
     the configuration says of a chain, a data file or encryption holds, too.
     """
     configured = configured or Image(ImageFormat.RAW)
-    form, known = configured.format, dict(configured.options)
+    form, options = configured.format, dict(configured.options)
     if form is ImageFormat.RAW:
         length = file.status.st_size
         is_thin = file.status.st_blocks * 512 < length
-        return length, Image(form, tuple((known | _thin(is_thin)).items())), None
+        return length, Image(form, tuple((options | _thin(is_thin)).items())), None
     head = file.first(HEAD)
     if head is None:
         return None, None, None
@@ -201,7 +201,7 @@ def _image(
                 "backing": max(int(not alone), configured.backing),
             }
             not_followed = None if configured.backing else header.backing
-            return header.size, Image(form, tuple((known | found).items())), not_followed
+            return header.size, Image(form, tuple((options | found).items())), not_followed
         offset, unit = _SIZES[form]
         return struct.unpack_from("<Q", head, offset)[0] * unit, None, None
     except (OSError, BadImageError, KeyError, struct.error):
@@ -263,7 +263,7 @@ def _device_layers(source: str | None) -> tuple[Layer, ...]:
         return (Layer(LayerKind.ZVOL),)
     device = _BLOCK / Path(source).resolve().name
     owner = read_text(device / "dm/uuid") or device.name
-    kind = next((one for one in LayerKind if one.facts.owns(owner)), None)
+    kind = next((layer for layer in LayerKind if layer.facts.owns(owner)), None)
     if kind is None:
         return ()
     discards = read_text(device / "queue/discard_max_bytes") not in (None, "0")

@@ -81,8 +81,8 @@ def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGu
             found = _directory(file, notes)
             texts += found
             if all(text.required for text in found):  # no guest's
-                known = ", ".join(_ENDINGS)
-                notes.append(f"{file} holds no configuration of a guest ({known}).")
+                endings = ", ".join(_ENDINGS)
+                notes.append(f"{file} holds no configuration of a guest ({endings}).")
         else:
             texts.append(_text(file))
             names = {text.file_name for text in texts}
@@ -127,8 +127,8 @@ def read_host(host: Host, root: Path = Path("/")) -> ExistingGuests:
     disks: list[ConfiguredDisk] = []
     for platform, dialect in dialects().items():
         disks += _guests_of(host, platform, dialect.location, root, notes)
-    known = {name for disk in disks for name in (disk.domain, disk.guest)}
-    disks += [disk for disk in running_disks(root / "proc", notes) if disk.guest not in known]
+    names = {name for disk in disks for name in (disk.domain, disk.guest)}
+    disks += [disk for disk in running_disks(root / "proc", notes) if disk.guest not in names]
     if not disks:
         why = f" ({'; '.join(note.rstrip('.') for note in notes[-2:])})" if notes else ""
         raise PlanError(
@@ -160,8 +160,8 @@ def _guests_of(
         return ()
 
 
-def _output(host: Host, *words: str) -> str:
-    return host.run(*words).stdout
+def _output(host: Host, *argv: str) -> str:
+    return host.run(*argv).stdout
 
 
 def _directory(directory: Path, notes: list[str]) -> list[GuestText]:
@@ -259,11 +259,11 @@ def _disks_of_process(
     monitor = monitor_of(process.arguments) if of_qemu else None
     where = process.directory / "cwd"
     answer = None if monitor is None else query_block(where / monitor, process.user)
-    own = process.open_files()
+    opened = process.open_files()
     lost = without_fsync(process.preloaded())
     for disk in of_qemu:
         outside = disk.path is not None and disk.path.attachment.bus.opened_outside_qemu
-        files = of_daemons if outside else own
+        files = of_daemons if outside else opened
         # Who is not root opens nothing that he may not open anyway, and sees no such list.
         held = replace(disk, held=files if os.geteuid() == 0 else None)
         held = replace(held, lost_below=lost or disk.lost_below)

@@ -88,21 +88,20 @@ def inspect_host(host: Host, directory: Path, progress: Progress) -> tuple[HostF
 
 def examine(inspection: Inspection) -> Iterator[HostFinding]:
     """All findings in display order."""
-    at = inspection
-    features = _features(at.host)
-    yield _kvm(at)
-    names = (f"Linux {facts.kernel_release(at.root)}", facts.distribution(at.root))
+    features = _features(inspection.host)
+    yield _kvm(inspection)
+    names = (f"Linux {facts.kernel_release(inspection.root)}", facts.distribution(inspection.root))
     yield _ok("kernel", ", ".join(filter(None, names)))
-    yield from _qemu(at.host, features)
-    yield from _fio(at.host)
-    yield from _programs(at.host)
+    yield from _qemu(inspection.host, features)
+    yield from _fio(inspection.host)
+    yield from _programs(inspection.host)
     yield from _io_uring(features)
-    yield from _directory(at)
-    yield from _layers(at)
-    yield from _devices(at)
-    yield from _power_cut(at)
-    yield _memory(at)
-    yield _rights(at)
+    yield from _directory(inspection)
+    yield from _layers(inspection)
+    yield from _devices(inspection)
+    yield from _power_cut(inspection)
+    yield _memory(inspection)
+    yield _rights(inspection)
     yield from _left_behind()
 
 
@@ -143,9 +142,9 @@ def _try_kvm(host: Host, progress: Progress) -> KvmTrial:
         return device_refused() or untried
 
 
-def _kvm(at: Inspection) -> HostFinding:
-    trial = at.kvm()
-    if trial.works and machine.is_emulated(at.root):
+def _kvm(inspection: Inspection) -> HostFinding:
+    trial = inspection.kvm()
+    if trial.works and machine.is_emulated(inspection.root):
         costs = "this host is emulated: its numbers prove that code works under KVM, and no speed"
         return _limited("KVM", trial.tried, costs, "measure on a machine that is not emulated")
     if trial.works:
@@ -325,11 +324,11 @@ def cannot_build(host: Host, kind: LayerKind) -> str | None:
     return None if limited or found.state is Availability.OK else found.observed
 
 
-def _layers(at: Inspection) -> Iterator[HostFinding]:
+def _layers(inspection: Inspection) -> Iterator[HostFinding]:
     """Each layer, and which of them wait for a right of this process only."""
-    lacking = facts.missing_right(at.root)
+    lacking = facts.missing_right(inspection.root)
     for name, part in _LAYERS:
-        found = _layer(at.host, at.parts, name, part)
+        found = _layer(inspection.host, inspection.parts, name, part)
         if lacking is not None and found.state is Availability.OK:
             right, way = lacking
             lost = "all layers on image files" if name == "loop" else found.topic
@@ -371,18 +370,18 @@ def _zfs_answers(host: Host) -> bool:
     return True
 
 
-def _devices(at: Inspection) -> Iterator[HostFinding]:
+def _devices(inspection: Inspection) -> Iterator[HostFinding]:
     for name, topic, lost in (
         ("loop-control", "loop devices", "all layers on image files"),
         ("fuse", "FUSE", "the logged disk of power cuts"),
     ):
-        error = try_device(name, at.root)
+        error = try_device(name, inspection.root)
         if error is None:
             yield _ok(topic, f"/dev/{name} opens")
             continue
         if isinstance(error, PermissionError):  # loading a driver does not help against that
             mend = "sudo vdisklab …"
-        elif at.parts.has_misc_device(name):
+        elif inspection.parts.has_misc_device(name):
             mend = f"its driver is loaded: pass /dev/{name} into the container (--privileged does)"
         else:
             mend = f"modprobe {name.removesuffix('-control')}"
@@ -390,24 +389,27 @@ def _devices(at: Inspection) -> Iterator[HostFinding]:
         yield _missing(topic, observed, f"cannot be measured: {lost}", mend)
 
 
-def _power_cut(at: Inspection) -> Iterator[HostFinding]:
+def _power_cut(inspection: Inspection) -> Iterator[HostFinding]:
     daemon = "qemu-storage-daemon"
-    version = facts.program_version(at.host, daemon, r"version (.+)")
+    version = facts.program_version(inspection.host, daemon, r"version (.+)")
     yield _no_program(daemon) if version is None else _ok(daemon, version)
 
 
-def _directory(at: Inspection) -> Iterator[HostFinding]:
+def _directory(inspection: Inspection) -> Iterator[HostFinding]:
     """The work directory: whether it is writable, O_DIRECT, free space and the device below."""
     topic = "work directory"
     try:
-        with tempfile.TemporaryFile(dir=at.directory):
-            free = free_bytes(at.directory)
+        with tempfile.TemporaryFile(dir=inspection.directory):
+            free = free_bytes(inspection.directory)
     except OSError as error:
-        observed, mend = f"{at.directory}: {error.strerror}", "name a writable directory with --dir"
+        observed, mend = (
+            f"{inspection.directory}: {error.strerror}",
+            "name a writable directory with --dir",
+        )
         yield _missing(topic, observed, "nothing can be measured in it", mend, essential=True)
         return
-    yield _ok(topic, f"{at.directory} can be written", essential=True)
-    refused = try_o_direct(at.directory)
+    yield _ok(topic, f"{inspection.directory} can be written", essential=True)
+    refused = try_o_direct(inspection.directory)
     if refused is None:
         yield _ok("O_DIRECT", "a block was written and read back")
     else:
@@ -421,28 +423,28 @@ def _directory(at: Inspection) -> Iterator[HostFinding]:
         costs = f"images must stay smaller than {format_bytes(free)}"
         mend = "choose --size accordingly, or another directory with --dir"
         yield _limited("free space", observed, costs, mend)
-    yield _medium(at)
-    table = at.root / "proc/self/mountinfo"
-    mount = mount_of(at.directory, table) if table.exists() else None
-    reason = without_flushes(mount, at.root)
+    yield _medium(inspection)
+    table = inspection.root / "proc/self/mountinfo"
+    mount = mount_of(inspection.directory, table) if table.exists() else None
+    reason = without_flushes(mount, inspection.root)
     if reason is not None:
         costs = "what a guest flushes may be lost in a power cut, and flushes look fast"
         mend = "mount it with barriers, or name another directory with --dir"
         yield _limited("flushes", reason, costs, mend)
 
 
-def _medium(at: Inspection) -> HostFinding:
+def _medium(inspection: Inspection) -> HostFinding:
     """The device below the work directory; its write cache decides what a flush costs."""
-    observed = medium_of(at.directory, at.root) or "unknown"
-    device = device_of(at.directory, at.root)
+    observed = medium_of(inspection.directory, inspection.root) or "unknown"
+    device = device_of(inspection.directory, inspection.root)
     if device is None or any(leaf.write_cache is None for leaf in device.leaves()):
         costs = "it is unknown whether a flush reaches the medium, and what the device transferred"
         return _limited("medium", observed, costs, "use a local disk")
     return _ok("medium", observed)
 
 
-def _memory(at: Inspection) -> HostFinding:
-    total, free = facts.memory_bytes(at.root), facts.available_memory(at.root)
+def _memory(inspection: Inspection) -> HostFinding:
+    total, free = facts.memory_bytes(inspection.root), facts.available_memory(inspection.root)
     observed = f"{format_bytes(total)}, {format_bytes(free)} available"
     if free >= _MEMORY_WANTED:
         return _ok("memory", observed)
@@ -450,8 +452,8 @@ def _memory(at: Inspection) -> HostFinding:
     return _limited("memory", observed, costs, "stop other programs")
 
 
-def _rights(at: Inspection) -> HostFinding:
-    lacking = facts.missing_right(at.root)
+def _rights(inspection: Inspection) -> HostFinding:
+    lacking = facts.missing_right(inspection.root)
     if lacking is None:
         return _ok("root", "yes")
     right, way = lacking

@@ -40,7 +40,7 @@ class ClientKind(StrEnum):
         return self.is_database and self is not ClientKind.POSTGRESQL
 
     @property
-    def words(self) -> str:
+    def phrase(self) -> str:
         """The client in a few words, for people."""
         return {
             ClientKind.FLUSHES: "flushes",

@@ -287,7 +287,7 @@ class Draft:
         if verdict is None:
             return host, self._including(host, matrix, capabilities)
         dropped = Dropped(host.canonical, verdict.reason, verdict.instead, asked=False)
-        if host.canonical not in {one.path for one in matrix.dropped}:
+        if host.canonical not in {path.path for path in matrix.dropped}:
             matrix = replace(matrix, dropped=(*matrix.dropped, dropped))
         return matrix.cells[0].path, matrix
 

@@ -143,12 +143,16 @@ class CampaignPlan:
 
     def with_reasons(self, refused: Mapping[DiskPath, Impossible]) -> CampaignPlan:
         """The plan with these reasons why paths are dropped."""
-        known = {path.canonical: reason for path, reason in refused.items()}
+        reasons = {path.canonical: reason for path, reason in refused.items()}
         dropped = tuple(
-            replace(one, reason=known[one.path].reason, instead=known[one.path].instead)
-            if one.path in known
-            else one
-            for one in self.dropped
+            replace(
+                dropped_path,
+                reason=reasons[dropped_path.path].reason,
+                instead=reasons[dropped_path.path].instead,
+            )
+            if dropped_path.path in reasons
+            else dropped_path
+            for dropped_path in self.dropped
         )
         return replace(self, dropped=dropped)
 

@@ -129,11 +129,11 @@ def several(
 def values_of(name: str) -> ValueKind:
     """Several values of an option of a path's bus; braces or commas make several of one."""
 
-    def words(value: str) -> Iterable[str]:
+    def names_in(value: str) -> Iterable[str]:
         return expand_segments(value if "{" in value or "," not in value else f"{{{value}}}")
 
     def parse(values: list[str]) -> tuple[str, ...]:
-        return tuple(_value_of(name, word) for value in values for word in words(value))
+        return tuple(_value_of(name, word) for value in values for word in names_in(value))
 
     toml = Annotated[list[str], Checked(after=parse)]
     return ValueKind(toml, list[str], parse, hint="a list", empty=())

@@ -39,8 +39,8 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
                 _IMAGE.search(str(service.get("image", ""))) if isinstance(service, dict) else None
             )
             if match is not None:
-                words = _command(str(name), service, match["name"])
-                yield GuestText("\0".join(words), f"{text.origin}/{name}")
+                argv = _command(str(name), service, match["name"])
+                yield GuestText("\0".join(argv), f"{text.origin}/{name}")
 
 
 def _command(name: str, service: Mapping[str, Any], image: str) -> Iterator[str]:
@@ -90,7 +90,7 @@ def _variables(environment: object) -> Mapping[str, str]:
     if isinstance(environment, dict):
         return {str(key): "" if value is None else str(value) for key, value in environment.items()}
     listed = environment if isinstance(environment, list) else []
-    pairs = (str(one).partition("=") for one in listed)
+    pairs = (str(entry).partition("=") for entry in listed)
     return {name: value for name, _, value in pairs}
 
 

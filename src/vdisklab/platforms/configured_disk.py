@@ -107,8 +107,8 @@ class ConfiguredDisk:
             image.options if image else () for image in (self.path.image, self.noted.image)
         )
         # That the data lie in a file of their own is stated, and not whether it is raw.
-        known = dict(noted) | ({"data_file": "on"} if "data_file" in dict(noted) else {})
-        alike = self.noted.guest_side == self.path.guest_side and {*stated} <= {*known.items()}
+        given = dict(noted) | ({"data_file": "on"} if "data_file" in dict(noted) else {})
+        alike = self.noted.guest_side == self.path.guest_side and {*stated} <= {*given.items()}
         return None if alike else self.noted
 
     @property
@@ -124,9 +124,9 @@ def with_pending(
 ) -> tuple[ConfiguredDisk, ...]:
     """A guest's disks. `say` words the changes that take effect at the guest's next start."""
     later = {disk.target: disk for disk in then}
-    known = {disk.target for disk in now}
+    targets = {disk.target for disk in now}
     changed = (_with_change(disk, later.get(disk.target), say) for disk in now)
-    new = (replace(disk, pending="it is new") for disk in then if disk.target not in known)
+    new = (replace(disk, pending="it is new") for disk in then if disk.target not in targets)
     return (*changed, *new)
 
 
@@ -592,13 +592,16 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
     """
     path = disk_path(disk, context)
     context = replace(context, lost_below=disk.lost_below or context.lost_below)
-    own = [*_risks_of_settings(disk)]
+    of_settings = [*_risks_of_settings(disk)]
     if path is None:
         if context.drops_flushes and not disk.read_only:
-            own.append(FlushesDroppedBelow(context.drops_flushes))
-        return tuple(own)
+            of_settings.append(FlushesDroppedBelow(context.drops_flushes))
+        return tuple(of_settings)
     checks = [check for check in _CHECKS if not (disk.read_only and check in _OF_WRITES)]
-    risky = [*own, *(risk for check in checks if (risk := check(path, context)) is not None)]
+    risky = [
+        *of_settings,
+        *(risk for check in checks if (risk := check(path, context)) is not None),
+    ]
     if not disk.read_only and _is_promised(path) and context.lost_below is None:
         is_rbd = path.layers[0].kind is LayerKind.RBD
         caches = path.offers_write_cache and not path.cache.direct

@@ -183,7 +183,7 @@ Changer = Callable[[ConfiguredDisk, DiskPath, DiskPath], Change]
 class CommandRunner(Protocol):
     """Runs a command, and returns its standard output."""
 
-    def __call__(self, *words: str) -> str:
+    def __call__(self, *argv: str) -> str:
         """Raises CommandError if it fails, HostError if it is missing or takes too long."""
         ...
 

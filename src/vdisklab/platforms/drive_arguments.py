@@ -98,14 +98,14 @@ def keyed_settings(text: str, first: str) -> dict[str, Any]:
 
 
 def _parts(text: str) -> Iterator[str]:
-    start = at = 0
-    while (at := text.find(",", at)) >= 0:
-        if text.startswith(",,", at):
-            at += 2
+    start = position = 0
+    while (position := text.find(",", position)) >= 0:
+        if text.startswith(",,", position):
+            position += 2
             continue
-        yield text[start:at].replace(",,", ",")
-        at += 1
-        start = at
+        yield text[start:position].replace(",,", ",")
+        position += 1
+        start = position
     yield text[start:].replace(",,", ",")
 
 
@@ -132,15 +132,15 @@ def split_arguments(text: str) -> list[str]:
         return [f"-{text.lstrip('- ')} "]
 
 
-def options_of(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+def options_of(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Each option without hyphens, with its value; a word that belongs to none has no name.
 
     Shell syntax after the command is left out.
     """
-    at = 0
-    while at < len(words):
-        word, following = words[at], next(iter(words[at + 1 : at + 2]), "-none")
-        at += 1
+    position = 0
+    while position < len(argv):
+        word, following = argv[position], next(iter(argv[position + 1 : position + 2]), "-none")
+        position += 1
         if _SHELL.fullmatch(word):
             return
         if not word.startswith("-") or word == "-":
@@ -150,7 +150,7 @@ def options_of(words: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield word.lstrip("-"), ""
         else:
             yield word.lstrip("-"), following
-            at += 1
+            position += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +183,12 @@ class Arguments:
         return _settings_after(self.options, flag)
 
 
-def arguments_of(words: Sequence[str], program: str = "") -> Arguments:
+def arguments_of(argv: Sequence[str], program: str = "") -> Arguments:
     """Parses the words after a program's name; `program` tells the machine's architecture.
 
     Raises PlanError for more changes of other arguments than any guest has.
     """
-    options = tuple(_changed(few_changes(words)))
+    options = tuple(_changed(few_changes(argv)))
     unread: list[str] = list(_unread(options))
     drives = list(_drives(options, program))
     unread += [drive.problem for drive in drives if drive.problem]
@@ -216,9 +216,9 @@ def arguments_of(words: Sequence[str], program: str = "") -> Arguments:
     )  # fmt: skip
 
 
-def few_changes(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def few_changes(argv: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """The options. Raises PlanError if more of them change others than any guest has."""
-    options = tuple(options_of(words))
+    options = tuple(options_of(argv))
     if sum(flag in ("set", "global") for flag, _ in options) > MOST_CHANGES:
         raise PlanError(
             f"the arguments have more than {MOST_CHANGES} times -set and -global",
@@ -268,9 +268,9 @@ def _unread(options: Iterable[tuple[str, str]]) -> Iterator[str]:
 class Changes:
     """The changes that arguments beside a guest's disks make to them."""
 
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(self, argv: Sequence[str]) -> None:
         """Raises PlanError for more changes than any guest has."""
-        options = few_changes(words)
+        options = few_changes(argv)
         self._of_drivers = _by_driver(options)
         self._set: dict[tuple[str, str], dict[str, str]] = {}
         for flag, value in options:
@@ -285,24 +285,24 @@ class Changes:
     def properties_of(self, device: Settings) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """The properties that are set on a device: by -global on all with its driver, by -set on it
         alone."""
-        own = self._set.get(("device", str(device.get("id"))), {})
-        return self._of_drivers.get(plain_driver(device), {}), own
+        of_device = self._set.get(("device", str(device.get("id"))), {})
+        return self._of_drivers.get(plain_driver(device), {}), of_device
 
     def of_drive(self, name: str) -> Mapping[str, str]:
         """What `-set drive.NAME.KEY=VALUE` makes of the -drive with that name."""
         return self._set.get(("drive", name), {})
 
 
-def beside_arguments(words: Sequence[str]) -> Iterator[str]:
+def beside_arguments(argv: Sequence[str]) -> Iterator[str]:
     """The words that change disks which a manager gives to QEMU beside these arguments, if it gives
     them as -drive: QEMU ignores -snapshot for -blockdev, and does not start with such a -set."""
-    options = tuple(options_of(words))
-    own = {keyed_settings(value, "file").get("id") for flag, value in options if flag == "drive"}
+    options = tuple(options_of(argv))
+    drives = {keyed_settings(value, "file").get("id") for flag, value in options if flag == "drive"}
     for flag, value in options:
         group, *name = value.split(".")
         if flag == "snapshot":
             yield "-snapshot"
-        elif flag == "set" and group == "drive" and own.isdisjoint(name[:1]):
+        elif flag == "set" and group == "drive" and drives.isdisjoint(name[:1]):
             yield f"-set {value}"
 
 
@@ -420,7 +420,7 @@ def _drive(options: Settings, name: str, interface: str, *, ahci: bool) -> _Driv
 
 def _node(options: Settings, name: str) -> dict[str, Any]:
     """The format's node of a -drive, with the file's node in it. Raises ValueError."""
-    own = {key: value for key, value in options.items() if not _OWN_KEYS.fullmatch(key)}
+    format_node = {key: value for key, value in options.items() if not _OWN_KEYS.fullmatch(key)}
     file = options.get("file")
     inner = dict(settings_of(file))
     filename = str(inner.pop("", options.get("filename", "")) if inner else file or "")
@@ -429,27 +429,29 @@ def _node(options: Settings, name: str) -> dict[str, Any]:
         spelled = json_object(filename[5:])
         if spelled is None:
             raise ValueError("its JSON cannot be read")
-        own = {**spelled, **own}
+        format_node = {**spelled, **format_node}
         form = form or spelled.get("driver")
     elif "driver" in options and "file" not in options:  # the node is the file's
-        own["filename"] = options.get("filename")
+        format_node["filename"] = options.get("filename")
     else:
         opened = _opened(str(inner.get("filename", filename)))
-        own["file"] = {**opened, **inner} if filename or "driver" not in inner else inner
+        format_node["file"] = {**opened, **inner} if filename or "driver" not in inner else inner
     throttling = settings_of(options.get("throttling"))
-    discard = str(options.get("discard", own.get("discard", "off")))
+    discard = str(options.get("discard", format_node.get("discard", "off")))
     node = {
-        **own,
+        **format_node,
         "node-name": name,
         "driver": str(form or "raw"),
         "probed": form is None,
         "discard": {"on": "unmap", "off": "ignore"}.get(discard, discard),
-        "detect-zeroes": str(options.get("detect-zeroes", own.get("detect-zeroes", "off"))),
+        "detect-zeroes": str(options.get("detect-zeroes", format_node.get("detect-zeroes", "off"))),
         "limits": options,
         "group": throttling.get("group", options.get("group")),
         "snapshot": options.get("snapshot"),
         "copy-on-read": options.get("copy-on-read"),
-        "read-only": options.get("read-only", options.get("readonly", own.get("read-only"))),
+        "read-only": options.get(
+            "read-only", options.get("readonly", format_node.get("read-only"))
+        ),
     }
     if "aio" in options:
         node["aio"] = str(options["aio"])

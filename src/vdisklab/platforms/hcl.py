@@ -83,18 +83,18 @@ class _BrokenError(ValueError):
 @dataclass(slots=True)
 class _Parser:
     tokens: list[re.Match[str]]
-    at: int = 0
+    position: int = 0
 
     def _peek(self) -> re.Match[str] | None:
-        return self.tokens[self.at] if self.at < len(self.tokens) else None
+        return self.tokens[self.position] if self.position < len(self.tokens) else None
 
     def _next(self) -> re.Match[str]:
-        self.at += 1
-        return self.tokens[self.at - 1]
+        self.position += 1
+        return self.tokens[self.position - 1]
 
     def _skip_ends(self) -> None:
         while (token := self._peek()) is not None and (token["end"] or token["sign"] == ","):
-            self.at += 1
+            self.position += 1
 
     def body(self, block: HclBlock, depth: int) -> None:
         """The attributes and blocks up to the closing brace, or the end of the file."""
@@ -106,7 +106,7 @@ class _Parser:
             if token is None or token["sign"] == "}":
                 if (token is None) != (depth == 0):
                     raise _BrokenError
-                self.at += 1
+                self.position += 1
                 return
             self._element(block, self._next(), depth)
 
@@ -163,7 +163,7 @@ class _Parser:
                 token["sign"] or "", 0
             )
             rest += token[0]
-            self.at += 1
+            self.position += 1
         return f"${{{first[0]}{rest}}}" if rest else value
 
     def _list(self, depth: int) -> list[Any]:
@@ -174,7 +174,7 @@ class _Parser:
             if token is None:
                 raise _BrokenError
             if token["sign"] == "]":
-                self.at += 1
+                self.position += 1
                 return values
             values.append(self._value(depth + 1))
 

@@ -112,7 +112,7 @@ def _is_container(document: Tree) -> bool:
 
 
 def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[ConfiguredDisk]:
-    own = tree(document, "devices")
+    devices = tree(document, "devices")
     settings: dict[str, object] = {}
     for key in ("expanded_config", "config"):
         settings |= tree(document, key)
@@ -121,11 +121,11 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
         name, "?", None, None, platform=Platform.INCUS, guest=name,
         architecture=word(document, "architecture"),
     )  # fmt: skip
-    expanded = {**tree(document, "expanded_devices"), **own}
-    words = split_arguments(str(settings.get("raw.qemu", "")))
-    changes = Changes(words)
+    expanded = {**tree(document, "expanded_devices"), **devices}
+    argv = split_arguments(str(settings.get("raw.qemu", "")))
+    changes = Changes(argv)
     raw = first_of(
-        [*(key for key in settings if key.startswith("raw.qemu.")), *beside_arguments(words)]
+        [*(key for key in settings if key.startswith("raw.qemu.")), *beside_arguments(argv)]
     )
     for key, device in expanded.items():
         if isinstance(device, dict) and device.get("type") == "disk":
@@ -141,7 +141,7 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
                     server=disk.server,
                     problem=disk.problem,
                     read_only=str(device.get("readonly")).lower() in _TRUE,
-                    text=json.dumps({"inherited": key not in own, **device}, default=str),
+                    text=json.dumps({"inherited": key not in devices, **device}, default=str),
                     limits=(*disk.limits, *raw),
                     drops_flushes=disk.drops_flushes,
                     ignored_errors=disk.ignored_errors,
@@ -153,7 +153,7 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
             "may be a disk: give `incus list --format yaml`, which says what is expanded"
         )
         yield replace(empty, problem=problem)
-    for argument in disks_of_arguments(words):
+    for argument in disks_of_arguments(argv):
         yield replace(argument, domain=name, guest=name, architecture=empty.architecture)
 
 
@@ -247,9 +247,9 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
         source = f"ceph:{url.node['pool']}/{url.node['image']}"
         cluster = Path(url.node.get("conf", "ceph.conf")).stem
         librbd = {"ceph.user_name": url.node.get("user", "admin"), "ceph.cluster_name": cluster}
-        own = f"/etc/ceph/{cluster}.conf"
-        if (conf := url.node.get("conf", own)) != own:
-            lines.append(f"Incus reads {own}: copy {conf} there")
+        usual = f"/etc/ceph/{cluster}.conf"
+        if (conf := url.node.get("conf", usual)) != usual:
+            lines.append(f"Incus reads {usual}: copy {conf} there")
     device = {
         "type": "disk",
         "source": source,
@@ -333,8 +333,8 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
 
 
 def _listed(run: dialect.CommandRunner) -> Iterator[GuestText]:
-    for name, *words in (("pools", "storage", "list"), ("instances", "list")):
-        text = run("incus", *words, "--format", "json")
+    for name, *command in (("pools", "storage", "list"), ("instances", "list")):
+        text = run("incus", *command, "--format", "json")
         if text.strip() not in ("", "[]", "null"):
             yield GuestText(text, name)
 

@@ -30,13 +30,13 @@ def _recognises(text: GuestText) -> bool:
 
 def _rewritten(text: GuestText) -> Iterator[GuestText]:
     """A QEMU with these drives; what the monitor does not show is named as a setting."""
-    words = [X86_64.emulator, "-device", "virtio-scsi-pci,id=scsi0"]
+    argv = [X86_64.emulator, "-device", "virtio-scsi-pci,id=scsi0"]
     for match in _DRIVE.finditer(text.text):
         pairs = (line.partition(":") for line in match["more"].splitlines())
         lines = {name.strip(): value.strip() for name, _, value in pairs}
         if "Cache mode" in lines and "Removable device" not in lines:
-            words += _arguments(match, lines)
-    yield GuestText("\0".join(words), text.origin)
+            argv += _arguments(match, lines)
+    yield GuestText("\0".join(argv), text.origin)
 
 
 def _arguments(match: re.Match[str], lines: dict[str, str]) -> Iterator[str]:

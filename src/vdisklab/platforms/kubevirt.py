@@ -126,8 +126,8 @@ def _referred(
     of_all = f"VirtualMachineCluster{key.capitalize()}"
     kind, name = word(reference, "kind") or of_all, word(reference, "name") or "?"
     for document in documents.get(kind.lower(), ()):
-        own, where = word(document, "metadata", "name"), word(document, "metadata", "namespace")
-        if own == name and (kind == of_all or (where or namespace) == namespace):
+        found, where = word(document, "metadata", "name"), word(document, "metadata", "namespace")
+        if found == name and (kind == of_all or (where or namespace) == namespace):
             return tree(document, "spec"), None
     return {}, name
 
@@ -182,7 +182,7 @@ def _disks(
             architecture=_ARCHITECTURES.get(architecture or "", architecture),
         )
     disks = branches(domain, "devices", "disks")
-    used = {word(one, "name") for one in (*disks, *branches(domain, "devices", "filesystems"))}
+    used = {word(disk, "name") for disk in (*disks, *branches(domain, "devices", "filesystems"))}
     # KubeVirt gives a volume that nothing uses a disk of its own (SetDefaultVolumeDisk).
     added = tuple({"name": name} for name in volumes if name not in used)
     for number, disk in enumerate((*disks, *added)):
@@ -287,7 +287,7 @@ def _path(domain: Tree, disk: Tree, *, on_device: bool) -> DiskPath:
     }
     many = tree(domain, "devices").get("blockMultiQueue") is True and bus is Bus.VIRTIO
     many |= bus is Bus.SCSI and threads
-    words = {
+    settings = {
         "queues": _cpus(domain) if many else None,
         "block_size": word(disk, "blockSize", "custom", "logical"),
         "discard_granularity": word(disk, "blockSize", "custom", "discardGranularity"),
@@ -296,7 +296,7 @@ def _path(domain: Tree, disk: Tree, *, on_device: bool) -> DiskPath:
         else None,
     }
     image = None if on_device else Image(ImageFormat.RAW)
-    return DiskPath((), image, cache, attachment_of(bus, options | parsed_options(bus, words)))
+    return DiskPath((), image, cache, attachment_of(bus, options | parsed_options(bus, settings)))
 
 
 def _cpus(domain: Tree) -> str:

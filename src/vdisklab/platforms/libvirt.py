@@ -354,9 +354,9 @@ def _add_controller(devices: ET.Element, request: dialect.ExportRequest) -> None
         case Bus.SCSI:
             attributes = {"type": "scsi", "index": "0", "model": "virtio-scsi"}
             controller = ET.SubElement(devices, "controller", attributes)
-            words = threading(request)
-            if words:
-                ET.SubElement(controller, "driver", words)
+            driver = threading(request)
+            if driver:
+                ET.SubElement(controller, "driver", driver)
         case Bus.NVME:
             # One controller with one namespace. Its driver's queues are QEMU's num_queues, which
             # counts the admin queue too (hw/nvme/ctrl.c, nvme_check_params).
@@ -387,9 +387,9 @@ def _add_override(domain: ET.Element, request: dialect.ExportRequest) -> None:
     )
 
 
-def _add_arguments(domain: ET.Element, words: Iterable[str]) -> None:
+def _add_arguments(domain: ET.Element, argv: Iterable[str]) -> None:
     line = ET.SubElement(domain, "qemu:commandline")
-    for word in words:
+    for word in argv:
         ET.SubElement(line, "qemu:arg", {"value": word})
 
 
@@ -431,8 +431,8 @@ def _requirements(request: dialect.ExportRequest, target: str) -> Iterator[str]:
     yield f"attach it with: virsh attach-device GUEST FILE {when}{later}"
     yield f"if the guest already has {target}, change the target in the file"
     if attachment.bus is Bus.SCSI:
-        words = "".join(f' {name}="{value}"' for name, value in threading(request).items())
-        driver = f"<driver{words}/>" if words else ""
+        attributes = "".join(f' {name}="{value}"' for name, value in threading(request).items())
+        driver = f"<driver{attributes}/>" if attributes else ""
         yield (
             "the guest's SCSI controller must be "
             f'<controller type="scsi" model="virtio-scsi">{driver}</controller>'

@@ -179,7 +179,7 @@ class _Guest:
         return _attributes(self.element, "os/type").get("arch")
 
     @cached_property
-    def words(self) -> Sequence[str]:
+    def argv(self) -> Sequence[str]:
         """The arguments that libvirt passes to QEMU as they are."""
         found = self.element.iterfind(f"./{_Q}commandline/{_Q}arg")
         return [word.get("value", "") for word in found]
@@ -195,18 +195,18 @@ class _Guest:
     @cached_property
     def changes(self) -> drive_arguments.Changes:
         """What these arguments change of the domain's disks."""
-        return drive_arguments.Changes(self.words)
+        return drive_arguments.Changes(self.argv)
 
     @cached_property
     def beside(self) -> tuple[str, ...]:
         """The limits of the guest's cgroup and the words that change every disk, as written."""
-        devices = map(_words, self.element.iterfind("./blkiotune/device"))
+        devices = map(_texts, self.element.iterfind("./blkiotune/device"))
         limits = (
-            f"blkiotune {words.get('path', '?')} {limit}"
-            for words in devices
-            for limit in LIMITS.all(words)
+            f"blkiotune {device.get('path', '?')} {limit}"
+            for device in devices
+            for limit in LIMITS.all(device)
         )
-        return reading.first_of([*limits, *drive_arguments.beside_arguments(self.words)])
+        return reading.first_of([*limits, *drive_arguments.beside_arguments(self.argv)])
 
     @cached_property
     def group_names(self) -> Mapping[str, int]:
@@ -223,18 +223,18 @@ class _Guest:
     @cached_property
     def throttle_groups(self) -> Mapping[str, Mapping[str, str]]:
         """The limits of each <throttlegroup>, by name."""
-        groups = map(_words, self.element.iterfind("./throttlegroups/throttlegroup"))
-        return {words.get("group_name", ""): words for words in groups}
+        groups = map(_texts, self.element.iterfind("./throttlegroups/throttlegroup"))
+        return {group.get("group_name", ""): group for group in groups}
 
     @cached_property
     def overrides(self) -> Mapping[str, Mapping[str, str]]:
         """The properties of each <qemu:override>, by its device's alias."""
         found: dict[str, dict[str, str]] = {}
         for changed in self.element.iterfind(f"./{_Q}override/{_Q}device"):
-            own = found.setdefault(changed.get("alias", ""), {})
+            properties = found.setdefault(changed.get("alias", ""), {})
             for setting in changed.iterfind(f"./{_Q}frontend/{_Q}property"):
                 if setting.get("type") != "remove":
-                    own[setting.get("name", "?")] = setting.get("value", "")
+                    properties[setting.get("name", "?")] = setting.get("value", "")
         return found
 
     @cached_property
@@ -270,7 +270,7 @@ class _Guest:
         threads = list(dict.fromkeys([*named, *map(str, unnamed)]))
         threads = threads[: max(len(named), len(unnamed))]
         used = {driver.get("iothread") for driver in domain.iterfind("./devices//driver")}
-        return next((one for one in threads if one not in used), next(iter(threads), None))
+        return next((thread for thread in threads if thread not in used), next(iter(threads), None))
 
     def disks(self) -> Iterator[ConfiguredDisk]:
         """Each hard disk and directory, and each device that may hold one."""
@@ -291,7 +291,7 @@ class _Guest:
                     yield self._unmeasured(device, number, memory)
                 case _:
                     pass
-        for argument in disks_of_arguments(self.words, self.served):
+        for argument in disks_of_arguments(self.argv, self.served):
             yield replace(
                 argument,
                 domain=self.name,
@@ -423,22 +423,22 @@ class _Guest:
         -set, and -global, which does not change what libvirt sets."""
         name = _alias(disk, bus)
         device = {"driver": _DRIVERS.get(bus, "?"), "id": name}
-        every, own = self.changes.properties_of(device)
+        every, of_device = self.changes.properties_of(device)
         cache_is_set = driver.get("cache", "default") != "default"
         every = {
             key: value for key, value in every.items() if key != "write-cache" or not cache_is_set
         }
-        return {**every, **own, **self.overrides.get(name, {})}
+        return {**every, **of_device, **self.overrides.get(name, {})}
 
     def _limits(
         self, disk: ET.Element, bus: str, driver: Mapping[str, str], properties: Mapping[str, str]
     ) -> Iterator[str]:
         """The limits and settings that a path cannot express, and limits of the guest's cgroup."""
         groups = self._limit_groups(disk)
-        for words in groups:
-            yield from LIMITS.beyond(words) if len(groups) == 1 else LIMITS.all(words)
-            if words.get("group_name"):
-                yield from reading.shared_group("group_name", words["group_name"], self.group_names)
+        for group in groups:
+            yield from LIMITS.beyond(group) if len(groups) == 1 else LIMITS.all(group)
+            if group.get("group_name"):
+                yield from reading.shared_group("group_name", group["group_name"], self.group_names)
         for name, value in driver.items():
             if name not in (*_READ, *_HARMLESS) and value != _USUAL.get(name):
                 yield f"{name}={value}"
@@ -447,8 +447,10 @@ class _Guest:
             if name not in ("write-cache", "werror", "rerror"):
                 yield f"{name}={value}"
         yield from self.beside
-        librbds = (one for one in _encryptions(disk) if one.get("engine") == "librbd")
-        yield from (f"encryption={one.get('format')}" for one in librbds)
+        librbds = (
+            encryption for encryption in _encryptions(disk) if encryption.get("engine") == "librbd"
+        )
+        yield from (f"encryption={librbd.get('format')}" for librbd in librbds)
         for tag in ("driver/metadata_cache", "source/slices", "mirror"):
             if disk.find(tag) is not None:
                 yield tag.rpartition("/")[2]
@@ -475,7 +477,7 @@ class _Guest:
         ]
         groups = self.throttle_groups
         return [
-            *map(_words, disk.iterfind("./iotune")),
+            *map(_texts, disk.iterfind("./iotune")),
             *(groups[name] for name in dict.fromkeys(named) if name in groups),
         ]
 
@@ -518,7 +520,7 @@ class _Guest:
             )
         zeroes = driver.get("detect_zeroes")
         groups = self._limit_groups(disk)
-        words = {
+        settings = {
             # Without discard=unmap libvirt turns it into "on" (virDomainDiskGetDetectZeroesMode).
             "detect_zeroes": "on" if zeroes == "unmap" != options["discard"] else zeroes,
             "queue_size": threading.get("queue_size"),
@@ -528,7 +530,7 @@ class _Guest:
             # A path cannot express a chain of several groups.
             **LIMITS.of_path(groups[0] if len(groups) == 1 else {}),
         }
-        return reading.attachment_of(bus, options | reading.parsed_options(bus, words))
+        return reading.attachment_of(bus, options | reading.parsed_options(bus, settings))
 
     def _controller(self, disk: ET.Element, kind: str) -> ET.Element | None:
         index = _attributes(disk, "address").get("controller", "0")
@@ -571,7 +573,7 @@ def _on_server(disk: ET.Element) -> ServerDisk:
             parts = name.split("/")
             namespace = {"namespace": parts[1]} if len(parts) == 3 else {}
             node |= {"pool": parts[0], "image": "/".join(parts[-1:]), **namespace}
-            monitors = [{"host": one.get("name"), "port": one.get("port")} for one in hosts]
+            monitors = [{"host": host.get("name"), "port": host.get("port")} for host in hosts]
             conf = _attributes(disk, "source/config").get("file")
             node |= {"server": monitors, "conf": conf} if hosts or conf else {}
             node |= {} if auth is None else {"key-secret": ""}
@@ -591,7 +593,7 @@ def _attributes(element: ET.Element, child: str) -> Mapping[str, str]:
     return {} if child_element is None else child_element.attrib
 
 
-def _words(limits: ET.Element) -> Mapping[str, str]:
+def _texts(limits: ET.Element) -> Mapping[str, str]:
     return {str(limit.tag): (limit.text or "").strip() for limit in limits}
 
 
@@ -630,13 +632,17 @@ def _image(disk: ET.Element, driver: Mapping[str, str]) -> Image | None:
     """
     named = {"aio": "raw"}.get(driver.get("type", "raw"), driver.get("type", "raw"))
     form = ImageFormat(reading.one_of(named, tuple(ImageFormat), "format"))
-    by_qemu = (one.get("format") for one in _encryptions(disk) if one.get("engine") != "librbd")
-    words = {
+    by_qemu = (
+        encryption.get("format")
+        for encryption in _encryptions(disk)
+        if encryption.get("engine") != "librbd"
+    )
+    settings = {
         "encrypt": next(by_qemu, None),
         "data_file": None if disk.find("./source/dataStore") is None else "on",
         "discard_no_unref": driver.get("discard_no_unref"),
         "backing": sum(len(below) > 0 for below in disk.iter("backingStore")) or None,
     }
-    options = reading.parsed_options(form, words)
+    options = reading.parsed_options(form, settings)
     on_device = disk.get("type") == "block" and not options
     return reading.image_of(form, on_device=on_device) and Image(form, tuple(options.items()))

@@ -95,13 +95,13 @@ def _loss(disk: ConfiguredDisk, servers: Iterable[NbdServer]) -> str | None:
 def _servers_in(text: str) -> Iterator[NbdServer]:
     if not any(program in text for program in _PROGRAMS):
         return
-    lines = [text.split("\0")] if "\0" in text else (command.words for command in commands_of(text))
-    for words in lines:
-        names = [PurePath(word).name for word in words]
+    lines = [text.split("\0")] if "\0" in text else (command.argv for command in commands_of(text))
+    for argv in lines:
+        names = [PurePath(word).name for word in argv]
         program = next((name for name in names[:8] if name in _PROGRAMS), None)
         if program is None:
             continue
-        rest = words[names.index(program) + 1 :]
+        rest = argv[names.index(program) + 1 :]
         match program:
             case "qemu-nbd":
                 yield _of_qemu_nbd(rest)
@@ -111,11 +111,11 @@ def _servers_in(text: str) -> Iterator[NbdServer]:
                 yield from _of_daemon(rest)
 
 
-def _options(words: Sequence[str], alone: str) -> tuple[Mapping[str, list[str]], list[str]]:
+def _options(argv: Sequence[str], alone: str) -> tuple[Mapping[str, list[str]], list[str]]:
     """The options by their long names, and the other words; `alone` are letters without a value."""
     options: dict[str, list[str]] = {}
     others: list[str] = []
-    rest = deque(words)
+    rest = deque(argv)
     while rest:
         word = rest.popleft()
         if word.startswith("--"):
@@ -140,8 +140,8 @@ def _last(options: Mapping[str, list[str]], name: str) -> str | None:
     return options[name][-1] if name in options else None
 
 
-def _of_qemu_nbd(words: Sequence[str]) -> NbdServer:
-    options, files = _options(words, "nrsvtLAhV")
+def _of_qemu_nbd(argv: Sequence[str]) -> NbdServer:
+    options, files = _options(argv, "nrsvtLAhV")
     socket, device = _last(options, "socket"), _last(options, "connect")
     word = _last(options, "cache") or ("none" if "n" in options else "writeback")
     form = _last(options, "format") or "raw"
@@ -160,8 +160,8 @@ def _of_qemu_nbd(words: Sequence[str]) -> NbdServer:
     return NbdServer(socket, port, address, device, loss=said)
 
 
-def _of_nbdkit(words: Sequence[str]) -> NbdServer:
-    options, others = _options(words, "fnrsvhV")
+def _of_nbdkit(argv: Sequence[str]) -> NbdServer:
+    options, others = _options(argv, "fnrsvhV")
     filters = options.get("filter", [])
     plugin = PurePath(others[0] if others else "").name
     settings = dict(word.partition("=")[::2] for word in others[1:])
@@ -182,8 +182,8 @@ def _of_nbdkit(words: Sequence[str]) -> NbdServer:
     return NbdServer(socket, port, _last(options, "ipaddr") or "", loss=loss)
 
 
-def _of_daemon(words: Sequence[str]) -> Iterator[NbdServer]:
-    for server, export, disk in disks_exported_by_nbd(words):
+def _of_daemon(argv: Sequence[str]) -> Iterator[NbdServer]:
+    for server, export, disk in disks_exported_by_nbd(argv):
         loss = loses_writes(disk)
         if loss is None and disk.path is not None:
             loss = next((drop.reason for drop in dropped_flushes(disk.path)), None)

@@ -112,17 +112,17 @@ def _ssh(node: Mapping[str, Any]) -> ServerDisk:
     user = f"{quote(str(node['user']))}@" if "user" in node else ""
     host = _host(node.get("server", node), LayerKind.SSH)
     check = node.get("host-key-check") or {}
-    words = {"none": "no", "hash": f"{check.get('type')}:{check.get('hash')}"}
-    word = words.get(str(check.get("mode")))
+    spelled = {"none": "no", "hash": f"{check.get('type')}:{check.get('hash')}"}
+    word = spelled.get(str(check.get("mode")))
     query = f"?host_key_check={word}" if word else ""
     return ServerDisk(LayerKind.SSH, f"ssh://{user}{host}{quote(str(node['path']))}{query}")
 
 
 def _rbd_of_name(name: str) -> dict[str, Any]:
     """`rbd:POOL[/NAMESPACE]/IMAGE[@SNAPSHOT][:KEY=VALUE…]`, with backslashes (block/rbd.c)."""
-    words = [re.sub(r"\\(.)", r"\1", word) for word in re.split(r"(?<!\\):", name)[1:]]
-    settings = dict(word.partition("=")[::2] for word in words[1:])
-    image, _, snapshot = words[0].partition("@")
+    fields = [re.sub(r"\\(.)", r"\1", word) for word in re.split(r"(?<!\\):", name)[1:]]
+    settings = dict(word.partition("=")[::2] for word in fields[1:])
+    image, _, snapshot = fields[0].partition("@")
     parts = image.split("/")
     return {
         "pool": parts[0], "image": parts[-1],
@@ -138,14 +138,14 @@ def _rbd_of_name(name: str) -> dict[str, Any]:
 def _rbd(node: Mapping[str, Any]) -> ServerDisk:
     if node.get("snapshot"):
         raise ValueError("it is a snapshot on Ceph, which nothing can be written to")
-    words = [node["pool"], *([node["namespace"]] if node.get("namespace") else []), node["image"]]
+    parts = [node["pool"], *([node["namespace"]] if node.get("namespace") else []), node["image"]]
     conf, servers, note = node.get("conf"), node.get("server"), ""
     if servers and not conf:
         hosts = re.split("[;, ]+", servers) if isinstance(servers, str) else [
-            _host(one, LayerKind.RBD) for one in servers
+            _host(server, LayerKind.RBD) for server in servers
         ]  # fmt: skip
         conf, note = "CEPH.CONF", f"CEPH.CONF is a file with mon_host = {','.join(hosts)}"
-    place = "rbd:" + "/".join(map(str, words)) + (f"@{conf}" if conf else "")
+    place = "rbd:" + "/".join(map(str, parts)) + (f"@{conf}" if conf else "")
     user = f"?id={node['user']}" if node.get("user") else ""
     return ServerDisk(LayerKind.RBD, place + user, "key-secret" in node, note)
 
@@ -166,10 +166,12 @@ def placed(path: DiskPath, kind: LayerKind) -> DiskPath:
     if not (facts.holds_files or target.takes_format) and image == Image(ImageFormat.RAW):
         image = None
     if target.by_qemu:
-        options = tuple(one for one in attachment.options if one[0] != "aio")
+        options = tuple(option for option in attachment.options if option[0] != "aio")
         attachment = Attachment(attachment.bus, options)
         if image is not None:  # no file beside it
-            image = Image(image.format, tuple(one for one in image.options if one[0] not in _FILES))
+            image = Image(
+                image.format, tuple(option for option in image.options if option[0] not in _FILES)
+            )
     return replace(path, layers=(Layer(kind),), image=image, attachment=attachment)
 
 
@@ -190,18 +192,18 @@ def command_on_server(path: DiskPath, place: str, disk: ServerDisk | None) -> st
     if not kind.facts.holds_files:
         spare = f"; {SPARE} is a disk there that holds nothing"
     rest = DiskPath((), path.image or Image(ImageFormat.RAW), path.cache, path.attachment).canonical
-    words = ["vdisklab", "run", f"{name}/{rest}", rest, "--target", f"{name}={where}"]
-    words += ["--secret", f"{name}=FILE"] if disk is not None and disk.has_secret else []
+    argv = ["vdisklab", "run", f"{name}/{rest}", rest, "--target", f"{name}={where}"]
+    argv += ["--secret", f"{name}=FILE"] if disk is not None and disk.has_secret else []
     said = f"; {disk.note}" if disk is not None and disk.note else ""
-    return f"`{shlex.join(words)}`{spare}{said}"
+    return f"`{shlex.join(argv)}`{spare}{said}"
 
 
 def _beside(kind: LayerKind, place: str) -> str:
     """The directory of an image, or a spare disk in the place of the guest's."""
     base, mark, query = place.partition("?")
     if kind is LayerKind.RBD:
-        base, at, conf = base.partition("@")
-        query = f"{at}{conf}{mark}{query}"
+        base, separator, conf = base.partition("@")
+        query = f"{separator}{conf}{mark}{query}"
         mark = ""
     above = base.rpartition("/")[0]
     if kind.facts.holds_files:

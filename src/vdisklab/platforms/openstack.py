@@ -105,8 +105,8 @@ def _parsed(text: str, file: str) -> configparser.RawConfigParser:
 
 def _host_of(text: str) -> _ComputeHost:
     parser = _parsed(text, _HOST_FILE)
-    own = dict(parser["libvirt"]) if "libvirt" in parser else dict(parser.defaults())
-    return _ComputeHost({key: value or "" for key, value in own.items()})
+    options = dict(parser["libvirt"]) if "libvirt" in parser else dict(parser.defaults())
+    return _ComputeHost({key: value or "" for key, value in options.items()})
 
 
 def _is_server(document: Tree) -> bool:
@@ -163,8 +163,8 @@ def _reader(texts: Sequence[GuestText], documents: Sequence[Tree]) -> dialect.Re
 
 def _new_guests_disk(text: GuestText) -> ConfiguredDisk:
     """The disk that the host gives a guest with the properties in the comments, if any."""
-    words = [part for command in _COMMAND.findall(text.text) for part in command.split()]
-    properties = dict(part.partition("=")[::2] for part in words if "=" in part)
+    parts = [part for command in _COMMAND.findall(text.text) for part in command.split()]
+    properties = dict(part.partition("=")[::2] for part in parts if "=" in part)
     return _disk(text.name, "", properties, text.text)
 
 
@@ -331,9 +331,9 @@ def _path(
     cache = host.cache(_kind_of(DiskPath(layers, image)))
     discard = one_of(host.option("hw_disk_discard", "ignore"), ("ignore", "unmap"), "discard")
     allocated = image is not None and host.option("preallocate_images", "none") == "space"
-    words: dict[str, OptionValue] = {"aio": _aio(cache, allocated).value, "discard": discard}
+    settings: dict[str, OptionValue] = {"aio": _aio(cache, allocated).value, "discard": discard}
     limits = parsed_options(bus, LIMITS.of_path(properties))
-    path = DiskPath(layers, image, cache, attachment_of(bus, words | limits))
+    path = DiskPath(layers, image, cache, attachment_of(bus, settings | limits))
     return placed(path, layers[0].kind) if path.opened_by_qemu else path
 
 
@@ -392,8 +392,10 @@ def _comments(path: DiskPath) -> Iterator[str]:
 
 
 def _set_command(owner: str, properties: Mapping[str, object]) -> str:
-    words = [word for item in properties.items() for word in ("--property", "{}={}".format(*item))]
-    return shlex.join(["openstack", owner, "set", *words, owner.upper()])
+    arguments = [
+        word for item in properties.items() for word in ("--property", "{}={}".format(*item))
+    ]
+    return shlex.join(["openstack", owner, "set", *arguments, owner.upper()])
 
 
 def _gaps(request: dialect.ExportRequest, aio: Aio) -> Iterator[dialect.Gap]:

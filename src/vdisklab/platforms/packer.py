@@ -63,10 +63,10 @@ def _command(source: HclBlock, name: str) -> Iterator[str]:
     yield from ("-machine", source.text("machine_type", X86_64.default_machine))
     given = source.attributes.get("qemuargs")
     pairs = [pair for pair in given if isinstance(pair, list)] if isinstance(given, list) else []
-    words = [[str(part) for part in pair] for pair in pairs]
-    if not any(pair[:1] in (["-drive"], ["--drive"], ["-device"]) for pair in words):
+    arguments = [[str(part) for part in pair] for pair in pairs]
+    if not any(pair[:1] in (["-drive"], ["--drive"], ["-device"]) for pair in arguments):
         yield from _drive(source, name)
-    for flag, *rest in (pair for pair in words if pair):
+    for flag, *rest in (pair for pair in arguments if pair):
         yield flag
         yield from filter(None, ["".join(rest)])
 

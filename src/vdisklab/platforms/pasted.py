@@ -57,8 +57,8 @@ def _of_terminal(text: GuestText) -> Iterator[GuestText]:
 
 def _named(command: str, origin: str) -> str:
     """The place that gives the output its name: the VMID of `qm config`, a file that is shown."""
-    words = next((one.words for one in commands_of(command)), ())
-    rest = [word for word in words if not word.startswith("-") and word != "sudo"]
+    argv = next((part.argv for part in commands_of(command)), ())
+    rest = [word for word in argv if not word.startswith("-") and word != "sudo"]
     match [PurePath(word).name for word in rest[:1]], rest[1:]:
         case ["qm"], ["config" | "pending" | "showcmd", vmid, *_]:
             return f"{origin}/{PurePath(vmid).name}.conf"

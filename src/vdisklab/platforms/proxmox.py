@@ -191,7 +191,7 @@ class _Snapshots:
         chained = storage is not None and _is_true(storage.options.get(_CHAINS))
         if not chained or not volume.endswith(".qcow2"):
             return 0
-        return sum(_volume_of(one.get(slot, "")) == volume for one in self.above)
+        return sum(_volume_of(snapshot.get(slot, "")) == volume for snapshot in self.above)
 
 
 def _volume_of(text: str) -> str:
@@ -208,9 +208,9 @@ def _disks(
     snapshots: _Snapshots,
 ) -> Iterator[ConfiguredDisk]:
     """The disks in the guest's slots, and what looks like one in a slot that is not known."""
-    words = _words(settings)
-    changes = Changes(words)
-    thrown_away = "-snapshot" in words or "--snapshot" in words
+    argv = _arguments(settings)
+    changes = Changes(argv)
+    thrown_away = "-snapshot" in argv or "--snapshot" in argv
     for key in sorted(settings):
         if _SLOT.fullmatch(key):
             disk = _disk(settings, vmid, key, storages, snapshots, changes=changes)
@@ -227,13 +227,13 @@ def _disks(
             )  # fmt: skip
 
 
-def _words(settings: Mapping[str, str]) -> Sequence[str]:
+def _arguments(settings: Mapping[str, str]) -> Sequence[str]:
     """The arguments that QEMU gets as they are."""
     return split_arguments(settings.get("args", ""))
 
 
 def _disks_of_args(settings: Mapping[str, str], vmid: str) -> Iterator[ConfiguredDisk]:
-    for disk in disks_of_arguments(_words(settings)):
+    for disk in disks_of_arguments(_arguments(settings)):
         yield replace(
             disk, domain=settings.get("name", vmid), guest=vmid, architecture=settings.get("arch")
         )
@@ -245,8 +245,8 @@ def _share(settings: Mapping[str, str], vmid: str, slot: str) -> ConfiguredDisk:
     mapping = next((key for key, value in options.items() if not value), options.get("dirid", ""))
     path, problem = None, None
     try:
-        words = {"cache": {"never": "none"}.get(options.get("cache", ""), options.get("cache"))}
-        parsed = reading.parsed_options(Bus.VIRTIOFS, words)
+        cache = {"cache": {"never": "none"}.get(options.get("cache", ""), options.get("cache"))}
+        parsed = reading.parsed_options(Bus.VIRTIOFS, cache)
         path = DiskPath(attachment=reading.attachment_of(Bus.VIRTIOFS, parsed))
     except ValueError as error:
         problem = str(error)
@@ -292,8 +292,8 @@ def _disk(
 ) -> ConfiguredDisk | None:
     """One disk; None for a CD-ROM, cloud-init's drive and an empty drive."""
     bus = Bus(slot.rstrip("0123456789"))
-    every, own = changes.properties_of({"driver": _DRIVERS[bus], "id": slot})
-    properties = {**every, **own}
+    every, of_device = changes.properties_of({"driver": _DRIVERS[bus], "id": slot})
+    properties = {**every, **of_device}
     options = dict(part.partition("=")[::2] for part in settings[slot].split(","))
     options |= changes.of_drive(f"drive-{slot}")  # Proxmox has the words of -drive
     volume = _volume_of(settings[slot])
@@ -367,9 +367,9 @@ def _place(
             f"its storage {name!r} is not in storage.cfg, so its layers are not known: put "
             "/etc/pve/storage.cfg beside the guest's file, or name its directory"
         )
-    *base, own = _linked(rest)
+    *base, name_of_volume = _linked(rest)
     if storage.type in _DIRECTORIES:
-        file = f"{storage.options.get('path', f'/mnt/pve/{name}')}/images/{own}"
+        file = f"{storage.options.get('path', f'/mnt/pve/{name}')}/images/{name_of_volume}"
         image = _image(rest, options)
         below += bool(base) and image.format is ImageFormat.QCOW2
         mounted = _DIRECTORIES[storage.type]
@@ -378,11 +378,11 @@ def _place(
     if storage.type == "iscsi" or (storage.type == "rbd" and _is_true(storage.options.get("krbd"))):
         # The cluster's id is the cluster's to say (RBDPlugin.pm, get_rbd_dev_path).
         cluster, pool = storage.options.get("fsid", "FSID"), "/".join(_pool(storage.options))
-        mapped = f"/dev/rbd-pve/{cluster}/{pool}/{own}"
-        device = mapped if storage.type == "rbd" else f"/dev/disk/by-id/{own[6:]}"
+        mapped = f"/dev/rbd-pve/{cluster}/{pool}/{name_of_volume}"
+        device = mapped if storage.type == "rbd" else f"/dev/disk/by-id/{name_of_volume[6:]}"
         layer = Layer(LayerKind.KRBD if storage.type == "rbd" else LayerKind.DEVICE)
         return (layer,), None, device, None
-    server = _server(storage, own)
+    server = _server(storage, name_of_volume)
     if server is not None:
         return (Layer(server.kind),), Image(ImageFormat.RAW), server.place, server
     kind = _BLOCK_LAYERS.get(storage.type)
@@ -391,7 +391,11 @@ def _place(
     image = _image(rest, options)
     pool = storage.options.get("pool", name)
     group = storage.options.get("vgname", name)
-    device = f"/dev/zvol/{pool}/{own}" if kind is LayerKind.ZVOL else f"/dev/{group}/{own}"
+    device = (
+        f"/dev/zvol/{pool}/{name_of_volume}"
+        if kind is LayerKind.ZVOL
+        else f"/dev/{group}/{name_of_volume}"
+    )
     chain = None if image.format is ImageFormat.RAW else _chain(image, below)
     return (Layer(kind),), chain, device, None
 
@@ -467,10 +471,10 @@ def _path(
     }
     if options.get("queues"):
         attached["queues"] = reading.queues_of(options["queues"])
-    words = dict(LIMITS.of_path(options))
+    limits = dict(LIMITS.of_path(options))
     if "mbps" in options:
-        words["throttle_bps"] = _bytes(options["mbps"])
-    attachment = reading.attachment_of(bus, attached | reading.parsed_options(bus, words))
+        limits["throttle_bps"] = _bytes(options["mbps"])
+    attachment = reading.attachment_of(bus, attached | reading.parsed_options(bus, limits))
     return DiskPath(*place, cache, attachment)
 
 
@@ -558,17 +562,17 @@ def _added(request: dialect.ExportRequest) -> Iterator[str]:
     url, target = request.url, request.path.target
     if url is not None and url.node["driver"] == "iscsi":
         portal = str(url.node["portal"]).removesuffix(":3260")
-        words = f"iscsidirect STORAGE --portal {portal} --target {url.node['target']}"
+        storage = f"iscsidirect STORAGE --portal {portal} --target {url.node['target']}"
     elif url is not None:
         keys = {"pool": "pool", "namespace": "namespace", "user": "username"}
         node = url.node
         given = "".join(f" --{key} {node[name]}" for name, key in keys.items() if name in node)
-        words = f"rbd STORAGE{given} --krbd 0"
+        storage = f"rbd STORAGE{given} --krbd 0"
         yield "for another cluster than Proxmox VE's own, add --monhost HOSTS --keyring FILE"
     else:
-        words = _ADDED.get(request.path.layers[0].kind, "")
-    if target is not None and words:
-        yield f"to add it: pvesm add {words} --content images"
+        storage = _ADDED.get(request.path.layers[0].kind, "")
+    if target is not None and storage:
+        yield f"to add it: pvesm add {storage} --content images"
 
 
 def _allocation(image: Image, volume: str) -> Iterator[str]:
@@ -591,8 +595,8 @@ def _volume(request: dialect.ExportRequest) -> str:
     url = request.url
     volume = request.source or _default_volume(request)
     if url is not None:
-        own = str(url.node.get("image", f"lun{url.node.get('lun')}"))
-        volume = f"STORAGE:{own if own.startswith(('lun', 'vm-')) else 'vm-VMID-disk-0'}"
+        image = str(url.node.get("image", f"lun{url.node.get('lun')}"))
+        volume = f"STORAGE:{image if image.startswith(('lun', 'vm-')) else 'vm-VMID-disk-0'}"
     if "," in volume or volume != volume.strip():
         raise PlanError(
             f"Proxmox VE cannot take the source {volume!r}: commas separate its options",

@@ -72,49 +72,49 @@ def _commands(text: str) -> Sequence[ShellCommand]:
         return ()
     process = (ShellCommand(tuple(text.split("\0"))),)
     commands = process if "\0" in text else commands_of(text)
-    return tuple(command for command in commands if _start(command.words) is not None)
+    return tuple(command for command in commands if _start(command.argv) is not None)
 
 
-def _start(words: Sequence[str]) -> int | None:
+def _start(argv: Sequence[str]) -> int | None:
     """The place of the program among a command's words; `kvm` alone is a word of other texts.
 
     A variable whose value is not known is a program if arguments of QEMU's disks follow.
     """
-    variables = len(list(takewhile(_VARIABLE.fullmatch, words)))  # libvirt's log has eight
-    if tells(words):
+    variables = len(list(takewhile(_VARIABLE.fullmatch, argv)))  # libvirt's log has eight
+    if tells(argv):
         return None
-    for at, word in islice(enumerate(words), variables, variables + 16):
+    for index, word in islice(enumerate(argv), variables, variables + 16):
         program = PurePath(word).name
         if program.startswith("qemu-") and _QEMU.fullmatch(program):
-            return at
-        if program == "kvm" and all(map(_BEFORE.fullmatch, words[:at])):
-            return at
-        if word.startswith("$") and any(map(_DISK_OPTION.fullmatch, words[at + 1 :])):
-            return at
+            return index
+        if program == "kvm" and all(map(_BEFORE.fullmatch, argv[:index])):
+            return index
+        if word.startswith("$") and any(map(_DISK_OPTION.fullmatch, argv[index + 1 :])):
+            return index
         if word.endswith(":") or word == "-":
             return None
     return None
 
 
 def _taken_away(command: ShellCommand) -> str | None:
-    start = _start(command.words) or 0
+    start = _start(command.argv) or 0
     preloaded = command.environment.get("LD_PRELOAD", "")
-    return without_fsync((*command.words[:start], f"LD_PRELOAD={preloaded}"))
+    return without_fsync((*command.argv[:start], f"LD_PRELOAD={preloaded}"))
 
 
 def read_command(
-    words: Sequence[str], name: str, served: Served | None = None
+    argv: Sequence[str], name: str, served: Served | None = None
 ) -> tuple[ConfiguredDisk, ...]:
     """The hard disks of a QEMU command line; its guest has the name of `-name`, else `name`."""
-    program = PurePath(words[0]).name
+    program = PurePath(argv[0]).name
     match = _QEMU.fullmatch(program)
     arch = None if match is None else match["arch"]
-    values = dict(options_of(words[1:]))
+    values = dict(options_of(argv[1:]))
     named = re.sub(r"^guest=", "", values.get("name", "").split(",")[0]) or name
     architecture = _ARCHITECTURES.get(arch or "", arch)
     return tuple(
         replace(disk, domain=named, guest=named, architecture=architecture)
-        for disk in disks_of_arguments(words[1:], served, program)
+        for disk in disks_of_arguments(argv[1:], served, program)
     )
 
 
@@ -148,8 +148,8 @@ def _last_start(starts: Sequence[ReadDisks]) -> Iterator[ConfiguredDisk]:
 
 def _disks_of_command(command: ShellCommand, name: str, served: Served) -> Iterator[ConfiguredDisk]:
     lost = _taken_away(command)
-    start = _start(command.words) or 0
-    for disk in read_command(command.words[start:], name, served):
+    start = _start(command.argv) or 0
+    for disk in read_command(command.argv[start:], name, served):
         yield replace(disk, lost_below=lost or disk.lost_below)
 
 
@@ -162,17 +162,17 @@ def served_by(texts: Sequence[GuestText]) -> Served:
         for match in _DAEMON.finditer(re.sub(r"\\\r?\n", " ", text.text)):
             line = match["arguments"]
             try:
-                words = line.split("\0") if "\0" in line else shlex.split(line)
+                argv = line.split("\0") if "\0" in line else shlex.split(line)
             except ValueError:  # a quotation without its end
                 continue
-            served.update((served_disks if match["storage"] else shared_directories)(words))
+            served.update((served_disks if match["storage"] else shared_directories)(argv))
     return served
 
 
-def monitor_of(words: Sequence[str]) -> Path | None:
+def monitor_of(argv: Sequence[str]) -> Path | None:
     """The Unix socket of a machine-protocol monitor in QEMU's arguments; None if it has none."""
     sockets: dict[str, Path] = {}
-    for flag, value in pairwise(words):
+    for flag, value in pairwise(argv):
         settings = keyed_settings(value, first="backend")
         match flag.removeprefix("-").removeprefix("-"):
             case "qmp" if value.startswith("unix:"):
@@ -241,8 +241,8 @@ def _updated(disk: ConfiguredDisk, inserted: dict[str, Any]) -> ConfiguredDisk:
             attachment = Attachment(path.attachment.bus, tuple(options.items()))
             path = replace(path, cache=mode, attachment=attachment)
     form = str(inserted.get("drv"))
-    known = form in tuple(ImageFormat)
-    if known and path.image is not None and path.image.format != form:
+    is_image = form in tuple(ImageFormat)
+    if is_image and path.image is not None and path.image.format != form:
         path = replace(path, image=image_of(ImageFormat(form), on_device=False))
     file = inserted.get("file")
     source = file if isinstance(file, str) and file.startswith("/") else disk.source
@@ -251,7 +251,7 @@ def _updated(disk: ConfiguredDisk, inserted: dict[str, Any]) -> ConfiguredDisk:
         path=path,
         source=source,
         read_only=disk.read_only or inserted.get("ro") is True,
-        probed=disk.probed and not known,
+        probed=disk.probed and not is_image,
     )
 
 
@@ -286,7 +286,7 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
     """A command line to paste; further arguments can be appended."""
     place = request.place(DIRECTORY)
     rest = arguments(request, place)
-    pairs = [shlex.join(rest[at : at + 2]) for at in range(0, len(rest), 2)]
+    pairs = [shlex.join(rest[index : index + 2]) for index in range(0, len(rest), 2)]
     command = " \\\n  ".join([shlex.join(machine_arguments(request)), *pairs])
     return dialect.Configuration(f"{writing.commented(_preparation(request, place))}{command}\n")
 
@@ -308,8 +308,8 @@ def _preparation(request: dialect.ExportRequest, place: str) -> Iterator[str]:
 
 def daemon_sentence(request: dialect.ExportRequest, place: str) -> str:
     """How the daemon that serves the disk is started."""
-    words = block_nodes.daemon_arguments(disk_of(request, place))
-    return f"run this first: {block_nodes.spell_arguments(words)}"
+    argv = block_nodes.daemon_arguments(disk_of(request, place))
+    return f"run this first: {block_nodes.spell_arguments(argv)}"
 
 
 def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
@@ -317,17 +317,17 @@ def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
     disk = block_nodes.Disk(
         writing.TAG, 0, {"driver": "local", "path": directory}, "", path.cache, path.attachment
     )
-    words = block_nodes.share_arguments(disk)
+    share = block_nodes.share_arguments(disk)
     first: tuple[str, ...] = ()
     if not writing.is_9p(request):
         socket = f"/run/{disk.names.served}.sock"
-        words = (words[0], f"socket,id={disk.names.served},path={socket}", *words[2:])
-        at = f"--socket-path={socket}"
+        share = (share[0], f"socket,id={disk.names.served},path={socket}", *share[2:])
+        socket_option = f"--socket-path={socket}"
         daemon = block_nodes.virtiofsd_arguments(
-            block_nodes.VIRTIOFSD, directory, path.attachment, at
+            block_nodes.VIRTIOFSD, directory, path.attachment, socket_option
         )
         first = (f"run this first: {block_nodes.spell_arguments(daemon)}",)
-    pairs = [shlex.join(words[at : at + 2]) for at in range(0, len(words), 2)]
+    pairs = [shlex.join(share[index : index + 2]) for index in range(0, len(share), 2)]
     command = " \\\n  ".join([shlex.join(machine_arguments(request)), *pairs])
     return dialect.Configuration(
         f"{writing.commented((*writing.share_comments(request), *first))}{command}\n"

@@ -121,10 +121,10 @@ def _found(
     return ConfiguredDisk("", target, source, path, problem=problem, platform=Platform.QEMU)
 
 
-def served_disks(words: Sequence[str]) -> Iterator[tuple[str, ConfiguredDisk]]:
+def served_disks(argv: Sequence[str]) -> Iterator[tuple[str, ConfiguredDisk]]:
     """The disks that a qemu-storage-daemon's arguments export by vhost-user, each with its
     socket."""
-    arguments = arguments_of(words)
+    arguments = arguments_of(argv)
     for export in arguments.all("export"):
         if export.get("type") != _SERVED:
             continue
@@ -142,11 +142,11 @@ def served_disks(words: Sequence[str]) -> Iterator[tuple[str, ConfiguredDisk]]:
 
 
 def disks_exported_by_nbd(
-    words: Sequence[str],
+    argv: Sequence[str],
 ) -> Iterator[tuple[Settings, str, ConfiguredDisk]]:
     """The disks that a qemu-storage-daemon's arguments export by NBD, each with its server's
     address and its name there."""
-    arguments = arguments_of(words)
+    arguments = arguments_of(argv)
     servers = [settings_of(server.get("addr")) for server in arguments.all("nbd-server")]
     for export in arguments.all("export"):
         if export.get("type") != "nbd":
@@ -157,12 +157,12 @@ def disks_exported_by_nbd(
             yield from ((server, str(export.get("name", node)), disk) for server in servers)
 
 
-def shared_directories(words: Sequence[str]) -> Iterator[tuple[str, ConfiguredDisk]]:
+def shared_directories(argv: Sequence[str]) -> Iterator[tuple[str, ConfiguredDisk]]:
     """The directory that a virtiofsd's arguments share, with its socket; in C the settings follow
     `-o`, in Rust each is an option."""
     spelled = [
         part.partition("=")
-        for word, following in pairwise([*words, ""])
+        for word, following in pairwise([*argv, ""])
         for part in (following.split(",") if word == "-o" else _long_option(word, following))
     ]
     settings = {name: value for name, _, value in spelled}
@@ -208,14 +208,14 @@ def _with_queues(path: DiskPath, device: Settings) -> DiskPath:
 
 
 def disks_of_arguments(
-    words: Sequence[str], served: Served | None = None, program: str = ""
+    argv: Sequence[str], served: Served | None = None, program: str = ""
 ) -> Iterator[ConfiguredDisk]:
     """Each hard disk that the arguments after the program describe; the caller names the guest.
 
     Arguments that may be a disk but are not understood become a disk with a problem: a drive's
     unknown device, a drive without a device, unreadable JSON.
     """
-    arguments = arguments_of(words, program)
+    arguments = arguments_of(argv, program)
     if len(arguments.devices) > MOST_DEVICES:
         raise PlanError(
             f"a command line has more than {MOST_DEVICES} devices",
@@ -300,7 +300,9 @@ def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
     path: DiskPath | None = None
     reason: str | None = None
     server: network.ServerDisk | None = None
-    limits = [*(LIMITS.beyond(alone) if alone else (one for g in groups for one in LIMITS.all(g)))]
+    limits = [
+        *(LIMITS.beyond(alone) if alone else (limit for g in groups for limit in LIMITS.all(g)))
+    ]
     limits += _shared(chain, arguments.groups)
     if bus is None:
         reason = f"vdisklab does not know the device {driver!r}, and it has a drive"
@@ -381,13 +383,13 @@ def _drops_flushes(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> 
 
 def _limit_groups(chain: Sequence[Settings], arguments: Arguments) -> list[Settings]:
     """The limits of each throttle filter, and of a -drive."""
-    own = [settings_of(chain[0].get("limits"))]
+    of_drive = [settings_of(chain[0].get("limits"))]
     of_filters = (
         arguments.objects.get(str(node.get("throttle-group")), {})
         for node in chain
         if node.get("driver") == "throttle"
     )
-    return [limits for limits in (*own, *of_filters) if LIMITS.all(limits)]
+    return [limits for limits in (*of_drive, *of_filters) if LIMITS.all(limits)]
 
 
 def _shared(chain: Sequence[Settings], groups: Mapping[str, int]) -> Iterator[str]:
@@ -489,7 +491,7 @@ def _image(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> tuple[Se
     if node.get("driver") == "luks":
         return node, Image(ImageFormat.RAW, (("encrypt", "luks"),))
     form = ImageFormat(reading.one_of(str(node.get("driver")), tuple(ImageFormat), "format"))
-    words = {
+    settings = {
         **{option: node.get(name) for option, name in FORMAT_MEMBERS.items()},
         "discard_no_unref": "on" if is_on(node.get("discard-no-unref")) else None,
         "lazy_refcounts": "on" if is_on(node.get("lazy-refcounts")) else None,
@@ -497,7 +499,7 @@ def _image(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> tuple[Se
         "data_file": "on" if "data-file" in node else None,
         "backing": _depth(node, nodes) or None,
     }
-    return node, Image(form, tuple(reading.parsed_options(form, words).items()))
+    return node, Image(form, tuple(reading.parsed_options(form, settings).items()))
 
 
 def _depth(node: Settings, nodes: Mapping[str, Settings]) -> int:
@@ -558,7 +560,7 @@ def _path_of_arguments(
     entries = mapping if isinstance(mapping, list) else []
     threads = [settings_of(entry).get("iothread") for entry in entries]
     thread = objects.get(str(threads[0] if threads else owner.get("iothread")), {})
-    words = {
+    settings = {
         "detect_zeroes": next((word for word in zeroes if word != "off"), None),
         "queue_size": owner.get(CONTROLLER_PROPERTIES.get(bus, {}).get("queue_size", "")),
         "packed": "on" if is_on(owner.get("packed")) else None,
@@ -566,7 +568,7 @@ def _path_of_arguments(
         "iothreads": len(threads) or None,
         "aio_max_batch": thread.get("aio-max-batch"),
     }
-    options |= reading.parsed_options(bus, words)
+    options |= reading.parsed_options(bus, settings)
     if "poll-max-ns" in thread:
         options["poll"] = BUS_OPTIONS[Bus.VIRTIO]["poll"].parse(str(thread["poll-max-ns"]))
     return DiskPath((), None if whole else image, mode, reading.attachment_of(bus, options))
@@ -574,9 +576,9 @@ def _path_of_arguments(
 
 def throttled(path: DiskPath, limits: Settings) -> DiskPath:
     """The path with the limits that it can say, and no others. Raises ValueError."""
-    bus, words = path.attachment.bus, LIMITS.of_path(limits)
-    others = {key: value for key, value in path.attachment.options if key not in words}
-    options = tuple((others | reading.parsed_options(bus, words)).items())
+    bus, settings = path.attachment.bus, LIMITS.of_path(limits)
+    others = {key: value for key, value in path.attachment.options if key not in settings}
+    options = tuple((others | reading.parsed_options(bus, settings)).items())
     return replace(path, attachment=Attachment(bus, options))
 
 

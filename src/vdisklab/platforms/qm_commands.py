@@ -52,12 +52,12 @@ def with_volume(vmid: str, slot: str, value: str) -> str:
 
 def _of_command(command: ShellCommand) -> tuple[str | None, Mapping[str, str]]:
     """The VMID that a command creates or changes, and its options; None for another command."""
-    words = [*command.words]
-    names = [PurePath(word).name for word in words]
-    if tells(words):
+    argv = [*command.argv]
+    names = [PurePath(word).name for word in argv]
+    if tells(argv):
         return None, {}
     for number, name in enumerate(names[:8]):
-        rest = words[number + 1 :]
+        rest = argv[number + 1 :]
         if name == "qm" and rest[:1] in (["create"], ["set"]) and len(rest) > 1:
             return rest[1], _options(rest[2:])
         if name == "pvesh" and rest[:1] in (["create"], ["set"]) and "/qemu" in "".join(rest[1:2]):
@@ -67,9 +67,9 @@ def _of_command(command: ShellCommand) -> tuple[str | None, Mapping[str, str]]:
     return None, {}
 
 
-def _options(words: Sequence[str]) -> Mapping[str, str]:
+def _options(argv: Sequence[str]) -> Mapping[str, str]:
     options: dict[str, str] = {}
-    rest = list(words)
+    rest = list(argv)
     while rest:
         name, equals, value = rest.pop(0).lstrip("-").partition("=")
         if not equals and rest and not re.match(r"--?[a-z]", rest[0]):

@@ -54,12 +54,12 @@ SCSI_PASSED = (
 _MOST_NAMED = 20
 
 
-def without_fsync(words: Iterable[str]) -> str | None:
+def without_fsync(variables: Iterable[str]) -> str | None:
     """Why QEMU's flushes do nothing, if a library that replaces fsync(2) is put before libc's.
 
     The words are the programs that start QEMU, its variables, or the libraries that it has loaded.
     """
-    matches = filter(None, map(_NO_FSYNC.search, words))
+    matches = filter(None, map(_NO_FSYNC.search, variables))
     return next((f"{match['library']} makes QEMU's fsync do nothing" for match in matches), None)
 
 
@@ -229,7 +229,9 @@ def queues_of(text: str, admin: int = 0) -> OptionValue:
         raise ValueError(f"its number of queues is {text!r}, but must be {error}") from None
 
 
-def parsed_options(bus: Bus | ImageFormat, words: Mapping[str, object]) -> dict[str, OptionValue]:
+def parsed_options(
+    bus: Bus | ImageFormat, settings: Mapping[str, object]
+) -> dict[str, OptionValue]:
     """The values of options that the bus or format has; None and an empty or zero limit are not
     set.
 
@@ -237,7 +239,7 @@ def parsed_options(bus: Bus | ImageFormat, words: Mapping[str, object]) -> dict[
     """
     schema = BUS_OPTIONS[bus] if isinstance(bus, Bus) else FORMAT_OPTIONS[bus]
     options: dict[str, OptionValue] = {}
-    for option, word in words.items():
+    for option, word in settings.items():
         if option not in schema or word in (None, "", "0", 0):
             continue
         try:
@@ -255,14 +257,14 @@ def block_words(properties: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def beyond_schema(bus: Bus, words: Mapping[str, object]) -> tuple[str, ...]:
+def beyond_schema(bus: Bus, settings: Mapping[str, object]) -> tuple[str, ...]:
     """The options that are set and that the bus does not have, as `name=value`.
 
     Blocks of 512 bytes are every bus's.
     """
     return tuple(
         f"{name}={value}"
-        for name, value in words.items()
+        for name, value in settings.items()
         if name not in BUS_OPTIONS[bus]
         and str(value) not in ("None", "", "0", "512" if name == "block_size" else "")
     )
@@ -281,11 +283,11 @@ def attachment_of(bus: Bus, options: Mapping[str, OptionValue]) -> Attachment:
     return Attachment(bus, tuple((key, options[key]) for key in options if key in schema))
 
 
-def one_of(word: str, words: tuple[str, ...], what: str) -> str:
-    """The word. Raises ValueError if it is not one of `words`."""
-    if word not in words:
-        known = ", ".join(words)
-        raise ValueError(f"vdisklab does not measure its {what} {word!r}, only {known}")
+def one_of(word: str, allowed: tuple[str, ...], what: str) -> str:
+    """The word. Raises ValueError unless it is in `allowed`."""
+    if word not in allowed:
+        names = ", ".join(allowed)
+        raise ValueError(f"vdisklab does not measure its {what} {word!r}, only {names}")
     return word
 
 
@@ -305,13 +307,13 @@ class LimitWords:
         """The values that a path can say, by its option."""
         flat = dict(_flat(settings))
         return {
-            option: next((flat[word] for word in words if word in flat), None)
-            for option, words in self.expressible.items()
+            option: next((flat[word] for word in keys if word in flat), None)
+            for option, keys in self.expressible.items()
         }
 
     def written(self, attachment: Attachment) -> dict[str, object]:
         """The limits of a path as the platform's words: the first of each option's."""
-        values = {words[0]: attachment.option(name) for name, words in self.expressible.items()}
+        values = {keys[0]: attachment.option(name) for name, keys in self.expressible.items()}
         return {word: value for word, value in values.items() if value is not None}
 
     def beyond(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
@@ -320,14 +322,14 @@ class LimitWords:
 
     def all(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
         """Each limit that is set, of a disk whose path can say none."""
-        own = (word for words in self.expressible.values() for word in words)
-        return self._named(settings, (*own, *self.others))
+        expressible = (word for keys in self.expressible.values() for word in keys)
+        return self._named(settings, (*expressible, *self.others))
 
-    def _named(self, settings: Mapping[str, Any], words: Iterable[str]) -> tuple[str, ...]:
+    def _named(self, settings: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, ...]:
         flat = dict(_flat(settings))
         return tuple(
             f"{word}={flat[word]}"
-            for word in words
+            for word in keys
             if word in flat and str(flat[word]).strip() not in _none_of(word)
         )
 
@@ -340,11 +342,11 @@ def shared_group(word: str, name: object, of_all_disks: Mapping[str, int]) -> tu
     return (f"{word}={name}",) if name and of_all_disks.get(str(name), 0) > 1 else ()
 
 
-def first_of(words: Sequence[str]) -> tuple[str, ...]:
+def first_of(settings: Sequence[str]) -> tuple[str, ...]:
     """The words of a whole guest that each of its disks is shown with, and how many more it has:
     thousands for each of thousands of disks would take minutes."""
-    more = len(words) - _MOST_NAMED
-    return (*words[:_MOST_NAMED], f"and {more} more") if more > 0 else tuple(words)
+    more = len(settings) - _MOST_NAMED
+    return (*settings[:_MOST_NAMED], f"and {more} more") if more > 0 else tuple(settings)
 
 
 def _flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, object]]:
@@ -362,8 +364,8 @@ def _none_of(word: str) -> tuple[str, ...]:
 
 def limit_words(expressible: Mapping[str, tuple[str, ...]], *families: Iterable[str]) -> LimitWords:
     """The words of a platform; `families` may repeat those that a path can say."""
-    known = {word for words in expressible.values() for word in words}
-    others = (word for family in families for word in family if word not in known)
+    expressed = {word for keys in expressible.values() for word in keys}
+    others = (word for family in families for word in family if word not in expressed)
     return LimitWords(expressible, tuple(others))
 
 

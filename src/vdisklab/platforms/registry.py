@@ -106,17 +106,17 @@ def read_guests(
     that is not required, and of data holders that are left out.
     """
     texts = tuple(_in_platforms_words(texts, notes))
-    known = tuple(dialects().values())
+    platforms = tuple(dialects().values())
     readers: dict[int, Reader] = {}
     disks: list[ConfiguredDisk] = []
     yaml: list[GuestText] = []
     left_out: dict[str, None] = {}
     refused: list[tuple[VdisklabError, tuple[ConfiguredDisk, ...]]] = []
     for text in texts:
-        owner = next((dialect for dialect in known if dialect.recognises(text)), None)
+        owner = next((dialect for dialect in platforms if dialect.recognises(text)), None)
         try:
             if owner is None:
-                _require_known(text, known)
+                _require_known(text, platforms)
                 yaml.append(text)
                 continue
         except PlanError as error:
@@ -135,10 +135,10 @@ def read_guests(
         else:
             disks += (replace(disk, changed_in=text.changed_in) for disk in read)
             left_out |= dict.fromkeys(_left_out(owner, text))
-    for text, dialect in product(yaml, known):
+    for text, dialect in product(yaml, platforms):
         if any(map(dialect.recognises_document, text.documents)):
             left_out |= dict.fromkeys(_left_out(dialect, text))
-    disks += _disks_of_yaml(texts, yaml, known)
+    disks += _disks_of_yaml(texts, yaml, platforms)
     if refused and not disks and len(refused) == 1:
         raise refused[0][0]
     disks += (disk for _, read in refused for disk in read)
@@ -181,11 +181,11 @@ def _in_platforms_words(texts: Iterable[GuestText], notes: list[str] | None) -> 
 
 def _is_known(text: GuestText) -> bool:
     """True for a text of a platform: a paste may have others, too."""
-    known = tuple(dialects().values())
-    if any(dialect.recognises(text) for dialect in known):
+    platforms = tuple(dialects().values())
+    if any(dialect.recognises(text) for dialect in platforms):
         return True
     with suppress(PlanError):
-        _require_known(text, known)
+        _require_known(text, platforms)
         return True
     return False
 
@@ -194,8 +194,8 @@ def _left_out(dialect: Dialect, text: GuestText) -> Iterator[str]:
     """The parts of a guest that hold data, but are no hard disks; what may be one has its name."""
     named: dict[str, dict[str, None]] = {}
     for what, pattern in (*dialect.left_out.items(), (HOST_DEVICES, _QEMUS_HOST_DEVICE)):
-        for one in islice(re.finditer(pattern, text.text, re.MULTILINE), _MOST_NAMED + 1):
-            name = one.groupdict().get("device")
+        for match in islice(re.finditer(pattern, text.text, re.MULTILINE), _MOST_NAMED + 1):
+            name = match.groupdict().get("device")
             named.setdefault(what, {}).update({name[:100]: None} if name else {})
     for what, names in named.items():
         more = ["…"] if len(names) > _MOST_NAMED else []
@@ -203,10 +203,12 @@ def _left_out(dialect: Dialect, text: GuestText) -> Iterator[str]:
         yield f"{what} ({shown})" if names else what
 
 
-def _require_known(text: GuestText, known: Sequence[Dialect]) -> None:
+def _require_known(text: GuestText, platforms: Sequence[Dialect]) -> None:
     """Raises PlanError for a text that is not YAML, or has a document of no platform."""
     if not any(
-        dialect.recognises_document(document) for document in text.documents for dialect in known
+        dialect.recognises_document(document)
+        for document in text.documents
+        for dialect in platforms
     ):
         raise PlanError(
             f"{text.origin} holds no guest that vdisklab knows", hint=f"it reads {PRINTED}"
@@ -214,11 +216,11 @@ def _require_known(text: GuestText, known: Sequence[Dialect]) -> None:
 
 
 def _disks_of_yaml(
-    texts: Sequence[GuestText], yaml: Sequence[GuestText], known: Sequence[Dialect]
+    texts: Sequence[GuestText], yaml: Sequence[GuestText], platforms: Sequence[Dialect]
 ) -> Iterator[ConfiguredDisk]:
     documents = tuple(document for text in yaml for document in text.documents)
     readers: dict[int, Reader] = {}
-    for dialect in known:
+    for dialect in platforms:
         for text in yaml:
             if any(map(dialect.recognises_document, text.documents)):
                 read = partial(_read_text, dialect, readers, texts, documents, text)
@@ -375,8 +377,8 @@ def cannot_have(disk: ConfiguredDisk, path: DiskPath) -> Impossible | None:
     holds_files = path.layers[-1].kind.facts.holds_files if path.layers else in_file
     if holds_files and disk.source is not None and names_device(disk.source):
         return Impossible(f"does not fit the block device {disk.source}", "leave out a need")
-    gaps, own = _gaps(disk.platform, path), disk.path and _gaps(disk.platform, disk.path)
-    if gaps is None or gaps - (own or frozenset()):
+    gaps, present = _gaps(disk.platform, path), disk.path and _gaps(disk.platform, disk.path)
+    if gaps is None or gaps - (present or frozenset()):
         return Impossible(f"is no path of {disk.platform.full_name}", "leave out a need")
     return None
 

@@ -85,13 +85,13 @@ _VARIABLE = re.compile(
 class ShellCommand:
     """The words of a command, and the variables that it gets in its environment."""
 
-    words: tuple[str, ...]
+    argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def tells(words: Sequence[str]) -> bool:
+def tells(argv: Sequence[str]) -> bool:
     """True for a command that only names programs, as `echo` and `apt install` do."""
-    first = next((word for word in words if word not in ("sudo", "exec")), "")
+    first = next((word for word in argv if word not in ("sudo", "exec")), "")
     return PurePath(first).name in _TELLS
 
 
@@ -131,11 +131,11 @@ class _Reader:
         for raw, into_shell in _with_shells(_simple_commands(text)):
             for command in self._read(raw):
                 yield command
-                if depth < _DEEPEST and into_shell and tells(command.words):
-                    script = " ".join(command.words[1:]).replace(r"\n", "\n")
+                if depth < _DEEPEST and into_shell and tells(command.argv):
+                    script = " ".join(command.argv[1:]).replace(r"\n", "\n")
                     yield from self.commands(script, depth + 1)
-                if depth < _DEEPEST and not (tells(command.words) or _starts(command.words)):
-                    for word in command.words:
+                if depth < _DEEPEST and not (tells(command.argv) or _starts(command.argv)):
+                    for word in command.argv:
                         if re.search(r"\s", word) and _MAY_RUN.search(word):
                             yield from self.commands(word, depth + 1)
 
@@ -165,11 +165,11 @@ class _Reader:
     ) -> Iterator[ShellCommand]:
         seen: set[tuple[str, ...]] = set()
         self.read.clear()
-        for words in self._each(lambda: tuple(word for part in raw for word in self.expand(part))):
-            own = {match[1]: " ".join(self.expand(match[3])) for match in assigned}
-            if words not in seen:
-                yield ShellCommand(words, {**self.exported, **own})
-            seen.add(words)
+        for argv in self._each(lambda: tuple(word for part in raw for word in self.expand(part))):
+            variables = {match[1]: " ".join(self.expand(match[3])) for match in assigned}
+            if argv not in seen:
+                yield ShellCommand(argv, {**self.exported, **variables})
+            seen.add(argv)
         self.used |= self.read
 
     def _each(self, make: Callable[[], tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
@@ -184,12 +184,12 @@ class _Reader:
         may hold."""
         is_array = raw.startswith(_ARRAY)
 
-        def words() -> tuple[str, ...]:
+        def expanded() -> tuple[str, ...]:
             if is_array:
                 return tuple(word for part in raw[1:].split(_ARRAY) for word in self.expand(part))
             return (" ".join(self.expand(f'"{raw}"' if _PLAIN.fullmatch(raw) else raw)),)
 
-        new = tuple(dict.fromkeys(self._each(words)))
+        new = tuple(dict.fromkeys(self._each(expanded)))
         before = self.values.get(name, ())
         if more:
             last = new[0]
@@ -198,7 +198,7 @@ class _Reader:
             )
         elif may_hold or (name not in self.used and not re.search(rf"\$\{{?{name}\b", raw)):
             new = tuple(dict.fromkeys((*before, *new)))[-_MOST_VALUES:]
-        fits = sum(len(word) for words in new for word in words) <= _LONGEST_VALUE
+        fits = sum(len(word) for value in new for word in value) <= _LONGEST_VALUE
         fits = fits and sum(map(len, new)) <= _MOST_WORDS
         self.values[name] = new if fits else ()
         self.most = max(self.most, len(new))
@@ -206,7 +206,7 @@ class _Reader:
 
     def expand(self, raw: str) -> list[str]:
         """The words that a word becomes; an unknown variable stays as it is written."""
-        words: list[str] = []
+        argv: list[str] = []
         now: str | None = None
         for match in _PIECE.finditer(raw):
             if match["name"] is not None:
@@ -220,10 +220,10 @@ class _Reader:
                 pieces = ["".join(filter(None, match.group("escaped", "single", "plain")))]
             for number, piece in enumerate(pieces):
                 if number and now is not None:
-                    words.append(now)
+                    argv.append(now)
                     now = None
                 now = (now or "") + piece
-        return words if now is None else [*words, now]
+        return argv if now is None else [*argv, now]
 
     def _in_quotes(self, text: str) -> list[str]:
         pieces = [""]
@@ -243,8 +243,8 @@ class _Reader:
         if match is None:
             return False
         has_default = match["default"] is not None
-        known = self.values.get(match["name"] or match["plain"])
-        return bool(known) or (has_default and match["name"] not in self.values)
+        values = self.values.get(match["name"] or match["plain"])
+        return bool(values) or (has_default and match["name"] not in self.values)
 
     def _value(self, spelled: str, *, quoted: bool) -> Sequence[str]:
         """The words in place of `$NAME`, `${NAME}`, `${NAME[@]}`, `${NAME:-DEFAULT}`."""
@@ -257,35 +257,35 @@ class _Reader:
         if not values:
             default = match["default"] if name not in self.values else None
             return [spelled if default is None else default.strip("\"'")]
-        known = values[min(self.choice, len(values) - 1)]
-        self.budget -= sum(map(len, known))
+        value = values[min(self.choice, len(values) - 1)]
+        self.budget -= sum(map(len, value))
         if self.budget < 0:
             return [spelled]
         if match["all"] == "[@]" or (match["all"] and not quoted):
-            return known
-        return [" ".join(known)] if match["all"] else known[:1]
+            return value
+        return [" ".join(value)] if match["all"] else value[:1]
 
 
-def _leading(words: Sequence[str]) -> Iterator[re.Match[str]]:
+def _leading(argv: Sequence[str]) -> Iterator[re.Match[str]]:
     """The assignments before a command's first word."""
-    for word in words:
+    for word in argv:
         match = _ASSIGNMENT.fullmatch(word)
         if match is None:
             return
         yield match
 
 
-def _starts(words: Sequence[str]) -> bool:
+def _starts(argv: Sequence[str]) -> bool:
     """True for a guest's own command, whose words are no further commands."""
-    return any(re.fullmatch(r"qemu-(system-\w+|kvm)", PurePath(word).name) for word in words)
+    return any(re.fullmatch(r"qemu-(system-\w+|kvm)", PurePath(word).name) for word in argv)
 
 
 def _with_shells(commands: Iterable[tuple[list[str], str]]) -> Iterator[tuple[list[str], bool]]:
     """The commands that have words, and True for each whose output a shell runs: `echo … | sh`."""
-    for (words, end), (after, _) in pairwise(chain(commands, [([], "")])):
-        if words:
+    for (argv, end), (after, _) in pairwise(chain(commands, [([], "")])):
+        if argv:
             reader = next((word for word in after if word not in ("sudo", "exec")), "")
-            yield words, end == "|" and PurePath(reader).name in _SHELLS
+            yield argv, end == "|" and PurePath(reader).name in _SHELLS
 
 
 def _simple_commands(text: str) -> Iterator[tuple[list[str], str]]:
@@ -293,19 +293,19 @@ def _simple_commands(text: str) -> Iterator[tuple[list[str], str]]:
     _ARRAY before each of the array's words."""
     text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)  # also between continued lines
     text = _SUBSTITUTION.sub(lambda match: re.sub(r"\s", "␣", match[0]), text)  # one word
-    words: list[str] = []
+    argv: list[str] = []
     file_follows = False
     for token in _TOKEN.finditer(re.sub(r"\\\r?\n", " ", text.replace(_ARRAY, " "))):
         if token["blank"] is not None:
             continue
         if token["word"] is not None:
-            words += [] if file_follows else [token["word"]]
+            argv += [] if file_follows else [token["word"]]
         elif token["array"] is not None:
             inside = filter(None, (part["word"] for part in _TOKEN.finditer(token["within"])))
             name = token["array"].partition("(")[0]
-            words.append(_ARRAY.join((name, *inside)) if token["within"].strip() else name)
+            argv.append(_ARRAY.join((name, *inside)) if token["within"].strip() else name)
         elif token["end"] is not None or token["function"] is not None:
-            yield words, token["end"] or ""
-            words = []
+            yield argv, token["end"] or ""
+            argv = []
         file_follows = token["redirect"] is not None and "&" not in token["redirect"][1:]
-    yield words, ""
+    yield argv, ""

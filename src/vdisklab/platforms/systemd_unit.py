@@ -28,8 +28,8 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
     commands: list[str] = []
     for match in _EXEC.finditer(body):
         if match["key"] == "Environment":
-            words = next((one.words for one in commands_of(f": {match['value']}")), (":",))
-            pairs = (word.partition("=") for word in words[1:] if "=" in word)
+            argv = next((command.argv for command in commands_of(f": {match['value']}")), (":",))
+            pairs = (word.partition("=") for word in argv[1:] if "=" in word)
             variables += (f"export {name}={shlex.quote(value)}" for name, _, value in pairs)
         else:
             commands.append(match["value"].replace("%%", "%"))

@@ -38,7 +38,11 @@ def _recognises(text: GuestText) -> bool:
 def _rewritten(text: GuestText) -> Iterator[GuestText]:
     whole = read_hcl(text.text, text.origin)
     resources = [block for block in whole.all("resource") if len(block.labels) == 2]
-    volumes = {one.labels[1]: one for one in resources if one.labels[0] == "libvirt_volume"}
+    volumes = {
+        resource.labels[1]: resource
+        for resource in resources
+        if resource.labels[0] == "libvirt_volume"
+    }
     for resource in resources:
         kind, label = resource.labels
         match kind:
@@ -99,7 +103,7 @@ def _of_telmate(resource: HclBlock, label: str, origin: str) -> GuestText:
             slot = f"{bus}{number}"
         if disk.text("type") not in ("cdrom", "cloudinit"):
             settings[slot] = _telmate(disk, vmid, slot)
-    for bus_block in (inner for one in resource.all("disks") for inner in one.blocks):
+    for bus_block in (inner for disks in resource.all("disks") for inner in disks.blocks):
         for slot_block in bus_block.blocks:
             for disk in (*slot_block.all("disk"), *slot_block.all("passthrough")):
                 settings[slot_block.type] = _telmate(disk, vmid, slot_block.type)
@@ -167,7 +171,7 @@ def _add_disk(
 
 
 def _add_entry(devices: ET.Element, entry: Mapping[str, Any], number: int) -> None:
-    def words(key: str) -> dict[str, str]:
+    def attributes(key: str) -> dict[str, str]:
         inner = entry.get(key)
         pairs = inner.items() if isinstance(inner, dict) else ()
         return {name: str(value) for name, value in pairs if isinstance(value, str | bool | float)}
@@ -180,9 +184,9 @@ def _add_entry(devices: ET.Element, entry: Mapping[str, Any], number: int) -> No
     element = ET.SubElement(
         devices, "disk", {"type": "block" if device else "file", "device": "disk"}
     )
-    ET.SubElement(element, "driver", words("driver"))
+    ET.SubElement(element, "driver", attributes("driver"))
     ET.SubElement(element, "source", {"dev" if device else "file": str(source)[:200]})
-    target = {"dev": f"vd{chr(ord('a') + number % 26)}", "bus": "virtio", **words("target")}
+    target = {"dev": f"vd{chr(ord('a') + number % 26)}", "bus": "virtio", **attributes("target")}
     ET.SubElement(element, "target", target)
 
 

@@ -50,12 +50,12 @@ def rewritten_texts(text: GuestText) -> Iterator[GuestText]:
 
     Raises PlanError for a broken text, and for one that stands for too many.
     """
-    for number, one in enumerate(_rewritten(text, all_forms())):
+    for number, rewritten in enumerate(_rewritten(text, all_forms())):
         if number >= _MOST_TEXTS:
             raise PlanError(
                 f"{text.origin} has more than {_MOST_TEXTS} guests", hint="split the file"
             )
-        yield one
+        yield rewritten
 
 
 def _rewritten(text: GuestText, forms: tuple[TextForm, ...]) -> Iterator[GuestText]:

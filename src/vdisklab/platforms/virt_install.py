@@ -32,14 +32,14 @@ def _recognises(text: GuestText) -> bool:
 
 def _rewritten(text: GuestText) -> Iterator[GuestText]:
     for command in commands_of(text.text):
-        names = [PurePath(word).name for word in command.words[:8]]
-        if "virt-install" in names and not tells(command.words):
-            words = command.words[names.index("virt-install") + 1 :]
-            yield GuestText(_domain(words, text.name), text.origin)
+        names = [PurePath(word).name for word in command.argv[:8]]
+        if "virt-install" in names and not tells(command.argv):
+            argv = command.argv[names.index("virt-install") + 1 :]
+            yield GuestText(_domain(argv, text.name), text.origin)
 
 
-def _domain(words: Sequence[str], name: str) -> str:
-    options = [*_options(words)]
+def _domain(argv: Sequence[str], name: str) -> str:
+    options = [*_options(argv)]
     first = dict(reversed(options))
     domain = ET.Element("domain", {"type": first.get("virt-type", "kvm")})
     ET.SubElement(domain, "name").text = first.get("name", first.get("n", name))
@@ -72,8 +72,8 @@ def _domain(words: Sequence[str], name: str) -> str:
     return ET.tostring(domain, encoding="unicode")
 
 
-def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    rest = list(words)
+def _options(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
+    rest = list(argv)
     while rest:
         word = rest.pop(0)
         if not word.startswith("-"):
@@ -101,12 +101,12 @@ def _add_disk(devices: ET.Element, parts: Mapping[str, str], number: int) -> Non
     usual = {"type": _format(path, parts), "discard": "unmap"}
     usual |= {"cache": "none", "io": "native"} if on_device else {}
     given = {_DRIVER[key]: value for key, value in parts.items() if key in _DRIVER}
-    own = {
+    attributes = {
         key.removeprefix("driver."): value
         for key, value in parts.items()
         if key.startswith("driver.") and key not in _DRIVER
     }
-    ET.SubElement(disk, "driver", {**usual, **given, **own})
+    ET.SubElement(disk, "driver", {**usual, **given, **attributes})
     if "vol" in parts:
         pool, _, volume = parts["vol"].partition("/")
         ET.SubElement(disk, "source", {"pool": pool, "volume": volume})

@@ -127,8 +127,8 @@ def _on_server(request: ExportRequest, url: Url) -> Iterator[str]:
         yield f"{key_of(request, url.text)} holds the key: make it, readable by QEMU only"
     if image is not None and (kind.facts.holds_files or image.driver != "raw"):
         key = key_of(request, url.text) if image.encrypted else None
-        program, verb, _quiet, *words = create_command(image, url, request.size, key=key)
-        yield shlex.join((program, verb, *url.secrets, *words))
+        program, verb, _quiet, *arguments = create_command(image, url, request.size, key=key)
+        yield shlex.join((program, verb, *url.secrets, *arguments))
 
 
 def key_of(request: ExportRequest, place: str) -> Path:

@@ -348,7 +348,7 @@ class Expectation:
 
     trace: Trace
     sectors: Numbers = field(init=False)
-    _known: dict[int, DueVersions] = field(init=False, default_factory=dict)
+    _worked_out: dict[int, DueVersions] = field(init=False, default_factory=dict)
     _slices: list[slice] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -360,11 +360,11 @@ class Expectation:
             for start, write in zip(starts, self.trace.writes, strict=True)
         ]
 
-    def at(self, position: int) -> DueVersions:
+    def due_at(self, position: int) -> DueVersions:
         """The oldest and the newest possible versions after a cut at a log position."""
-        if position not in self._known:
-            self._known[position] = self._work_out(position)
-        return self._known[position]
+        if position not in self._worked_out:
+            self._worked_out[position] = self._work_out(position)
+        return self._worked_out[position]
 
     def _work_out(self, position: int) -> DueVersions:
         oldest = np.full(len(self.sectors), NoVersion.EMPTY, dtype=np.int64)

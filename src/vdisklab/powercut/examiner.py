@@ -162,7 +162,7 @@ class Examiner:
             detail = f"the image: {reason}"
             return replace(judged, outcome=StateOutcome.UNREADABLE, detail=detail)
         times.done("read")
-        due = self.expectation.at(position)
+        due = self.expectation.due_at(position)
         if self.guest is None:
             outcome, detail = self._compare(sectors, due, self.trace.due_size(position))
         else:
@@ -186,11 +186,11 @@ class Examiner:
         if self.guest is not None:  # the whole disk: it holds a file system
             return self._read_known(image, parts, np.arange(size // SECTOR, dtype=np.int64))
         numbers = self.expectation.sectors
-        known = numbers[: np.searchsorted(numbers, size // SECTOR)]
-        sectors = self._read_known(image, parts, known)
-        if len(known) == len(numbers):
+        inside = numbers[: np.searchsorted(numbers, size // SECTOR)]
+        sectors = self._read_known(image, parts, inside)
+        if len(inside) == len(numbers):
             return sectors
-        beyond = np.zeros((len(numbers) - len(known)) * SECTOR, np.uint8)
+        beyond = np.zeros((len(numbers) - len(inside)) * SECTOR, np.uint8)
         return replace(sectors, content=np.concatenate((sectors.content, beyond)))
 
     def _read_known(

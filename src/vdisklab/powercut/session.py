@@ -264,7 +264,7 @@ def replayed(
         device = syscalls.attach_loop(state)  # the examiner has recorded it in the ledger
         replayed_state = ReplayedState(
             trace.path,
-            trace.client.words,
+            trace.client.phrase,
             trace.client.expects,
             judged.outcome,
             judged.detail,

@@ -59,11 +59,11 @@ def _problems(connection: sa.Connection, table: sa.Table) -> Iterator[str]:
     # Not the rules: SQLite tests each of them in three times the time that one query takes.
     connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
     try:
-        words = connection.exec_driver_sql(f"PRAGMA quick_check({table.name})").scalars().all()
+        lines = connection.exec_driver_sql(f"PRAGMA quick_check({table.name})").scalars().all()
     finally:
         connection.exec_driver_sql("PRAGMA ignore_check_constraints = OFF")
-    if words != ["ok"]:
-        yield " ".join(str(words[0]).split())
+    if lines != ["ok"]:
+        yield " ".join(str(lines[0]).split())
     strays = connection.exec_driver_sql(f"PRAGMA foreign_key_check({table.name})").all()
     for _, _, parent, _ in strays:
         yield f"a {parent} that a row belongs to is missing"

@@ -592,10 +592,13 @@ def _matter(error: Exception, cause: object, address: Address) -> tuple[str, str
         refusal = _refusal(str(cause)) if state is None else _SQLSTATE.get(state)
     if refusal is not None:
         return refusal
-    words = address.without_secrets(_first_line(cause))
+    message = address.without_secrets(_first_line(cause))
     if isinstance(error, DBAPIError) and error.connection_invalidated:
-        return f"went away: {words}", "repeat the command; stored results are kept"
-    return f"cannot be used: {words}", "run `vdisklab --debug VERB …` for the driver's full message"
+        return f"went away: {message}", "repeat the command; stored results are kept"
+    return (
+        f"cannot be used: {message}",
+        "run `vdisklab --debug VERB …` for the driver's full message",
+    )
 
 
 def _sqlite_code(cause: sqlite3.Error) -> int:
@@ -605,8 +608,8 @@ def _sqlite_code(cause: sqlite3.Error) -> int:
     return int(getattr(cause, "sqlite_errorcode", 0)) & 0xFF
 
 
-def _refusal(words: str) -> tuple[str, str] | None:
-    folded = words.lower()
+def _refusal(message: str) -> tuple[str, str] | None:
+    folded = message.lower()
     for sign, matter, hint in _REFUSALS:
         if sign in folded:
             return matter, hint

@@ -474,7 +474,7 @@ class RanUnder:
         return f"{self.accelerator} in an emulated host" if self.emulated else self.accelerator
 
     @property
-    def words(self) -> str:
+    def phrase(self) -> str:
         """`under KVM`, for messages."""
         if self.accelerator == "tcg":
             return "under emulation"

@@ -108,7 +108,7 @@ def _id(name: str = "id") -> sa.Column[str]:
     return sa.Column(name, Words, unique=True, nullable=False)
 
 
-def _words(*names: str, optional: bool = False) -> list[sa.Column[str]]:
+def _texts(*names: str, optional: bool = False) -> list[sa.Column[str]]:
     return [sa.Column(name, Words, nullable=optional) for name in names]
 
 
@@ -126,7 +126,7 @@ def _place(name: str, *, primary: bool = False) -> sa.Column[int]:
 
 
 metric = sa.Table(
-    "metric", metadata, sa.Column("name", Words, primary_key=True), *_words("unit", "better")
+    "metric", metadata, sa.Column("name", Words, primary_key=True), *_texts("unit", "better")
 )
 
 # One row per distinct content: `fingerprint` is its hash. A host with an upgraded kernel gets
@@ -136,10 +136,10 @@ host = sa.Table(
     metadata,
     _key(),
     _id("fingerprint"),
-    *_words("hostname", "machine_id", "kernel", "cpu"),
+    *_texts("hostname", "machine_id", "kernel", "cpu"),
     sa.Column("cpus", sa.Integer),
     *_counts("memory_bytes", optional=True),
-    *_words("qemu", "fio", optional=True),
+    *_texts("qemu", "fio", optional=True),
     sa.Column("more", sa.JSON, nullable=False),
 )
 
@@ -148,11 +148,11 @@ campaign = sa.Table(
     metadata,
     _key(),
     _id(),
-    *_words("fingerprint"),
+    *_texts("fingerprint"),
     sa.Column("plan", sa.JSON, nullable=False),
     sa.Column("host", sa.Integer, sa.ForeignKey("host.key"), nullable=False),
     sa.Column("started", UtcTime, nullable=False),
-    *_words("label"),
+    *_texts("label"),
     sa.Index("campaign_by_plan", "fingerprint", "host"),
 )
 
@@ -162,17 +162,17 @@ run = sa.Table(
     _key(),
     _id(),
     _parent("campaign", "campaign"),
-    *_words("cell", "path", "page_cache"),
+    *_texts("cell", "path", "page_cache"),
     _place("round"),
     _place("position"),
-    *_words("origin"),
+    *_texts("origin"),
     sa.Column("started", UtcTime, nullable=False),
     *_numbers("wall_seconds", optional=True),
-    *_words("accelerator", optional=True),
+    *_texts("accelerator", optional=True),
     sa.Column("emulated", sa.Boolean, nullable=False, server_default=sa.false()),
-    *_words("medium", optional=True),
+    *_texts("medium", optional=True),
     sa.Column("commands", sa.JSON, nullable=False),
-    *_words("failure_kind", "failure_message", optional=True),
+    *_texts("failure_kind", "failure_message", optional=True),
     sa.Index("run_by_cell", "campaign", "round", "cell"),
 )
 
@@ -202,9 +202,9 @@ state_check = sa.Table(
     metadata,
     _parent("run", "run", primary=True),
     _place("ordinal", primary=True),
-    *_words("name"),
-    *_words("requested", optional=True),
-    *_words("observed"),
+    *_texts("name"),
+    *_texts("requested", optional=True),
+    *_texts("observed"),
 )
 
 measurement = sa.Table(
@@ -213,7 +213,7 @@ measurement = sa.Table(
     _key(),
     _parent("run", "run"),
     _place("ordinal"),
-    *_words("name", "program", "command"),
+    *_texts("name", "program", "command"),
     sa.Column("started", UtcTime, nullable=False),
     *_numbers(
         "wall_seconds",
@@ -247,7 +247,7 @@ sample = sa.Table(
     _parent("measurement", "measurement", primary=True),
     _place("ordinal", primary=True),
     sa.Column("metric", Words, sa.ForeignKey("metric.name"), nullable=False),
-    *_words("direction"),
+    *_texts("direction"),
     *_numbers("value"),
     sqlite_with_rowid=False,
 )
@@ -259,7 +259,7 @@ series = sa.Table(
     _parent("measurement", "measurement", primary=True),
     _place("ordinal", primary=True),
     sa.Column("metric", Words, sa.ForeignKey("metric.name"), nullable=False),
-    *_words("direction"),
+    *_texts("direction"),
     *_numbers("interval_seconds"),
     sa.Column("points", sa.JSON, nullable=False),
 )
@@ -271,7 +271,7 @@ guest_group = sa.Table(
     _parent("measurement", "measurement", primary=True),
     *_numbers("seconds"),
     *_numbers("cpu", "steal", "device", "queue", optional=True),
-    *_words("thread", optional=True),
+    *_texts("thread", optional=True),
     *_numbers("thread_cpu", optional=True),
 )
 
@@ -293,12 +293,12 @@ power_cut = sa.Table(
     metadata,
     _key(),
     _id(),
-    *_words("fingerprint", "path", "client", "access"),
+    *_texts("fingerprint", "path", "client", "access"),
     sa.Column("host", sa.Integer, sa.ForeignKey("host.key"), nullable=False),
     sa.Column("started", UtcTime, nullable=False),
     *_numbers("wall_seconds"),
     sa.Column("survives", sa.Boolean),
-    *_words("claim"),
+    *_texts("claim"),
     *_counts("states"),
     *_numbers("possible"),
     sa.Column("exhaustive", sa.Boolean, nullable=False),
@@ -306,6 +306,6 @@ power_cut = sa.Table(
     sa.Column("outcomes", sa.JSON, nullable=False),
     sa.Column("settings", sa.JSON, nullable=False),
     sa.Column("observed", sa.JSON, nullable=False),
-    *_words("bad_case", "bad_outcome", "bad_detail", "failure", optional=True),
+    *_texts("bad_case", "bad_outcome", "bad_detail", "failure", optional=True),
     sa.Index("power_cut_by_question", "fingerprint", "host"),
 )

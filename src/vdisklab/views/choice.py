@@ -171,7 +171,7 @@ def verdict_lines(
     choice: PathChoice, power_cuts: Mapping[MeasuredCell, Durability | None]
 ) -> Iterator[tuple[str, str]]:
     """The lines below the path: its ties and what is worse, the effect of a power cut, the cost of
-    telling them apart. Each names its subject. `known` has the durability of the ties.
+    telling them apart. Each names its subject. `power_cuts` has the durability of the ties.
     """
     if choice.from_memory:
         yield "RAM", _of_memory(choice)

@@ -102,7 +102,7 @@ class Metrics:
         return encode(registry), kind
 
     def _families(self, results: Store, name: str | None) -> Iterator[GaugeMetricFamily]:
-        yield _one("vdisklab_info", "The program.", version=__version__)
+        yield _gauge("vdisklab_info", "The program.", version=__version__)
         campaigns = results.campaigns(with_runs=True) if name is None else (results.campaign(name),)
         if not campaigns:
             return
@@ -125,7 +125,7 @@ class _Collected(Collector):
 
 def _progress(campaign: Campaign, runs: tuple[RunOutline, ...]) -> Iterator[GaugeMetricFamily]:
     host = campaign.host
-    yield _one(
+    yield _gauge(
         "vdisklab_campaign_info", "The campaign and its host.",
         campaign=campaign.id, label=campaign.label, hostname=host.hostname,
         kernel=host.kernel, qemu=host.qemu or "", fio=host.fio or "",
@@ -138,7 +138,7 @@ def _progress(campaign: Campaign, runs: tuple[RunOutline, ...]) -> Iterator[Gaug
         ("last_run_timestamp_seconds", "When its newest run began.", last),
         ("round", "The newest round, from 1.", rounds),
     ):
-        yield _one(f"vdisklab_campaign_{name}", said, value, campaign=campaign.id)
+        yield _gauge(f"vdisklab_campaign_{name}", said, value, campaign=campaign.id)
     family = GaugeMetricFamily(
         "vdisklab_campaign_runs", "Stored runs.", labels=("campaign", "state")
     )
@@ -164,8 +164,8 @@ def _medians(campaign: Campaign, analysis: Analysis) -> Iterator[GaugeMetricFami
     }
     for key in sorted(analysis.loaded.observations.used, key=str):
         for cell, summary in analysis.summaries(key).items() if key.metric in families else ():
-            at = (campaign.id, cell.name, cell.page_cache or "", key.name, key.direction)
-            families[key.metric].add_metric(at, summary.median)
+            label_values = (campaign.id, cell.name, cell.page_cache or "", key.name, key.direction)
+            families[key.metric].add_metric(label_values, summary.median)
     yield from families.values()
 
 
@@ -181,7 +181,7 @@ def _ranks(campaign: Campaign, analysis: Analysis) -> Iterator[GaugeMetricFamily
         yield family
 
 
-def _one(name: str, said: str, value: float = 1, **labels: str) -> GaugeMetricFamily:
+def _gauge(name: str, said: str, value: float = 1, **labels: str) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, said, labels=tuple(labels))
     family.add_metric(tuple(labels.values()), value)
     return family

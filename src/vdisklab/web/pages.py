@@ -89,12 +89,12 @@ class LiveState:
                 running = measured_now()
                 self._update(running)
                 watched = tuple(
-                    replace(one, running=find(running, one.campaign.id))
-                    for one in self._answer.watched
+                    replace(campaign, running=find(running, campaign.campaign.id))
+                    for campaign in self._answer.watched
                 )
                 answer = replace(self._answer, watched=watched)
                 parts = live_parts(answer, self._problem)
-                commands = self.naming((), [one.campaign for one in watched])
+                commands = self.naming((), [campaign.campaign for campaign in watched])
                 html = {name: commands.in_html(text) for name, text in parts.items()}
                 self._look = Look(html, moving_line(answer))
                 self._looked = now
@@ -104,7 +104,7 @@ class LiveState:
         """Computes the answer anew if something was stored, or another campaign runs."""
         began = time.monotonic()
         try:
-            seen = (database_state(self.db), tuple(one.campaign for one in running))
+            seen = (database_state(self.db), tuple(progress.campaign for progress in running))
             if seen == self._seen or (began < self._rests_until and not self._problem):
                 return
             with open_results(self.db, read_only=True) as results:
@@ -131,7 +131,7 @@ class LiveState:
 
 def find(running: tuple[Running, ...], campaign: str) -> Running | None:
     """The process that measures a campaign; None if none does."""
-    return next((one for one in running if one.campaign == campaign), None)
+    return next((progress for progress in running if progress.campaign == campaign), None)
 
 
 async def _events(state: LiveState, request: Request) -> AsyncIterator[str]:

@@ -317,8 +317,8 @@ def _read_tables(text: str) -> _Tables:
         tables.version = version
         if _SMALL_HEADING.fullmatch(line):
             tables.has_small, part = True, _Lines.NONE
-            own = (heading and heading[1]) or ""
-            tables.trusted = not _WRONG_SMALL_RATES.fullmatch(own)
+            in_heading = (heading and heading[1]) or ""
+            tables.trusted = not _WRONG_SMALL_RATES.fullmatch(in_heading)
         elif heading is not None:
             part = _Lines.NONE
         elif _UNITS.fullmatch(line):
@@ -360,9 +360,9 @@ def _reports(tables: _Tables) -> Iterator[program.Report]:
 
 def _file_row(line: str, unit: int, number: int) -> tuple[str, list[Sample]]:
     """The name in a row, and its rates."""
-    words = line.split()
-    if _are_rates(words[-12:]):
-        named, pairs = words[:-12], list(_pairs(words[-12:]))
+    columns = line.split()
+    if _are_rates(columns[-12:]):
+        named, pairs = columns[:-12], list(_pairs(columns[-12:]))
     else:
         named, pairs = line[:_NAME_COLUMNS].split(), _columns(line, number)
     samples = []
@@ -375,20 +375,20 @@ def _file_row(line: str, unit: int, number: int) -> tuple[str, list[Sample]]:
     return " ".join(named[:-1]), samples
 
 
-def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    return zip(words[::2], words[1::2], strict=True)
+def _pairs(columns: Sequence[str]) -> Iterator[tuple[str, str]]:
+    return zip(columns[::2], columns[1::2], strict=True)
 
 
 def _small_row(line: str, number: int) -> list[Sample] | None:
     """The samples of a row; None for other text, such as the CSV below."""
-    words = line.split()
-    if "," in line or len(words) < 13:
+    columns = line.split()
+    if "," in line or len(columns) < 13:
         return None
-    if not _are_rates(words[-12:]):
+    if not _are_rates(columns[-12:]):
         raise WorkloadError(f"line {number}: {line.strip()[:60]!r} are not rates of bonnie++")
     samples = []
     for (metric, direction, _), (word, percent) in zip(
-        SMALL_TESTS, _pairs(words[-12:]), strict=True
+        SMALL_TESTS, _pairs(columns[-12:]), strict=True
     ):
         value = _text_rate(word, number)
         if value is not None:
@@ -396,9 +396,9 @@ def _small_row(line: str, number: int) -> list[Sample] | None:
     return samples
 
 
-def _are_rates(words: Sequence[str]) -> bool:
-    return len(words) == 12 and all(
-        not word.strip("+") or _RATE.fullmatch(word) is not None for word in words
+def _are_rates(columns: Sequence[str]) -> bool:
+    return len(columns) == 12 and all(
+        not word.strip("+") or _RATE.fullmatch(word) is not None for word in columns
     )
 
 

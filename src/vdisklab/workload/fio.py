@@ -236,15 +236,15 @@ class Fio(program.Workload):
     def together(self, scripts: Sequence[program.Script]) -> tuple[str, ...]:
         """The command of one fio that has a job for each of these scripts; each job is a part of a
         program that runs in steps (`guest.steps`), numbered from 1."""
-        words = ["fio"]
+        argv = ["fio"]
         for number, script in enumerate(scripts, 1):
             before = f"echo ready {number} >&3; read -r go </run/vdisklab/steps/{number}"
-            words += script.command[1:]
+            argv += script.command[1:]
             # fio appends a redirection to a file in the current directory (exec_string in backend.c
             # of 3.33), which the `#` turns into a comment.
-            words += ("--new_group=1", f"--exec_prerun={before} #",
+            argv += ("--new_group=1", f"--exec_prerun={before} #",
                       f"--exec_postrun=echo done {number} >&3 #")  # fmt: skip
-        return tuple(words)
+        return tuple(argv)
 
     def apart(
         self, plans: Sequence[MeasurementPlan], output: program.Outputs

@@ -135,13 +135,13 @@ class FioReport:
     @property
     def hosts(self) -> tuple[str, ...]:
         """The hosts of `fio --client`; empty without them."""
-        return tuple(dict.fromkeys(job.hostname for job in self._own if job.hostname))
+        return tuple(dict.fromkeys(job.hostname for job in self._reported if job.hostname))
 
     @property
     def by_name(self) -> tuple[tuple[str, tuple[FioJob, ...]], ...]:
         """The jobs of each name, of all hosts, which ran at the same time."""
-        names = dict.fromkeys(job.jobname for job in self._own)
-        return tuple((n, tuple(job for job in self._own if job.jobname == n)) for n in names)
+        names = dict.fromkeys(job.jobname for job in self._reported)
+        return tuple((n, tuple(job for job in self._reported if job.jobname == n)) for n in names)
 
     @property
     def sum_of_hosts(self) -> FioJob | None:
@@ -149,7 +149,7 @@ class FioReport:
         return next((job for job in self.jobs if job.jobname == _SUM), None)
 
     @property
-    def _own(self) -> tuple[FioJob, ...]:
+    def _reported(self) -> tuple[FioJob, ...]:
         return tuple(job for job in self.jobs if job.jobname != _SUM)
 
 

@@ -80,8 +80,10 @@ class Mariadb(program.Workload):
         source = subject.packages.get(files.name, files.name)
         counts = f"{subject.scratch}/{plan.name}{subject.mark}.sql"
 
-        def step(verb: str, *words: str, timeout: float = _SLACK_SECONDS) -> program.SideCommand:
-            return program.step(files.script, verb, subject.path, *words, timeout=timeout)
+        def step(
+            verb: str, *arguments: str, timeout: float = _SLACK_SECONDS
+        ) -> program.SideCommand:
+            return program.step(files.script, verb, subject.path, *arguments, timeout=timeout)
 
         return program.Script(
             program.in_directory(f"{subject.path}/data", (*test, f"--time={runtime}", "run")),
@@ -107,7 +109,7 @@ class Mariadb(program.Workload):
         """
         measured = sysbench.parse_oltp(output.stdout).outcome
         lines = "\n".join(output.files.values()).splitlines()
-        settings = dict(_words(lines, "setting", plan))
+        settings = dict(_pairs(lines, "setting", plan))
         wrong = [
             f"{name} is {settings.get(name, 'unknown')}, not {value}"
             for name, value in _WANTED.items()
@@ -115,10 +117,10 @@ class Mariadb(program.Workload):
         ]
         if wrong:
             raise WorkloadError(f"MariaDB was not measured as meant: {', '.join(wrong)}")
-        before, after = (dict(_words(lines, when, plan)) for when in ("before", "after"))
+        before, after = (dict(_pairs(lines, when, plan)) for when in ("before", "after"))
         facts = {**settings, **dict(_grown(before, after))}
         probes = [line.split()[1:] for line in lines if line.startswith("probe ")]
-        if probes and all(len(words) == 2 for words in probes):
+        if probes and all(len(probe) == 2 for probe in probes):
             fastest = min(float(seconds) / float(count) for count, seconds in probes)
             facts["fdatasync"] = f"{fastest:.6f}"
         checks = tuple(
@@ -138,10 +140,10 @@ class Mariadb(program.Workload):
         yield from program.server_gates(facts, rate, commits, around)
 
 
-def _words(lines: list[str], kind: str, plan: MeasurementPlan) -> Iterator[tuple[str, str]]:
+def _pairs(lines: list[str], kind: str, plan: MeasurementPlan) -> Iterator[tuple[str, str]]:
     """The names and values in the lines of a kind. Raises WorkloadError if there are none."""
     found = [line.split(" ", 2)[1:] for line in lines if line.startswith(f"{kind} ")]
-    if not found or any(len(words) != 2 for words in found):
+    if not found or any(len(pair) != 2 for pair in found):
         raise WorkloadError(f"{plan.name}: the counts around sysbench lack their lines `{kind} …`")
     yield from ((name, value) for name, value in found)
 

@@ -119,15 +119,15 @@ def _tausworthe(seed: int) -> Iterator[int]:
         mixed = state * 69069 & _BITS ^ seed
         return (mixed + least if mixed < least else mixed) & _BITS
 
-    one = seeded((2 ^ 31) + (2 ^ 17) + (2 ^ 7), 1)
-    two = seeded(one, 7)
-    three = seeded(two, 15)
+    first = seeded((2 ^ 31) + (2 ^ 17) + (2 ^ 7), 1)
+    second = seeded(first, 7)
+    third = seeded(second, 15)
     for number in count():
-        one = (one & 0xFFFFFFFE) << 12 & _BITS ^ ((one << 13 & _BITS ^ one) >> 19)
-        two = (two & 0xFFFFFFF8) << 4 & _BITS ^ ((two << 2 & _BITS ^ two) >> 25)
-        three = (three & 0xFFFFFFF0) << 17 & _BITS ^ ((three << 3 & _BITS ^ three) >> 11)
+        first = (first & 0xFFFFFFFE) << 12 & _BITS ^ ((first << 13 & _BITS ^ first) >> 19)
+        second = (second & 0xFFFFFFF8) << 4 & _BITS ^ ((second << 2 & _BITS ^ second) >> 25)
+        third = (third & 0xFFFFFFF0) << 17 & _BITS ^ ((third << 3 & _BITS ^ third) >> 11)
         if number >= _CRANKS:
-            yield one ^ two ^ three
+            yield first ^ second ^ third
 
 
 @dataclass(frozen=True, slots=True)

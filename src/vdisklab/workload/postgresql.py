@@ -126,8 +126,10 @@ class Postgresql(program.Workload):
         source = subject.packages.get(files.name, files.name)
         percent = str(settings.rate_percent or 100)
 
-        def step(verb: str, *words: str, timeout: float = _SLACK_SECONDS) -> program.SideCommand:
-            return program.step(files.script, verb, subject.path, *words, timeout=timeout)
+        def step(
+            verb: str, *arguments: str, timeout: float = _SLACK_SECONDS
+        ) -> program.SideCommand:
+            return program.step(files.script, verb, subject.path, *arguments, timeout=timeout)
 
         warm = (*pgbench, "-T", str(max(1, ramp)), "postgres")
         measured = (*pgbench, "-T", str(runtime), "-l", f"--log-prefix={log}", "postgres")
@@ -256,27 +258,27 @@ def read_report(text: str) -> PgbenchReport:
     """pgbench's summary, versions 9.6 to 17. Raises WorkloadError for a text without one."""
     tps = _TPS.findall(text)
     found = {name: form.search(text) for name, form in _LINES.items()}
-    words = {name: match[1] for name, match in found.items() if match is not None}
-    lacking = [name for name in ("kind", "clients", "done") if name not in words]
+    values = {name: match[1] for name, match in found.items() if match is not None}
+    lacking = [name for name in ("kind", "clients", "done") if name not in values]
     if len(tps) != 1 or lacking:
         raise WorkloadError(
             "pgbench's summary with its line `tps = …` is missing"
             if len(tps) != 1
             else f"pgbench's summary lacks its {' and '.join(lacking)}"
         )
-    done = int(words["done"])
+    done = int(values["done"])
     if not done or not float(tps[0]):
         raise WorkloadError("pgbench did not complete a single transaction")
-    kind = re.sub(r"^<builtin: (.*)>$", r"\1", words["kind"])
+    kind = re.sub(r"^<builtin: (.*)>$", r"\1", values["kind"])
     return PgbenchReport(
-        version=words.get("version"),
+        version=values.get("version"),
         script=_KINDS.get(kind, "pgbench"),
-        scale=int(words["scale"]) if "scale" in words else None,
-        clients=int(words["clients"]),
+        scale=int(values["scale"]) if "scale" in values else None,
+        clients=int(values["clients"]),
         done=done,
         tps=float(tps[0]),
-        mean=float(words["mean"]) / 1000 if float(words.get("mean", 0)) else None,
-        seconds=float(words["seconds"]) if "seconds" in words else None,
+        mean=float(values["mean"]) / 1000 if float(values.get("mean", 0)) else None,
+        seconds=float(values["seconds"]) if "seconds" in values else None,
     )
 
 

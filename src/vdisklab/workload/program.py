@@ -334,9 +334,9 @@ def database_script(name: str) -> str:
     return shell_script("database", name)
 
 
-def step(script: str, verb: str, *words: str, timeout: float) -> SideCommand:
+def step(script: str, verb: str, *arguments: str, timeout: float) -> SideCommand:
     """A step of such a script."""
-    return SideCommand(("sh", "-s", "--", verb, *words), timeout, script)
+    return SideCommand(("sh", "-s", "--", verb, *arguments), timeout, script)
 
 
 def facts_of(plan: MeasurementPlan, outcome: ProgramResult) -> dict[str, str]:

@@ -88,11 +88,11 @@ class Rocksdb(program.Workload):
                 "--ops_between_duration_checks=10",
             )  # fmt: skip
 
-        words: tuple[str, ...] = ()
+        arguments: tuple[str, ...] = ()
         if files is not None:
-            words = (subject.packages.get(files.name, files.name), *files.arguments)
+            arguments = (subject.packages.get(files.name, files.name), *files.arguments)
         verb = "new" if files is None else "copy"
-        make = program.step(script, verb, subject.path, *words, timeout=_COPY_SECONDS)
+        make = program.step(script, verb, subject.path, *arguments, timeout=_COPY_SECONDS)
         warm = program.SideCommand(bench(ramp), ramp + _SLACK_SECONDS)
         return program.Script(
             bench(runtime),

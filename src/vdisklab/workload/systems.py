@@ -38,7 +38,7 @@ _EXPECTED = 6.0
 _BOOT_TIMEOUT = 300.0
 
 
-def _known(name: str) -> str:
+def _existing(name: str) -> str:
     if name not in SYSTEMS:
         raise ValueError(f"one of {', '.join(SYSTEMS)}")
     return name
@@ -47,7 +47,7 @@ def _known(name: str) -> str:
 class InstallSettings(program.Settings):
     """Settings of an installation: which system (`vdisklab.plan.guest`)."""
 
-    system: Annotated[str, AfterValidator(_known)]
+    system: Annotated[str, AfterValidator(_existing)]
 
 
 class Install(program.Workload):

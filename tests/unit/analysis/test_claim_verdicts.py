@@ -243,7 +243,7 @@ def test_one_bad_pair_refutes_a_claim_about_all_pairs() -> None:
     assert found.status is ClaimStatus.FAILS
     assert found.ratio == pytest.approx(2.0)
     assert found.rounds == 4
-    assert found.words == "fails for raw/none against host"
+    assert found.sentence == "fails for raw/none against host"
 
 
 def test_a_claim_about_all_pairs_holds_only_if_each_is_shown() -> None:
@@ -276,7 +276,7 @@ def test_each_measure_is_tested_unless_the_claim_is_about_all_together() -> None
     )
     assert mean.status is ClaimStatus.HOLDS
     assert each.status is ClaimStatus.FAILS
-    assert each.words == f"fails in {IOPS}"
+    assert each.sentence == f"fails in {IOPS}"
 
 
 @pytest.mark.slow

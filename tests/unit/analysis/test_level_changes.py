@@ -32,7 +32,7 @@ def test_a_large_step_is_found_where_it_is(seed: int, at: int, size: float) -> N
     level = 0.01 * noise(seed, 15)
     level[at:] += size
     change = next(
-        one for one in level_changes(level) if one.kind is ChangeKind.STEP and one.at == at
+        one for one in level_changes(level) if one.kind is ChangeKind.STEP and one.start == at
     )
     assert change.each is None
     assert change.change.low is not None
@@ -46,7 +46,7 @@ def test_two_steps_are_both_found_with_their_own_sizes() -> None:
     level[12:] -= 0.2
     level[22:] += 0.1
     first, second = level_changes(level)
-    assert (first.at, first.end, second.at, second.end) == (12, 21, 22, 29)
+    assert (first.start, first.end, second.start, second.end) == (12, 21, 22, 29)
     assert first.change.ratio == pytest.approx(math.exp(-0.2), abs=0.02)
     assert second.change.ratio == pytest.approx(math.exp(0.1), abs=0.02)
 
@@ -68,7 +68,7 @@ def test_a_line_begins_where_the_level_begins_to_move() -> None:
     level[12:] += math.log(0.97) * np.arange(1, 13)
     (one,) = level_changes(level)
     assert one.kind is ChangeKind.LINE
-    assert abs(one.at - 11) <= 2
+    assert abs(one.start - 11) <= 2
     assert one.end == 23
 
 
@@ -78,7 +78,7 @@ def test_gaps_do_not_matter_but_cost_evidence() -> None:
     (whole,) = level_changes(level)
     level[[3, 10, 20]] = np.nan
     (part,) = level_changes(level)
-    assert (whole.at, part.at) == (14, 14)
+    assert (whole.start, part.start) == (14, 14)
     assert part.odds < whole.odds
 
 
@@ -90,7 +90,7 @@ def test_what_is_constant_or_too_short_has_no_change() -> None:
 
 def test_a_step_without_any_noise_is_found() -> None:
     (one,) = level_changes(np.repeat([0.0, 1.0], 8))
-    assert (one.kind, one.at) == (ChangeKind.STEP, 8)
+    assert (one.kind, one.start) == (ChangeKind.STEP, 8)
     assert one.change.ratio == pytest.approx(math.e)
 
 

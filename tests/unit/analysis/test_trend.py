@@ -85,9 +85,9 @@ def test_neither_units_nor_the_order_of_rounds_matter(
     one, other = measured(values), measured(mixed)
     assert one.cells == other.cells
     shifts = series_changes(one)
-    places = [(each.series, each.dated.kind, each.dated.at) for each in shifts]
+    places = [(each.series, each.dated.kind, each.dated.start) for each in shifts]
     assert places == [
-        (each.series, each.dated.kind, each.dated.at) for each in series_changes(other)
+        (each.series, each.dated.kind, each.dated.start) for each in series_changes(other)
     ]
     for left, right in zip(newest_changes(one, shifts), newest_changes(other, shifts), strict=True):
         assert left.verdict is right.verdict
@@ -161,7 +161,7 @@ def test_a_series_with_a_gap_is_dated_and_one_of_five_campaigns_is_not() -> None
     found = made(level)
     assert dated(found).tolist() == [True, False]
     (change,) = series_changes(found)
-    assert (change.series, change.dated.at) == (0, 6)
+    assert (change.series, change.dated.start) == (0, 6)
     assert lasting_change([change], 0, 12) == pytest.approx(0.74, abs=0.02)
     assert lasting_change([change], 0, 20) is None, "an old loss does not alarm for ever"
     assert lasting_change([change], 1, 12) is None

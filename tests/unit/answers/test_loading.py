@@ -56,7 +56,7 @@ def test_campaigns_under_two_accelerators_are_never_ranked_together(other: RanUn
         with pytest.raises(PlanError, match="never ranked together") as refused:
             load(store, [CAMPAIGN.id, EMULATED.id])
         assert "under KVM and" in str(refused.value)
-        assert other.words in str(refused.value)
+        assert other.phrase in str(refused.value)
         joined, left_out = joinable_campaigns(store, None)
         assert joined == (EMULATED.id,)
         assert "never ranked together" in left_out[0]

@@ -57,7 +57,7 @@ def test_another_authority_is_refused(directory: Path, tmp_path: Path) -> None:
 def test_each_role_finds_its_own(directory: Path, role: FleetRole) -> None:
     found = find_certificates(directory, role, NOW)
     context = ssl.create_default_context(cafile=found.authority)
-    context.load_cert_chain(found.own)
+    context.load_cert_chain(found.certificate)
     assert abs(found.until - NOW - VALID) < timedelta(seconds=2)
 
 

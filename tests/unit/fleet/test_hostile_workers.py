@@ -31,12 +31,12 @@ NONSENSE = (
 def test_an_answer_that_is_none_is_a_failure_of_its_host(answer: str) -> None:
     result = result_of("kvm1", read_json(answer))
     assert result.status not in (0, None)
-    assert "its worker's answer is not one" in result.words
+    assert "its worker's answer is not one" in result.sentence
 
 
 def test_done_without_a_word_is_not_done() -> None:
     result = result_of("kvm1", {"status": 0, "lines": []})
-    assert (result.status, "has no line" in result.words) == (1, True)
+    assert (result.status, "has no line" in result.sentence) == (1, True)
     good = result_of("kvm2", {"status": 0, "lines": ["90 runs are stored"]})
     assert good == HostResult("kvm2", 0, ("90 runs are stored",))
 

@@ -96,18 +96,18 @@ def test_a_task_stays_on_its_host_and_one_that_never_comes_is_given_up(fleet: Fl
     there, absent = campaign.wait(fleet.address, fleet.security())
     assert time.monotonic() - started < 60
     assert (there.status, absent.status) == (2, None)
-    assert there.words.startswith("failed with status 2: No such option: --nonsense (")
-    assert absent.words == "gave up: not there for 3 s"
+    assert there.sentence.startswith("failed with status 2: No such option: --nonsense (")
+    assert absent.sentence == "gave up: not there for 3 s"
     assert not (fleet.state("kvm1") / "fleet.log").exists()
 
 
 def test_why_a_host_has_no_numbers_is_said_with_its_hint() -> None:
     broken = HostResult("a", 3, ("trying", "error: the directory is read-only", "hint: --dir"))
-    assert broken.words == "failed with status 3: the directory is read-only (--dir)"
+    assert broken.sentence == "failed with status 3: the directory is read-only (--dir)"
     nothing = HostResult("a", 8, ("4 cells failed", "no ranking: every run failed", "hint: runs 4"))
-    assert nothing.words == "done, but cells failed: every run failed (runs 4)"
-    assert HostResult("a", 8, ("a ranking",)).words == "done, but cells failed"
-    assert HostResult("a", 3, ("killed",)).words == "failed with status 3: killed"
+    assert nothing.sentence == "done, but cells failed: every run failed (runs 4)"
+    assert HostResult("a", 8, ("a ranking",)).sentence == "done, but cells failed"
+    assert HostResult("a", 3, ("killed",)).sentence == "failed with status 3: killed"
 
 
 def test_an_answer_that_cannot_be_fetched_is_no_reason_to_measure_again(

@@ -162,7 +162,7 @@ def test_a_guest_with_such_a_name_keeps_its_flushes() -> None:
 )  # fmt: skip
 def test_no_text_takes_long(text: str) -> None:
     start = time.monotonic()
-    assert sum(len(command.words) for command in commands_of(text)) < 1_000_000
+    assert sum(len(command.argv) for command in commands_of(text)) < 1_000_000
     assert time.monotonic() - start < 8
 
 
@@ -170,7 +170,7 @@ def test_no_text_takes_long(text: str) -> None:
 @settings(max_examples=150, deadline=None)
 def test_any_text_gives_words(text: str) -> None:
     for command in commands_of(text):
-        assert command.words
+        assert command.argv
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_what_a_shell_reads_from_a_pipe_is_run(text: str) -> None:
     "text", [f'echo "{ONE}" | tee log', f'echo "{ONE}" || sh', f"echo {ONE}; sh"]
 )
 def test_what_is_only_told_is_no_guest(text: str) -> None:
-    assert not any("qemu" in command.words[0] for command in commands_of(text))
+    assert not any("qemu" in command.argv[0] for command in commands_of(text))
 
 
 @pytest.mark.parametrize(

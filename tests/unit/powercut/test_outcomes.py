@@ -40,7 +40,7 @@ EXPECTATION = Expectation(replace(TRACE, writes=WRITES, filled=False))
 def test_what_is_due_grows_with_the_log(
     position: int, oldest: list[int], newest: list[int]
 ) -> None:
-    due = EXPECTATION.at(position)
+    due = EXPECTATION.due_at(position)
     assert EXPECTATION.sectors.tolist() == [0, 1, 2, 3, 4, 5]
     assert due.oldest.tolist() == oldest
     assert due.newest.tolist() == newest
@@ -48,9 +48,9 @@ def test_what_is_due_grows_with_the_log(
 
 def test_a_filled_image_must_hold_its_filling() -> None:
     filled = Expectation(replace(TRACE, writes=WRITES, filled=True))
-    assert filled.at(9).oldest.tolist() == [1] * 6
+    assert filled.due_at(9).oldest.tolist() == [1] * 6
     grown = Expectation(replace(TRACE, writes=WRITES, filled=True, image_size=4 * SECTOR))
-    assert grown.at(9).oldest.tolist() == [1, 1, 1, 1, 0, 0], "not the part that was added"
+    assert grown.due_at(9).oldest.tolist() == [1, 1, 1, 1, 0, 0], "not the part that was added"
 
 
 @pytest.mark.parametrize(
@@ -70,14 +70,14 @@ def test_a_filled_image_must_hold_its_filling() -> None:
     ],
 )
 def test_each_fault_is_named(found: list[int], outcome: StateOutcome, sector: int) -> None:
-    judged, detail = judge_sectors(EXPECTATION.sectors, np.array(found), EXPECTATION.at(20))
+    judged, detail = judge_sectors(EXPECTATION.sectors, np.array(found), EXPECTATION.due_at(20))
     assert judged is outcome
     assert (f"sector {sector} must hold version" in detail) is outcome.is_loss
 
 
 def test_a_version_from_the_future_is_our_bug() -> None:
     with pytest.raises(FutureVersionError, match="sector 0 holds version 4, which had not"):
-        judge_sectors(EXPECTATION.sectors, np.array([4, 2, 3, 3, 3, 3]), EXPECTATION.at(15))
+        judge_sectors(EXPECTATION.sectors, np.array([4, 2, 3, 3, 3, 3]), EXPECTATION.due_at(15))
 
 
 def test_verdicts_claim_no_more_than_was_seen() -> None:

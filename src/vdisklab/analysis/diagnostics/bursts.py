@@ -51,8 +51,8 @@ def burst_diagnostics(
                 cell, key.name, float(np.median(seen[row][both])),
                 float(np.median(lasting[row][both])),
             )  # fmt: skip
-            known = found.get(cell)
-            if known is None or _times(burst) > _times(known):
+            longest = found.get(cell)
+            if longest is None or _times(burst) > _times(longest):
                 found[cell] = burst
     yield from (burst for burst in found.values() if _times(burst) >= MEANS_SOMETHING)
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS, pair_tests_over_hosts
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import holm
-from vdisklab.analysis.summary import known
+from vdisklab.analysis.summary import value_or_none
 from vdisklab.documents import Probability
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
@@ -108,7 +108,7 @@ def better_paths(
     adjusted[tested] = holm(p[tested])
     return {
         name: tuple(
-            BetterPath(cells[row], known(ratio[place], row), float(adjusted[place, row]))
+            BetterPath(cells[row], value_or_none(ratio[place], row), float(adjusted[place, row]))
             for row in np.argsort(-np.nan_to_num(lead[place], nan=-np.inf))
             if lead[place, row] > 0 and adjusted[place, row] <= alpha
         )

@@ -90,21 +90,23 @@ def find_outliers(
     for measure in measures:
         level, zeros = levels(means, measure), _with_zeros(means, measure)
         for group in large:
-            known = {host: value for host, value in level.items() if host in group}
-            values = np.array(list(known.values()))
+            level_of = {host: value for host, value in level.items() if host in group}
+            values = np.array(list(level_of.values()))
             places = extreme(values, alpha / tests)
             # The logarithm of a rate of zero is a number that nobody measured.
-            stopped = np.array([host in zeros for host in known], dtype=np.bool_)
+            stopped = np.array([host in zeros for host in level_of], dtype=np.bool_)
             normal = np.delete(values, places)[~np.delete(stopped, places)]
             for place in places if len(normal) else ():
                 apart = float(values[place] - normal.mean())
                 far_off = apart <= math.log(SLOW) or apart >= math.log(FAST)
                 if far_off or abs(apart) >= _tail(normal, alpha / tests, TAIL):
                     heavy = _tail(normal, alpha / tests, HEAVY_TAIL)
-                    alarm = stopped[place] or (len(known) >= FEW and abs(apart) > heavy)
+                    alarm = stopped[place] or (len(level_of) >= FEW and abs(apart) > heavy)
                     ratio = 0.0 if stopped[place] else math.exp(apart)
-                    host = list(known)[place]
-                    outliers.append(OutlierHost(host, measure, ratio, len(known) - 1, bool(alarm)))
+                    host = list(level_of)[place]
+                    outliers.append(
+                        OutlierHost(host, measure, ratio, len(level_of) - 1, bool(alarm))
+                    )
     return OutlierSearch(
         tuple(sorted(outliers, key=lambda outlier: outlier.ratio)), tuple(unchecked), alpha
     )

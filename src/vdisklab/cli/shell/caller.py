@@ -105,12 +105,12 @@ def _spelled(started: str, found: str | None, whole: str) -> tuple[str, str]:
 def needs_root(command: str) -> bool:
     """True for a command that builds host layers, uses a device or cuts the power of a disk."""
     try:
-        _, verb, *words = shlex.split(command)
+        _, verb, *argv = shlex.split(command)
     except ValueError:
         return False
     if verb in _ROOT_ALWAYS:
         return True
-    return verb in _MEASURING and ("--on" in words or any(map(_has_layers, words)))
+    return verb in _MEASURING and ("--on" in argv or any(map(_has_layers, argv)))
 
 
 def _has_layers(word: str) -> bool:

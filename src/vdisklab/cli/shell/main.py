@@ -137,12 +137,12 @@ def app_for(
     Importing all verbs takes a second, so without a known verb (help, a misspelled one) the others
     are there by name and docstring only.
     """
-    words = arguments
+    typed = arguments
     if "_VDISKLAB_COMPLETE" in environment:
         line = environment.get("COMP_WORDS", environment.get("_TYPER_COMPLETE_ARGS", ""))
         # The last word is not complete: `run` may become `runs`. bash joins words with newlines.
-        words = re.split(r"\s", line)[1:-1]
-    named = next((word for word in words if not word.startswith("-")), None)
+        typed = re.split(r"\s", line)[1:-1]
+    named = next((word for word in typed if not word.startswith("-")), None)
     if named in modules(package):
         return build_app(named, package)
     app = _app()
@@ -225,8 +225,8 @@ def _database_hint(arguments: Sequence[str]) -> str | None:
         if not arguments[place - 1].startswith("-") and is_visible_file(Path(word)):
             with suppress(OSError), Path(word).open("rb") as file:
                 if file.read(len(_SQLITE)) == _SQLITE:
-                    words = [*arguments[:place], "--db", *arguments[place:]]
-                    return f"to read this database: `vdisklab {shlex.join(words)}`"
+                    argv = [*arguments[:place], "--db", *arguments[place:]]
+                    return f"to read this database: `vdisklab {shlex.join(argv)}`"
     return None
 
 

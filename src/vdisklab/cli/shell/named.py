@@ -94,7 +94,7 @@ class Named:
 
     def _complete(self, match: re.Match[str], quoted: Callable[[str], str] = str) -> str:
         command, takes = match[0], naming_options(match[1])
-        words = [
+        options = [
             f"{option} {shlex.quote(value)}"
             for target in self.targets
             if "--target" in takes and _on_target(command, target.name)
@@ -102,19 +102,19 @@ class Named:
             if not _says(option, target.name, command)
         ]
         if "--campaign" in takes and "--campaign" not in command:
-            words += [f"--campaign {shlex.quote(name)}" for name in self.campaign]
+            options += [f"--campaign {shlex.quote(name)}" for name in self.campaign]
         plain = unescape(_TAGS.sub("", command)) if quoted is _in_span else command
         db = self.db or (self._own_database() if self.caller.becomes_root(plain) else None)
         if db is not None and "--db" in takes and "--db" not in command:
             # Imports SQLAlchemy, which a verb without a database does without.
             from vdisklab.results.database import without_password  # noqa: PLC0415
 
-            words.append(f"--db {shlex.quote(without_password(db))}")
+            options.append(f"--db {shlex.quote(without_password(db))}")
         start = self.caller.start_of(plain)
         if quoted is _in_span:
             start = escape(start)
         command = as_typed(command)
-        return " ".join([start + command.removeprefix(NAME), *map(quoted, words)])
+        return " ".join([start + command.removeprefix(NAME), *map(quoted, options)])
 
     def _own_database(self) -> str:
         """The database that root must name, because root's default is another one."""

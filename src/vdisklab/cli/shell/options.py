@@ -172,7 +172,7 @@ def takes_options(
     return decorate
 
 
-def parse_words(words: Sequence[str], request: type[AnyRequest], program: str) -> AnyRequest:
+def parse_words(argv: Sequence[str], request: type[AnyRequest], program: str) -> AnyRequest:
     """The request that the words of a command line stand for.
 
     Raises PlanError, or typer's exceptions with `program` as the command's name.
@@ -184,7 +184,7 @@ def parse_words(words: Sequence[str], request: type[AnyRequest], program: str) -
     parsed.__annotations__["request"] = request
     app = typer.Typer(add_completion=False)
     app.command()(takes_options()(parsed))
-    context = typer.main.get_command(app).make_context(program, list(words))
+    context = typer.main.get_command(app).make_context(program, list(argv))
     return build_request(context.params, request)
 
 
