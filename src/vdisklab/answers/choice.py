@@ -175,7 +175,7 @@ class PathChoice:
         low, high = ratio.low, ratio.high
         if cell in self.tied and other in self.tied:
             low, high = min(low, 1.0), max(high, 1.0)
-        elif self.verdict.decided and self.step is None and self.behind is not None:
+        if self.verdict.decided and self.step is None and self.behind is not None:
             if cell == self.cell:
                 low = max(low, 1 / (1 + self.behind))
             elif other == self.cell:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.errors import PlanError
+from tests.unit.workload.recorded import recorded
+from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Profile
-from vdisklab.workload import program, registry
+from vdisklab.results.model import Direction
+from vdisklab.units import GIB
+from vdisklab.workload import program, registry, sysbench
 from vdisklab.workload.clients import with_clients
 
 
@@ -36,8 +39,14 @@ def test_clients_of_a_profile_without_several_are_refused() -> None:
         with_clients(profile, 4)
 
 
+class MysqlSettings(program.Settings):
+    """Settings of a MySQL measurement."""
+
+    sessions: int
+
+
 class Mysql(program.Workload):
-    """OLTP of sysbench on MySQL: a toy."""
+    """OLTP of sysbench on a MySQL server that runs in the guest: a toy."""
 
     by_server = True
     clients_setting = "sessions"
@@ -45,12 +54,23 @@ class Mysql(program.Workload):
     def script(
         self, plan: MeasurementPlan, subject: program.Subject, timing: program.Timing
     ) -> program.Script:
-        """Not run here."""
-        raise NotImplementedError
+        settings = program.read_settings(plan, MysqlSettings)
+        test = (
+            "sysbench", "oltp_read_write", "--db-driver=mysql", "--mysql-socket=mysql.sock",
+            f"--threads={settings.sessions}", "--percentile=99", "--histogram=on",
+        )  # fmt: skip
+        return program.Script(
+            program.in_directory(subject.path, (*test, f"--time={timing.runtime:.0f}", "run")),
+            timing.runtime,
+            timing.runtime + 60,
+            prepare=(
+                program.SideCommand(program.in_directory(subject.path, (*test, "prepare")), 60),
+            ),
+        )
 
     def parse(self, plan: MeasurementPlan, output: program.Outputs) -> program.ProgramResult:
-        """Not run here."""
-        raise NotImplementedError
+        del plan
+        return sysbench.parse_oltp(output.stdout).outcome
 
 
 def test_a_new_program_is_a_class_and_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,3 +80,15 @@ def test_a_new_program_is_a_class_and_a_row(monkeypatch: pytest.MonkeyPatch) -> 
     assert registry.workload_for(oltp).by_server
     (changed,) = with_clients(Profile("mine", "t", (oltp,)), 16).measurements
     assert (changed.name, dict(changed.settings)) == ("oltp-c16", {"sessions": 16})
+    mysql = registry.workload_for(changed)
+    subject = program.Subject("/srv/mysql", GIB, is_device=False, is_directory=True)
+    script = mysql.script(changed, subject, program.Timing(30, 2))
+    assert program.program_of(script.command) == "sysbench"
+    assert "--threads=16" in script.command
+    printed = program.Outputs(recorded("sysbench-1.0.20-oltp_read_write.txt"))
+    transactions = mysql.parse(changed, printed).samples[0]
+    assert (transactions.metric, transactions.direction) == ("transactions", Direction.WRITE)
+    with pytest.raises(WorkloadError, match="completed no transaction"):
+        mysql.parse(changed, program.Outputs(""))
+    with pytest.raises(PlanError, match="mysql's setting"):
+        mysql.script(database("oltp", "mysql", clients=8), subject, program.Timing(30, 2))
