@@ -55,7 +55,7 @@ OWN_KEYS = {
     # asked for with get() just before
     "state['line']", "variables['ARGUMENTS']", "lines['Cache mode']",
     "document['driver']", "document['kind']", "blocks['physical_block_size']", "node['driver']",
-    "words['group_name']", "threading['queues']", "options['queues']", "entry['inserted']",
+    "threading['queues']", "options['queues']", "entry['inserted']",
     "node['backing']",
     # server_disk catches KeyError for all writers of its table
     "node['portal']", "node['target']", "node['path']", "node['server']", "node['namespace']",

@@ -437,8 +437,8 @@ class _Guest:
         groups = self._limit_groups(disk)
         for group in groups:
             yield from LIMITS.beyond(group) if len(groups) == 1 else LIMITS.all(group)
-            if group.get("group_name"):
-                yield from reading.shared_group("group_name", group["group_name"], self.group_names)
+            if name := group.get("group_name"):
+                yield from reading.shared_group("group_name", name, self.group_names)
         for name, value in driver.items():
             if name not in (*_READ, *_HARMLESS) and value != _USUAL.get(name):
                 yield f"{name}={value}"
