@@ -41,6 +41,7 @@ def _sums(cell: str, measurement: model.Measurement) -> model.CellSums:
     above, device = evidence.qemu or evidence.guest, evidence.device
     both = above if device is not None else None
     before, after = evidence.allocated_before, evidence.allocated_after
+    busy, length = _busy(evidence.qemu), measurement.measured_seconds
     return model.CellSums(
         cell,
         measurement.name,
@@ -55,7 +56,15 @@ def _sums(cell: str, measurement: model.Measurement) -> model.CellSums:
         write_requested=_total(both, "write_bytes"),
         write_reached=_total(device, "write_bytes") if both and both.write_bytes else None,
         grown=None if before is None or after is None else after - before,
+        busy_seconds=None if length is None else busy,
+        busy_of=None if busy is None else length,
     )
+
+
+def _busy(counts: model.IoCounters | None) -> float | None:
+    if counts is None or counts.read_seconds is None or counts.write_seconds is None:
+        return None
+    return counts.read_seconds + counts.write_seconds + (counts.flush_seconds or 0.0)
 
 
 def _total(counts: model.IoCounters | None, *names: str) -> int | None:

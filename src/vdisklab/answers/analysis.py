@@ -16,6 +16,7 @@ from vdisklab.analysis.diagnostics import ranked, recorded, values
 from vdisklab.analysis.diagnostics.bursts import burst_diagnostics
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.idle import idle_diagnostics
 from vdisklab.analysis.diagnostics.servers import server_diagnostics
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations
@@ -344,9 +345,15 @@ class Analysis:
         found = (
             *missed,
             *ranked.ranking_diagnostics(ranking, MIN_ROUNDS, self.dropped),
+            *(self._idle(ranking, used) if ranking.inconclusive else ()),
             *older,
         )
         return found if look is None else (look, *found)
+
+    def _idle(self, ranking: Ranking, used: Collection[str]) -> Iterable[Diagnostic]:
+        fixed = any(recorded.has_open_load(campaign.plan) for campaign in self.campaigns)
+        cells = [row.cell for row in ranking.rows]
+        return idle_diagnostics(self.sums, self.loaded.cells, cells, used, fixed=fixed)
 
     def value_findings(
         self, shown: Collection[MeasureKey], measure: MeasureKey, cached: Iterable[MeasuredCell]

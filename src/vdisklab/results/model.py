@@ -571,6 +571,10 @@ class CellSums:
     """As for reads."""
     grown: int | None = None
     """The most bytes that an image grew in one measurement."""
+    busy_seconds: float | None = None
+    """The times of all requests at QEMU, added up; of measurements with a known length."""
+    busy_of: float | None = None
+    """The length of these measurements."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,8 @@ def sums(connection: sa.Connection, keys: Sequence[int]) -> tuple[model.CellSums
         yield _sum_of_integers(sa.case((above > 0, device[name])))
 
     growth = measurement.c.allocated_after - measurement.c.allocated_before
+    qemu, length = counts.qemu.c, measurement.c.measured_seconds
+    busy = qemu.read_seconds + qemu.write_seconds + sa.func.coalesce(qemu.flush_seconds, 0.0)
     query = counts.of(
         run.c.cell,
         measurement.c.name,
@@ -123,6 +125,8 @@ def sums(connection: sa.Connection, keys: Sequence[int]) -> tuple[model.CellSums
         *transfer("read_bytes"),
         *transfer("write_bytes"),
         sa.func.max(growth),
+        sa.func.sum(sa.case((length.is_not(None), busy))),
+        sa.func.sum(sa.case((busy.is_not(None), length))),
     ).group_by(run.c.cell, measurement.c.name)
     return tuple(model.CellSums(*row) for row in connection.execute(query))
 

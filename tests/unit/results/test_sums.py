@@ -48,7 +48,7 @@ def test_without_qemu_the_programs_own_count_counts(store: Store) -> None:
 def test_one_runs_sums_are_the_databases(store: Store) -> None:
     campaign = a_campaign()
     store.add_campaign(campaign)
-    counts = (None, IoCounters(1, 2, 3, 4), IoCounters(0, 20, 0, 40, 50))
+    counts = (None, IoCounters(1, 2, 3, 4), IoCounters(0, 20, 0, 40, 50, 0.5, 0.25))
     evidences = [
         Evidence(guest, qemu, device, 0.5, allocated_before=before, allocated_after=7)
         for guest in counts

@@ -35,11 +35,13 @@ from vdisklab.analysis.diagnostics.values import (
     DeviceCeiling,
     Drift,
     GuestCeiling,
+    RoundsDepend,
     SlowFirstRound,
     bimodal_diagnostics,
     ceiling_diagnostics,
     drift_diagnostics,
     first_round_diagnostics,
+    lasting_diagnostics,
 )
 from vdisklab.analysis.observations import Floats, Observations
 from vdisklab.results.model import CellSums, Direction, TimedMeasurement
@@ -107,6 +109,40 @@ def test_one_mode_is_hardly_ever_taken_for_two() -> None:
     )
     assert wrong <= 1  # of 750 cells
     assert bimodal_diagnostics(observed({IOPS: steady(rng, 5, 5)}), IOPS) == ()
+
+
+def lasting(rng: np.random.Generator, part: float, cells: int, rounds: int) -> Floats:
+    """Values whose noise of 5 % lasts in this part from round to round, after a common level."""
+    noise = rng.normal(0, 0.05, (cells, rounds))
+    for at in range(1, rounds):
+        noise[:, at] = part * noise[:, at - 1] + np.sqrt(1 - part**2) * noise[:, at]
+    values: Floats = np.exp(noise + rng.normal(0, 0.2, rounds))
+    return values
+
+
+def test_noise_that_lasts_from_round_to_round_is_told_with_its_part() -> None:
+    rng = np.random.default_rng(11)
+    (found,) = lasting_diagnostics(observed({IOPS: lasting(rng, 0.6, 8, 30)}), IOPS)
+    assert isinstance(found, RoundsDepend)
+    assert found.part == pytest.approx(0.6, abs=2 * found.error + 0.05)
+    assert f"about {found.part:.0%} of a round's noise lasts" in str(found)
+    told = [
+        len(lasting_diagnostics(observed({IOPS: lasting(rng, 0.6, 5, 12)}), IOPS))
+        for _ in range(100)
+    ]
+    assert sum(told) >= 90, "of campaigns with 60 % and as few rounds as people have"
+
+
+def test_noise_of_independent_rounds_is_hardly_ever_told_to_last() -> None:
+    rng = np.random.default_rng(12)
+    told = [
+        len(lasting_diagnostics(observed({IOPS: lasting(rng, 0.0, 5, rounds)}), IOPS))
+        for rounds in (6, 8, 12, 30)
+        for _ in range(100)
+    ]
+    assert sum(told) <= 12, "of 400"
+    assert lasting_diagnostics(observed({IOPS: lasting(rng, 0.9, 1, 30)}), IOPS) == (), "one cell"
+    assert lasting_diagnostics(observed({IOPS: lasting(rng, 0.9, 6, 5)}), IOPS) == (), "few rounds"
 
 
 def test_ceilings_of_guest_and_device() -> None:
