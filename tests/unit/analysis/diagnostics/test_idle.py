@@ -11,7 +11,8 @@ RANKED = tuple(CELLS.values())
 
 
 def busy(path: str, seconds: float | None, name: str = "quiet-db") -> CellSums:
-    return CellSums(path, name, *[None] * 6, busy_seconds=seconds, busy_of=10.0)
+    nothing = (None,) * 6
+    return CellSums(path, name, *nothing, busy_seconds=seconds, busy_of=10.0)
 
 
 def test_paths_that_were_all_idle_most_of_the_time() -> None:
