@@ -148,8 +148,8 @@ def campaign_guests(
     buses = guest_buses(plan)
     if not buses:
         return None, _no_guest
-    own = plan.guest.user
-    user_boots = None if own is None else partial(user_boot, site, own)
+    user_guest = plan.guest.user
+    user_boots = None if user_guest is None else partial(user_boot, site, user_guest)
     return prepare_guests(
         guest_context,
         plan.guest,
@@ -209,7 +209,9 @@ def gather_packages(site: Site, cache: Path, plan: CampaignPlan, progress: Progr
 
 def planned_packages(host: Host, cache: Path, plan: CampaignPlan) -> Packages:
     """The same as far as they are in the cache, else their places."""
-    packages = {one.name: planned_set(host, cache, one) for one in systems_of(plan.profile)}
+    packages = {
+        system.name: planned_set(host, cache, system) for system in systems_of(plan.profile)
+    }
     return packages | dict(planned_data(host, cache, plan))
 
 

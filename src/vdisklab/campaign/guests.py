@@ -152,8 +152,8 @@ def inspect_image(host: Host, image: Path) -> UserGuest:
             hint="name an existing image that you may read",
         ) from error
     state = state_of(image)
-    known = json.loads(host.run("qemu-img", "info", "-U", "--output=json", image).stdout)
-    form = str(known["format"])
+    described = json.loads(host.run("qemu-img", "info", "-U", "--output=json", image).stdout)
+    form = str(described["format"])
     if form == "raw" and first[-2:] != b"\x55\xaa":
         raise HostError(
             f"{image} is not a disk image: it has no format that qemu-img knows, and no boot "
@@ -169,20 +169,20 @@ def state_of(image: Path) -> str:
     return f"{status.st_size} bytes of {status.st_mtime_ns}"
 
 
-def require_unchanged(own: UserGuest) -> None:
+def require_unchanged(user_guest: UserGuest) -> None:
     """Raises HostError when the image was changed since it was inspected."""
-    if state_of(own.image) != own.state:
+    if state_of(user_guest.image) != user_guest.state:
         raise HostError(
-            f"the guest's image {own.image} changed during the campaign",
+            f"the guest's image {user_guest.image} changed during the campaign",
             hint="stop the program that writes to it, and run the same command again",
         )
 
 
-def overlay_command(own: UserGuest, overlay: Path) -> tuple[str, ...]:
+def overlay_command(user_guest: UserGuest, overlay: Path) -> tuple[str, ...]:
     """The command that makes the overlay for the guest's writes."""
     return (
-        "qemu-img", "create", "-q", "-f", "qcow2", "-F", own.format, "-b", str(own.image),
-        str(overlay),
+        "qemu-img", "create", "-q", "-f", "qcow2", "-F", user_guest.format,
+        "-b", str(user_guest.image), str(overlay),
     )  # fmt: skip
 
 

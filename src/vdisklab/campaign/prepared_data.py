@@ -51,8 +51,8 @@ def files_of(plan: CampaignPlan) -> dict[str, PreparedFiles]:
     """The files that the plan's measurements copy, by name."""
     timing = Timing(plan.runtime, plan.ramp, plan.scale)
     found = (
-        workload_for(one).files(one, planned_subject(plan, one), timing)
-        for one in plan.profile.measurements
+        workload_for(measurement).files(measurement, planned_subject(plan, measurement), timing)
+        for measurement in plan.profile.measurements
     )
     return {files.name: files for files in found if files is not None}
 
@@ -65,11 +65,13 @@ def prepared_data(
     A guest of the user's own makes them itself where this host lacks the program. Raises HostError
     if it is lacking for other cells, or if making them fails.
     """
-    own = plan.guest.user is not None and not any(cell.path.on_host for cell in plan.cells)
+    in_user_guest = plan.guest.user is not None and not any(
+        cell.path.on_host for cell in plan.cells
+    )
     data = {}
     for name, files in files_of(plan).items():
         lacking = [program for program in files.programs if site.host.which(program) is None]
-        if lacking and own:
+        if lacking and in_user_guest:
             continue
         if lacking:
             raise HostError(

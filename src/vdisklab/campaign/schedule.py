@@ -153,7 +153,11 @@ def _expected(plan: CampaignPlan, measurement: MeasurementPlan) -> float:
 
 def of_unknown_length(plan: CampaignPlan) -> tuple[str, ...]:
     """The measurements that end by themselves or by a job file; no estimate counts their time."""
-    return tuple(one.name for one in plan.profile.measurements if not _expected(plan, one))
+    return tuple(
+        measurement.name
+        for measurement in plan.profile.measurements
+        if not _expected(plan, measurement)
+    )
 
 
 def planned_script(

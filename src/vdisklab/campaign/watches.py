@@ -83,16 +83,16 @@ class Watch(Protocol):
 
 def with_time_series(outcome: ProgramResult, measured: TimeSeries) -> ProgramResult:
     """The outcome with the samples and series that its program did not report."""
-    known = {sample.metric for sample in outcome.samples}
+    reported = {sample.metric for sample in outcome.samples}
     short = outcome.measured_seconds is not None and outcome.measured_seconds <= _ONE_SECOND
     own_worst = _bandwidths(outcome) if short else ()
     observed = (*(own_worst or worst_second_of(measured, short=short)), *longest_stall_of(measured))
-    added = [sample for sample in observed if sample.metric not in known]
+    added = [sample for sample in observed if sample.metric not in reported]
     series = None if short else _series(measured)
-    own = outcome.series
-    if series is not None and all(one.metric != series.metric for one in own):
-        own = (*own, series)
-    return replace(outcome, samples=(*outcome.samples, *added), series=own)
+    all_series = outcome.series
+    if series is not None and all(other.metric != series.metric for other in all_series):
+        all_series = (*all_series, series)
+    return replace(outcome, samples=(*outcome.samples, *added), series=all_series)
 
 
 def _bandwidths(outcome: ProgramResult) -> tuple[Sample, ...]:
@@ -185,7 +185,7 @@ class DiskPoint:
     in QEMU's main loop (sftp_write in its src/sftp.c), so nothing completes and nobody counts.
     """
 
-    at: float
+    moment: float
     size: int
     operations: int
     slow: tuple[int, ...] | None
@@ -204,14 +204,14 @@ class _Stillness:
         self._done = -1
         self._since = self._seen = math.inf
 
-    def look(self, at: float, done: int) -> None:
+    def look(self, moment: float, done: int) -> None:
         """Notes what the disk had done at a moment. Raises ServerGoneError."""
         if done != self._done:
-            self._done, self._since = done, min(at, self._seen)
-        self._seen = at
-        if at - self._since >= _STILL_SECONDS:
+            self._done, self._since = done, min(moment, self._seen)
+        self._seen = moment
+        if moment - self._since >= _STILL_SECONDS:
             gone = self._unanswered()
-            self._since = at
+            self._since = moment
             if gone is not None:
                 raise ServerGoneError(gone.message, hint=gone.hint) from gone
 
@@ -252,11 +252,11 @@ class DiskWatch:
         if len(self._points) < 2:
             return
         before, now = self._points[-2:]
-        if now.at > before.at:
-            seconds = now.at - before.at
+        if now.moment > before.moment:
+            seconds = now.moment - before.moment
             operations = (now.operations - before.operations) / seconds
             self._progress(Throughput((now.size - before.size) / seconds, operations))
-        self._stillness.look(now.at, now.operations)
+        self._stillness.look(now.moment, now.operations)
 
     def end(self) -> TimeSeries:
         """The series since `begin`, with a last sample."""
@@ -286,10 +286,12 @@ class DiskWatch:
             return  # this QEMU has no histograms: stalls are unknown, and stay missing
 
 
-def disk_point(stats: Mapping[str, Any], at: float, waited: float = 0.0) -> DiskPoint:
+def disk_point(stats: Mapping[str, Any], moment: float, waited: float = 0.0) -> DiskPoint:
     """A sample from one disk's part of query-blockstats."""
     operations = sum(stats[f"{kind}_operations"] for kind in ("rd", "wr", "flush"))
-    return DiskPoint(at, stats["rd_bytes"] + stats["wr_bytes"], operations, _slow(stats), waited)
+    return DiskPoint(
+        moment, stats["rd_bytes"] + stats["wr_bytes"], operations, _slow(stats), waited
+    )
 
 
 def _slow(stats: Mapping[str, Any]) -> tuple[int, ...] | None:
@@ -308,11 +310,11 @@ def _slow(stats: Mapping[str, Any]) -> tuple[int, ...] | None:
 def disk_series(points: Sequence[DiskPoint]) -> TimeSeries:
     """The series of some samples of a disk."""
     busy = [
-        (before.at, now.at)
+        (before.moment, now.moment)
         for before, now in itertools.pairwise(points)
         if now.operations > before.operations
     ]
-    moved = tuple((point.at, point.size) for point in points)
+    moved = tuple((point.moment, point.size) for point in points)
     return TimeSeries(moved, tuple(busy), _disk_stalls(points))
 
 
@@ -325,7 +327,7 @@ def _disk_stalls(points: Sequence[DiskPoint]) -> tuple[Span, ...] | None:
     for before, now in itertools.pairwise(points):
         if last is None or now.operations == before.operations:
             continue
-        for gap, end in ((before.at - last.at, before.at), (now.waited, now.at)):
+        for gap, end in ((before.moment - last.moment, before.moment), (now.waited, now.moment)):
             if gap >= SHORTEST_STALL and _request_took(gap, before, now):
                 stalls.append((end - gap, end))
         last = now
@@ -345,7 +347,7 @@ def _request_took(gap: float, before: DiskPoint, now: DiskPoint) -> bool:
 class ProgramPoint:
     """A program's activity at a moment, in seconds of a clock; None is unknown."""
 
-    at: float
+    moment: float
     activity: Activity | None
 
 
@@ -389,11 +391,11 @@ class ProgramWatch:
         if len(self._points) < 2:
             return
         before, now = self._points[-2:]
-        if before.activity is None or now.activity is None or now.at <= before.at:
+        if before.activity is None or now.activity is None or now.moment <= before.moment:
             return
         size = max(0, now.activity.storage_bytes - before.activity.storage_bytes)
-        self._progress(Throughput(size / (now.at - before.at), None))
-        self._stillness.look(now.at, now.activity.progress)
+        self._progress(Throughput(size / (now.moment - before.moment), None))
+        self._stillness.look(now.moment, now.activity.progress)
 
     def end(self) -> TimeSeries:
         """The series since `begin`; call it after the program has been waited for."""
@@ -418,20 +420,20 @@ def program_series(
     for point in points:
         # While a child exits, its bytes are counted neither for it nor for its parent.
         size = 0 if point.activity is None else point.activity.storage_bytes
-        moved.append((point.at, max(size, moved[-1][1])))
+        moved.append((point.moment, max(size, moved[-1][1])))
     moved.append((ended[0], max(ended[1], moved[-1][1])))
     busy = tuple((begin, end) for (begin, less), (end, more) in itertools.pairwise(moved)
                  if more > less)  # fmt: skip
-    known = shows_waiting and all(point.activity is not None for point in points)
-    return TimeSeries(tuple(moved), busy, tuple(_program_stalls(points)) if known else None)
+    is_counted = shows_waiting and all(point.activity is not None for point in points)
+    return TimeSeries(tuple(moved), busy, tuple(_program_stalls(points)) if is_counted else None)
 
 
 def _program_stalls(points: Sequence[ProgramPoint]) -> list[Span]:
     stalls = []
     for _, unchanged in itertools.groupby(points, _state):
         span = list(unchanged)
-        if _waits(span[0]) and span[-1].at - span[0].at >= SHORTEST_STALL:
-            stalls.append((span[0].at, span[-1].at))
+        if _waits(span[0]) and span[-1].moment - span[0].moment >= SHORTEST_STALL:
+            stalls.append((span[0].moment, span[-1].moment))
     return stalls
 
 

@@ -223,7 +223,7 @@ class BusySnapshot:
     times requests, `threads` are ticks by the thread's name and number and its process's name.
     """
 
-    at: float
+    seconds: float
     cpus: tuple[int, ...]
     devices: tuple[tuple[int, int], ...]
     threads: Mapping[tuple[str, int, str], int]
@@ -240,7 +240,7 @@ def snapshot(
 
 def load_between(before: BusySnapshot, after: BusySnapshot) -> HostLoad:
     """The host's load between two snapshots."""
-    seconds = after.at - before.at
+    seconds = after.seconds - before.seconds
     cpu = steal = device = queue = None
     ticks = [now - then for then, now in zip(before.cpus, after.cpus, strict=False)]
     if sum(ticks) > 0:

@@ -93,7 +93,7 @@ class _Noted:
 
     def __init__(self, opened: int, then: Progress) -> None:
         self._opened, self._then = opened, then
-        self._known: dict[str, Any] = {"process": os.getpid()}
+        self._noted: dict[str, Any] = {"process": os.getpid()}
         self._moving: deque[tuple[float, float | None, float | None]] = deque()
         self._moved = 0.0
 
@@ -118,7 +118,7 @@ class _Noted:
                 self._set(doing=event.what, since=now, seconds=None)
             case RunFinished():
                 self._moving.clear()
-                self._set(finished=self._known.get("finished", 0) + 1, cell="", doing="")
+                self._set(finished=self._noted.get("finished", 0) + 1, cell="", doing="")
             case Throughput():
                 self._moving.append((now, event.bytes_per_second, event.operations_per_second))
                 while self._moving[0][0] < now - KEPT_SECONDS:
@@ -128,13 +128,13 @@ class _Noted:
                 self._moved = now
             case _:
                 return
-        text = json.dumps({**self._known, "moving": list(self._moving)}).encode()
+        text = json.dumps({**self._noted, "moving": list(self._moving)}).encode()
         with suppress(OSError):  # a full tmpfs
             os.pwrite(self._opened, text, 0)
             os.ftruncate(self._opened, len(text))
 
     def _set(self, **changes: object) -> None:
-        self._known |= changes
+        self._noted |= changes
 
 
 def running_campaigns() -> tuple[Running, ...]:

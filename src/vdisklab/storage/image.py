@@ -386,8 +386,8 @@ def _copy_plain(
         return properties
 
     read_values = site.read_back(read_back)
-    known = {**target.properties, **read_values}
-    return ImageFile(target, path, "raw", size, known, (path, *target.cached_below))
+    all_properties = {**target.properties, **read_values}
+    return ImageFile(target, path, "raw", size, all_properties, (path, *target.cached_below))
 
 
 def mapped_bytes(host: Host, image: ImageFile) -> int:

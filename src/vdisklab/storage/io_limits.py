@@ -40,8 +40,8 @@ class _Group:
     def set(self, device: str, limits: Mapping[str, int]) -> None:
         """Writes the limits on a device, MAJOR:MINOR. Raises OSError."""
         if self.is_v2:
-            words = (f"{key}={number}" for kind, number in limits.items() for key in _V2[kind])
-            (self.path / "io.max").write_text(f"{device} {' '.join(words)}")
+            settings = (f"{key}={number}" for kind, number in limits.items() for key in _V2[kind])
+            (self.path / "io.max").write_text(f"{device} {' '.join(settings)}")
             return
         for kind, number in limits.items():
             for file in _V1[kind]:
@@ -50,8 +50,8 @@ class _Group:
     def read(self, device: str, kind: str) -> str:
         """The kernel's present limits for reads and writes: `500` if they are equal."""
         if self.is_v2:
-            words = _line((self.path / "io.max").read_text(), device).split()
-            values = dict(word.partition("=")[::2] for word in words)
+            settings = _line((self.path / "io.max").read_text(), device).split()
+            values = dict(word.partition("=")[::2] for word in settings)
             limits = [values.get(key, "") for key in _V2[kind]]
         else:
             limits = [_line((self.path / file).read_text(), device) for file in _V1[kind]]

@@ -60,8 +60,10 @@ def _require_level(host: command.Host, level: str) -> None:
     module = _MODULES[level]
     if host.which("modprobe") is not None:
         host.run("modprobe", "--quiet", module, allowed=range(256))
-    words = (read_text(MDSTAT) or "").partition("\n")[0].replace("[", " ").replace("]", " ").split()
-    if f"raid{level}" not in words:
+    personalities = (
+        (read_text(MDSTAT) or "").partition("\n")[0].replace("[", " ").replace("]", " ").split()
+    )
+    if f"raid{level}" not in personalities:
         raise HostError(
             f"this kernel has no software RAID of level {level}",
             hint=f"modprobe {module}; or try it in the lab: vdisklab lab run",

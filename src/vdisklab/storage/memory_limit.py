@@ -38,9 +38,9 @@ class BoundedMemory:
             line.split(maxsplit=1) for line in (self.path / "memory.stat").read_text().splitlines()
         )
         # Version 2 counts the kernel's memory, too; before Linux 5.18 without a line of its own.
-        own = int(counted["anon" if self.is_v2 else "rss"]) + int(counted.get("kernel", 0))
+        used = int(counted["anon" if self.is_v2 else "rss"]) + int(counted.get("kernel", 0))
         try:
-            self._file.write_text(str(own + self.amount))
+            self._file.write_text(str(used + self.amount))
         except OSError as error:
             raise HostError(
                 f"the memory of {self.path} cannot be limited: {error.strerror}",

@@ -64,8 +64,8 @@ class BitmapTable:
     entries: int
 
 
-def parse_extensions(head: bytes, at: int, autoclear: int) -> Extensions:
-    """The extensions from byte `at` of an image's first cluster on; unknown ones are left out.
+def parse_extensions(head: bytes, start: int, autoclear: int) -> Extensions:
+    """The extensions from byte `start` of an image's first cluster on; unknown ones are left out.
 
     Bitmaps count only while their autoclear bit is set; a program that does not know it clears it.
     Raises struct.error for an extension that is cut off.
@@ -73,19 +73,19 @@ def parse_extensions(head: bytes, at: int, autoclear: int) -> Extensions:
     crypt: tuple[int, int] | None = None
     bitmaps: BitmapDirectory | None = None
     data_file: str | None = None
-    while at + _EXTENSION.size <= len(head):
-        kind, length = _EXTENSION.unpack_from(head, at)
-        at += _EXTENSION.size
+    while start + _EXTENSION.size <= len(head):
+        kind, length = _EXTENSION.unpack_from(head, start)
+        start += _EXTENSION.size
         if kind == _END:
             break
         if kind == _CRYPT:
-            crypt = _CRYPT_FIELDS.unpack_from(head, at)
+            crypt = _CRYPT_FIELDS.unpack_from(head, start)
         if kind == _BITMAPS and autoclear & _BITMAPS_ARE_CURRENT:
-            count, _, size, offset = _BITMAPS_FIELDS.unpack_from(head, at)
+            count, _, size, offset = _BITMAPS_FIELDS.unpack_from(head, start)
             bitmaps = BitmapDirectory(count, offset, size)
         if kind == _DATA_FILE:
-            data_file = os.fsdecode(head[at : at + length])
-        at += -(-length // 8) * 8
+            data_file = os.fsdecode(head[start : start + length])
+        start += -(-length // 8) * 8
     return Extensions(crypt, bitmaps, data_file)
 
 

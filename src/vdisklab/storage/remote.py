@@ -392,8 +392,8 @@ def empty_disk(host: Host, entry: Entry) -> None:
     _undone(host, entry, "qemu-img", "info", *url.secrets, url.opened)
 
     def zero(write: str) -> None:
-        words = ("-c", f"{write} 0 {size}", "-c", "flush", _part(url, size))
-        _undone(host, entry, "qemu-io", *url.secrets, *words, timeout=_FILL_SECONDS)
+        commands = ("-c", f"{write} 0 {size}", "-c", "flush", _part(url, size))
+        _undone(host, entry, "qemu-io", *url.secrets, *commands, timeout=_FILL_SECONDS)
 
     try:
         zero("write -z")
@@ -476,12 +476,12 @@ def remove_by_libnfs(server: str, export: str, file: str) -> None:
     library.nfs_init_context.restype = ctypes.c_void_p
     context = ctypes.c_void_p(library.nfs_init_context())
     name = f"/{file}".encode()
-    for call, *words in (
+    for call, *arguments in (
         (library.nfs_mount, server.encode(), export.encode()),
         (library.nfs_stat64, name, ctypes.create_string_buffer(256)),
         (library.nfs_unlink, name),
     ):
-        status = call(context, *words)
+        status = call(context, *arguments)
         if status == -errno.ENOENT and call is not library.nfs_mount:
             return
         if status < 0:
@@ -522,13 +522,15 @@ def disk_promises(portal: str, target: str, lun: int, login: tuple[str, ...]) ->
 
 
 if __name__ == "__main__":
-    verb, *words = sys.argv[1:]
+    verb, *operands = sys.argv[1:]
     try:
         if verb == "remove":
-            remove_by_libnfs(*words)
+            remove_by_libnfs(*operands)
         else:
             sys.stdout.write(
-                json.dumps(disk_promises(words[0], words[1], int(words[2]), tuple(words[3:])))
+                json.dumps(
+                    disk_promises(operands[0], operands[1], int(operands[2]), tuple(operands[3:]))
+                )
             )
     except OSError as failure:
         sys.exit(failure.strerror or str(failure))

@@ -137,11 +137,11 @@ def _read(site: Site, disk: SampledDisk, offsets: Sequence[int]) -> Mapping[int,
 
 def _qemu_io(site: Site, disk: SampledDisk, orders: Sequence[str]) -> str:
     """What qemu-io says of orders; a wrong pattern makes it end with status 1."""
-    words = opened(disk.driver, disk.place, disk.key)
+    options = opened(disk.driver, disk.place, disk.key)
     given = "".join(f"{order}\n" for order in orders)
 
     def run(cache: str) -> str:
-        command = ("qemu-io", "-t", cache, *words)
+        command = ("qemu-io", "-t", cache, *options)
         ended = site.host.run(*command, allowed=(0, 1), timeout=_SECONDS, stdin=given)
         if ended.status and not _WRONG.search(ended.stdout):
             raise CommandError(ended.argv, ended.status, ended.stderr or ended.stdout)

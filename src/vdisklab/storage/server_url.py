@@ -150,13 +150,13 @@ def _rbd(place: str, secret: str | None) -> dict[str, Any]:
     """The members for `rbd:POOL[/NAMESPACE]/IMAGE[@CONF]`, with `?id=USER` at the end."""
     named, _, query = place.removeprefix("rbd:").partition("?")
     named, _, conf = named.partition("@")
-    words = named.split("/")
-    if not 2 <= len(words) <= 3 or not all(words):
+    parts = named.split("/")
+    if not 2 <= len(parts) <= 3 or not all(parts):
         raise PlanError(f"{place} names no image", hint="write rbd:POOL/IMAGE, or add @CEPH.CONF")
     users = parse_qs(query).get("id")
     return {
-        "pool": words[0], "image": words[-1],
-        **({"namespace": words[1]} if len(words) == 3 else {}),
+        "pool": parts[0], "image": parts[-1],
+        **({"namespace": parts[1]} if len(parts) == 3 else {}),
         **({"conf": conf} if conf else {}), **({"user": users[0]} if users else {}),
         **({"key-secret": secret} if secret else {}),
     }  # fmt: skip

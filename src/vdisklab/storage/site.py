@@ -173,19 +173,21 @@ class Site:
         """Runs a program; as root it reaches the directory's files by the open descriptor, whoever
         renames what. Its words, and what it says, keep their names.
         """
-        words = tuple(os.fspath(word) for word in argv)
+        command = tuple(os.fspath(word) for word in argv)
         private = self.private
-        if private is None or os.geteuid() != 0 or not _WRITERS.intersection(words[:3]):
-            return run(*words)
+        if private is None or os.geteuid() != 0 or not _WRITERS.intersection(command[:3]):
+            return run(*command)
         self.require_in_place()
         try:
-            done = run(*private.through(words))
+            done = run(*private.through(command))
         except errors.CommandError as error:
-            raise errors.CommandError(words, error.status, private.named(error.stderr)) from error
+            raise errors.CommandError(command, error.status, private.named(error.stderr)) from error
         except errors.CommandTimeoutError as error:
             said = private.named(error.message)
             raise errors.CommandTimeoutError(said, hint=error.hint) from error
-        return Completed(words, done.status, private.named(done.stdout), private.named(done.stderr))
+        return Completed(
+            command, done.status, private.named(done.stdout), private.named(done.stderr)
+        )
 
     @property
     def mark(self) -> str:

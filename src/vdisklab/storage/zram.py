@@ -57,9 +57,10 @@ def _choose(site: Site, device: str, algorithm: str) -> None:
         _set(site, device, "comp_algorithm", algorithm)
     except CommandError as error:
         available = (ZRAM_BLOCK / device / "comp_algorithm").read_text()
-        words = available.replace("[", "").replace("]", "").split()
+        algorithms = available.replace("[", "").replace("]", "").split()
         raise HostError(
-            f"this kernel's zram has no algorithm {algorithm}", hint=f"it has {', '.join(words)}"
+            f"this kernel's zram has no algorithm {algorithm}",
+            hint=f"it has {', '.join(algorithms)}",
         ) from error
 
 

@@ -71,7 +71,9 @@ def test_nothing_asked_is_no_stall_and_no_bad_second() -> None:
 
 def test_a_second_that_was_idle_but_for_its_edge_is_no_bad_one() -> None:
     """As in bonnie++'s tests of a processor: 390 bytes were the worst second of 23 MB/s."""
-    shifted = [DiskPoint(p.at + (0.05 if p.at > 10 else 0), *rest(p)) for p in pause(NONE_SLOW)]
+    shifted = [
+        DiskPoint(p.moment + (0.05 if p.moment > 10 else 0), *rest(p)) for p in pause(NONE_SLOW)
+    ]
     seen = found(shifted)
     assert seen["longest_stall"] == 0.0
     assert seen["worst_second"] == pytest.approx(1000, rel=0.1)
@@ -82,7 +84,7 @@ def rest(point: DiskPoint) -> tuple[int, int, tuple[int, ...] | None]:
 
 
 def test_without_latencies_nothing_is_said_of_stalls() -> None:
-    points = [DiskPoint(p.at, p.size, p.operations, None) for p in steady(5)]
+    points = [DiskPoint(p.moment, p.size, p.operations, None) for p in steady(5)]
     assert found(points) == {}
 
 
@@ -144,7 +146,7 @@ def test_a_qemu_that_stands_still_with_its_disk(took: float, longest: float) -> 
     """As with ssh: QEMU does not answer during the pause, so no sample shows a standstill."""
     points = steady(2)
     last, slow = points[-1], tuple(int(bound <= took) for bound in BOUNDS)
-    points.append(DiskPoint(last.at + 30.1, last.size + 1, last.operations + 1, slow, 30.0))
+    points.append(DiskPoint(last.moment + 30.1, last.size + 1, last.operations + 1, slow, 30.0))
     assert found(points)["longest_stall"] == pytest.approx(longest)
 
 
@@ -160,9 +162,11 @@ def test_a_stall_is_never_longer_than_the_run(steps: list[tuple[float, int, int]
     for seconds, done, late in steps:
         last = points[-1]
         slow = tuple(number + late * done for number in last.slow or ())
-        points.append(DiskPoint(last.at + seconds, last.size + done, last.operations + done, slow))
+        points.append(
+            DiskPoint(last.moment + seconds, last.size + done, last.operations + done, slow)
+        )
     seen = found(points)
-    assert 0 <= seen["longest_stall"] <= points[-1].at
+    assert 0 <= seen["longest_stall"] <= points[-1].moment
     assert seen.get("worst_second", 0) >= 0
 
 
