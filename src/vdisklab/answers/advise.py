@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
@@ -18,6 +19,7 @@ from vdisklab.answers.disks import (
     ExistingDisk,
     MeasuredPaths,
     PlannedMeasurement,
+    StandIn,
     cpus_needed,
     default_path,
     is_alike,
@@ -39,11 +41,11 @@ from vdisklab.inspection.host_features import cannot_build
 from vdisklab.path.adjacent import adjacent_paths
 from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
-from vdisklab.path.disk_path import Attachment, DiskPath, parse_path
+from vdisklab.path.disk_path import Attachment, DiskPath, Image, parse_path
 from vdisklab.path.durability import CrashVerdicts, HostDisk, durability
 from vdisklab.path.needs import DURABLE, meets
 from vdisklab.path.rules import impossible
-from vdisklab.path.segments import Aio, CacheMode
+from vdisklab.path.segments import Aio, CacheMode, ImageFormat
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.run_request import RaceTerms
@@ -99,36 +101,49 @@ def advise_disks(
         and (
             row.advised.action is DiskAction.UNKNOWN
             or (row.advised.to is not None and row.advised.gain is None)
-            or row.advised.elsewhere is not None
+            or (row.advised.elsewhere is not None and row.advised.directory is not None)
             or desk.is_unfinished(row, request, measured_paths)
         )
     ]
-    nowhere = (row for row in still_open if row.advised.directory is None)
+    nowhere = [row for row in still_open if row.advised.directory is None]
+    unknown = (row for row in rows if row.advised.action is DiskAction.UNKNOWN)
+    elsewhere = [row for row in unknown if not row.advised.measurable and _can_change_any(row)]
     return DisksAnswer(
         tuple(sorted(rows, key=lambda row: order.index(row.advised.action))),
         desk.caveats,
         host_disk=request.disk or HostDisk.VOLATILE,
-        planned=tuple(_plans(still_open, request)),
+        planned=(
+            *_plans([row for row in still_open if row.advised.directory], request),
+            *_plans(nowhere, request, StandIn.STORAGE),
+            *_plans(elsewhere, request, StandIn.IMAGE),
+        ),
         unplaced=len({(row.disk.platform, row.advised.path) for row in nowhere}),
     )
 
 
-def _plans(rows: Iterable[ExistingDisk], request: Request) -> Iterator[PlannedMeasurement]:
-    """One campaign for each file system and stack: what cannot be built must not stop the rest."""
+def _plans(
+    rows: Iterable[ExistingDisk], request: Request, stands_in: StandIn | None = None
+) -> Iterator[PlannedMeasurement]:
+    """One campaign for each file system and stack: what cannot be built must not stop the rest.
+
+    What stands in for the disks' storage is measured in the current directory.
+    """
     by_place: dict[object, dict[DiskPath, ExistingDisk]] = {}
     for row in rows:
-        directory, path = row.advised.directory, row.advised.path
-        if directory is not None and path is not None:
-            stack = (number_of(directory), path.layers)
-            by_place.setdefault(stack, {}).setdefault(path, row)
+        wanted = tuple(_wanted(row, stands_in))
+        if wanted:
+            directory = None if stands_in else row.advised.directory
+            stack = (number_of(directory), wanted[0].layers)
+            by_place.setdefault(stack, {}).setdefault(wanted[0], row)
     for together in by_place.values():
         first = next(iter(together))
-        place = together[first].advised.directory
+        place = request.directory if stands_in else together[first].advised.directory
         in_memory = place is not None and lies_in_memory(place)
-        paths = dict.fromkeys(str(path) for row in together.values() for path in _wanted(row))
+        groups = tuple(tuple(map(str, _wanted(row, stands_in))) for row in together.values())
+        paths = tuple(dict.fromkeys(chain.from_iterable(groups)))
         full = replace(
             request,
-            paths=tuple(paths),
+            paths=paths,
             baseline=str(first),  # the host's own speed would answer nothing here
             directory=place,
             guest_cpus=request.guest_cpus or cpus_needed(map(parse_path, paths)),
@@ -136,7 +151,6 @@ def _plans(rows: Iterable[ExistingDisk], request: Request) -> Iterator[PlannedMe
         )
         profile = load_profile(request.profile or DEFAULT_PROFILE)
         plan = build_plan(full, Capabilities(), profile)
-        groups = tuple(tuple(map(str, _wanted(row))) for row in together.values())
         terms = RaceTerms(groups=groups if len(groups) > 1 else ())
         races = request.rounds is None and can_race(plan, terms)
         answer = answer_plan(as_race(plan, terms) if races else plan)
@@ -152,18 +166,33 @@ def _plans(rows: Iterable[ExistingDisk], request: Request) -> Iterator[PlannedMe
             answer.seconds_usually,
             answer.seconds_estimated,
             len(together),
+            stands_in,
         )
 
 
-def _wanted(row: ExistingDisk) -> Iterator[DiskPath]:
-    """The disk's path, the adjacent paths that it can have, and the default of its platform."""
-    path = row.advised.path
-    if path is not None:
-        yield path
-        for other in _adjacent(row.disk, path):
-            if not same_image_and_bus(path, other) or can_change(row.disk, other):
-                yield other
-        yield from filter(None, [default_path(row.disk.platform, path)])
+def _wanted(row: ExistingDisk, stands_in: StandIn | None = None) -> Iterator[DiskPath]:
+    """The disk's path, the adjacent paths that it can have, and the default of its platform; as
+    images in a directory, if those stand in."""
+    path = row.advised.path or row.disk.assumed
+    if path is None or path.shares_directory:
+        return
+    paths = [path]
+    for other in _adjacent(row.disk, path):
+        if not same_image_and_bus(path, other) or can_change(row.disk, other):
+            paths.append(other)
+    paths += filter(None, [default_path(row.disk.platform, path)])
+    if stands_in is StandIn.IMAGE:
+        raw = Image(ImageFormat.RAW)
+        paths = [replace(each, layers=(), image=each.image or raw) for each in paths]
+    for each in dict.fromkeys(paths):
+        if impossible(each, backing_below(each)) is None:
+            yield each
+
+
+def _can_change_any(row: ExistingDisk) -> bool:
+    """True if one line changes a setting of the disk, so that a measurement decides something."""
+    path = row.advised.path or row.disk.assumed
+    return path is not None and any(can_change(row.disk, to) for to in _settings(row.disk, path))
 
 
 def _adjacent(disk: ConfiguredDisk, path: DiskPath) -> tuple[DiskPath, ...]:
@@ -248,11 +277,7 @@ class _Desk:
         problem."""
         disk, path, now = row.disk, start.path, row.power_cut
         if path is None or now is None:
-            action = DiskAction.CHANGE if disk.drops_flushes else DiskAction.UNKNOWN
-            nothing = "it is read-only, and loses nothing"
-            keep = replace(start, action=DiskAction.KEEP, reason=nothing)
-            other = replace(start, action=action, for_safety=disk.drops_flushes)
-            return keep if disk.read_only else other
+            return _without_path(row, start)
         unsafe = not now.kind.acceptable and not any(risk.blocks for risk in row.risks)
         safe = _made_safe(row, start, path) if unsafe else None
         limits = limits_of(disk, path)
@@ -267,7 +292,7 @@ class _Desk:
         for campaign in self._candidates(path, start.directory, far=start.far):
             answer = self._answer(row, start, path, campaign)
             if answer.action is not DiskAction.UNKNOWN:
-                return replace(answer, elsewhere=_elsewhere(start.directory, campaign))
+                return replace(answer, elsewhere=_measured_in(start.directory, campaign))
             reason = answer.reason
         if limits and not unsafe:
             return replace(_limited(row, start, limits), measurable=False)
@@ -404,6 +429,27 @@ def _unsafe_below(row: ExistingDisk, start: Advice, below: str | None) -> Advice
     return replace(start, action=DiskAction.CHANGE, for_safety=True, reason=reason)
 
 
+def _without_path(row: ExistingDisk, start: Advice) -> Advice:
+    """The advice for a disk whose storage is not known: its cache mode is."""
+    disk = row.disk
+    if disk.read_only:
+        return replace(start, action=DiskAction.KEEP, reason="it is read-only, and loses nothing")
+    if not disk.drops_flushes:
+        return start
+    if disk.assumed is not None:
+        safe = _made_safe(row, start, disk.assumed)
+        if safe.to is not None:
+            return safe
+    return replace(start, action=DiskAction.CHANGE, for_safety=True)
+
+
+def _measured_in(directory_of_disk: Path | None, campaign: Campaign) -> Path | None:
+    """The directory of a campaign if it is not on a disk's own file system."""
+    if directory_of_disk is None:
+        return Path(str(campaign.plan.get("directory", "")))
+    return _elsewhere(directory_of_disk, campaign)
+
+
 def _elsewhere(directory_of_disk: Path | None, campaign: Campaign) -> Path | None:
     """The directory of a campaign on another file system than a disk's own."""
     directory = Path(str(campaign.plan.get("directory", "")))
@@ -492,7 +538,7 @@ def _made_to_work(row: ExistingDisk, start: Advice) -> Advice | None:
     """The advice for a disk with which the guest does not start: the first setting that works. None
     if it starts.
     """
-    path = start.path
+    path = start.path or row.disk.assumed
     risk = next((risk for risk in row.risks if isinstance(risk, AioConflict | CannotWork)), None)
     if risk is None or path is None:
         return None

@@ -237,6 +237,15 @@ class DiskAction(StrEnum):
     UNKNOWN = "unknown"
 
 
+class StandIn(StrEnum):
+    """What is measured in the current directory in place of storage that is not on this host."""
+
+    STORAGE = "storage"
+    """The disks' own paths: an answer for another disk of this kind."""
+    IMAGE = "image"
+    """Images with the disks' settings: an answer for the settings alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedMeasurement:
     """A campaign that answers for some disks, each by a race of its own paths."""
@@ -249,6 +258,10 @@ class PlannedMeasurement:
     seconds_usually: Annotated[float, "estimate; most races end sooner"]
     seconds: Annotated[float, "estimate of the most"]
     paths: Annotated[int, "number of disks' paths that it answers for"]
+    stands_in: Annotated[
+        StandIn | None,
+        "what it measures in place of the disks' own storage; null if it measures there",
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

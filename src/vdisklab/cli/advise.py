@@ -125,6 +125,8 @@ def _measure(results: Store, answer: DisksAnswer) -> tuple[dict[str, str], list[
     failures: dict[str, str] = {}
     with TerminalProgress(Console(stderr=True)) as progress:
         for planned in answer.planned:
+            if planned.stands_in is not None:
+                continue
             try:
                 terms = planned.race
                 race = None if terms is None else BestSearch(terms, began=time.monotonic())

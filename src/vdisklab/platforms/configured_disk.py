@@ -57,6 +57,8 @@ class ConfiguredDisk:
     """That platform's name for the guest: a VMID, NAMESPACE/NAME."""
     text: str = field(default="", metadata=HIDDEN)
     """The disk as the configuration spells it."""
+    assumed: DiskPath | None = field(default=None, metadata=HIDDEN)
+    """With `problem`, the path if its unknown storage were a directory: bus and cache mode hold."""
     server: ServerDisk | None = field(default=None, metadata=HIDDEN)
     controller: str = field(default="", metadata=HIDDEN)
     """The model of its SCSI controller."""
@@ -596,6 +598,8 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
     if path is None:
         if context.drops_flushes and not disk.read_only:
             of_settings.append(FlushesDroppedBelow(context.drops_flushes))
+        if disk.assumed is not None and native_without_direct(disk.assumed):
+            of_settings.append(AioConflict(disk.assumed.cache))
         return tuple(of_settings)
     checks = [check for check in _CHECKS if not (disk.read_only and check in _OF_WRITES)]
     risky = [

@@ -12,6 +12,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -140,6 +141,7 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
                     path=disk.path,
                     server=disk.server,
                     problem=disk.problem,
+                    assumed=disk.assumed,
                     read_only=str(device.get("readonly")).lower() in _TRUE,
                     text=json.dumps({"inherited": key not in devices, **device}, default=str),
                     limits=(*disk.limits, *raw),
@@ -163,11 +165,14 @@ def _disk(device: Tree, drivers: Mapping[str, str], changes: Changes) -> Configu
     if re.fullmatch("(cloud-init|agent):config", word(device, "source") or ""):
         return None
     shared = place not in (None, "/")
-    path, problem = None, None
+    path, problem, assumed = None, None, None
     try:
         path = _share(device) if shared else _path(device, drivers)
     except ValueError as error:
         problem = str(error)
+        with suppress(ValueError):
+            pool = {key: value for key, value in device.items() if key != "pool"}
+            assumed = None if shared else _path(pool, drivers)
     server = None if path is None or shared else _server(device)
     bus = _BUSES.get(word(device, "io.bus") or "virtio-scsi")
     driver = {Bus.VIRTIO: "virtio-blk-pci", Bus.SCSI: "scsi-hd", Bus.NVME: "nvme"}.get(
@@ -177,7 +182,8 @@ def _disk(device: Tree, drivers: Mapping[str, str], changes: Changes) -> Configu
     others = [f"{key}={value}" for key, value in device.items() if not _KNOWN.fullmatch(str(key))]
     others += (f"{key}={value}" for key, value in properties.items())
     return ConfiguredDisk(
-        "", "?", None if server is None else server.place, path, problem=problem, server=server,
+        "", "?", None if server is None else server.place, path, problem=problem,
+        assumed=assumed, server=server,
         limits=(*LIMITS.beyond(device), *others),
         drops_flushes=word(device, "io.cache") == CacheMode.UNSAFE and not shared,
         ignored_errors=ignored_errors(properties.get("werror"), properties.get("rerror")),

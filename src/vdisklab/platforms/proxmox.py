@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -299,7 +300,7 @@ def _disk(
     volume = _volume_of(settings[slot])
     if options.get("media") == "cdrom" or volume in ("none", "") or _CLOUD_INIT.search(volume):
         return None
-    path, problem, source, server = None, None, volume, None
+    path, problem, source, server, assumed = None, None, volume, None, None
     storage = storages.get(volume.partition(":")[0])
     try:
         below = snapshots.images_below(slot, volume, storage)
@@ -316,11 +317,16 @@ def _disk(
             path = replace(path, attachment=Attachment(attachment.bus, changed))
     except ValueError as error:
         path, problem = None, str(error)
+        with suppress(ValueError):
+            in_directory = ((), _image(volume, options))
+            controller = settings.get("scsihw", "lsi")
+            assumed = _path(bus, controller, options, in_directory, storage)
     return ConfiguredDisk(
         domain=settings.get("name", vmid),
         target=slot,
         source=source,
         path=path,
+        assumed=assumed,
         server=server,
         problem=problem,
         read_only=_is_true(options.get("ro")),
@@ -653,7 +659,8 @@ def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
 def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Change:
     """qm(1): `--scsi0` replaces the whole line, so all other options are repeated."""
     settings = {"cache": wanted.cache.spelled_out.value}
-    settings |= {} if wanted.opened_by_qemu else {"aio": wanted.attachment.aio.value}
+    if disk.path is not None or "aio=" in disk.text:  # an unknown storage has its own default
+        settings |= {} if wanted.opened_by_qemu else {"aio": wanted.attachment.aio.value}
     if wanted.attachment.iothread != now.attachment.iothread:
         settings["iothread"] = "1" if wanted.attachment.iothread else "0"
     parts = [part for part in disk.text.split(",") if part.partition("=")[0] not in settings]

@@ -338,7 +338,8 @@ def change_of(disk: ConfiguredDisk, wanted: DiskPath) -> Change:
     conversion, or a driver in the guest. Raises NotChangeableError if its platform has no such
     setting, PlanError if nobody has.
     """
-    if disk.path is None:
+    now = disk.path or disk.assumed
+    if now is None:
         raise NotChangeableError("the disk has no path", hint="see why with `vdisklab audit`")
     if disk.past is not None:
         raise NotChangeableError(
@@ -357,7 +358,7 @@ def change_of(disk: ConfiguredDisk, wanted: DiskPath) -> Change:
     dialect = dialect_of(disk.platform)
     if wanted.cache.spelled_out not in dialect.cache_modes:
         raise lacks(disk.platform, f"cache mode {wanted.cache}")
-    return dialect.change(disk, disk.path, wanted)
+    return dialect.change(disk, now, wanted)
 
 
 def can_change(disk: ConfiguredDisk, wanted: DiskPath) -> bool:

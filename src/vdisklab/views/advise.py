@@ -13,6 +13,8 @@ from vdisklab.answers.disks import (
     DiskAction,
     DisksAnswer,
     ExistingDisk,
+    PlannedMeasurement,
+    StandIn,
 )
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, DurabilityKind
@@ -58,6 +60,8 @@ def tables(answer: DisksAnswer) -> Iterator[Table[ExistingDisk]]:
 
 
 def _change_to(row: ExistingDisk) -> str:
+    if row.advised.to is not None and row.advised.path is None:
+        return _changed_settings(row, row.advised.to)
     return str(named_as(row, row.advised.to) or numbers.MISSING)
 
 
@@ -81,18 +85,28 @@ def _why(row: ExistingDisk) -> str:
     """The reason in a few words; the notes have the full text."""
     advice = row.advised
     reason = advice.reason.partition(":")[0]
-    if advice.to is not None and advice.path is not None and advice.reason == STARTS:
-        return f"does not start; {_settings(advice.path, advice.to)}"
-    if advice.to is not None and advice.path is not None:
+    settings = "" if advice.to is None else _changed_settings(row, advice.to)
+    if advice.to is not None and advice.reason == STARTS:
+        return f"does not start; {settings}"
+    if advice.to is not None:
         gain = "its cost was not measured" if advice.gain is None else disks.gain_text(advice.gain)
         kept = "keeps flushed data, " if advice.for_safety else ""
-        return f"{_settings(advice.path, advice.to)}: {kept}{gain}"
+        return f"{settings}: {kept}{gain}"
     serious = "".join(f"{risk.short}; " for risk in row.risks if risk.serious)
     if advice.action is DiskAction.CHANGE:
         return serious + (reason if advice.path is not None else "set cache none or writeback")
     if advice.action is DiskAction.KEEP:
         return serious + (advice.reason or "no other setting is shown to be better")
     return serious + ("not measured yet" if advice.measurable else reason)
+
+
+def _changed_settings(row: ExistingDisk, to: DiskPath) -> str:
+    """The settings to change. Unknown storage decides on the aio mode that follows a cache mode."""
+    path, assumed = row.advised.path, row.disk.assumed
+    if path is None and (assumed is None or assumed.cache is not to.cache):
+        return f"cache {to.cache}"
+    present = path or assumed
+    return "" if present is None else _settings(present, to)
 
 
 def _settings(path: DiskPath, to: DiskPath) -> str:
@@ -109,6 +123,9 @@ def _settings(path: DiskPath, to: DiskPath) -> str:
 def advice_sentence(row: ExistingDisk) -> str:
     """The answer for a disk, without its name."""
     entry = row.advised
+    if entry.to is not None and entry.path is None:
+        settings = _changed_settings(row, entry.to)
+        return f"change to {settings}: {_why_change(entry, row.power_cut)}."
     if entry.to is not None:
         return f"change to {named_as(row, entry.to)}: {_why_change(entry, row.power_cut)}."
     if entry.action is DiskAction.CHANGE:
@@ -159,12 +176,17 @@ def _sentences(row: ExistingDisk) -> Iterator[str]:
         changed = isinstance(risk, FlushesDropped) and entry.to is not None
         if isinstance(risk, FileVolume) or (risk.serious and not changed):
             yield str(risk)
-    if entry.elsewhere is not None:
+    if entry.elsewhere is not None and entry.directory is None:
+        yield (
+            f"measured in {entry.elsewhere}, and its own storage is not on this host: --dir names "
+            "a directory on the same kind."
+        )
+    elif entry.elsewhere is not None:
         yield (
             f"measured in {entry.elsewhere}, on another file system than this disk: --measure "
             "measures on its own."
         )
-    if entry.to is not None and entry.then is not None:
+    if entry.to is not None and entry.then is not None and entry.path is not None:
         yield durability_sentence(str(named_as(row, entry.to)), entry.then)
     if entry.rebuilt is not None:
         yield (
@@ -182,11 +204,6 @@ def _sentences(row: ExistingDisk) -> Iterator[str]:
 def _notes(answer: DisksAnswer) -> Iterator[str]:
     yield from answer.notes
     yield from disks.said_of(answer.disks, _sentences)
-    if answer.unplaced:
-        yield (
-            f"{counted(answer.unplaced, 'path')} of images that are not on this host: name a "
-            "directory on the same kind of storage with --dir."
-        )
     yield from answer.caveats.notes
 
 
@@ -210,8 +227,23 @@ def _lines(answer: DisksAnswer) -> Iterator[str]:
     if changes[SHOWN:]:
         yield f"# … and {counted(len(changes) - SHOWN, 'more disk')}: see --format json"
     for planned in answer.planned:
-        yield (
-            f"# {counted(planned.paths, 'path')} not measured yet: about "
-            f"{format_duration(planned.command_seconds)}, and no guest is touched; then ask again:"
-        )
+        yield f"# {_planned(planned)}"
         yield planned.command
+
+
+def _planned(planned: PlannedMeasurement) -> str:
+    paths = counted(planned.paths, "path")
+    time = f"about {format_duration(planned.command_seconds)}, and no guest is touched"
+    match planned.stands_in:
+        case None:
+            return f"{paths} not measured yet: {time}; then ask again:"
+        case StandIn.STORAGE:
+            return (
+                f"{paths} on storage that is not here, measured in this directory instead (--dir "
+                f"names a better one): {time}; then ask again:"
+            )
+        case StandIn.IMAGE:
+            return (
+                f"{paths} on storage that cannot be measured here: an image in this directory with "
+                f"the same settings shows which are faster: {time}:"
+            )

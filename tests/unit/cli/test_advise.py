@@ -120,15 +120,107 @@ def test_no_page_cache_is_measured_for_a_disk_that_guests_share(
     assert "writeback" not in planned["command"]
 
 
-def test_an_unsafe_disk_is_to_change_even_if_no_path_expresses_it(
+INCUS = """- name: web
+  type: virtual-machine
+  config: {}
+  expanded_devices: {root: {path: /, pool: default, type: disk, io.cache: unsafe}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said", "paste", "undo"),
+    [
+        ("1.conf", "name: one\nvirtio0: fast:vm-1-disk-0,cache=unsafe,size=8G\n",
+         "cache none: keeps flushed data",
+         "qm set 1 --virtio0 fast:vm-1-disk-0,size=8G,cache=none",
+         "qm set 1 --virtio0 fast:vm-1-disk-0,cache=unsafe,size=8G"),
+        ("1.conf", "name: one\nvirtio0: fast:vm-1-disk-0,cache=writeback,aio=native\n",
+         "does not start; cache none",
+         "qm set 1 --virtio0 fast:vm-1-disk-0,cache=none,aio=native",
+         "qm set 1 --virtio0 fast:vm-1-disk-0,cache=writeback,aio=native"),
+        ("incus.yaml", INCUS, "cache none: keeps flushed data",
+         "incus config device override web root io.cache=none",
+         "incus config device remove web root"),
+    ],
+)  # fmt: skip
+def test_an_unsafe_disk_is_changed_though_its_storage_is_not_known(
+    name: str, text: str, said: str, paste: str, undo: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """The storage's file is missing, and the line needs none."""
+    file = tmp_path / name
+    file.write_text(text)
+    (row,) = advised(capsys, str(file))["disks"]
+    assert (row["action"], row["path"]) == ("change", None)
+    assert row["change"] == {"paste": paste, "undo": undo}
+    assert main(["advise", str(file)]) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_read_only_disk_on_unknown_storage_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "1.conf"
-    file.write_text("name: one\nvirtio0: fast:vm-1-disk-0,cache=unsafe,size=8G\n")
+    file.write_text("name: one\nvirtio0: fast:vm-1-disk-0,cache=unsafe,ro=1\n")
     (row,) = advised(capsys, str(file))["disks"]
-    assert (row["action"], row["change"], row["for_safety"]) == ("change", None, True)
-    assert main(["advise", str(file)]) == 0
-    assert "flushes dropped; set cache none" in " ".join(capsys.readouterr().out.split())
+    assert (row["action"], row["change"]) == ("keep", None)
+
+
+CLAIMS = """apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: web}
+spec: {template: {spec: {domain: {devices: {disks: [
+  {name: root, disk: {bus: virtio}}, {name: blk, disk: {bus: virtio}}]}},
+  volumes: [{name: root, persistentVolumeClaim: {claimName: file}},
+            {name: blk, persistentVolumeClaim: {claimName: block}}]}}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: file}
+spec: {volumeMode: Filesystem}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: block}
+spec: {volumeMode: Block}
+"""
+VOLUMES = "name: p\nscsihw: virtio-scsi-single\nscsi0: fast:vm-1-disk-0\nscsi1: gone:vm-1-disk-1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "stand_ins"),
+    [
+        ("vm.yaml", CLAIMS, ["storage", "image"]),
+        ("1.conf", VOLUMES, ["storage", "image"]),
+        ("incus.yaml", INCUS.replace(", io.cache: unsafe", ""), ["image"]),
+    ],
+)
+def test_each_unknown_ends_with_one_command_that_works_here_and_its_time(
+    name: str, text: str, stand_ins: list[str], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    (tmp_path / name).write_text(text)
+    (tmp_path / "storage.cfg").write_text("lvmthin: fast\n\tvgname v\n\tthinpool t\n")
+    monkeypatch.setattr("vdisklab.answers.advise.cannot_build", lambda *_: None)
+    names = [str(tmp_path / name)]
+    names += [str(tmp_path / "storage.cfg")] if name.endswith(".conf") else []
+    document = advised(capsys, *names)
+    planned = document["planned"]
+    assert [plan["stands_in"] for plan in planned] == stand_ins
+    assert all(plan["command_seconds"] > 0 and "DEVICE" not in plan["command"] for plan in planned)
+    assert sum(row["action"] == "unknown" for row in document["disks"]) == len(planned)
+    for plan in planned:
+        _, verb, *words = plan["command"].split()
+        paths = [word for word in words[: words.index("--baseline")] if "/" in word]
+        assert (verb, words.count("--dir")) == ("run", 0)
+        assert len({parse_path(path) for path in paths}) > 1
+    assert main(["advise", *names]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("vdisklab run ")] == [
+        plan["command"] for plan in planned
+    ]
+    before = [lines[lines.index(plan["command"]) - 1] for plan in planned]
+    assert all("about " in line and line.startswith("# 1 path on storage") for line in before)
 
 
 def test_a_disk_is_kept_or_changed_by_what_was_measured(
@@ -456,7 +548,8 @@ def test_a_stack_that_cannot_be_built_does_not_keep_others_from_being_measured(
     document = advised(capsys, *words, "--measure", status=EXIT_CELLS_FAILED)
     rows = {row["path"].partition("/")[0]: row for row in document["disks"]}
     assert rows["zvol"]["reason"] == "its layer zvol is not available: not in this kernel"
-    assert [plan["command"].split()[2] for plan in document["planned"]] == ["raw/none/sata"]
+    left = [plan for plan in document["planned"] if plan["stands_in"] is None]
+    assert [plan["command"].split()[2] for plan in left] == ["raw/none/sata"]
     (failed,) = (note for note in document["notes"] if "cannot be measured" in note)
     assert failed.startswith("lvm/none/sata")
 
