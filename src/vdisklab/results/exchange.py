@@ -23,6 +23,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from io import BytesIO
+from itertools import islice
 from typing import Annotated, Any, NoReturn, TextIO, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -39,6 +40,9 @@ FORMAT = "vdisklab/2"
 
 LARGEST = 512 << 20
 """Maximum size of the JSON in bytes, about 40,000 runs; for exports and for imports."""
+
+_MOST_PARTS = 20
+"""Parts of each list of a foreign document that are looked at."""
 
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 _GZIP = b"\x1f\x8b"
@@ -183,6 +187,17 @@ def read_export(content: bytes, *, name: str) -> Export:
     return Export(campaigns, tuple(power_cuts))
 
 
+def _is_of_bench(document: dict[str, Any] | list[Any], depth: int = 3) -> bool:
+    """True for a record of a program in bench/: it or a part of it names the host that it was made
+    on (`bench/machine.py`)."""
+    host = document.get("host") if isinstance(document, dict) else None
+    if isinstance(host, dict) and {"kernel", "qemu"} <= host.keys():
+        return True
+    parts = document.values() if isinstance(document, dict) else document
+    inside = [part for part in islice(parts, _MOST_PARTS) if isinstance(part, dict | list)]
+    return depth > 0 and any(_is_of_bench(part, depth - 1) for part in inside)
+
+
 def _document(content: bytes, name: str) -> Mapping[str, Any]:
     try:
         text = _unpacked(content, name).decode()
@@ -196,6 +211,12 @@ def _document(content: bytes, name: str) -> Mapping[str, Any]:
     except ValueError as error:  # NaN, or a number of thousands of digits
         _refuse(name, str(error))
     file_format = document.get("format") if isinstance(document, dict) else None
+    if file_format is None and isinstance(document, dict | list) and _is_of_bench(document):
+        raise DatabaseError(
+            f"{name} has figures of vdisklab's own benches (bench/), and no runs to rank",
+            hint="`zcat FILE` or `cat FILE` prints them; docs/proofs.md names the recorded "
+            "campaigns, which can be imported",
+        )
     if not isinstance(file_format, str):
         raise DatabaseError(
             f"{name} is not an export of vdisklab: it does not name a format",

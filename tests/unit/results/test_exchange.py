@@ -39,6 +39,8 @@ from vdisklab.results.store import Store, open_store
 from .test_store import MANY
 from .values import BROKEN, a_campaign, a_measurement, a_power_cut, a_run, campaigns_with_runs
 
+ROOT = Path(__file__).parents[3]
+
 RECORDED = Path(__file__).parents[3] / "docs" / "images" / "campaign.json.gz"
 
 
@@ -359,6 +361,17 @@ class TestFiles:
         assert is_export(b'{"format" : "vdisklab.rank/1"}')
         with pytest.raises(PlanError, match=r"all.json holds whole campaigns"):
             exported_files([result, export])
+
+    @pytest.mark.parametrize("record", sorted((ROOT / "bench" / "results").glob("*.json.gz")))
+    def test_records_are_imported_or_said_to_have_no_runs(self, record: Path) -> None:
+        named = record.name.removesuffix(".json.gz")
+        try:
+            assert read_export(record.read_bytes(), name=record.name).campaigns
+        except DatabaseError as error:
+            assert "figures of vdisklab's own benches" in str(error)
+            assert "docs/proofs.md" in str(error.hint)
+            named = "The other records"
+        assert named in (ROOT / "docs" / "proofs.md").read_text()
 
     def test_a_plan_that_no_answer_could_read_is_refused(self, tmp_path: Path) -> None:
         file, db = tmp_path / "all.json", tmp_path / "new.sqlite"
