@@ -21,7 +21,8 @@ from vdisklab.plan.age import parse_age
 from vdisklab.plan.campaign import what_is_measured
 from vdisklab.plan.guest import parse_qemu
 from vdisklab.plan.plan_file import request_alike
-from vdisklab.plan.run_request import RaceTerms, RunRequest, SearchFor
+from vdisklab.plan.race_terms import RaceTerms
+from vdisklab.plan.run_request import RunRequest, SearchFor
 from vdisklab.plan.settings import given, merge
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store

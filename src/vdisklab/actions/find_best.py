@@ -22,7 +22,8 @@ from vdisklab.path.durability import CrashVerdicts, DurabilityKind, durability
 from vdisklab.path.needs import with_default
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.matrix import Matrix, narrow_to_needs
-from vdisklab.plan.run_request import SEARCH_ROUNDS, RaceTerms, RunRequest
+from vdisklab.plan.race_terms import SEARCH_ROUNDS, RaceTerms
+from vdisklab.plan.run_request import RunRequest
 from vdisklab.progress import DurablePaths
 from vdisklab.results.store import Store
 from vdisklab.units import format_duration

@@ -33,7 +33,7 @@ from vdisklab.host.safe_places import make_state_directory, open_file
 from vdisklab.host.waiting import Clock
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import Accelerator
-from vdisklab.plan.run_request import RaceTerms
+from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import Request
 from vdisklab.progress import CampaignStarted, Note, PathDropped, PlanWarning, Progress
 from vdisklab.results.model import FILE_SYSTEM, WITHOUT_FLUSHES, Campaign, HostFacts, RanUnder, Run

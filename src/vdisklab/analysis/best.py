@@ -63,6 +63,9 @@ _NORMAL = np.linspace(-8, 8, 81)
 _WEIGHT = np.exp(-(_NORMAL**2) / 2) / np.exp(-(_NORMAL**2) / 2).sum()
 _CHANCE = (np.arange(300) + 0.5) / 300
 _MANY = 1000
+_TINY = 1e-300
+_WIDTH = 2.0**-22
+"""How exact a critical lead is, in standard errors."""
 """More degrees of freedom hardly improve the estimate of a standard deviation."""
 
 
@@ -374,13 +377,26 @@ def p_of_lead(lead: float, others: int, freedom: int, rounds: int) -> float:
 @lru_cache(maxsize=4096)
 def critical(alpha: float, others: int, freedom: int, rounds: int) -> float:
     """The lead in standard errors whose adjusted p-value is `alpha`."""
-    low, high = 0.0, 1.0
-    while p_of_lead(high, others, freedom, rounds) > alpha:
-        low, high = high, 2 * high
-    for _ in range(24):
-        middle = (low + high) / 2
-        shown = p_of_lead(middle, others, freedom, rounds) <= alpha
-        low, high = (low, middle) if shown else (middle, high)
+
+    def excess(lead: float) -> float:
+        """How far the p-value is above `alpha`: its logarithm falls almost like a straight line."""
+        return math.log(max(p_of_lead(lead, others, freedom, rounds), _TINY) / alpha)
+
+    low, high, above, below = 0.0, 1.0, -math.log(alpha), excess(1.0)
+    while below > 0:
+        low, high, above, below = high, 2 * high, below, excess(2 * high)
+    # The method of false position in the form called Illinois (Dowell & Jarratt, BIT 11, 1971). A
+    # bisection to the same width takes three times as many p-values, 0.06 s of each ranking.
+    moved = 0
+    while high - low > _WIDTH:
+        middle = low + (high - low) * above / (above - below)
+        middle = min(max(middle, low + _WIDTH / 2), high - _WIDTH / 2)
+        if (found := excess(middle)) > 0:
+            low, above, below = middle, found, below / 2 if moved > 0 else below
+            moved = 1
+        else:
+            high, above, below = middle, above / 2 if moved < 0 else above, found
+            moved = -1
     return high
 
 

@@ -48,7 +48,7 @@ from vdisklab.path.rules import impossible
 from vdisklab.path.segments import Aio, CacheMode, ImageFormat
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.run_request import RaceTerms
+from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request, command_words
 from vdisklab.platforms.configured_disk import (
     AioConflict,

@@ -25,7 +25,7 @@ from vdisklab.path.durability import Durability, known_durability
 from vdisklab.path.needs import DURABLE, unmet
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.path.segments import HOST
-from vdisklab.plan.run_request import MOST_ROUNDS
+from vdisklab.plan.race_terms import MOST_ROUNDS
 from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request, command_words, given
 from vdisklab.results.model import Better, Direction
 from vdisklab.workload.builtin_profiles import builtin_profile_text

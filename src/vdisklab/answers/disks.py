@@ -37,7 +37,7 @@ from vdisklab.path.needs import Need, distance, other_format
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import BUS_OPTIONS, LayerKind
 from vdisklab.plan.guest import USUAL_GUEST
-from vdisklab.plan.run_request import RaceTerms
+from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import Request
 from vdisklab.platforms.configured_disk import ConfiguredDisk, Risk
 from vdisklab.platforms.dialect import Change

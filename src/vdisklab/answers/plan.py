@@ -37,7 +37,7 @@ from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.guest import Accelerator
-from vdisklab.plan.run_request import DEFAULT_MARGIN
+from vdisklab.plan.race_terms import DEFAULT_MARGIN
 from vdisklab.storage.site import memory_of_guests
 
 

@@ -31,7 +31,7 @@ from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.factors import Levels, factor_levels
 from vdisklab.path.needs import Need, unmet
 from vdisklab.path.segments import HOST
-from vdisklab.plan.run_request import RaceTerms
+from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.results.model import Campaign
 
 RACE_UP_TO = 20

@@ -11,7 +11,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, numbers_of_guests
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import Profile
-from vdisklab.plan.run_request import RaceTerms
+from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.results.model import METRICS, Direction
 from vdisklab.workload.registry import directions_of
 

@@ -20,7 +20,7 @@ from vdisklab.answers.trend import TrendAnswer, trend_of
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.host.progress_file import running_campaigns
-from vdisklab.plan.run_request import RaceTerms
+from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.progress import Running
 from vdisklab.results.database import parse_address
 from vdisklab.results.model import Campaign, RunOutline

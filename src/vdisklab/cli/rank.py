@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from vdisklab.answers.analysis import DEFAULT_METRIC
 from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
-from vdisklab.answers.pareto import front
 from vdisklab.answers.rank import rank_cells, the_best
 from vdisklab.cli.shell.options import AnalysisOptions, OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
@@ -16,7 +15,6 @@ from vdisklab.errors import PlanError
 from vdisklab.path.needs import UNSAFE_HELP
 from vdisklab.plan.settings import option
 from vdisklab.plan.value_kinds import SWITCH, TEXT, WHOLE, Limits
-from vdisklab.views import pareto as pareto_view
 from vdisklab.views import rank as view
 
 PANEL = VerbPanel.LEARN
@@ -87,6 +85,10 @@ def rank(request: RankOptions, output: OutputOptions) -> None:
             unsafe=request.unsafe,
         )
         if request.pareto is not None:
+            # Imported late: every other ranking does without them.
+            from vdisklab.answers.pareto import front  # noqa: PLC0415
+            from vdisklab.views import pareto as pareto_view  # noqa: PLC0415
+
             found = front(analysis, request.pareto)
             print_answer(found, pareto_view.tables(found), output, request)
             return

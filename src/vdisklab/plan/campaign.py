@@ -16,7 +16,8 @@ from vdisklab.path.rules import Impossible
 from vdisklab.plan.age import NEW, Age
 from vdisklab.plan.guest import GuestPlan, Qemu
 from vdisklab.plan.profile import Profile
-from vdisklab.plan.run_request import DensityRequest, RaceTerms
+from vdisklab.plan.race_terms import RaceTerms
+from vdisklab.plan.run_request import DensityRequest
 from vdisklab.plan.settings import Request, identity
 
 _HOW_OFTEN = ("seed", "rounds", "race", "requested", "guest_boot", "diskspd")

@@ -21,7 +21,8 @@ from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan, what_is_measured
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.guest import AcceleratorChoice
-from vdisklab.plan.run_request import RaceTerms, RunRequest
+from vdisklab.plan.race_terms import RaceTerms
+from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request
 from vdisklab.results.model import Campaign
 from vdisklab.workload.profile_files import load_profile

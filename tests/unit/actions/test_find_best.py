@@ -37,7 +37,8 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.matrix import Matrix, narrow_to_needs
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
-from vdisklab.plan.run_request import RaceTerms, RunRequest, SearchFor
+from vdisklab.plan.race_terms import RaceTerms
+from vdisklab.plan.run_request import RunRequest, SearchFor
 from vdisklab.plan.settings import Request
 from vdisklab.progress import DurablePaths
 from vdisklab.results.model import Direction, Failure, FailureKind, Run, Sample

@@ -21,7 +21,7 @@ from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.run_request import RaceTerms
+from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note
 from vdisklab.units import parse_size

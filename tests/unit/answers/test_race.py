@@ -17,7 +17,7 @@ from vdisklab.path.needs import DURABLE, parse_need
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import Profile
-from vdisklab.plan.run_request import RaceTerms
+from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import Request
 from vdisklab.views.recommend import headline, verdict_sentences
 

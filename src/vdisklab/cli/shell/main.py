@@ -43,8 +43,24 @@ from vdisklab.sanitise import sanitise
 EXIT_BUG = 70
 _SQLITE = b"SQLite format 3\0"
 _LONGEST_MESSAGE = 2000
-_WHOLE = "a whole number is expected"
-
+_PLAIN_WORDS = (
+    (r"'[^']*' is not a valid int(eger)?(?=\.|$)", "a whole number is expected"),
+    (r"'[^']*' is not a valid float(?=\.|$)", "a number is expected"),
+    # Some versions of typer check values by pydantic.
+    ("Value error, ", ""),
+    ("Input should be less than or equal to ", "at most "),
+    ("Input should be greater than or equal to ", "at least "),
+    (
+        "Input should be a valid integer, "
+        "(unable to parse string as an integer|got a number with a fractional part)",
+        "a whole number is expected",
+    ),
+    (
+        "Input should be a valid number, unable to parse string as a number",
+        "a number is expected",
+    ),
+)
+"""What typer says of a wrong value, and what vdisklab says."""
 
 _NEAREST = {
     **dict.fromkeys("─━–—−", "-"), **dict.fromkeys("│┃", "|"), "…": "...", "×": "x", "≤": "<=",
@@ -239,19 +255,9 @@ def _help_hint(error: typer.TyperException) -> str:
 
 
 def _plain(message: str) -> str:
-    """Typer's message in plain words: values are checked by pydantic, with its own words."""
-    for pattern, sentence in (
-        ("Value error, ", ""),
-        ("Input should be less than or equal to ", "at most "),
-        ("Input should be greater than or equal to ", "at least "),
-        ("Input should be a valid integer, unable to parse string as an integer", _WHOLE),
-        ("Input should be a valid integer, got a number with a fractional part", _WHOLE),
-        (
-            "Input should be a valid number, unable to parse string as a number",
-            "a number is expected",
-        ),
-    ):
-        message = message.replace(pattern, sentence)
+    """Typer's message in plain words: typer, or pydantic for it, has words of its own."""
+    for pattern, sentence in _PLAIN_WORDS:
+        message = re.sub(pattern, sentence, message)
     return message
 
 
