@@ -8,6 +8,8 @@ other comparison, and a path that is 20 % slower in one measure loses the same w
 order depends neither on units nor on the baseline (Fleming & Wallace, Communications of the ACM 29,
 1986). Writes count as what lasts (`sustained`), if that was measured.
 
+If no baseline was measured, the path in the middle takes its place.
+
 A profile without these four measurements has one score: the geometric mean of all its rates. A rate
 of zero was measured, so the mean is zero; the ratio to a baseline's zero is unknown, so such a rate
 is not part of the mean.
@@ -331,6 +333,32 @@ def _zero_in(
 ) -> tuple[Role, ...]:
     """The roles whose rate is zero in every round in which this cell was measured."""
     return tuple(role for role in roles if row is not None and not (grids[role][row] > 0).any())
+
+
+def middle_path(observations: Observations, among: Collection[MeasuredCell]) -> MeasuredCell | None:
+    """What scores relate to if no baseline was measured: the path in the middle, by the mean of all
+    rates. None for fewer than two paths with every rate.
+
+    Paths that lack rounds are left out, because a score needs its reference in the same round. The
+    order of paths does not depend on the reference.
+    """
+    rows = [observations.place[cell] for cell in among if cell in observations.place]
+    rates = sorted(main_measures(observations.used))
+    grids = [observations.logs(key)[rows] for key in rates]
+    if len(rows) < 2 or not grids:
+        return None
+    rounds = np.min([np.isfinite(grid).sum(axis=1) for grid in grids], axis=0)
+    whole = np.flatnonzero((rounds == rounds.max()) & (rounds > 0))
+    if len(whole) < 2:
+        return None
+    levels = np.zeros(len(whole))
+    for key, grid in zip(rates, grids, strict=True):
+        part = np.where(np.isfinite(grid[whole]), grid[whole], np.nan)
+        sign = 1.0 if key.quantity.better is Better.HIGHER else -1.0
+        levels += sign * np.nanmean(part, axis=1)
+    order = np.argsort(levels, kind="stable")
+    middle = int(whole[order[(len(order) - 1) // 2]])
+    return observations.cells[rows[middle]]
 
 
 def _any(grid: Floats) -> npt.NDArray[np.bool_]:

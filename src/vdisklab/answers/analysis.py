@@ -118,7 +118,9 @@ class Analysis:
         return self.loaded.caveats
 
     @cached_property
-    def _base(self) -> tuple[MeasuredCell, tuple[ranked.NoBaseline, ...]]:
+    def _base(
+        self,
+    ) -> tuple[MeasuredCell, tuple[ranked.NoBaseline | ranked.MiddleBaseline, ...]]:
         return loading.baseline_of(self.loaded, self.requested)
 
     @property
@@ -128,8 +130,13 @@ class Analysis:
 
     @property
     def no_baseline(self) -> tuple[ranked.NoBaseline, ...]:
-        """A diagnostic if the plan's baseline was not measured."""
-        return self._base[1]
+        """A diagnostic if the plan's baseline was not measured, and nothing stands for it."""
+        return tuple(one for one in self._base[1] if isinstance(one, ranked.NoBaseline))
+
+    @property
+    def has_baseline(self) -> bool:
+        """True if the baseline is the plan's or the one that was asked for."""
+        return not self._base[1]
 
     @cached_property
     def scored(self) -> Scored:
@@ -375,12 +382,12 @@ class Analysis:
         self, measure: MeasureKey, shown: Collection[MeasureKey]
     ) -> tuple[Diagnostic, ...]:
         """All that is to know about a ranking by a measure, the page cache and failures last."""
-        no_baseline = self._base[1]
+        no_baseline = self.no_baseline
         used = self.measurements_used(measure)
         return (
             *self.caveats.findings,
             *self.on_servers,
-            *no_baseline,
+            *self._base[1],
             *(
                 finding
                 for finding in self.evidence

@@ -401,7 +401,8 @@ def present_disks(analysis: Analysis, among: Collection[MeasuredCell]) -> tuple[
     in use is allocated anyway.
     """
     paths = candidates(among)
-    found = [PresentDisk(analysis.baseline, None)] if analysis.baseline in paths else []
+    is_present = analysis.has_baseline and analysis.baseline in paths
+    found = [PresentDisk(analysis.baseline, None)] if is_present else []
     bare = {cell: replace(path, layers=()).spelled_out for cell, path in paths.items()}
     for platform, disk in NEW_GUEST_DISKS.items():
         default = parse_path(disk.path).spelled_out
@@ -428,6 +429,7 @@ def _present_unsafe(analysis: Analysis) -> tuple[PresentDisk, ...]:
         of_baseline is not None
         and not of_baseline.kind.acceptable
         and baseline in analysis.measured
+        and analysis.has_baseline
     )
     return (PresentDisk(baseline, None),) if unsafe else ()
 

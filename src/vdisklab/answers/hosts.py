@@ -13,6 +13,7 @@ import numpy as np
 from vdisklab.analysis.candidates import RankedBy, ratio_of
 from vdisklab.analysis.diagnostics import recorded
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.ranked import MiddleBaseline, NoBaseline
 from vdisklab.analysis.fleet.agreement import Agreement, agreement
 from vdisklab.analysis.fleet.host_classes import BetterPath, better_paths, profiles_differ
 from vdisklab.analysis.fleet.host_means import FleetNumbers, fleet_numbers, of_hosts, units_of
@@ -141,6 +142,11 @@ class HostsAnalysis(Analysis):
             ),
             connects=False,
         ).once()
+
+    @cached_property
+    def _base(self) -> tuple[MeasuredCell, tuple[NoBaseline | MiddleBaseline, ...]]:
+        """Without a baseline hosts are not compared: what is in the middle differs between them."""
+        return loading.baseline_of(self.loaded, self.requested, middle=False)
 
     @property
     def unplanned_look(self) -> None:

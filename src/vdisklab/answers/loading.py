@@ -10,9 +10,10 @@ from functools import cached_property
 
 from vdisklab.analysis.best import competitors
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
-from vdisklab.analysis.diagnostics.ranked import NoBaseline, too_slow
+from vdisklab.analysis.diagnostics.ranked import MiddleBaseline, NoBaseline, too_slow
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, from_numbers, with_too_slow
+from vdisklab.analysis.score import middle_path
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.ledger import state_directory
 from vdisklab.host.safe_places import make_state_directory
@@ -352,11 +353,13 @@ def joinable_campaigns(
 
 
 def baseline_of(
-    loaded: Loaded, requested: str | None = None
-) -> tuple[MeasuredCell, tuple[NoBaseline, ...]]:
-    """The requested baseline or the plan's, with a diagnostic if the plan's was not measured.
+    loaded: Loaded, requested: str | None = None, *, middle: bool = True
+) -> tuple[MeasuredCell, tuple[NoBaseline | MiddleBaseline, ...]]:
+    """The requested baseline or the plan's. If the plan's was not measured, the path in the middle
+    if `middle`, with a diagnostic.
 
-    Raises PlanError if a requested baseline was not measured.
+    Imported numbers share no rounds, so that none can be a reference. Raises PlanError if a
+    requested baseline was not measured.
     """
     if requested is not None:
         return find_cells(loaded.observations, requested)[0], ()
@@ -367,6 +370,11 @@ def baseline_of(
         baseline = MeasuredCell(planned)
         imported = all(run.origin is Origin.IMPORTED for run in loaded.outlines)
         numbers = loaded.observations.used
+        cells = loaded.observations.cells
+        usable = tuple(cells[row] for row in competitors(cells))
+        chosen = middle_path(loaded.observations, usable) if middle and not imported else None
+        if chosen is not None:
+            return chosen, (MiddleBaseline(baseline, chosen),)
         instead = first_measure(loaded.observations) if imported and numbers else None
         return baseline, (NoBaseline(baseline, instead),)
 

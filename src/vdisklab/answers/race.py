@@ -15,7 +15,7 @@ from vdisklab.analysis.best import competitors
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.path_model import PathModel
 from vdisklab.analysis.race import RaceOutcome, RaceState, race_state
-from vdisklab.analysis.score import add_scores
+from vdisklab.analysis.score import add_scores, middle_path
 from vdisklab.analysis.search import (
     ATTEMPTS,
     SearchState,
@@ -241,7 +241,11 @@ def _ranked_by(
         return observations, find_measure(observations, metric)
     baseline = str(campaign.plan.get("baseline", HOST))
     cells = [cell for cell in observations.cells if cell.name == baseline]
-    scored = add_scores(observations, cells[0] if cells else MeasuredCell(baseline))
+    middle = None
+    if not cells and len(observations.rounds) >= ATTEMPTS:
+        usable = [observations.cells[row] for row in competitors(observations.cells)]
+        middle = middle_path(observations, usable)
+    scored = add_scores(observations, cells[0] if cells else middle or MeasuredCell(baseline))
     if metric == DEFAULT_METRIC and scored.overall is not None:
         return scored.observations, scored.overall
     return scored.observations, SCORES[metric].key

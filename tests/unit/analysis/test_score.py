@@ -15,6 +15,7 @@ from vdisklab.analysis.score import (
     Score,
     Weighted,
     add_scores,
+    middle_path,
     role_set,
 )
 from vdisklab.results.model import Direction
@@ -66,6 +67,22 @@ def test_writes_count_as_what_lasts_and_a_cell_without_it_has_no_score() -> None
     }
     # Salter's score is of what fio saw.
     assert scored.observations.grid(Weighted.WRITE.key)[2, 0] == 100.0
+
+
+def test_the_path_in_the_middle_takes_the_place_of_a_baseline() -> None:
+    speeds = np.array([1.0, 4.0, 2.0, 9.0, 3.0])[:, None]
+    grids = {key: speeds * np.ones((5, 3)) for key in Q1.measures.values()}
+    grids[Q1.measures[Role.RANDOM_READ]][2, 1] = np.nan  # it lacks a round
+    data = observed(grids)
+    assert middle_path(data, data.cells) == cell("c04")
+    assert middle_path(data, data.cells[:2]) == cell("c00")
+    assert middle_path(data, data.cells[:1]) is None
+    assert middle_path(data, ()) is None
+    orders = [
+        [row.cell for row in rank(add_scores(data, base).observations, MEAN).rows]
+        for base in (cell("c04"), cell("c00"), cell("c03"))
+    ]
+    assert orders[0] == orders[1] == orders[2]
 
 
 @given(st.lists(st.floats(0.01, 100), min_size=8, max_size=8), st.floats(0.01, 100))

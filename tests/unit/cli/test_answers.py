@@ -160,7 +160,12 @@ def test_a_campaign_of_failures_says_so(database: Database) -> None:
 
 def test_a_baseline_that_was_not_measured(database: Database) -> None:
     database.write(run for run in campaign_runs() if run.path != "host")
-    assert "No scores: the baseline host has no numbers" in call("rank")
+    why = " ".join(call("rank", "--why").split())
+    assert "The baseline host has no numbers: scores and ratios relate to" in why
+    first = document(call("rank", "--format", "json"), "rank")
+    named = document(call("rank", "--format", "json", "--baseline", "raw/none"), "rank")
+    assert [row["cell"] for row in first["cells"]] == [row["cell"] for row in named["cells"]]
+    assert first["choice"]["present"] == [], "nobody said that its user has the path in the middle"
     text = call("rank", "--why", "--baseline", "raw/none")
     assert "how many times as good as raw/none" in " ".join(text.split())
     with pytest.raises(PlanError, match="was not measured"):

@@ -216,6 +216,20 @@ class NoBaseline(Diagnostic):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class MiddleBaseline(Diagnostic):
+    """The baseline has no numbers, so scores relate to another path."""
+
+    baseline: MeasuredCell
+    cell: MeasuredCell
+
+    def __str__(self) -> str:
+        return (
+            f"The baseline {self.baseline} has no numbers: scores and ratios relate to "
+            f"{self.cell}, the path in the middle. The order of paths does not depend on that."
+        )
+
+
 def too_slow(runs: Iterable[RunOutline]) -> set[tuple[MeasuredCell, Round]]:
     """The cells and rounds whose measurement never ended in time, not even when repeated."""
     runs = tuple(runs)
