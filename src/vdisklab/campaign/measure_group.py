@@ -28,13 +28,12 @@ from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import MeasurementStarted
 from vdisklab.results import model
 from vdisklab.storage.image import require_returned
-from vdisklab.workload import fio, open_load, program
+from vdisklab.workload import open_load, program
+from vdisklab.workload.registry import grouped_workload_for
 
 _Guest = TypeVar("_Guest")
 _Answer = TypeVar("_Answer")
 _Number = TypeVar("_Number", int, float)
-
-_FIO = fio.Fio()
 
 # From the order to start until the release: an agent under emulation takes 0.1 s to start fio, and
 # fio 0.3 s until it waits; on a busy machine (load 12) guests started 4 s apart after 1.6 s.
@@ -162,19 +161,30 @@ def _start_all(
 ) -> tuple[float, list[_RunningGuest]]:
     """Makes all guests start at one moment; returns that moment by the host's clock."""
     machines = [_machine(disk) for disk in disks]
+    loads = [plan, *(plan.neighbour or plan for _ in disks[1:])]
+    subjects = [replace(space.subject, mark=f"-{secrets.token_hex(4)}") for space in spaces]
+    for disk, load, subject in zip(disks, loads, subjects, strict=True):
+        _prepare(disk, load, subject, timing)
     offsets = _of_each(machines, _clock_offset)
     release = time.monotonic() + (_LEAD_SECONDS + _LEAD_FOR_EACH * len(disks)) * patience()
     running = []
-    for number, (machine, space, offset) in enumerate(zip(machines, spaces, offsets, strict=True)):
-        load = plan.neighbour or plan if number else plan
-        subject = replace(space.subject, mark=f"-{secrets.token_hex(4)}")
+    for machine, load, subject, offset in zip(machines, loads, subjects, offsets, strict=True):
         start = open_load.GroupStart(
             max(0.0, release - time.monotonic()), secrets.randbelow(1 << 31) + 1
         )
-        script = _FIO.group_script(load, subject, timing, start)
-        pid = machine.agent.start(script.command)
+        script = grouped_workload_for(load).group_script(load, subject, timing, start)
+        pid = machine.agent.start(script.command, stdin=script.stdin)
         running.append(_RunningGuest(machine, load, script, start, offset, pid))
     return release, running
+
+
+def _prepare(
+    disk: AttachedDisk, load: MeasurementPlan, subject: program.Subject, timing: program.Timing
+) -> None:
+    """Runs what a guest's program needs beforehand."""
+    start = open_load.GroupStart(0.0, 1)
+    for step in grouped_workload_for(load).group_script(load, subject, timing, start).prepare:
+        disk.place.step(step)
 
 
 def _machine(disk: AttachedDisk) -> Machine:
@@ -230,9 +240,12 @@ def _finish(running: _RunningGuest, timing: program.Timing) -> tuple[open_load.G
     """
     agent, script = running.machine.agent, running.script
     ended = agent.finish(running.pid, script.command, timeout=script.timeout)
-    logs = [agent.read_file(name) for name in script.collect]
-    _FIO.require_success(ended.stdout)
-    requests = _FIO.group_requests(running.plan, logs, timing, running.start)
+    files = {name: agent.read_file(name) for name in script.collect}
+    for step in script.conclude:
+        agent.run(step.command, timeout=step.timeout, stdin=step.stdin)
+    output = program.Outputs(ended.stdout, ended.stderr, files)
+    workload = grouped_workload_for(running.plan)
+    requests = workload.group_requests(running.plan, output, timing, running.start)
     return open_load.shifted(requests, running.offset), ended.stdout
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from vdisklab.campaign.host_stacks import Stack, guests_of, stack_of, stacks_of, takes_turns
-from vdisklab.errors import PlanError
 from vdisklab.host.mounts import mount_of, without_flushes
 from vdisklab.path import backing, disk_path, segments
 from vdisklab.path.cell import Cell
@@ -198,16 +197,11 @@ def script_for(
     Raises PlanError for settings that the program lacks.
     """
     timing = Timing(plan.runtime, plan.ramp, plan.scale)
-    workload = registry.workload_for(measurement, in_windows=in_windows)
     if not grouped:
+        workload = registry.workload_for(measurement, in_windows=in_windows)
         return workload.script(measurement, subject, timing)
-    if not isinstance(workload, fio.Fio):
-        raise PlanError(
-            f"measurement {measurement.name!r} does not log its requests, so guests cannot run it "
-            "at once",
-            hint="choose a profile of fio measurements, or leave out --guests",
-        )
-    return workload.group_script(measurement, subject, timing, open_load.GroupStart(1.0, 1))
+    together = registry.grouped_workload_for(measurement)
+    return together.group_script(measurement, subject, timing, open_load.GroupStart(1.0, 1))
 
 
 def largest_group(plan: CampaignPlan) -> int:

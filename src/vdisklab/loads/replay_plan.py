@@ -22,7 +22,9 @@ _MAGIC = b"VDLPLAN1"
 _FORCED = 5
 _MOST_32 = (1 << 32) - 1
 
-_HEADER = np.dtype([("magic", "S8"), ("count", "<u8"), ("largest", "<u8"), ("depth", "<u8")])
+_HEADER = np.dtype(
+    [("magic", "S8"), ("count", "<u8"), ("largest", "<u8"), ("depth", "<u8"), ("span", "<u8")]
+)
 _REQUEST = np.dtype(
     [
         ("offset", "<u8"), ("due", "<u4"), ("think", "<u4"), ("length", "<u4"), ("after", "<u4"),
@@ -46,10 +48,12 @@ class Dependencies:
 def dependencies(load: RecordedLoad) -> Dependencies:
     """What each request of a load waited for.
 
-    A request whose end was not seen is taken to end last: nothing waits for it.
+    A request whose end was not seen is taken to end last: nothing waits for it. Of a flush without
+    one its end alone was seen, which stands for its beginning.
     """
     ends = load.due_us + np.maximum(load.service_us, 1)
-    ends = np.where(load.is_timed, ends, load.source.span_us + np.int64(1) + ends.max(initial=0))
+    known = load.is_timed | (load.kind == IoKind.FLUSH)
+    ends = np.where(known, ends, load.source.span_us + np.int64(1) + ends.max(initial=0))
     order = np.argsort(ends, kind="stable")
     rank = np.empty(len(load), np.int64)
     rank[order] = np.arange(len(load))
@@ -76,5 +80,6 @@ def encode_plan(load: RecordedLoad, places: Folded) -> bytes:
     forced = load.forced & (load.kind == IoKind.WRITE)
     requests["kind"] = np.where(forced, _FORCED, load.kind)
     largest = int(places.length[load.moves_data].max(initial=0))
-    header = np.array([(_MAGIC, len(load), largest, recorded_depth(load))], _HEADER)
+    span = load.source.span_us
+    header = np.array([(_MAGIC, len(load), largest, recorded_depth(load), span)], _HEADER)
     return header.tobytes() + requests.tobytes()

@@ -263,19 +263,19 @@ class Fio(program.Workload):
             )
         return tuple(program.Outputs(report, output.stderr) for report in reports)
 
-    def require_success(self, report: str) -> None:
-        """Raises WorkloadError if the report says that a job failed."""
-        fio_report.outcome_of(fio_report.read_report(report).jobs)
-
     def group_requests(
         self,
         plan: MeasurementPlan,
-        logs: Sequence[str],
+        output: program.Outputs,
         timing: program.Timing,
         start: open_load.GroupStart,
     ) -> open_load.GuestRequests:
-        """The requests of one guest of a group, from the files that its script collects."""
-        rate = read_fio_settings(plan).rate_iops
+        """The requests of one guest of a group, from its logs.
+
+        Raises WorkloadError if fio's report says that a job failed.
+        """
+        fio_report.outcome_of(fio_report.read_report(output.stdout).jobs)
+        rate, logs = read_fio_settings(plan).rate_iops, tuple(output.files.values())
         return open_load.read_requests(logs, rate, timing.ramp + timing.runtime, start.seed)
 
     def parse(self, plan: MeasurementPlan, output: program.Outputs) -> program.ProgramResult:

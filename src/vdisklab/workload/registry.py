@@ -21,6 +21,7 @@ from vdisklab.workload import (
     sqlite,
     sysbench,
 )
+from vdisklab.workload.grouped import GroupWorkload
 from vdisklab.workload.systems import PROGRAM as INSTALL
 from vdisklab.workload.systems import Boot, Install
 
@@ -74,6 +75,20 @@ def workload_for(plan: MeasurementPlan, *, in_windows: bool = False) -> program.
             "out --diskspd for a Linux guest",
         )
     return diskspd.Diskspd()
+
+
+def grouped_workload_for(plan: MeasurementPlan) -> GroupWorkload:
+    """The program of a measurement that several guests run at once.
+
+    Raises PlanError for a program that does not log its requests.
+    """
+    workload = workload_for(plan)
+    if isinstance(workload, fio.Fio | replay.Replay):
+        return workload
+    raise PlanError(
+        f"measurement {plan.name!r} does not log its requests, so guests cannot run it at once",
+        hint="choose a profile of fio measurements or a recorded load, or leave out --guests",
+    )
 
 
 def directions_of(measurement: MeasurementPlan) -> tuple[Direction, ...] | None:

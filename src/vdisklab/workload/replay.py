@@ -12,7 +12,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import resources
 from itertools import accumulate
@@ -30,7 +30,7 @@ from vdisklab.loads.replay_plan import encode_plan
 from vdisklab.plan.profile import MeasurementPlan, Profile, Usual
 from vdisklab.results.model import Check, Direction, IoCounters, Sample, Series
 from vdisklab.units import GIB, MIB
-from vdisklab.workload import program
+from vdisklab.workload import open_load, program
 
 PROGRAM = "replay"
 TIMED, FAST = "timed", "fast"
@@ -73,6 +73,12 @@ _BIN = re.compile(r"^bin (read|write|flush|discard|zeroes|forced|late) ([0-9]{1,
 _SECOND = re.compile(r"^second (read|write) ([0-9]{1,20})$")
 _OTHER = re.compile(r"^(?:mode (?:timed|fast)|nomerges [0-9])$")
 _MOST_LINES = 200_000
+_LOGGED = re.compile(r"^([0-9]{1,15}) (-1|[0-9]{1,15}) ([0-5]) ([0-9]{1,10})$")
+# By the plan's number of the kind: read, write, flush, discard, write-zeroes, forced write.
+_DIRECTIONS = (
+    Direction.READ, Direction.WRITE, Direction.NONE, Direction.TRIM, Direction.TRIM,
+    Direction.WRITE,
+)  # fmt: skip
 
 
 class ReplaySettings(program.Settings):
@@ -168,7 +174,7 @@ def load_profile_of(name: str) -> Profile:
         stem[:60] or "load",
         f"{load.source.name}, as recorded: {len(load):,} requests in {span:.0f} s",
         measurements,
-        usual=Usual(runtime=min(PART_SECONDS, math.ceil(span)), ramp=0.0, size_bytes=size),
+        usual=Usual(runtime=min(PART_SECONDS, math.ceil(span)), size_bytes=size),
     )
 
 
@@ -213,7 +219,7 @@ class Replay(program.Workload):
         timed = settings.mode == TIMED
         limit = seconds * (1 + _SPARE_SHARE) if timed else seconds * _FAST_TIMES
         limit += _SPARE_SECONDS
-        directory = f"{subject.scratch}/replay{subject.mark}"
+        directory = _directory(subject)
         text = program.shell_script("replay")
         source = subject.packages.get(files.name, files.name)
 
@@ -239,6 +245,42 @@ class Replay(program.Workload):
             prepare=(step("unpack", source, subject.path),),
             conclude=(step("remove", subject.path),),
         )
+
+    def group_script(
+        self,
+        plan: MeasurementPlan,
+        subject: program.Subject,
+        timing: program.Timing,
+        start: open_load.GroupStart,
+    ) -> program.Script:
+        """The replay of one of several guests: after a delay, again and again until all ended."""
+        alone = self.script(plan, subject, timing)
+        seconds = timing.ramp + timing.runtime
+        log = f"{_directory(subject)}/requests.log"
+        return replace(
+            alone,
+            command=(*alone.command[:-1], f"{seconds:.3f}", f"{start.delay:.3f}", log, "again"),
+            expected=start.delay + seconds,
+            timeout=start.delay + seconds + _SLACK_SECONDS,
+            collect=(log,),
+        )
+
+    def group_requests(
+        self,
+        plan: MeasurementPlan,
+        output: program.Outputs,
+        timing: program.Timing,
+        start: open_load.GroupStart,
+    ) -> open_load.GuestRequests:
+        """The requests of one guest of a group, from its log and the moment of its start."""
+        del start
+        report = read_report(output.stdout)
+        seconds = timing.ramp + timing.runtime
+        timed = program.read_settings(plan, ReplaySettings).mode == TIMED
+        (log,) = output.files.values()
+        begin = report.numbers["started"] / 1e9
+        end = begin + (seconds if timed else min(seconds, report.measured_seconds))
+        return open_load.GuestRequests(begin, end, timed, tuple(_logged(log, begin, end)))
 
     def parse(self, plan: MeasurementPlan, output: program.Outputs) -> program.ProgramResult:
         """Latencies of reads, writes and flushes; as fast as it goes also requests per second.
@@ -279,6 +321,23 @@ class Replay(program.Workload):
                 "requests at QEMU ÷ replayed", abs(ratio - 1) <= _SAME_COUNT, ratio,
                 "1 within 1 %", only_said=True,
             )  # fmt: skip
+
+
+def _directory(subject: program.Subject) -> str:
+    return f"{subject.scratch}/replay{subject.mark}"
+
+
+def _logged(log: str, begin: float, end: float) -> Iterator[open_load.LoggedRequest]:
+    """The requests of a log that were due before the end. Raises WorkloadError."""
+    for line in log.splitlines():
+        match = _LOGGED.match(line)
+        if match is None:
+            raise WorkloadError(f"a line of the replay's log is damaged: {line[:80]!r}")
+        due, took, kind, size = map(int, match.groups())
+        moment = begin + due / 1e6
+        if moment < end:
+            latency = None if took < 0 else took / 1e6
+            yield open_load.LoggedRequest(moment, latency, _DIRECTIONS[kind], size)
 
 
 def _of(plan: MeasurementPlan, subject: program.Subject, timing: program.Timing) -> _Prepared:

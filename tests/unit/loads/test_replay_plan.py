@@ -39,11 +39,11 @@ def test_the_plans_form() -> None:
     recording = load((7, WRITE, 4096, 512, 3, True), (20, FLUSH, 0, 0, 5))
     plan = encode_plan(recording, folded(recording, 64 * MIB))
     assert plan[:8] == b"VDLPLAN1"
-    numbers = np.frombuffer(plan[8:32], "<u8")
-    assert numbers.tolist() == [2, 512, 1]
-    first = np.frombuffer(plan[32:64], "<u4")
+    numbers = np.frombuffer(plan[8:40], "<u8")
+    assert numbers.tolist() == [2, 512, 1, 10_000_000]
+    first = np.frombuffer(plan[40:72], "<u4")
     assert first.tolist() == [4096, 0, 7, 7, 512, 0, 0, 5]
-    assert len(plan) == 32 + 2 * 32
+    assert len(plan) == 40 + 2 * 32
 
 
 @given(loads())

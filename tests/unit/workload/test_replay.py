@@ -23,9 +23,10 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction, Evidence, IoCounters
 from vdisklab.units import GIB, MIB
+from vdisklab.workload.open_load import GroupStart
 from vdisklab.workload.profile_files import load_profile
 from vdisklab.workload.program import Around, Outputs, Subject, Timing
-from vdisklab.workload.registry import WORKLOADS
+from vdisklab.workload.registry import WORKLOADS, grouped_workload_for
 from vdisklab.workload.replay import Histogram, load_profile_of, read_report
 
 READ, WRITE, FLUSH, DISCARD = IoKind.READ, IoKind.WRITE, IoKind.FLUSH, IoKind.DISCARD
@@ -66,7 +67,7 @@ class TestProfile:
             "my-db", "web01 vda, as recorded: 800 requests in 2 s",
         )  # fmt: skip
         assert [one.name for one in profile.measurements] == ["timed", "fast"]
-        assert (profile.usual.runtime, profile.usual.ramp) == (2, 0.0)
+        assert profile.usual.runtime == 2
         assert profile.usual.size_bytes == GIB
 
     def test_a_long_load_is_replayed_in_two_parts(self, tmp_path: Path) -> None:
@@ -176,6 +177,42 @@ class TestReport:
             read_report("".join(text))
 
 
+class TestGroup:
+    START = GroupStart(1.5, 1)
+
+    def test_a_guest_of_a_group_starts_later_and_logs(self, file: Path) -> None:
+        timed, _ = load_profile(str(file)).measurements
+        made = grouped_workload_for(timed).group_script(timed, DISK, Timing(5, 1), self.START)
+        assert made.command[-6:] == (
+            "timed", "/dev/vda", "6.000", "1.500", f"{PLACE}/requests.log", "again",
+        )  # fmt: skip
+        assert made.collect == (f"{PLACE}/requests.log",)
+        assert made.prepare
+
+    def test_its_requests(self) -> None:
+        log = "0 150 1 4096\n2000 9000 2 0\n3000000 -1 0 512\n7000000 -1 0 512\n"
+        output = Outputs(TIMED, "", {"log": log})
+        found = grouped_workload_for(plan("timed")).group_requests(
+            plan("timed"), output, Timing(5, 1), self.START
+        )
+        assert found.end - found.start == pytest.approx(6)
+        assert [one.latency for one in found.requests] == [150e-6, 9e-3, None]
+        assert [one.direction for one in found.requests] == [
+            Direction.WRITE, Direction.NONE, Direction.READ,
+        ]  # fmt: skip
+
+    def test_a_damaged_log(self) -> None:
+        output = Outputs(TIMED, "", {"log": "0 150 9 4096\n"})
+        with pytest.raises(WorkloadError, match="a line of the replay's log is damaged"):
+            grouped_workload_for(plan("timed")).group_requests(
+                plan("timed"), output, Timing(5, 1), self.START
+            )
+
+    def test_a_program_that_logs_nothing(self) -> None:
+        with pytest.raises(PlanError, match="does not log its requests"):
+            grouped_workload_for(MeasurementPlan("x", "dd", {}))
+
+
 def test_histograms_add_up() -> None:
     one, other = Histogram(2, 0, 30, 20, {10: 1, 20: 1}), Histogram(1, 0, 20, 20, {20: 1})
     both = one + other
@@ -197,13 +234,18 @@ def replayer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def replayed(
-    replayer: Path, directory: Path, mode: str, recording: RecordedLoad, limit: float = 60
+    replayer: Path,
+    directory: Path,
+    mode: str,
+    recording: RecordedLoad,
+    limit: float = 60,
+    *more: str,
 ) -> tuple[str, list[tuple[int, ...]]]:
     """The report and the lines of the log: due, taken, kind, bytes."""
     disk, requests, log = directory / "disk", directory / "plan", directory / "log"
     disk.write_bytes(bytes(2 * MIB))
     requests.write_bytes(encode_plan(recording, folded(recording, 2 * MIB)))
-    command: list[str | Path] = [replayer, mode, requests, disk, str(limit), "0", log]
+    command: list[str | Path] = [replayer, mode, requests, disk, str(limit), "0", log, *more]
     ended = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     return HEAD + ended.stdout, [
         tuple(map(int, line.split())) for line in log.read_text().splitlines()
@@ -257,6 +299,14 @@ class TestProgram:
         assert not report.is_complete
         assert any(took == -1 for _, took, _, _ in log)
         assert report.measured_seconds < 30
+
+    def test_a_plan_begins_again_until_the_limit(self, replayer: Path, tmp_path: Path) -> None:
+        recording = load((0, WRITE, 0, 512, 9), (50_000, FLUSH, 0, 0, 9), span_us=100_000)
+        _, log = replayed(replayer, tmp_path, "timed", recording, 0.35, "again")
+        assert [row[0] for row in log if row[1] >= 0] == [0, *range(50_000, 350_000, 50_000)]
+        text, log = replayed(replayer, tmp_path, "fast", recording, 0.35, "again")
+        assert len([row for row in log if row[1] >= 0]) >= 6
+        assert read_report(text).numbers["deepest"] == 1
 
     def test_discards_and_zeroes(self, replayer: Path, tmp_path: Path) -> None:
         recording = load(

@@ -61,7 +61,8 @@ TRACED = (
         frozenset({"virtio-blk-device"}),
         _names(virtio_blk.BEGIN_READ, virtio_blk.BEGIN_WRITE, virtio_blk.END),
         virtio_blk.VirtioBlkReader,
-        untold="when a flush began, and what discards and write-zeroes covered",
+        further=_names(virtio_blk.TAKEN),
+        untold="what discards and write-zeroes covered",
     ),
     TracedBus(
         "scsi",

@@ -1,12 +1,13 @@
-/* replay MODE PLAN TARGET LIMIT [DELAY] [LOG]: does the requests of a plan on a disk or file.
+/* replay MODE PLAN TARGET LIMIT [DELAY LOG [again]]: does the requests of a plan on a disk or file.
  *
  * MODE is `timed` (each request when it was due) or `fast` (each as soon as all requests that had ended before
  * it in the recording have ended here, and its recorded think time has passed). No request begins more than
- * LIMIT seconds after the start, which is DELAY seconds after the call. LOG gets a line for each request:
- * microseconds due, microseconds taken (-1: never done), kind, bytes.
+ * LIMIT seconds after the start. With DELAY and LOG the start is DELAY seconds after the call, and LOG gets a
+ * line for each request: microseconds due, microseconds taken (-1: never done), kind, bytes. With `again` the
+ * plan begins again at its end until LIMIT.
  *
  * PLAN (little-endian): the text VDLPLAN1, the number of requests, the largest one's bytes, the depth of the
- * recording, as 64-bit numbers; then for each request, by due time, 64 bits offset and 32 bits each of: due and
+ * recording and its length in microseconds, as 64-bit numbers; then for each request, by due time, 64 bits offset and 32 bits each of: due and
  * think in microseconds, length, after (how many must have ended), rank (its place by recorded end), kind.
  *
  * Each thread has one request in flight, as fio's psync has: the kernel completes it the moment it is done, and
@@ -37,7 +38,7 @@ enum kind { READ, WRITE, FLUSH, DISCARD, ZEROES, FORCED, KINDS };
 static const char *const names[] = {"read", "write", "flush", "discard", "zeroes", "forced", "late"};
 
 enum { LATE = KINDS, HISTOGRAMS };
-enum { FEWEST_THREADS = 16, MOST_THREADS = 256, SUB_BITS = 6, BINS = 64 << SUB_BITS };
+enum { FEWEST_THREADS = 16, MOST_THREADS = 256, MOST_FASTER = 8, SUB_BITS = 6, BINS = 64 << SUB_BITS };
 
 #define SECOND 1000000000ull
 #define HUGE_PAGE (2ul << 20)
@@ -50,7 +51,13 @@ struct request {
 
 struct header {
     char magic[8];
-    uint64_t count, largest, depth;
+    uint64_t count, largest, depth, span;
+};
+
+/* A request of the plan, or of one of its repetitions. */
+struct job {
+    uint64_t offset, due, think, after, rank;
+    uint32_t length, kind;
 };
 
 struct histogram {
@@ -58,6 +65,7 @@ struct histogram {
 };
 
 static const struct request *plan;
+static uint64_t planned, span; /* requests in the plan, and its length in microseconds */
 static uint64_t count, start, limit;
 static int timed, target, is_device;
 
@@ -76,6 +84,14 @@ static char *out, *in;
 static uint64_t out_size;
 static uint64_t refused, failed;
 static char failure[160];
+
+static struct job job(uint64_t number) {
+    uint64_t turn = number / planned;
+    const struct request *r = &plan[number % planned];
+    struct job found = {r->offset,          r->due + turn * span,     r->think,
+                        r->after + turn * planned, r->rank + turn * planned, r->length, r->kind};
+    return found;
+}
 
 static uint64_t now(void) {
     struct timespec t;
@@ -102,7 +118,7 @@ static int whole(ssize_t done, uint32_t length) {
     return -1;
 }
 
-static int give_back(const struct request *r) {
+static int give_back(const struct job *r) {
     uint64_t range[2] = {r->offset, r->length};
     if (is_device)
         return ioctl(target, r->kind == DISCARD ? BLKDISCARD : BLKZEROOUT, range);
@@ -110,7 +126,7 @@ static int give_back(const struct request *r) {
     return fallocate(target, mode | FALLOC_FL_KEEP_SIZE, r->offset, r->length);
 }
 
-static int perform(const struct request *r, uint64_t number) {
+static int perform(const struct job *r, uint64_t number) {
     uint64_t room = (out_size - r->length) / 4096 + 1;
     char *from = out + number % room * 4096;
     switch (r->kind) {
@@ -130,7 +146,7 @@ static int perform(const struct request *r, uint64_t number) {
     }
 }
 
-static void note_failure(const struct request *r) {
+static void note_failure(const struct job *r) {
     int why = errno;
     pthread_mutex_lock(&lock);
     if ((r->kind == DISCARD || r->kind == ZEROES) && (why == EOPNOTSUPP || why == ENOTTY || why == EINVAL)) {
@@ -145,14 +161,14 @@ static void note_failure(const struct request *r) {
 
 /* True if the next request may begin as soon as its think time has passed. The lock is held. */
 static int is_eligible(void) {
-    return next_request < count && (timed || plan[next_request].after <= prefix);
+    return next_request < count && (timed || job(next_request).after <= prefix);
 }
 
 static void note_end(uint64_t number, uint64_t moment) {
     in_flight--;
     if (timed)
         return;
-    has_ended[plan[number].rank] = 1;
+    has_ended[job(number).rank] = 1;
     while (prefix < count && has_ended[prefix])
         reached[++prefix] = moment;
 }
@@ -170,8 +186,8 @@ static void *work(void *unused) {
         if (stopped || next_request >= count)
             break;
         uint64_t number = next_request++;
-        const struct request *r = &plan[number];
-        uint64_t moment = timed ? start + r->due * 1000ull : reached[r->after] + r->think * 1000ull;
+        struct job r = job(number);
+        uint64_t moment = timed ? allowed[number] : reached[r.after] + r.think * 1000;
         if (idle && is_eligible())
             pthread_cond_signal(&more);
         pthread_mutex_unlock(&lock);
@@ -189,8 +205,8 @@ static void *work(void *unused) {
             deepest = in_flight;
         pthread_mutex_unlock(&lock);
         begun[number] = begin;
-        if (perform(r, number))
-            note_failure(r);
+        if (perform(&r, number))
+            note_failure(&r);
         uint64_t end = ended[number] = now();
         pthread_mutex_lock(&lock);
         note_end(number, end);
@@ -262,10 +278,11 @@ static void print_seconds(uint64_t last) {
         if (!bytes)
             die("memory");
         for (uint64_t i = 0; i < count; i++) {
-            int moves = direction == READ ? plan[i].kind == READ : plan[i].kind == WRITE || plan[i].kind == FORCED;
+            struct job r = job(i);
+            int moves = direction == READ ? r.kind == READ : r.kind == WRITE || r.kind == FORCED;
             if (moves && ended[i] != NEVER) {
-                bytes[(ended[i] - start) / SECOND] += plan[i].length;
-                all += plan[i].length;
+                bytes[(ended[i] - start) / SECOND] += r.length;
+                all += r.length;
             }
         }
         for (uint64_t second = 0; all && second < whole_seconds; second++)
@@ -279,12 +296,12 @@ static void print_log(const char *name) {
     if (!log)
         die(name);
     for (uint64_t i = 0; i < count; i++) {
-        const struct request *r = &plan[i];
+        struct job r = job(i);
         uint64_t from = allowed[i];
         if (from == NEVER)
             continue;
         long long took = ended[i] == NEVER ? -1 : (long long)((ended[i] - from) / 1000);
-        fprintf(log, "%llu %lld %u %u\n", (unsigned long long)((from - start) / 1000), took, r->kind, r->length);
+        fprintf(log, "%llu %lld %u %u\n", (unsigned long long)((from - start) / 1000), took, r.kind, r.length);
     }
     if (fclose(log))
         die(name);
@@ -316,12 +333,13 @@ static void report(int direct, unsigned threads, uint64_t real_start) {
         last = stop;
     for (uint64_t i = 0; i < count; i++) {
         uint64_t from = allowed[i];
+        struct job r = job(i);
         if (ended[i] != NEVER) {
-            add(&all[plan[i].kind], ended[i] - from, plan[i].length);
+            add(&all[r.kind], ended[i] - from, r.length);
             add(&all[LATE], begun[i] - from, 0);
         } else if (timed && from < last) {
             /* It has waited at least until the end. */
-            add(&all[plan[i].kind], last - from, 0);
+            add(&all[r.kind], last - from, 0);
             add(&all[LATE], last - from, 0);
         }
     }
@@ -376,8 +394,10 @@ static uint64_t read_plan(const char *name) {
     const struct header *head = mmap(NULL, about.st_size, PROT_READ, MAP_SHARED | MAP_POPULATE, file, 0);
     if (head == MAP_FAILED)
         die(name);
-    count = head->count;
-    if (memcmp(head->magic, "VDLPLAN1", 8) || (uint64_t)about.st_size != sizeof *head + count * sizeof *plan) {
+    planned = head->count;
+    span = head->span;
+    if (memcmp(head->magic, "VDLPLAN1", 8) || !planned || !span ||
+        (uint64_t)about.st_size != sizeof *head + planned * sizeof *plan) {
         errno = EINVAL;
         die(name);
     }
@@ -403,12 +423,16 @@ static int open_target(const char *name) {
 
 int main(int argc, char **argv) {
     if (argc < 5) {
-        fprintf(stderr, "usage: replay timed|fast PLAN TARGET LIMIT [DELAY] [LOG]\n");
+        fprintf(stderr, "usage: replay timed|fast PLAN TARGET LIMIT [DELAY LOG [again]]\n");
         return 2;
     }
     timed = !strcmp(argv[1], "timed");
     limit = (uint64_t)(atof(argv[4]) * SECOND);
     uint64_t depth = read_plan(argv[2]), begin = now();
+    int repeats = argc > 7;
+    uint64_t turns = repeats ? limit / 1000 / span + 1 : 1;
+    /* As fast as it goes the plan may end sooner than it was recorded. */
+    count = planned * (repeats && !timed ? turns * MOST_FASTER : turns);
     int direct = open_target(argv[3]);
     allowed = moments(count + 1), begun = moments(count + 1), ended = moments(count + 1);
     reached = moments(count + 1);
@@ -426,7 +450,7 @@ int main(int argc, char **argv) {
     uint64_t real_start = real.tv_sec * SECOND + real.tv_nsec + (start - now());
     reached[0] = start;
     for (uint64_t i = 0; timed && i < count; i++)
-        allowed[i] = start + plan[i].due * 1000ull;
+        allowed[i] = start + job(i).due * 1000;
     for (unsigned i = 0; i < threads; i++) {
         int problem = pthread_create(&pool[i], &small, work, NULL);
         if (problem) {

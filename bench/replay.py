@@ -1,0 +1,327 @@
+"""Does a replay repeat a recording, and choose the path that the application would choose?
+
+    python bench/replay.py measure WORK [ROUNDS]    # an hour or two under emulation; goes on
+    python bench/replay.py keep WORK
+    python bench/replay.py show [fidelity | choice]
+
+`measure` runs four applications (replay-applications.toml) on six paths, and records with QEMU's
+trace events what each asks of its disk. What each did on one path is then replayed on all six, and
+these replays are recorded, too. The default score is measured on the same paths.
+
+`fidelity` compares each recording with the recording of its timed replay on the same path: requests
+and bytes by kind, the time from the first request to the last one's end, and service times at QEMU.
+`choice` compares the six paths' order by each application with that by its replay as fast as it
+goes, and by the score: Kendall's tau, and how much slower the application is on the path that the
+replay would choose.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import combinations, count
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from pages import keep_record, record_of
+from vdisklab.campaign import measure_cell
+from vdisklab.campaign.attachment import GuestPlace, Place, run_measured
+from vdisklab.campaign.watches import Watch
+from vdisklab.cli.shell.main import main as vdisklab
+from vdisklab.loads.load import IoKind, LoadSource, RecordedBy, RecordedLoad
+from vdisklab.loads.load_file import encode, read_load
+from vdisklab.loads.qemu_trace.trace_log import TRACED, read_trace
+from vdisklab.results.store import open_store
+from vdisklab.workload.program import Outputs, Script
+
+RECORD = "replay.json.gz"
+PATHS = (
+    "raw/none", "raw/writeback", "raw/writethrough", "raw/unsafe", "qcow2/none",
+    "qcow2:preallocation=off/none",
+)  # fmt: skip
+RECORDED_ON = "qcow2/none"
+APPLICATIONS = ("sqlite", "postgresql", "rocksdb", "mariadb")
+PROFILE = Path(__file__).with_name("replay-applications.toml")
+DISK_BYTES = 1 << 30
+_KINDS = (IoKind.READ, IoKind.WRITE, IoKind.FLUSH)
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Records each measured program; `label` says where the next recordings go."""
+
+    directory: Path
+    label: str = ""
+    of: str = ""
+
+    def run(self, place: Place, script: Script, watch: Watch) -> Outputs:
+        """As `run_measured`, while QEMU logs the requests of the guest's disks."""
+        if not isinstance(place, GuestPlace):
+            return run_measured(place, script, watch)
+        (bus,) = (bus for bus in TRACED if bus.name == "virtio")
+        monitor, log = place.machine.monitor, self.directory / "trace.log"
+        log.unlink(missing_ok=True)
+
+        def switch(*, on: bool) -> None:
+            target = str(log) if on else "/dev/null"
+            line = {"command-line": f"logfile {target}"}
+            if on:
+                monitor.execute("human-monitor-command", line)
+            for event in (*bus.events, *bus.further):
+                monitor.execute("trace-event-set-state", {"name": event, "enable": on})
+            if not on:
+                monitor.execute("human-monitor-command", line)
+
+        switch(on=True)
+        try:
+            return run_measured(place, script, watch)
+        finally:
+            switch(on=False)
+            self._keep(log)
+
+    def _keep(self, log: Path) -> None:
+        (bus,) = (bus for bus in TRACED if bus.name == "virtio")
+        with log.open("rb") as lines:
+            places = read_trace(lines, bus, 512).requests.places
+        # The guest's other disks bring programs and data, which were read before.
+        place = max(places.values(), key=len)
+        begin = min(place.due_us)
+        span = max(
+            due + max(took, 0) for due, took in zip(place.due_us, place.service_us, strict=True)
+        )
+        source = LoadSource(
+            self.label, RecordedBy.QEMU_TRACE, span - begin + 1, disk_bytes=DISK_BYTES, bus="virtio"
+        )
+        load = place.load(source, begin, timed=True)
+        file = next(name for number in count(1) if not (name := self._file(number)).exists())
+        file.write_bytes(encode(load))
+        log.unlink()
+
+    def _file(self, number: int) -> Path:
+        words = self.label.replace("/", "_").replace(":", "-").replace("=", "-").split()
+        return self.directory / f"{self.of}{'-'.join(words)}-{number}.load"
+
+
+@contextmanager
+def recording(recorder: Recorder) -> Iterator[None]:
+    """While it is open, measured programs in guests are recorded."""
+    measure = measure_cell._measure
+
+    def named(context: Any, cell: Any, attachment: Any, plan: Any) -> Any:  # noqa: ANN401
+        recorder.label = f"{plan.name} {cell.path.canonical}"
+        return measure(context, cell, attachment, plan)
+
+    measure_cell._measure = named
+    vars(measure_cell)["run_measured"] = recorder.run
+    try:
+        yield
+    finally:
+        measure_cell._measure = measure
+        vars(measure_cell)["run_measured"] = run_measured
+
+
+def run(work: Path, name: str, *words: str) -> None:
+    """One campaign on the six paths, with a database of its own."""
+    database = work / f"{name}.sqlite"
+    command = [
+        "run",
+        *PATHS,
+        "--baseline",
+        "none",
+        "--db",
+        str(database),
+        "--dir",
+        str(work),
+        *words,
+    ]
+    status = vdisklab(command)
+    if status:
+        raise SystemExit(f"vdisklab {' '.join(command)} ended with {status}")
+
+
+def measure(work: Path, rounds: str) -> None:
+    """Everything, in the order in which the parts need each other."""
+    work.mkdir(exist_ok=True)
+    with recording(Recorder(work)):
+        run(work, "applications", "--profile", str(PROFILE), "--rounds", rounds)
+    for application in APPLICATIONS:
+        load = work / f"{application}.load"
+        if not load.exists():
+            first = Recorder(work, f"{application} {RECORDED_ON}")._file(1)
+            load.write_bytes(first.read_bytes())
+        with recording(Recorder(work, of=f"{application}-replayed-")):
+            run(
+                work, f"replay-{application}", "--profile", str(load), "--rounds", rounds,
+                "--size", "1G", "--guest-memory", "512M", "--page-cache", "cold",
+            )  # fmt: skip
+    run(work, "score", "--size", "1G", "--profile", "short", "--rounds", rounds)
+
+
+def medians(database: Path, wanted: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, float]]:
+    """By measurement and path the median of its metric, a rate; a duration is inverted.
+
+    `wanted` has metric and direction by measurement.
+    """
+    values: dict[str, dict[str, list[float]]] = {}
+    with open_store(str(database)) as store:
+        for campaign in store.campaigns():
+            for one in store.runs(campaign.id):
+                for measurement in one.measurements:
+                    if measurement.name not in wanted:
+                        continue
+                    for sample in measurement.samples:
+                        if (sample.metric, sample.direction.value) == wanted[measurement.name]:
+                            paths = values.setdefault(measurement.name, {})
+                            paths.setdefault(one.measured_cell.name, []).append(
+                                1 / sample.value if sample.metric == "duration" else sample.value
+                            )
+    return {
+        name: {path: median(numbers) for path, numbers in paths.items()}
+        for name, paths in values.items()
+    }
+
+
+def tau(one: Mapping[str, float], other: Mapping[str, float]) -> float:
+    """Kendall's tau-a of two rankings of the same paths."""
+    pairs = list(combinations(sorted(one.keys() & other.keys()), 2))
+    agree = sum(np.sign(one[a] - one[b]) * np.sign(other[a] - other[b]) for a, b in pairs)
+    return float(agree / len(pairs))
+
+
+def loss(application: Mapping[str, float], chosen_by: Mapping[str, float]) -> float:
+    """How much slower the application is on the path that `chosen_by` has as its best."""
+    chosen = max(chosen_by, key=lambda path: chosen_by[path])
+    return 1 - application[chosen] / max(application.values())
+
+
+def described(load: RecordedLoad) -> dict[str, Any]:
+    """What two recordings are compared by."""
+    ends = load.due_us + np.maximum(load.service_us, 0)
+    about: dict[str, Any] = {"seconds": float(ends.max() - load.due_us.min()) / 1e6}
+    for kind in _KINDS:
+        mine = load.kind == kind
+        took = load.service_us[mine & load.is_timed]
+        about[kind.name.lower()] = {
+            "requests": int(mine.sum()),
+            "bytes": int(load.length[mine].sum()),
+            "p50": float(np.percentile(took, 50)) if len(took) else None,
+            "p99": float(np.percentile(took, 99)) if len(took) else None,
+        }
+    return about
+
+
+def keep(work: Path) -> dict[str, Any]:
+    """The record of what was measured."""
+    fidelity = []
+    for application in APPLICATIONS:
+        file = work / f"{application}.load"
+        of = Recorder(work, f"timed {RECORDED_ON}", f"{application}-replayed-")
+        for number in count(1):
+            replayed = of._file(number)
+            if not replayed.exists():
+                break
+            fidelity.append(
+                {"application": application, "recorded": described(read_load(file)),
+                 "replayed": described(read_load(replayed))}
+            )  # fmt: skip
+    rates = {
+        "sqlite": ("duration", "write"), "postgresql": ("transactions", "write"),
+        "rocksdb": ("transactions", "write"), "mariadb": ("transactions", "write"),
+    }  # fmt: skip
+    applications = medians(work / "applications.sqlite", rates)
+    choice = []
+    score = scores(work / "score.sqlite")
+    for application, mine in applications.items():
+        database = work / f"replay-{application}.sqlite"
+        replays = medians(database, {"fast": ("iops", "none")})["fast"] if database.exists() else {}
+        if len(replays) == len(mine):
+            choice.append(
+                {"application": application, "rates": mine, "replay": replays, "score": score,
+                 "tau": tau(mine, replays), "loss": loss(mine, replays),
+                 "score_tau": tau(mine, score), "score_loss": loss(mine, score)}
+            )  # fmt: skip
+    return {"recorded_on": RECORDED_ON, "fidelity": fidelity, "choice": choice,
+            "load": os.getloadavg()}  # fmt: skip
+
+
+def scores(database: Path) -> dict[str, float]:
+    """The geometric mean of the four bandwidths of the score by path: a rank needs no baseline."""
+    sides = {
+        "seqwrite-1m-q1": "write", "randwrite-4k-q1": "write", "seqread-1m-q1": "read",
+        "randread-4k-q1": "read",
+    }  # fmt: skip
+    found: dict[str, dict[str, float]] = {}
+    for name, side in sides.items():
+        sustained = medians(database, {name: ("sustained", side)})
+        plain = medians(database, {name: ("bandwidth", side)})
+        found |= sustained or plain
+    paths = set.intersection(*(set(by_path) for by_path in found.values()))
+    return {
+        path: float(np.exp(np.mean([np.log(by_path[path]) for by_path in found.values()])))
+        for path in paths
+    }
+
+
+def shown(words: list[str]) -> str:
+    """The record's table: `fidelity` or `choice`."""
+    record = record_of(RECORD)
+    if words == ["fidelity"]:
+        lines = [
+            "| application | requests | bytes | length | writes: p50 | p99 | flushes: p50 |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for pair in record["fidelity"]:
+            lines.append(_fidelity_row(pair))
+        return "\n".join(lines)
+    lines = [
+        "| application | replay: tau | its choice costs | score: tau | its choice costs |",
+        "|---|---|---|---|---|",
+    ]
+    for one in record["choice"]:
+        lines.append(
+            f"| {one['application']} | {one['tau']:.2f} | {one['loss']:.0%} "
+            f"| {one['score_tau']:.2f} | {one['score_loss']:.0%} |"
+        )
+    return "\n".join(lines)
+
+
+def _fidelity_row(pair: Mapping[str, Any]) -> str:
+    one, other = pair["recorded"], pair["replayed"]
+
+    def total(about: Mapping[str, Any], what: str) -> int:
+        return sum(about[kind.name.lower()][what] for kind in _KINDS)
+
+    def ratio(kind: str, what: str) -> str:
+        before, after = one[kind][what], other[kind][what]
+        return "–" if not before or after is None else f"×{after / before:.2f}"
+
+    def same(what: str) -> str:
+        before, after = total(one, what), total(other, what)
+        return f"{before:,}" if before == after else f"{before:,}, replayed {after:,}"
+
+    return (
+        f"| {pair['application']} | {same('requests')} | {same('bytes')} "
+        f"| {one['seconds']:.2f} s, {other['seconds'] / one['seconds'] - 1:+.1%} "
+        f"| {ratio('write', 'p50')} | {ratio('write', 'p99')} | {ratio('flush', 'p50')} |"
+    )
+
+
+def main() -> None:
+    """Measures, keeps or shows."""
+    verb, *words = sys.argv[1:]
+    if verb == "measure":
+        measure(Path(words[0]).absolute(), words[1] if len(words) > 1 else "1")
+    elif verb == "keep":
+        keep_record(RECORD, keep(Path(words[0])))
+    else:
+        sys.stdout.write(f"{shown(words)}\n")
+
+
+if __name__ == "__main__":
+    main()
