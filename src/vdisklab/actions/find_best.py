@@ -129,8 +129,8 @@ class BestSearch:
                     raise PlanError(
                         f"no guest path has the measure {self.terms.metric!r} after round "
                         f"{round - 1}",
-                        hint=f"see what failed: `vdisklab runs {campaign}`. Scores relate to the "
-                        "baseline, so if only that failed, choose another --metric or --baseline",
+                        hint=f"see what failed: `vdisklab runs {campaign}`. If only the baseline "
+                        "failed, choose another --metric or --baseline",
                     )
                 return ()
             rows = () if found.ended or round > self.terms.rounds else found.left

@@ -36,9 +36,12 @@ class Price:
 
     need: Need
     without: Annotated[
-        MeasuredCell, "the best cell without this need; the recommended one if it costs nothing"
+        MeasuredCell,
+        "the best cell without this need; the recommended cell if the need costs nothing",
     ]
-    ratio: Annotated[Ratio | None, "ratio of that cell to the recommended one"]
+    ratio: Annotated[
+        Ratio | None, "ratio of the best cell without this need to the recommended cell"
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,9 +104,10 @@ def freedom_left(part: Floats | float) -> Floats:
 
 
 def warm_up(residual: Floats) -> int:
-    """How many of the first rounds were warm-up of a cell; 0 if that may be chance.
+    """How many of a cell's first rounds were warm-up; 0 if chance explains them.
 
-    The noise is a cell's own after these rounds, or the cells' median if that is more.
+    They are judged by the noise of the cell's later rounds, or by the median noise of all cells if
+    the median is larger.
     """
     if residual.shape[1] < FROM_ROUNDS:
         return 0

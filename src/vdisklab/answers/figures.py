@@ -496,7 +496,7 @@ def campaign_names(answer: TrendAnswer) -> list[str]:
 
 
 def trend_curves(answer: TrendAnswer) -> Curves:
-    """The levels of all paths together and of the worst, campaign by campaign."""
+    """The levels of all paths together and of the paths that changed most, campaign by campaign."""
     names = campaign_names(answer)
     rows = answer.paths[:MOST_LINES]
     points = [

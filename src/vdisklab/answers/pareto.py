@@ -1,4 +1,4 @@
-"""`rank --pareto`: the paths that no other beats in all of several measures."""
+"""`rank --pareto`: the paths that no other path beats in every chosen measure."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class PowercutAnswer(Answer):
 
 
 def crash_verdict(cut: PowerCut) -> CrashVerdict:
-    """A stored verdict in the words of today."""
+    """A stored verdict, in today's words."""
     first, driver = cut.counterexample, cut.settings.get("driver", DriverSetting.AS_FOUND)
     return CrashVerdict(
         id=cut.id,

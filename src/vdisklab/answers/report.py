@@ -112,7 +112,7 @@ class Lines:
     gaps: Annotated[tuple[tuple[float, float], ...], "places at which a line stalled"] = ()
     log: bool = False
     panel: Annotated[str, "what is drawn, if a figure has several"] = ""
-    alt: Annotated[str, "its own content, if a figure has several"] = ""
+    alt: Annotated[str, "what the panel shows in words, if a figure has several"] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Figure:
 
     key: str
     title: str
-    alt: Annotated[str, "its content for people who cannot see it"]
+    alt: Annotated[str, "what the figure shows, in words for people who cannot see it"]
     curves: Annotated[tuple[Lines, ...], "its lines, one below the other"] = ()
     missing: Annotated[str | None, "the command that would measure it; null when it is drawn"] = (
         None

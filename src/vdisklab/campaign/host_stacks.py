@@ -315,7 +315,7 @@ class HostStacks:
         )
 
     def link_for(self, path: DiskPath) -> Link | None:
-        """The way to the server of a path's target; None if there is none, or it is unknown."""
+        """How the host reaches the server of a path's target; None without a server or way."""
         place = self.layout.places.get(path)
         active = None if place is None else self._active.get(place[0])
         return None if active is None else active.link

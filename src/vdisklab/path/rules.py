@@ -419,7 +419,7 @@ def not_judgeable(path: DiskPath) -> Impossible | None:
         return Impossible(
             "is on storage that you have, and no disk below it is logged"
             + (": the server answers for it" if path.target.promise else ""),
-            "judge the same on a file system of this host: "
+            "judge the same image on a file system of this host: "
             f"{replace(path, layers=(Layer(LayerKind.EXT4),), image=path.image or _RAW)}",
         )
     if path.on_host:

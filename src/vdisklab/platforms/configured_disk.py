@@ -274,8 +274,8 @@ class ErrorsIgnored(Risk, short="write errors ignored", serious=True):
         failed = " or ".join(what[error] for error in self.errors)
         return (
             f"Errors are ignored (werror, rerror, error_policy): the guest is told that {failed} "
-            "succeeded although the host's disk is full or broken. Leave the setting out, which "
-            "stops the guest when the disk is full and reports other errors to it."
+            "succeeded although the host's disk is full or broken. Leave the setting out: "
+            "QEMU then stops the guest when the disk is full, and tells it of other errors."
         )
 
 

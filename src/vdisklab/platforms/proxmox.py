@@ -407,7 +407,7 @@ def _place(
 
 
 def _chain(image: Image, below: int) -> Image:
-    """The image above that many others; 0 for one that stands alone."""
+    """The image with the number of images `below` it; 0 means that it stands alone."""
     return Image(image.format, (("backing", min(below, _MOST_BELOW)),)) if below else image
 
 

@@ -282,7 +282,7 @@ def _leaves(value: object) -> Iterator[str]:
 
 
 def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
-    """The hard disk of a device; None for one that is none."""
+    """The hard disk that a device is; None for any other device."""
     driver, drive = str(device.get("driver")), str(device.get("drive"))
     name = str(device.get("id", device.get("drive", "?")))
     if _MEDIA.fullmatch(driver):

@@ -95,8 +95,8 @@ class GuestText:
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # no stubs
     """Makes plain values only; refuses merge keys, whose copies can grow without bound.
 
-    Keys are text as written, and so are numbers of more digits than any setting has: those of
-    YAML 1.1 may have a radix of 60, and time to read them grows with the square.
+    Keys stay text, as written. So do numbers with more digits than any setting has: YAML 1.1 allows
+    base 60, and the time to read such a number grows with the square of its length.
     """
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:  # noqa: ANN401

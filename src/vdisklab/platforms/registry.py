@@ -335,8 +335,8 @@ def change_of(disk: ConfiguredDisk, wanted: DiskPath) -> Change:
     """The change of a disk to the settings of a path: cache mode, aio, I/O thread.
 
     They leave the image and the guest's view of the bus as they are; everything else needs a
-    conversion, or a driver in the guest. Raises NotChangeableError if its platform has no such
-    setting, PlanError if nobody has.
+    conversion, or a driver in the guest. Raises NotChangeableError if the disk's platform has
+    no such setting, PlanError if no platform has.
     """
     now = disk.path or disk.assumed
     if now is None:
@@ -347,7 +347,7 @@ def change_of(disk: ConfiguredDisk, wanted: DiskPath) -> Change:
         )
     if disk.changed_in:
         raise NotChangeableError(
-            f"{disk.changed_in} sets it, and would change it back", hint="change it there"
+            f"{disk.changed_in} sets it, and would undo the change", hint="change it there"
         )
     require_configurable(wanted, there=True)
     if disk.shareable and not wanted.cache.direct:

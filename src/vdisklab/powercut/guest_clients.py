@@ -99,7 +99,7 @@ class GuestProgram:
     port: str
 
     def start_again(self, argv: Sequence[str]) -> None:
-        """Starts the program after a reset of the guest, which ended it but left the port."""
+        """Starts the program again after a reset of the guest; the port is still open."""
         self.process = self.machine.agent.start(argv)
 
     def send(self, data: bytes) -> None:

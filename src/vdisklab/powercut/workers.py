@@ -210,7 +210,7 @@ class _Worker:
         return True
 
     def is_overdue(self, seconds: float) -> bool:
-        """True if it has been silent so long, not counting that it waited for a CPU."""
+        """True if the worker has been silent for longer; time waiting for a CPU does not count."""
         silent = time.monotonic() - self.heard
         if silent <= seconds:
             return False

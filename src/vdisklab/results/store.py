@@ -172,8 +172,8 @@ class Store:
     def add_run(self, run: model.Run) -> None:
         """Stores a run with its checks and measurements, or nothing if that fails.
 
-        Raises DatabaseError if its campaign is not stored, if its id already is, for a second
-        measured run of a cell in a round, a number that is not finite, and an unknown metric.
+        Raises DatabaseError if its campaign is not stored, its id is taken, its cell already has a
+        measured run in this round, a number is not finite, or a metric is unknown.
         """
         with self._database.writing() as connection:
             self._add_run(connection, run)

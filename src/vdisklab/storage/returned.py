@@ -102,7 +102,7 @@ def require_returned(site: Site, disk: SampledDisk, size: int) -> None:
 
 
 def require_shared_returned(site: Site, directory: Path) -> None:
-    """The same for a directory that a guest mounts, by a new file in it."""
+    """Requires that a directory that a guest mounts returns what is written: a new file in it."""
     file = directory / f"vdisklab-{secrets.token_hex(4)}.check"
     size = BLOCKS * _BLOCK
     with site.tracked(ledger.Kind.FILE, file):

@@ -18,7 +18,7 @@ NAMED = 4
 """Maximum number of ties named in a sentence; the others are counted."""
 
 MOST_CHARACTERS = 60
-"""A page's headline is no longer: what does not fit stands in the first line below it."""
+"""Maximum length of a page's headline; the rest stands in the first line below it."""
 
 
 _MOVED = {Direction.READ: "read came from the disk", Direction.WRITE: "written reached the disk"}

@@ -54,7 +54,7 @@ def spread_sentences(pair: Agreement) -> Iterator[str]:
 
 
 def hosts_sentences(over: OverHosts) -> Iterator[str]:
-    """Outliers, classes, which chosen hosts are not among these, and which share hardware."""
+    """Says which hosts are outliers, form classes, were left out or share hardware."""
     yield from left_out_sentences(over.left_out)
     yield _independence(over)
     if over.outliers is not None:

@@ -171,7 +171,7 @@ def headline(answer: RecommendAnswer) -> str:
 
 
 def short_headline(answer: RecommendAnswer, most: int = MOST_CHARACTERS) -> str:
-    """The same in so many characters."""
+    """The headline, shortened to `most` characters."""
     return short_choice(answer.choice, most)
 
 

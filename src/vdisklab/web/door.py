@@ -132,7 +132,7 @@ def opened(door: Door) -> socket.socket:
         matter, hint = {
             errno.EADDRINUSE: (
                 f"port {door.port} of {door.host} is taken by another program",
-                f"perhaps a `vdisklab watch` that runs already; else --listen "
+                "perhaps a `vdisklab watch` already runs there; if not, try --listen "
                 f"{door.host}:{door.port + 1}",
             ),
             errno.EADDRNOTAVAIL: (

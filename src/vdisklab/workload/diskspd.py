@@ -48,7 +48,7 @@ _OTHERS = {
         "run fio itself with --output-format=json, and import that",
     ),
 }
-"""What the XML of other programs is, and what to import instead, by its root."""
+"""By the root of another program's XML: whose it is, and what to import instead."""
 
 _TITLE = re.compile(r"CrystalDiskMark ([0-9]{1,4})\.([0-9.]+)")
 _TITLE_LINE = re.compile(r"^\W*CrystalDiskMark [0-9]", re.MULTILINE)

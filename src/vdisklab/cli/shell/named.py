@@ -37,8 +37,8 @@ _IN_HTML = re.compile(r"(?<=<code>)vdisklab ([a-z-]+)(?:[^<\n]|</?span[^>\n]*>)*
 class Named:
     """The names that the user gave; None or empty for the default.
 
-    `targets` are those of the measured campaigns; `secrets` are the files of theirs. `caller` is
-    how the user started vdisklab.
+    `targets` are the measured campaigns' targets, `secrets` the files with their secrets. `caller`
+    is how the user started vdisklab.
     """
 
     db: str | None = None
@@ -81,11 +81,11 @@ class Named:
         return _IN_TEXT.sub(self._complete, text)
 
     def in_html(self, page: str) -> str:
-        """The same for an HTML page."""
+        """An HTML page, whose commands get the options that the user named."""
         return _IN_HTML.sub(lambda match: self._complete(match, _in_span), page)
 
     def in_json(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
-        """The same for a JSON value."""
+        """A JSON value, whose commands get the options that the user named."""
         if isinstance(value, str):
             return self.in_text(value)
         if isinstance(value, dict):

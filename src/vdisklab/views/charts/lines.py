@@ -136,7 +136,7 @@ def sweep_figures(report: ReportAnswer) -> Iterator[Figure]:
 
 
 def trend_figures(report: ReportAnswer) -> Iterator[Figure]:
-    """The figure of a campaign that has earlier ones of its plan on its host; none for another."""
+    """The trend figure, if this host has earlier campaigns of the plan; otherwise none."""
     if report.trend is None:
         return
     found, unit = figures.trend_curves(report.trend), "relative to the first campaign"
