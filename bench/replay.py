@@ -34,6 +34,7 @@ from vdisklab.campaign import measure_cell
 from vdisklab.campaign.attachment import GuestPlace, Place, run_measured
 from vdisklab.campaign.watches import Watch
 from vdisklab.cli.shell.main import main as vdisklab
+from vdisklab.guest import machine
 from vdisklab.loads.load import IoKind, LoadSource, RecordedBy, RecordedLoad
 from vdisklab.loads.load_file import encode, read_load
 from vdisklab.loads.qemu_trace.trace_log import TRACED, read_trace
@@ -89,6 +90,8 @@ class Recorder:
         (bus,) = (bus for bus in TRACED if bus.name == "virtio")
         with log.open("rb") as lines:
             places = read_trace(lines, bus, 512).requests.places
+        if not places:
+            raise SystemExit("QEMU logged no request of a disk")
         # The guest's other disks bring programs and data, which were read before.
         place = max(places.values(), key=len)
         begin = min(place.due_us)
@@ -99,11 +102,12 @@ class Recorder:
             self.label, RecordedBy.QEMU_TRACE, span - begin + 1, disk_bytes=DISK_BYTES, bus="virtio"
         )
         load = place.load(source, begin, timed=True)
-        file = next(name for number in count(1) if not (name := self._file(number)).exists())
+        file = next(name for number in count(1) if not (name := self.file(number)).exists())
         file.write_bytes(encode(load))
         log.unlink()
 
-    def _file(self, number: int) -> Path:
+    def file(self, number: int) -> Path:
+        """Where the recording of that number with this label lies."""
         words = self.label.replace("/", "_").replace(":", "-").replace("=", "-").split()
         return self.directory / f"{self.of}{'-'.join(words)}-{number}.load"
 
@@ -112,6 +116,10 @@ class Recorder:
 def recording(recorder: Recorder) -> Iterator[None]:
     """While it is open, measured programs in guests are recorded."""
     measure = measure_cell._measure
+    build_argv = vars(machine)["build_argv"]
+
+    def timed(*config: Any) -> tuple[str, ...]:  # noqa: ANN401
+        return (*build_argv(*config), "-msg", "timestamp=on")
 
     def named(context: Any, cell: Any, attachment: Any, plan: Any) -> Any:  # noqa: ANN401
         recorder.label = f"{plan.name} {cell.path.canonical}"
@@ -119,11 +127,13 @@ def recording(recorder: Recorder) -> Iterator[None]:
 
     measure_cell._measure = named
     vars(measure_cell)["run_measured"] = recorder.run
+    vars(machine)["build_argv"] = timed
     try:
         yield
     finally:
         measure_cell._measure = measure
         vars(measure_cell)["run_measured"] = run_measured
+        vars(machine)["build_argv"] = build_argv
 
 
 def run(work: Path, name: str, *words: str) -> None:
@@ -146,21 +156,28 @@ def run(work: Path, name: str, *words: str) -> None:
 
 
 def measure(work: Path, rounds: str) -> None:
-    """Everything, in the order in which the parts need each other."""
+    """The score, and then each application with its replay: what is there by then can be kept."""
     work.mkdir(exist_ok=True)
-    with recording(Recorder(work)):
-        run(work, "applications", "--profile", str(PROFILE), "--rounds", rounds)
+    common = ("--size", "1G", "--guest-memory", "512M", "--page-cache", "cold", "--rounds", rounds)
+    run(work, "score", "--profile", "short", *common)
     for application in APPLICATIONS:
+        with recording(Recorder(work)):
+            run(work, application, "--profile", str(_profile_of(application, work)), *common)
         load = work / f"{application}.load"
         if not load.exists():
-            first = Recorder(work, f"{application} {RECORDED_ON}")._file(1)
-            load.write_bytes(first.read_bytes())
+            recorded = Recorder(work, f"{application} {RECORDED_ON}").file(1)
+            load.write_bytes(recorded.read_bytes())
         with recording(Recorder(work, of=f"{application}-replayed-")):
-            run(
-                work, f"replay-{application}", "--profile", str(load), "--rounds", rounds,
-                "--size", "1G", "--guest-memory", "512M", "--page-cache", "cold",
-            )  # fmt: skip
-    run(work, "score", "--size", "1G", "--profile", "short", "--rounds", rounds)
+            run(work, f"replay-{application}", "--profile", str(load), *common)
+
+
+def _profile_of(application: str, work: Path) -> Path:
+    """A profile with this application alone."""
+    head, *measurements = PROFILE.read_text().split("[[measurement]]")
+    (mine,) = (text for text in measurements if f'name = "{application}"' in text)
+    file = work / f"{application}.toml"
+    file.write_text(f"{head}[[measurement]]{mine}")
+    return file
 
 
 def medians(database: Path, wanted: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, float]]:
@@ -223,7 +240,7 @@ def keep(work: Path) -> dict[str, Any]:
         file = work / f"{application}.load"
         of = Recorder(work, f"timed {RECORDED_ON}", f"{application}-replayed-")
         for number in count(1):
-            replayed = of._file(number)
+            replayed = of.file(number)
             if not replayed.exists():
                 break
             fidelity.append(
@@ -234,13 +251,15 @@ def keep(work: Path) -> dict[str, Any]:
         "sqlite": ("duration", "write"), "postgresql": ("transactions", "write"),
         "rocksdb": ("transactions", "write"), "mariadb": ("transactions", "write"),
     }  # fmt: skip
-    applications = medians(work / "applications.sqlite", rates)
     choice = []
     score = scores(work / "score.sqlite")
-    for application, mine in applications.items():
-        database = work / f"replay-{application}.sqlite"
-        replays = medians(database, {"fast": ("iops", "none")})["fast"] if database.exists() else {}
-        if len(replays) == len(mine):
+    for application in APPLICATIONS:
+        own, replay = work / f"{application}.sqlite", work / f"replay-{application}.sqlite"
+        if not own.exists() or not replay.exists():
+            continue
+        mine = medians(own, {application: rates[application]})[application]
+        replays = medians(replay, {"fast": ("iops", "none")}).get("fast", {})
+        if len(replays) == len(mine) == len(PATHS):
             choice.append(
                 {"application": application, "rates": mine, "replay": replays, "score": score,
                  "tau": tau(mine, replays), "loss": loss(mine, replays),

@@ -28,6 +28,12 @@ GATE = ".gate."
 """Part of the name of a gate's check, MEASUREMENT.gate.NAME: a condition without which a number is
 not the disk's."""
 
+BEGUN_LATE = "share of requests begun over 5 ms late"
+"""The gate that a replay at recorded times misses on a path that does not keep up."""
+
+REPEATED = "requests at QEMU ÷ requests replayed"
+"""The gate that a replay misses if the guest's kernel splits or joins its requests."""
+
 OWN_FACTS = "/etc/vdisklab/facts"
 """The administrator's file of facts, NAME=VALUE in each line, such as rack=A3."""
 

@@ -28,7 +28,15 @@ from vdisklab.loads.load_file import SUFFIX, read_load
 from vdisklab.loads.parts import Cut, Part, cut
 from vdisklab.loads.replay_plan import encode_plan
 from vdisklab.plan.profile import MeasurementPlan, Profile, Usual
-from vdisklab.results.model import Check, Direction, IoCounters, Sample, Series
+from vdisklab.results.model import (
+    BEGUN_LATE,
+    REPEATED,
+    Check,
+    Direction,
+    IoCounters,
+    Sample,
+    Series,
+)
 from vdisklab.units import GIB, MIB
 from vdisklab.workload import open_load, program
 
@@ -309,8 +317,8 @@ class Replay(program.Workload):
         facts = program.facts_of(plan, outcome)
         if program.read_settings(plan, ReplaySettings).mode == TIMED:
             late = float(facts["late_share"])
-            most = f"at most {_LATE_SHARE:g} began more than 5 ms late"
-            yield program.Gate("kept up", late <= _LATE_SHARE, late, most, only_said=True)
+            at_most = f"at most {_LATE_SHARE:g}"
+            yield program.Gate(BEGUN_LATE, late <= _LATE_SHARE, late, at_most, only_said=True)
         qemu, counted = around.evidence.qemu, outcome.counted
         if around.path.on_host or qemu is None or counted is None:
             return
@@ -318,7 +326,7 @@ class Replay(program.Workload):
         if done:
             ratio = (qemu.read_operations + qemu.write_operations) / done
             yield program.Gate(
-                "requests at QEMU ÷ replayed", abs(ratio - 1) <= _SAME_COUNT, ratio,
+                REPEATED, abs(ratio - 1) <= _SAME_COUNT, ratio,
                 "1 within 1 %", only_said=True,
             )  # fmt: skip
 

@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 
 from tests.unit.loads.loads import SECOND, load
 from tests.unit.workload.recorded import recorded
+from vdisklab.analysis.diagnostics.ranked import GateMissed
 from vdisklab.errors import LoadError, PlanError, WorkloadError
 from vdisklab.loads.folding import folded
 from vdisklab.loads.load import IoKind, RecordedLoad
 from vdisklab.loads.load_file import encode
 from vdisklab.loads.replay_plan import encode_plan
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import parse_path
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.results.model import Direction, Evidence, IoCounters
+from vdisklab.results.model import BEGUN_LATE, Direction, Evidence, IoCounters
 from vdisklab.units import GIB, MIB
 from vdisklab.workload.open_load import GroupStart
 from vdisklab.workload.profile_files import load_profile
@@ -151,7 +153,7 @@ class TestReport:
         qemu = IoCounters(0, 4915200, 0, 650, 200)
         around = Around(Evidence(qemu=qemu), None, 2, parse_path("raw/none"))
         kept_up, same = REPLAY.gates(plan("timed"), outcome, around)
-        assert (kept_up.name, kept_up.met) == ("kept up", True)
+        assert (kept_up.name, kept_up.met) == (BEGUN_LATE, True)
         assert not same.met
         late = TIMED.replace("bin late", "bin lost").replace("kind late", "kind lost")
         with pytest.raises(WorkloadError, match="unknown line"):
@@ -336,3 +338,12 @@ class TestProgram:
         ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
         assert ended.returncode == 1
         assert "Invalid argument" in ended.stderr
+
+
+def test_a_path_that_did_not_keep_up_is_said_so() -> None:
+    cell = MeasuredCell.parse("raw/none")
+    late = GateMissed(BEGUN_LATE, "0.2, at most 0.01", (cell,), ("timed",), only_said=True)
+    assert str(late) == (
+        "The recorded load came faster than it was done, so latencies hold waiting: share of "
+        "requests begun over 5 ms late 0.2, not at most 0.01 (raw/none on timed)."
+    )

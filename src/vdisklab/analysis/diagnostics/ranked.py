@@ -9,8 +9,14 @@ from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.observations import MeasureKey, Observations, Round
 from vdisklab.analysis.rank_intervals import LOOK_SHARE, Ranking, Unranked
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import FailureKind, GateCount, RunOutline
+from vdisklab.results.model import BEGUN_LATE, REPEATED, FailureKind, GateCount, RunOutline
 from vdisklab.units import counted, named
+
+_MEANINGS = {
+    BEGUN_LATE: "The recorded load came faster than it was done, so latencies hold waiting",
+    REPEATED: "The guest's kernel split or joined requests of the recorded load",
+}
+"""What it means that a gate is not met, unless it is a quick look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,8 @@ class GateMissed(Diagnostic):
         what = f"{self.gate} {value}, not {condition}"
         where = f"{named(self.cells)} on {', '.join(self.measurements)}"
         if self.only_said:
-            return f"A quick look, good for comparing paths: {what} ({where})."
+            meaning = _MEANINGS.get(self.gate, "A quick look, good for comparing paths")
+            return f"{meaning}: {what} ({where})."
         return f"No rank, because the disk was not what limited it: {what} ({where})."
 
 

@@ -1,0 +1,83 @@
+"""A recorded load, replayed in real guests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.lab import Lab
+from tests.unit.loads.loads import SECOND, load
+from vdisklab.actions.measure import measure
+from vdisklab.loads.load import IoKind
+from vdisklab.loads.load_file import encode
+from vdisklab.plan.run_request import DensityRequest
+from vdisklab.plan.settings import Request
+from vdisklab.results.store import open_store
+from vdisklab.units import MIB
+
+pytestmark = pytest.mark.guest
+
+READ, WRITE, FLUSH = IoKind.READ, IoKind.WRITE, IoKind.FLUSH
+
+
+def recorded(lab: Lab, turns: int = 40) -> Path:
+    """Two writes of neighbours, a flush and a read, every 50 ms, on a disk of 300 GiB."""
+    far = 250 << 30
+    requests = [
+        (turn * 50_000 + part * 500, (WRITE, WRITE, FLUSH, READ)[part],
+         (far + turn * 8192, far + turn * 8192 + 4096, 0, turn << 26)[part],
+         (4096, 4096, 0, 65536)[part], 300)
+        for turn in range(turns)
+        for part in range(4)
+    ]  # fmt: skip
+    file = lab.directory / "web.load"
+    file.write_bytes(encode(load(*requests, span_us=turns * SECOND // 20, disk_bytes=300 << 30)))
+    return file
+
+
+def test_a_guest_repeats_every_request(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(lab.state))
+    request = Request(
+        paths=("raw/none",), profile=str(recorded(lab)), rounds=1, size_bytes=64 * MIB,
+        directory=lab.work, baseline="host",
+    )  # fmt: skip
+    with open_store(f"sqlite:///{lab.database}") as store:
+        assert measure(store, request, print).failed == 0
+    assert len(lab.runs()) == 2
+    for run in lab.runs():
+        for measurement in run.measurements:
+            guest = measurement.evidence.guest
+            assert guest is not None
+            assert (guest.read_operations, guest.write_operations) == (40, 80)
+            assert guest.flush_operations == 40
+            qemu = measurement.evidence.qemu
+            if qemu is not None:
+                assert (qemu.read_operations, qemu.write_operations) == (40, 80)
+                assert (qemu.read_bytes, qemu.write_bytes) == (40 * 65536, 80 * 4096)
+                assert qemu.flush_operations == 40
+        seconds = {one.name: one.measured_seconds for one in run.measurements}
+        assert seconds["timed"] is not None
+        assert 1.95 <= seconds["timed"] < 3
+
+
+def test_a_load_beside_another(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(lab.state))
+    file = str(recorded(lab))
+    request = DensityRequest(
+        paths=("raw/none",), profile=file, neighbour=file, guests=("1", "2"), rounds=1,
+        runtime=3.0, ramp=1.0, size_bytes=64 * MIB, guest_memory=192 * MIB, guest_cpus=1,
+        directory=lab.work, baseline="none",
+    )  # fmt: skip
+    with open_store(f"sqlite:///{lab.database}") as store:
+        assert measure(store, request, print).failed == 0
+    alone, beside = sorted(
+        lab.runs(),
+        key=lambda run: len(run.measurements[0].group.members),  # type: ignore[union-attr]
+    )
+    for run, guests in ((alone, 1), (beside, 2)):
+        group = run.measurements[0].group
+        assert group is not None
+        assert len(group.members) == guests
+        # 80 requests a second, for three seconds.
+        assert all(230 <= (one.offered or 0) <= 250 for one in group.members)
