@@ -151,7 +151,7 @@ class Request(OptionRows):
     profile: str | None = what_setting(
         kinds.NAME_OR_FILE,
         "The profile that each cell runs: one that `vdisklab profiles` lists, or a file: your "
-        "own profile (.toml), or any job file of fio (.fio).",
+        "own profile (.toml), any job file of fio (.fio), or a recorded load (.load).",
         metavar="NAME",
         default=DEFAULT_PROFILE,
     )
