@@ -136,7 +136,11 @@ class Lab:
         """What is still mounted, attached, running or noted; the guest's image may stay."""
         left = [str(path) for path in self.work.iterdir()]
         left += [str(path) for path in (self.state / "ledger").glob("*.jsonl")]
-        left += [line for line in Path("/proc/mounts").read_text().splitlines() if self.is_in(line)]
+        left += [
+            line
+            for line in Path("/proc/self/mountinfo").read_text().splitlines()
+            if self.is_in(line)
+        ]
         for file in Path("/sys/block").glob("loop*/loop/backing_file"):
             with contextlib.suppress(OSError):  # detached meanwhile
                 left += [name] if self.is_in(name := file.read_text()) else []

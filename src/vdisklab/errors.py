@@ -29,7 +29,7 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -95,6 +95,12 @@ class VdisklabError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    def reword(self, reworded: Callable[[str], str]) -> None:
+        """Changes the words of message and hint, such as the names of directories."""
+        self.message = reworded(self.message)
+        self.args = (self.message,)
+        self.hint = self.hint and reworded(self.hint)
 
 
 class PlanError(VdisklabError):

@@ -7,8 +7,7 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,14 +19,8 @@ from vdisklab.errors import DatabaseError, HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.safe_places import distrust, make_directory, open_file
-from vdisklab.path.disk_path import Image
-from vdisklab.path.segments import ImageFormat
 from vdisklab.results.store import open_store
-from vdisklab.storage.device import loop_device
-from vdisklab.storage.image import empty_source, image_file, random_source
-from vdisklab.storage.image_commands import create_command
-from vdisklab.storage.site import Site, open_site
-from vdisklab.storage.targets import Directory
+from vdisklab.storage.site import open_site
 
 pytestmark = pytest.mark.host
 
@@ -173,74 +166,6 @@ def test_an_ordinary_user_is_not_asked(eves: Path) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}, check=False,
     )  # fmt: skip
     assert done.returncode == 0
-
-
-@contextmanager
-def swapped(eves: Path, secret: Path, name: str) -> Iterator[Site]:
-    """A site whose directory the caller of sudo has renamed: one of links is in its place."""
-    with open_ledger(eves.parent) as ledger, open_site(LocalHost(), ledger, eves) as site:
-        moved = site.directory.rename(f"{site.directory}.moved")
-        site.directory.mkdir()
-        os.chown(site.directory, EVE, EVE)
-        link = site.directory / name
-        link.symlink_to(secret)
-        os.lchown(link, EVE, EVE)
-        try:
-            yield site
-        finally:
-            link.unlink(missing_ok=True)
-            site.directory.rmdir()
-            moved.rename(site.directory)
-
-
-@pytest.mark.parametrize(
-    ("name", "make"),
-    [
-        ("random.source", lambda site: random_source(site, 1 << 20)),
-        ("thin.source", lambda site: empty_source(site, 1 << 20)),
-        ("a.slice", lambda site: loop_device(site, "a", 1 << 20)),
-        (
-            "image.qcow2",
-            lambda site: image_file(
-                site, Directory(site.directory), Image(ImageFormat.QCOW2),
-                size=1 << 20, name="image", source=None,
-            ),
-        ),
-    ],
-)  # fmt: skip
-def test_a_directory_of_links_in_mid_run_is_not_followed(
-    eves: Path,
-    secret: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    make: Callable[[Site], AbstractContextManager[object]],
-) -> None:
-    monkeypatch.setenv("SUDO_UID", str(EVE))
-    with (
-        swapped(eves, secret, name) as site,
-        pytest.raises(HostError, match="the work directory was moved: "),
-        make(site),
-    ):
-        pass
-    assert secret.read_text() == PRECIOUS
-    assert list(eves.iterdir()) == []
-
-
-def test_programs_reach_the_directory_by_its_descriptor(
-    eves: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Even if it is renamed after the last look at its name."""
-    monkeypatch.setenv("SUDO_UID", str(EVE))
-    monkeypatch.setattr(Site, "require_in_place", lambda _site: None)
-    with swapped(eves, secret, "a") as site:
-        site.run("truncate", "--size=0", site.directory / "a")
-        image = create_command(Image(ImageFormat.QCOW2), site.directory / "a", 1 << 20)
-        site.run(*image)
-        inside = Path(f"{site.directory}.moved/a")
-        assert inside.stat().st_size > 0
-        assert not inside.is_symlink()
-        inside.unlink()
-    assert secret.read_text() == PRECIOUS
 
 
 def test_outputs_do_not_go_through_other_users_names(eves: Path, secret: Path) -> None:

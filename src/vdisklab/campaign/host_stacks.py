@@ -345,6 +345,14 @@ class HostStacks:
         """What happened to the work directory in mid-run, as a sentence; None if nothing did."""
         return self.site.moved()
 
+    def require_in_place(self) -> None:
+        """Raises HostError if the work directory was moved in mid-run."""
+        self.site.require_in_place()
+
+    def named(self, text: str) -> str:
+        """A text for people, with directories under the names that they know."""
+        return self.site.named(text)
+
     def unanswered(self, path: DiskPath) -> HostError | None:
         """Why the server of a path's disk does not answer; None if it does, or there is none."""
         for stack, active in self._active.items():

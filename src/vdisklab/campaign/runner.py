@@ -185,7 +185,7 @@ def _run(context: CampaignContext, tag: RunTag, slot: Slot) -> Run:
     started, begin = datetime.now(UTC), time.monotonic()
     result, failure = _measure(context, slot.cell)
     wall = time.monotonic() - begin
-    on_host = slot.cell.path.on_host
+    on_host, named = slot.cell.path.on_host, context.stacks.named
     return Run(
         id=secrets.token_hex(8),
         campaign=tag.campaign,
@@ -199,10 +199,19 @@ def _run(context: CampaignContext, tag: RunTag, slot: Slot) -> Run:
         wall_seconds=wall,
         accelerator=None if on_host else context.accelerator,
         medium=tag.medium,
-        checks=result.checks,
-        commands=result.commands,
-        measurements=result.measurements,
-        failure=failure,
+        checks=tuple(
+            replace(
+                check,
+                requested=check.requested and named(check.requested),
+                observed=named(check.observed),
+            )
+            for check in result.checks
+        ),
+        commands=tuple(map(named, result.commands)),
+        measurements=tuple(
+            replace(measured, command=named(measured.command)) for measured in result.measurements
+        ),
+        failure=failure and replace(failure, message=named(failure.message)),
         emulated=is_emulated(),
     )
 
@@ -215,7 +224,9 @@ def _measure(context: CampaignContext, cell: Cell) -> tuple[CellResult, Failure 
     elif not cell.path.on_host and cell.path.attachment.guests is not None:
         measure = measure_group
     try:
-        return measure(context, cell), None
+        result = measure(context, cell)
+        context.stacks.require_in_place()
+        return result, None
     except StateError as error:
         return CellResult(error.checks), Failure(FailureKind.STATE, str(error))
     except errors.ServerGoneError as error:

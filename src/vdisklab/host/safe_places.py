@@ -13,8 +13,7 @@ import grp
 import os
 import pwd
 import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from vdisklab.errors import HostError
 
 _MOST_LINKS = 40
 """As many as the kernel follows (path_resolution(7))."""
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SHARED = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -57,7 +55,12 @@ def distrust(place: Path) -> Distrust | None:
     Every directory and link on the way is looked at; what does not exist yet is no danger. None
     for an ordinary user.
     """
-    return _distrust(place) if os.geteuid() == 0 else None
+    return _distrust(place, trusted_users()) if os.geteuid() == 0 else None
+
+
+def is_roots_alone(place: Path) -> bool:
+    """True if root alone can change where this name leads: not even the caller of sudo or doas."""
+    return _distrust(place, frozenset({0})) is None
 
 
 def require_safe(place: Path, what: str, way: str) -> None:
@@ -95,8 +98,7 @@ def make_state_directory(directory: Path, mode: int = 0o755) -> None:
     make_directory(directory, "the state directory", STATE_WAY, mode)
 
 
-def _distrust(place: Path) -> Distrust | None:
-    trusted = trusted_users()
+def _distrust(place: Path, trusted: frozenset[int]) -> Distrust | None:
     # With its `..`: behind a link that is not the directory in which the link lies.
     pending = list(reversed(place.absolute().parts[1:]))
     reached, links = Path("/"), 0
@@ -159,10 +161,11 @@ def _of_writers(place: Path, seen: os.stat_result, trusted: frozenset[int]) -> D
 
 
 def _owned(place: Path, user: int, verb: str) -> Distrust:
-    return Distrust(place, f"{verb} {_name(user)}", f"chown -h root {place}")
+    return Distrust(place, f"{verb} {name_of_user(user)}", f"chown -h root {place}")
 
 
-def _name(user: int) -> str:
+def name_of_user(user: int) -> str:
+    """A user's name; its number if this host has none for it."""
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:
@@ -257,97 +260,3 @@ def _require_plain(descriptor: int, file: Path) -> None:
         raise OSError(errno.EPERM, f"it {found.reason}", str(file))
     if seen.st_nlink > 1:
         raise OSError(errno.EPERM, "it has a second name", str(file))
-
-
-@dataclass(frozen=True, slots=True)
-class PrivateDirectory:
-    """A directory of one run, open while the run lasts, so that it is known whatever its name is.
-
-    `path` is its name when it was made.
-    """
-
-    path: Path
-    descriptor: int
-
-    @property
-    def place(self) -> Path | None:
-        """Where the directory is now; None if it was removed."""
-        now = os.readlink(f"/proc/self/fd/{self.descriptor}")  # noqa: PTH115 - no file's name
-        return Path(now) if os.fstat(self.descriptor).st_nlink else None
-
-    def moved(self) -> str | None:
-        """What happened to the directory, as a sentence; None if it is where it was made."""
-        try:
-            named = self.path.lstat()
-        except OSError:
-            named = None
-        seen = os.fstat(self.descriptor)
-        if named is not None and (named.st_dev, named.st_ino) == (seen.st_dev, seen.st_ino):
-            return None
-        now = self.place
-        where = "was removed" if now is None else f"was moved: {self.path} is {now} now"
-        return f"the work directory {where}"
-
-    def require_in_place(self) -> None:
-        """Raises HostError if the directory was moved or replaced."""
-        said = self.moved()
-        if said is not None:
-            raise HostError(said, hint="leave it alone while vdisklab runs; `vdisklab clean`")
-
-    def create(self, file: Path, mode: int = 0o600) -> int:
-        """A descriptor of a new file below this directory, made through it and behind no link.
-
-        Raises OSError, also if the file exists.
-        """
-        *above, name = file.relative_to(self.path).parts
-        directory = os.dup(self.descriptor)
-        try:
-            for part in above:
-                below = os.open(part, _DIRECTORY, dir_fd=directory)
-                os.close(directory)
-                directory = below
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(name, flags, mode, dir_fd=directory)
-        finally:
-            os.close(directory)
-        os.fchmod(descriptor, mode)
-        return descriptor
-
-    def through(self, argv: Sequence[str]) -> tuple[str, ...]:
-        """A program's words that lead to files here by this process's descriptor (proc(5)).
-
-        A name that is written into an image's header stays a name.
-        """
-        begin, open_here = f"{self.path}/", f"/proc/{os.getpid()}/fd/{self.descriptor}/"
-        return tuple(
-            word
-            if "data_file=" in word or (place and argv[place - 1] == "-b")
-            else word.replace(begin, open_here)
-            for place, word in enumerate(argv)
-        )
-
-    def named(self, text: str) -> str:
-        """What a program said, with the names of files as they were made."""
-        return text.replace(f"/proc/{os.getpid()}/fd/{self.descriptor}/", f"{self.path}/")
-
-
-@contextmanager
-def private_directory(path: Path) -> Iterator[PrivateDirectory]:
-    """A new directory that only its owner may enter; open, but not removed, in the context.
-
-    Raises OSError.
-    """
-    above = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.mkdir(path.name, 0o700, dir_fd=above)
-        descriptor = os.open(path.name, _DIRECTORY, dir_fd=above)
-    finally:
-        os.close(above)
-    try:
-        seen = os.fstat(descriptor)
-        if os.geteuid() == 0 and seen.st_uid != 0:
-            raise OSError(errno.EPERM, f"it belongs to {_name(seen.st_uid)}", str(path))
-        os.fchmod(descriptor, 0o700)
-        yield PrivateDirectory(path, descriptor)
-    finally:
-        os.close(descriptor)

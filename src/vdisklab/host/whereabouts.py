@@ -51,20 +51,22 @@ def inode_noted(file: Path) -> dict[str, str]:
     return {}
 
 
-def whereabouts(directory: Path) -> str:
-    """What finds this directory again: text for the ledger. Raises OSError."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        mount = mount_of(directory)
-        identity = {
-            "inode": inode_of(os.fstat(descriptor)),
-            "boot": boot_id(),
-            "filesystem": "" if mount is None else mount.filesystem,
-            "handle": _handle_of(descriptor),
-        }
-    finally:
-        os.close(descriptor)
+def whereabouts(directory: Path, descriptor: int) -> str:
+    """What finds this open directory again: text for the ledger. Raises OSError."""
+    mount = mount_of(directory)
+    identity = {
+        "inode": inode_of(os.fstat(descriptor)),
+        "boot": boot_id(),
+        "filesystem": "" if mount is None else mount.filesystem,
+        "handle": _handle_of(descriptor),
+    }
     return json.dumps(identity)
+
+
+def is_noted(seen: os.stat_result, noted: str) -> bool:
+    """True if this is the directory that `whereabouts` noted."""
+    identity = json.loads(noted)
+    return _is_it(seen, identity["inode"], same_boot=identity["boot"] == boot_id())
 
 
 def place_of(name: Path, noted: str) -> Path | None:

@@ -7,7 +7,7 @@ import json
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from vdisklab.storage.device import require_usable, whole_devices
 from vdisklab.storage.server_url import url_of
 from vdisklab.storage.site import Site, require_room
 from vdisklab.storage.targets import WRITABLE, Directory, Target
+from vdisklab.storage.undo import NOT_SEEN_YET
 
 MOUNTED: Mapping[str, LayerKind] = {
     "nfs": LayerKind.NFS, "nfs4": LayerKind.NFS, "ceph": LayerKind.CEPHFS,
@@ -182,7 +183,7 @@ def _own_directory(site: Site, target: NamedTarget, needed: int) -> Iterator[Dir
     )
     way = "name a directory of root's"
     site.check(lambda: answered(place, lambda: require_safe(place, f"target {target.name}", way)))
-    with site.tracked(Kind.DIRECTORY, private):
+    with site.tracked(Kind.DIRECTORY, private, **NOT_SEEN_YET), ExitStack() as stack:
         try:
             site.run("mkdir", "--mode=700", private)
         except CommandError as error:
@@ -190,9 +191,17 @@ def _own_directory(site: Site, target: NamedTarget, needed: int) -> Iterator[Dir
             raise HostError(
                 f"target {target.name}: nothing can be created in {place}: {reason}", hint=WRITABLE
             ) from error
-        site.note_place(private)
+        try:
+            used = stack.enter_context(site.held(private))
+        except OSError as error:
+            raise HostError(
+                f"target {target.name}: {private}, just made, is no directory of this user's: "
+                f"{error.strerror}",
+                hint="let what this user makes there be this user's (NFS: no_root_squash; CIFS: "
+                "uid=0), and leave it alone",
+            ) from error
         yield Directory(
-            private, site.read_back(lambda: answered(private, lambda: mount_properties(private)))
+            used, site.read_back(lambda: answered(used, lambda: mount_properties(used)))
         )
 
 

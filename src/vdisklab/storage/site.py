@@ -9,8 +9,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,15 +20,12 @@ from vdisklab.host.answering import answered
 from vdisklab.host.command import Completed, Host, PathArg, require_programs
 from vdisklab.host.ledger import PROGRAM_MARK, Entry, Kind, Ledger
 from vdisklab.host.mounts import free_bytes, mount_at
-from vdisklab.host.safe_places import (
-    PrivateDirectory,
-    open_file,
-    private_directory,
-    require_safe_work,
-)
+from vdisklab.host.private_directory import PrivateDirectory, opened_private
+from vdisklab.host.safe_places import open_file, require_safe_work
 from vdisklab.host.waiting import interrupts_held, wait_until
 from vdisklab.host.whereabouts import boot_id, inode_noted, whereabouts
 from vdisklab.storage.undo import (
+    NOT_SEEN_YET,
     SIMPLE_UNDO,
     WHEREABOUTS,
     Removable,
@@ -40,15 +36,6 @@ from vdisklab.storage.undo import (
 from vdisklab.units import MIB, format_bytes
 
 _Seen = TypeVar("_Seen")
-_WRITERS = frozenset(
-    {
-        "dd", "truncate", "fallocate", "mkdir", "sh", "qemu-img", "qemu-io", "cp", "fio",
-        "sysbench",
-    }
-)  # fmt: skip
-"""The programs that make or fill files by their names. Others change what is open or mounted, and
-say names back that are compared; QEMU opens what these have made."""
-
 
 # QEMU's own memory beside its guest's: block layer, device models, translated code.
 _QEMU_BYTES = 96 * MIB
@@ -58,6 +45,9 @@ _QEMU_BYTES = 96 * MIB
 class Site:
     """Everything that a layer needs for building. `directory` is private and removed at the end.
 
+    As root it is a name that root alone can change. Where another user, such as the caller of sudo,
+    can change the name under which the directory was made, that is a second one; see `held`.
+
     Layers change the host through `run` and `run_uninterrupted`, and read its state through
     `observe`. So a `PlannedSite` can record the commands of a build.
     """
@@ -66,6 +56,8 @@ class Site:
     ledger: Ledger
     directory: Path
     private: PrivateDirectory | None = None
+    made: dict[str, str] = field(default_factory=dict)
+    """The second names of directories -> the names under which they were made."""
 
     @property
     def label(self) -> str:
@@ -105,10 +97,46 @@ class Site:
             raise
         self._undo(entry, undo)
 
-    def note_place(self, directory: Path) -> None:
-        """Notes how a directory of the run, which is in the ledger, is found under any name."""
-        seen = answered(directory, lambda: whereabouts(directory))
-        self.ledger.learn(Kind.DIRECTORY, directory, **{WHEREABOUTS: seen})
+    @contextmanager
+    def held(self, directory: Path) -> Iterator[Path]:
+        """The name under which a directory of the run, in the ledger and just made, is used.
+
+        As root no other user can change where it leads, and the caller of sudo cannot either.
+        Raises OSError and HostError.
+        """
+        with ExitStack() as stack:
+            private = answered(
+                directory.parent, lambda: stack.enter_context(opened_private(directory))
+            )
+            yield stack.enter_context(self._held(private))
+
+    @contextmanager
+    def _held(self, private: PrivateDirectory) -> Iterator[Path]:
+        directory, place = private.path, private.roots_place
+        noted = answered(directory, lambda: whereabouts(directory, private.descriptor))
+        self.ledger.learn(Kind.DIRECTORY, directory, **{WHEREABOUTS: noted})
+        if place is None:
+            yield directory
+            return
+        with self.tracked(Kind.DIRECTORY, place), self.tracked(Kind.MOUNT, place):
+            try:
+                place.mkdir(mode=0o700)
+                answered(directory, lambda: private.mount_at(place))
+            except OSError as error:
+                raise HostError(
+                    f"the user who called sudo could move {directory}, and root cannot hold it "
+                    f"at {place}: {error.strerror}",
+                    hint="name a directory in one of root's, such as /var/tmp",
+                ) from error
+            self.note_mount(place)
+            self.made[str(place)] = str(directory)
+            yield place
+
+    def named(self, text: str) -> str:
+        """A text for people, with directories under the names that they know."""
+        for used, directory in sorted(self.made.items(), reverse=True):  # longer names first
+            text = text.replace(used, directory)
+        return text
 
     def note_mount(self, mountpoint: Path) -> None:
         """Notes how a mount, which is in the ledger, is found wherever its directory is moved."""
@@ -146,8 +174,6 @@ class Site:
 
     def _created(self, file: Path) -> int:
         try:
-            if self.private is not None and file.is_relative_to(self.directory):
-                return self.private.create(file)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
             return answered(file.parent, lambda: open_file(file, flags))
         except OSError as error:
@@ -167,27 +193,7 @@ class Site:
 
     def run(self, *argv: PathArg, timeout: float = 60.0) -> Completed:
         """Runs a program that changes this host; see `Host.run`."""
-        return self._run(argv, partial(self.host.run, timeout=timeout))
-
-    def _run(self, argv: Sequence[PathArg], run: Callable[..., Completed]) -> Completed:
-        """Runs a program; as root it reaches the directory's files by the open descriptor, whoever
-        renames what. Its words, and what it says, keep their names.
-        """
-        command = tuple(os.fspath(word) for word in argv)
-        private = self.private
-        if private is None or os.geteuid() != 0 or not _WRITERS.intersection(command[:3]):
-            return run(*command)
-        self.require_in_place()
-        try:
-            done = run(*private.through(command))
-        except errors.CommandError as error:
-            raise errors.CommandError(command, error.status, private.named(error.stderr)) from error
-        except errors.CommandTimeoutError as error:
-            said = private.named(error.message)
-            raise errors.CommandTimeoutError(said, hint=error.hint) from error
-        return Completed(
-            command, done.status, private.named(done.stdout), private.named(done.stderr)
-        )
+        return self.host.run(*argv, timeout=timeout)
 
     @property
     def mark(self) -> str:
@@ -209,9 +215,7 @@ class Site:
         require_programs(self.host, os.fspath(argv[0]))
         marked = ("env", self.mark, *argv)
         try:
-            return self._run(
-                marked, partial(self.host.run, timeout=timeout, stdin=stdin, watch=watch)
-            )
+            return self.host.run(*marked, timeout=timeout, stdin=stdin, watch=watch)
         except errors.CommandError as error:
             raise errors.CommandError(error.argv[2:], error.status, error.stderr) from error
         except errors.CommandTimeoutError as error:
@@ -282,12 +286,12 @@ class Site:
         entries = {(each.kind, each.name): each for each in self.ledger.entries}
         entry = entries.get((entry.kind, entry.name), entry)
         name = Path(entry.name)
-        if self.private is None or not name.is_relative_to(self.directory):
+        if self.private is None or not name.is_relative_to(self.private.path):
             return entry
         place = self.private.place
         if place is None or self.private.moved() is None:
             return entry
-        return replace(entry, name=os.fspath(place / name.relative_to(self.directory)))
+        return replace(entry, name=os.fspath(place / name.relative_to(self.private.path)))
 
     def _directories(self) -> list[Entry]:
         """The directories that `_here` does not know to be moved."""
@@ -315,8 +319,10 @@ class PlannedSite(Site):
         """Returns an entry without recording it."""
         yield Entry(0, _removal(kind)[0], os.fspath(name), detail)
 
-    def note_place(self, directory: Path) -> None:
-        """Notes nothing."""
+    @contextmanager
+    def held(self, directory: Path) -> Iterator[Path]:
+        """The directory under its own name."""
+        yield directory
 
     def note_mount(self, mountpoint: Path) -> None:
         """Notes nothing."""
@@ -343,11 +349,12 @@ def open_site(host: Host, ledger: Ledger, work: Path) -> Iterator[Site]:
     directory = site_directory(work, ledger.run_id)
     require_safe_work(work)
     unopened = Site(host, ledger, directory)
-    entry = ledger.add(Kind.DIRECTORY, directory)
+    entry = ledger.add(Kind.DIRECTORY, directory, **NOT_SEEN_YET)
     remove = SIMPLE_UNDO[Kind.DIRECTORY]
     with ExitStack() as stack:
         try:
-            private = stack.enter_context(private_directory(directory))
+            directory.mkdir(mode=0o700)
+            private = stack.enter_context(opened_private(directory))
         except OSError as error:
             with unopened.undone(entry, remove):
                 raise HostError(
@@ -355,10 +362,14 @@ def open_site(host: Host, ledger: Ledger, work: Path) -> Iterator[Site]:
                     hint="name another with --dir",
                 ) from error
         site = replace(unopened, private=private)
-        with site.undone(entry, remove):
-            site.note_place(directory)
+        with site.undone(entry, remove), site._held(private) as used:
+            site = replace(site, directory=used)
             with site.tracked(Kind.PROCESS, site.mark):
-                yield site
+                try:
+                    yield site
+                except errors.VdisklabError as error:
+                    error.reword(site.named)
+                    raise
 
 
 def site_directory(work: Path, run_id: str) -> Path:

@@ -35,7 +35,7 @@ from vdisklab.host.mounts import (
     still_mounted,
 )
 from vdisklab.host.waiting import wait_until
-from vdisklab.host.whereabouts import boot_id, inode_of, place_of
+from vdisklab.host.whereabouts import boot_id, inode_of, is_noted, place_of
 
 Undo = Callable[[Host, Entry], None]
 """Removes one thing if it is there. Raises VdisklabError or OSError when it cannot."""
@@ -51,10 +51,14 @@ _OURS = re.compile(r"vdisklab-[0-9a-f]{8}")
 WHEREABOUTS = "whereabouts"
 """The detail of a run's own directory that finds it under any name; see `host.whereabouts`."""
 
+NOT_SEEN_YET: Mapping[str, str] = {WHEREABOUTS: ""}
+"""The detail of a run's own directory that is about to be made in a directory of the user's: what
+has that name may be somebody else's, so it is removed only if it is empty."""
+
 
 def noted_directories(entries: Iterable[Entry]) -> list[Entry]:
     """The directories that are found under any name, the outermost first."""
-    noted = (entry for entry in entries if WHEREABOUTS in entry.detail)
+    noted = (entry for entry in entries if entry.detail.get(WHEREABOUTS))
     return sorted(noted, key=lambda entry: len(entry.name))
 
 
@@ -138,11 +142,11 @@ def _goes_with_its_mount(file: Path) -> bool:
 def remove_directory(_host: Host, entry: Entry) -> None:
     """Removes a directory with its contents, unless something is still mounted inside, or a loop
     device stands on a file in it: a pool in another mount namespace may use that."""
-    directory = Path(entry.name)
-    answered(directory.parent, lambda: _remove_directory(directory))
+    directory, noted = Path(entry.name), entry.detail.get(WHEREABOUTS)
+    answered(directory.parent, lambda: _remove_directory(directory, noted))
 
 
-def _remove_directory(directory: Path) -> None:
+def _remove_directory(directory: Path, noted: str | None) -> None:
     if not directory.exists():
         return
     mounted = mounts_below(directory) or (() if mount_at(directory) is None else (directory,))
@@ -154,7 +158,29 @@ def _remove_directory(directory: Path) -> None:
             f"{directory} is not removed: it holds the file of {' and of '.join(loops)}",
             hint="end what uses them (`fuser -v` names it), then run `vdisklab clean`",
         )
-    shutil.rmtree(directory)
+    if noted == NOT_SEEN_YET[WHEREABOUTS]:
+        with contextlib.suppress(OSError):
+            directory.rmdir()
+        return
+    _empty(directory, noted)
+    directory.rmdir()
+
+
+def _empty(directory: Path, noted: str | None) -> None:
+    """Removes what is in a directory, through its descriptor: who owns the one above could put
+    another in its place meanwhile."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if noted is not None and not is_noted(os.fstat(descriptor), noted):
+            raise DirtyHostError(f"{directory} is not removed: another directory is in its place")
+        with os.scandir(descriptor) as entries:
+            for each in entries:
+                if each.is_dir(follow_symlinks=False):
+                    shutil.rmtree(each.name, dir_fd=descriptor)
+                else:
+                    os.unlink(each.name, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _is_loop(file: Path) -> bool:

@@ -30,6 +30,10 @@ from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note, silent
 
 PATHS = tuple(f"{image}/{cache}" for image in ("raw", "qcow2") for cache in ("none", "unsafe"))
+IN_PLACE = SimpleNamespace(named=str, require_in_place=lambda: None)
+"""The stacks of a work directory that nobody moves."""
+
+
 READS = MeasurementPlan("randread", "fio", {"rw": "randread", "bs": "4k", "iodepth": 1})
 
 
@@ -123,7 +127,9 @@ def booted(plan: CampaignPlan, monkeypatch: pytest.MonkeyPatch, sizes: Sequence[
 
     monkeypatch.setattr(runner, "measure_cell", measure)
     guests = SimpleNamespace(renew=lambda: renewed.append(at[0]))
-    context: Any = SimpleNamespace(plan=plan, guests=guests, accelerator=None, progress=silent)
+    context: Any = SimpleNamespace(
+        plan=plan, guests=guests, accelerator=None, progress=silent, stacks=IN_PLACE
+    )
     for run in chosen_runs(context, RunTag("c", None), (), choose, NO_LIMIT):
         assert run.round == at[0]
     return renewed
@@ -150,7 +156,9 @@ def test_each_round_of_all_cells_boots_new_guests(
     renewed: list[str] = []
     monkeypatch.setattr(runner, "measure_cell", lambda _context, _cell: CellResult())
     guests = SimpleNamespace(renew=lambda: renewed.append("boot"))
-    context: Any = SimpleNamespace(plan=plan, guests=guests, accelerator=None, progress=silent)
+    context: Any = SimpleNamespace(
+        plan=plan, guests=guests, accelerator=None, progress=silent, stacks=IN_PLACE
+    )
     assert len(list(campaign_runs(context, RunTag("c", None)))) == plan.rounds * len(plan.cells)
     assert len(renewed) == plan.rounds
 
@@ -170,7 +178,10 @@ def test_what_is_left_on_a_target_that_takes_no_writes_does_not_end_the_campaign
     why = HostError("target t: nothing can be written", hint="export it read-write")
     monkeypatch.setattr(runner, "measure_cell", measure)
     stacks = SimpleNamespace(
-        left=[], moved=lambda: None, refusal=lambda _path: why if refuses else None
+        **vars(IN_PLACE),
+        left=[],
+        moved=lambda: None,
+        refusal=lambda _path: why if refuses else None,
     )
     context: Any = SimpleNamespace(
         plan=plan, guests=SimpleNamespace(renew=lambda: None), accelerator=None, progress=silent,
