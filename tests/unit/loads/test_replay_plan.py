@@ -8,7 +8,12 @@ from hypothesis import given
 from tests.unit.loads.loads import load, loads
 from vdisklab.loads.folding import folded
 from vdisklab.loads.load import IoKind, RecordedLoad
-from vdisklab.loads.replay_plan import dependencies, encode_plan, recorded_depth
+from vdisklab.loads.replay_plan import (
+    dependencies,
+    encode_plan,
+    least_seconds,
+    recorded_depth,
+)
 from vdisklab.units import MIB
 
 READ, WRITE, FLUSH = IoKind.READ, IoKind.WRITE, IoKind.FLUSH
@@ -33,6 +38,16 @@ def test_nothing_waits_for_a_request_whose_end_was_not_seen() -> None:
 def test_the_depth() -> None:
     assert recorded_depth(load((0, READ, 0, 512, 100), (50, READ, 0, 512, 100))) == 2
     assert recorded_depth(load()) == 1
+
+
+def test_think_times_alone_take_this_long() -> None:
+    recording = load(
+        (100, WRITE, 0, 4096, 400), (110, WRITE, 4096, 4096, 50), (520, FLUSH, 0, 0, 1000),
+        (1600, WRITE, 8192, 4096, 90),
+    )  # fmt: skip
+    # 110 until the second write, which ends last here; 20 until the flush; 80 until the last write.
+    assert least_seconds(recording) == (110 + 20 + 80) / 1e6
+    assert least_seconds(load()) == 0
 
 
 def test_the_plans_form() -> None:
