@@ -10,7 +10,7 @@ from vdisklab.actions.cell_search import Narrowed
 from vdisklab.actions.find_best import make_search
 from vdisklab.actions.planning import possible_plan
 from vdisklab.answers.loading import stored_verdicts
-from vdisklab.errors import PlanError
+from vdisklab.errors import LoadError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
@@ -115,10 +115,13 @@ def _alike(campaign: Campaign) -> RunRequest:
 
 
 def _profile(name: str) -> str | None:
-    """The profile, None for one from a file: the stored plan has no file's name."""
+    """The profile, None for one from a file: the stored plan has no file's name.
+
+    A load that lies in the current directory is found by its name.
+    """
     try:
         load_profile(name)
-    except PlanError:
+    except (PlanError, LoadError):
         return None
     return name
 

@@ -181,7 +181,8 @@ def load_profile_of(name: str) -> Profile:
     size = min(max(_SMALLEST_DISK, -(-needed * 9 // 8 // GIB) * GIB), _LARGEST_DISK)
     stem = re.sub(r"[^a-z0-9._-]+", "-", PurePath(name).stem.lower()).strip("-._")
     return Profile(
-        stem[:60] or "load",
+        # With the suffix no profile that comes with vdisklab has the name.
+        f"{stem[:50] or 'recorded'}{SUFFIX}",
         f"{load.source.name}, as recorded: {len(load):,} requests in {span:.0f} s",
         measurements,
         usual=Usual(runtime=min(PART_SECONDS, math.ceil(span)), size_bytes=size),

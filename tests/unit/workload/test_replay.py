@@ -66,7 +66,7 @@ class TestProfile:
     def test_a_short_load_is_replayed_whole_in_both_ways(self, file: Path) -> None:
         profile = load_profile(str(file))
         assert (profile.name, profile.title) == (
-            "my-db", "web01 vda, as recorded: 800 requests in 2 s",
+            "my-db.load", "web01 vda, as recorded: 800 requests in 2 s",
         )  # fmt: skip
         assert [one.name for one in profile.measurements] == ["timed", "fast"]
         assert profile.usual.runtime == 2
