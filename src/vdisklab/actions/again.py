@@ -42,10 +42,14 @@ def repeated(store: Store, request: RunRequest) -> RunRequest:
             "--again measures the paths of its campaign and takes no PATHS",
             hint="leave out the paths, or --again",
         )
-    if campaign.host.machine_id != collect_facts(LocalHost()).machine_id:
+    this = collect_facts(LocalHost())
+    if campaign.host.machine_id != this.machine_id:
+        name = campaign.host.hostname
+        also = ", of this name, with another machine-id" if name == this.hostname else ""
         raise PlanError(
-            f"campaign {campaign.id} was measured on another host ({campaign.host.hostname})",
-            hint=f"run the same command on {campaign.host.hostname or 'that host'}",
+            f"campaign {campaign.id} was measured on another host ({name}{also})",
+            hint=f"run the same command on {name if name and not also else 'that host'}; here, "
+            "`vdisklab run` with the paths begins a campaign of this host",
         )
     anew = merge(_alike(campaign), replace(request, again=None))
     if anew.profile is None:

@@ -25,7 +25,13 @@ from vdisklab.path.durability import Durability, known_durability
 from vdisklab.path.needs import DURABLE, unmet
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.path.segments import HOST
-from vdisklab.plan.race_terms import MOST_ROUNDS
+from vdisklab.plan.campaign import what_is_measured
+from vdisklab.plan.race_terms import (
+    DEFAULT_CONFIDENCE,
+    DEFAULT_MARGIN,
+    MOST_ROUNDS,
+    RaceTerms,
+)
 from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request, command_words, given
 from vdisklab.results.model import Better, Direction
 from vdisklab.workload.builtin_profiles import builtin_profile_text
@@ -53,8 +59,8 @@ class Surer:
     metric: Annotated[str | None, "the metric to race by; null for the score"] = None
     command: Annotated[
         str | None,
-        "the command that races the paths; null if the campaign does not say how its paths were "
-        "made and measured",
+        "the command that races the paths, or continues the race; null if the campaign does not "
+        "say how its paths were made and measured",
     ] = None
 
 
@@ -437,6 +443,9 @@ def _present_unsafe(analysis: Analysis) -> tuple[PresentDisk, ...]:
 def _of_race(analysis: Analysis, race: RaceOutcome) -> PathChoice:
     rounds = 0 if race.decided else race.most_rounds - race.rounds
     left = (race.best, *race.as_good)
+    surer = None
+    if rounds > 0:
+        surer = replace(_surer(analysis, left, rounds), command=_continuing_command(analysis))
     present = present_disks(analysis, left)
     choice = of_race(race)
     kept = [cell for cell in left if cell in {disk.cell for disk in present}]
@@ -454,7 +463,7 @@ def _of_race(analysis: Analysis, race: RaceOutcome) -> PathChoice:
         present=present,
         considered=len(analysis.measured),
         durability=known_durability(choice.cell, analysis.verdicts),
-        surer=_surer(analysis, left, rounds) if rounds > 0 else None,
+        surer=surer,
         campaigns=tuple(campaign.id for campaign in analysis.campaigns),
     )
 
@@ -523,9 +532,51 @@ def race_command(
     """The command that races these cells with the settings of the campaign; None if the campaign
     does not store every setting that the command needs.
     """
+    cells = (*tied, *_beside(analysis, tied))
+    words = _settings_again(analysis, cells, tied)
+    if words is None:
+        return None
+    paths = [cell.path for cell in cells]
+    durable = not any(path and unmet(path, (DURABLE,), analysis.verdicts) for path in paths)
+    return shlex.join(
+        [
+            *words,
+            *("--find", "best"),
+            *(() if metric is None else ("--metric", metric)),
+            *(() if durable else ("--unsafe",)),
+        ]
+    )
+
+
+def _continuing_command(analysis: Analysis) -> str | None:
+    """The command that continues the campaign's own race: the same paths in the same order, as a
+    campaign is known by them; None as above."""
+    campaign, terms = analysis.campaigns[0], RaceTerms.of(analysis.campaigns[0].plan)
+    cells = [MeasuredCell.parse(text) for text in what_is_measured(campaign.plan)["cells"]]
+    words = _settings_again(analysis, cells, cells)
+    if words is None or terms is None or terms.groups:
+        return None
+    margin, confidence = f"{terms.margin:g}", f"{terms.confidence:g}"
+    options = {
+        "--find": ("best",) if terms.shortlist else (),
+        "--within": () if terms.margin == DEFAULT_MARGIN else (margin,),
+        "--confidence": () if terms.confidence == DEFAULT_CONFIDENCE else (confidence,),
+        "--metric": () if terms.metric == "overall" else (terms.metric,),
+        "--need": tuple(str(need) for need in terms.needs if need != DURABLE),
+    }
+    stated = [word for flag, values in options.items() for each in values for word in (flag, each)]
+    unsafe = [] if DURABLE in terms.needs else ["--unsafe"]
+    return shlex.join([*words, *stated, *unsafe])
+
+
+def _settings_again(
+    analysis: Analysis, cells: Sequence[MeasuredCell], tied: Sequence[MeasuredCell]
+) -> list[str] | None:
+    """`vdisklab run` with the paths of `cells` and the campaign's settings; `tied` say the page
+    cache. None if the campaign does not store every setting."""
+    paths = [cell.path for cell in cells]
     campaign, *others = analysis.campaigns
-    plan, beside = campaign.plan, _beside(analysis, tied)
-    paths = [cell.path for cell in (*tied, *beside)]
+    plan = campaign.plan
     try:
         text = builtin_profile_text(str(plan.get("profile")))
     except PlanError:
@@ -548,25 +599,18 @@ def race_command(
         for row, value in given(alike)
         if value == profile.usual.settings.get(row.name, row.default)
     }
-    baseline, caches = plan.get("baseline"), {str(cell.page_cache) for cell in tied}
+    baseline = plan.get("baseline")
+    caches = {str(cell.page_cache) for cell in tied}
     on = {path.layers[0].option("at") for path in paths if path is not None and path.layers}
     request = replace(
         alike,
         **usual,
-        paths=tuple(cell.name for cell in (*tied, *beside)),
+        paths=tuple(dict.fromkeys(cell.name for cell in cells)),
         target=tuple(target for target in alike.target if target.name in on),
         profile=None if profile.name == DEFAULT_PROFILE else profile.name,
         baseline=None if baseline == HOST else baseline or NO_BASELINE,
-        page_cache=next(
-            (page_cache for page_cache in PageCacheChoice if page_cache in caches), None
-        ),
+        page_cache=PageCacheChoice.BOTH
+        if {PageCacheChoice.COLD, PageCacheChoice.WARM} <= caches
+        else next((state for state in PageCacheChoice if state in caches), None),
     )
-    durable = not any(path and unmet(path, (DURABLE,), analysis.verdicts) for path in paths)
-    return shlex.join(
-        [
-            *command_words(request),
-            *("--find", "best"),
-            *(() if metric is None else ("--metric", metric)),
-            *(() if durable else ("--unsafe",)),
-        ]
-    )
+    return command_words(request)

@@ -55,13 +55,19 @@ class MethodAnswer(Answer):
 
 
 def explanations_about(word: str | None) -> MethodAnswer:
-    """The entries with the word in their title, keys or verbs; all for None."""
+    """The entries with the word in their title, keys or verbs; all for None. Of a word that is a
+    number's title, those with it in their title."""
     wanted = (word or "").lower()
+    titled = wanted in {entry.title.lower() for entry in EXPLANATIONS}
     return MethodAnswer(
         tuple(
             entry
             for entry in EXPLANATIONS
-            if any(wanted in name.lower() for name in (entry.title, *entry.keys, *entry.shown_by))
+            if wanted in entry.title.lower()
+            or (
+                not titled
+                and any(wanted in name.lower() for name in (*entry.keys, *entry.shown_by))
+            )
         )
     )
 

@@ -164,6 +164,7 @@ class TrendAnswer(Answer):
     FORMAT = "vdisklab.trend/1"
 
     campaigns: Annotated[tuple[Campaign, ...], "the compared ones, oldest first"]
+    elsewhere: Annotated[bool, "true if they are of another host than this one"]
     measures: Annotated[tuple[MeasureKey, ...], "a path's level is their geometric mean"]
     verdict: Annotated[TrendVerdict, "worse if any path is, else better if any is"]
     allowed: Annotated[float, "how much worse the newest may be: 0.05 is 5 %"]
@@ -194,6 +195,7 @@ def answer_trend(
     measure: str | None = None,
     worse: float = DEFAULT_WORSE,
     suspect: TrendAnswer | None = None,
+    machine: str | None = None,
 ) -> TrendAnswer:
     """Compares the newest campaign with earlier ones of its plan on its host.
 
@@ -201,7 +203,7 @@ def answer_trend(
     earlier answer, the newest campaign repeats that answer's newest: a path exceeds the limit only
     if it does so in both. Raises PlanError.
     """
-    chosen, findings = _chosen(results, campaigns)
+    chosen, findings = _chosen(results, campaigns, machine)
     loaded = load_chosen(results, chosen)
     require_numbers(loaded)
     observations = loaded.observations
@@ -230,6 +232,7 @@ def answer_trend(
     )
     return TrendAnswer(
         campaigns=chosen,
+        elsewhere=machine not in (None, chosen[-1].host.machine_id),
         measures=measures,
         verdict=_verdict(rows),
         allowed=worse,
@@ -262,8 +265,15 @@ def trend_of(results: Store, campaigns: Sequence[str]) -> TrendAnswer | None:
         return None
 
 
+def _where(campaign: Campaign, machine: str | None) -> str:
+    """Where a campaign can be measured again; `machine` is this host's id."""
+    if machine in (None, campaign.host.machine_id):
+        return "measure it anew"
+    return f"measure it anew on its own host, another one called {campaign.host.hostname}"
+
+
 def _chosen(
-    results: Store, names: Sequence[str]
+    results: Store, names: Sequence[str], machine: str | None
 ) -> tuple[tuple[Campaign, ...], tuple[Diagnostic, ...]]:
     """The campaigns to compare, oldest first, and what is to know of them. Raises PlanError."""
     given = {campaign.id: campaign for campaign in map(results.campaign, names)}
@@ -292,7 +302,7 @@ def _chosen(
         raise PlanError(
             f"campaign {newest.id} is the only one of its plan on {newest.host.hostname}, and a "
             "trend needs two",
-            hint=f"measure it anew: `vdisklab run --again {newest.id}`",
+            hint=f"{_where(newest, machine)}: `vdisklab run --again {newest.id}`",
         )
     chosen = tuple(sorted(here, key=lambda campaign: campaign.started))
     stored = {

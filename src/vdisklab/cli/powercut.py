@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -58,7 +59,11 @@ def powercut(request: PowercutRequest, context: typer.Context, output: OutputOpt
     if request.replay is not None:
         _refuse_ignored(context, "replay", "directory")
         return _replay(work, request.replay)
-    planned = plan_questions(request)
+    # Imported late: it knows all platforms.
+    from vdisklab.answers.export import stored_targets  # noqa: PLC0415
+
+    named = [target for path in request.paths for target in stored_targets(request.db, path)]
+    planned = plan_questions(replace(request, target=(*request.target, *named)))
     console = Console(stderr=True)
     print_dropped(console, planned.dropped)
     choice = request.accelerator or AcceleratorChoice.AUTO

@@ -19,6 +19,8 @@ from vdisklab.cli.shell.options import CampaignOptions, OutputOptions, argument,
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CLAIM_FAILS, EXIT_INTERRUPTED
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import collect_facts
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import option
 from vdisklab.plan.value_kinds import FILE, PATHS, PERCENTAGE, SWITCH, TEXT
@@ -70,11 +72,12 @@ def trend(request: TrendOptions, output: OutputOptions) -> int:
     """
     if request.junit is not None:
         empty_file(request.junit)  # before measuring: an old file is not this answer
-    named = Named.of(request.db)
+    named, machine = Named.of(request.db), collect_facts(LocalHost()).machine_id
     with open_store(database_url(request.db), create=False) as store:
         answer = answer_trend(
             store, request.paths, campaigns=request.campaign,
             measure=request.metric, worse=request.worse,
+            machine=machine,
         )  # fmt: skip
         if request.confirm and answer.exceeded:
             newest = answer.campaigns[-1].id
@@ -89,7 +92,7 @@ def trend(request: TrendOptions, output: OutputOptions) -> int:
             chosen = (*(each.id for each in answer.campaigns), measured.campaign)
             answer = answer_trend(
                 store, request.paths, campaigns=chosen,
-                measure=request.metric, worse=request.worse, suspect=answer,
+                measure=request.metric, worse=request.worse, suspect=answer, machine=machine,
             )  # fmt: skip
     if request.junit is not None:
         with output_file(request.junit) as stream:

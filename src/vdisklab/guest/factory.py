@@ -195,7 +195,8 @@ def _choose_accelerator(
         if trial is not None and not trial.works:
             if guest.accelerator is Accelerator.KVM:
                 raise kvm_error(trial)
-            context.progress(Note(f"under emulation (TCG): {trial.tried}"))
+            remedy = f"; {trial.remedy}" if trial.remedy else ""
+            context.progress(Note(f"under emulation (TCG): {trial.tried}{remedy}"))
             return Accelerator.TCG
     return Accelerator.KVM
 

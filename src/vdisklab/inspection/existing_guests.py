@@ -133,8 +133,9 @@ def read_host(host: Host, root: Path = Path("/")) -> ExistingGuests:
         why = f" ({'; '.join(note.rstrip('.') for note in notes[-2:])})" if notes else ""
         raise PlanError(
             f"no guest was found on this host{why}",
-            hint=f"name the configurations of guests: {PRINTED}. To see which disk path is best "
-            f"for a first guest: `vdisklab run {_FIRST} raw/none`",
+            hint=f"`vdisklab run {_FIRST} raw/none` shows the best path for a first guest; a guest "
+            "of another host is read from its configuration: `vdisklab advise FILE`, such as what "
+            "`virsh dumpxml GUEST` prints (docs/platforms.md lists all)",
         )
     return ExistingGuests(tuple(disks), tuple(notes))
 

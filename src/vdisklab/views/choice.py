@@ -230,10 +230,12 @@ def _cost(choice: PathChoice) -> str:
     surer = choice.surer
     if surer is None:
         return ""
-    effort = f"at most {counted(surer.runs, 'more run')}, about {format_duration(surer.seconds)}"
+    usual = f"usually less than {format_duration(surer.seconds / 2)}, " if surer.usual else ""
+    most = f"at most {format_duration(surer.seconds)} ({counted(surer.runs, 'more run')})"
+    effort = f"{usual}{most}"
     if not surer.paths:
-        return f"To tell them apart, let the same command go on: {effort}."
-    effort += ", usually less than half of that" if surer.usual else ""
+        again = "run its command again" if surer.command is None else f"`{surer.command}`"
+        return f"To tell them apart, {again}, which continues: {effort}."
     if surer.command:
-        return f"To tell them apart: `{surer.command}`, {effort}."
+        return f"To tell them apart: `{surer.command}`: {effort}."
     return ""

@@ -36,7 +36,7 @@ def tables(answer: ClaimsAnswer) -> Iterator[Table[JudgedClaim]]:
     columns: tuple[Column[JudgedClaim], ...] = (
         *_NAMES,
         Column("claimed", lambda row: row.sentence, folds=WORDS, spare=2),
-        Column("verdict", lambda row: row.verdict, folds=WORDS),
+        Column("verdict", lambda row: row.verdict, folds=WORDS, whole=True),
         Column("ratio", _ratio, right=True),
         Column("95 %\ninterval", _interval, right=True, spare=1),
         Column("stated", _stated, right=True, spare=1),

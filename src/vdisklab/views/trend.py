@@ -105,11 +105,12 @@ def headline(answer: TrendAnswer) -> str:
             )
         case TrendVerdict.TOO_FEW:
             row = rows[0]
+            again = "its own host, not this one, runs " if answer.elsewhere else ""
             return (
                 f"Too few campaigns: {latest} is {_size(row.newest.change)} than before on "
                 f"{_path(answer, row)}, which may be chance. A verdict needs {MIN_ROUNDS} earlier "
                 f"campaigns, and there {_are(len(row.newest.earlier))}: "
-                f"`vdisklab run --again {answer.campaigns[-1].id}`"
+                f"{again}`vdisklab run --again {answer.campaigns[-1].id}`"
             )
         case _:
             return f"Campaign {latest} has no numbers of paths that were measured before"

@@ -101,6 +101,10 @@ def test_what_would_not_be_the_same_plan_is_refused() -> None:
     assert "takes no PATHS" in str(refused(plan, paths=("raw/none",)))
     elsewhere = replace(campaign(plan), host=replace(HOST, machine_id="f" * 16, hostname="b2"))
     assert "another host (b2)" in str(refused(elsewhere))
+    namesake = replace(campaign(plan), host=replace(HOST, machine_id="f" * 16))
+    error = refused(namesake)
+    assert "of this name, with another machine-id" in str(error)
+    assert "run the same command on that host" in (error.hint or "")
     assert "was not measured by `vdisklab run`" in str(refused(CAMPAIGN))
 
 

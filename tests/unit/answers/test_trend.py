@@ -20,6 +20,7 @@ from vdisklab.actions.measure import Measured
 from vdisklab.analysis.level_changes import ChangeKind
 from vdisklab.analysis.trend import TrendVerdict
 from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.figures import campaign_names
 from vdisklab.answers.report import report_on
 from vdisklab.answers.trend import TOGETHER, ClockWentBack, FromTheFuture, OtherHosts, answer_trend
 from vdisklab.cli import trend as verb
@@ -218,6 +219,65 @@ def test_one_campaign_is_refused_with_the_command_that_measures_another(
     error = refused(database)
     assert "needs two" in str(error)
     assert error.hint == "measure it anew: `vdisklab run --again ca000000`"
+
+
+def test_another_host_of_the_same_name_measures_its_own_campaigns(database: Database) -> None:
+    """`run --again` would fail here, so the sentence says where it works."""
+    fill(database, [1.0, 0.9])
+    with database.open() as results, pytest.raises(PlanError) as caught:
+        answer_trend(results, campaigns=["ca000000"], machine="f" * 16)
+    assert caught.value.hint == (
+        f"measure it anew on its own host, another one called {HOST.hostname}: "
+        "`vdisklab run --again ca000000`"
+    )
+    with database.open() as results:
+        there, here = (answer_trend(results, machine=m) for m in ("f" * 16, HOST.machine_id))
+    assert (there.elsewhere, here.elsewhere) == (True, False)
+    assert "its own host, not this one, runs `vdisklab run --again" in headline(there)
+    assert "its own host" not in headline(here)
+
+
+def test_changed_facts_are_in_their_words(database: Database) -> None:
+    """Unmeasured keys are no change; each change says what it was and is."""
+    fill(database, [1.0, 1.0, 1.0, 1.0, 0.7], host=lambda at: "6.1.0-31" if at == 4 else "6.1.0-30")
+    with database.open() as results:
+        answer = answer_trend(results)
+    assert [(change.fact, change.before, change.after) for change in answer.changed] == [
+        ("kernel", "6.1.0-30", "6.1.0-31")
+    ]
+    table, *_ = tables(answer)
+    assert (
+        "Changed on the host since the campaign before: kernel: 6.1.0-30 → 6.1.0-31." in table.intro
+    )
+    unknown = replace(month(5), host=replace(HOST, kernel="6.1.0-31", more={}))
+    database.write(
+        (run for at in range(6) for run in runs(at, 1.0)),
+        campaigns=[unknown, *(month(at, "6.1.0-31") for at in reversed(range(5)))],
+    )
+    with database.open() as results:
+        newest = answer_trend(results)
+    assert newest.changed == (), "the microcode is not known any more, which is no change"
+
+
+def test_each_campaign_of_a_trend_has_a_label_of_its_own(database: Database) -> None:
+    """Days, else minutes, else the id: two points of one label would lie on each other."""
+    fill(database, [1.0] * 5)
+    with database.open() as results:
+        answer = answer_trend(results)
+    minute = timedelta(minutes=1)
+    starts = [START, START + MONTH, START + MONTH + minute, START + 2 * MONTH, START + 2 * MONTH]
+    alike = [
+        replace(campaign, started=start)
+        for campaign, start in zip(answer.campaigns, starts, strict=True)
+    ]
+    labels = campaign_names(replace(answer, campaigns=tuple(alike)))
+    assert len(set(labels)) == 5
+    day = f"{START + 2 * MONTH:%Y-%m-%d}"
+    assert labels == [
+        f"{START:%Y-%m-%d}",
+        *(f"{start:%Y-%m-%d %H:%M}" for start in starts[1:3]),
+        *(f"{day} {campaign.id}" for campaign in alike[3:]),
+    ]
 
 
 def test_campaigns_of_two_hosts_or_plans_are_not_compared(database: Database) -> None:

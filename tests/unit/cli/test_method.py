@@ -31,6 +31,7 @@ PLAIN = {
     # what `fleet` finds on hosts
     "free_bytes", "leftovers", "measuring_since", "silent_seconds",
     # `show` prints what observers counted
+    "qemu_flushes", "device_flushes", "host_syncs", "writes",
     "flush_operations", "read_bytes", "read_operations", "write_bytes", "write_operations",
     "allocated_before", "allocated_after", "resident_before", "resident_after", "steal_seconds",
     "sync_bytes", "sync_seconds",
@@ -53,6 +54,10 @@ def said(*arguments: str) -> str:
 
 def test_one_number_or_all() -> None:
     assert "Hettmansperger" not in said("score")
+    ranks = document(said("rank", "--format", "json"), "method")["numbers"]
+    assert ranks[0]["title"] == "rank"
+    assert len(ranks) == 3
+    assert len(document(said("table", "--format", "json"), "method")["numbers"]) > len(ranks)
     assert len(document(said("--format", "json"), "method")["numbers"]) == len(EXPLANATIONS)
     with pytest.raises(PlanError, match="no number called 'joy'"):
         said("joy")

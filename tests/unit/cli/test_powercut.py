@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
+from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.results.test_power_cut import FAILED, KEPT, LOST
 from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
 from vdisklab.cli.shell.main import main
@@ -17,6 +19,7 @@ from vdisklab.path.needs import parse_needs
 from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.powercut.request import PowercutRequest, plan_questions
 from vdisklab.results.power_cut import ControlResult, Counterexample, PowerCut
+from vdisklab.results.store import open_store
 from vdisklab.views import powercut as view
 from vdisklab.views.layout import Table
 
@@ -99,6 +102,22 @@ def test_what_cannot_be_judged_is_one_sentence(
     assert sentence in said
     assert hint in said
     assert said.count("\n") <= 2
+
+
+def test_a_typed_name_of_a_measured_target_is_understood(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The campaign that was measured on it bound the name."""
+    monkeypatch.setenv("VDISKLAB_DB", str(tmp_path / "results.sqlite"))
+    plan = {**CAMPAIGN.plan, "target": ["mynbd=nbd://localhost/vol"]}
+    with open_store(str(tmp_path / "results.sqlite")) as store:
+        store.add_campaign(replace(CAMPAIGN, plan=plan))
+    assert main(["powercut", "mynbd/raw/none"]) == 2
+    said = capsys.readouterr().err
+    assert "is on storage that you have, and no disk below it is logged" in said
+    assert "ext4/raw/none" in said
+    assert main(["powercut", "other/raw/none"]) == 2
+    assert "unknown segment 'other'" in capsys.readouterr().err
 
 
 def test_needs_leave_out_the_other_paths_with_the_reason() -> None:

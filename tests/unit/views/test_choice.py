@@ -143,12 +143,13 @@ def test_below_it_are_ties_safety_and_what_it_costs_to_tell_them_apart() -> None
     assert lines["Safety"].startswith("raw/none passes flushes on")
     surer = Surer(4, 240, 4020.0, command="vdisklab run raw/none raw/unsafe --find best")
     assert dict(verdict_lines(replace(choice, surer=surer), known))["Cost"] == (
-        "To tell them apart: `vdisklab run raw/none raw/unsafe --find best`, at most 240 more "
-        "runs, about 1 h 07 min, usually less than half of that."
+        "To tell them apart: `vdisklab run raw/none raw/unsafe --find best`: usually less than "
+        "33 min 30 s, at most 1 h 07 min (240 more runs)."
     )
     race = dict(verdict_lines(replace(choice, surer=Surer(0, 12, 60.0)), known))
     assert race["Cost"] == (
-        "To tell them apart, let the same command go on: at most 12 more runs, about 1 min 00 s."
+        "To tell them apart, run its command again, which continues: usually less than 30 s, at "
+        "most 1 min 00 s (12 more runs)."
     )
 
 

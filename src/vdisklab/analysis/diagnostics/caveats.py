@@ -19,6 +19,11 @@ KVM_REMEDY = (
     "says which."
 )
 """What makes KVM usable. Which of them a host lacks is not stored with its numbers."""
+KVM_SHORTLY = (
+    "`vdisklab doctor` says what KVM needs here: the group kvm, VT-x or AMD-V, or nested "
+    "virtualisation."
+)
+"""The same in a note."""
 IN_LAB = "in the lab, a host in a virtual machine: proof that a stack works, not a measure of speed"
 UNDER_EMULATED_KVM = (
     "under KVM in an emulated host: proof that code works under KVM, not a measure of speed"
@@ -30,7 +35,7 @@ class Emulated(Diagnostic):
     """The guests ran under TCG."""
 
     def __str__(self) -> str:
-        return f"Measured {EMULATION}. `vdisklab doctor` shows what KVM needs here."
+        return f"Measured {EMULATION}. {KVM_SHORTLY}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +86,17 @@ class Caveats:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The warning as a sentence among notes; empty if no caveat applies."""
-        return () if self.warning is None else (f"Measured {self.warning}.",)
+        """The warning among notes, and what to do about it; empty if no caveat applies."""
+        if self.warning is None:
+            return ()
+        remedy = f" {KVM_SHORTLY}" if self.warning == EMULATION else ""
+        return (f"Measured {self.warning}.{remedy}",)
 
     @property
     def with_remedy(self) -> tuple[str, ...]:
         """The warning and what to do about it, for an answer's first lines."""
-        return (" ".join((*self.notes, *self.remedies)),) if self.notes else ()
+        said = () if self.warning is None else (f"Measured {self.warning}.",)
+        return (" ".join((*said, *self.remedies)),) if said else ()
 
     @property
     def findings(self) -> tuple[Diagnostic, ...]:
