@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from vdisklab.actions.cut_power import JudgingSetup, judge_power_cuts
 from vdisklab.documents import document
 from vdisklab.host.ledger import cache_directory
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting
 from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.powercut.action import JudgingSetup, judge_power_cuts
 from vdisklab.powercut.crash_states import Sampling
 from vdisklab.powercut.mid_run import parse_judged
 from vdisklab.powercut.questions import Question, QuestionSettings

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.judging import judge_question
-from vdisklab.actions import cut_power
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import PowercutError
 from vdisklab.host.command import LocalHost
@@ -21,6 +20,7 @@ from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.power_cut_words import ClientKind
+from vdisklab.powercut import action
 from vdisklab.powercut.client import Load, trace_to_json
 from vdisklab.powercut.controls import CONTROLS, Control, ControlError, run_controls
 from vdisklab.powercut.crash_states import CrashState, FutureVersionError, Sampling
@@ -162,7 +162,7 @@ def test_the_command_judges_stores_continues_and_replays(
         controlled.append(models)
         return [replace(control, states=10) for control in (CONTROLS[2], CONTROLS[4])]
 
-    monkeypatch.setattr(cut_power, "controls_of", two_controls)
+    monkeypatch.setattr(action, "controls_of", two_controls)
     path = "ext4/raw:preallocation=off/unsafe"
     command = ["powercut", path, "--client", "flushes", "--states", "20", "--writes", "16",
                "--dir", str(tmp_path), "--db", str(tmp_path / "db"),

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from vdisklab.actions import cut_power
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import EXIT_CELLS_FAILED, MemoryFullError
 from vdisklab.host.command import LocalHost
@@ -20,6 +19,7 @@ from vdisklab.host.ledger import Entry, Kind, leftovers, open_ledger
 from vdisklab.host.mounts import free_bytes, mounts_below
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.power_cut_words import ClientKind
+from vdisklab.powercut import action
 from vdisklab.powercut import session as session_module
 from vdisklab.powercut.client import Load
 from vdisklab.powercut.controls import CONTROLS
@@ -145,7 +145,7 @@ def test_the_command_keeps_what_was_judged_and_continues(
                "--format", "json"]  # fmt: skip
     recordings: list[Path] = []
     controls = [replace(CONTROLS[4], states=10)]
-    monkeypatch.setattr(cut_power, "controls_of", lambda *_, **__: controls)
+    monkeypatch.setattr(action, "controls_of", lambda *_, **__: controls)
 
     def filling(site: Site, told: RunSpec, access: Any, directory: Path, daemon: Any) -> Recording:  # noqa: ANN401
         recordings.append(directory)

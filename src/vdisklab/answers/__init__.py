@@ -5,14 +5,18 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 
 from vdisklab.documents import Answer
 
 
 def documents() -> Iterator[type[Answer]]:
-    """The class of every answer that this package has."""
+    """The class of every answer: those of this package, and of `answer.py` in a leaf's folder."""
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
         import_module(module.name)
+    (room,) = __path__
+    for file in sorted(Path(room).parent.glob("*/answer.py")):
+        import_module(f"vdisklab.{file.parent.name}.answer")
     yield from _kinds(Answer)
 
 

@@ -27,10 +27,11 @@ from tests.unit.stored import Database
 from vdisklab.actions import missing_claims
 from vdisklab.actions.find_best import BestSearch
 from vdisklab.answers import plan as plan_answer
-from vdisklab.cli import advise, density, lab, powercut, run
+from vdisklab.cli import advise, density, run
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import VdisklabError
 from vdisklab.guest.qemu.command_line import BootFiles
+from vdisklab.lab import verb as lab
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.plan.build import build_plan, draft_plan
@@ -38,6 +39,7 @@ from vdisklab.plan.capabilities import Capabilities, QemuLimits
 from vdisklab.plan.guest import AcceleratorChoice, Qemu
 from vdisklab.plan.run_request import DensityRequest
 from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request
+from vdisklab.powercut import verb as powercut
 from vdisklab.results.model import Run
 from vdisklab.workload.profile_files import load_profile
 

@@ -27,11 +27,12 @@ from vdisklab import numbers, views
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.doctor import DoctorAnswer
-from vdisklab.answers.fleet import FleetDoctorAnswer, FleetStatusAnswer, WorkerCheck, WorkerStatus
 from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
 from vdisklab.cli.shell import output
 from vdisklab.cli.shell.main import main
 from vdisklab.documents import document as document_of
+from vdisklab.fleet.answer import FleetDoctorAnswer, FleetStatusAnswer, WorkerCheck, WorkerStatus
+from vdisklab.fleet.view import doctor_tables, status_tables
 from vdisklab.inspection.host_features import Availability, HostFinding
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
@@ -41,7 +42,6 @@ from vdisklab.views import doctor as doctor_view
 from vdisklab.views import powercut as powercut_view
 from vdisklab.views import show as show_view
 from vdisklab.views import table as table_view
-from vdisklab.views.fleet import doctor_tables, status_tables
 from vdisklab.views.layout import Table
 from vdisklab.views.terminal import show
 from vdisklab.views.wording import difference

@@ -11,12 +11,12 @@ from typing import Any, cast
 import pytest
 
 from tests.unit.results.values import HOST, a_campaign, a_run
-from vdisklab.answers.fleet import WorkerCheck
-from vdisklab.cli.fleet import _without_results
 from vdisklab.fleet import coordinator
+from vdisklab.fleet.answer import WorkerCheck
 from vdisklab.fleet.coordinator import HostResult, members, result_of
 from vdisklab.fleet.host_campaign import LAST_LINES
 from vdisklab.fleet.quiet_settings import read_json, version_difference
+from vdisklab.fleet.verb import _without_results
 from vdisklab.results.store import open_store
 
 NONSENSE = (

@@ -23,9 +23,9 @@ import pytest
 from distributed import Client
 
 from tests.unit.fleet.nodes import Fleet, fleet_in, free_port
-from vdisklab.answers.fleet import FleetDoctorAnswer
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import HostError, PlanError
+from vdisklab.fleet.answer import FleetDoctorAnswer
 from vdisklab.fleet.certificates import FleetRole, make_certificates
 from vdisklab.fleet.coordinator import (
     CampaignRun,
@@ -40,8 +40,8 @@ from vdisklab.fleet.coordinator import (
 )
 from vdisklab.fleet.quiet_settings import SETTINGS, apply_settings, check_address, own_versions
 from vdisklab.fleet.systemd_unit import systemd_unit
+from vdisklab.fleet.view import doctor_tables
 from vdisklab.host.waiting import wait_until
-from vdisklab.views.fleet import doctor_tables
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.actions.lab import job_script
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
+from vdisklab.lab.action import job_script
 from vdisklab.lab.lab_image import (
     PACKAGES,
     LabImage,

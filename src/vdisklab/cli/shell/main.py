@@ -24,12 +24,7 @@ from typing import Annotated, TextIO
 import typer
 
 from vdisklab import __version__
-from vdisklab.cli.shell.verbs import (
-    PACKAGE,
-    modules,
-    verb_file,
-    verb_files,
-)
+from vdisklab.cli.shell.verbs import PACKAGE, listed_verb, listed_verbs, verb_files
 from vdisklab.errors import (
     EXIT_INTERRUPTED,
     INTERRUPTS,
@@ -113,21 +108,22 @@ def _root(
 
 
 def build_app(only: str | None = None, package: str = PACKAGE) -> typer.Typer:
-    """The command line with one verb, or with all; each verb is one file of the package."""
+    """The command line with one verb, or with all; each verb is one file."""
     # Imported late: the list of verbs has no command to complete.
     from vdisklab.cli.shell.named import Verb  # noqa: PLC0415
 
     app = _app()
     commands = []
-    verbs = [verb_file(only, package)] if only else verb_files(package)
+    verbs = [listed_verb(verb_files(package)[only])] if only else listed_verbs(package)
     for verb in verbs:
-        function = getattr(import_module(f"{package}.{verb.module}"), verb.module)
+        name, panel = verb.file.name, verb.panel
+        function = getattr(import_module(verb.file.module), verb.file.function)
         if verb.is_group:
             group = function()
-            app.add_typer(group, name=verb.name, help=verb.docstring, rich_help_panel=verb.panel)
+            app.add_typer(group, name=name, help=verb.docstring, rich_help_panel=panel)
             commands += group.registered_commands
         else:
-            app.command(verb.name, cls=Verb, rich_help_panel=verb.panel)(function)
+            app.command(name, cls=Verb, rich_help_panel=panel)(function)
     for command in (*app.registered_commands, *commands):
         command.help = _help_text(getattr(command.callback, "__doc__", None) or "")
     return app
@@ -159,12 +155,12 @@ def app_for(
         # The last word is not complete: `run` may become `runs`. bash joins words with newlines.
         typed = re.split(r"\s", line)[1:-1]
     named = next((word for word in typed if not word.startswith("-")), None)
-    if named in modules(package):
+    if named in verb_files(package):
         return build_app(named, package)
     app = _app()
-    for verb in verb_files(package):
+    for verb in listed_verbs(package):
         text = _help_text(verb.docstring)
-        app.command(verb.name, help=text, rich_help_panel=verb.panel)(_not_loaded)
+        app.command(verb.file.name, help=text, rich_help_panel=verb.panel)(_not_loaded)
     return app
 
 

@@ -1,9 +1,10 @@
-"""The verbs of the command line: each file of `vdisklab.cli` is one.
+"""The verbs of the command line: each file of `vdisklab.cli` is one, and `verb.py` of a leaf.
 
 The file `import_.py` holds the function `import_`, whose docstring is its help, and one line such
-as `PANEL = VerbPanel.STORED`, which says where the list of verbs shows `import`. A function that
-returns `typer.Typer` is a group: it has verbs of its own. Until a verb runs, its file is read and
-not imported, because importing all verbs takes a second.
+as `PANEL = VerbPanel.STORED`, which says where the list of verbs shows `import`. In the folder of a
+leaf, such as `lab`, the function of `verb.py` has the folder's name. A function that returns
+`typer.Typer` is a group: it has verbs of its own. Until a verb runs, its file is read and not
+imported, because importing all verbs takes a second.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
+from importlib import import_module
+from pathlib import Path
 
 import typer
 
-PACKAGE = "vdisklab.cli"
+PACKAGE = "vdisklab"
 
 
 class VerbPanel(StrEnum):
@@ -33,39 +35,58 @@ class VerbPanel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VerbFile:
-    """The facts about a verb that its file states."""
+    """Where a verb is: `function` in `module`, which is the file `source`."""
 
     name: str
     module: str
+    function: str
+    source: Path
+
+    def read(self) -> ast.Module:
+        """The file, read and not imported."""
+        return ast.parse(self.source.read_bytes())
+
+
+@dataclass(frozen=True, slots=True)
+class ListedVerb:
+    """The facts about a verb that its file states."""
+
+    file: VerbFile
     panel: VerbPanel
     docstring: str
     is_group: bool
 
 
-def modules(package: str = PACKAGE) -> dict[str, str]:
-    """The module of each verb by its name, such as `export-data`."""
-    stems = [
-        file.name.removesuffix(".py")
-        for file in files(package).iterdir()
-        if file.name.endswith(".py") and file.name != "__init__.py"
-    ]
-    return {stem.removesuffix("_").replace("_", "-"): stem for stem in sorted(stems)}
+def verb_files(package: str = PACKAGE) -> dict[str, VerbFile]:
+    """The file of each verb by the verb's name, such as `export-data`; those of the core first."""
+    (root,) = map(Path, import_module(package).__path__)
+    core = (
+        (source.stem, f"{package}.cli.{source.stem}", source)
+        for source in sorted(root.glob("cli/*.py"))
+        if source.stem != "__init__"
+    )
+    leaves = (
+        (source.parent.name, f"{package}.{source.parent.name}.verb", source)
+        for source in sorted(root.glob("*/verb.py"))
+    )
+    files = (
+        VerbFile(function.removesuffix("_").replace("_", "-"), module, function, source)
+        for function, module, source in (*core, *leaves)
+    )
+    return {file.name: file for file in files}
 
 
-def verb_files(package: str = PACKAGE) -> list[VerbFile]:
+def listed_verbs(package: str = PACKAGE) -> list[ListedVerb]:
     """All verbs in the order of the help: by panel, then by name."""
     panels = list(VerbPanel)
-    found = (verb_file(name, package) for name in modules(package))
-    return sorted(found, key=lambda verb: (panels.index(verb.panel), verb.name))
+    found = map(listed_verb, verb_files(package).values())
+    return sorted(found, key=lambda verb: (panels.index(verb.panel), verb.file.name))
 
 
-def verb_file(name: str, package: str = PACKAGE) -> VerbFile:
+def listed_verb(file: VerbFile) -> ListedVerb:
     """The facts about a verb that its file states, read without importing the file."""
-    module = modules(package)[name]
-    tree = ast.parse(files(package).joinpath(f"{module}.py").read_bytes())
-    (function,) = (
-        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == module
-    )
+    tree = file.read()
+    function = _function(tree, file)
     (panel,) = (
         node.value.attr
         for node in tree.body
@@ -76,7 +97,16 @@ def verb_file(name: str, package: str = PACKAGE) -> VerbFile:
     returned = ast.unparse(function.returns) if function.returns else ""
     docstring = ast.get_docstring(function) or ""
     is_group = returned == f"{typer.__name__}.{typer.Typer.__name__}"
-    return VerbFile(name, module, VerbPanel[panel], docstring, is_group)
+    return ListedVerb(file, VerbPanel[panel], docstring, is_group)
+
+
+def _function(tree: ast.Module, file: VerbFile) -> ast.FunctionDef:
+    (function,) = (
+        node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name == file.function
+    )
+    return function
 
 
 @cache
@@ -86,12 +116,12 @@ def naming_options(name: str) -> frozenset[str]:
 
     They are read off the requests that its function takes, without importing the verb.
     """
-    if name not in modules():
+    file = verb_files().get(name)
+    if file is None:
         return frozenset()
-    module = modules()[name]
-    tree = ast.parse(files(PACKAGE).joinpath(f"{module}.py").read_bytes())
+    tree = file.read()
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    (verb,) = (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == module)
+    verb = _function(tree, file)
     calls = (call for call in verb.decorator_list if isinstance(call, ast.Call))
     chosen = {
         keyword.arg: set(ast.literal_eval(keyword.value))

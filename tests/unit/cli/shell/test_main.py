@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from vdisklab.cli.shell.main import app_for, build_app, main
-from vdisklab.cli.shell.verbs import modules, verb_files
+from vdisklab.cli.shell.verbs import listed_verbs, verb_files
 from vdisklab.errors import (
     EXIT_CLAIM_OPEN,
     EXIT_INTERRUPTED,
@@ -193,10 +193,10 @@ _CALLS = """
 import importlib, json, os, sys, tempfile
 from vdisklab.__main__ import main
 import vdisklab.cli.shell.main
-from vdisklab.cli.shell.verbs import modules
+from vdisklab.cli.shell.verbs import verb_files
 ended, calls = [], json.loads(sys.argv[1])
 for words, _ in calls:
-    importlib.import_module("vdisklab.cli." + modules()[words[0]])
+    importlib.import_module(verb_files()[words[0]].module)
 for words, output in calls:
     with tempfile.TemporaryFile() as said:
         child = os.fork()
@@ -441,8 +441,8 @@ def test_the_list_of_verbs_is_shown_without_loading_them() -> None:
         if isinstance(group := typer.main.get_command(app), typer.core.TyperGroup)
     ]
     assert lists[0] == lists[1]
-    assert list(lists[1]) == [verb.name for verb in verb_files()]
-    assert set(lists[0]) == set(modules())
+    assert list(lists[1]) == [verb.file.name for verb in listed_verbs()]
+    assert set(lists[0]) == set(verb_files())
 
 
 def test_a_verb_to_complete_is_loaded() -> None:

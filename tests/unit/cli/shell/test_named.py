@@ -18,7 +18,7 @@ from tests.unit.stored import Database
 from vdisklab.answers.export import measured_place
 from vdisklab.cli.shell.main import build_app, main
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.verbs import modules, naming_options
+from vdisklab.cli.shell.verbs import naming_options, verb_files
 from vdisklab.plan.run_request import RunRequest
 
 # A command as code, wrapped or not.
@@ -27,7 +27,7 @@ COMMAND = re.compile(r"`(vdisklab [a-z-]+[^`]*)`")
 
 def test_the_file_of_a_verb_tells_which_of_the_options_it_has() -> None:
     group = typer.main.get_command(build_app())
-    for name in modules():
+    for name in verb_files():
         verb = group.commands[name]  # type: ignore[attr-defined]
         options = {option for one in verb.params for option in one.opts}
         assert naming_options(name) == options & {"--db", "--campaign", "--target"}, name

@@ -23,11 +23,16 @@ HEAVY = (
 NOT_TO_ANSWER = (
     "vdisklab.actions", "vdisklab.campaign", "vdisklab.guest", "vdisklab.lab", "vdisklab.platforms",
     "vdisklab.plan.plan_file", "vdisklab.plan.profile_file", "vdisklab.results.exchange",
-    "vdisklab.storage", "vdisklab.web", "vdisklab.workload.registry",
+    "vdisklab.storage", "vdisklab.watch", "vdisklab.workload.registry",
 )  # fmt: skip
 """What an answer from stored numbers does without: it measures nothing and reads no file."""
 
-NOT_TO_MEASURE = ("vdisklab.lab", "vdisklab.platforms", "vdisklab.results.exchange", "vdisklab.web")
+NOT_TO_MEASURE = (
+    "vdisklab.lab",
+    "vdisklab.platforms",
+    "vdisklab.results.exchange",
+    "vdisklab.watch",
+)
 
 FORBIDDEN: dict[tuple[str, ...], Sequence[str]] = {
     ("--help",): (

@@ -11,7 +11,7 @@ import typer
 
 import vdisklab
 from vdisklab.cli.shell.main import app_for, build_app
-from vdisklab.cli.shell.verbs import VerbPanel, modules, verb_files
+from vdisklab.cli.shell.verbs import VerbPanel, listed_verbs, verb_files
 
 SOURCE = Path(vdisklab.__file__).parent
 
@@ -55,27 +55,35 @@ OTHERWISE = {
 
 
 def has(room: str, verb: str) -> bool:
-    return (SOURCE / room / f"{modules()[verb]}.py").is_file()
+    """A file of a room for this verb; a leaf has the files `answer`, `view` and `action`."""
+    source = verb_files()[verb].source
+    if source.stem == "verb":
+        return source.with_stem(room.removesuffix("s")).is_file()
+    return (SOURCE / room / source.name).is_file()
 
 
 def test_a_reading_verb_is_three_files_of_one_name() -> None:
-    reading = {verb for verb in modules() if has("answers", verb) and has("views", verb)}
-    acting = {verb for verb in modules() if has("actions", verb)}
-    assert set(modules()) - reading - acting == set(OTHERWISE)
+    reading = {verb for verb in verb_files() if has("answers", verb) and has("views", verb)}
+    acting = {verb for verb in verb_files() if has("actions", verb)}
+    assert set(verb_files()) - reading - acting == set(OTHERWISE)
 
 
 def test_a_new_verb_is_a_file_and_no_edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "toy_verbs"
-    package.mkdir()
-    for name, text in (("__init__", ""), ("spin_up", TOY), ("import_", TOY_GROUP)):
-        (package / f"{name}.py").write_text(text)
+    package = tmp_path / "toy"
+    for name, text in (
+        ("__init__", ""), ("cli/__init__", ""), ("cli/spin_up", TOY), ("cli/import_", TOY_GROUP),
+        ("leaf/__init__", ""), ("leaf/verb", TOY.replace("spin_up", "leaf")),
+    ):  # fmt: skip
+        file = package / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
-    shown = typer.main.get_command(app_for(["--help"], {}, "toy_verbs"))
+    shown = typer.main.get_command(app_for(["--help"], {}, "toy"))
     assert isinstance(shown, typer.core.TyperGroup)
-    assert list(shown.commands) == ["import", "spin-up"]
+    assert list(shown.commands) == ["import", "leaf", "spin-up"]
     assert shown.commands["spin-up"].get_short_help_str() == "Start all disks."
     assert shown.commands["spin-up"].rich_help_panel == VerbPanel.MEASURE  # type: ignore[attr-defined]
-    group = typer.main.get_command(build_app("import", "toy_verbs"))
+    group = typer.main.get_command(build_app("import", "toy"))
     assert isinstance(group, typer.core.TyperGroup)
     (inner,) = group.commands.values()
     assert isinstance(inner, typer.core.TyperGroup)
@@ -84,8 +92,8 @@ def test_a_new_verb_is_a_file_and_no_edit(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_every_panel_has_verbs() -> None:
-    assert {verb.panel for verb in verb_files()} == set(VerbPanel)
-    assert {verb.name for verb in verb_files() if verb.is_group} == {"fleet", "lab"}
+    assert {verb.panel for verb in listed_verbs()} == set(VerbPanel)
+    assert {verb.file.name for verb in listed_verbs() if verb.is_group} == {"fleet", "lab"}
 
 
 def test_no_garbage_collection_looks_at_what_was_loaded() -> None:

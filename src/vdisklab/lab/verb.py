@@ -12,15 +12,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from vdisklab.actions.lab import (
-    Lab,
-    choose_accelerator,
-    describe_lab,
-    measure_in_lab,
-    open_lab,
-    open_shell,
-    run_script,
-)
 from vdisklab.actions.planning import require_possible_paths
 from vdisklab.answers.loading import database_url
 from vdisklab.campaign.guests import requested_guest
@@ -40,6 +31,15 @@ from vdisklab.errors import GuestError, HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import cache_directory
 from vdisklab.host.mounts import is_visible_file
+from vdisklab.lab.action import (
+    Lab,
+    choose_accelerator,
+    describe_lab,
+    measure_in_lab,
+    open_lab,
+    open_shell,
+    run_script,
+)
 from vdisklab.lab.lab_image import build_lab_image
 from vdisklab.lab.lab_machine import CARRIED, LabConfig, usable_cpus
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice

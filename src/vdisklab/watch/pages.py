@@ -18,11 +18,11 @@ from starlette.routing import BaseRoute, Route
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.report import report_on
-from vdisklab.answers.watch import NOTHING_YET, WatchAnswer, database_state, measured_now, watch
 from vdisklab.errors import VdisklabError
 from vdisklab.progress import Running
 from vdisklab.views.page.html import page_script, page_style, render_page, report_policy
-from vdisklab.views.watch import live_page, live_parts, moving_line
+from vdisklab.watch.answer import NOTHING_YET, WatchAnswer, database_state, measured_now, watch
+from vdisklab.watch.view import live_page, live_parts, moving_line
 
 SECONDS_BETWEEN = 1.0
 """No more than one event in that time."""

@@ -19,7 +19,6 @@ import typer
 from rich.console import Console
 
 from vdisklab.actions.planning import require_possible_paths, rounds_of
-from vdisklab.answers.fleet import FleetDoctorAnswer, FleetStatusAnswer, WorkerCheck, WorkerStatus
 from vdisklab.cli.shell.options import OutputOptions, argument, parse_words, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
@@ -31,13 +30,14 @@ from vdisklab.errors import (
     PlanError,
     extra_hint,
 )
+from vdisklab.fleet.answer import FleetDoctorAnswer, FleetStatusAnswer, WorkerCheck, WorkerStatus
+from vdisklab.fleet.view import doctor_tables, status_tables
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import OptionRows, like, option
 from vdisklab.plan.value_kinds import FILE, SECONDS, SWITCH, TEXT, WHOLE, Limits, several
 from vdisklab.results.database import parse_address, without_password
 from vdisklab.results.store import open_store
 from vdisklab.units import counted
-from vdisklab.views.fleet import doctor_tables, status_tables
 
 if TYPE_CHECKING:
     from distributed.security import Security

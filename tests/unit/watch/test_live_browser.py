@@ -14,8 +14,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.conftest import in_ci
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import Database
-from tests.unit.web.conftest import served
-from tests.unit.web.test_pages import measuring
+from tests.unit.watch.conftest import served
+from tests.unit.watch.test_pages import measuring
 from vdisklab.progress import Throughput
 
 _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -9,9 +9,9 @@ from threading import Thread
 
 import pytest
 
-from vdisklab.cli.watch import naming
-from vdisklab.web.app import make_app, make_server
-from vdisklab.web.door import Door, make_door, opened
+from vdisklab.watch.app import make_app, make_server
+from vdisklab.watch.door import Door, make_door, opened
+from vdisklab.watch.verb import naming
 
 
 @contextmanager

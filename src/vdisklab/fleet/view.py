@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from vdisklab import numbers
-from vdisklab.answers.fleet import FleetDoctorAnswer, FleetStatusAnswer, WorkerCheck, WorkerStatus
+from vdisklab.fleet.answer import FleetDoctorAnswer, FleetStatusAnswer, WorkerCheck, WorkerStatus
 from vdisklab.units import counted, format_bytes, format_duration
 from vdisklab.views.layout import WORDS, Column, Table
 

@@ -25,9 +25,8 @@ from hypothesis import strategies as st
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import Database
 from tests.unit.views.large import hostile
-from tests.unit.web.visitor import ask
+from tests.unit.watch.visitor import ask
 from vdisklab.cli.shell.verbs import naming_options
-from vdisklab.cli.watch import naming
 from vdisklab.host.progress_file import progress_file
 from vdisklab.progress import (
     CampaignStarted,
@@ -37,8 +36,9 @@ from vdisklab.progress import (
     Throughput,
     silent,
 )
-from vdisklab.web.app import make_app
-from vdisklab.web.door import Door, make_door
+from vdisklab.watch.app import make_app
+from vdisklab.watch.door import Door, make_door
+from vdisklab.watch.verb import naming
 
 
 @pytest.fixture(autouse=True)

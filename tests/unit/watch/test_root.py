@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 _PROGRAM = """
 import os, sys
 from pathlib import Path
-from vdisklab.web.app import without_root
+from vdisklab.watch.app import without_root
 became = without_root([Path(file) for file in sys.argv[1:]])
 print(became, *os.getresuid(), *os.getresgid(), len(os.getgroups()))
 """

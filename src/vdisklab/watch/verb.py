@@ -58,8 +58,8 @@ def watch(request: WatchOptions) -> None:
             "watch needs the Python packages starlette and uvicorn, which are not installed",
             hint=extra_hint("watch"),
         )
-    from vdisklab.web.app import make_app, make_server, serve, without_root  # noqa: PLC0415 - an extra
-    from vdisklab.web.door import make_door, opened, require_certificate  # noqa: PLC0415
+    from vdisklab.watch.app import make_app, make_server, serve, without_root  # noqa: PLC0415 - an extra
+    from vdisklab.watch.door import make_door, opened, require_certificate  # noqa: PLC0415
 
     door = make_door(request.listen, request.cert, request.key)
     require_certificate(door)

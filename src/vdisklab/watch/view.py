@@ -14,7 +14,6 @@ from vdisklab.answers.density import PathCapacity
 from vdisklab.answers.figures import campaign_names, ranked_bars, trend_curves
 from vdisklab.answers.rank import RankAnswer
 from vdisklab.answers.trend import TrendAnswer
-from vdisklab.answers.watch import PROVISIONAL_FROM, TimeLeft, WatchAnswer, WatchedCampaign
 from vdisklab.path.named_target import as_typed
 from vdisklab.progress import Running
 from vdisklab.units import counted, format_duration
@@ -24,6 +23,7 @@ from vdisklab.views.choice import MOST_CHARACTERS, short_headline, verdict_lines
 from vdisklab.views.layout import Table
 from vdisklab.views.page.html import page_templates
 from vdisklab.views.wording import measure_name
+from vdisklab.watch.answer import PROVISIONAL_FROM, TimeLeft, WatchAnswer, WatchedCampaign
 
 PARTS = ("head", "now", "ranking", "failed", "trend", "hosts", "crashes", "past")
 _BELOW = PARTS[2:]

@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from vdisklab.errors import DatabaseBusyError, DatabaseError, VdisklabError
-from vdisklab.web import metrics, pages
-from vdisklab.web.connections import PromptLoop, PromptProtocol, reserving
-from vdisklab.web.door import Door, Guard
-from vdisklab.web.pages import Naming
+from vdisklab.watch import metrics, pages
+from vdisklab.watch.connections import PromptLoop, PromptProtocol, reserving
+from vdisklab.watch.door import Door, Guard
+from vdisklab.watch.pages import Naming
 
 _SECONDS_TO_END = 1
 

@@ -17,13 +17,13 @@ from starlette.applications import Starlette
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import Database
-from tests.unit.web.visitor import Answered, ask
+from tests.unit.watch.visitor import Answered, ask
 from vdisklab.cli.shell.main import main
-from vdisklab.cli.watch import naming
 from vdisklab.results.store import open_store
-from vdisklab.web import metrics
-from vdisklab.web.app import make_app
-from vdisklab.web.door import make_door
+from vdisklab.watch import metrics
+from vdisklab.watch.app import make_app
+from vdisklab.watch.door import make_door
+from vdisklab.watch.verb import naming
 
 HOSTILE = 'a"b\\c\nd{e="f"} 1 <script>'
 
@@ -103,7 +103,7 @@ def test_a_new_run_is_seen_and_nothing_is_computed_twice(
     app = app_of(database)
     first = samples(ask(app, "/metrics"))
     with monkeypatch.context() as patch:
-        patch.setattr("vdisklab.web.metrics._numbers", lambda *_: pytest.fail("computed again"))
+        patch.setattr("vdisklab.watch.metrics._numbers", lambda *_: pytest.fail("computed again"))
         assert samples(ask(app, "/metrics")) == first
     database.add(run for run in campaign_runs(4) if run.round == 4)
     assert samples(ask(app, "/metrics"))["vdisklab_campaign_round", CAMPAIGN.id] == 4

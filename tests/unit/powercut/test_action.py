@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.unit.results.values import a_power_cut
-from vdisklab.actions import cut_power
-from vdisklab.actions.cut_power import JudgingSetup, judge_power_cuts
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
@@ -16,6 +14,8 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.power_cut_words import AccessKind, ClientKind
 from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.powercut import action
+from vdisklab.powercut.action import JudgingSetup, judge_power_cuts
 from vdisklab.powercut.questions import Question, QuestionSettings
 from vdisklab.results.store import open_store
 
@@ -27,8 +27,8 @@ def test_zfs_must_run_if_a_pool_is_recovered(
     def stop(reason: str) -> None:
         raise HostError(reason)
 
-    monkeypatch.setattr(cut_power, "require_zfs", lambda _host: stop("ZFS does not run"))
-    monkeypatch.setattr(cut_power, "open_session", lambda *_: stop("the session begins"))
+    monkeypatch.setattr(action, "require_zfs", lambda _host: stop("ZFS does not run"))
+    monkeypatch.setattr(action, "open_session", lambda *_: stop("the session begins"))
     path = parse_path("zfs/raw/none")
     question = Question(path, ClientKind.NEVER, QuestionSettings(), model=model)
     setup = JudgingSetup(
@@ -61,7 +61,7 @@ def test_a_requested_accelerator_is_not_answered_with_a_verdict_of_another_one(
     def stop(*_: object) -> None:
         raise HostError("the session begins")
 
-    monkeypatch.setattr(cut_power, "open_session", stop)
+    monkeypatch.setattr(action, "open_session", stop)
     question = Question(parse_path("raw/none"), ClientKind.NEVER, QuestionSettings(), access=access)
     setup = JudgingSetup(
         work=tmp_path,

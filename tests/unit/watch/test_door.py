@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from starlette.applications import Starlette
 
-from tests.unit.web.visitor import ask
-from vdisklab.cli.watch import naming
+from tests.unit.watch.visitor import ask
 from vdisklab.errors import HostError, PlanError
 from vdisklab.results.store import open_store
-from vdisklab.web.app import make_app
-from vdisklab.web.door import Door, make_door, opened, require_certificate
+from vdisklab.watch.app import make_app
+from vdisklab.watch.door import Door, make_door, opened, require_certificate
+from vdisklab.watch.verb import naming
 
 
 @pytest.fixture

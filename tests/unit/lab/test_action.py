@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.unit.results.values import BROKEN, HOST, a_campaign, a_run
-from vdisklab.actions.lab import LabResults, job_script, lab_facts
+from vdisklab.lab.action import LabResults, job_script, lab_facts
 from vdisklab.lab.lab_image import LabImage
 from vdisklab.lab.lab_machine import LabConfig
 from vdisklab.plan.guest import Accelerator

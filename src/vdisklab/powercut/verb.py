@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from vdisklab.actions.cut_power import JudgingSetup, judge_power_cuts, replay_case
 from vdisklab.answers.loading import database_url
 from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.live import TerminalProgress, print_dropped
@@ -20,6 +19,7 @@ from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
 from vdisklab.host.ledger import cache_directory
 from vdisklab.plan.guest import AcceleratorChoice, GuestPlan
+from vdisklab.powercut.action import JudgingSetup, judge_power_cuts, replay_case
 from vdisklab.powercut.request import PowercutRequest, plan_questions
 from vdisklab.units import MIB
 from vdisklab.views import powercut as view
