@@ -18,6 +18,9 @@ def main() -> int:
     # sums would depend on their number. pydantic looks for plugins in every installed package.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # Python looks for the modules of `-m` and of multiprocessing in the current directory first,
+    # where another user may have put theirs, as in /tmp. None that we start does (python(1), -P).
+    os.environ["PYTHONSAFEPATH"] = "1"
     gc.disable()  # nearly all that is loaded stays
     from vdisklab.cli.shell.main import main as run_verb  # noqa: PLC0415
 

@@ -168,6 +168,43 @@ def test_an_ordinary_user_is_not_asked(eves: Path) -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "trap"),
+    [
+        (
+            ("run", "ext4/host", "--age", "fill=20%", "--size", "64M", "--rounds", "1"),
+            "vdisklab/__init__.py",
+        ),
+        (
+            ("powercut", "ext4/raw/none", "--client", "flushes", "--states", "2", "--writes", "16"),
+            "multiprocessing.py",
+        ),
+    ],
+)
+def test_no_module_is_loaded_from_the_current_directory(
+    tmp_path: Path, words: tuple[str, ...], trap: str
+) -> None:
+    """Root may stand in /tmp, where others make files; vdisklab starts Python again."""
+    here, work, sprung = tmp_path / "here", tmp_path / "work", tmp_path / "sprung"
+    start = tmp_path / "start" / "vdisklab"
+    started = (
+        "from vdisklab.__main__ import main\n"
+        "if __name__ == '__main__':\n"
+        "    raise SystemExit(main())\n"
+    )
+    for file, text in ((here / trap, f"open({str(sprung)!r}, 'w')"), (start, started)):
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    work.mkdir()
+    done = subprocess.run(
+        [sys.executable, start, *words, "--dir", work, "--db", tmp_path / "a.sqlite"],
+        env={**os.environ, "VDISKLAB_STATE": str(tmp_path / "state"), "PYTHONSAFEPATH": ""},
+        cwd=here, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not sprung.exists()
+
+
 def test_outputs_do_not_go_through_other_users_names(eves: Path, secret: Path) -> None:
     new, link, roots = eves / "new", eves / "link", eves.parent / "roots"
     link.symlink_to(secret)
