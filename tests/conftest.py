@@ -20,6 +20,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# As vdisklab/__main__.py sets it, before numpy and pydantic are imported: tests of the program as it
+# runs. OpenBLAS's idle threads take more CPU time than its work, also from the tests beside it.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
 # A machine under load takes longer for an example, and is no finding.
 settings.register_profile("vdisklab", deadline=None)
 settings.load_profile("vdisklab")
