@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# As vdisklab/__main__.py does before it imports numpy and pydantic: tests of the program as it runs.
+# As vdisklab/__main__.py, before numpy and pydantic are imported: tests of the program as it runs.
 # OpenBLAS's idle threads take more CPU time than its work, also from the tests beside it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
