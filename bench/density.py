@@ -46,10 +46,17 @@ from vdisklab.workload.open_load import GuestRequests, LoggedRequest, common_win
 
 RESULTS = Path(__file__).parent / "results" / "density.json"
 CAPACITIES = (2, 3, 4, 5, 6)
-WORLDS = {  # the slope in guests, and how much the limit differs from round to round
-    **{f"slope of {width} guests": (width, 0.0) for width in (0.03, 0.3, 1, 2, 3, 5)},
-    **{f"rounds differ by {drift:.0%}": (0.15, drift) for drift in (0.05, 0.15)},
+WORLDS = {
+    **{f"slope of {width} guests": (width, 0.0, 0.0) for width in (0.03, 0.3, 1, 2, 3, 5)},
+    **{f"rounds differ by {drift:.0%}": (0.15, drift, 0.0) for drift in (0.05, 0.15)},
+    **{
+        f"rounds differ by {drift:.0%}, of which {lasts:.0%} lasts": (0.15, drift, lasts)
+        for drift in (0.05, 0.15)
+        for lasts in (0.6, 0.9)
+    },
 }
+"""The slope in guests, how much the limit differs from round to round, and what part of that lasts
+into the next."""
 SEARCHES, MOST = 60, 24
 
 
@@ -59,9 +66,9 @@ def simulate(
     """The share of simulated searches whose interval has the true number of guests: with five
     repeats, and until the interval spans so many guests."""
     rows = []
-    for world, (width, drift) in WORLDS.items():
+    for world, (width, drift, lasts) in WORLDS.items():
         for span in narrow:
-            found = [_searched(number, width, drift, span) for number in range(searches)]
+            found = [_searched(number, width, drift, lasts, span) for number in range(searches)]
             covered, exact, spans, runs = zip(*found, strict=True)
             rows.append(
                 {
@@ -74,14 +81,15 @@ def simulate(
 
 
 def _searched(
-    seed: int, width: float, drift: float, narrow: int | None
+    seed: int, width: float, drift: float, lasts: float, narrow: int | None
 ) -> tuple[bool, bool, int, int]:
     """Whether a search's interval holds the true number, whether it is found; span and runs."""
     chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
-    limit, round = chance.uniform(1, 0.8 * MOST), 0
+    limit, round, state = chance.uniform(1, 0.8 * MOST), 0, chance.gauss(0, 1)
     outcomes: dict[int, dict[int, bool]] = {}
     while steps := next_steps(outcomes, MOST, narrow=narrow):
-        round, here = round + 1, limit * math.exp(chance.gauss(0, drift))
+        state = lasts * state + math.sqrt(1 - lasts**2) * chance.gauss(0, 1)
+        round, here = round + 1, limit * math.exp(drift * state)
         for guests in steps:
             exponent = max(-60.0, min(60.0, (guests - here) / width))
             outcomes.setdefault(guests, {})[round] = chance.random() < 1 / (1 + math.exp(exponent))

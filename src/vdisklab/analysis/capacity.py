@@ -5,17 +5,26 @@ passes, so the answer is a fit of the probability of passing, which falls with t
 
     P(pass | n) = slip / 2 + (1 - slip) / (1 + exp((n - limit * exp(drift * z)) / width))
 
-A disk may be slower in one round than in another: each round has its own z, which is normal.
-`limit` has a flat prior, `width` a flat prior of its logarithm from a cliff to a slope of a dozen
-guests, and `drift` is one of a few sizes. The capacity is the largest whole number up to `limit`,
+A disk may be slower in one round than in another: each round has its own z, which is normal, and a
+part of z lasts into the next round (AR(1)). If it is slow for the whole search, the numbers alone
+do not tell that from a smaller limit, so the interval allows for it. `limit` has a flat prior,
+`width` a flat prior of its logarithm from a cliff to a slope of a dozen guests, `drift` is one of a
+few sizes, and so is the part that lasts. The capacity is the largest whole number up to `limit`,
 the number of guests that still passes more often than it fails. The interval has 95 % of the
-posterior probability. bench/density.py shows by simulation how often it covers.
+posterior probability.
+
+z has five values, whose chain of rounds has the mean, variance and autocorrelation of AR(1)
+(Rouwenhorst 1995; Kopecky & Suen, Review of Economic Dynamics 13, 2010), so the probability of all
+runs is a sum over chains (the forward algorithm). bench/density.py shows by simulation how often it
+covers.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +43,17 @@ _SLIP = 0.02
 _STEPS = 5  # of the limit, for each guest
 _MOST_STEPS = 2500
 _WIDTHS = np.geomspace(0.05, 12.0, 10)
-_DRIFTS = (0.0, 0.06, 0.2)
+_DRIFTS = {
+    (0.0, 0.0): 1.0,
+    **{(drift, 0.0): 1.0 for drift in (0.06, 0.2)},
+    **{(drift, lasts): 0.4 for drift in (0.06, 0.2) for lasts in (0.6, 0.9)},
+}
+"""How much the limit differs from round to round, and what part of that lasts into the next, with
+the weight of each before any run. More weight of what lasts widens the interval of a steady disk,
+which looks the same in a few rounds."""
+
+_PLACES = 5
+"""Values of z."""
 
 
 Outcomes = Mapping[int, Mapping[int, bool]]
@@ -127,8 +146,13 @@ def _posterior(outcomes: Outcomes, most: int) -> npt.NDArray[np.float64]:
     for number, passed in outcomes.items():
         for round in passed:
             by_round[round].append((number, passed[round]))
-    rounds = Counter(tuple(sorted(runs)) for runs in by_round.values())
-    logs = np.array([_log_likelihood(rounds, limits, drift) for drift in _DRIFTS])
+    rounds = [by_round[round] for round in sorted(by_round)]
+    logs = np.array(
+        [
+            _log_likelihood(rounds, limits, *drift) + math.log(weight)
+            for drift, weight in _DRIFTS.items()
+        ]
+    )
     weights = np.exp(logs - logs.max()).sum(axis=(0, 2))
     shares = weights.reshape(-1, steps).sum(axis=1)
     shares = np.append(shares[:most], shares[most:].sum())
@@ -136,24 +160,46 @@ def _posterior(outcomes: Outcomes, most: int) -> npt.NDArray[np.float64]:
 
 
 def _log_likelihood(
-    rounds: Mapping[tuple[tuple[int, bool], ...], int],
+    rounds: Sequence[Sequence[tuple[int, bool]]],
     limits: npt.NDArray[np.float64],
     drift: float,
+    lasts: float,
 ) -> npt.NDArray[np.float64]:
-    """By limit and width, the logarithm of the probability of all runs; `rounds` counts those that
-    ended alike."""
-    nodes, weights = np.zeros(1), np.ones(1)
-    if drift:
-        nodes, weights = np.polynomial.hermite_e.hermegauss(5)
-    here = (limits * np.exp(drift * nodes)[:, None])[:, :, None]
+    """By limit and width, the logarithm of the probability of all runs, round by round."""
+    places, shares, moves = _chain(lasts) if drift else (np.zeros(1), np.ones(1), np.ones((1, 1)))
+    here = (limits * np.exp(drift * places)[:, None])[:, :, None]
     passing = {
         number: _SLIP / 2 + (1 - _SLIP) / (1 + np.exp(np.clip((number - here) / _WIDTHS, -60, 60)))
         for number in {number for runs in rounds for number, _ in runs}
     }
     answer = np.zeros((len(limits), len(_WIDTHS)))
-    for runs, count in rounds.items():
-        chance = np.ones_like(here * _WIDTHS)
+    chance = np.ones_like(here * _WIDTHS) * shares[:, None, None]
+    for turn, runs in enumerate(rounds):
+        if turn:
+            chance = np.tensordot(moves.T, chance, 1)
         for number, passed in runs:
             chance = chance * (passing[number] if passed else 1 - passing[number])
-        answer += count * np.log(np.tensordot(weights / weights.sum(), chance, 1))
+        total = chance.sum(axis=0)
+        answer += np.log(total)
+        chance = chance / total
     return answer
+
+
+@functools.cache
+def _chain(
+    lasts: float,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The values of z, their shares, and the probabilities of the next value (rows: this one's)."""
+    stays = (1 + lasts) / 2
+    moves = np.array([[stays, 1 - stays], [1 - stays, stays]])
+    for size in range(3, _PLACES + 1):
+        larger = np.zeros((size, size))
+        larger[:-1, :-1] += stays * moves
+        larger[:-1, 1:] += (1 - stays) * moves
+        larger[1:, :-1] += (1 - stays) * moves
+        larger[1:, 1:] += stays * moves
+        larger[1:-1] /= 2
+        moves = larger
+    most = math.sqrt(_PLACES - 1)
+    shares = np.array([math.comb(_PLACES - 1, place) for place in range(_PLACES)], np.float64)
+    return np.linspace(-most, most, _PLACES), shares / shares.sum(), moves

@@ -13,7 +13,7 @@ import numpy as np
 from vdisklab.analysis.best import competitors
 from vdisklab.analysis.candidates import OVER_ROUNDS, UNPLANNED_LOOK, RankedBy
 from vdisklab.analysis.diagnostics import ranked, recorded, values
-from vdisklab.analysis.diagnostics.bursts import burst_diagnostics
+from vdisklab.analysis.diagnostics.bursts import burst_diagnostics, unlasting_diagnostics
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.idle import idle_diagnostics
@@ -377,6 +377,7 @@ class Analysis:
             yield from values.bimodal_diagnostics(observations, key)
         yield from values.ceiling_diagnostics(observations, measure, cached)
         yield from burst_diagnostics(observations, shown)
+        yield from unlasting_diagnostics(observations, shown)
 
     def findings(
         self, measure: MeasureKey, shown: Collection[MeasureKey]

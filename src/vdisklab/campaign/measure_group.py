@@ -112,8 +112,12 @@ def _measure_together(
         context.progress(MeasurementStarted(plan.name, timing.ramp + timing.runtime))
         started = datetime.now(UTC)
         begin = time.monotonic()
+        lasting = measured_evidence.LastingWrites(
+            [disk.counters for disk in disks], disks[0].counters.device, context.plan.size_bytes
+        )
         release, running = _start_all(disks, spaces, plan, timing)
         before, load, after = _observed(disks, release, timing)
+        sync = lasting.synced([disk.sync for disk in disks]) if _leaves_writes(plan) else None
         guests = _of_each(running, lambda guest: _finish(guest, timing))
         wall = time.monotonic() - begin
     for disk in disks:
@@ -129,8 +133,8 @@ def _measure_together(
         name=plan.name,
         program=plan.program,
         command=shlex.join(running[0].script.command),
-        samples=numbers.samples,
-        evidence=_of_all(before, after, [member.evidence for member in group.members]),
+        samples=(*numbers.samples, *lasting.samples(numbers.samples, sync)),
+        evidence=_of_all(before, after, [member.evidence for member in group.members], sync),
         started=started,
         wall_seconds=wall,
         measured_seconds=window.seconds,
@@ -138,6 +142,15 @@ def _measure_together(
         group=group,
     )
     return measurement, (check, *(check for space in spaces for check in space.checks))
+
+
+def _leaves_writes(plan: MeasurementPlan) -> bool:
+    """True if the guests write as fast as they can, and do not flush.
+
+    The rate of an open load is given, and the share of a guest beside others is not known.
+    """
+    is_open = fio.read_fio_settings(plan).rate_iops is not None
+    return plan.neighbour is None and not is_open and _FIO.leaves_writes(plan)
 
 
 def _of_each(guests: Sequence[_Guest], ask: Callable[[_Guest], _Answer]) -> list[_Answer]:
@@ -316,9 +329,10 @@ def _of_all(
     before: Sequence[measured_evidence.Snapshot],
     after: Sequence[measured_evidence.Snapshot],
     members: Sequence[model.Evidence],
+    sync: measured_evidence.Sync | None,
 ) -> model.Evidence:
     """The evidence of all guests: sums, the means of shares, and the device that they share."""
-    shared = measured_evidence.evidence_between(before[0], after[-1], None)
+    shared = measured_evidence.evidence_between(before[0], after[-1], None, sync)
     return model.Evidence(
         guest=model.IoCounters.total([member.guest for member in members]),
         qemu=model.IoCounters.total([member.qemu for member in members]),
@@ -329,6 +343,8 @@ def _of_all(
         allocated_before=_total([member.allocated_before for member in members]),
         allocated_after=_total([member.allocated_after for member in members]),
         steal_seconds=shared.steal_seconds,
+        sync_seconds=shared.sync_seconds,
+        sync_bytes=shared.sync_bytes,
     )
 
 

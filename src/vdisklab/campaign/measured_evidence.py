@@ -267,6 +267,42 @@ def sustained_samples(
     return (Sample("sustained", Direction.WRITE, 1 / (1 / burst + seconds / written)),)
 
 
+class LastingWrites:
+    """What several guests write on one device from now on, and the rate at which that lasts."""
+
+    def __init__(
+        self, disks: Sequence[Counters], device: Callable[[], IoCounters | None], size: int
+    ) -> None:
+        """`size` is that of one disk, in bytes."""
+        self._disks, self._device = disks, device
+        self._size = size * len(disks)
+        self._before = self._now()
+        self._evidence = Evidence()
+
+    def _now(self) -> tuple[IoCounters | None, IoCounters | None]:
+        return IoCounters.total([disk.qemu() for disk in self._disks]), self._device()
+
+    def synced(self, syncs: Sequence[Callable[[], Sync | None]]) -> Sync | None:
+        """Brings what was written to the device, one guest's disk after the other; None if nothing
+        here can do that for one of them."""
+        (qemu, device), now = self._before, self._now()
+        self._evidence = Evidence(qemu=_since(qemu, now[0]), device=_since(device, now[1]))
+        done = [sync() for sync in syncs]
+        made = [one for one in done if one is not None]
+        if len(made) < len(done):
+            return None
+        written = [one.written for one in made if one.written is not None]
+        bytes_written = sum(written) if len(written) == len(made) else None
+        return Sync(sum(one.seconds for one in made), bytes_written)
+
+    def samples(self, samples: Sequence[Sample], sync: Sync | None) -> tuple[Sample, ...]:
+        """The sustained rate of all guests together; nothing without a sync."""
+        if sync is None:
+            return ()
+        evidence = replace(self._evidence, sync_seconds=sync.seconds, sync_bytes=sync.written)
+        return sustained_samples(samples, evidence, self._size)
+
+
 def _overwritten(evidence: Evidence, written: int, size: int) -> float:
     """How often each byte that the sync wrote had been written in memory, at least once.
 

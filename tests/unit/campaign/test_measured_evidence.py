@@ -11,10 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.guest.fake_qemu import RECORDED, SERIAL, FakeQemu, machine_of
-from vdisklab.campaign.measured_evidence import Counters, Snapshot, evidence_between
+from vdisklab.campaign.measured_evidence import (
+    Counters,
+    LastingWrites,
+    Snapshot,
+    Sync,
+    evidence_between,
+)
 from vdisklab.errors import GuestError
 from vdisklab.guest.qemu.read_back import device_statistics
-from vdisklab.results.model import Evidence, IoCounters
+from vdisklab.results.model import Direction, Evidence, IoCounters, Sample
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -173,3 +179,32 @@ def test_what_one_glance_lacks_stays_missing(
     assert seen.guest is guest
     assert (seen.resident_before, seen.resident_after) == (before.resident, after.resident)
     assert (seen.allocated_before, seen.allocated_after) == (before.allocated, after.allocated)
+
+
+class TestLastingWrites:
+    """Two guests write 100 MB/s together, 500 MB each, of which the device has nothing yet."""
+
+    BURST = (Sample("bandwidth", Direction.WRITE, 100e6),)
+
+    @staticmethod
+    def counted(written: int) -> Counters:
+        states = iter([IoCounters(0, 0, 0, 0), IoCounters(0, written, 0, 9)])
+        return Counters(lambda: next(states), (), None, None)
+
+    def lasting(self, syncs: list[Sync | None]) -> tuple[Sync | None, tuple[Sample, ...]]:
+        guests = [self.counted(500_000_000), self.counted(500_000_000)]
+        writes = LastingWrites(guests, lambda: IoCounters(0, 0, 0, 0), 1 << 30)
+        done = writes.synced([lambda one=one: one for one in syncs])  # type: ignore[misc]
+        return done, writes.samples(self.BURST, done)
+
+    def test_their_rate_lasts_as_long_as_all_disks_are_synced(self) -> None:
+        done, (sample,) = self.lasting([Sync(4.0, 500_000_000), Sync(6.0, 500_000_000)])
+        assert done == Sync(10.0, 1_000_000_000)
+        assert (sample.metric, sample.direction) == ("sustained", Direction.WRITE)
+        assert sample.value == pytest.approx(50e6)
+
+    def test_without_a_sync_of_each_there_is_no_rate(self) -> None:
+        assert self.lasting([Sync(4.0, 500_000_000), None]) == (None, ())
+        done, (sample,) = self.lasting([Sync(4.0, None), Sync(6.0, 500_000_000)])
+        assert done == Sync(10.0, None)
+        assert sample.value == pytest.approx(50e6)

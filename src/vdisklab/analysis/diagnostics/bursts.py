@@ -11,6 +11,9 @@ import numpy as np
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.durability import promise_of
+from vdisklab.results.model import Direction
+from vdisklab.units import named
 
 MEANS_SOMETHING = 1.5
 """A burst that is this many times as fast as what lasts is told."""
@@ -31,6 +34,44 @@ class Burst(Diagnostic):
             f"{self.cell}: a burst of writes goes to memory at {seen}; lasting writes {lasting} "
             f"({self.measurement})."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class NoLastingRate(Diagnostic):
+    """Cells whose writes have no sustained rate, because nothing on this host could sync them."""
+
+    cells: tuple[MeasuredCell, ...]
+    measurement: str
+
+    def __str__(self) -> str:
+        return (
+            f"{named(self.cells)}, {self.measurement}: no sustained rate. With cache=unsafe QEMU "
+            "sends the server no flush, and this host has no file to sync, so nobody knows when "
+            "the bytes reach a disk. The rate is a burst."
+        )
+
+
+def unlasting_diagnostics(
+    observations: Observations, measures: Collection[MeasureKey]
+) -> Iterator[NoLastingRate]:
+    """Cells on servers to which QEMU sends no flush, with a rate of writes among these measures."""
+    names = dict.fromkeys(key.name for key in measures if key.metric in ("bandwidth", "sustained"))
+    for name in names:
+        seen = observations.grid(MeasureKey(name, Direction.WRITE, "bandwidth"))
+        lasting = observations.grid(MeasureKey(name, Direction.WRITE, "sustained"))
+        cells = tuple(
+            cell
+            for row, cell in enumerate(observations.cells)
+            if np.isfinite(seen[row]).any()
+            and not np.isfinite(lasting[row]).any()
+            and cell.path is not None
+            and not cell.path.on_host
+            and cell.path.cache.no_flush
+            and promise_of(cell.path) is not None
+        )
+        if cells:
+            yield NoLastingRate(cells, name)
+            return
 
 
 def burst_diagnostics(
