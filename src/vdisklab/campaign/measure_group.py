@@ -24,7 +24,7 @@ from vdisklab.guest.machine import Machine
 from vdisklab.host.counters import load_between, snapshot
 from vdisklab.host.waiting import patience
 from vdisklab.path.cell import Cell
-from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.plan.profile import RATE, MeasurementPlan
 from vdisklab.progress import MeasurementStarted
 from vdisklab.results import model
 from vdisklab.storage.image import require_returned
@@ -149,8 +149,8 @@ def _leaves_writes(plan: MeasurementPlan) -> bool:
 
     The rate of an open load is given, and the share of a guest beside others is not known.
     """
-    is_open = fio.read_fio_settings(plan).rate_iops is not None
-    return plan.neighbour is None and not is_open and _FIO.leaves_writes(plan)
+    is_alone = plan.neighbour is None and RATE not in plan.settings
+    return is_alone and grouped_workload_for(plan).leaves_writes(plan)
 
 
 def _of_each(guests: Sequence[_Guest], ask: Callable[[_Guest], _Answer]) -> list[_Answer]:
