@@ -29,7 +29,7 @@ from vdisklab.progress import MeasurementStarted
 from vdisklab.results import model
 from vdisklab.storage.image import require_returned
 from vdisklab.workload import open_load, program
-from vdisklab.workload.registry import grouped_workload_for
+from vdisklab.workload.registry import grouped_workload_for, workload_for
 
 _Guest = TypeVar("_Guest")
 _Answer = TypeVar("_Answer")
@@ -150,7 +150,7 @@ def _leaves_writes(plan: MeasurementPlan) -> bool:
     The rate of an open load is given, and the share of a guest beside others is not known.
     """
     is_alone = plan.neighbour is None and RATE not in plan.settings
-    return is_alone and grouped_workload_for(plan).leaves_writes(plan)
+    return is_alone and workload_for(plan).leaves_writes(plan)
 
 
 def _of_each(guests: Sequence[_Guest], ask: Callable[[_Guest], _Answer]) -> list[_Answer]:
