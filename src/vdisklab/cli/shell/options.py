@@ -178,14 +178,17 @@ def parse_words(argv: Sequence[str], request: type[AnyRequest], program: str) ->
     Raises PlanError, or typer's exceptions with `program` as the command's name.
     """
 
-    def parsed(request: OptionRows) -> None:
-        del request
+    def parsed(request: AnyRequest) -> AnyRequest:
+        return request
 
     parsed.__annotations__["request"] = request
     app = typer.Typer(add_completion=False)
     app.command()(takes_options()(parsed))
-    context = typer.main.get_command(app).make_context(program, list(argv))
-    return build_request(context.params, request)
+    command = typer.main.get_command(app)
+    # Some versions of typer make paths of texts only when the command is invoked.
+    with command.make_context(program, list(argv)) as context:
+        built: AnyRequest = command.invoke(context)
+    return built
 
 
 def _panel_position(parameter: inspect.Parameter) -> int:
