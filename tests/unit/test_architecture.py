@@ -52,19 +52,22 @@ ALLOWED = {
                   "guest.qemu.block_nodes", "storage.image_commands", "storage.server_url"},
     # What an answer asks a host, without changing it.
     "inspection": {"errors", "units", "progress", "path", "host", "storage", "guest", "platforms"},
+    # What a running guest asks of its disk: switched on, waited for, switched off.
+    "recording": {"errors", "units", "host", "inspection", "loads", "platforms"},
     # An answer is a value that says all that is shown of it: loaded, computed, never printed.
     "answers": {"as_text", "documents", "errors", "numbers", "sanitise", "units", "progress",
                 "path", "plan", "host", "storage", "guest", "workload", "campaign", "results",
-                "analysis", "platforms", "inspection"},
+                "analysis", "platforms", "inspection", "loads"},
     # What changes something: measures, cuts power, imports, deletes.
     "actions": {"errors", "units", "progress", "path", "plan", "host", "storage", "guest",
-                "workload", "campaign", "results", "analysis", "answers"},
+                "workload", "campaign", "results", "analysis", "answers", "loads",
+                "recording"},
     # The columns and sentences of answers.
     "views": {"documents", "errors", "numbers", "sanitise", "units", "progress", "path",
               "results", "analysis", "platforms", "inspection", "answers"},
     "cli": {"documents", "errors", "sanitise", "units", "progress", "path", "plan", "host",
             "workload", "campaign.guests", "results", "analysis", "platforms",
-            "inspection", "answers", "actions", "views"},
+            "inspection", "answers", "actions", "views", "loads", "recording"},
     # The leaves: only their own verbs import them (test_leaves.py).
     "lab": {"errors", "units", "progress", "path", "plan", "host", "storage", "guest"},
     "powercut": {"errors", "units", "validation", "progress", "path", "operations", "plan",

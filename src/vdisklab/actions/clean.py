@@ -8,6 +8,7 @@ from pathlib import Path
 from vdisklab.errors import DirtyHostError, PlanError, VdisklabError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import PROGRAM_MARK, Entry, Kind, Leftover, leftovers, order_of_removal
+from vdisklab.recording.tracing import TRACE, stop_tracing
 from vdisklab.storage.remote import DISK, FILE, NEEDED
 from vdisklab.storage.stack import UNDO
 from vdisklab.storage.undo import (
@@ -18,6 +19,7 @@ from vdisklab.storage.undo import (
 )
 from vdisklab.units import format_bytes
 
+_UNDO: Mapping[str, Undo] = {**UNDO, TRACE: stop_tracing}
 _ON_TARGETS = frozenset({DISK.kind, FILE.kind, Kind.DIRECTORY, Kind.FILE})
 
 
@@ -28,7 +30,7 @@ def list_leftovers(directory: Path | None = None) -> list[Entry]:
 
 
 def remove_leftovers(
-    host: Host, undo: Mapping[str, Undo] = UNDO, directory: Path | None = None
+    host: Host, undo: Mapping[str, Undo] = _UNDO, directory: Path | None = None
 ) -> Iterator[Entry]:
     """Removes the entries of all ledgers without a process, newest first, and yields each one.
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from vdisklab.actions.export_data import exported_files, import_campaigns
 from vdisklab.actions.import_ import import_files
+from vdisklab.actions.import_load import import_traces, trace_forms
 from vdisklab.actions.input_file import input_files
 from vdisklab.answers.loading import database_url
 from vdisklab.cli.shell.options import TEXTS, DbOptions, OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
+from vdisklab.loads.traces.trace_file import TraceWish
+from vdisklab.loads.traces.trace_form import TraceForm
 from vdisklab.plan.settings import option
-from vdisklab.plan.value_kinds import TEXT
+from vdisklab.plan.value_kinds import FILE, SECONDS, TEXT
 from vdisklab.views import import_ as view
+from vdisklab.views import import_load as load_view
 
 PANEL = VerbPanel.STORED
 
@@ -27,7 +33,8 @@ class ImportOptions(DbOptions):
         TEXTS,
         "fio JSON or JSON+, bonnie++ or elbencho CSV, elbencho JSON, sysbench fileio text, "
         "CrystalDiskMark or KDiskMark text, "
-        "DISKSPD XML, dd's line, or a file from `vdisklab export-data`; `-` is standard input.",
+        "DISKSPD XML, dd's line, or a file from `vdisklab export-data`; or a trace of requests: "
+        "blkparse, fio iolog, MSR Cambridge, Alibaba, Tencent. `-` is standard input.",
         "FILE...",
     )
     name: str | None = option(
@@ -50,6 +57,15 @@ class ImportOptions(DbOptions):
         metavar="NAME",
         shown="the file's own",
     )
+    disk: str | None = option(
+        TEXT, "Of a trace: which of its disks.", metavar="DISK", shown="the only one"
+    )
+    seconds: float | None = option(
+        SECONDS, "Of a trace: so much from its start.", flag="--for", metavar="TIME", shown="all"
+    )
+    output: Path | None = option(
+        FILE, "Of a trace: the load file.", flag="--output -o", metavar="FILE", shown="TRACE.load"
+    )
 
 
 @takes_options()
@@ -59,6 +75,8 @@ def import_(request: ImportOptions, output: OutputOptions) -> None:
     All files are read before anything is stored, so a damaged one changes nothing. Values that a
     file does not state stay unknown.
 
+    A trace of requests becomes a load file, which `vdisklab show` reads.
+
     Examples:
 
         vdisklab import result.json --as 'my VM at home'
@@ -66,8 +84,18 @@ def import_(request: ImportOptions, output: OutputOptions) -> None:
         vdisklab import run1.csv run2.csv --as qcow2/writeback --into 3f2a
 
         vdisklab import results.json.gz
+
+        vdisklab import hm_1.csv.gz --for 1h
     """
     with input_files(request.files) as inputs:
+        forms = trace_forms(inputs)
+        if forms:
+            _import_traces(request, inputs, forms, output)
+            return
+        for flag, value in (("--disk", request.disk), ("--for", request.seconds),
+                            ("--output", request.output)):  # fmt: skip
+            if value is not None:
+                raise PlanError(f"{flag} is for traces of requests", hint=f"leave {flag} out")
         if exported_files(inputs):
             if request.name or request.into or request.measurement:
                 raise PlanError(
@@ -80,3 +108,20 @@ def import_(request: ImportOptions, output: OutputOptions) -> None:
             url = database_url(request.db, create=True)
             answer = import_files(url, inputs, request.name, request.into, request.measurement)
     print_answer(answer, view.tables(answer), output)
+
+
+def _import_traces(
+    request: ImportOptions,
+    files: Sequence[Path],
+    forms: Sequence[TraceForm],
+    output: OutputOptions,
+) -> None:
+    if request.into or request.measurement or request.db:
+        raise PlanError(
+            "a trace becomes a file, and is not stored in a database",
+            hint="leave out --into, --measurement and --db",
+        )
+    seconds = request.seconds
+    wish = TraceWish(request.disk, None if seconds is None else round(seconds * 1e6))
+    found = import_traces(files, forms, wish=wish, name=request.name, output=request.output)
+    print_answer(found, load_view.tables(found), output)

@@ -1,18 +1,21 @@
-"""`vdisklab show`: everything that is stored about one run."""
+"""`vdisklab show`: everything that is stored about one run, or what a recorded load is like."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
 
+from vdisklab.answers.load import answer_load_file, load_file_named
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.show import answer_run, repeat_script
 from vdisklab.cli.shell.options import DbOptions, Format, OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
+from vdisklab.errors import PlanError
 from vdisklab.plan.settings import option
 from vdisklab.plan.value_kinds import SWITCH, TEXT
 from vdisklab.sanitise import sanitise
+from vdisklab.views.load import tables as load_tables
 from vdisklab.views.show import tables
 
 PANEL = VerbPanel.STORED
@@ -22,7 +25,9 @@ PANEL = VerbPanel.STORED
 class ShowOptions(DbOptions):
     """The run, and what to show of it."""
 
-    run: str = argument(TEXT, "A run's id or its first letters.", "RUN")
+    run: str = argument(
+        TEXT, "A run's id or its first letters, or a file that `vdisklab record` made.", "RUN"
+    )
     raw: bool = option(SWITCH, "Add the programs' unchanged output.")
     script: bool = option(SWITCH, "Print a shell script that repeats the run by hand.")
 
@@ -33,6 +38,8 @@ def show(request: ShowOptions, output: OutputOptions) -> None:
 
     With --format csv: one sample per line. `vdisklab runs CAMPAIGN` lists the ids.
 
+    Of a recorded load: what the guest asks of its disk, in one sentence, and in figures.
+
     Examples:
 
       vdisklab show 3f2a
@@ -40,7 +47,16 @@ def show(request: ShowOptions, output: OutputOptions) -> None:
       vdisklab show 3f2a --raw --format json
 
       vdisklab show 3f2a --script > repeat.sh
+
+      vdisklab show web01-vda.load
     """
+    load = load_file_named(request.run)
+    if load is not None:
+        if request.raw or request.script:
+            raise PlanError(f"{load} is a load, not a run", hint="leave out --raw and --script")
+        found = answer_load_file(load)
+        print_answer(found, load_tables(found), replace(output, why=True), request)
+        return
     with open_results(request.db) as results:
         stored = results.run(request.run)
         if request.script:

@@ -13,6 +13,7 @@ import stat
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -20,11 +21,18 @@ from pathlib import Path
 
 from vdisklab.errors import GuestError, HostError, PlanError
 from vdisklab.guest.qemu.block_nodes import DAEMON, VIRTIOFSD
-from vdisklab.guest.qemu.qmp import event_loop, open_channel
+from vdisklab.guest.qemu.qmp import Channel, event_loop, open_channel
 from vdisklab.host.command import Host
 from vdisklab.host.image_file import OpenFiles, header_format, seen_file
 from vdisklab.host.mounts import is_visible_directory, is_visible_file
-from vdisklab.host.processes import Process, Stranger, callers, numbers_of, processes_of
+from vdisklab.host.processes import (
+    Process,
+    Stranger,
+    callers,
+    numbers_of,
+    processes_of,
+    user_name,
+)
 from vdisklab.path.disk_path import Image
 from vdisklab.path.platforms import NEW_GUEST_DISKS, PRINTED, Platform
 from vdisklab.path.segments import ImageFormat
@@ -231,23 +239,34 @@ def running_disks(processes: Path, notes: list[str] | None = None) -> Iterator[C
     A QEMU counts if its user is root, the caller, or one as which a platform starts guests. `notes`
     gets a sentence that names the others.
     """
+    believed = believed_processes(processes, notes)
+    daemons = [process for process in believed if _DAEMONS.fullmatch(process.program)]
+    served = list(map(_text_of, daemons))
+    of_daemons: OpenFiles = frozenset().union(*map(Process.open_files, daemons))
+    for process in believed:
+        if process in daemons or any(map(_OURS.match, names_of(process))):
+            continue
+        read = partial(_disks_of_process, process, served, of_daemons)
+        yield from read_apart(read).all(f"process {process.number}", Platform.QEMU)
+
+
+def believed_processes(processes: Path, notes: list[str] | None = None) -> list[Process]:
+    """The running QEMUs, and the daemons that serve disks, whose arguments can be believed.
+
+    `notes` gets a sentence that names the others.
+    """
     places = (dialect.location for dialect in dialects().values())
     users = callers() | {0} | numbers_of(name for place in places for name in place.users)
     found = list(processes_of(_PROGRAMS, users, processes))
     strangers = [process for process in found if isinstance(process, Stranger)]
     if strangers and notes is not None:
         notes.append(f"Not read: {named(strangers)}.")
-    believed = [process for process in found if isinstance(process, Process)]
-    daemons = [process for process in believed if _DAEMONS.fullmatch(process.program)]
-    served = list(map(_text_of, daemons))
-    of_daemons: OpenFiles = frozenset().union(*map(Process.open_files, daemons))
-    for process in believed:
-        if process in daemons or any(
-            _OURS.match(name) for flag, name in pairwise(process.arguments) if flag == "-name"
-        ):
-            continue
-        read = partial(_disks_of_process, process, served, of_daemons)
-        yield from read_apart(read).all(f"process {process.number}", Platform.QEMU)
+    return [process for process in found if isinstance(process, Process)]
+
+
+def names_of(process: Process) -> tuple[str, ...]:
+    """What QEMU's arguments call the guest, as they spell it: `guest=web01,debug-threads=on`."""
+    return tuple(name for flag, name in pairwise(process.arguments) if flag == "-name")
 
 
 def _disks_of_process(
@@ -302,28 +321,37 @@ def as_probed(disk: ConfiguredDisk) -> ConfiguredDisk:
 
 
 def query_block(monitor: Path, user: int) -> object:
-    """The answer to `query-block` of that user's QEMU; None without one in time.
+    """The answer to `query-block` of that user's QEMU; None without one in time."""
+    try:
+        with process_monitor(monitor, user) as channel:
+            return channel.execute("query-block", timeout=DEADLINE)
+    except (OSError, GuestError):
+        return None
+
+
+@contextmanager
+def process_monitor(monitor: Path, user: int) -> Iterator[Channel]:
+    """The monitor at a socket of that user's QEMU, for as long as the context is open.
 
     The socket belongs to that user and so does the process that listens on it: a name among a
-    QEMU's arguments leads to no socket that QEMU itself could not open.
+    QEMU's arguments leads to no socket that QEMU itself could not open. Raises OSError and
+    GuestError, also if nobody greets in time: a monitor serves one client.
     """
     try:
         looked_at = os.open(monitor, os.O_PATH | os.O_CLOEXEC)
-    except (OSError, ValueError):
-        return None
+    except ValueError as error:
+        raise GuestError(f"{monitor} is no socket") from error
     try:
         status = os.fstat(looked_at)
         if not stat.S_ISSOCK(status.st_mode) or status.st_uid != user:
-            return None
+            raise GuestError(f"{monitor} is no socket of {user_name(user)}")
         with socket.socket(socket.AF_UNIX) as end, event_loop() as loop:
             end.settimeout(DEADLINE)
             end.connect(f"/proc/self/fd/{looked_at}")
             if _listener(end) != user:
-                return None
+                raise GuestError(f"another user than {user_name(user)} listens at {monitor}")
             with open_channel(loop, end, "monitor", negotiate=True, timeout=DEADLINE) as channel:
-                return channel.execute("query-block", timeout=DEADLINE)
-    except (OSError, GuestError):
-        return None
+                yield channel
     finally:
         os.close(looked_at)
 

@@ -180,7 +180,9 @@ def monitor_of(argv: Sequence[str]) -> Path | None:
             case "chardev" if settings.get("backend") == "socket" and "path" in settings:
                 sockets[str(settings.get("id"))] = Path(str(settings["path"]))
             case "mon" if settings.get("mode") == "control":
-                return sockets.get(str(settings.get("chardev", settings.get("backend"))))
+                named = sockets.get(str(settings.get("chardev", settings.get("backend"))))
+                if named is not None:  # else it is a descriptor, and another one may have a file
+                    return named
             case _:
                 pass
     return None

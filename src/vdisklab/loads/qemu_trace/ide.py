@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from vdisklab.loads.load import IoKind
-from vdisklab.loads.qemu_trace.requests import Requests
+from vdisklab.loads.requests import Requests
 from vdisklab.units import SECTOR
 
 QUEUED, QUEUED_FORCED, QUEUED_END = (

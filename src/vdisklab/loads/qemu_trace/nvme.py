@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from vdisklab.loads.load import IoKind
-from vdisklab.loads.qemu_trace.requests import Requests
+from vdisklab.loads.requests import Requests
 
 BEGIN, END = b"pci_nvme_io_cmd", b"pci_nvme_enqueue_req_completion"
 READ, WRITE, DISCARD = b"pci_nvme_read", b"pci_nvme_write", b"pci_nvme_dsm_deallocate"

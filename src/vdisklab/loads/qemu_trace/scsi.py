@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from vdisklab.loads.load import IoKind
-from vdisklab.loads.qemu_trace.requests import Requests
+from vdisklab.loads.requests import Requests
 
 BEGIN, COMMAND, END = b"scsi_req_parsed", b"scsi_disk_new_request", b"scsi_req_dequeue"
 _REQUEST = re.compile(

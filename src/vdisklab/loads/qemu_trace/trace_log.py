@@ -14,7 +14,7 @@ from typing import Protocol
 
 from vdisklab.loads.load import Integers
 from vdisklab.loads.qemu_trace import ide, nvme, scsi, virtio_blk
-from vdisklab.loads.qemu_trace.requests import Requests
+from vdisklab.loads.requests import Requests
 
 LONGEST_LINE = 4096
 """Bytes; what follows is another program's."""

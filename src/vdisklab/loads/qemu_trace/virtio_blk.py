@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from vdisklab.loads.load import IoKind
-from vdisklab.loads.qemu_trace.requests import Requests
+from vdisklab.loads.requests import Requests
 from vdisklab.units import SECTOR
 
 BEGIN_READ, BEGIN_WRITE, END = (

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.unit.loads.loads import source
 from vdisklab.errors import LoadError
 from vdisklab.loads.load import NOT_TIMED, IoKind, RecordedLoad
-from vdisklab.loads.qemu_trace.requests import PlaceRequests
 from vdisklab.loads.qemu_trace.trace_log import TRACED, GrowthClock, TraceLog, bus_of, read_trace
+from vdisklab.loads.requests import PlaceRequests
 
 DATA = Path(__file__).parents[3] / "data" / "qemu-trace"
 BUSES = {bus.name: bus for bus in TRACED}

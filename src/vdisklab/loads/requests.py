@@ -17,6 +17,8 @@ from vdisklab.loads.load import (
     RecordedLoad,
 )
 
+_MOST_OTHERS = 1000
+
 
 @dataclass(slots=True)
 class PlaceRequests:
@@ -71,7 +73,14 @@ class PlaceRequests:
 class Requests:
     """All requests of a trace, by place. Raises LoadError beyond the most that a load may have."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: str | None = None, most_us: int | None = None) -> None:
+        """With `wanted` only the requests of that place are kept, and the others counted; with
+        `most_us` only those that begin so long after the first."""
+        self._wanted = wanted
+        self._most_us = most_us
+        self._first_us: int | None = None
+        self.others: dict[str, int] = {}
+        """How many requests of places that are not wanted began; of the first 1,000 places."""
         self.places: dict[str, PlaceRequests] = {}
         self.lost = 0
         """Beginnings without an end that were followed by another beginning of the same number."""
@@ -89,16 +98,26 @@ class Requests:
         length: int = 0,
         forced: bool = False,
         joins: bool = False,
+        service_us: int = NOT_TIMED,
     ) -> None:
         """A request begins; `number` is the trace's for it, None for one whose end is not told.
 
-        `joins`: it is one more part of the request that has the number.
+        `joins`: it is one more part of the request that has the number. `service_us` is known at
+        once in a trace that has one line for each request.
         """
+        if self._wanted is not None and place != self._wanted:
+            if place in self.others or len(self.others) < _MOST_OTHERS:
+                self.others[place] = self.others.get(place, 0) + 1
+            return
+        if self._first_us is None:
+            self._first_us = at_us
+        if self._most_us is not None and at_us - self._first_us > self._most_us:
+            return
         self._count += 1
         if self._count > MOST_REQUESTS:
             raise LoadError(
-                f"the recording has more than {MOST_REQUESTS:,} requests",
-                hint="record a shorter time with --for",
+                f"there are more than {MOST_REQUESTS:,} requests",
+                hint="take a shorter time with --for, or one disk with --disk",
             )
         requests = self._place(place)
         requests.due_us.append(at_us)
@@ -106,7 +125,7 @@ class Requests:
         requests.forced.append(forced)
         requests.offset.append(offset)
         requests.length.append(length)
-        requests.service_us.append(NOT_TIMED)
+        requests.service_us.append(service_us)
         if number is not None:
             opened = self._open.get((place, number))
             if opened is not None and joins:

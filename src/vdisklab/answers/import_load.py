@@ -1,0 +1,32 @@
+"""`import TRACE`: the load file that a trace of another program became."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from vdisklab.documents import Answer, Count
+from vdisklab.loads.load import RecordedBy
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedLoad:
+    """One trace and its load file."""
+
+    file: Annotated[str, "the load file"]
+    name: str
+    recorded_by: RecordedBy
+    sentence: Annotated[str, "what the load is like"]
+    seconds: float
+    requests: Count
+    lost: Annotated[int | None, "lines that could not be read; null if unknown"]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportLoadAnswer(Answer):
+    """`vdisklab import TRACE`: the load files."""
+
+    FORMAT = "vdisklab.import-load/1"
+
+    loads: tuple[ImportedLoad, ...]

@@ -1,0 +1,75 @@
+"""`vdisklab record`: what a running guest asks of its disk, request by request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from vdisklab.actions.record import RecordWish, record_guest
+from vdisklab.cli.shell.live import TerminalProgress
+from vdisklab.cli.shell.options import OutputOptions, argument, takes_options
+from vdisklab.cli.shell.output import print_answer
+from vdisklab.cli.shell.verbs import VerbPanel
+from vdisklab.host.command import LocalHost
+from vdisklab.plan.settings import OptionRows, option
+from vdisklab.plan.value_kinds import FILE, SECONDS, SIZE, TEXT
+from vdisklab.recording.recorder import LOG_LIMIT
+from vdisklab.views.record import tables
+
+PANEL = VerbPanel.GUESTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOptions(OptionRows):
+    """The guest and its disk, and for how long."""
+
+    guest: str = argument(
+        TEXT,
+        "A running guest: its name in libvirt, its number in Proxmox VE, QEMU's -name, its "
+        "process, or its QMP socket.",
+        "GUEST",
+    )
+    disk: str | None = option(
+        TEXT,
+        "Which of its disks: vda, virtio0, QEMU's id, or the image's file.",
+        metavar="DISK",
+        shown="the only one",
+    )
+    seconds: float = option(
+        SECONDS, "How long to record; Ctrl-C ends it early.", 600.0, flag="--for", metavar="TIME"
+    )
+    output: Path | None = option(
+        FILE, "The file to write.", flag="--output -o", metavar="FILE", shown="GUEST-DISK.load"
+    )
+    libvirt: str | None = option(
+        TEXT, "The libvirt that runs the guest.", metavar="URI", shown="qemu:///system"
+    )
+    log_limit: int = option(
+        SIZE, "How large QEMU's log may become; the recording ends then.", LOG_LIMIT, metavar="SIZE"
+    )
+
+
+@takes_options()
+def record(request: RecordOptions, output: OutputOptions) -> None:
+    """Record what a running guest asks of its disk: when, where, how much, how long; never data.
+
+    QEMU itself logs the requests: nothing runs in the guest, and it is not restarted. The log is
+    switched off at the end, also if vdisklab is killed. libvirt marks the guest as tainted.
+
+    Examples:
+
+      vdisklab record web01 --for 10m
+
+      vdisklab record 101 --disk scsi0 --for 1h -o monday.load
+
+      vdisklab show web01-vda.load
+    """
+    wish = RecordWish(
+        request.guest, request.disk, request.seconds, request.output, request.libvirt,
+        request.log_limit,
+    )  # fmt: skip
+    with TerminalProgress(Console(stderr=True)) as progress:
+        answer = record_guest(LocalHost(), wish, progress)
+    print_answer(answer, tables(answer), output, request)

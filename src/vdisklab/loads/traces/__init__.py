@@ -1,0 +1,1 @@
+"""Traces of block devices that other programs and researchers write; pure."""

@@ -1,0 +1,51 @@
+"""What a form of trace is: how it is known, and how its lines become requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from vdisklab.loads.load import RecordedBy
+from vdisklab.loads.requests import Requests
+
+
+class LineReader(Protocol):
+    """Turns the lines of one form into requests."""
+
+    def line(self, line: bytes) -> bool:
+        """One line, without its end; False if it is not of this form."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceForm:
+    """A form of trace. `recognises` looks at the first lines of a file.
+
+    `resolution_us`: two times that are nearer to each other are one in this form. `note` says what
+    the form does not tell. `wordy`: between the requests stand lines for people.
+    """
+
+    recorded_by: RecordedBy
+    title: str
+    recognises: Callable[[tuple[bytes, ...]], bool]
+    reader: Callable[[Requests], LineReader]
+    resolution_us: int = 1
+    note: str = ""
+    wordy: bool = False
+
+
+def number(field: bytes) -> int | None:
+    """A whole number of at most 19 ASCII digits; None for anything else."""
+    return int(field) if field.isdigit() and len(field) <= 19 else None
+
+
+def numbers(*fields: bytes) -> tuple[int, ...] | None:
+    """Whole numbers; None if one of the fields is none."""
+    if not all(field.isdigit() and len(field) <= 19 for field in fields):
+        return None
+    return tuple(map(int, fields))
+
+
+def disk_name(*fields: bytes) -> str:
+    """A disk as a trace names it, made harmless and short."""
+    return " ".join(field.decode("ascii", "backslashreplace")[:64] for field in fields)
