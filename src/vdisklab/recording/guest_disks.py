@@ -8,7 +8,7 @@ from typing import Any
 
 from vdisklab.errors import GuestError, PlanError, RefusedError
 from vdisklab.loads.qemu_trace.trace_log import TracedBus, bus_of
-from vdisklab.recording.guests import Monitor
+from vdisklab.recording.guests import GuestMonitor
 from vdisklab.units import SECTOR, named
 
 _BACKEND = "/virtio-backend"
@@ -53,12 +53,12 @@ class DiskCounts:
         )
 
 
-def disks_of(monitor: Monitor) -> tuple[RecordableDisk, ...]:
+def disks_of(monitor: GuestMonitor) -> tuple[RecordableDisk, ...]:
     """The guest's hard disks. Raises GuestError."""
     return tuple(_disks(monitor))
 
 
-def _disks(monitor: Monitor) -> Iterator[RecordableDisk]:
+def _disks(monitor: GuestMonitor) -> Iterator[RecordableDisk]:
     answer = monitor.execute("query-block")
     for entry in answer if isinstance(answer, list) else ():
         inserted = entry.get("inserted") if isinstance(entry, dict) else None
@@ -117,7 +117,7 @@ def choose_disk(
     )
 
 
-def counts_of(monitor: Monitor, disk: RecordableDisk) -> DiskCounts:
+def counts_of(monitor: GuestMonitor, disk: RecordableDisk) -> DiskCounts:
     """What QEMU has counted of the disk. Raises GuestError."""
     stats = stats_of(monitor, disk)
     keys = ("rd_operations", "rd_bytes", "wr_operations", "wr_bytes", "flush_operations")
@@ -127,7 +127,7 @@ def counts_of(monitor: Monitor, disk: RecordableDisk) -> DiskCounts:
     return DiskCounts(*(number for number in numbers if isinstance(number, int)))
 
 
-def stats_of(monitor: Monitor, disk: RecordableDisk) -> Mapping[str, Any]:
+def stats_of(monitor: GuestMonitor, disk: RecordableDisk) -> Mapping[str, Any]:
     """The disk's part of `query-blockstats`. Raises GuestError if it is gone."""
     answer = monitor.execute("query-blockstats")
     for entry in answer if isinstance(answer, list) else ():
@@ -139,7 +139,7 @@ def stats_of(monitor: Monitor, disk: RecordableDisk) -> Mapping[str, Any]:
     raise GuestError(f"the guest has no disk {disk.name} any more")
 
 
-def _property(monitor: Monitor, device: str, name: str) -> object:
+def _property(monitor: GuestMonitor, device: str, name: str) -> object:
     try:
         return monitor.execute("qom-get", {"path": device, "property": name})
     except RefusedError:

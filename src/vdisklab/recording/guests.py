@@ -43,7 +43,7 @@ _BUSY_SECONDS = 15.0
 _PAUSE = 0.5
 
 
-class Monitor(Protocol):
+class GuestMonitor(Protocol):
     """QEMU's machine protocol, whoever carries it."""
 
     def execute(
@@ -117,7 +117,7 @@ class _Virsh:
 
 
 @contextmanager
-def open_monitor(host: Host, guest: RunningGuest, clock: Clock = time) -> Iterator[Monitor]:
+def open_monitor(host: Host, guest: RunningGuest, clock: Clock = time) -> Iterator[GuestMonitor]:
     """The guest's monitor, for a moment. Raises GuestError, also if another program holds it for
     longer than a few seconds."""
     if guest.domain:
@@ -127,7 +127,7 @@ def open_monitor(host: Host, guest: RunningGuest, clock: Clock = time) -> Iterat
         yield _monitor_of_socket(stack, guest, clock)
 
 
-def _monitor_of_socket(stack: ExitStack, guest: RunningGuest, clock: Clock) -> Monitor:
+def _monitor_of_socket(stack: ExitStack, guest: RunningGuest, clock: Clock) -> GuestMonitor:
     deadline = clock.monotonic() + _BUSY_SECONDS * patience()
     while True:
         try:

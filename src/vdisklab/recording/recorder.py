@@ -27,7 +27,7 @@ from vdisklab.recording.guest_disks import (
     counts_of,
     disks_of,
 )
-from vdisklab.recording.guests import Monitor, RunningGuest, open_monitor
+from vdisklab.recording.guests import GuestMonitor, RunningGuest, open_monitor
 from vdisklab.recording.tracing import TracingLog, available_events, log_file, tracing
 from vdisklab.units import format_bytes, format_duration
 
@@ -99,7 +99,7 @@ def find_disk(
 
 
 def _events(
-    monitor: Monitor, disk: RecordableDisk, disks: Sequence[RecordableDisk]
+    monitor: GuestMonitor, disk: RecordableDisk, disks: Sequence[RecordableDisk]
 ) -> tuple[str, ...] | NotTraced:
     bus = disk.bus
     if bus is None:
@@ -302,7 +302,7 @@ def _libvirts_files(host: Host, guest: RunningGuest) -> Mapping[str, str]:
     return {row[0]: row[1].strip() for row in rows if len(row) == 2}
 
 
-def _version(monitor: Monitor) -> str:
+def _version(monitor: GuestMonitor) -> str:
     answer = monitor.execute("query-version")
     qemu = answer.get("qemu") if isinstance(answer, dict) else None
     if not isinstance(qemu, dict):

@@ -14,7 +14,7 @@ from vdisklab.errors import GuestError, HostError, RefusedError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.recording.guest_disks import DiskCounts, RecordableDisk, counts_of, stats_of
-from vdisklab.recording.guests import Monitor, RunningGuest, open_monitor
+from vdisklab.recording.guests import GuestMonitor, RunningGuest, open_monitor
 from vdisklab.recording.recorder import Wait
 from vdisklab.recording.tracing import HISTOGRAM, TRACE, stop_tracing
 
@@ -95,7 +95,7 @@ def _histograms(
             stop_tracing(host, entry)
 
 
-def set_histogram(monitor: Monitor, device: str, boundaries: Sequence[int]) -> None:
+def set_histogram(monitor: GuestMonitor, device: str, boundaries: Sequence[int]) -> None:
     """Starts QEMU's histograms of a disk's latencies anew. Raises RefusedError."""
     monitor.execute("block-latency-histogram-set", {"id": device, "boundaries": list(boundaries)})
 

@@ -19,7 +19,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.ledger import Entry, Kind, Ledger, state_directory
 from vdisklab.host.safe_places import make_directory, make_state_directory, open_file
 from vdisklab.host.waiting import interrupts_held
-from vdisklab.recording.guests import Monitor, RunningGuest, of_detail, open_monitor
+from vdisklab.recording.guests import GuestMonitor, RunningGuest, of_detail, open_monitor
 
 TRACE = "trace of guest"
 """The kind of thing that the ledger notes."""
@@ -46,7 +46,7 @@ class TracingLog:
         return os.fstat(self.descriptor).st_size
 
 
-def available_events(monitor: Monitor, events: Sequence[str]) -> tuple[str, ...]:
+def available_events(monitor: GuestMonitor, events: Sequence[str]) -> tuple[str, ...]:
     """Those of the events that this QEMU has; a QEMU built without tracing has none."""
     found = []
     for event in events:
@@ -153,7 +153,7 @@ def stop_tracing(host: Host, entry: Entry) -> None:
         ) from error
 
 
-def switch_off(monitor: Monitor, events: Sequence[str]) -> None:
+def switch_off(monitor: GuestMonitor, events: Sequence[str]) -> None:
     """Switches the events off and the log away. Raises GuestError if one stays on."""
     for event in events:
         monitor.execute("trace-event-set-state", {"name": event, "enable": False})
@@ -163,7 +163,7 @@ def switch_off(monitor: Monitor, events: Sequence[str]) -> None:
         raise GuestError(f"QEMU did not switch {on[0]} off")
 
 
-def _log_to(monitor: Monitor, file: Path) -> None:
+def _log_to(monitor: GuestMonitor, file: Path) -> None:
     """QMP has no command for it; HMP's `logfile` has (hmp-commands.hx)."""
     said = monitor.execute("human-monitor-command", {"command-line": f"logfile {file}"})
     if said:
@@ -173,7 +173,7 @@ def _log_to(monitor: Monitor, file: Path) -> None:
         )
 
 
-def _is_on(monitor: Monitor, event: str) -> bool:
+def _is_on(monitor: GuestMonitor, event: str) -> bool:
     answer = monitor.execute("trace-event-get-state", {"name": event})
     return isinstance(answer, list) and any(each.get("state") == "enabled" for each in answer)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from vdisklab.loads.load import RecordedBy
 from vdisklab.loads.requests import Requests
+
+_WHOLE = re.compile(rb"[0-9]{1,19}")
 
 
 class LineReader(Protocol):
@@ -36,14 +39,12 @@ class TraceForm:
 
 def number(field: bytes) -> int | None:
     """A whole number of at most 19 ASCII digits; None for anything else."""
-    return int(field) if field.isdigit() and len(field) <= 19 else None
+    return int(field) if _WHOLE.fullmatch(field) else None
 
 
 def numbers(*fields: bytes) -> tuple[int, ...] | None:
     """Whole numbers; None if one of the fields is none."""
-    if not all(field.isdigit() and len(field) <= 19 for field in fields):
-        return None
-    return tuple(map(int, fields))
+    return tuple(map(int, fields)) if all(map(_WHOLE.fullmatch, fields)) else None
 
 
 def disk_name(*fields: bytes) -> str:
