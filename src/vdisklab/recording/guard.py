@@ -31,14 +31,15 @@ _END_SECONDS = 30.0
 @contextmanager
 def guard(detail: Mapping[str, str], seconds: float) -> Iterator[None]:
     """Runs the guard while the context is open; it acts after `seconds` in any case."""
-    command = [sys.executable, "-m", __name__, f"{seconds:.1f}", json.dumps(dict(detail))]
+    note = json.dumps(dict(detail))
+    # -P: nothing is loaded from the current directory, which may be another user's.
+    command = [sys.executable, "-P", "-m", __name__, f"{seconds:.1f}", note]
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # a Ctrl-C is vdisklab's
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     said = None
     try:
