@@ -1,6 +1,7 @@
 """Does a replay repeat a recording, and choose the path that the application would choose?
 
     python bench/replay.py measure WORK [ROUNDS]    # an hour or two under emulation; goes on
+    python bench/replay.py repeat WORK ROUNDS       # more pairs for `fidelity`
     python bench/replay.py keep WORK
     python bench/replay.py show [fidelity | choice]
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations, count
@@ -136,12 +137,12 @@ def recording(recorder: Recorder) -> Iterator[None]:
         vars(machine)["build_argv"] = build_argv
 
 
-def run(work: Path, name: str, *words: str) -> None:
-    """One campaign on the six paths, with a database of its own."""
+def run(work: Path, name: str, *words: str, paths: Sequence[str] = PATHS) -> None:
+    """One campaign on these paths, with a database of its own."""
     database = work / f"{name}.sqlite"
     command = [
         "run",
-        *PATHS,
+        *paths,
         "--baseline",
         "none",
         "--db",
@@ -178,6 +179,25 @@ def _profile_of(application: str, work: Path) -> Path:
     file = work / f"{application}.toml"
     file.write_text(f"{head}[[measurement]]{mine}")
     return file
+
+
+def repeat(work: Path, rounds: str) -> None:
+    """Timed replays of each load on the path where it was recorded, each recorded, too."""
+    for application in APPLICATIONS:
+        load = work / f"{application}.load"
+        if not load.exists():
+            continue
+        profile = work / f"timed-{application}.toml"
+        profile.write_text(
+            f'name = "timed-{application}"\ntitle = "timed"\n[[measurement]]\nname = "timed"\n'
+            f'program = "replay"\nload = "{load}"\nmode = "timed"\n'
+        )
+        with recording(Recorder(work, of=f"{application}-replayed-")):
+            run(
+                work, f"timed-{application}", "--profile", str(profile), "--size", "1G",
+                "--runtime", "60s", "--guest-memory", "512M", "--page-cache", "cold",
+                "--rounds", rounds, paths=(RECORDED_ON,),
+            )  # fmt: skip
 
 
 def medians(database: Path, wanted: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, float]]:
@@ -248,7 +268,7 @@ def keep(work: Path) -> dict[str, Any]:
                  "replayed": described(read_load(replayed))}
             )  # fmt: skip
     rates = {
-        "sqlite": ("duration", "write"), "postgresql": ("transactions", "write"),
+        "sqlite": ("transactions", "write"), "postgresql": ("transactions", "write"),
         "rocksdb": ("transactions", "write"), "mariadb": ("transactions", "write"),
     }  # fmt: skip
     choice = []
@@ -336,6 +356,8 @@ def main() -> None:
     verb, *words = sys.argv[1:]
     if verb == "measure":
         measure(Path(words[0]).absolute(), words[1] if len(words) > 1 else "1")
+    elif verb == "repeat":
+        repeat(Path(words[0]).absolute(), words[1])
     elif verb == "keep":
         keep_record(RECORD, keep(Path(words[0])))
     else:
