@@ -131,7 +131,7 @@ class Analysis:
     @property
     def no_baseline(self) -> tuple[ranked.NoBaseline, ...]:
         """A diagnostic if the plan's baseline was not measured, and nothing stands for it."""
-        return tuple(one for one in self._base[1] if isinstance(one, ranked.NoBaseline))
+        return tuple(finding for finding in self._base[1] if isinstance(finding, ranked.NoBaseline))
 
     @property
     def has_baseline(self) -> bool:

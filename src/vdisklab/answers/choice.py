@@ -533,14 +533,14 @@ def race_command(
     does not store every setting that the command needs.
     """
     cells = (*tied, *_beside(analysis, tied))
-    words = _settings_again(analysis, cells, tied)
-    if words is None:
+    argv = _settings_again(analysis, cells, tied)
+    if argv is None:
         return None
     paths = [cell.path for cell in cells]
     durable = not any(path and unmet(path, (DURABLE,), analysis.verdicts) for path in paths)
     return shlex.join(
         [
-            *words,
+            *argv,
             *("--find", "best"),
             *(() if metric is None else ("--metric", metric)),
             *(() if durable else ("--unsafe",)),
@@ -553,8 +553,8 @@ def _continuing_command(analysis: Analysis) -> str | None:
     campaign is known by them; None as above."""
     campaign, terms = analysis.campaigns[0], RaceTerms.of(analysis.campaigns[0].plan)
     cells = [MeasuredCell.parse(text) for text in what_is_measured(campaign.plan)["cells"]]
-    words = _settings_again(analysis, cells, cells)
-    if words is None or terms is None or terms.groups:
+    argv = _settings_again(analysis, cells, cells)
+    if argv is None or terms is None or terms.groups:
         return None
     margin, confidence = f"{terms.margin:g}", f"{terms.confidence:g}"
     options = {
@@ -566,7 +566,7 @@ def _continuing_command(analysis: Analysis) -> str | None:
     }
     stated = [word for flag, values in options.items() for each in values for word in (flag, each)]
     unsafe = [] if DURABLE in terms.needs else ["--unsafe"]
-    return shlex.join([*words, *stated, *unsafe])
+    return shlex.join([*argv, *stated, *unsafe])
 
 
 def _settings_again(

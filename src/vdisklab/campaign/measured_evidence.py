@@ -288,12 +288,12 @@ class LastingWrites:
         (qemu, device), now = self._before, self._now()
         self._evidence = Evidence(qemu=_since(qemu, now[0]), device=_since(device, now[1]))
         done = [sync() for sync in syncs]
-        made = [one for one in done if one is not None]
+        made = [counted for counted in done if counted is not None]
         if len(made) < len(done):
             return None
-        written = [one.written for one in made if one.written is not None]
+        written = [counted.written for counted in made if counted.written is not None]
         bytes_written = sum(written) if len(written) == len(made) else None
-        return Sync(sum(one.seconds for one in made), bytes_written)
+        return Sync(sum(counted.seconds for counted in made), bytes_written)
 
     def samples(self, samples: Sequence[Sample], sync: Sync | None) -> tuple[Sample, ...]:
         """The sustained rate of all guests together; nothing without a sync."""

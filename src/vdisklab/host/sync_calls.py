@@ -51,7 +51,7 @@ class SyncCalls:
 
     def count(self) -> int:
         """How many calls there were since the counting began, of threads that have ended, too."""
-        return sum(struct.unpack("<Q", os.read(one, 8))[0] for one in self.counters)
+        return sum(struct.unpack("<Q", os.read(counter, 8))[0] for counter in self.counters)
 
 
 @contextmanager

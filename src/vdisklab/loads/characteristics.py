@@ -198,13 +198,13 @@ def _intervals(load: RecordedLoad, each_second: Integers) -> Iterator[IntervalSu
     edges = np.arange(count) * width
     places = [*np.searchsorted(load.due_us, edges * _SECOND), len(load)]
     ends = [*edges[1:], math.ceil(seconds)]
-    for at, (first, last) in enumerate(pairwise(places)):
+    for index, (first, last) in enumerate(pairwise(places)):
         kinds = np.bincount(load.kind[first:last], minlength=len(IoKind))
         moved = load.moves_data[first:last]
-        busy = each_second[int(edges[at]) : int(ends[at])]
+        busy = each_second[int(edges[index]) : int(ends[index])]
         yield IntervalSummary(
-            start_seconds=float(edges[at]),
-            seconds=float(min(ends[at], seconds) - edges[at]),
+            start_seconds=float(edges[index]),
+            seconds=float(min(ends[index], seconds) - edges[index]),
             reads=int(kinds[IoKind.READ]),
             writes=int(kinds[IoKind.WRITE]),
             flushes=int(kinds[IoKind.FLUSH]),

@@ -60,7 +60,7 @@ def likeness_of(found: LoadCharacteristics) -> Likeness:
     """The load in one sentence."""
     if found.write_share is None:
         return Likeness("nothing was read or written", None)
-    nearest = min(KNOWN, key=lambda known: _distance(found, known))
+    nearest = min(KNOWN, key=lambda published: _distance(found, published))
     parts = [_main(found), *_syncs(found), _rate(found)]
     return Likeness(
         f"{', '.join(parts)}: like {nearest.like}; nearest profile: {nearest.profile}",
@@ -115,7 +115,7 @@ def _rate(found: LoadCharacteristics) -> str:
     return f"{mean} with bursts of {found.burst:,}"
 
 
-def _distance(found: LoadCharacteristics, known: KnownLoad) -> float:
+def _distance(found: LoadCharacteristics, published: KnownLoad) -> float:
     """Each figure counts the same: shares as they are, a size by the tenfold."""
     writes, reads = found.of(IoKind.WRITE), found.of(IoKind.READ)
     main = writes if writes.count >= reads.count else reads
@@ -123,10 +123,10 @@ def _distance(found: LoadCharacteristics, known: KnownLoad) -> float:
     flushes = min(1.0, found.of(IoKind.FLUSH).count / writes.count) if writes.count else 0.0
     forced = found.forced_share or 0.0
     return math.hypot(
-        share - known.write_share,
-        math.log10((main.size_median or 1) / known.size),
-        (main.sequential_share or 0.0) - known.sequential_share,
-        max(flushes, forced) - known.flushes_per_write,
+        share - published.write_share,
+        math.log10((main.size_median or 1) / published.size),
+        (main.sequential_share or 0.0) - published.sequential_share,
+        max(flushes, forced) - published.flushes_per_write,
     )
 
 

@@ -195,5 +195,5 @@ def _require_possible(load: RecordedLoad) -> None:
     }
     for problem, where in problems.items():
         if where.any():
-            at = int(np.argmax(where))
-            raise LoadError(f"{problem} (request {at + 1:,} of {count:,})")
+            first = int(np.argmax(where))
+            raise LoadError(f"{problem} (request {first + 1:,} of {count:,})")

@@ -167,13 +167,13 @@ def _load(header: _FileHeader, body: memoryview, name: str) -> RecordedLoad:
         raise _damaged(name, "its columns are not as long as its header says")
     if sorted(column.name for column in header.columns) != sorted(_NAMES):
         raise _damaged(name, "it has not the columns of a load")
-    numbers, at = {}, 0
+    numbers, start = {}, 0
     for column in header.columns:
-        ends = np.cumsum(column.planes) + at
+        ends = np.cumsum(column.planes) + start
         parts = [
             body[end - size : end] for end, size in zip(ends, column.planes, strict=True)
         ]  # fmt: skip
-        at += sum(column.planes)
+        start += sum(column.planes)
         numbers[column.name] = _column(column, parts, header.requests, name)
     try:
         return RecordedLoad(

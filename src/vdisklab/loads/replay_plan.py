@@ -52,8 +52,8 @@ def dependencies(load: RecordedLoad) -> Dependencies:
     one its end alone was seen, which stands for its beginning.
     """
     ends = load.due_us + np.maximum(load.service_us, 1)
-    known = load.is_timed | (load.kind == IoKind.FLUSH)
-    ends = np.where(known, ends, load.source.span_us + np.int64(1) + ends.max(initial=0))
+    has_end = load.is_timed | (load.kind == IoKind.FLUSH)
+    ends = np.where(has_end, ends, load.source.span_us + np.int64(1) + ends.max(initial=0))
     order = np.argsort(ends, kind="stable")
     rank = np.empty(len(load), np.int64)
     rank[order] = np.arange(len(load))

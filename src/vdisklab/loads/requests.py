@@ -140,8 +140,8 @@ class Requests:
         if opened is None:
             return False
         requests = self.places[place]
-        for at in opened:
-            requests.service_us[at] = at_us - requests.due_us[at]
+        for index in opened:
+            requests.service_us[index] = at_us - requests.due_us[index]
         return True
 
     def tell_not(self, place: str) -> None:

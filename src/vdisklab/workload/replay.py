@@ -234,8 +234,8 @@ class Replay(program.Workload):
         text = program.shell_script("replay")
         source = subject.packages.get(files.name, files.name)
 
-        def step(verb: str, *words: str) -> program.SideCommand:
-            return program.step(text, verb, directory, *words, timeout=_STEP_SECONDS)
+        def step(verb: str, *arguments: str) -> program.SideCommand:
+            return program.step(text, verb, directory, *arguments, timeout=_STEP_SECONDS)
 
         return program.Script(
             (

@@ -49,9 +49,9 @@ def idle_diagnostics(
     said if these times are unknown for a cell. `cells` are by fingerprint.
     """
     busy = {
-        (cells[one.cell], one.measurement): one.busy_seconds / one.busy_of
-        for one in sums
-        if one.busy_seconds is not None and one.busy_of
+        (cells[cell_sums.cell], cell_sums.measurement): cell_sums.busy_seconds / cell_sums.busy_of
+        for cell_sums in sums
+        if cell_sums.busy_seconds is not None and cell_sums.busy_of
     }
     wanted = [(cell, name) for cell in ranked for name in measurements]
     shares = [busy[key] for key in wanted if key in busy]

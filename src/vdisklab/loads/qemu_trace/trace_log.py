@@ -109,7 +109,7 @@ class GrowthClock:
     size: Integers
     at_us: Integers
 
-    def at(self, position: int) -> int:
+    def look_at(self, position: int) -> int:
         """The first look at which the byte at this position was there."""
         found = int(self.size.searchsorted(position, side="right"))
         return int(self.at_us[min(found, len(self.at_us) - 1)])
@@ -138,7 +138,7 @@ def read_trace(
             timestamps = True
             at_us = int(match[1]) * 1_000_000 + int(match[2])
         elif clock is not None:
-            at_us = clock.at(position - 1)
+            at_us = clock.look_at(position - 1)
         else:
             strange += 1
             continue

@@ -49,9 +49,11 @@ class VirtioBlkReader:
         taken = self._taken.pop(number, None)
         if event == END:
             if not self._requests.end(place, number, at_us):
-                known = None if taken is None else number
-                self._requests.begin(place, known, at_us if taken is None else taken, IoKind.FLUSH)
-                self._requests.end(place, known, at_us)
+                request = None if taken is None else number
+                self._requests.begin(
+                    place, request, at_us if taken is None else taken, IoKind.FLUSH
+                )
+                self._requests.end(place, request, at_us)
             return True
         length = int(match[4]) * SECTOR
         if not length:

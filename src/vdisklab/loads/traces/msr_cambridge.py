@@ -33,11 +33,11 @@ class MsrCambridgeReader:
         found = numbers(fields[0], *fields[4:])
         if found is None or fields[3] not in (b"Read", b"Write") or not found[2]:
             return line.startswith(_HEADING)
-        at, offset, length, took = found
+        ticks, offset, length, took = found
         self._requests.begin(
             disk_name(fields[1], fields[2]),
             None,
-            at // _PER_US,
+            ticks // _PER_US,
             IoKind.READ if fields[3] == b"Read" else IoKind.WRITE,
             offset=offset,
             length=length,

@@ -136,18 +136,18 @@ def _pieces(stream: IO[bytes], name: str) -> Iterator[bytes]:
 def _only_place(requests: Requests, wish: TraceWish, file: str) -> tuple[str, PlaceRequests]:
     places = requests.places
     if wish.disk is not None and wish.disk not in places:
-        known = sorted(requests.others, key=lambda name: -requests.others[name])
+        names = sorted(requests.others, key=lambda name: -requests.others[name])
         raise LoadError(
             f"{file} has no disk {wish.disk}",
-            hint=f"its disks are {named(known, 8)}" if known else "it has no requests at all",
+            hint=f"its disks are {named(names, 8)}" if names else "it has no requests at all",
         )
     if not places:
         raise LoadError(f"{file} has no requests", hint="import a whole trace")
     if len(places) > 1:
-        known = sorted(places, key=lambda name: -len(places[name]))
+        names = sorted(places, key=lambda name: -len(places[name]))
         raise LoadError(
-            f"{file} has {len(places)} disks, the busiest are {named(known, 8)}",
-            hint=f"name one: --disk '{known[0]}'",
+            f"{file} has {len(places)} disks, the busiest are {named(names, 8)}",
+            hint=f"name one: --disk '{names[0]}'",
         )
     return next(iter(places.items()))
 
@@ -156,10 +156,10 @@ def _load(place: PlaceRequests, form: TraceForm, name: str, lost: int | None) ->
     due = np.frombuffer(place.due_us, np.int64)
     back = np.maximum.accumulate(due) - due
     if int(back.max()) > _OUT_OF_ORDER_US:
-        at = int(np.argmax(back > _OUT_OF_ORDER_US))
-        gap = format_duration(float(back[at]) / 1e6)
+        first = int(np.argmax(back > _OUT_OF_ORDER_US))
+        gap = format_duration(float(back[first]) / 1e6)
         raise LoadError(
-            f"times run back by {gap} at request {at + 1:,} of {name}",
+            f"times run back by {gap} at request {first + 1:,} of {name}",
             hint="import each of the traces that were joined by itself",
         )
     start, end = int(due.min()), int(due.max())
