@@ -107,6 +107,7 @@ def advise_disks(
     ]
     nowhere = [row for row in still_open if row.advised.directory is None]
     unknown = (row for row in rows if row.advised.action is DiskAction.UNKNOWN)
+    far = [row for row in nowhere if row.advised.far]  # no other storage answers for a server's
     elsewhere = [row for row in unknown if not row.advised.measurable and _can_change_any(row)]
     return DisksAnswer(
         tuple(sorted(rows, key=lambda row: order.index(row.advised.action))),
@@ -114,8 +115,8 @@ def advise_disks(
         host_disk=request.disk or HostDisk.VOLATILE,
         planned=(
             *_plans([row for row in still_open if row.advised.directory], request),
-            *_plans(nowhere, request, StandIn.STORAGE),
-            *_plans(elsewhere, request, StandIn.IMAGE),
+            *_plans([row for row in nowhere if not row.advised.far], request, StandIn.STORAGE),
+            *_plans([*far, *elsewhere], request, StandIn.IMAGE),
         ),
         unplaced=len({(row.disk.platform, row.advised.path) for row in nowhere}),
     )

@@ -232,6 +232,7 @@ def _lines(answer: DisksAnswer) -> Iterator[str]:
 
 
 def _planned(planned: PlannedMeasurement) -> str:
+    one = planned.paths == 1
     paths = counted(planned.paths, "path")
     time = f"about {format_duration(planned.command_seconds)}, and no guest is touched"
     match planned.stands_in:
@@ -239,11 +240,11 @@ def _planned(planned: PlannedMeasurement) -> str:
             return f"{paths} not measured yet: {time}; then ask again:"
         case StandIn.STORAGE:
             return (
-                f"{paths} on storage that is not here, measured in this directory instead (--dir "
-                f"names a better one): {time}; then ask again:"
+                f"{paths} whose storage is not here, in this directory instead (--dir names "
+                f"a better place): {time}; then ask again:"
             )
         case StandIn.IMAGE:
             return (
-                f"{paths} on storage that cannot be measured here: an image in this directory with "
-                f"the same settings shows which are faster: {time}:"
+                f"{paths} whose storage cannot be measured here: images in this directory show "
+                f"which of {'its' if one else 'their'} settings are faster, {time}:"
             )

@@ -184,6 +184,7 @@ kind: PersistentVolumeClaim
 metadata: {name: block}
 spec: {volumeMode: Block}
 """
+NFS = "nfs: nas\n\tserver 10.0.0.5\n\texport /srv/vm\n\tpath /mnt/pve/nas\n"
 VOLUMES = "name: p\nscsihw: virtio-scsi-single\nscsi0: fast:vm-1-disk-0\nscsi1: gone:vm-1-disk-1\n"
 
 
@@ -193,6 +194,7 @@ VOLUMES = "name: p\nscsihw: virtio-scsi-single\nscsi0: fast:vm-1-disk-0\nscsi1: 
         ("vm.yaml", CLAIMS, ["storage", "image"]),
         ("1.conf", VOLUMES, ["storage", "image"]),
         ("incus.yaml", INCUS.replace(", io.cache: unsafe", ""), ["image"]),
+        ("1.conf", "name: n\nvirtio0: nas:1/vm-1-disk-0.qcow2\n", ["image"]),
     ],
 )
 def test_each_unknown_ends_with_one_command_that_works_here_and_its_time(
@@ -200,7 +202,7 @@ def test_each_unknown_ends_with_one_command_that_works_here_and_its_time(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     (tmp_path / name).write_text(text)
-    (tmp_path / "storage.cfg").write_text("lvmthin: fast\n\tvgname v\n\tthinpool t\n")
+    (tmp_path / "storage.cfg").write_text("lvmthin: fast\n\tvgname v\n\tthinpool t\n" + NFS)
     monkeypatch.setattr("vdisklab.answers.advise.cannot_build", lambda *_: None)
     names = [str(tmp_path / name)]
     names += [str(tmp_path / "storage.cfg")] if name.endswith(".conf") else []
@@ -220,7 +222,7 @@ def test_each_unknown_ends_with_one_command_that_works_here_and_its_time(
         plan["command"] for plan in planned
     ]
     before = [lines[lines.index(plan["command"]) - 1] for plan in planned]
-    assert all("about " in line and line.startswith("# 1 path on storage") for line in before)
+    assert all("about " in line and line.startswith("# 1 path whose storage") for line in before)
 
 
 def test_a_disk_is_kept_or_changed_by_what_was_measured(
