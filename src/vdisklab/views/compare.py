@@ -24,7 +24,7 @@ _UNPAIRED = (
 
 
 _RATIO: tuple[Column[Comparison], ...] = (
-    Column("A/B", lambda row: numbers.ratio(row.ratio.ratio), right=True, spare=1),
+    Column("A/B in\nrounds", lambda row: numbers.ratio(row.ratio.ratio), right=True, spare=1),
     Column(
         "95 % interval",
         lambda row: numbers.ratio_interval(row.ratio.low, row.ratio.high),
@@ -79,13 +79,13 @@ def _pair_table(
     columns: tuple[Column[Comparison], ...] = (
         *_measure("round"),
         Column(
-            "A",
+            "median\nA",
             lambda row: numbers.value(row.a.median, row.measure.quantity.shown_unit),
             right=True,
             spare=2,
         ),
         Column(
-            "B",
+            "median\nB",
             lambda row: numbers.value(row.b.median, row.measure.quantity.shown_unit),
             right=True,
             spare=2,
