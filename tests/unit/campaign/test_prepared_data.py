@@ -95,3 +95,14 @@ def test_a_full_cache_is_told_before(
     monkeypatch.setattr(module, "free_bytes", lambda _directory: 1000)
     with pytest.raises(HostError, match=r"data-3 needs 2\.0 MiB in .* which has 1000 B free"):
         prepared_data(site, tmp_path / "cache", a_database(), silent)
+
+
+def test_what_is_given_lies_there_beforehand_and_is_not_kept(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = 'mkdir "$2/data" && cp "$2/plan" "$2/data/copy"'
+    files = PreparedFiles("plan-1", script, (), ("tar",), 1 << 20, {"plan": lambda: b"requests"})
+    monkeypatch.setattr(module, "files_of", lambda _plan: {files.name: files})
+    (data,) = prepared_data(site, tmp_path / "cache", a_database(), silent).values()
+    assert LocalHost().run("tar", "-xOf", data.disk, "data/copy").stdout == "requests"
+    assert sorted(one.name for one in data.disk.parent.iterdir()) == ["data.tar", "manifest.json"]
