@@ -63,6 +63,7 @@ from vdisklab.platforms.registry import can_change, change_of, dialect_of, same_
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
 from vdisklab.workload.profile_files import load_profile
+from vdisklab.workload.replay import digest_of, is_load
 
 _LOSES = (
     "no single setting makes it keep flushed data: audit, with the same arguments and --need "
@@ -85,9 +86,10 @@ def advise_disks(
     too: more continue its campaign.
     `request` has the options of the campaigns to measure, and names no paths; its directory is the
     place to measure for all. Without `campaigns` each disk takes the newest campaign of this
-    machine that measured its path. `machine` is this host's architecture as uname(2) names it.
+    machine that measured its path; with a recorded load as the profile only one that replayed the
+    load. `machine` is this host's architecture as uname(2) names it.
     """
-    desk = _Desk(results, host, campaigns, request.disk or HostDisk.VOLATILE)
+    desk = _Desk(results, host, campaigns, request.disk or HostDisk.VOLATILE, request.profile)
     rows = [
         desk.row(disk, context, machine, request.directory)
         for disk, context in zip(disks, read_contexts(disks), strict=True)
@@ -205,11 +207,22 @@ def _settings(disk: ConfiguredDisk, path: DiskPath) -> Iterator[DiskPath]:
     return (other for other in _adjacent(disk, path) if same_image_and_bus(path, other))
 
 
+def _replayed(campaign: Campaign, digest: str) -> bool:
+    """True if a campaign replayed the load with this digest."""
+    measurements = campaign.plan.get("measurements", ())
+    return any(one.get("settings", {}).get("digest") == digest for one in measurements)
+
+
 class _Desk:
     """Answers for disks, with each campaign analysed once, and one answer for all disks alike."""
 
     def __init__(
-        self, results: Store | None, host: Host, campaigns: Sequence[str] | None, disk: HostDisk
+        self,
+        results: Store | None,
+        host: Host,
+        campaigns: Sequence[str] | None,
+        disk: HostDisk,
+        profile: str | None,
     ) -> None:
         self._results, self._host = results, host
         self._measured: dict[str, MeasuredPaths] = {}
@@ -223,10 +236,12 @@ class _Desk:
         stored = (
             choose_campaigns(results, campaigns) if campaigns else results.campaigns(with_runs=True)
         )
+        digest = digest_of(profile) if profile is not None and is_load(profile) else None
         self._campaigns = tuple(
             campaign
             for campaign in stored
-            if campaigns or campaign.host.machine_id == facts.machine_id
+            if (campaigns or campaign.host.machine_id == facts.machine_id)
+            and (digest is None or _replayed(campaign, digest))
         )
 
     @property
@@ -311,7 +326,7 @@ class _Desk:
             return False
         plan = campaign.plan
         if (
-            plan.get("profile") != (request.profile or DEFAULT_PROFILE)
+            plan.get("profile") != load_profile(request.profile or DEFAULT_PROFILE).name
             or plan.get("baseline") not in own_paths
         ):
             return False

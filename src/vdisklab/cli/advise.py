@@ -13,9 +13,11 @@ from rich.console import Console
 
 from vdisklab.actions.find_best import BestSearch
 from vdisklab.actions.measure import Measured, measure
+from vdisklab.actions.record import RecordWish, record_guest
 from vdisklab.answers.advise import advise_disks
 from vdisklab.answers.disks import DisksAnswer
 from vdisklab.answers.loading import database_url, open_results
+from vdisklab.answers.record import RecordAnswer
 from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.options import GuestsOptions, OutputOptions, campaigns_option, takes_options
@@ -27,11 +29,14 @@ from vdisklab.errors import (
     HostError,
     NoDatabaseError,
     PlanError,
+    WorkloadError,
 )
-from vdisklab.host.command import LocalHost
+from vdisklab.host.command import Host, LocalHost
 from vdisklab.inspection.existing_guests import read_disks, read_host
-from vdisklab.plan.settings import Request, option
-from vdisklab.plan.value_kinds import SWITCH
+from vdisklab.plan.settings import DEFAULT_PROFILE, Request, option
+from vdisklab.plan.value_kinds import SECONDS, SWITCH
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.recording.recorder import LOG_LIMIT
 from vdisklab.results.store import Store, open_store
 from vdisklab.views import advise as view
 
@@ -47,6 +52,13 @@ class AdviseOptions(GuestsOptions):
         "Measure the paths without an answer first, in the images' directories or --dir. No guest "
         "and no image is touched.",
         flag="--measure",
+    )
+    record: float | None = option(
+        SECONDS,
+        "First record for this time what the guest asks of its disk, and answer for that load. The "
+        "guest must run, and have one disk.",
+        metavar="TIME",
+        shown="none",
     )
     campaign: tuple[str, ...] = campaigns_option()
 
@@ -73,11 +85,18 @@ def advise(request: Request, asked_for: AdviseOptions, output: OutputOptions) ->
 
       vdisklab advise web.xml --measure
 
+      vdisklab advise web.xml --record 5m --measure
+
       vdisklab advise /etc/pve/qemu-server --format json
     """
     host = LocalHost()
     named = asked_for.guests or asked_for.libvirt
     sources = read_disks(host, asked_for.guests, asked_for.libvirt) if named else read_host(host)
+    status, notes = 0, list(sources.notes)
+    if asked_for.record is not None:
+        recorded = _record(host, sources.disks, asked_for, request)
+        request = replace(request, profile=recorded.file)
+        notes.append(f"{recorded.disk} of {recorded.guest}: {recorded.sentence}")
     asked = partial(
         advise_disks,
         host=host,
@@ -86,7 +105,6 @@ def advise(request: Request, asked_for: AdviseOptions, output: OutputOptions) ->
         campaigns=asked_for.campaign,
         machine=platform.machine(),
     )
-    status, notes = 0, list(sources.notes)
     with ExitStack() as stack:
         results = _results(
             stack, request.db, create=asked_for.measure_now, needed=bool(asked_for.campaign)
@@ -105,6 +123,39 @@ def advise(request: Request, asked_for: AdviseOptions, output: OutputOptions) ->
     answer = replace(answer, notes=(*notes, *answer.notes))
     print_answer(answer, view.tables(answer), output, request, asked_for)
     return status
+
+
+def _record(
+    host: Host, disks: Sequence[ConfiguredDisk], asked_for: AdviseOptions, request: Request
+) -> RecordAnswer:
+    """The recording of the one guest's disk.
+
+    Raises PlanError for several guests, WorkloadError if the disk's requests cannot be traced, and
+    what `record_guest` raises.
+    """
+    if request.profile is not None:
+        raise PlanError(
+            "--record makes the load to measure with, but --profile names another one",
+            hint="leave out one of them",
+        )
+    guests = list(dict.fromkeys(disk.guest or disk.domain for disk in disks))
+    if len(guests) != 1:
+        named = f"{len(guests)} guests" if guests else "no guest"
+        raise PlanError(
+            f"--record records one guest, and {named} would be advised",
+            hint="name one guest's configuration; `vdisklab record GUEST` records any of them",
+        )
+    seconds = asked_for.record or 0.0
+    wish = RecordWish(guests[0], None, seconds, None, asked_for.libvirt, LOG_LIMIT)
+    with TerminalProgress(Console(stderr=True)) as progress:
+        recorded = record_guest(host, wish, progress)
+    if recorded.file is None:
+        raise WorkloadError(
+            f"the requests of {recorded.disk} of {recorded.guest} cannot be replayed: "
+            f"{recorded.only_statistics}",
+            hint="leave out --record: the answer is then for profile " + DEFAULT_PROFILE,
+        )
+    return recorded
 
 
 def _results(stack: ExitStack, db: str | None, *, create: bool, needed: bool) -> Store | None:

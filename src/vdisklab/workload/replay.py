@@ -139,8 +139,8 @@ def _prepared(path: str, digest: str, part: str, seconds: float, size: int) -> _
     return _Prepared(load, chosen, folded(load, size), least_seconds(load))
 
 
-def _digest(path: str) -> str:
-    """Raises LoadError for a file that cannot be read."""
+def digest_of(path: str) -> str:
+    """What identifies a load file's content. Raises LoadError for one that cannot be read."""
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:_DIGITS]
@@ -162,7 +162,7 @@ def load_profile_of(name: str) -> Profile:
     A recording of more than a minute is replayed in two parts, its busiest minute and a typical
     one. Raises LoadError.
     """
-    digest = _digest(name)
+    digest = digest_of(name)
     load = _load(name, digest)
     span = load.source.span_us / 1e6
     parts = (Part.WHOLE,) if span <= PART_SECONDS else (Part.BUSIEST, Part.TYPICAL)
@@ -354,7 +354,7 @@ def _logged(log: str, begin: float, end: float) -> Iterator[open_load.LoggedRequ
 def _of(plan: MeasurementPlan, subject: program.Subject, timing: program.Timing) -> _Prepared:
     """Raises LoadError, PlanError."""
     settings = program.read_settings(plan, ReplaySettings)
-    digest = settings.digest or _digest(settings.load)
+    digest = settings.digest or digest_of(settings.load)
     seconds = timing.runtime * timing.scale
     return _prepared(settings.load, digest, settings.part, seconds, subject.size)
 
@@ -365,7 +365,7 @@ def _disk_name(
     """The name of a replay's files, the same for both modes."""
     settings = program.read_settings(plan, ReplaySettings)
     parts = (
-        settings.digest or _digest(settings.load), settings.part, timing.runtime * timing.scale,
+        settings.digest or digest_of(settings.load), settings.part, timing.runtime * timing.scale,
         subject.size, source,
     )  # fmt: skip
     return f"replay-{hashlib.sha256(repr(parts).encode()).hexdigest()[:_DIGITS]}"

@@ -13,6 +13,7 @@ import pytest
 
 from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.cli.test_advice import runs
+from tests.unit.loads.loads import load
 from tests.unit.made_processes import make_process
 from tests.unit.stored import Database
 from vdisklab.actions.measure import Measured
@@ -22,6 +23,8 @@ from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, DatabaseError, 
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.inspection.existing_guests import read_disks, read_host
+from vdisklab.loads.load import IoKind
+from vdisklab.loads.load_file import encode
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import LayerKind
 from vdisklab.plan.settings import Request
@@ -722,3 +725,38 @@ def test_what_cannot_start_or_loses_data_is_to_change(
     table = " ".join(shown.split("\n\n")[1].split())
     assert says in table, "the reason is not cut"
     assert "…" not in table.partition(says)[0]
+
+
+def test_a_load_is_answered_only_by_its_own_replays(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "web.load"
+    file.write_bytes(encode(load((0, IoKind.WRITE, 0, 4096, 90), (500, IoKind.FLUSH, 0, 0, 900))))
+    of_profile = advised(capsys, guest(tmp_path, "raw/default"))
+    assert of_profile["disks"][0]["campaign"] is not None
+    of_load = advised(capsys, guest(tmp_path, "raw/default"), "--profile", str(file))
+    (row,) = of_load["disks"]
+    assert row["campaign"] is None
+    (planned,) = of_load["planned"]
+    assert f"--profile {file}" in planned["command"]
+
+
+@pytest.mark.parametrize(
+    ("names", "words", "sentence"),
+    [
+        (("web", "mail"), (), "--record records one guest, and 2 guests would be advised"),
+        (("web",), ("--profile", "short"), "but --profile names another one"),
+        (("web",), (), "no running guest is called web"),
+    ],
+)
+def test_what_cannot_be_recorded(
+    names: tuple[str, ...],
+    words: tuple[str, ...],
+    sentence: str,
+    store: Database,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    guests = [guest(tmp_path, "raw/default", name) for name in names]
+    assert main(["advise", *guests, "--record", "1s", *words]) != 0
+    assert sentence in " ".join(capsys.readouterr().err.split())
