@@ -146,7 +146,8 @@ def _record(
             hint="name one guest's configuration; `vdisklab record GUEST` records any of them",
         )
     seconds = asked_for.record or 0.0
-    wish = RecordWish(guests[0], None, seconds, None, asked_for.libvirt, LOG_LIMIT)
+    disk = disks[0].source or disks[0].target if len(disks) == 1 else None
+    wish = RecordWish(guests[0], disk, seconds, None, asked_for.libvirt, LOG_LIMIT)
     with TerminalProgress(Console(stderr=True)) as progress:
         recorded = record_guest(host, wish, progress)
     if recorded.file is None:
