@@ -269,7 +269,7 @@ class HostsAnalysis(Analysis):
 
     @property
     def rates(self) -> list[MeasureKey]:
-        """The rate of each measurement, in which hosts are compared with each other."""
+        """Each measurement's main rate, by which hosts are compared."""
         return sorted(main_measures(self.loaded.observations.used))
 
     @cached_property

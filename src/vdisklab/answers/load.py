@@ -81,7 +81,9 @@ class LoadAnswer(Answer):
     per_second: float
     burst: Annotated[int, "the most requests in one second"]
     quiet_share: Annotated[float, "seconds without a request"]
-    depth_mean: Annotated[float | None, "requests in flight as one begins, itself counted"]
+    depth_mean: Annotated[
+        float | None, "requests in flight when a request begins, with the new request"
+    ]
     depth_p95: int | None
     depth_max: int | None
     moved_bytes: int

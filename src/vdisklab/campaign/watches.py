@@ -96,7 +96,7 @@ def with_time_series(outcome: ProgramResult, measured: TimeSeries) -> ProgramRes
 
 
 def _bandwidths(outcome: ProgramResult) -> tuple[Sample, ...]:
-    """The worst second of a program that ran for no longer than a second: its bandwidth."""
+    """For a program that ran for a second at most: the worst second is its bandwidth."""
     return tuple(
         replace(sample, metric="worst_second")
         for sample in outcome.samples

@@ -300,7 +300,7 @@ def _await_end(
 
 @contextmanager
 def _waiting_for(process: subprocess.Popen[bytes]) -> Iterator[Callable[[float], bool]]:
-    """A function that is true as soon as the program has ended within some seconds.
+    """Yields a function that waits so many seconds for the program's end: True if it has ended.
 
     Popen's own `wait` with a timeout looks only every 50 ms.
     """

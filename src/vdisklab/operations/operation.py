@@ -32,7 +32,7 @@ class Monitor(Protocol):
     def expecting(
         self, event: str, matches: Callable[[Mapping[str, Any]], bool]
     ) -> AbstractContextManager[Callable[[float], None]]:
-        """Listens for an event, and yields what waits for it at most so many seconds."""
+        """Listens for an event; yields a function that waits so many seconds for it."""
 
 
 @dataclass(frozen=True, slots=True)

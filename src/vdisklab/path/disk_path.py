@@ -608,7 +608,7 @@ def _out_of_order(kind: _Kind, name: str, before: _Token) -> tuple[str, str]:
     if kind is before.kind:
         return (
             f"a second {_KIND_NAMES[kind]}, {name!r}, after {before.name!r}",
-            f"a path has one; to measure both write {{{before.name},{name}}}",
+            f"a path has one {_KIND_NAMES[kind]}; to measure both write {{{before.name},{name}}}",
         )
     return (
         f"{_described(kind, name)} after {_described(before.kind, before.name)}",

@@ -241,7 +241,7 @@ def _disks_of_args(settings: Mapping[str, str], vmid: str) -> Iterator[Configure
 
 
 def _share(settings: Mapping[str, str], vmid: str, slot: str) -> ConfiguredDisk:
-    """A directory; the cluster's mapping, which is not here, says which."""
+    """A shared directory; which one stands in the cluster's mapping, which is not here."""
     options = dict(part.partition("=")[::2] for part in settings[slot].split(","))
     mapping = next((key for key, value in options.items() if not value), options.get("dirid", ""))
     path, problem = None, None

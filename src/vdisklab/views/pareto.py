@@ -43,8 +43,8 @@ def _notes(answer: ParetoAnswer) -> Iterator[str]:
     yield "A number is the share of the best path that this one reaches: 0.5 is half as good."
     if any(share.share is None for row in answer.cells for share in row.shares.values()):
         yield (
-            "–: the share is unknown: the path was too slow to end, or its ratio is one to a rate "
-            "(or of a time) of zero."
+            "–: the share is unknown: the path was too slow to end, or one of the two rates or "
+            "times that it compares is zero."
         )
     if any(key.quantity.step and key.metric in METRICS for key in answer.measures.values()):
         yield WITH_STEP

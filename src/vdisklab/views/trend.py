@@ -173,7 +173,7 @@ def _each(ratio: float) -> str:
 
 
 def _path(answer: TrendAnswer, row: TrendRow) -> str:
-    """The path of a row, with their number if it is all."""
+    """The path of a row; if the row is all paths together, with their number."""
     return f"all {answer.together} paths together" if row.path == TOGETHER else row.path
 
 

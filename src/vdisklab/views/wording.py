@@ -88,7 +88,9 @@ def difference(ratio: Ratio) -> str:
     Without an interval it is `12 % faster`.
     """
     if ratio.ratio is None:
-        return "not comparable, as one is zero" if ratio.pairs else "in no round with the other"
+        return (
+            "not comparable, as one value is zero" if ratio.pairs else "in no round with the other"
+        )
     if ratio.low is None or ratio.high is None:
         return " ".join(_change(ratio.ratio))
     low, high = _change(ratio.low), _change(ratio.high)

@@ -54,7 +54,7 @@ _JSON = {
     f"{_MIXED}IO lat us [avg]": (*_END, "latency", "IO", "rwmix_read", "avg_us"),
     f"{_MIXED}IO lat us [max]": (*_END, "latency", "IO", "rwmix_read", "max_us"),
 }
-"""Where the JSON has what the CSV has in a column."""
+"""By column of the CSV: where the JSON has the same number."""
 
 _NEEDED = ("operation", "label", "version", "path type", "hosts", "threads", "block size", "random",
            "IO depth", "time ms [last]")  # fmt: skip

@@ -395,7 +395,7 @@ class Histogram:
         )
 
     def percentile(self, share: float) -> float:
-        """The middle of the bin of the smallest value that `share` do not exceed, in seconds."""
+        """The value that `share` of all do not exceed, as the middle of its bin, in seconds."""
         rank = max(1, math.ceil(self.count * share - 1e-9))
         ordered = sorted(self.bins.items())
         reached = accumulate(number for _, number in ordered)

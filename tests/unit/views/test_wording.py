@@ -42,7 +42,7 @@ from vdisklab.views.wording import compared, difference
         (Ratio(2, 1.25), "25 % faster"),
         (Ratio(2, 1234.0), "1200 times as fast"),
         (Ratio(3, 0.0), "infinitely slower"),
-        (Ratio(3), "not comparable, as one is zero"),
+        (Ratio(3), "not comparable, as one value is zero"),
         (Ratio(0), "in no round with the other"),
     ],
 )
@@ -157,7 +157,7 @@ P99 = MeasureKey("randread-4k-q1", Direction.READ, "latency_p99")
             "between 25 % faster and 2.5 times as fast",
         ),
         (P99, Verdict.B_BETTER, Ratio(5, 1.25, 1.25, 1.25), "20 % slower"),
-        (P99, Verdict.B_BETTER, Ratio(5), "not comparable, as one is zero"),
+        (P99, Verdict.B_BETTER, Ratio(5), "not comparable, as one value is zero"),
     ],
 )
 def test_comparisons(measure: MeasureKey, found: Verdict, ratio: Ratio, words: str) -> None:
