@@ -37,19 +37,21 @@ PATHS = (
 
 @dataclass(frozen=True)
 class World:
-    """A made-up campaign: each path's level, noise and number of rounds."""
+    """A made-up campaign: each path's level, noise and number of rounds; with its baseline, the
+    host, or without."""
 
     paths: tuple[str, ...]
     levels: tuple[float, ...]
     noise: tuple[float, ...]
     rounds: tuple[int, ...]
     seed: int
+    has_host: bool = True
 
     def runs(self) -> Iterator[Run]:
         rng = np.random.default_rng(self.seed)
         for round in range(1, max(self.rounds) + 1):
             drift = float(np.exp(rng.normal(0, 0.2)))
-            named = (("host", 1.5, 0.02, max(self.rounds)),)
+            named = (("host", 1.5, 0.02, max(self.rounds)),) if self.has_host else ()
             cells = zip(self.paths, self.levels, self.noise, self.rounds, strict=True)
             for place, (path, level, noise, rounds) in enumerate((*named, *cells), start=1):
                 speed = level * drift * float(np.exp(rng.normal(0, noise)))
@@ -75,6 +77,7 @@ def worlds(draw: st.DrawFn) -> World:
         each(st.sampled_from([0.005, 0.03, 0.1, 0.4])),
         tuple(int(short) for short in each(st.sampled_from([usual, usual, usual, 1, 2]))),
         draw(st.integers(0, 2**16)),
+        draw(st.sampled_from([True, True, False])),
     )
 
 
