@@ -1,11 +1,14 @@
-"""Real guests are recorded: on each bus exactly what fio in the guest did, and nothing stays on."""
+"""Real guests are recorded: on each bus exactly what fio in the guest did, and nothing stays on.
+
+Most of it is tried on a guest that is a boot sector: it reads and writes a sector, and waits 2 ms.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,18 +16,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.guest.rig import Agent, disk, running
 from tests.guest.test_guest_boot import FIND, facts, image_for
 from vdisklab.actions.clean import remove_leftovers
-from vdisklab.errors import GuestError, PlanError, WorkloadError
+from vdisklab.errors import GuestError, WorkloadError
 from vdisklab.host.command import LocalHost
-from vdisklab.host.ledger import leftovers, open_ledger
+from vdisklab.host.ledger import open_ledger
 from vdisklab.inspection.existing_guests import process_monitor
 from vdisklab.loads.load import IoKind, RecordedLoad
+from vdisklab.loads.load_file import read_load
 from vdisklab.path.segments import Bus
 from vdisklab.recording.guests import RunningGuest, find_guest
 from vdisklab.recording.recorder import LOG_LIMIT, NotTraced, Wait, find_disk, record_disk
@@ -33,6 +37,13 @@ from vdisklab.recording.statistics import count_disk
 pytestmark = pytest.mark.guest
 
 SIZE = 64 << 20
+BOOT_SECTOR = bytes.fromhex(
+    "31c0 8ec0 8ed8"  # xor ax,ax; mov es,ax; mov ds,ax
+    "bb0080 b80102 b90200 ba8000 cd13"  # read the second sector (int 13h)
+    "bb0080 b80103 b90300 ba8000 cd13"  # write the third
+    "b486 31c9 bad007 cd15"  # wait for 2 ms (int 15h)
+    "ebd9"  # again
+)
 DISKS = {"dv": "virtio", "ds": "scsi", "dt": "scsi", "dn": "nvme", "da": "sata"}
 
 
@@ -149,73 +160,209 @@ def test_two_disks_at_once_are_told_apart(web: Running) -> None:
     other.join()
 
 
-def test_a_log_has_a_limit(web: Running, always_on: list[str]) -> None:
-    worker = Thread(
-        target=web.fio,
-        args=("on-dv", "--ioengine=psync", "--rw=randread", "--bs=4k", "--size=16M"),
+@dataclass
+class Tiny:
+    """The guest that is a boot sector."""
+
+    process: subprocess.Popen[bytes]
+    name: str
+    directory: Path
+
+    @property
+    def guest(self) -> RunningGuest:
+        return find_guest(LocalHost(), self.name)
+
+    def record(self, seconds: float, limit: int = LOG_LIMIT) -> RecordedLoad:
+        return Running(cast(Agent, None), self.guest).record("vd0", seconds, limit)
+
+    def states(self) -> set[str]:
+        with process_monitor(self.directory / "qmp", os.geteuid()) as monitor:
+            states = monitor.execute("trace-event-get-state", {"name": "virtio_blk_*"})
+        return {each["name"] for each in states if each["state"] == "enabled"}
+
+    def command(self, *words: str) -> None:
+        with process_monitor(self.directory / "qmp", os.geteuid()) as monitor:
+            for word in words:
+                monitor.execute(word)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Tiny]:
+    (tmp_path / "disk").write_bytes(
+        (BOOT_SECTOR.ljust(510, b"\0") + b"\x55\xaa").ljust(1 << 20, b"\0")
     )
-    started = time.monotonic()
-    worker.start()
-    made = web.record("dv", seconds=60, limit=20_000)
-    worker.join()
-    assert time.monotonic() - started < 50
-    assert any("the log reached" in note for note in made.source.notes)
-    assert 0 < len(made) < 4096
-    assert web.events_on() == always_on
-
-
-def test_a_killed_recording_leaves_nothing_on(web: Running, always_on: list[str]) -> None:
-    """SIGKILL of vdisklab: its guard switches the events off, `clean` removes the log."""
-    command = [sys.executable, "-m", "vdisklab", "record", web.guest.name, "--disk", "dv",
-               "--for", "60", "-o", os.devnull]  # fmt: skip
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 60
-        while web.events_on() == always_on:
-            assert time.monotonic() < deadline, "it did not begin"
-            time.sleep(0.3)
-        process.send_signal(signal.SIGKILL)
-    while web.events_on() != always_on:
-        assert time.monotonic() < deadline + 30, "the guard did nothing"
-        time.sleep(0.3)
-    with leftovers() as ledgers:
-        kinds = {entry.kind for ledger in ledgers for entry in ledger.entries}
-    assert kinds == {"directory", "file", "trace of guest"}
-    assert len(list(remove_leftovers(LocalHost()))) == 3
-    assert list((Path(os.environ["VDISKLAB_STATE"]) / "recordings").iterdir()) == []
-
-
-def test_statistics_where_requests_cannot_be_traced(web: Running) -> None:
-    found, _, _ = find_disk(LocalHost(), web.guest, "dv")
-    worker = Thread(
-        target=web.fio, args=("on-dv", "--ioengine=psync", "--rw=write", "--bs=4k", "--size=1M")
-    )
-    worker.start()
-    with open_ledger() as ledger:
-        counted = count_disk(
-            LocalHost(), ledger, web.guest, found, Wait(4, LOG_LIMIT, lambda: False)
-        )
-    worker.join()
-    assert sum(each.counts.writes for each in counted.seconds) == 256
-    (writes,) = (each for each in counted.latencies if each.kind == "write")
-    assert sum(writes.counts) == 256
-
-
-def test_a_paused_guest_and_an_unclear_disk_are_sentences(web: Running) -> None:
-    with pytest.raises(PlanError, match=r"has 6 disks|has 7 disks"):
-        find_disk(LocalHost(), web.guest, None)
-    with process_monitor(Path(web.guest.socket), web.guest.user) as monitor:
-        monitor.execute("stop")
+    name = f"vdisklab-test-{secrets.token_hex(4)}"
+    times = ("-msg", "timestamp=on") if getattr(request, "param", True) else ()
+    process = subprocess.Popen(
+        ["qemu-system-x86_64", "-nodefaults", "-display", "none", "-accel", "tcg", "-m", "32",
+         "-name", f"guest={name},debug-threads=on", *times,
+         "-drive", f"if=none,id=d0,file={tmp_path}/disk,format=raw",
+         "-device", "virtio-blk-pci,drive=d0,id=vd0",
+         "-qmp", f"unix:{tmp_path}/qmp,server=on,wait=off"],
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
     try:
-        with pytest.raises(GuestError, match=r"does not run at the moment \(paused\)"):
-            find_disk(LocalHost(), web.guest, "dv")
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "qmp").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(2)  # its firmware
+        yield Tiny(process, name, tmp_path)
     finally:
-        with process_monitor(Path(web.guest.socket), web.guest.user) as monitor:
-            monitor.execute("cont")
+        process.kill()
+        process.wait()
 
 
-def test_a_monitor_in_use_is_a_sentence(web: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def recordings(directory: Path) -> list[Path]:
+    return list((directory / "recordings").iterdir())
+
+
+@pytest.mark.parametrize("tiny", [True, False], indirect=True, ids=["times", "no-times"])
+def test_a_boot_sector_reads_and_writes_in_turns(
+    tiny: Tiny, state: Path, request: pytest.FixtureRequest
+) -> None:
+    made = tiny.record(3)
+    reads, writes = made.kind == IoKind.READ, made.kind == IoKind.WRITE
+    assert int(reads.sum()) > 5
+    assert abs(int(reads.sum()) - int(writes.sum())) <= 1
+    assert set(made.offset[reads].tolist()) == {512}
+    assert set(made.offset[writes].tolist()) == {1024}
+    assert int((made.kind == IoKind.FLUSH).sum()) == 0
+    assert made.source.lost == 0
+    timed = request.node.callspec.params["tiny"]
+    assert made.is_timed[:-2].all() if timed else not made.is_timed.any()
+    assert made.source.resolution_us == (1 if timed else 4000)
+    assert (tiny.states(), recordings(state)) == (set(), [])
+
+
+def test_a_log_has_a_limit(tiny: Tiny, state: Path) -> None:
+    started = time.monotonic()
+    made = tiny.record(60, limit=8_000)
+    assert time.monotonic() - started < 30
+    assert any("the log reached" in note for note in made.source.notes)
+    assert len(made) > 5
+    assert (tiny.states(), recordings(state)) == (set(), [])
+
+
+def recorder(tiny: Tiny, output: str, seconds: str = "60") -> subprocess.Popen[str]:
+    """`vdisklab record`, once the events are on."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vdisklab", "record", tiny.name, "--for", seconds, "-o", output],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tiny.directory,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while "virtio_blk_req_complete" not in tiny.states():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "it did not begin"
+        time.sleep(0.3)
+    return process
+
+
+def test_a_killed_recording_leaves_nothing_on(tiny: Tiny, state: Path) -> None:
+    """SIGKILL of vdisklab: its guard switches the events off, `clean` removes the log."""
+    with recorder(tiny, "/dev/null") as process:
+        process.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while tiny.states():
+        assert time.monotonic() < deadline, "the guard did nothing"
+        time.sleep(0.3)
+    assert len(recordings(state)) == 1
+    kinds = [entry.kind for entry in remove_leftovers(LocalHost())]
+    assert kinds == ["trace of guest", "file", "directory"]
+    assert recordings(state) == []
+
+
+def test_clean_switches_off_what_the_guard_could_not(tiny: Tiny, state: Path) -> None:
+    with recorder(tiny, "/dev/null") as process:
+        (guard,) = (
+            int(each.name)
+            for each in Path("/proc").glob("[0-9]*")
+            if "recording.guard" in (text := cmdline(each)) and tiny.name in text
+        )  # fmt: skip
+        os.kill(guard, signal.SIGKILL)
+        process.send_signal(signal.SIGKILL)
+    time.sleep(1)
+    assert tiny.states()
+    assert len(list(remove_leftovers(LocalHost()))) == 3
+    assert (tiny.states(), recordings(state)) == (set(), [])
+
+
+def cmdline(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def test_ctrl_c_keeps_what_was_recorded(tiny: Tiny, state: Path) -> None:
+    with recorder(tiny, "x.load") as process:
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        printed, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "the recording was ended after" in printed
+    assert len(read_load(tiny.directory / "x.load")) > 2
+    assert (tiny.states(), recordings(state)) == (set(), [])
+
+
+def test_a_guest_that_ends_is_kept_so_far(tiny: Tiny, state: Path) -> None:
+    with recorder(tiny, "x.load") as process:
+        time.sleep(1)
+        tiny.process.kill()
+        tiny.process.wait()
+        printed, errors = process.communicate(timeout=90)
+    assert process.returncode == 0, errors
+    assert "the guest stopped, or was moved away" in printed
+    assert len(read_load(tiny.directory / "x.load")) > 2
+    assert recordings(state) == []
+
+
+def test_two_recordings_at_once_are_a_sentence(tiny: Tiny) -> None:
+    with recorder(tiny, "/dev/null") as process:
+        with pytest.raises(GuestError, match="another program traces this guest already"):
+            find_disk(LocalHost(), tiny.guest, None)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert tiny.states() == set()
+
+
+def test_statistics_where_requests_cannot_be_traced(tiny: Tiny) -> None:
+    found, _, _ = find_disk(LocalHost(), tiny.guest, None)
+    with open_ledger() as ledger:
+        wait = Wait(3, LOG_LIMIT, lambda: False)
+        counted = count_disk(LocalHost(), ledger, tiny.guest, found, wait)
+    writes = sum(each.counts.writes for each in counted.seconds)
+    assert writes > 5
+    (latency,) = (each for each in counted.latencies if each.kind == "write")
+    assert abs(sum(latency.counts) - writes) < 60
+    with process_monitor(tiny.directory / "qmp", os.geteuid()) as monitor:
+        assert "latency_histogram" not in json.dumps(monitor.execute("query-blockstats"))
+
+
+def test_a_paused_guest_is_a_sentence(tiny: Tiny) -> None:
+    tiny.command("stop")
+    with pytest.raises(GuestError, match=r"does not run at the moment \(paused\)"):
+        find_disk(LocalHost(), tiny.guest, None)
+    tiny.command("cont")
+
+
+def test_a_guest_that_asks_nothing_is_a_sentence(tiny: Tiny) -> None:
+    found, events, qemu = find_disk(LocalHost(), tiny.guest, None)
+    assert not isinstance(events, NotTraced)
+    tiny.command("stop")
+    with open_ledger() as ledger, pytest.raises(WorkloadError, match="asked nothing of vd0"):
+        record_disk(
+            LocalHost(), ledger, tiny.guest, found, events=events, qemu=qemu,
+            wait=Wait(1, LOG_LIMIT, lambda: False),
+        )  # fmt: skip
+    assert tiny.states() == set()
+
+
+def test_a_monitor_in_use_is_a_sentence(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vdisklab.recording.guests._BUSY_SECONDS", 1.0)
-    with socket.socket(socket.AF_UNIX) as end:
-        end.connect(web.guest.socket)
-        with pytest.raises(GuestError, match="another program holds the monitor"):
-            find_disk(LocalHost(), web.guest, "dv")
+    guest = tiny.guest
+    with (
+        process_monitor(Path(guest.socket), guest.user),
+        pytest.raises(GuestError, match="another program holds the monitor"),
+    ):
+        find_disk(LocalHost(), guest, None)

@@ -48,20 +48,21 @@ class PlaceRequests:
         return self.kind.count(kind)
 
     def load(self, source: LoadSource, start_us: int, *, timed: bool) -> RecordedLoad:
-        """The requests in the order of their beginning; times count from `start_us`.
+        """The requests in the order of their beginning from `start_us` on; times count from there.
 
         Unless `timed`, no service time is believed. A clock that was set back leaves no time of
         service. Raises LoadError, also for a request that ends beyond the disk.
         """
         due = np.array(self.due_us, np.int64) - start_us
         order = np.argsort(due, kind="stable")
+        order = order[due[order] >= 0]
         service = np.array(self.service_us, np.int64)
         service[service < 0] = NOT_TIMED
         if not timed:
             service[:] = NOT_TIMED
         return RecordedLoad(
             source,
-            due_us=due[order].clip(0, source.span_us),
+            due_us=np.minimum(due[order], source.span_us),
             kind=np.array(self.kind, np.uint8)[order],
             forced=np.array(self.forced, np.bool_)[order],
             offset=np.array(self.offset, np.int64)[order],

@@ -110,7 +110,8 @@ def _events(
     missing = sorted(set(bus.events) - set(events))
     if missing:
         return NotTraced(disk, f"this QEMU has no trace event {missing[0]}")
-    return (*events, *available_events(monitor, bus.further))
+    # The event that ends requests comes last: see switch_on.
+    return (*available_events(monitor, bus.further), *bus.events)
 
 
 def record_disk(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ NOWHERE = "/dev/null"
 _LIBVIRTS_LOGS = Path("/var/log/libvirt/qemu")
 """AppArmor's profile of a libvirt guest lets QEMU write GUEST.log anywhere below it (libvirt's
 src/security/virt-aa-helper.c: `/var/log/libvirt/**/GUEST.log w`)."""
+_SETTLE_SECONDS = 0.25
 _EVENTS = "events"
 HISTOGRAM = "histogram"
 """The detail of a ledger's note that names a device whose latencies QEMU keeps histograms of."""
@@ -116,12 +118,7 @@ def tracing(
     with ledger.entry(TRACE, guest.name, **detail) as entry, guard(detail):
         try:
             with interrupts_held(), open_monitor(host, guest) as monitor:
-                _log_to(monitor, log.file)
-                for event in events:
-                    monitor.execute("trace-event-set-state", {"name": event, "enable": True})
-                off = [event for event in events if not _is_on(monitor, event)]
-                if off:
-                    raise GuestError(f"QEMU did not switch {off[0]} on")
+                switch_on(monitor, events, log.file)
             yield
         finally:
             with interrupts_held():
@@ -151,6 +148,22 @@ def stop_tracing(host: Host, entry: Entry) -> None:
             f"the trace events of guest {guest.name} are still on: {error}",
             hint="run `vdisklab clean` when the guest's monitor answers",
         ) from error
+
+
+def switch_on(monitor: GuestMonitor, events: Sequence[str], log: Path) -> None:
+    """Switches the events on, which go to the log, and reads it back. Raises GuestError.
+
+    The last event, which ends requests, follows a moment later: then the beginnings of those that
+    it ends were logged, and none of them is taken for a flush.
+    """
+    _log_to(monitor, log)
+    for event in events:
+        if event == events[-1]:
+            time.sleep(_SETTLE_SECONDS)
+        monitor.execute("trace-event-set-state", {"name": event, "enable": True})
+    off = [event for event in events if not _is_on(monitor, event)]
+    if off:
+        raise GuestError(f"QEMU did not switch {off[0]} on")
 
 
 def switch_off(monitor: GuestMonitor, events: Sequence[str]) -> None:
