@@ -84,8 +84,12 @@ class Requests:
         """How many requests of places that are not wanted began; of the first 1,000 places."""
         self.places: dict[str, PlaceRequests] = {}
         self.lost = 0
-        """Beginnings without an end that were followed by another beginning of the same number."""
+        """Beginnings without an end that were followed by another beginning of the same number.
+
+        Those before the first end of all do not count: ends may be logged a little later.
+        """
         self._open: dict[tuple[str, Hashable], list[int]] = {}
+        self._before_ends: set[tuple[str, Hashable]] | None = None
         self._count = 0
 
     def begin(
@@ -132,11 +136,16 @@ class Requests:
             if opened is not None and joins:
                 opened.append(len(requests) - 1)
             else:
-                self.lost += opened is not None
+                seen = self._before_ends
+                self.lost += opened is not None and seen is not None and (place, number) not in seen
+                if seen:
+                    seen.discard((place, number))
                 self._open[place, number] = [len(requests) - 1]
 
     def end(self, place: str, number: Hashable, at_us: int) -> bool:
         """The request with that number ends; False if none had begun."""
+        if self._before_ends is None:
+            self._before_ends = set(self._open)
         opened = self._open.pop((place, number), None)
         if opened is None:
             return False
