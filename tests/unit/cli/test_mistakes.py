@@ -33,6 +33,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("run host:10809", "--target NAME=nbd://HOST:PORT/EXPORT"),
         ("run raw/none --target 10.0.0.5:10809", "--target NAME=nbd://10.0.0.5:10809/EXPORT"),
         ("run raw/none/virtio:iothreads=on", "iothread=on is possible"),
+        ("run nas/raw/none --destroy --rounds 3", "write --destroy DEVICE|NAME --rounds …"),
+        ("run raw/none --dir --rounds 3", "write --dir DIR --rounds …"),
         ("run raw/none --dir imagse", "images? Else: mkdir -p"),
         ("run raw/none --runtime 99999999", "at most 86400 s"),
         ("export raw/none --size 99999999T", "write a size from 1 to 1024T"),

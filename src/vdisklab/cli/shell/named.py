@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from html import escape, unescape
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -149,6 +150,27 @@ NOTHING_NAMED = Named()
 
 class Verb(TyperCommand):
     """A verb whose errors name the database and campaigns that the user named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - as below
+        """Reads the arguments. Raises PlanError for an option that stands where a value belongs:
+        it would be taken for the value."""
+        options = {
+            flag: option
+            for option in self.params
+            for flag in getattr(option, "opts", ())
+            if flag.startswith("--")
+        }
+        for word, after in pairwise(args):
+            option = options.get(word)
+            if option is not None and not getattr(option, "is_flag", True) and after in options:
+                value = option.metavar or "a value"
+                raise PlanError(
+                    f"{word} needs {value}, and {after} follows it",
+                    hint=f"write {word} {value} {after} …; `{ctx.command_path} --help` explains it",
+                )
+            if word == "--":
+                break
+        return list(super().parse_args(ctx, args))
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's context has moved between versions
         """Runs the verb. Raises VdisklabError, among others."""
