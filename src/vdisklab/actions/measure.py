@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from vdisklab.actions.cell_search import CellSearch, Narrow, Narrowed
-from vdisklab.actions.planning import Begun, make_plan, never_begun, possible_draft
+from vdisklab.actions.planning import make_plan, possible_draft
 from vdisklab.answers.loading import stored_verdicts
 from vdisklab.campaign.context import open_campaign
 from vdisklab.campaign.runner import RunTag, campaign_runs, chosen_runs
@@ -28,7 +28,7 @@ from vdisklab.host.ledger import (
     open_ledger,
     state_directory,
 )
-from vdisklab.host.mounts import mount_of, without_flushes
+from vdisklab.host.mounts import Mount, mount_of, without_flushes
 from vdisklab.host.safe_places import make_state_directory, open_file
 from vdisklab.host.waiting import Clock
 from vdisklab.plan.campaign import CampaignPlan
@@ -88,11 +88,12 @@ def measure(
         with open_ledger() as ledger:
             host = LocalHost()
             possible = possible_draft(host, request)
-            facts = _facts(host, possible.plan)
+            facts = _facts(host, possible.named.mount)
             if search is not None:
                 verdicts = stored_verdicts(store, facts, possible.plan.settings.disk)
                 narrow = partial(search.narrow, verdicts=verdicts)
-            begun = _begun(store, facts, new=new)
+            possible = replace(possible, plan=narrow(possible.plan).plan)
+            begun = None if new else begun_plan(store, facts, possible.plan)
             planned = make_plan(host, ledger, possible, progress, narrow=narrow, begun=begun)
             plan = planned.plan
             for event in planned.events:
@@ -132,7 +133,8 @@ def measure_in_turns(
             plans = []
             for request in requests:
                 possible = possible_draft(host, request)
-                begun = _begun(store, _facts(host, possible.plan), new=new)
+                facts = _facts(host, possible.named.mount)
+                begun = None if new else begun_plan(store, facts, possible.plan)
                 plans.append(make_plan(host, ledger, possible, progress, begun=begun).plan)
             for plan in plans:
                 report_plan(plan, progress)
@@ -297,14 +299,10 @@ def _measure_plan(
 
 def unchanged_campaign(store: Store, plan: CampaignPlan) -> Campaign | None:
     """The stored campaign that a possible plan continues, if this host has not changed since."""
-    facts = _facts(LocalHost(), plan)
+    facts = _facts(LocalHost(), _mount_below(plan))
     plan = begun_plan(store, facts, plan) or plan
     earlier = store.find_campaign(plan.fingerprint, facts.machine_id)
     return None if earlier is None or _changes(earlier.host, facts) else earlier
-
-
-def _begun(store: Store, facts: HostFacts, *, new: bool) -> Begun:
-    return never_begun if new else partial(begun_plan, store, facts)
 
 
 def begun_plan(store: Store, facts: HostFacts, possible: CampaignPlan) -> CampaignPlan | None:
@@ -328,7 +326,7 @@ def _campaign(
     A host with another kernel, QEMU or fio than before gets a new campaign: its numbers must not
     be mixed with the old ones.
     """
-    facts = _facts(host, plan)
+    facts = _facts(host, _mount_below(plan))
     stored_campaign = None if new else store.find_campaign(plan.fingerprint, facts.machine_id)
     changes = [] if stored_campaign is None else _changes(stored_campaign.host, facts)
     if stored_campaign is not None and not changes:
@@ -362,14 +360,17 @@ def _changes(before: HostFacts, now: HostFacts) -> list[str]:
     return changed
 
 
-def _facts(host: Host, plan: CampaignPlan) -> HostFacts:
-    """The facts of this machine, and of the file system on which a plan's campaign lies."""
+def _facts(host: Host, mount: Mount | None) -> HostFacts:
+    """The facts of this machine, and of the mount on which a campaign's images lie."""
     facts = collect_facts(host)
-    mount = None if plan.backing.devices else mount_of(plan.directory)
     reason = without_flushes(mount)
     more = {} if reason is None else {WITHOUT_FLUSHES: reason}
     more |= {} if mount is None else {FILE_SYSTEM: mount.filesystem}
     return replace(facts, more={**facts.more, **more})
+
+
+def _mount_below(plan: CampaignPlan) -> Mount | None:
+    return None if plan.backing.devices else mount_of(plan.directory)
 
 
 def _medium(plan: CampaignPlan) -> str | None:

@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
@@ -18,14 +18,12 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import BootFiles, FirmwareFiles, GuestConfig, UserBoot
 from vdisklab.guest.qemu.probe import has_sandbox
 from vdisklab.guest.qemu.qmp import Channel
-from vdisklab.guest.systems import read_diskspd
 from vdisklab.host.command import Host, install_hint
 from vdisklab.host.ledger import Kind
 from vdisklab.path.architecture import GUEST
 from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import Accelerator, Firmware, GuestPlan, UserGuest
-from vdisklab.plan.settings import Request
 from vdisklab.storage.site import Site
 
 BootFromDisk = Callable[[Disk, Callable[[Channel], None]], AbstractContextManager[Machine]]
@@ -33,28 +31,6 @@ BootFromDisk = Callable[[Disk, Callable[[Channel], None]], AbstractContextManage
 
 
 _SECTOR = 512
-
-
-def requested_guest(host: Host, request: Request) -> UserGuest | None:
-    """The user guest whose image a request names; None for the micro guest.
-
-    Raises HostError if the image, the firmware or DISKSPD is missing or unusable.
-    """
-    if request.guest_image is None:
-        return None
-    usual = inspect_image(host, request.guest_image)
-    firmware = request.guest_firmware or usual.firmware
-    if firmware is Firmware.UEFI:
-        find_firmware()
-    if request.diskspd is not None:
-        read_diskspd(request.diskspd)
-    return replace(
-        usual,
-        firmware=firmware,
-        bus=request.guest_bus or usual.bus,
-        boot_seconds=request.guest_boot,
-        diskspd=request.diskspd,
-    )
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from vdisklab.campaign.host_stacks import Stack, guests_of, stack_of, stacks_of, takes_turns
+from vdisklab.errors import PlanError
 from vdisklab.host.mounts import mount_of, without_flushes
 from vdisklab.path import backing, disk_path, segments
 from vdisklab.path.cell import Cell
@@ -22,7 +23,7 @@ from vdisklab.units import GIB, MIB, format_bytes
 from vdisklab.workload import fio, open_load, registry
 from vdisklab.workload.bonnie import BonnieSettings, file_size
 from vdisklab.workload.program import Script, Subject, Timing, read_settings
-from vdisklab.workload.registry import workload_for
+from vdisklab.workload.registry import MICRO_GUEST_ONLY, workload_for
 
 AttachGroups = tuple[tuple[bool, tuple[MeasurementPlan, ...]], ...]
 """(needs a freshly booted guest, the measurements that share an attach), in order."""
@@ -157,6 +158,26 @@ def of_unknown_length(plan: CampaignPlan) -> tuple[str, ...]:
         for measurement in plan.profile.measurements
         if not _expected(plan, measurement)
     )
+
+
+def check_measurements(plan: CampaignPlan) -> None:
+    """Raises PlanError for settings that a program lacks, and for unsuitable disks or guests."""
+    for measurement in plan.profile.measurements:
+        if plan.guest.user is not None and measurement.program in MICRO_GUEST_ONLY:
+            raise PlanError(
+                f"measurement {measurement.name!r} needs vdisklab's micro guest, but --guest "
+                f"names {plan.guest.user.image}",
+                hint="leave out --guest, or choose another profile",
+            )
+        workload = workload_for(measurement)
+        if workload.needs_directory and measurement.filesystem is None:
+            raise PlanError(
+                f"measurement {measurement.name!r}: {measurement.program} works on files",
+                hint='name its file system: filesystem = "ext4"',
+            )
+        planned_script(plan, measurement)
+        if plan.guest.is_windows:
+            planned_script(plan, measurement, in_windows=True)
 
 
 def planned_script(

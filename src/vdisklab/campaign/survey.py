@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from vdisklab.campaign.qemu_limits import limits_of_installed
 from vdisklab.errors import DirtyHostError, HostError, VdisklabError
-from vdisklab.guest.qemu.block_nodes import DAEMON, VIRTIOFSD
-from vdisklab.guest.qemu.daemons import find_virtiofsd
-from vdisklab.guest.qemu.probe import (
-    IOTHREADS_SINCE,
-    QCOW2_SINCE,
-    QemuFeatures,
-    image_formats,
-    probe_qemu,
-)
-from vdisklab.host.command import Host, install_hint
-from vdisklab.host.facts import QEMU, missing_right
+from vdisklab.guest.qemu.probe import image_formats
+from vdisklab.host.command import Host
+from vdisklab.host.facts import missing_right
 from vdisklab.host.ledger import Ledger
-from vdisklab.host.mounts import lies_in_memory
 from vdisklab.host.pagecache import try_io_uring
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import DiskPath, Layer
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.rules import impossible
-from vdisklab.path.segments import Aio, Bus, ImageFormat
+from vdisklab.path.segments import Aio, ImageFormat
 from vdisklab.plan.capabilities import Capabilities, Missing, QemuLimits
-from vdisklab.plan.guest import Qemu, RequestedQemu, require_distinct
 from vdisklab.progress import Progress, Step
 from vdisklab.storage.device import require_usable
 from vdisklab.storage.given import given_device
@@ -39,7 +29,6 @@ from vdisklab.storage.targets import WRITABLE, Device, Directory
 from vdisklab.units import MIB
 
 _TRIAL_CAPACITY = 32 * MIB
-_NEWER = "install a newer QEMU, or name one: --qemu new=BIN and qemu=new in the path"
 NO_QEMUS: Mapping[str, QemuLimits] = {}
 """No QEMUs besides the installed one."""
 
@@ -53,9 +42,10 @@ def survey(
     *,
     backing: BackingDevices = WORK_DIRECTORY,
     qemus: Mapping[str, QemuLimits] = NO_QEMUS,
+    on_tmpfs: bool = False,
 ) -> Capabilities:
-    """The features that these paths need and this host lacks. `qemus` is the result of
-    `find_qemus`.
+    """The features that these paths need and this host lacks. `qemus` and `on_tmpfs` are those of
+    `NamedHere`.
 
     Each stack is built once, small and thin, on image files in the work directory; devices in
     `backing` are only inspected. Without root, only the work directory itself is tried. Raises
@@ -79,33 +69,12 @@ def survey(
     return Capabilities(
         formats=_missing_formats(host, guests),
         aio=_missing_aio(guests),
-        installed=_limits_of_installed(host) if installed else QemuLimits(),
+        installed=limits_of_installed(host) if installed else QemuLimits(),
         direct_io=direct,
         stacks=stacks,
         qemus=qemus,
-        on_tmpfs=not backing.devices and lies_in_memory(directory),
+        on_tmpfs=on_tmpfs,
     )
-
-
-def find_qemus(
-    host: Host, requested: Sequence[RequestedQemu]
-) -> tuple[tuple[Qemu, ...], Mapping[str, QemuLimits]]:
-    """The requested QEMUs with their names, and the features that each lacks.
-
-    Raises HostError for a program that is not QEMU or too old, PlanError for two with one name.
-    """
-    qemus: list[Qemu] = []
-    capabilities: dict[str, QemuLimits] = {}
-    for request in requested:
-        features = probe_qemu(host, request.binary)
-        binary = host.which(str(request.binary)) or request.binary
-        qemu = Qemu(request.name or features.number, binary.absolute(), features.version)
-        qemus.append(qemu)
-        limits = _limits(features, f"QEMU {qemu.name}", "choose another bus")
-        limits = _with_daemon(host, limits)
-        capabilities[qemu.name] = replace(limits, guest=_missing_program(host, "qemu-img"))
-    require_distinct(qemus)
-    return tuple(qemus), capabilities
 
 
 def _try_stack(
@@ -176,14 +145,6 @@ def _takes_direct_io(named: NamedTarget) -> bool:
     return (Directory(place) if place.is_dir() else Device(place)).usable()
 
 
-def _missing_program(host: Host, *programs: str) -> Missing | None:
-    """The first program that is not installed, with the command that installs all of them."""
-    for program in programs:
-        if host.which(program) is None:
-            return Missing(f"{program} is not installed", install_hint([QEMU, *programs]))
-    return None
-
-
 def _missing_formats(host: Host, paths: tuple[DiskPath, ...]) -> dict[ImageFormat, Missing]:
     formats = {path.image.format for path in paths if path.image is not None}
     formats.discard(ImageFormat.NULL)
@@ -195,70 +156,6 @@ def _missing_formats(host: Host, paths: tuple[DiskPath, ...]) -> dict[ImageForma
         for form in formats
         if supported and form.value not in supported
     }
-
-
-def _limits(features: QemuFeatures, qemu: str, mend: str) -> QemuLimits:
-    """The buses and aio modes that a QEMU lacks; no aio modes if its schema does not list any."""
-    return QemuLimits(
-        buses={
-            bus: Missing(f"{qemu} has no device {device}", mend)
-            for bus in Bus
-            if (device := features.lacking(bus)) is not None
-        },
-        aio={
-            mode: Missing(f"{qemu} was built without it", "choose aio=threads")
-            for mode in Aio
-            if features.aio and mode.value not in features.aio
-        },
-        options={
-            (bus, option): Missing(
-                f"{qemu} ({features.number}) has no property {name}{_since(bus, option)}",
-                _NEWER,
-            )
-            for bus in Bus
-            if features.lacking(bus) is None
-            for option, name in features.lacking_options(bus).items()
-        },
-        of_formats={
-            (ImageFormat.QCOW2, option): Missing(
-                f"{qemu} ({features.number}) has no {name} for qcow2"
-                + (f"; QEMU {since} has it" if (since := QCOW2_SINCE.get(option)) else ""),
-                _NEWER,
-            )
-            for option, name in features.lacking_of_qcow2().items()
-        },
-    )
-
-
-def _since(bus: Bus, option: str) -> str:
-    return f"; QEMU {IOTHREADS_SINCE[bus]} has it" if option == "iothreads" else ""
-
-
-def _limits_of_installed(host: Host) -> QemuLimits:
-    missing = _missing_program(host, QEMU, "qemu-img")
-    if host.which(QEMU) is None:
-        return QemuLimits(guest=missing)
-    limits = _limits(probe_qemu(host), "this QEMU", "install a QEMU that has it")
-    return replace(_with_daemon(host, limits), guest=missing)
-
-
-def _with_daemon(host: Host, limits: QemuLimits) -> QemuLimits:
-    """The limits with the buses that a daemon serves, if it is not installed or may not run."""
-    missing = _missing_program(host, DAEMON)
-    served = {bus: missing for bus in Bus if bus.is_served and missing is not None}
-    virtiofs = _missing_virtiofsd(host)
-    shared = {} if virtiofs is None else {Bus.VIRTIOFS: virtiofs}
-    return replace(limits, buses={**limits.buses, **served, **shared})
-
-
-def _missing_virtiofsd(host: Host) -> Missing | None:
-    if os.geteuid() != 0:
-        return Missing(f"{VIRTIOFSD} needs root for its sandbox", "run vdisklab as root")
-    try:
-        find_virtiofsd(host)
-    except HostError as error:
-        return Missing(error.message, error.hint or f"install {VIRTIOFSD}")
-    return None
 
 
 def _missing_aio(paths: tuple[DiskPath, ...]) -> dict[Aio, Missing]:

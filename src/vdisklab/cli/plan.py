@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from rich.console import Console
@@ -78,6 +78,7 @@ def plan(request: RunRequest, shown: PlanOptions, output: OutputOptions) -> None
             if search is not None:
                 judged = CrashVerdicts() if store is None else _verdicts(store, host, campaign)
                 narrow = partial(search.narrow, verdicts=judged)
+            possible = replace(possible, plan=narrow(possible.plan).plan)
             planned = make_plan(host, ledger, possible, progress, narrow=narrow)
             for event in planned.events:
                 progress(event)

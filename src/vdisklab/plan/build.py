@@ -38,7 +38,7 @@ from vdisklab.plan.matrix import (
     too_small,
     uses_no_files,
 )
-from vdisklab.plan.profile import RATE, Profile
+from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import NO_BASELINE, Request, check, defaults, merge, settings_of
 from vdisklab.plan.toml_file import describe_place
 
@@ -67,7 +67,6 @@ def draft_plan(
     Unset options come from the profile, else from the setting's default. Raises PlanError for
     values that no campaign can use, PathSyntaxError for malformed paths.
     """
-    profile = _with_load(profile, request.load)
     usual = {
         name: value
         for name, value in profile.usual.settings.items()
@@ -128,26 +127,6 @@ def draft_plan(
             kernel=settings.guest_kernel,
             user=user_guest,
             schedulers=frozenset(name for name in schedulers if name is not None),
-        ),
-    )
-
-
-def _with_load(profile: Profile, load: int | None) -> Profile:
-    """The profile with another rate. Raises PlanError if its load has no rate."""
-    if load is None:
-        return profile
-    if not profile.is_open_load:
-        raise PlanError(
-            f"--load sets the rate of an open load, and profile {profile.name} has none",
-            hint="choose --profile open-load, or a profile of yours with rate_iops",
-        )
-    return replace(
-        profile,
-        measurements=tuple(
-            replace(measurement, settings={**measurement.settings, RATE: load})
-            if RATE in measurement.settings
-            else measurement
-            for measurement in profile.measurements
         ),
     )
 

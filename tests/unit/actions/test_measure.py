@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from vdisklab.actions.measure import (
     store_with_retry,
     unchanged_campaign,
 )
-from vdisklab.actions.planning import make_plan, never_begun, possible_draft, possible_plan
+from vdisklab.actions.planning import make_plan, possible_draft, possible_plan
 from vdisklab.errors import DatabaseBusyError, DatabaseError, HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
@@ -71,8 +70,8 @@ def planned(
     patch.setattr(planning, "survey", lambda *_args, **_options: capabilities)
     host, said = LocalHost(), list[Event]()
     with open_ledger() as ledger:
-        begun = never_begun if new else partial(begun_plan, store, collect_facts(host))
         possible = possible_draft(host, request)
+        begun = None if new else begun_plan(store, collect_facts(host), possible.plan)
         plan = make_plan(host, ledger, possible, said.append, begun=begun).plan
     _campaign(store, plan, host, said.append, new=new)
     return plan

@@ -148,9 +148,7 @@ def test_a_plan_that_goes_on_has_its_search_and_what_the_search_says(
     possible = possible_draft(LocalHost(), request)
     begun = replace(possible.plan, cells=possible.plan.cells[:2])
     with open_ledger() as ledger:
-        planned = make_plan(
-            LocalHost(), ledger, possible, seen.append, narrow=narrow, begun=lambda _plan: begun
-        )
-    assert narrowed == [possible.plan, begun]
-    assert planned == Narrowed(begun, search, (Note("narrowed 2 times"),))
+        planned = make_plan(LocalHost(), ledger, possible, seen.append, narrow=narrow, begun=begun)
+    assert narrowed == [begun]
+    assert planned == Narrowed(begun, search, (Note("narrowed 1 times"),))
     assert seen == [], "what the plan says is the caller's to report, once"

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from vdisklab.actions import measure as service
 from vdisklab.actions.find_best import make_search
+from vdisklab.actions.planning import Possible
 from vdisklab.answers.loading import load
 from vdisklab.answers.race import race_outcome
 from vdisklab.campaign import runner
@@ -96,8 +97,10 @@ def search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Search]:
         outcome = race_outcome(loaded, asked.terms, CrashVerdicts())
         return (None if outcome is None else outcome.best.label), measured.interrupted
 
+    named = cast("Any", SimpleNamespace(mount=None))
+    possible = Possible(named, cast("Any", None), plan)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service, "possible_draft", lambda *_: SimpleNamespace(plan=plan))
+        patch.setattr(service, "possible_draft", lambda *_: possible)
         patch.setattr(service, "make_plan", lambda *_, narrow, begun: narrow(plan))
         patch.setattr(service, "open_campaign", open_campaign)
         patch.setattr(service, "open_ledger", lambda: nullcontext(SimpleNamespace()))

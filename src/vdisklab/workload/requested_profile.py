@@ -1,4 +1,4 @@
-"""`--clients`: a profile with another number of clients."""
+"""The profile that a request names, with the load and the clients that it asks for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,19 @@ import re
 from dataclasses import replace
 
 from vdisklab.errors import PlanError
-from vdisklab.plan.profile import MeasurementPlan, Profile
+from vdisklab.plan.profile import RATE, MeasurementPlan, Profile
+from vdisklab.plan.settings import DEFAULT_PROFILE, Request
+from vdisklab.workload.profile_files import load_profile
 from vdisklab.workload.registry import WORKLOADS
+
+
+def requested_profile(request: Request) -> Profile:
+    """The profile of a request, shaped by --neighbour, --clients and --load.
+
+    Raises PlanError if there is none, or if it has no rate or no clients to set.
+    """
+    profile = load_profile(request.profile or DEFAULT_PROFILE, beside=request.neighbour)
+    return with_load(with_clients(profile, request.clients), request.load)
 
 
 def with_clients(profile: Profile, clients: int | None) -> Profile:
@@ -42,6 +53,26 @@ def with_clients(profile: Profile, clients: int | None) -> Profile:
         profile,
         measurements=tuple(
             changed(measurement) if measurement.name in before else measurement
+            for measurement in profile.measurements
+        ),
+    )
+
+
+def with_load(profile: Profile, load: int | None) -> Profile:
+    """The profile with another rate. Raises PlanError if its load has no rate."""
+    if load is None:
+        return profile
+    if not profile.is_open_load:
+        raise PlanError(
+            f"--load sets the rate of an open load, and profile {profile.name} has none",
+            hint="choose --profile open-load, or a profile of yours with rate_iops",
+        )
+    return replace(
+        profile,
+        measurements=tuple(
+            replace(measurement, settings={**measurement.settings, RATE: load})
+            if RATE in measurement.settings
+            else measurement
             for measurement in profile.measurements
         ),
     )

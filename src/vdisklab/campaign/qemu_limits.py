@@ -1,0 +1,90 @@
+"""What a QEMU on this host lacks: buses, options, aio modes, and the daemons that serve disks."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from vdisklab.errors import HostError
+from vdisklab.guest.qemu.block_nodes import DAEMON, VIRTIOFSD
+from vdisklab.guest.qemu.daemons import find_virtiofsd
+from vdisklab.guest.qemu.probe import IOTHREADS_SINCE, QCOW2_SINCE, QemuFeatures, probe_qemu
+from vdisklab.host.command import Host, install_hint
+from vdisklab.host.facts import QEMU
+from vdisklab.path.segments import Aio, Bus, ImageFormat
+from vdisklab.plan.capabilities import Missing, QemuLimits
+
+_NEWER = "install a newer QEMU, or name one: --qemu new=BIN and qemu=new in the path"
+
+
+def limits_of(features: QemuFeatures, qemu: str, mend: str) -> QemuLimits:
+    """The buses and aio modes that a QEMU lacks; no aio modes if its schema does not list any."""
+    return QemuLimits(
+        buses={
+            bus: Missing(f"{qemu} has no device {device}", mend)
+            for bus in Bus
+            if (device := features.lacking(bus)) is not None
+        },
+        aio={
+            mode: Missing(f"{qemu} was built without it", "choose aio=threads")
+            for mode in Aio
+            if features.aio and mode.value not in features.aio
+        },
+        options={
+            (bus, option): Missing(
+                f"{qemu} ({features.number}) has no property {name}{_since(bus, option)}",
+                _NEWER,
+            )
+            for bus in Bus
+            if features.lacking(bus) is None
+            for option, name in features.lacking_options(bus).items()
+        },
+        of_formats={
+            (ImageFormat.QCOW2, option): Missing(
+                f"{qemu} ({features.number}) has no {name} for qcow2"
+                + (f"; QEMU {since} has it" if (since := QCOW2_SINCE.get(option)) else ""),
+                _NEWER,
+            )
+            for option, name in features.lacking_of_qcow2().items()
+        },
+    )
+
+
+def _since(bus: Bus, option: str) -> str:
+    return f"; QEMU {IOTHREADS_SINCE[bus]} has it" if option == "iothreads" else ""
+
+
+def limits_of_installed(host: Host) -> QemuLimits:
+    """The limits of the QEMU that paths use if they name none."""
+    missing = missing_program(host, QEMU, "qemu-img")
+    if host.which(QEMU) is None:
+        return QemuLimits(guest=missing)
+    limits = limits_of(probe_qemu(host), "this QEMU", "install a QEMU that has it")
+    return replace(with_daemon(host, limits), guest=missing)
+
+
+def with_daemon(host: Host, limits: QemuLimits) -> QemuLimits:
+    """The limits with the buses that a daemon serves, if it is not installed or may not run."""
+    missing = missing_program(host, DAEMON)
+    served = {bus: missing for bus in Bus if bus.is_served and missing is not None}
+    virtiofs = _missing_virtiofsd(host)
+    shared = {} if virtiofs is None else {Bus.VIRTIOFS: virtiofs}
+    return replace(limits, buses={**limits.buses, **served, **shared})
+
+
+def _missing_virtiofsd(host: Host) -> Missing | None:
+    if os.geteuid() != 0:
+        return Missing(f"{VIRTIOFSD} needs root for its sandbox", "run vdisklab as root")
+    try:
+        find_virtiofsd(host)
+    except HostError as error:
+        return Missing(error.message, error.hint or f"install {VIRTIOFSD}")
+    return None
+
+
+def missing_program(host: Host, *programs: str) -> Missing | None:
+    """The first program that is not installed, with the command that installs all of them."""
+    for program in programs:
+        if host.which(program) is None:
+            return Missing(f"{program} is not installed", install_hint([QEMU, *programs]))
+    return None
