@@ -257,16 +257,16 @@ def keep(work: Path) -> dict[str, Any]:
     """The record of what was measured."""
     fidelity = []
     for application in APPLICATIONS:
-        file = work / f"{application}.load"
-        of = Recorder(work, f"timed {RECORDED_ON}", f"{application}-replayed-")
-        for number in count(1):
-            replayed = of.file(number)
-            if not replayed.exists():
-                break
-            fidelity.append(
-                {"application": application, "recorded": described(read_load(file)),
-                 "replayed": described(read_load(replayed))}
-            )  # fmt: skip
+        for path in PATHS:
+            of = Recorder(work, f"timed {path}", f"{application}-replayed-")
+            for number in count(1):
+                if not of.file(number).exists():
+                    break
+                recorded = read_load(work / f"{application}.load")
+                fidelity.append(
+                    {"application": application, "path": path, "recorded": described(recorded),
+                     "replayed": described(read_load(of.file(number)))}
+                )  # fmt: skip
     rates = {
         "sqlite": ("transactions", "write"), "postgresql": ("transactions", "write"),
         "rocksdb": ("transactions", "write"), "mariadb": ("transactions", "write"),
@@ -312,12 +312,10 @@ def shown(words: list[str]) -> str:
     record = record_of(RECORD)
     if words == ["fidelity"]:
         lines = [
-            "| application | requests | bytes | length | writes: p50 | p99 | flushes: p50 |",
-            "|---|---|---|---|---|---|---|",
+            "| application | on | reads, writes | bytes | flushes | length | writes: p50 | p99 |",
+            "|---|---|---|---|---|---|---|---|",
         ]
-        for pair in record["fidelity"]:
-            lines.append(_fidelity_row(pair))
-        return "\n".join(lines)
+        return "\n".join([*lines, *map(_fidelity_row, record["fidelity"])])
     lines = [
         "| application | replay: tau | its choice costs | score: tau | its choice costs |",
         "|---|---|---|---|---|",
@@ -333,21 +331,18 @@ def shown(words: list[str]) -> str:
 def _fidelity_row(pair: Mapping[str, Any]) -> str:
     one, other = pair["recorded"], pair["replayed"]
 
-    def total(about: Mapping[str, Any], what: str) -> int:
-        return sum(about[kind.name.lower()][what] for kind in _KINDS)
-
-    def ratio(kind: str, what: str) -> str:
-        before, after = one[kind][what], other[kind][what]
-        return "–" if not before or after is None else f"×{after / before:.2f}"
-
-    def same(what: str) -> str:
-        before, after = total(one, what), total(other, what)
+    def same(what: str, *kinds: str) -> str:
+        before, after = (sum(about[kind][what] for kind in kinds) for about in (one, other))
         return f"{before:,}" if before == after else f"{before:,}, replayed {after:,}"
 
+    def ratio(what: str) -> str:
+        return f"×{other['write'][what] / one['write'][what]:.2f}"
+
     return (
-        f"| {pair['application']} | {same('requests')} | {same('bytes')} "
-        f"| {one['seconds']:.2f} s, {other['seconds'] / one['seconds'] - 1:+.1%} "
-        f"| {ratio('write', 'p50')} | {ratio('write', 'p99')} | {ratio('flush', 'p50')} |"
+        f"| {pair['application']} | `{pair['path']}` | {same('requests', 'read', 'write')} "
+        f"| {same('bytes', 'read', 'write')} | {same('requests', 'flush')} "
+        f"| {one['seconds']:.2f} s, {other['seconds'] / one['seconds'] - 1:+.2%} "
+        f"| {ratio('p50')} | {ratio('p99')} |"
     )
 
 

@@ -136,6 +136,15 @@ static int give_back(const struct job *r) {
     return fallocate(target, mode | FALLOC_FL_KEEP_SIZE, r->offset, r->length);
 }
 
+/* One at a time, as they were recorded: the kernel would join flushes that are waiting (block/blk-flush.c). */
+static int flush(void) {
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&one_at_a_time);
+    int problem = fdatasync(target);
+    pthread_mutex_unlock(&one_at_a_time);
+    return problem;
+}
+
 static int perform(const struct job *r, uint64_t number) {
     uint64_t room = (out_size - r->length) / 4096 + 1;
     char *from = out + number % room * 4096;
@@ -148,9 +157,9 @@ static int perform(const struct job *r, uint64_t number) {
         /* What Linux does for a forced write where the disk has no FUA, as virtio has none. */
         if (whole(pwrite(target, from, r->length, r->offset), r->length))
             return -1;
-        return fdatasync(target);
+        return flush();
     case FLUSH:
-        return fdatasync(target);
+        return flush();
     default:
         return give_back(r);
     }
