@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from contextlib import suppress
 
-from vdisklab.errors import OperationError
+from vdisklab.errors import OperationError, RefusedError
 from vdisklab.host.waiting import wait_until
-from vdisklab.operations.operation import Monitor
+from vdisklab.operations.operation import RunningOperation
 
 JOB = "during"
 """The id of an operation's job: a QEMU does one operation at a time."""
@@ -15,26 +14,56 @@ JOB = "during"
 _JOB_SECONDS = 60.0
 
 
-def pivot(monitor: Monitor, what: str) -> None:
-    """Waits until the job has copied everything, and lets it switch over.
+class JobOperation(RunningOperation):
+    """An operation that is a job of QEMU, which stays until it is dismissed.
 
-    Raises OperationError, which names `what`, if the job fails or ends early.
+    QEMU forgets a job that has ended, with its error, unless it is asked to wait (auto-dismiss).
     """
-    errors: list[object] = []
 
-    def ours(data: Mapping[str, Any]) -> bool:
-        errors.append(data.get("error"))
-        return data.get("device") == JOB
+    pivots = False
+    """True if the job copies on until it is told to switch the guest over."""
 
-    def ready() -> bool:
-        jobs = monitor.execute("query-block-jobs")
+    _copied: int | None = None
+
+    @property
+    def copied(self) -> int | None:
+        """The offset of its job, as of the last look."""
+        return self._copied
+
+    def ready(self) -> bool:
+        """Looks at the job. Raises OperationError if it has ended with an error."""
+        jobs = [job for job in self.monitor.execute("query-block-jobs") if job["device"] == JOB]
         if not jobs:
-            raise OperationError(f"the {what} ended before it had copied everything")
-        return bool(jobs[0].get("ready"))
+            raise OperationError(f"the {self.order} ended before it had copied everything")
+        (job,) = jobs
+        self._copied = int(job["offset"])
+        if "error" in job:
+            self._dismiss()
+            raise OperationError(f"the {self.order} failed: {job['error']}")
+        return bool(job["ready"]) if self.pivots else job["status"] == "concluded"
 
-    wait_until(ready, timeout=_JOB_SECONDS, what=f"end of copying for the {what}")
-    with monitor.expecting("BLOCK_JOB_COMPLETED", ours) as wait:
-        monitor.execute("block-job-complete", {"device": JOB})
-        wait(_JOB_SECONDS)
-    if any(errors):
-        raise OperationError(f"the {what} failed: {errors[-1]}")
+    def finish(self) -> None:
+        """Waits for the end of the job, which switches the guest over if it `pivots`."""
+        wait_until(self.ready, timeout=_JOB_SECONDS, what=f"end of copying for the {self.order}")
+        if self.pivots:
+            self.monitor.execute("block-job-complete", {"device": JOB})
+            self.pivots = False
+            wait_until(self.ready, timeout=_JOB_SECONDS, what=f"end of the {self.order}")
+        self._dismiss()
+
+    def undo(self) -> None:
+        """Cancels a job that still runs."""
+        if not self.monitor.execute("query-block-jobs"):
+            return
+        with suppress(RefusedError):  # it has ended meanwhile
+            self.monitor.execute("block-job-cancel", {"device": JOB, "force": True})
+        wait_until(self._ended, timeout=_JOB_SECONDS, what=f"end of the cancelled {self.order}")
+        self._dismiss()
+
+    def _ended(self) -> bool:
+        jobs = self.monitor.execute("query-block-jobs")
+        return not jobs or jobs[0]["status"] == "concluded"
+
+    def _dismiss(self) -> None:
+        if self.monitor.execute("query-block-jobs"):
+            self.monitor.execute("job-dismiss", {"id": JOB})

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vdisklab.operations.block_jobs import JOB, pivot
-from vdisklab.operations.operation import Judging, OperationKind, RunningOperation
+from vdisklab.operations.block_jobs import JOB, JobOperation
+from vdisklab.operations.operation import Judging, OperationKind
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.rules import Impossible
 
 
-class Commit(RunningOperation):
+class Commit(JobOperation):
     """QMP's `block-commit` of the guest's own image into the one below."""
+
+    pivots = True
 
     @property
     def files_after(self) -> tuple[Path, ...]:
@@ -24,13 +26,8 @@ class Commit(RunningOperation):
         """Copies into the image below, which QEMU had opened to read."""
         below = self.disk.backing_nodes[0]
         self.monitor.execute("blockdev-reopen", {"options": [self._writable(f"{below}-file")]})
-        self.monitor.execute(
-            "block-commit", {"job-id": JOB, "device": self.disk.node, "base-node": below}
-        )
-
-    def finish(self) -> None:
-        """Makes the guest use the image below."""
-        pivot(self.monitor, self.order.kind.name)
+        job = {"job-id": JOB, "device": self.disk.node, "base-node": below}
+        self.monitor.execute("block-commit", {**job, "auto-dismiss": False})
 
     def _writable(self, node_name: str) -> Mapping[str, Any]:
         (node,) = (node for node in self.disk.nodes if node["node-name"] == node_name)
@@ -38,7 +35,7 @@ class Commit(RunningOperation):
 
 
 def _refusal(path: DiskPath) -> Impossible | None:
-    if path.image is not None and not path.image.backing:
+    if path.image is None or not path.image.backing:
         return Impossible(
             "has nothing to commit to: it is not an overlay", "add backing=1 to the format"
         )
@@ -50,5 +47,9 @@ COMMIT = OperationKind(
     "a commit of the guest's overlay into the image below",
     Commit,
     _refusal,
+    relief=(
+        ("libvirt", "virsh blockcommit DOMAIN vda --active --bandwidth 50 --wait --pivot"),
+        ("QEMU, block-commit", '"speed": 52428800'),
+    ),
     judging=Judging(control="ext4/qcow2:backing=1/none"),
 )

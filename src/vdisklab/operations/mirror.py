@@ -7,31 +7,69 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vdisklab.operations.block_jobs import JOB, pivot
-from vdisklab.operations.operation import Judging, OperationKind, RunningOperation
+from vdisklab.operations.block_jobs import JOB, JobOperation
+from vdisklab.operations.operation import TARGET, Judging, OperationKind, no_new_image
+from vdisklab.path.options import Choice, Size
+
+_TARGET_NODE = "during-target"
 
 
-class Mirror(RunningOperation):
-    """QMP's `drive-mirror` to a new image beside the guest's."""
+class Mirror(JobOperation):
+    """QMP's `blockdev-mirror` to another place, or `drive-mirror` to a file beside the guest's.
+
+    With copy-mode=write-blocking a guest's write is answered once the target has it, too; else the
+    job copies what changed again and again until nothing is left.
+    """
+
+    pivots = True
 
     @property
     def files_after(self) -> tuple[Path, ...]:
         """The copy alone."""
         return (self.new_file,)
 
+    @property
+    def left_nodes(self) -> tuple[str, ...]:
+        """The copy, which the guest uses."""
+        return () if self._beside else (_TARGET_NODE,)
+
+    @property
+    def _beside(self) -> bool:
+        return self.access.new_image is no_new_image
+
     def start(self) -> None:
         """Copies everything, and what the guest writes meanwhile."""
-        target = {"target": str(self.new_file), "format": self.disk.driver, "sync": "full"}
-        self.monitor.execute("drive-mirror", {"job-id": JOB, "device": self.disk.node, **target})
-
-    def finish(self) -> None:
-        """Makes the guest use the copy."""
-        pivot(self.monitor, self.order.kind.name)
+        job = {
+            "job-id": JOB,
+            "device": self.disk.node,
+            "sync": "full",
+            "copy-mode": self.order.option("copy-mode"),
+            "auto-dismiss": False,
+        }
+        speed = self.order.option("speed")
+        if speed is not None:
+            job["speed"] = speed
+        if self._beside:
+            target = {"target": str(self.new_file), "format": self.disk.driver}
+            self.monitor.execute("drive-mirror", {**job, **target})
+            return
+        made = self.access.new_image(TARGET, self.disk.driver)
+        self.monitor.execute("blockdev-add", {**made, "node-name": _TARGET_NODE})
+        self.monitor.execute("blockdev-mirror", {**job, "target": _TARGET_NODE})
 
 
 MIRROR = OperationKind(
     "mirror",
     "a mirror to another file, to which the guest moves",
     Mirror,
+    options={
+        "copy-mode": Choice(("background", "write-blocking"), default="background"),
+        "speed": Size(1, 1 << 50, power_of_two=False),
+    },
     judging=Judging(),
+    relief=(
+        ("libvirt", "virsh blockcopy DOMAIN vda --dest FILE --bandwidth 50 --wait --pivot"),
+        ("Proxmox VE", "qm disk move VMID scsi0 STORAGE --bwlimit 51200"),
+        ("QEMU, blockdev-mirror", '"copy-mode": "background", "speed": 52428800'),
+    ),
 )

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from vdisklab.as_text import AsText
+from vdisklab.errors import OperationError
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.options import OptionType, OptionValue, Schema
 from vdisklab.path.rules import Impossible
@@ -28,11 +28,6 @@ class Monitor(Protocol):
         self, command: str, arguments: Mapping[str, Any] | None = None, *, timeout: float = 30.0
     ) -> Any:  # noqa: ANN401 - QMP returns any JSON value
         """The `return` of a command. Raises GuestError."""
-
-    def expecting(
-        self, event: str, matches: Callable[[Mapping[str, Any]], bool]
-    ) -> AbstractContextManager[Callable[[float], None]]:
-        """Listens for an event; yields a function that waits so many seconds for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +49,36 @@ class OpenDisk:
     backing_nodes: tuple[str, ...] = ()
 
 
+NewImage = Callable[[str, str], Mapping[str, Any]]
+"""(purpose, format) -> a new, empty image of the disk's size, as the arguments of `blockdev-add`
+without the node's name. The purpose is TARGET or SCRATCH."""
+
+TARGET, SCRATCH = "target", "scratch"
+
+
+def no_new_image(purpose: str, _format: str) -> Mapping[str, Any]:
+    """For a disk beside which nothing can be made. Raises OperationError."""
+    raise OperationError(f"there is no place for the {purpose} of an operation")
+
+
+def no_other_node(node: str) -> None:
+    """For a disk whose device keeps its node. Raises OperationError."""
+    raise OperationError(f"the device cannot be given the node {node}")
+
+
 @dataclass(frozen=True, slots=True)
 class DiskAccess:
     """How an operation reaches a disk: the monitor of its QEMU, and what gives it another size.
 
-    `resize` gets bytes; where a client must connect again afterwards, it does so.
+    `resize` gets bytes; where a client must connect again afterwards, it does so. `use_node` makes
+    the guest's device use another block node. `device` is the device's place among QEMU's objects.
     """
 
     monitor: Monitor
     resize: Callable[[int], None]
+    new_image: NewImage = no_new_image
+    use_node: Callable[[str], None] = no_other_node
+    device: str = ""
 
 
 class RunningOperation(ABC):
@@ -77,6 +93,7 @@ class RunningOperation(ABC):
         self.disk = disk
         self.monitor = access.monitor
         self.resize = access.resize
+        self.access = access
 
     @property
     def files_after(self) -> tuple[Path, ...]:
@@ -100,8 +117,33 @@ class RunningOperation(ABC):
         """The place of an image that the operation makes: beside the guest's."""
         return self.image.with_name(f"{self.image.name}.{self.order.kind.name.replace(':', '-')}")
 
+    def prepare(self) -> None:  # noqa: B027 - most operations need nothing beforehand
+        """Makes what the operation needs to be there before it is ordered."""
+
     def start(self) -> None:  # noqa: B027 - most operations have nothing to do before the end
         """Begins a job that copies while the guest writes."""
+
+    @property
+    def copied(self) -> int | None:
+        """The bytes that its job has copied so far; None if it copies nothing."""
+        return None
+
+    def ready(self) -> bool:
+        """True when `finish` would not wait for the copying. Raises OperationError if it failed."""
+        return True
+
+    def undo(self) -> None:  # noqa: B027 - most operations leave nothing in QEMU
+        """Gives the guest's device back what it had, while the disk is plugged."""
+
+    @property
+    def left_nodes(self) -> tuple[str, ...]:
+        """Block nodes that can only be closed when the disk is unplugged, the highest first."""
+        return ()
+
+    @property
+    def left_files(self) -> tuple[Path, ...]:
+        """Files that the operation itself creates beside the guest's image."""
+        return ()
 
     @abstractmethod
     def finish(self) -> None:
@@ -140,6 +182,8 @@ class OperationKind:
     options: Schema = field(default_factory=dict)
     judging: Judging | None = None
     """None if no power cut is judged in its middle."""
+    relief: tuple[tuple[str, str], ...] = ()
+    """(platform, line to paste) that makes the operation bearable for a guest."""
     doubles: bool = False
     """True if the disk then has twice its size."""
 
@@ -152,15 +196,13 @@ class DiskOperation(AsText):
     options: tuple[tuple[str, OptionValue], ...] = ()
 
     def __str__(self) -> str:
-        options = [
-            f"{name}={self.kind.options[name].format(value)}" for name, value in self.options
-        ]
-        return ":".join((self.kind.name, *options))
+        words = [f"{name}={self.kind.options[name].format(value)}" for name, value in self.options]
+        return ":".join((self.kind.name, *words))
 
     def option(self, name: str) -> OptionValue | None:
         """The value of an option, or its default."""
-        option: OptionType = self.kind.options[name]
-        return dict(self.options).get(name, option.default)
+        known: OptionType = self.kind.options[name]
+        return dict(self.options).get(name, known.default)
 
     def refusal(self, path: DiskPath) -> Impossible | None:
         """Why a path's disk cannot be changed in this way, as what follows its name."""

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from vdisklab.errors import PlanError
+from vdisklab.operations.backup import BACKUP, FLEECING
 from vdisklab.operations.commit import COMMIT
+from vdisklab.operations.control import NOTHING, STALL
+from vdisklab.operations.internal_snapshot import DELETE_INTERNAL, INTERNAL
 from vdisklab.operations.mirror import MIRROR
 from vdisklab.operations.operation import DiskOperation, OperationKind
 from vdisklab.operations.resize import RESIZE
 from vdisklab.operations.snapshot import SNAPSHOT
+from vdisklab.operations.stream import STREAM
 from vdisklab.path.options import OptionValue
 
-OPERATIONS: tuple[OperationKind, ...] = (SNAPSHOT, COMMIT, MIRROR, RESIZE)
+OPERATIONS: tuple[OperationKind, ...] = (
+    SNAPSHOT,
+    COMMIT,
+    MIRROR,
+    RESIZE,
+    BACKUP,
+    FLEECING,
+    STREAM,
+    INTERNAL,
+    DELETE_INTERNAL,
+    NOTHING,
+    STALL,
+)
 
 
 def parse_operation(text: str) -> DiskOperation:
@@ -25,10 +41,8 @@ def parse_operation(text: str) -> DiskOperation:
         name, _, value = word.partition("=")
         if name not in row.options or name in values:
             problem = "twice" if name in values else "unknown to it"
-            possible = ", ".join(row.options) or "it has none"
-            raise PlanError(
-                f"{text!r}: the option {name!r} is {problem}", hint=f"options: {possible}"
-            )
+            known = ", ".join(row.options) or "it has none"
+            raise PlanError(f"{text!r}: the option {name!r} is {problem}", hint=f"options: {known}")
         try:
             values[name] = row.options[name].parse(value)
         except ValueError as error:
@@ -36,6 +50,11 @@ def parse_operation(text: str) -> DiskOperation:
                 f"{text!r}: {value!r} is no value of {name}", hint=f"write {error}"
             ) from error
     return DiskOperation(row, tuple(sorted(values.items())))
+
+
+def spelled_order(text: str) -> str:
+    """The canonical spelling of an operation. Raises PlanError."""
+    return str(parse_operation(text))
 
 
 def judged_operations() -> tuple[OperationKind, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from vdisklab.operations.operation import Judging, OperationKind, RunningOperation
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import ImageFormat
 
 RESIZED_FORMATS = (ImageFormat.RAW, ImageFormat.QCOW2)
@@ -22,10 +24,22 @@ class Resize(RunningOperation):
         self.resize(self.size_after)
 
 
+def _refusal(path: DiskPath) -> Impossible | None:
+    if path.image is None:
+        return Impossible("has no image that could grow", "write raw or qcow2")
+    if path.image.format not in RESIZED_FORMATS:
+        return Impossible(
+            f"is not resized: QEMU gives no {path.image.format} image another size",
+            "write raw or qcow2",
+        )
+    return None
+
+
 RESIZE = OperationKind(
     "resize",
     "a resize to twice the disk's size",
     Resize,
+    _refusal,
     judging=Judging(RESIZED_FORMATS, "the size of a {} image is not read"),
     doubles=True,
 )

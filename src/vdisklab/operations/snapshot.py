@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from vdisklab.operations.operation import Judging, OperationKind, RunningOperation
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import ImageFormat
 
 
@@ -15,6 +17,11 @@ class ExternalSnapshot(RunningOperation):
     def files_after(self) -> tuple[Path, ...]:
         """The new image above all others."""
         return (self.new_file, self.image, *self.disk.backing)
+
+    @property
+    def left_files(self) -> tuple[Path, ...]:
+        """The new image."""
+        return (self.new_file,)
 
     def finish(self) -> None:
         """Puts the new image above the guest's."""
@@ -29,10 +36,20 @@ class ExternalSnapshot(RunningOperation):
         )
 
 
+def _refusal(path: DiskPath) -> Impossible | None:
+    if path.image is None or path.image.format is not ImageFormat.QCOW2:
+        return Impossible(
+            "has no format that stands above another image: the new image would be qcow2 above it",
+            "write qcow2",
+        )
+    return None
+
+
 SNAPSHOT = OperationKind(
     "snapshot",
     "an external snapshot: the guest goes on in a new image above its own",
     ExternalSnapshot,
+    _refusal,
     judging=Judging(
         (ImageFormat.QCOW2,), "only a chain of qcow2 images is read", "ext4/qcow2/none"
     ),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from vdisklab.errors import OperationError, PlanError
-from vdisklab.operations.operation import DiskAccess, OpenDisk
+from vdisklab.operations.operation import DiskAccess, OpenDisk, RunningOperation
 from vdisklab.operations.registry import OPERATIONS, judged_operations, parse_operation
 from vdisklab.path.disk_path import parse_path
 
@@ -30,35 +29,43 @@ DISK = OpenDisk(
 
 
 class FakeMonitor:
-    """Answers as QEMU does when its only job is ready."""
+    """Answers as a QEMU whose job has copied everything by the first look.
 
-    def __init__(
-        self, *, jobs: list[dict[str, Any]] | None = None, error: str | None = None
-    ) -> None:
+    Jobs have the members that QEMU 7.2 sends. `error` is the job's; `gone`: there is no job.
+    """
+
+    def __init__(self, *, error: str | None = None, gone: bool = False) -> None:
         self.asked: list[tuple[str, Any]] = []
-        self.jobs = [{"device": "during", "ready": True}] if jobs is None else jobs
+        self.nodes: list[str] = ["d-node"]
         self.error = error
+        self.gone = gone
+        self.job: dict[str, Any] | None = None
 
     def execute(
         self, command: str, arguments: Mapping[str, Any] | None = None, *, timeout: float = 30.0
     ) -> Any:  # noqa: ANN401 - QMP returns any JSON value
         del timeout
+        values = dict(arguments or {})
         if command == "query-block-jobs":
-            return self.jobs
+            return [self.job] if self.job and not self.gone else []
+        if command == "query-named-block-nodes":
+            return [{"node-name": name} for name in self.nodes]
         self.asked.append((command, arguments))
+        if command == "blockdev-add":
+            self.nodes.append(values["node-name"])
+        elif command == "blockdev-del":
+            self.nodes.remove(values["node-name"])
+        elif "job-id" in values:
+            pivots = command in {"block-commit", "drive-mirror", "blockdev-mirror"}
+            self.job = {"device": "during", "offset": 1 << 20, "ready": pivots,
+                        "status": "ready" if pivots else "concluded"}  # fmt: skip
+            if self.error:
+                self.job |= {"error": self.error, "status": "concluded"}
+        elif command == "block-job-complete" and self.job:
+            self.job |= {"status": "concluded", "ready": False}
+        elif command == "job-dismiss":
+            self.job = None
         return {}
-
-    @contextmanager
-    def expecting(
-        self, event: str, matches: Callable[[Mapping[str, Any]], bool]
-    ) -> Iterator[Callable[[float], None]]:
-        data = {"device": "during", **({"error": self.error} if self.error else {})}
-
-        def wait(seconds: float) -> None:
-            del seconds
-            assert (event, matches(data)) == ("BLOCK_JOB_COMPLETED", True)
-
-        yield wait
 
 
 def do(text: str, monitor: FakeMonitor, sizes: list[int] | None = None) -> tuple[Path, ...]:
@@ -67,7 +74,22 @@ def do(text: str, monitor: FakeMonitor, sizes: list[int] | None = None) -> tuple
     running = parse_operation(text).on(DISK, DiskAccess(monitor, resized.append))
     running.start()
     running.finish()
+    assert monitor.job is None, "a job that has ended is dismissed"
     return running.files_after
+
+
+def backup(text: str, monitor: FakeMonitor, used: list[str]) -> RunningOperation:
+    """A backup that has been begun."""
+    sizes: list[int] = []
+    access = DiskAccess(
+        monitor,
+        sizes.append,
+        lambda purpose, driver: {"driver": driver, "file": purpose},
+        used.append,
+    )
+    running = parse_operation(text).on(DISK, access)
+    running.start()
+    return running
 
 
 def test_a_snapshot_puts_a_new_image_above() -> None:
@@ -84,7 +106,7 @@ def test_a_commit_makes_the_image_below_writable_and_leaves_it() -> None:
     monitor = FakeMonitor()
     assert do("commit", monitor) == (Path("/x/base"),)
     assert [command for command, _ in monitor.asked] == [
-        "blockdev-reopen", "block-commit", "block-job-complete",
+        "blockdev-reopen", "block-commit", "block-job-complete", "job-dismiss",
     ]  # fmt: skip
     assert monitor.asked[0][1]["options"][0]["read-only"] is False
 
@@ -104,7 +126,48 @@ def test_a_job_that_fails_is_no_success() -> None:
     with pytest.raises(OperationError, match="the mirror failed: No space left"):
         do("mirror", FakeMonitor(error="No space left on device"))
     with pytest.raises(OperationError, match="ended before it had copied everything"):
-        do("mirror", FakeMonitor(jobs=[]))
+        do("mirror", FakeMonitor(gone=True))
+
+
+def test_a_backup_has_the_workers_and_the_speed_that_were_ordered() -> None:
+    monitor = FakeMonitor()
+    running = backup("backup:workers=1:speed=10M:compress=on", monitor, [])
+    made, job = (arguments for _, arguments in monitor.asked)
+    assert made["driver"] == "qcow2"
+    assert (job["x-perf"], job["speed"], job["compress"]) == ({"max-workers": 1}, 10 << 20, True)
+    running.finish()
+    running.undo()
+    assert monitor.nodes == ["d-node"]
+    assert running.copied == 1 << 20
+
+
+def test_fleecing_gives_the_device_its_disk_back() -> None:
+    monitor, used = FakeMonitor(), list[str]()
+    running = backup("backup:fleecing", monitor, used)
+    assert used == ["during-filter"]
+    assert monitor.asked[-1][1]["device"] == "during-snapshot"
+    running.undo()
+    assert used == ["during-filter", "d-node"]
+    assert monitor.nodes == ["d-node"]
+    assert monitor.job is None
+
+
+@pytest.mark.parametrize(
+    ("order", "path", "reason"),
+    [
+        ("snapshot", "raw/none", "no format that stands above"),
+        ("stream", "qcow2/none", "nothing to stream from"),
+        ("commit", "qcow2/none", "nothing to commit to"),
+        ("snapshot:internal", "raw/none", "no place for a snapshot inside"),
+        ("snapshot:delete-internal", "qcow2:data_file=on/none", "its data is in another file"),
+        ("resize", "ext4/vmdk/none", "gives no vmdk image another size"),
+    ],
+)
+def test_a_refusal_says_why(order: str, path: str, reason: str) -> None:
+    refused = parse_operation(order).refusal(parse_path(path))
+    assert refused is not None
+    assert reason in refused.reason
+    assert refused.instead
 
 
 def test_what_cannot_be_done_on_a_path_is_refused() -> None:

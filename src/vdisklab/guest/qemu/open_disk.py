@@ -6,6 +6,16 @@ from pathlib import Path
 
 from vdisklab.guest.qemu.block_nodes import Disk, block_nodes, drive_node
 from vdisklab.operations.operation import OpenDisk
+from vdisklab.path.segments import Bus
+
+
+def backend_of(disk: Disk) -> str:
+    """The place in QEMU's tree of objects of the device that uses the disk's nodes.
+
+    A virtio disk is a child of its PCI device (hw/virtio/virtio-pci.c).
+    """
+    device = f"/machine/peripheral/{disk.names.device}"
+    return f"{device}/virtio-backend" if disk.attachment.bus is Bus.VIRTIO else device
 
 
 def open_disk(disk: Disk) -> OpenDisk:

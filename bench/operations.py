@@ -1,0 +1,282 @@
+"""What operations cost a guest's writes, where the waiting can be computed beforehand.
+
+No guest: an open load over NBD to QEMU's storage daemon, with the operations of `operations/` and
+the reckoning of `workload/load_windows.py`. The target of a backup or mirror is an nbdkit that
+handles one request after another at a fixed rate, as a slow line does. So what a first write to a
+cluster that is not saved yet waits for is what is queued before it: `workers` copies of 1 MiB each
+(block/block-copy.c, BLOCK_COPY_MAX_BUFFER), and its own cluster of 64 KiB.
+
+    .venv/bin/python bench/operations.py DIRECTORY [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from vdisklab.guest.qemu.block_nodes import Disk
+from vdisklab.guest.qemu.daemons import StorageDaemon, start_storage_daemon
+from vdisklab.guest.qemu.open_disk import open_disk
+from vdisklab.host.ledger import open_ledger
+from vdisklab.operations.operation import TARGET, DiskAccess, RunningOperation
+from vdisklab.operations.registry import parse_operation
+from vdisklab.path.disk_path import parse_path
+from vdisklab.powercut.nbd import NbdDisk, nbd_disk
+from vdisklab.results.model import Direction
+from vdisklab.units import KIB, MIB, SECTOR
+from vdisklab.workload.load_windows import LoadWindow, longest_stall
+from vdisklab.workload.open_load import GuestRequests, LoggedRequest
+
+SIZE = 512 * MIB
+CLUSTER, COPY = 64 * KIB, MIB
+RATES = (10 * MIB, 20 * MIB, 40 * MIB)
+WORKERS = (1, 16, 64)
+STALLS = (1.0, 2.0, 4.0)
+ROUNDS = 5
+WRITES_PER_SECOND = 8.0
+_BEFORE, _LONGEST_DURING = 3.0, 12.0
+# Until the queue in front of the target is full, a write waits for less.
+_SHARE_FILLED = 1.2
+_PATH = "raw/writeback/virtio:throttle_iops=999999999"
+
+
+@dataclass
+class OpenWriter:
+    """Writes 4 KiB to clusters that were not written before, at random moments, whatever the disk
+    does. Each write's latency counts from the moment at which it was due."""
+
+    disk: NbdDisk
+    rng: random.Random
+
+    def __post_init__(self) -> None:
+        # A job copies from the front, so the clusters of the rear half are saved last.
+        clusters = list(range(SIZE // CLUSTER // 2, SIZE // CLUSTER))
+        self.rng.shuffle(clusters)
+        self.clusters = iter(clusters)
+        self.due: dict[int, float] = {}
+        self.done: list[LoggedRequest] = []
+        self.next_due = time.monotonic()
+
+    def run_until(self, over: Callable[[], bool]) -> None:
+        """Sends what is due and takes answers until `over` is true."""
+        while not over():
+            now = time.monotonic()
+            while self.next_due <= now:
+                first = next(self.clusters) * CLUSTER // SECTOR
+                self.due[self.disk.write(first, 4 * KIB // SECTOR, 1, fua=False)] = self.next_due
+                self.next_due += self.rng.expovariate(WRITES_PER_SECOND)
+            wait = max(0.0, min(self.next_due - now, 0.02))
+            if select.select([self.disk.connection], [], [], wait)[0]:
+                self._take()
+
+    def drain(self) -> None:
+        """Waits for all answers."""
+        while self.due:
+            self._take()
+
+    def _take(self) -> None:
+        due = self.due.pop(self.disk.await_one())
+        latency = time.monotonic() - due
+        self.done.append(LoggedRequest(due, latency, Direction.WRITE, 4 * KIB))
+
+
+@contextmanager
+def slow_target(directory: Path, rate: int | None) -> Iterator[Mapping[str, Any]]:
+    """A target that takes `rate` bytes a second, one request after another."""
+    socket = directory / "target.socket"
+    limit = () if rate is None else (f"rate={8 * rate}",)
+    argv = ("nbdkit", "-f", "-t", "1", "-U", str(socket), "--filter=rate", "memory", str(SIZE))
+    with subprocess.Popen((*argv, *limit), stderr=subprocess.DEVNULL) as server:
+        try:
+            while not socket.exists():
+                time.sleep(0.02)
+            yield {"driver": "nbd", "server": {"type": "unix", "path": str(socket)}}
+        finally:
+            server.kill()
+            server.wait()
+            socket.unlink(missing_ok=True)
+
+
+@dataclass
+class Course:
+    """One run: the writer, the operation or none, and the moments of its windows."""
+
+    requests: GuestRequests
+    before: LoadWindow
+    during: LoadWindow
+
+    def latencies(self, window: LoadWindow, after: float = 0.0) -> list[float]:
+        """Latencies of the requests that were due in a window, from `after` seconds on."""
+        begin = window.begin + after
+        return [
+            one.latency or 0.0 for one in self.requests.requests if begin <= one.due < window.end
+        ]
+
+
+@contextmanager
+def storage(directory: Path) -> Iterator[tuple[StorageDaemon, Disk, NbdDisk]]:
+    """A raw disk full of data, opened by a daemon below a throttle filter that limits nothing."""
+    image = directory / "disk.raw"
+    with image.open("wb") as sink, Path("/dev/urandom").open("rb") as source:
+        for _ in range(SIZE // (16 * MIB)):
+            sink.write(source.read(16 * MIB))
+    path = parse_path(_PATH)
+    node = {"driver": "file", "filename": str(image)}
+    disk = Disk("bench", SIZE, node, "raw", path.cache, path.attachment)
+    name = f"vdisklab-bench-{time.monotonic_ns()}"
+    with (
+        open_ledger(directory) as ledger,
+        start_storage_daemon(ledger, directory, name) as daemon,
+        nbd_disk(daemon, disk) as client,
+    ):
+        yield daemon, disk, client
+    image.unlink()
+
+
+def ordered(
+    daemon: StorageDaemon, disk: Disk, text: str, target: Mapping[str, Any], directory: Path
+) -> RunningOperation:
+    """An operation on what is below the throttle filter, which can be given another child."""
+    throttle = disk.names.throttle
+    below = replace(open_disk(disk), node=disk.names.node)
+
+    def new_image(purpose: str, driver: str) -> Mapping[str, Any]:
+        if purpose == TARGET:
+            return {"driver": driver, "file": target}
+        file = directory / purpose
+        with file.open("wb") as sink:
+            sink.truncate(SIZE)
+        return {"driver": driver, "file": {"driver": "file", "filename": str(file)}}
+
+    def use_node(node: str) -> None:
+        options = {"driver": "throttle", "node-name": throttle, "throttle-group": throttle}
+        cache = {"cache": {"direct": False, "no-flush": False}, "discard": "ignore"}
+        daemon.monitor.execute("blockdev-reopen", {"options": [{**options, **cache, "file": node}]})
+
+    access = DiskAccess(daemon.monitor, lambda _size: None, new_image, use_node)
+    return parse_operation(text).on(below, access)
+
+
+def course(directory: Path, text: str, rate: int | None, seed: int) -> Course:
+    """The writes before and during an operation, which is ended early if it takes too long."""
+    with ExitStack() as opened:
+        daemon, disk, client = opened.enter_context(storage(directory))
+        target = opened.enter_context(slow_target(directory, rate))
+        running = ordered(daemon, disk, text, target, directory)
+        writer = OpenWriter(client, random.Random(seed))  # noqa: S311 - reproducible
+        begin = time.monotonic()
+        writer.run_until(lambda: time.monotonic() >= begin + _BEFORE)
+        ordered_at = time.monotonic()
+        running.start()
+        enough = ordered_at + _LONGEST_DURING
+
+        def over() -> bool:
+            return time.monotonic() >= enough
+
+        writer.run_until(over)
+        ended = time.monotonic()
+        writer.drain()
+        running.undo()
+        for node in running.left_nodes:
+            daemon.monitor.execute("blockdev-del", {"node-name": node})
+        end = time.monotonic()
+    requests = GuestRequests(begin, end, True, tuple(writer.done))
+    return Course(requests, LoadWindow(begin, ordered_at), LoadWindow(ordered_at, ended))
+
+
+def stall(directory: Path, seconds: float, seed: int) -> float:
+    """The longest stall that is found when QEMU stands still for some seconds."""
+    with storage(directory) as (daemon, _, client):
+        writer = OpenWriter(client, random.Random(seed))  # noqa: S311 - reproducible
+        begin = time.monotonic()
+        writer.run_until(lambda: time.monotonic() >= begin + 1.0)
+        held = time.monotonic()
+        os.kill(daemon.pid, signal.SIGSTOP)
+        try:
+            writer.run_until(lambda: time.monotonic() >= held + seconds)
+        finally:
+            os.kill(daemon.pid, signal.SIGCONT)
+        freed = time.monotonic()
+        writer.run_until(lambda: time.monotonic() >= freed + 1.0)
+        writer.drain()
+        end = time.monotonic()
+    requests = GuestRequests(begin, end, True, tuple(writer.done))
+    return longest_stall(requests, LoadWindow(begin, end))
+
+
+def p99(latencies: list[float]) -> float:
+    """The 99th percentile by nearest rank."""
+    return sorted(latencies)[max(0, -(-99 * len(latencies) // 100) - 1)]
+
+
+def measure(directory: Path) -> Iterator[dict[str, Any]]:
+    """A row for each control and operation, with what was predicted."""
+    for seconds in STALLS:
+        found = [stall(directory, seconds, seed) for seed in range(ROUNDS)]
+        yield {"control": "stall", "predicted": seconds, "found": found}
+    ratios = []
+    for seed in range(ROUNDS):
+        run = course(directory, "nothing", None, seed)
+        ratios.append(median(run.latencies(run.during)) / median(run.latencies(run.before)))
+    yield {"control": "nothing", "predicted": 1.0, "found": ratios}
+    for rate in RATES:
+        for workers in WORKERS:
+            for kind in ("backup", "backup:fleecing"):
+                yield backup_row(directory, kind, workers, rate)
+    for mode in ("background", "write-blocking"):
+        run = course(directory, f"mirror:copy-mode={mode}", RATES[0], 1)
+        yield {
+            "operation": f"mirror:copy-mode={mode}", "rate": RATES[0],
+            "before": median(run.latencies(run.before)),
+            "found": median(run.latencies(run.during)),
+            "longest_stall": longest_stall(run.requests, run.during),
+        }  # fmt: skip
+
+
+def backup_row(directory: Path, kind: str, workers: int, rate: int) -> dict[str, Any]:
+    """The waiting of first writes during a backup, and what was computed."""
+    queued = (workers * COPY + CLUSTER) / rate
+    run = course(directory, f"{kind}:workers={workers}", rate, workers)
+    full = min(_SHARE_FILLED * queued, _LONGEST_DURING / 2)
+    during = run.latencies(run.during, after=full)
+    return {
+        "operation": kind,
+        "workers": workers,
+        "rate": rate,
+        "predicted": queued if kind == "backup" else None,
+        "before": median(run.latencies(run.before)),
+        "found": median(during),
+        "p99": p99(during),
+        "longest_stall": longest_stall(run.requests, run.during),
+        "writes": len(during),
+    }
+
+
+def main() -> None:
+    """Prints a row of JSON for each measurement, and writes all of them to --json."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    rows = []
+    for row in measure(given.directory):
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+        if given.json is not None:
+            given.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

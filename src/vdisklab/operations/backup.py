@@ -1,0 +1,127 @@
+"""A full backup of a running guest's disk, as of the moment at which it begins.
+
+QEMU copies a cluster to the backup before the guest may overwrite it, so a guest's first write to a
+cluster waits for the backup's target. With a queue of `workers` copies ahead of it, the write waits
+for these, too (block/backup.c, block/block-copy.c).
+
+With fleecing the old data goes to an image on this host instead (block/copy-before-write.c), and
+the backup is read from there: the guest waits for that image, not for the target.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vdisklab.errors import OperationError
+from vdisklab.operations.block_jobs import JOB, JobOperation
+from vdisklab.operations.operation import SCRATCH, TARGET, OperationKind
+from vdisklab.path.options import Number, Size, Switch
+
+_TARGET_NODE, _FILTER, _FLEECE, _SNAPSHOT = (
+    f"during-{name}" for name in ("target", "filter", "fleece", "snapshot")
+)
+_MOST_WORKERS = 1024
+
+_OPTIONS = {
+    "workers": Number(1, _MOST_WORKERS),
+    "speed": Size(1, 1 << 50, power_of_two=False),
+    "compress": Switch(),
+}
+"""`workers` is x-perf.max-workers: 64 by default (block/block-copy.c, BLOCK_COPY_MAX_WORKERS);
+Proxmox VE's vzdump sets 16. `speed` is in bytes a second."""
+
+
+class Backup(JobOperation):
+    """QMP's `blockdev-backup` of the whole disk to a new image."""
+
+    source: str | None = None
+
+    def start(self) -> None:
+        """Begins to copy; from here on the backup holds what the disk held now."""
+        driver = "qcow2" if self.order.option("compress") else "raw"
+        made = self.access.new_image(TARGET, driver)
+        self.monitor.execute("blockdev-add", {**made, "node-name": _TARGET_NODE})
+        self.monitor.execute("blockdev-backup", self._job())
+
+    def _job(self) -> dict[str, Any]:
+        workers, speed = self.order.option("workers"), self.order.option("speed")
+        return {
+            "job-id": JOB,
+            "device": self.source or self.disk.node,
+            "target": _TARGET_NODE,
+            "sync": "full",
+            "auto-dismiss": False,
+            **({"compress": True} if self.order.option("compress") else {}),
+            **({} if speed is None else {"speed": speed}),
+            **({} if workers is None else {"x-perf": {"max-workers": workers}}),
+        }
+
+    def undo(self) -> None:
+        """Ends the job and closes the target."""
+        super().undo()
+        close(self, _TARGET_NODE)
+
+
+class FleecingBackup(Backup):
+    """The same, read through a filter that saves old data to an image on this host first."""
+
+    source = _SNAPSHOT
+
+    def start(self) -> None:
+        """Puts the filter between the guest's device and its disk, and begins to copy."""
+        add = self.monitor.execute
+        made = self.access.new_image(SCRATCH, "raw")
+        add("blockdev-add", {**made, "node-name": _FLEECE})
+        filtered = {"driver": "copy-before-write", "node-name": _FILTER}
+        add("blockdev-add", {**filtered, "file": self.disk.node, "target": _FLEECE})
+        self.access.use_node(_FILTER)
+        add("blockdev-add", {"driver": "snapshot-access", "node-name": _SNAPSHOT, "file": _FILTER})
+        super().start()
+
+    def undo(self) -> None:
+        """Takes the filter away; from then on no write is copied any more."""
+        super().undo()
+        close(self, _SNAPSHOT)
+        if _FILTER in _open_nodes(self):
+            self.access.use_node(self.disk.node)
+        close(self, _FILTER)
+        close(self, _FLEECE)
+
+
+def _open_nodes(running: Backup) -> set[str]:
+    nodes = running.monitor.execute("query-named-block-nodes", {"flat": True})
+    return {str(node["node-name"]) for node in nodes}
+
+
+def close(running: Backup, node: str) -> None:
+    """Closes a node if it is open. Raises OperationError if something still uses it."""
+    if node in _open_nodes(running):
+        running.monitor.execute("blockdev-del", {"node-name": node})
+        if node in _open_nodes(running):
+            raise OperationError(f"QEMU still has {node} open after the {running.order}")
+
+
+_RELIEF = (
+    ("Proxmox VE 8.2 and later", "vzdump VMID --fleecing enabled=1,storage=local-lvm"),
+    ("Proxmox VE, /etc/vzdump.conf", "performance: max-workers=1"),
+    (
+        "libvirt, virsh backup-begin DOMAIN FILE",
+        "<domainbackup mode='pull'> … <scratch file='/fast/scratch.qcow2'/>",
+    ),
+    ("QEMU, blockdev-backup", '"x-perf": {"max-workers": 1}'),
+)
+"""A pull backup of libvirt reads old data from its scratch file, as fleecing does."""
+
+BACKUP = OperationKind(
+    "backup",
+    "a full backup: the disk as it was when the backup began",
+    Backup,
+    options=_OPTIONS,
+    relief=_RELIEF,
+)
+FLEECING = OperationKind(
+    "backup:fleecing",
+    "the same, with old data saved to a file on this host first",
+    FleecingBackup,
+    options=_OPTIONS,
+)

@@ -1,0 +1,47 @@
+"""A stream: what the images below hold is copied into the guest's own, which then stands alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vdisklab.operations.block_jobs import JOB, JobOperation
+from vdisklab.operations.operation import OperationKind
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.options import Size
+from vdisklab.path.rules import Impossible
+
+
+class Stream(JobOperation):
+    """QMP's `block-stream` of the whole chain into the guest's image."""
+
+    @property
+    def files_after(self) -> tuple[Path, ...]:
+        """The guest's image alone."""
+        return (self.image,)
+
+    def start(self) -> None:
+        """Begins to copy."""
+        speed = self.order.option("speed")
+        job = {"job-id": JOB, "device": self.disk.node, "auto-dismiss": False}
+        self.monitor.execute("block-stream", {**job, **({} if speed is None else {"speed": speed})})
+
+
+def _refusal(path: DiskPath) -> Impossible | None:
+    if path.image is None or not path.image.backing:
+        return Impossible(
+            "has nothing to stream from: it is not an overlay", "add backing=1 to the format"
+        )
+    return None
+
+
+STREAM = OperationKind(
+    "stream",
+    "what the images below hold is copied into the guest's own",
+    Stream,
+    _refusal,
+    options={"speed": Size(1, 1 << 50, power_of_two=False)},
+    relief=(
+        ("libvirt", "virsh blockpull DOMAIN vda --bandwidth 50 --wait"),
+        ("QEMU, block-stream", '"speed": 52428800'),
+    ),
+)
