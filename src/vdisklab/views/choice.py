@@ -21,6 +21,10 @@ MOST_CHARACTERS = 60
 """Maximum length of a page's headline; the rest stands in the first line below it."""
 
 
+_NOTHING_KNOWN = 10
+"""How many times as good a path may be before a bound says nothing: noisy first rounds give
+thousands."""
+
 _MOVED = {Direction.READ: "read came from the disk", Direction.WRITE: "written reached the disk"}
 
 
@@ -218,10 +222,12 @@ def _limit(choice: PathChoice) -> str:
     """By how much another may be better than the answer."""
     if choice.behind is None:
         return ""
+    times = 1 + choice.behind
+    if times >= _NOTHING_KNOWN:
+        return "; how far they are apart is not known yet"
     more = f"{_percent(choice.behind)} better than {choice.cell.name}"
     if choice.behind >= 1:
-        times = 1 + choice.behind
-        more = f"{times:.{0 if times >= 10 else 1}f} times as good as {choice.cell.name}"
+        more = f"{times:.1f} times as good as {choice.cell.name}"
     return f"; none is more than {more} ({100 * choice.confidence:.0f} %)"
 
 

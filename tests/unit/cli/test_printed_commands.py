@@ -27,6 +27,7 @@ from tests.unit.stored import Database
 from vdisklab.actions import missing_claims
 from vdisklab.actions.find_best import BestSearch
 from vdisklab.answers import plan as plan_answer
+from vdisklab.answers.race_plan import as_race
 from vdisklab.cli import advise, density, run
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import VdisklabError
@@ -37,6 +38,7 @@ from vdisklab.path.durability import CrashVerdicts
 from vdisklab.plan.build import build_plan, draft_plan
 from vdisklab.plan.capabilities import Capabilities, QemuLimits
 from vdisklab.plan.guest import AcceleratorChoice, Qemu
+from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.run_request import DensityRequest
 from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request
 from vdisklab.powercut import verb as powercut
@@ -467,3 +469,35 @@ def test_each_command_in_a_page_works(
             command = command.replace(words, instead)
         printed.commands[command] = page
     printed.require_all_work(LACKING)
+
+
+def test_an_undecided_race_names_the_command_that_continues_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same paths in the same order: in another one it would begin a new campaign."""
+    paths = ("raw/none/scsi", "host", "raw/writeback", "qcow2/none")
+    (tmp_path / "a b").mkdir()
+    request = Request(paths=paths, directory=tmp_path / "a b", profile="short")
+    plan = as_race(build_plan(request, Capabilities(), load_profile("short")), RaceTerms())
+    stored = {**plan.as_json(), "race": RaceTerms().as_json()}
+    begun = replace(CAMPAIGN, plan=stored, fingerprint=plan.fingerprint)
+    database = Database(tmp_path / "results.sqlite")
+    cells = {cell.path.canonical: cell.fingerprint for cell in plan.cells}
+    made = runs(3, dict.fromkeys(paths, 0.8), noise=0.1)
+    database.write([replace(one, cell=cells[one.path]) for one in made], campaigns=[begun])
+    assert main(["rank", "--format", "json"]) == 0
+    choice = json.loads(capsys.readouterr().out)["choice"]
+    continued: list[str] = []
+
+    def measured(
+        _store: object, request: Request, *_: object, search: BestSearch, **__: object
+    ) -> NoReturn:
+        profile = load_profile(request.profile or DEFAULT_PROFILE)
+        drafted = build_plan(request, Capabilities(), profile).as_begun(begun.plan)
+        continued.append(search.narrow(drafted, CrashVerdicts()).plan.fingerprint)
+        raise PlannedError("planned")
+
+    monkeypatch.setattr(run, "measure", measured)
+    assert choice["surer"]["paths"] == 0
+    assert main(shlex.split(choice["surer"]["command"])[1:]) == 0
+    assert continued == [plan.fingerprint]

@@ -151,6 +151,10 @@ def test_below_it_are_ties_safety_and_what_it_costs_to_tell_them_apart() -> None
         "To tell them apart, run its command again, which continues: usually less than 30 s, at "
         "most 1 min 00 s (12 more runs)."
     )
+    whole = replace(choice, surer=Surer(0, 12, 60.0, command="vdisklab run raw/{none,unsafe}"))
+    assert dict(verdict_lines(whole, known))["Cost"].startswith(
+        "To tell them apart, `vdisklab run raw/{none,unsafe}`, which continues: "
+    )
 
 
 def test_the_speed_of_memory_is_said_first() -> None:
@@ -175,6 +179,8 @@ def test_a_tie_names_all_its_paths_and_by_how_much_one_may_be_better() -> None:
         verdict_lines(replace(CHOICE, behind=2.4), {})
     )["Tied"]  # fmt: skip
     assert dict(verdict_lines(replace(CHOICE, behind=None), {}))["Tied"].endswith("raw/default.")
+    far = dict(verdict_lines(replace(CHOICE, behind=27848.0), {}))["Tied"]
+    assert far.endswith("raw/default; how far they are apart is not known yet.")
 
 
 def test_a_measure_in_which_the_choice_is_behind_is_in_the_first_sentence() -> None:
