@@ -8,6 +8,7 @@ from pathlib import Path
 from vdisklab.errors import DirtyHostError, PlanError, VdisklabError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import PROGRAM_MARK, Entry, Kind, Leftover, leftovers, order_of_removal
+from vdisklab.recording.block_device import BLKTRACE, stop_blktrace
 from vdisklab.recording.tracing import TRACE, stop_tracing
 from vdisklab.storage.remote import DISK, FILE, NEEDED
 from vdisklab.storage.stack import UNDO
@@ -19,7 +20,7 @@ from vdisklab.storage.undo import (
 )
 from vdisklab.units import format_bytes
 
-_UNDO: Mapping[str, Undo] = {**UNDO, TRACE: stop_tracing}
+_UNDO: Mapping[str, Undo] = {**UNDO, TRACE: stop_tracing, BLKTRACE: stop_blktrace}
 _ON_TARGETS = frozenset({DISK.kind, FILE.kind, Kind.DIRECTORY, Kind.FILE})
 
 

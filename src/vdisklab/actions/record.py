@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.actions.output_file import empty_file, output_file
 from vdisklab.answers.record import CountedLatencyRow, CountedSecondRow, RecordAnswer
+from vdisklab.errors import PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import open_ledger
 from vdisklab.loads.characteristics import characteristics_of
@@ -15,6 +17,7 @@ from vdisklab.loads.likeness import likeness_of
 from vdisklab.loads.load import RecordedLoad
 from vdisklab.loads.load_file import SUFFIX, encode
 from vdisklab.progress import Note, Progress
+from vdisklab.recording.block_device import record_device, traced_device
 from vdisklab.recording.guest_disks import RecordableDisk
 from vdisklab.recording.guests import RunningGuest, find_guest
 from vdisklab.recording.recorder import (
@@ -65,12 +68,27 @@ def record_guest(host: Host, wish: RecordWish, progress: Progress) -> RecordAnsw
         if not isinstance(events, NotTraced):
             recorded = record_disk(host, ledger, guest, disk, events=events, qemu=qemu, wait=wait)
             if isinstance(recorded, RecordedLoad):
-                return _written(recorded, guest, disk, file)
+                return _written(recorded, guest.name, disk.name, file)
             file.unlink(missing_ok=True)
             events = recorded
             progress(Note(f"{events.why}: counting instead"))
         counted = count_disk(host, ledger, guest, disk, wait)
     return _counted(counted, guest, disk, events)
+
+
+def record_here(host: Host, device: str, wish: RecordWish, progress: Progress) -> RecordAnswer:
+    """Records a disk of this machine by blktrace, and writes the file. Raises the same errors."""
+    require_seconds(wish.seconds)
+    if wish.disk is not None or wish.libvirt is not None:
+        raise PlanError("--here names the disk already", hint="leave out --disk and --libvirt")
+    traced = traced_device(device)
+    file = wish.file or Path(file_name(os.uname().nodename, traced.file.name))
+    empty_file(file)
+    with open_ledger() as ledger, until_interrupted() as ended_early:
+        wait = Wait(wish.seconds, wish.log_limit, ended_early)
+        progress(Note(f"recording {traced.file} for {format_duration(wish.seconds)}"))
+        load = record_device(host, ledger, traced, wait)
+    return _written(load, os.uname().nodename, str(traced.file), file)
 
 
 def file_name(guest: str, disk: str) -> str:
@@ -79,15 +97,13 @@ def file_name(guest: str, disk: str) -> str:
     return f"{clean or 'guest'}{SUFFIX}"
 
 
-def _written(
-    load: RecordedLoad, guest: RunningGuest, disk: RecordableDisk, file: Path
-) -> RecordAnswer:
+def _written(load: RecordedLoad, guest: str, disk: str, file: Path) -> RecordAnswer:
     content = encode(load)
     with output_file(file) as stream:
         stream.write(content)
     return RecordAnswer(
-        guest=guest.name,
-        disk=disk.name,
+        guest=guest,
+        disk=disk,
         file=str(file),
         file_bytes=len(content),
         sentence=likeness_of(characteristics_of(load)).sentence,

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from vdisklab.actions.record import RecordWish, record_guest
+from vdisklab.actions.record import RecordWish, record_guest, record_here
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.options import OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
+from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.plan.settings import OptionRows, option
 from vdisklab.plan.value_kinds import FILE, SECONDS, SIZE, TEXT
@@ -25,11 +26,17 @@ PANEL = VerbPanel.GUESTS
 class RecordOptions(OptionRows):
     """The guest and its disk, and for how long."""
 
-    guest: str = argument(
+    guest: str | None = argument(
         TEXT,
         "A running guest: its name in libvirt, its number in Proxmox VE, QEMU's -name, its "
         "process, or its QMP socket.",
         "GUEST",
+        default=None,
+    )
+    here: str | None = option(
+        TEXT,
+        "A disk of this machine instead of a guest's, by blktrace: inside a guest or in a cloud.",
+        metavar="DEVICE",
     )
     disk: str | None = option(
         TEXT,
@@ -64,12 +71,22 @@ def record(request: RecordOptions, output: OutputOptions) -> None:
 
       vdisklab record 101 --disk scsi0 --for 1h -o monday.load
 
+      vdisklab record --here /dev/vda --for 10m
+
       vdisklab show web01-vda.load
     """
+    if (request.guest is None) is (request.here is None):
+        raise PlanError(
+            "name a guest, or a disk of this machine with --here",
+            hint="vdisklab record GUEST --for 10m",
+        )
     wish = RecordWish(
-        request.guest, request.disk, request.seconds, request.output, request.libvirt,
+        request.guest or "", request.disk, request.seconds, request.output, request.libvirt,
         request.log_limit,
     )  # fmt: skip
     with TerminalProgress(Console(stderr=True)) as progress:
-        answer = record_guest(LocalHost(), wish, progress)
+        if request.here is not None:
+            answer = record_here(LocalHost(), request.here, wish, progress)
+        else:
+            answer = record_guest(LocalHost(), wish, progress)
     print_answer(answer, tables(answer), output, request)
