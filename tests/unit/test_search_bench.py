@@ -30,7 +30,10 @@ def test_recorded_replays_name_the_best_of_all_rounds_and_redrawn_ones_need_not(
         assert known[method]["time_p95"] <= limit
 
 
-@pytest.mark.parametrize(("sizes", "time"), [((3, 2, 5, 2), 0.25), ((5, 3, 5, 4), 0.06)])
+@pytest.mark.parametrize(
+    ("sizes", "time"),
+    [((3, 2, 5, 2), 0.25), pytest.param((5, 3, 5, 4), 0.06, marks=pytest.mark.nightly)],
+)
 def test_a_structured_world_is_searched_in_a_fraction_of_the_time(
     sizes: tuple[int, ...], time: float
 ) -> None:
