@@ -26,6 +26,7 @@ from vdisklab.path.needs import DURABLE, unmet
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.path.segments import HOST
 from vdisklab.plan.campaign import what_is_measured
+from vdisklab.plan.guest import parse_qemu
 from vdisklab.plan.race_terms import (
     DEFAULT_CONFIDENCE,
     DEFAULT_MARGIN,
@@ -590,7 +591,7 @@ def _settings_again(
     if (
         others
         or measured != [measurement.name for measurement in profile.measurements]
-        or any(path is None or path.attachment.qemu for path in paths)
+        or any(path is None for path in paths)
     ):
         return None
     alike = request_alike(plan, Request)
@@ -602,9 +603,15 @@ def _settings_again(
     baseline = plan.get("baseline")
     caches = {str(cell.page_cache) for cell in tied}
     on = {path.layers[0].option("at") for path in paths if path is not None and path.layers}
+    used = {path.attachment.qemu for path in paths if path is not None}
     request = replace(
         alike,
         **usual,
+        qemu=tuple(
+            parse_qemu(f"{name}={qemu['binary']}")
+            for name, qemu in plan.get("qemu", {}).items()
+            if name in used
+        ),
         paths=tuple(dict.fromkeys(cell.name for cell in cells)),
         target=tuple(target for target in alike.target if target.name in on),
         profile=None if profile.name == DEFAULT_PROFILE else profile.name,

@@ -161,7 +161,12 @@ def _ranked_cells(
             place=place,
             medians={key: of[place.cell] for key, of in summaries.items() if place.cell in of},
             level=Level.of(level),
-            ratio=_as_ranked(ratios.get(place.cell, Ratio(0)), place, base, measure),
+            ratio=_as_ranked(
+                _by_level(ratios.get(place.cell, Ratio(0)), level, levels.get(analysis.baseline)),
+                place,
+                base,
+                measure,
+            ),
             competes=isinstance(place, Ranked) or not place.reason.beside,
             from_page_cache=tuple(
                 direction
@@ -181,6 +186,14 @@ def _worst_last(level: Summary | None) -> float:
     if level is None:
         return math.inf
     return -level.median if level.measure.quantity.better is Better.HIGHER else level.median
+
+
+def _by_level(ratio: Ratio, level: Summary | None, of_baseline: Summary | None) -> Ratio:
+    """The ratio to the baseline. A measure in which the baseline is 1 is that ratio, and the bars
+    and the order go by its level, which is corrected for rounds that a cell lacks."""
+    if ratio.ratio is None or level is None or of_baseline is None or of_baseline.median != 1:
+        return ratio
+    return replace(ratio, ratio=level.median, low=level.low, high=level.high)
 
 
 def _as_ranked(
