@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
@@ -160,13 +161,15 @@ def _record(
 
 
 def _results(stack: ExitStack, db: str | None, *, create: bool, needed: bool) -> Store | None:
-    """The database; None if there is none and it is not needed."""
+    """The database; None if there is none and it is not needed: one that only the environment names
+    is made by the first campaign.
+    """
     if create:
         return stack.enter_context(open_store(database_url(db, create=True)))
     try:
         return stack.enter_context(open_results(db))
     except NoDatabaseError:
-        if db is not None or needed:
+        if needed or (db is not None and db != os.environ.get("VDISKLAB_DB")):
             raise
         return None
 

@@ -160,6 +160,15 @@ def test_an_unsafe_disk_is_changed_though_its_storage_is_not_known(
     assert said in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_database_that_the_environment_names_need_not_exist_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VDISKLAB_DB", str(tmp_path / "later.sqlite"))
+    (row,) = advised(capsys, guest(tmp_path, "raw/none", "g"))["disks"]
+    assert row["action"] == "unknown"
+    assert not (tmp_path / "later.sqlite").exists()
+
+
 def test_a_read_only_disk_on_unknown_storage_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
