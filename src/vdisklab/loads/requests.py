@@ -48,21 +48,21 @@ class PlaceRequests:
         return self.kind.count(kind)
 
     def load(self, source: LoadSource, start_us: int, *, timed: bool) -> RecordedLoad:
-        """The requests in the order of their beginning from `start_us` on; times count from there.
+        """The requests that begin within the source's span from `start_us` on, in that order.
 
         Unless `timed`, no service time is believed. A clock that was set back leaves no time of
         service. Raises LoadError, also for a request that ends beyond the disk.
         """
         due = np.array(self.due_us, np.int64) - start_us
         order = np.argsort(due, kind="stable")
-        order = order[due[order] >= 0]
+        order = order[(due[order] >= 0) & (due[order] <= source.span_us)]
         service = np.array(self.service_us, np.int64)
         service[service < 0] = NOT_TIMED
         if not timed:
             service[:] = NOT_TIMED
         return RecordedLoad(
             source,
-            due_us=np.minimum(due[order], source.span_us),
+            due_us=due[order],
             kind=np.array(self.kind, np.uint8)[order],
             forced=np.array(self.forced, np.bool_)[order],
             offset=np.array(self.offset, np.int64)[order],
@@ -74,9 +74,16 @@ class PlaceRequests:
 class Requests:
     """All requests of a trace, by place. Raises LoadError beyond the most that a load may have."""
 
-    def __init__(self, wanted: str | None = None, most_us: int | None = None) -> None:
+    def __init__(
+        self,
+        wanted: str | None = None,
+        most_us: int | None = None,
+        until_us: int | None = None,
+    ) -> None:
         """With `wanted` only the requests of that place are kept, and the others counted; with
-        `most_us` only those that begin so long after the first."""
+        `most_us` only those that begin so long after the first. After `until_us` ends are logged
+        no more, and so not missed."""
+        self._until_us = until_us
         self._wanted = wanted
         self._most_us = most_us
         self._first_us: int | None = None
@@ -136,16 +143,23 @@ class Requests:
             if opened is not None and joins:
                 opened.append(len(requests) - 1)
             else:
-                seen = self._before_ends
-                self.lost += opened is not None and seen is not None and (place, number) not in seen
-                if seen:
-                    seen.discard((place, number))
+                self.lost += opened is not None and self._was_sure((place, number), at_us)
                 self._open[place, number] = [len(requests) - 1]
+
+    def _was_sure(self, key: tuple[str, Hashable], at_us: int) -> bool:
+        """True if the end of a request would have been logged before this time."""
+        seen = self._before_ends
+        if seen is None or (self._until_us is not None and at_us > self._until_us):
+            return False
+        sure = key not in seen
+        seen.discard(key)
+        return sure
 
     def end(self, place: str, number: Hashable, at_us: int) -> bool:
         """The request with that number ends; False if none had begun."""
         if self._before_ends is None:
             self._before_ends = set(self._open)
+        self._before_ends.discard((place, number))
         opened = self._open.pop((place, number), None)
         if opened is None:
             return False

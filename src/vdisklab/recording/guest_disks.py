@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vdisklab.errors import GuestError, PlanError, RefusedError
@@ -30,6 +30,10 @@ class RecordableDisk:
     def name(self) -> str:
         """The first of its names."""
         return self.names[0]
+
+    def called(self, name: str) -> RecordableDisk:
+        """The same disk, with this name first."""
+        return replace(self, names=tuple(dict.fromkeys((name, *self.names))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,8 @@ def _disks(monitor: GuestMonitor) -> Iterator[RecordableDisk]:
 def choose_disk(
     disks: tuple[RecordableDisk, ...], wanted: str | None, files: Mapping[str, str], guest: str
 ) -> RecordableDisk:
-    """The disk that the user means; `files` has image files by the guest's own names for disks.
+    """The disk that the user means; `files` has image files by the guest's own names for disks,
+    which come first among its names then.
 
     Raises PlanError if it is not clear.
     """
@@ -102,7 +107,7 @@ def choose_disk(
     shown = [by_file.get(disk.names[-1], disk.name) for disk in disks]
     if wanted is None:
         if len(disks) == 1:
-            return disks[0]
+            return disks[0].called(shown[0])
         raise PlanError(
             f"guest {guest} has {len(disks)} disks: {named(shown, 8)}",
             hint=f"name one: --disk {shown[0]}",
@@ -110,7 +115,7 @@ def choose_disk(
     file = files.get(wanted, wanted)
     found = [disk for disk in disks if file in disk.names or wanted in disk.names]
     if len(found) == 1:
-        return found[0]
+        return found[0].called(shown[disks.index(found[0])])
     problem = "no disk" if not found else f"{len(found)} disks"
     raise PlanError(
         f"guest {guest} has {problem} called {wanted}", hint=f"its disks are {named(shown, 8)}"

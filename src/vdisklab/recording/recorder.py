@@ -143,7 +143,7 @@ def record_disk(
             notes += _waited(log, guest, wait, limit, looks)
             end_us = _now_us()
             counts.append(_counted(host, guest, disk))
-        traced = _read(log, disk.bus, disk.logical_block, looks)
+        traced = _read(log, disk.bus, disk.logical_block, looks, end_us)
     counted = _difference(counts)
     if not traced.lines and counted is not None and counted.reads + counted.writes:
         return NotTraced(
@@ -206,13 +206,13 @@ def _has_times(log: TracingLog) -> bool:
     return b"@" in start.partition(b":")[0]
 
 
-def _read(log: TracingLog, bus: TracedBus, block: int, looks: _LogGrowth) -> TraceLog:
+def _read(log: TracingLog, bus: TracedBus, block: int, looks: _LogGrowth, end_us: int) -> TraceLog:
     if not looks.size:
         looks.size.append(log.size)
         looks.at_us.append(_now_us())
     with open(log.descriptor, "rb", closefd=False) as stream:
         stream.seek(0)
-        return read_trace(stream, bus, block, looks.clock())
+        return read_trace(stream, bus, block, looks.clock(), end_us)
 
 
 def place_of(

@@ -167,8 +167,11 @@ def switch_on(monitor: GuestMonitor, events: Sequence[str], log: Path) -> None:
 
 
 def switch_off(monitor: GuestMonitor, events: Sequence[str]) -> None:
-    """Switches the events off and the log away. Raises GuestError if one stays on."""
-    for event in events:
+    """Switches the events off and the log away. Raises GuestError if one stays on.
+
+    The last event, which ends requests, goes first: no end is logged without its beginning.
+    """
+    for event in reversed(events):
         monitor.execute("trace-event-set-state", {"name": event, "enable": False})
     _log_to(monitor, Path(NOWHERE))
     on = [event for event in events if _is_on(monitor, event)]

@@ -58,8 +58,10 @@ TWO = (disk("virtio-disk0", "/srv/a.qcow2"), disk("virtio-disk1", "/srv/b.qcow2"
 def test_a_disk_is_named_as_libvirt_qemu_or_the_file_system_does() -> None:
     targets = {"vda": "/srv/a.qcow2", "vdb": "/srv/b.qcow2"}
     for wanted in ("vdb", "virtio-disk1", "/srv/b.qcow2"):
-        assert choose_disk(TWO, wanted, targets, "web01") is TWO[1]
-    assert choose_disk(TWO[:1], None, targets, "web01") is TWO[0]
+        found = choose_disk(TWO, wanted, targets, "web01")
+        assert (found.device, found.name) == (TWO[1].device, "vdb")
+    assert choose_disk(TWO[:1], None, targets, "web01").name == "vda"
+    assert choose_disk(TWO[:1], None, {}, "web01") == TWO[0]
 
 
 @pytest.mark.parametrize(

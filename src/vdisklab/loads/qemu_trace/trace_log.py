@@ -116,14 +116,19 @@ class GrowthClock:
 
 
 def read_trace(
-    lines: Iterable[bytes], bus: TracedBus, logical_block: int, clock: GrowthClock | None = None
+    lines: Iterable[bytes],
+    bus: TracedBus,
+    logical_block: int,
+    clock: GrowthClock | None = None,
+    until_us: int | None = None,
 ) -> TraceLog:
     """The requests that a log tells of; lines of other events are left out.
 
-    `clock` gives the times of lines without a timestamp; without one they count as strange. Raises
-    LoadError for more requests than a load may have.
+    `clock` gives the times of lines without a timestamp; without one they count as strange. After
+    `until_us` the events were being switched off, so no end is missed. Raises LoadError for more
+    requests than a load may have.
     """
-    requests = Requests()
+    requests = Requests(until_us=until_us)
     reader = bus.reader(requests, logical_block)
     events = frozenset(event.encode() for event in (*bus.events, *bus.further))
     position = count = strange = 0

@@ -122,6 +122,22 @@ def test_a_lost_end_is_counted_and_leaves_no_time() -> None:
     assert (made.service_us == NOT_TIMED).sum() == 5
 
 
+def test_ends_that_are_logged_later_or_no_more_are_not_lost() -> None:
+    """Events are switched on and off one after the other; QEMU uses a request's memory again."""
+
+    def line(second: int, end: bool) -> bytes:
+        event = b"virtio_blk_req_complete" if end else b"virtio_blk_handle_read"
+        rest = b"status 0" if end else b"sector 0 nsectors 8"
+        return b"1@%d.000000:%s vdev 0x1 req 0x2 %s\n" % (second, event, rest)
+
+    begins = [line(second, end=False) for second in (1, 2, 3)]
+    pairs = [line(second, end) for second in (4, 5) for end in (False, True)]
+    later = [line(second, end=False) for second in (7, 8)]
+    whole = [*begins, *pairs, *later]
+    assert read_trace(whole, BUSES["virtio"], 512, until_us=6_000_000).requests.lost == 0
+    assert read_trace(whole, BUSES["virtio"], 512).requests.lost == 1  # 7 has no end before 8
+
+
 def test_lines_without_a_time_get_that_of_the_log_s_growth() -> None:
     bare = [line.partition(b":")[2] for line in lines_of("scsi")]
     assert read_trace(bare, BUSES["scsi"], 512).strange == len(bare)
