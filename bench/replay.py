@@ -3,7 +3,8 @@
     python bench/replay.py measure WORK [ROUNDS]    # an hour or two under emulation; goes on
     python bench/replay.py repeat WORK ROUNDS       # more pairs for `fidelity`
     python bench/replay.py keep WORK
-    python bench/replay.py show [fidelity | choice]
+    python bench/replay.py show fidelity [all]      # `all`: also on the other five paths
+    python bench/replay.py show choice
 
 `measure` runs four applications (replay-applications.toml) on six paths, and records with QEMU's
 trace events what each asks of its disk. What each did on one path is then replayed on all six, and
@@ -18,7 +19,6 @@ replay would choose.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -285,8 +285,7 @@ def keep(work: Path) -> dict[str, Any]:
                  "tau": tau(mine, replays), "loss": loss(mine, replays),
                  "score_tau": tau(mine, score), "score_loss": loss(mine, score)}
             )  # fmt: skip
-    return {"recorded_on": RECORDED_ON, "fidelity": fidelity, "choice": choice,
-            "load": os.getloadavg()}  # fmt: skip
+    return {"recorded_on": RECORDED_ON, "fidelity": fidelity, "choice": choice}
 
 
 def scores(database: Path) -> dict[str, float]:
@@ -308,14 +307,17 @@ def scores(database: Path) -> dict[str, float]:
 
 
 def shown(words: list[str]) -> str:
-    """The record's table: `fidelity` or `choice`."""
+    """The record's table: `fidelity`, with `all` paths or the recorded one, or `choice`."""
     record = record_of(RECORD)
-    if words == ["fidelity"]:
+    if words[0] == "fidelity":
+        pairs = [
+            pair for pair in record["fidelity"] if "all" in words or pair["path"] == RECORDED_ON
+        ]
         lines = [
             "| application | on | reads, writes | bytes | flushes | length | writes: p50 | p99 |",
             "|---|---|---|---|---|---|---|---|",
         ]
-        return "\n".join([*lines, *map(_fidelity_row, record["fidelity"])])
+        return "\n".join([*lines, *map(_fidelity_row, pairs)])
     lines = [
         "| application | replay: tau | its choice costs | score: tau | its choice costs |",
         "|---|---|---|---|---|",

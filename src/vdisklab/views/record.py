@@ -27,7 +27,10 @@ def tables(answer: RecordAnswer) -> Iterator[Table[Any]]:
         (),
         intro=(f"{answer.sentence[:1].upper()}{answer.sentence[1:]}.",),
         notes=(f"{answer.file} has places, sizes and times, no data{size}", *answer.notes),
-        verbatim=(f"vdisklab show {shlex.quote(answer.file)}",),
+        verbatim=(
+            f"vdisklab show {shlex.quote(answer.file)}",
+            f"vdisklab run {{raw,qcow2}}/{{none,writeback}} --profile {shlex.quote(answer.file)}",
+        ),
     )
 
 
