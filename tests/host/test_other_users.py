@@ -16,6 +16,7 @@ from tests.unit.analysis.made import CAMPAIGN
 from vdisklab.actions.export_data import stream_of_runs
 from vdisklab.actions.output_file import output_file
 from vdisklab.errors import DatabaseError, HostError
+from vdisklab.guest.qemu.daemons import start_storage_daemon
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.safe_places import distrust, make_directory, open_file
@@ -203,6 +204,29 @@ def test_no_module_is_loaded_from_the_current_directory(
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert not sprung.exists()
+
+
+def test_nobody_else_connects_to_a_daemon(tmp_path: Path) -> None:
+    """Its NBD server lets whoever connects write to the disk, which root's kernel then mounts."""
+    code = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+    work = tmp_path / "work"
+    work.mkdir()
+    with (
+        open_ledger(tmp_path / "state") as ledger,
+        open_site(LocalHost(), ledger, work) as site,
+        start_storage_daemon(ledger, site.directory, "vdisklab-test") as daemon,
+    ):
+        daemon.connect().close()
+        listed = Path("/proc/net/unix").read_text()
+        assert "@vdisklab-test" not in listed
+        assert stat.S_IMODE(site.directory.stat().st_mode) == 0o700
+        for name in (f"/proc/{daemon.pid}/cwd/vdisklab-test", site.directory / "vdisklab-test"):
+            user = [f"--reuid={EVE}", f"--regid={EVE}", "--clear-groups"]
+            refused = subprocess.run(
+                ["setpriv", *user, sys.executable, "-S", "-c", code, name],
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            assert "PermissionError" in refused.stderr
 
 
 def test_outputs_do_not_go_through_other_users_names(eves: Path, secret: Path) -> None:

@@ -17,6 +17,7 @@ from vdisklab.errors import GuestError, VdisklabError, WorkloadError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu import block_nodes, daemons, read_back
 from vdisklab.guest.qemu.block_nodes import mount_command
+from vdisklab.guest.qemu.qmp import socket_of
 from vdisklab.guest.systems import Family, GuestDisk
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.waiting import patience
@@ -74,8 +75,8 @@ def _unplug(machine: Machine, device: str) -> None:
 
 
 def port_commands(name: str) -> tuple[block_nodes.QmpCommand, block_nodes.QmpCommand]:
-    """The QMP commands that plug a port of that name; on the host it is an abstract socket."""
-    address = {"type": "unix", "data": {"path": name, "abstract": True, "tight": True}}
+    """The QMP commands that plug a port of that name; on the host it is a socket."""
+    address = {"type": "unix", "data": {"path": name}}
     backend = {"type": "socket", "data": {"addr": address, "server": True, "wait": False}}
     return (
         block_nodes.QmpCommand("chardev-add", {"id": name, "backend": backend}),
@@ -99,7 +100,7 @@ def virtio_serial(machine: Machine, name: str) -> Iterator[socket.socket]:
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as stream:
         stream.settimeout(_CONNECT_SECONDS * patience())
         try:
-            stream.connect(f"\0{name}")
+            stream.connect(socket_of(machine.pid, name))
         except OSError as error:
             raise GuestError(
                 f"the guest's serial port {name} cannot be opened: {error}",

@@ -346,7 +346,7 @@ def _removal(kind: Kind | Removable) -> tuple[str, Undo]:
 @contextmanager
 def open_site(host: Host, ledger: Ledger, work: Path) -> Iterator[Site]:
     """A site in the work directory `work`, which must exist and be writable."""
-    directory = site_directory(work, ledger.run_id)
+    directory = site_directory(work.absolute(), ledger.run_id)
     require_safe_work(work)
     unopened = Site(host, ledger, directory)
     entry = ledger.add(Kind.DIRECTORY, directory, **NOT_SEEN_YET)

@@ -104,10 +104,10 @@ class TestRequests:
                 disk.await_hello()
 
 
-def test_a_port_is_an_abstract_socket_of_its_own_name() -> None:
+def test_a_port_is_a_socket_of_its_own_name() -> None:
     backend, device = port_commands("vdisklab-1-run1")
     address = backend.arguments["backend"]["data"]["addr"]["data"]
-    assert address == {"path": "vdisklab-1-run1", "abstract": True, "tight": True}
+    assert address == {"path": "vdisklab-1-run1"}
     assert device.arguments["chardev"] == backend.arguments["id"]
     assert device.arguments["name"] == "vdisklab-1-run1"
 

@@ -335,8 +335,8 @@ def iothread_settings(attachment: Attachment) -> dict[str, int]:
 
 
 def _address(disk: Disk) -> dict[str, Any]:
-    """The socket between the daemon and QEMU's device, in the abstract namespace."""
-    return {"path": disk.names.served, "abstract": True, "tight": True}
+    """The socket between the daemon and QEMU's device, in the directory that is current to both."""
+    return {"path": disk.names.served}
 
 
 def served_export(disk: Disk) -> Arguments:
@@ -412,7 +412,7 @@ def cold_arguments(disk: Disk) -> tuple[str, ...]:
     if disk.attachment.bus.shares_directory:
         return share_arguments(disk)
     served = disk.names.served
-    chardev = ("-chardev", f"socket,id={served},path={served},abstract=on")
+    chardev = ("-chardev", f"socket,id={served},path={served}")
     below = chardev if disk.attachment.bus.is_served else _flags("-", disk)
     return (*below, *_flagged("-device", devices(disk, None)))
 
@@ -444,7 +444,7 @@ def share_arguments(disk: Disk) -> tuple[str, ...]:
             f"virtio-9p-pci,id={names.device},fsdev={names.node},mount_tag={disk.serial}",
         )  # fmt: skip
     return (
-        "-chardev", f"socket,id={names.served},path={names.served},abstract=on",
+        "-chardev", f"socket,id={names.served},path={names.served}",
         "-device", f"vhost-user-fs-pci,id={names.device},chardev={names.served},tag={disk.serial}",
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ over NBD as a guest's device would use it, with the same nodes and cache options
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -28,7 +29,14 @@ from vdisklab.guest.qemu.block_nodes import (
     served_export,
     virtiofsd_arguments,
 )
-from vdisklab.guest.qemu.qmp import Channel, event_loop, open_channel, qemu_process, socket_pair
+from vdisklab.guest.qemu.qmp import (
+    Channel,
+    event_loop,
+    open_channel,
+    qemu_process,
+    socket_of,
+    socket_pair,
+)
 from vdisklab.host.command import Host, not_installed
 from vdisklab.host.ledger import Kind, Ledger
 from vdisklab.host.waiting import exit_status, patience
@@ -50,7 +58,7 @@ _OLDER_RELEASES = (
 
 @dataclass(frozen=True, slots=True)
 class StorageDaemon:
-    """A running daemon with an NBD server on a socket in the abstract namespace."""
+    """A running daemon with an NBD server on a socket in its directory."""
 
     monitor: Channel
     address: str
@@ -118,7 +126,7 @@ class StorageDaemon:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(_ANSWER_SECONDS * patience())
         try:
-            connection.connect(f"\0{self.address}")
+            connection.connect(socket_of(self.pid, self.address))
         except OSError as error:
             connection.close()
             kind = GuestTimeoutError if isinstance(error, TimeoutError) else GuestError
@@ -135,7 +143,7 @@ def daemon_argv(monitor: int, address: str) -> tuple[str, ...]:
         DAEMON,
         "--chardev", f"socket,id=monitor,fd={monitor}",
         "--monitor", "chardev=monitor",
-        "--nbd-server", f"addr.type=unix,addr.path={address},addr.abstract=on,addr.tight=on",
+        "--nbd-server", f"addr.path={address},addr.type=unix",
     )  # fmt: skip
 
 
@@ -233,7 +241,7 @@ def shared(
         ledger.entry(Kind.PROCESS, f"source={shared}"),
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening,
     ):
-        listening.bind(f"\0{disk.names.served}")
+        _bind_in(directory, disk.names.served, listening)
         listening.listen(1)
         socket_option = f"--fd={listening.fileno()}"
         argv = virtiofsd_arguments(program, shared, disk.attachment, socket_option)
@@ -246,3 +254,13 @@ def shared(
                 if daemon.alive():
                     raise
                 raise ended(VIRTIOFSD) from error
+
+
+def _bind_in(directory: Path, name: str, listening: socket.socket) -> None:
+    """Gives a socket a name in a directory, however long the directory's own name is."""
+    (directory / name).unlink(missing_ok=True)
+    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        listening.bind(f"/proc/self/fd/{descriptor}/{name}")
+    finally:
+        os.close(descriptor)

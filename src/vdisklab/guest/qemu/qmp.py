@@ -337,7 +337,8 @@ def qemu_process(
     *,
     before: Callable[[], None] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs one of QEMU's programs, and kills it at the end. Its output goes to `errors`.
+    """Runs one of QEMU's programs, and kills it at the end. Its output goes to `errors`, whose
+    directory is its current one: sockets that it names lie there, where only this user may connect.
 
     The program inherits the given sockets. `before` runs in the process just before the program.
     """
@@ -372,6 +373,7 @@ def _started(
                 stderr=sink,
                 pass_fds=descriptors,
                 env=environment(),
+                cwd=errors.parent,
                 start_new_session=True,  # Ctrl-C must not reach it: disks must be detached first
                 preexec_fn=prepare,  # noqa: PLW1509 - there are no threads here
             )
@@ -379,6 +381,14 @@ def _started(
             raise HostError(
                 f"{argv[0]} is not installed", hint="`vdisklab doctor` names its package"
             ) from error
+
+
+def socket_of(pid: int, name: str) -> str:
+    """The address of a socket that one of QEMU's programs has made under this name.
+
+    By its current directory (proc(5)), because a socket's address has 107 bytes (unix(7)).
+    """
+    return f"/proc/{pid}/cwd/{name}"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

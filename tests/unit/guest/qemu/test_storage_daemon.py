@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -44,7 +46,8 @@ def plain(text: str, file: Path) -> Disk:
 @contextmanager
 def daemon_that(answer: Answer) -> Iterator[tuple[StorageDaemon, list[dict[str, Any]]]]:
     with channel_to(answer) as (channel, side):
-        process = cast("subprocess.Popen[bytes]", None)  # nobody asks whether it lives
+        # Nobody asks whether it lives; in its directory nobody listens.
+        process = cast("subprocess.Popen[bytes]", SimpleNamespace(pid=os.getpid()))
         yield StorageDaemon(channel, "nobody", ("daemon",), Path("/e"), process), side.asked
 
 
