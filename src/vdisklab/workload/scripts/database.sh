@@ -5,6 +5,8 @@ verb=$1 directory=$2
 shift 2
 data=$directory/data
 export LC_ALL=C
+# The directory for temporary files may be root's alone, and the server is another user.
+unset TMPDIR
 
 fail() {
     said=$(tail -n 3 "$data/server.log" 2>/dev/null | sed '$!s/$/ | /' | tr -d '\n')
