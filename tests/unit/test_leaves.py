@@ -34,9 +34,18 @@ LEAVES: dict[str, tuple[str, ...]] = {
     "kubevirt": ("platforms/kubevirt.py",),
     "incus": ("platforms/incus.py",),
     "openstack": ("platforms/openstack.py",),
+    # Their rows stay in `path`, so that what is stored of them can be read.
+    "nbd": ("storage/servers/nbd.py",),
+    "iscsi": ("storage/servers/iscsi.py",),
+    "libnfs": ("storage/servers/libnfs.py",),
+    "rbd": ("storage/servers/rbd.py",),
+    "ssh": ("storage/servers/ssh.py",),
 }
 VERBS = ("powercut", "lab", "watch", "fleet")
 """Leaves that are rooms, each with a verb of its name."""
+SERVERS = ("nbd", "iscsi", "libnfs", "rbd", "ssh")
+"""Leaves that are kinds of servers, in the order of their rows."""
+
 CORE_TESTS = ("path", "plan", "analysis", "workload", "storage")
 ALL_ROOMS = "tests/unit/storage/test_new_layer.py"
 """What a new layer takes, from its path to its power cut: a test of more than the core."""
@@ -48,6 +57,10 @@ import vdisklab
 from vdisklab.cli.shell.main import main
 from vdisklab.cli.shell.verbs import verb_files
 from vdisklab.answers import documents
+from vdisklab.errors import PlanError
+from vdisklab.path.named_target import parse_target
+from vdisklab.path.segments import LayerKind
+from vdisklab.storage.server_url import url_of
 
 def printed(*words):
     out = io.StringIO()
@@ -61,6 +74,12 @@ said["help"] = printed("--help")
 said["rank"] = printed("rank", "--db", database, "--format", "json")
 said["report"] = printed("report", "--db", database, "-o", database + ".html")
 said["plan"] = printed("plan", "raw/none", "qcow2/none", "--db", database)
+said["unopened"] = []
+for kind in (kind for kind in LayerKind if kind.facts.target and kind.facts.target.by_qemu):
+    try:
+        url_of(parse_target("t=" + kind.facts.target.example), None)
+    except PlanError as error:
+        said["unopened"].append([kind, error.message])
 said["documents"] = len(list(documents()))
 print(json.dumps(said))
 """
@@ -145,6 +164,11 @@ def test_the_rest_works_without_leaves(
     said = json.loads(ended.stdout)
     assert said["place"] == str(source / "vdisklab")
     assert set(said["verbs"]) == verb_files().keys() - {*leaves}
+    assert said["unopened"] == [
+        [kind, f"target t: this vdisklab opens no {kind} targets"]
+        for kind in SERVERS
+        if kind in leaves
+    ]
     for step in ("help", "rank", "report"):
         assert said[step][0] == 0, (step, ended.stderr)
     for verb in said["verbs"]:

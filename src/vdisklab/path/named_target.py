@@ -19,10 +19,11 @@ from vdisklab.path.options import NAME
 from vdisklab.path.segments import LayerKind
 
 _SCHEMES: Mapping[str, LayerKind] = {
-    "nbd": LayerKind.NBD, "nbd+unix": LayerKind.NBD, "nbds": LayerKind.NBD,
-    "nbds+unix": LayerKind.NBD, "iscsi": LayerKind.ISCSI, "nfs": LayerKind.LIBNFS,
-    "rbd": LayerKind.RBD, "ssh": LayerKind.SSH,
-}  # fmt: skip
+    scheme: kind
+    for kind in LayerKind
+    if kind.facts.target is not None
+    for scheme in kind.facts.target.schemes
+}
 """The kind of a URL, by its scheme."""
 
 _MOUNTED = ("smb", "cifs", "afp", "webdav", "davs", "ceph", "glusterfs", "gluster", "virtiofs")

@@ -94,13 +94,16 @@ class TargetFacts:
     stable, as a sentence's end; None if the device itself decides, as for a local disk. With
     `by_qemu` one of QEMU's own drivers opens it, so that the host's kernel never sees it; QEMU's
     driver is then `driver`, in the package `package` of Debian. `takes_format`: it is a disk on
-    which an image format may be, and a path says which, even raw.
+    which an image format may be, and a path says which, even raw. `schemes` begin the URLs of its
+    kind; `filesystems` are those of mountinfo by which a mounted directory is known to be of it.
     """
 
     example: str
     promise: str | None = None
     driver: str | None = None
     takes_format: bool = False
+    schemes: tuple[str, ...] = ()
+    filesystems: tuple[str, ...] = ()
 
     @property
     def by_qemu(self) -> bool:
@@ -378,20 +381,35 @@ class LayerKind(StrEnum):
     )
 
     DIR = "dir", _target("/srv/images", holds_files=True)
-    NFS = "nfs", _target("/mnt/nas/images", _AT_ONCE, holds_files=True)
+    NFS = (
+        "nfs",
+        _target("/mnt/nas/images", _AT_ONCE, holds_files=True, filesystems=("nfs", "nfs4")),
+    )
     CEPHFS = (
         "cephfs",
-        _target("/mnt/cephfs", "after a flush", holds_files=True, makes_snapshots=True),
+        _target(
+            "/mnt/cephfs", "after a flush", holds_files=True, makes_snapshots=True,
+            filesystems=("ceph", "fuse.ceph"),
+        ),
+    )  # fmt: skip
+    SMB = (
+        "smb",
+        _target(
+            "/mnt/share", "when the server says so after a flush", holds_files=True,
+            filesystems=("cifs", "smb3"),
+        ),
+    )  # fmt: skip
+    GLUSTERFS = (
+        "glusterfs",
+        _target("/mnt/gluster", "after a flush", holds_files=True, filesystems=("fuse.glusterfs",)),
     )
-    SMB = "smb", _target("/mnt/share", "when the server says so after a flush", holds_files=True)
-    GLUSTERFS = "glusterfs", _target("/mnt/gluster", "after a flush", holds_files=True)
     DEVICE = "device", _target("/dev/sdb")
     KRBD = "krbd", _target("/dev/rbd0", "when the OSDs have it", makes_snapshots=True)
     NBD = (
         "nbd",
         _target(
             "nbd://10.0.0.5/export", "when the server says so after a flush", "nbd",
-            takes_format=True,
+            takes_format=True, schemes=("nbd", "nbd+unix", "nbds", "nbds+unix"),
         ),
     )  # fmt: skip
     ISCSI = (
@@ -399,28 +417,28 @@ class LayerKind(StrEnum):
         _target(
             "iscsi://10.0.0.5/iqn.2001-04.com.example:disk/1",
             "when the server says so after a flush, or at once if it claims no cache", "iscsi",
-            takes_format=True,
+            takes_format=True, schemes=("iscsi",),
         ),
     )  # fmt: skip
     LIBNFS = (
         "libnfs",
         _target(
             "nfs://nas/export/images", "after a flush, which is a COMMIT", "nfs",
-            holds_files=True,
+            holds_files=True, schemes=("nfs",),
         ),
     )  # fmt: skip
     RBD = (
         "rbd",
         _target(
             "rbd:POOL/IMAGE", "when the OSDs have it", "rbd",
-            makes_snapshots=True,
+            makes_snapshots=True, schemes=("rbd",),
         ),
     )  # fmt: skip
     SSH = (
         "ssh",
         _target(
             "ssh://user@nas/srv/images", "after a flush, which is an fsync on the server", "ssh",
-            holds_files=True,
+            holds_files=True, schemes=("ssh",),
         ),
     )  # fmt: skip
 

@@ -30,10 +30,11 @@ from vdisklab.storage.targets import WRITABLE, Directory, Target
 from vdisklab.storage.undo import NOT_SEEN_YET
 
 MOUNTED: Mapping[str, LayerKind] = {
-    "nfs": LayerKind.NFS, "nfs4": LayerKind.NFS, "ceph": LayerKind.CEPHFS,
-    "fuse.ceph": LayerKind.CEPHFS, "cifs": LayerKind.SMB, "smb3": LayerKind.SMB,
-    "fuse.glusterfs": LayerKind.GLUSTERFS,
-}  # fmt: skip
+    filesystem: kind
+    for kind in LayerKind
+    if kind.facts.target is not None
+    for filesystem in kind.facts.target.filesystems
+}
 """The kinds of directories that are not on this machine, by the file system in mountinfo."""
 
 

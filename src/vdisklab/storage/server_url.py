@@ -1,4 +1,4 @@
-"""URLs of servers as QEMU's nodes: NBD, iSCSI, NFS (libnfs), Ceph (librbd), ssh.
+"""URLs of servers as QEMU's nodes; `servers` has a file for each kind.
 
 A password or key is never in them: QEMU's objects read it from a file.
 """
@@ -6,15 +6,15 @@ A password or key is never in them: QEMU's objects read it from a file.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, parse_qs, unquote
+from urllib.parse import SplitResult
 
 from vdisklab.errors import PlanError
-from vdisklab.path.named_target import NamedTarget, urlsplit_of
-from vdisklab.path.segments import LayerKind
+from vdisklab.path.named_target import NamedTarget
 from vdisklab.units import whole_number
 
 Node = Mapping[str, Any]
@@ -23,7 +23,7 @@ Node = Mapping[str, Any]
 KEYS = "keys.psk"
 """The name that QEMU wants of a file of TLS keys, of which each line is one."""
 
-_HELD = "secret"
+HELD = "secret"
 """The id of the object that holds a target's password or key."""
 
 
@@ -75,96 +75,17 @@ def _rest(object_: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     return ((name, value) for name, value in object_.items() if name != "qom-type")
 
 
-def _shown(parts: SplitResult) -> str:
+def shown(parts: SplitResult) -> str:
     """The URL as it was given: `geturl` leaves out the slashes before a host that is missing."""
     query = f"?{parts.query}" if parts.query else ""
     return f"{parts.scheme}://{parts.netloc}{parts.path}{query}"
 
 
-def _server(parts: SplitResult, port: int) -> dict[str, str]:
+def server_of(parts: SplitResult, port: int) -> dict[str, str]:
+    """The server in a URL. Raises PlanError if it names none."""
     if not parts.hostname:
-        raise PlanError(f"{_shown(parts)} names no server", hint="write HOST after the two slashes")
+        raise PlanError(f"{shown(parts)} names no server", hint="write HOST after the two slashes")
     return {"host": parts.hostname, "port": str(parts.port or port)}
-
-
-def _nbd(parts: SplitResult, _secret: str | None) -> dict[str, Any]:
-    if parts.scheme.endswith("+unix"):
-        sockets = parse_qs(parts.query).get("socket")
-        if not sockets:
-            raise PlanError(
-                f"{_shown(parts)} names no socket", hint="write nbd+unix:///EXPORT?socket=FILE"
-            )
-        server = {"type": "unix", "path": sockets[0]}
-    else:
-        server = {"type": "inet", **_server(parts, 10809)}
-    export = unquote(parts.path.removeprefix("/"))
-    tls = {"tls-creds": _HELD} if parts.scheme.startswith("nbds") else {}
-    return {"server": server, **tls, **({"export": export} if export else {})}
-
-
-def _iscsi(parts: SplitResult, secret: str | None) -> dict[str, Any]:
-    name, _, lun = parts.path.removeprefix("/").partition("/")
-    number = whole_number(lun)
-    if not name or number is None:
-        raise PlanError(
-            f"{_shown(parts)} names no LUN", hint="write iscsi://HOST[:PORT]/TARGET/LUN"
-        )
-    server = _server(parts, 3260)
-    user = {"user": unquote(parts.username)} if parts.username else {}
-    password = {"password-secret": secret} if secret else {}
-    portal = f"{server['host']}:{server['port']}"
-    return {
-        "transport": "tcp", "portal": portal, "target": unquote(name), "lun": number,
-        **user, **password,
-    }  # fmt: skip
-
-
-def _libnfs(parts: SplitResult, _secret: str | None) -> dict[str, Any]:
-    return {"server": {"type": "inet", "host": _server(parts, 2049)["host"]}, "path": parts.path}
-
-
-def _ssh(parts: SplitResult, secret: str | None) -> dict[str, Any]:
-    if secret is not None:
-        raise PlanError(
-            f"{_shown(parts)} takes no file with a key: QEMU asks your ssh agent",
-            hint="leave out --secret, and load the key: ssh-add FILE",
-        )
-    user = {"user": unquote(parts.username)} if parts.username else {}
-    return {
-        "server": _server(parts, 22), "path": unquote(parts.path), **user,
-        **_host_key_check(parts),
-    }  # fmt: skip
-
-
-def _host_key_check(parts: SplitResult) -> dict[str, Any]:
-    """QEMU's own parameter of the URL: `no`, `yes` (known_hosts), or `sha256:HEX`."""
-    (word,) = parse_qs(parts.query).get("host_key_check", ["yes"])
-    if word in ("yes", "no"):
-        modes = {"yes": "known_hosts", "no": "none"}
-        return {"host-key-check": {"mode": modes[word]}}
-    kind, _, digest = word.partition(":")
-    return {"host-key-check": {"mode": "hash", "type": kind, "hash": digest.replace(":", "")}}
-
-
-def _rbd(place: str, secret: str | None) -> dict[str, Any]:
-    """The members for `rbd:POOL[/NAMESPACE]/IMAGE[@CONF]`, with `?id=USER` at the end."""
-    named, _, query = place.removeprefix("rbd:").partition("?")
-    named, _, conf = named.partition("@")
-    parts = named.split("/")
-    if not 2 <= len(parts) <= 3 or not all(parts):
-        raise PlanError(f"{place} names no image", hint="write rbd:POOL/IMAGE, or add @CEPH.CONF")
-    users = parse_qs(query).get("id")
-    return {
-        "pool": parts[0], "image": parts[-1],
-        **({"namespace": parts[1]} if len(parts) == 3 else {}),
-        **({"conf": conf} if conf else {}), **({"user": users[0]} if users else {}),
-        **({"key-secret": secret} if secret else {}),
-    }  # fmt: skip
-
-
-_MEMBERS: Mapping[LayerKind, Callable[[SplitResult, str | None], dict[str, Any]]] = {
-    LayerKind.NBD: _nbd, LayerKind.ISCSI: _iscsi, LayerKind.LIBNFS: _libnfs, LayerKind.SSH: _ssh,
-}  # fmt: skip
 
 
 def url_of(target: NamedTarget, secret: Path | None) -> Url:
@@ -172,11 +93,18 @@ def url_of(target: NamedTarget, secret: Path | None) -> Url:
     if target.kind is None or target.kind.facts.target is None:
         raise ValueError(f"{target} is no URL")
     driver = str(target.kind.facts.target.driver)
-    held = None if secret is None else _HELD
-    if target.kind is LayerKind.RBD:
-        members = _rbd(target.place, held)
-    else:
-        members = _MEMBERS[target.kind](urlsplit_of(target.name, target.place), held)
+    held = None if secret is None else HELD
+    module = f"vdisklab.storage.servers.{target.kind}"
+    try:
+        server = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise PlanError(
+            f"target {target.name}: this vdisklab opens no {target.kind} targets",
+            hint="install the whole of vdisklab, or name another place",
+        ) from None
+    members: dict[str, Any] = server.members(target, held)
     return Url(target.place, {"driver": driver, **members}, _objects(target, members, secret))
 
 
@@ -193,12 +121,12 @@ def _objects(
         # The user name of its first line; QEMU would use `qemu`.
         user = _first_user(secret)
         place = {"dir": str(secret.absolute().parent), "endpoint": "client"}
-        return ({"qom-type": "tls-creds-psk", "id": _HELD, **place, **user},)
+        return ({"qom-type": "tls-creds-psk", "id": HELD, **place, **user},)
     if secret is None:
         return ()
     # A cephx key is in base64, and librbd gets it so again (qemu_rbd_set_auth).
     form = {"format": "base64"} if "key-secret" in members else {}
-    return ({"qom-type": "secret", "id": _HELD, "file": str(secret.absolute()), **form},)
+    return ({"qom-type": "secret", "id": HELD, "file": str(secret.absolute()), **form},)
 
 
 def _first_user(keys: Path) -> dict[str, str]:

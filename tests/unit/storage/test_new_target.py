@@ -1,5 +1,4 @@
-"""A kind of storage that the user names is a row of facts and the members of its node, as
-docs/design.md says.
+"""A kind of storage that the user names is a row of facts and a file, as docs/design.md says.
 
 A copy of the source gets a disk on a server that QEMU's driver `gluster` opens. A fresh Python then
 reads its URL, judges its paths, and opens it.
@@ -18,17 +17,22 @@ from tests.unit.storage.test_new_layer import ROOT, added
 
 ROW = """    TOY = (
         "toy",
-        _target("toy://HOST/DISK", "after a flush", "toydriver", takes_format=True),
+        _target("toy://HOST/DISK", "after a flush", "toydriver", takes_format=True,
+                schemes=("toy",)),
     )
 
     def __new__("""
 
-MEMBERS = """def _toy(parts: SplitResult, secret: str | None) -> dict[str, Any]:
+FILE = """
+from urllib.parse import unquote
+from vdisklab.path.named_target import urlsplit_of
+from vdisklab.storage.server_url import server_of
+
+def members(target, secret):
+    parts = urlsplit_of(target.name, target.place)
     held = {"password-secret": secret} if secret else {}
-    return {"server": _server(parts, 4000), "disk": unquote(parts.path[1:]), **held}
-
-
-_MEMBERS: Mapping["""
+    return {"server": server_of(parts, 4000), "disk": unquote(parts.path[1:]), **held}
+"""
 
 PROGRAM = """
 import json
@@ -55,17 +59,13 @@ print(json.dumps({
 """
 
 
-def test_a_row_and_the_members_of_a_node_are_a_target(tmp_path: Path) -> None:
+def test_a_row_and_a_file_are_a_target(tmp_path: Path) -> None:
     source = tmp_path / "src/vdisklab"
     shutil.copytree(
         ROOT / "src/vdisklab", source, ignore=shutil.ignore_patterns("__pycache__", "templates")
     )
     added(source / "path/segments.py", "    def __new__(", ROW)
-    scheme = '    "rbd": LayerKind.RBD,'
-    added(source / "path/named_target.py", scheme, f'    "toy": LayerKind.TOY,{scheme}')
-    members = source / "storage/server_url.py"
-    added(members, "_MEMBERS: Mapping[", MEMBERS)
-    added(members, "    LayerKind.NBD: _nbd,", "    LayerKind.TOY: _toy, LayerKind.NBD: _nbd,")
+    (source / "storage/servers/toy.py").write_text(FILE)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env={**os.environ, "PYTHONPATH": f"{tmp_path / 'src'}:{ROOT}"},
