@@ -513,7 +513,9 @@ def _made_safe(row: ExistingDisk, start: Advice, path: DiskPath) -> Advice:
     rules = CrashVerdicts(disk=HostDisk.VOLATILE if row.power_cut is None else row.power_cut.disk)
     to = next(_safe_settings(row.disk, path, rules), None)
     if to is None:
-        return replace(start, action=DiskAction.CHANGE, for_safety=True, reason=_LOSES)
+        past = row.disk.past
+        why = _LOSES if past is None else f"it is {past}, which may differ from the guest of today"
+        return replace(start, action=DiskAction.CHANGE, for_safety=True, reason=why)
     return replace(
         start,
         action=DiskAction.CHANGE,

@@ -67,8 +67,8 @@ def problem_of(
         return f"a server has it; measure there: {command_to_measure(path, disk=disk)}"
     if blocking is None and path.image is None and not path.layers:
         return (
-            "it is a block device whose layers are not known: measure it on a spare device of the "
-            f"same kind, {command_to_measure(path)}"
+            "it is a block device whose layers are not known: only a spare device of the same kind "
+            "could stand for it (--on)"
         )
     return None if blocking is None else blocking.clause
 

@@ -19,12 +19,20 @@ from vdisklab.answers.disks import (
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, DurabilityKind
 from vdisklab.path.platforms import Platform
-from vdisklab.platforms.configured_disk import FileVolume, FlushesDropped
+from vdisklab.platforms.configured_disk import (
+    FileVolume,
+    FlushesDropped,
+    NotOfToday,
+    UnsafeBefore,
+)
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, format_duration
 from vdisklab.views import disks
 from vdisklab.views.durability import durability_sentence
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
+
+_ALWAYS_SAID = (FileVolume, NotOfToday, UnsafeBefore)
+"""Risks that are no loss today, and that change what to do."""
 
 SHOWN = 12
 """Number of disks whose lines are printed; the JSON document has all."""
@@ -174,7 +182,7 @@ def _sentences(row: ExistingDisk) -> Iterator[str]:
     entry = row.advised
     for risk in row.risks:
         changed = isinstance(risk, FlushesDropped) and entry.to is not None
-        if isinstance(risk, FileVolume) or (risk.serious and not changed):
+        if isinstance(risk, _ALWAYS_SAID) or (risk.serious and not changed):
             yield str(risk)
     if entry.elsewhere is not None and entry.directory is None:
         yield (

@@ -160,6 +160,36 @@ def test_an_unsafe_disk_is_changed_though_its_storage_is_not_known(
     assert said in " ".join(capsys.readouterr().out.split())
 
 
+PAST = (
+    "<domainsnapshot><name>s</name><domain type='kvm'><name>g</name><devices><disk type='file' "
+    "device='disk'><driver name='qemu' type='raw' cache='unsafe'/><source file='/a'/><target "
+    "dev='vda' bus='virtio'/></disk></devices></domain></domainsnapshot>"
+)
+START = (
+    "2025-01-01 07:00:00.000+0000: starting up libvirt version: 10.0.0\n/usr/bin/qemu-system-x86_64"
+)
+LOG = "".join(
+    f"{START} -drive file=/a,if=virtio,format=raw,cache={m}\n" for m in ("unsafe", "none")
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "action", "said"),
+    [
+        ("s.xml", PAST, "change", "no line is printed, as it is the definition of a snapshot"),
+        ("g.log", LOG, "unknown", "An earlier start in this log was unsafe"),
+    ],
+)
+def test_what_was_before_is_said_of_today(
+    name: str, text: str, action: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(text)
+    document = advised(capsys, str(tmp_path / name))
+    (row,) = document["disks"]
+    assert (row["action"], row["change"]) == (action, None)
+    assert said in " ".join(document["sentences"])
+
+
 def test_a_database_that_the_environment_names_need_not_exist_yet(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,7 +259,9 @@ def test_each_unknown_ends_with_one_command_that_works_here_and_its_time(
         assert (verb, words.count("--dir")) == ("run", 0)
         assert len({parse_path(path) for path in paths}) > 1
     assert main(["advise", *names]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert "DEVICE" not in out
     assert [line for line in lines if line.startswith("vdisklab run ")] == [
         plan["command"] for plan in planned
     ]
