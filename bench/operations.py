@@ -17,6 +17,7 @@ import os
 import random
 import select
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -45,8 +46,14 @@ RATES = (10 * MIB, 20 * MIB, 40 * MIB)
 WORKERS = (1, 16, 64)
 STALLS = (1.0, 2.0, 4.0)
 ROUNDS = 5
-WRITES_PER_SECOND = 8.0
-_BEFORE, _LONGEST_DURING = 3.0, 12.0
+MOST_WRITES_PER_SECOND, STALLED_PER_SECOND = 8.0, 50.0
+_BEFORE, _DURING = 3.0, 6.0
+_QUEUES = 3.0
+"""How many times the predicted waiting is measured."""
+# QEMU's NBD server takes 16 requests of a client at once (nbd/server.c, MAX_NBD_REQUESTS).
+_IN_FLIGHT = 10.0
+_SOCKET_BYTES = 8 * MIB
+_SNDBUFFORCE = 32  # include/uapi/asm-generic/socket.h
 # Until the queue in front of the target is full, a write waits for less.
 _SHARE_FILLED = 1.2
 _PATH = "raw/writeback/virtio:throttle_iops=999999999"
@@ -59,6 +66,7 @@ class OpenWriter:
 
     disk: NbdDisk
     rng: random.Random
+    rate: float
 
     def __post_init__(self) -> None:
         # A job copies from the front, so the clusters of the rear half are saved last.
@@ -68,6 +76,8 @@ class OpenWriter:
         self.due: dict[int, float] = {}
         self.done: list[LoggedRequest] = []
         self.next_due = time.monotonic()
+        # A daemon that stands still takes nothing from its socket.
+        self.disk.connection.setsockopt(socket.SOL_SOCKET, _SNDBUFFORCE, _SOCKET_BYTES)
 
     def run_until(self, over: Callable[[], bool]) -> None:
         """Sends what is due and takes answers until `over` is true."""
@@ -76,7 +86,7 @@ class OpenWriter:
             while self.next_due <= now:
                 first = next(self.clusters) * CLUSTER // SECTOR
                 self.due[self.disk.write(first, 4 * KIB // SECTOR, 1, fua=False)] = self.next_due
-                self.next_due += self.rng.expovariate(WRITES_PER_SECOND)
+                self.next_due += self.rng.expovariate(self.rate)
             wait = max(0.0, min(self.next_due - now, 0.02))
             if select.select([self.disk.connection], [], [], wait)[0]:
                 self._take()
@@ -95,18 +105,18 @@ class OpenWriter:
 @contextmanager
 def slow_target(directory: Path, rate: int | None) -> Iterator[Mapping[str, Any]]:
     """A target that takes `rate` bytes a second, one request after another."""
-    socket = directory / "target.socket"
+    address = directory / "target.socket"
     limit = () if rate is None else (f"rate={8 * rate}",)
-    argv = ("nbdkit", "-f", "-t", "1", "-U", str(socket), "--filter=rate", "memory", str(SIZE))
+    argv = ("nbdkit", "-f", "-t", "1", "-U", str(address), "--filter=rate", "memory", str(SIZE))
     with subprocess.Popen((*argv, *limit), stderr=subprocess.DEVNULL) as server:
         try:
-            while not socket.exists():
+            while not address.exists():
                 time.sleep(0.02)
-            yield {"driver": "nbd", "server": {"type": "unix", "path": str(socket)}}
+            yield {"driver": "nbd", "server": {"type": "unix", "path": str(address)}}
         finally:
             server.kill()
             server.wait()
-            socket.unlink(missing_ok=True)
+            address.unlink(missing_ok=True)
 
 
 @dataclass
@@ -169,18 +179,22 @@ def ordered(
     return parse_operation(text).on(below, access)
 
 
-def course(directory: Path, text: str, rate: int | None, seed: int) -> Course:
-    """The writes before and during an operation, which is ended early if it takes too long."""
+def course(directory: Path, text: str, rate: int | None, seed: int, queued: float = 0.0) -> Course:
+    """The writes before and during an operation, which is ended early: before its job comes to the
+    rear half of the disk. `queued` is the predicted waiting in seconds."""
+    half = 0.45 * SIZE / rate if rate else _DURING
+    seconds = min(half, max(_DURING, _QUEUES * queued))
+    per_second = min(MOST_WRITES_PER_SECOND, _IN_FLIGHT / queued if queued else 1e9)
     with ExitStack() as opened:
         daemon, disk, client = opened.enter_context(storage(directory))
         target = opened.enter_context(slow_target(directory, rate))
         running = ordered(daemon, disk, text, target, directory)
-        writer = OpenWriter(client, random.Random(seed))  # noqa: S311 - reproducible
+        writer = OpenWriter(client, random.Random(seed), per_second)  # noqa: S311 - reproducible
         begin = time.monotonic()
         writer.run_until(lambda: time.monotonic() >= begin + _BEFORE)
         ordered_at = time.monotonic()
         running.start()
-        enough = ordered_at + _LONGEST_DURING
+        enough = ordered_at + seconds
 
         def over() -> bool:
             return time.monotonic() >= enough
@@ -199,7 +213,8 @@ def course(directory: Path, text: str, rate: int | None, seed: int) -> Course:
 def stall(directory: Path, seconds: float, seed: int) -> float:
     """The longest stall that is found when QEMU stands still for some seconds."""
     with storage(directory) as (daemon, _, client):
-        writer = OpenWriter(client, random.Random(seed))  # noqa: S311 - reproducible
+        rng = random.Random(seed)  # noqa: S311 - reproducible
+        writer = OpenWriter(client, rng, STALLED_PER_SECOND)
         begin = time.monotonic()
         writer.run_until(lambda: time.monotonic() >= begin + 1.0)
         held = time.monotonic()
@@ -248,9 +263,8 @@ def measure(directory: Path) -> Iterator[dict[str, Any]]:
 def backup_row(directory: Path, kind: str, workers: int, rate: int) -> dict[str, Any]:
     """The waiting of first writes during a backup, and what was computed."""
     queued = (workers * COPY + CLUSTER) / rate
-    run = course(directory, f"{kind}:workers={workers}", rate, workers)
-    full = min(_SHARE_FILLED * queued, _LONGEST_DURING / 2)
-    during = run.latencies(run.during, after=full)
+    run = course(directory, f"{kind}:workers={workers}", rate, workers, queued)
+    during = run.latencies(run.during, after=_SHARE_FILLED * queued)
     return {
         "operation": kind,
         "workers": workers,

@@ -31,7 +31,7 @@ ALLOWED = {
     "path": {"as_text", "errors", "units"},
     # What is done to a running guest's disk: it knows neither loads nor verdicts.
     "operations": {"as_text", "errors", "path", "host"},
-    "plan": {"errors", "units", "validation", "path"},
+    "plan": {"errors", "units", "validation", "path", "operations.registry"},
     # Pure: what a guest asked of its disk, and what others' traces say of theirs.
     "loads": {"errors", "units", "validation"},
     "host": {"errors", "units", "progress", "path", "results.model"},
@@ -40,8 +40,8 @@ ALLOWED = {
               "results.model", "host"},
     # Pure: it renders commands and reads answers.
     "workload": {"errors", "units", "validation", "path", "plan", "loads", "results.model"},
-    "campaign": {"errors", "units", "progress", "path", "plan", "results.model", "host", "storage",
-                 "guest", "workload"},
+    "campaign": {"errors", "units", "progress", "path", "operations", "plan", "results.model",
+                 "host", "storage", "guest", "workload"},
     # A store of what was seen; it knows neither host nor campaign.
     "results": {"errors", "validation", "path", "plan", "analysis.observations",
                 "host.safe_places"},
@@ -56,8 +56,8 @@ ALLOWED = {
     "recording": {"errors", "units", "host", "inspection", "loads", "platforms"},
     # An answer is a value that says all that is shown of it: loaded, computed, never printed.
     "answers": {"as_text", "documents", "errors", "numbers", "sanitise", "units", "progress",
-                "path", "plan", "host", "storage", "guest", "workload", "campaign", "results",
-                "analysis", "platforms", "inspection", "loads"},
+                "path", "operations.registry", "plan", "host", "storage", "guest", "workload",
+                "campaign", "results", "analysis", "platforms", "inspection", "loads"},
     # What changes something: measures, cuts power, imports, deletes.
     "actions": {"errors", "units", "progress", "path", "plan", "host", "storage", "guest",
                 "workload", "campaign", "results", "analysis", "answers", "loads",

@@ -22,15 +22,16 @@ from vdisklab.plan.build import Draft, backing_of, draft_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.matrix import expand_matrix
-from vdisklab.plan.settings import DEFAULT_PROFILE, Request, defaults
+from vdisklab.plan.settings import Request, defaults
 from vdisklab.progress import Note, Progress
 from vdisklab.storage.device import require_usable
 from vdisklab.workload.profile_files import load_profile
+from vdisklab.workload.requested_profile import profile_of
 
 
 def rounds_of(request: Request) -> int:
     """The number of rounds: the request's, else its profile's, else the default."""
-    usual = load_profile(request.profile or DEFAULT_PROFILE).usual.rounds
+    usual = load_profile(profile_of(request)).usual.rounds
     return request.rounds or usual or defaults(Request).rounds or 0
 
 
@@ -144,5 +145,5 @@ def require_possible_paths(request: Request) -> None:
     With --qemu nothing is checked: a path may name a version that only the program itself tells.
     """
     if not request.qemu:
-        usual = load_profile(request.profile or DEFAULT_PROFILE).usual.paths
+        usual = load_profile(profile_of(request)).usual.paths
         expand_matrix(request.patterns or usual, backing=backing_of(request))

@@ -278,6 +278,8 @@ class AttachedDisk:
     in_windows: bool = False
     flush: Callable[[], None] | None = lambda: None
     memory: BoundedMemory | None = None
+    disk: block_nodes.Disk | None = None
+    """The disk in QEMU's terms; None outside a guest."""
 
     def set_page_cache(self, state: PageCache) -> None:
         """Sets the state of the host's page cache, and the memory that it may take from now on.
@@ -447,6 +449,7 @@ def _in_guest(
             ),
             in_windows=system.family is systems.Family.WINDOWS,
             memory=memory,
+            disk=disk,
             flush=_flush_of(cell.path, image, machine, disk, is_served=daemon is not None),
         )
 

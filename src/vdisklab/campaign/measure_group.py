@@ -178,7 +178,7 @@ def _start_all(
     subjects = [replace(space.subject, mark=f"-{secrets.token_hex(4)}") for space in spaces]
     for disk, load, subject in zip(disks, loads, subjects, strict=True):
         _prepare(disk, load, subject, timing)
-    offsets = _of_each(machines, _clock_offset)
+    offsets = _of_each(machines, clock_offset)
     release = time.monotonic() + (_LEAD_SECONDS + _LEAD_FOR_EACH * len(disks)) * patience()
     running = []
     for machine, load, subject, offset in zip(machines, loads, subjects, offsets, strict=True):
@@ -206,7 +206,7 @@ def _machine(disk: AttachedDisk) -> Machine:
     return disk.place.machine
 
 
-def _clock_offset(machine: Machine) -> float:
+def clock_offset(machine: Machine) -> float:
     """By how many seconds the guest's clock is ahead, from the guest's fastest answer."""
     readings = []
     for _ in range(_CLOCK_READINGS):

@@ -14,6 +14,7 @@ from vdisklab import errors
 from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.campaign.measure_boots import measure_boots
 from vdisklab.campaign.measure_cell import measure_cell
+from vdisklab.campaign.measure_during import measure_during
 from vdisklab.campaign.measure_group import measure_group
 from vdisklab.campaign.measured_evidence import StateError
 from vdisklab.campaign.schedule import Slot, round_order, run_seconds, schedule
@@ -221,6 +222,8 @@ def _measure(context: CampaignContext, cell: Cell) -> tuple[CellResult, Failure 
     measure = measure_cell
     if context.plan.profile.boots:
         measure = measure_boots
+    elif cell.path.attachment.during is not None:
+        measure = measure_during
     elif not cell.path.on_host and cell.path.attachment.guests is not None:
         measure = measure_group
     try:

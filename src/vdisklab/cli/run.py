@@ -15,6 +15,7 @@ from vdisklab.actions.again import repeated
 from vdisklab.actions.find_best import make_search
 from vdisklab.actions.measure import Measured, Publish, measure, measure_in_turns
 from vdisklab.answers.analysis import DEFAULT_METRIC
+from vdisklab.answers.during import operations_of
 from vdisklab.answers.loading import database_url
 from vdisklab.answers.race import race_outcome
 from vdisklab.answers.rank import RankAnswer
@@ -30,6 +31,7 @@ from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import Format, OutputOptions, takes_options
+from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.progress_file import CAMPAIGNS_FILE, progress_file
@@ -41,6 +43,7 @@ from vdisklab.progress import CampaignStarted, Event, Note, Progress
 from vdisklab.results.store import Store, open_store
 from vdisklab.units import counted
 from vdisklab.views.durability import loss_sentences
+from vdisklab.views.during import tables as tables_of_operations
 from vdisklab.views.run import (
     left_out_sentences,
     next_step,
@@ -118,7 +121,10 @@ def run(request: RunRequest, output: OutputOptions) -> int:
                 measured = (outcome,)
         _write_ids(measured)
         _print_end(console, measured)
-        _print_answers(console, store, measured, request, output)
+        if any(place.campaign and request.during for place in measured):
+            _print_operations(store, measured, output)
+        else:
+            _print_answers(console, store, measured, request, output)
     left_out = dict.fromkeys(cell for place in measured for cell in place.left_out)
     _say(console, left_out_sentences(left_out))
     if any(campaign.interrupted for campaign in measured):
@@ -167,6 +173,14 @@ def _print_end(console: Console, measured: Sequence[Measured]) -> None:
         kept_runs = f"{counted(runs, 'run')} kept" if runs else "nothing has been measured yet"
         continues = Caller.of_process().same_command("the same command continues")
         console.print(Text(f"interrupted: {kept_runs}; {continues}"), soft_wrap=True)
+
+
+def _print_operations(store: Store, measured: Sequence[Measured], output: OutputOptions) -> None:
+    """Prints what the operations of `--during` cost."""
+    for place in measured:
+        if place.campaign is not None:
+            answer = operations_of(store, place.campaign)
+            print_answer(answer, tables_of_operations(answer), output)
 
 
 def _print_answers(

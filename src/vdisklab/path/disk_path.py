@@ -302,6 +302,13 @@ class Attachment(_Segment):
         return self._number("guests")
 
     @property
+    def during(self) -> str | None:
+        """The operation in whose middle the guest is measured, as a user orders it; None without
+        one."""
+        value = self.option("during")
+        return None if value is None else str(value).replace("+", ":")
+
+    @property
     def detect_zeroes(self) -> str:
         """How QEMU writes blocks of zeros: `off`, `on` or `unmap`."""
         return str(self.option("detect_zeroes") or "off")

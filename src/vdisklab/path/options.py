@@ -161,6 +161,17 @@ class MountOptions(OptionType):
 
 
 @dataclass(frozen=True, slots=True)
+class Order(OptionType):
+    """An operation on a running guest's disk; `+` is in place of its colons, which end options."""
+
+    expected = "an operation with + in place of colons, such as backup+workers=1"
+
+    def _read(self, text: str) -> OptionValue | None:
+        word = r"[a-z][a-z-]*(=[A-Za-z0-9.%-]+)?"
+        return text if re.fullmatch(rf"{word}(\+{word})*", text) else None
+
+
+@dataclass(frozen=True, slots=True)
 class Name(OptionType):
     """A name that the user gives to something."""
 

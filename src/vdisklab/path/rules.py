@@ -369,6 +369,20 @@ def _a_disk_for_each_guest(path: DiskPath, backing: BackingDevices) -> Iterator[
         )
 
 
+def _operation_of_one_guest(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
+    if path.attachment.during is None:
+        return
+    if path.attachment.guests is not None:
+        yield Impossible("an operation is measured in one guest alone", "leave out guests")
+    if path.attachment.bus.is_served:
+        yield Impossible(
+            "operations are ordered from QEMU, and qemu-storage-daemon has this disk",
+            "write another bus, such as virtio",
+        )
+    if not path.has_storage:
+        yield Impossible("the null device holds nothing that an operation could copy", "write raw")
+
+
 def too_many_queues(path: DiskPath, cpus: int) -> Impossible | None:
     """Why a guest with `cpus` CPUs cannot use all queues and threads of the path; None if it can.
 
@@ -395,7 +409,7 @@ _RULES: tuple[Callable[[DiskPath, BackingDevices], Iterator[Impossible]], ...] =
     _through_qemu, _shared_directory, _stacking, _once, _enough_disks, _something_to_give,
     _raw_on_block, _null_stands_alone, _native_needs_direct, _qcow2_features, _reserved_in_files,
     _usb_keeps_its_write_cache, _image_files, _what_a_chain_excludes, _threads_to_set, _discards,
-    _a_disk_for_each_guest, _a_disk_to_limit, _a_bus_of_the_machines,
+    _a_disk_for_each_guest, _operation_of_one_guest, _a_disk_to_limit, _a_bus_of_the_machines,
 )  # fmt: skip
 
 
@@ -433,10 +447,12 @@ def not_judgeable(path: DiskPath) -> Impossible | None:
             "has no host layer, so there is no place for the logged disk",
             f"add a file system: ext4/{replace(path, image=image)}",
         )
-    if path.attachment.guests is not None:
-        return Impossible(
-            "names several guests, but a power cut is judged for one", "leave out guests"
-        )
+    for option, reason, instead in (
+        ("guests", "names several guests, but a power cut is judged for one", "leave out guests"),
+        ("during", "names an operation, for which `powercut` has an option", "write --during"),
+    ):
+        if path.attachment.option(option) is not None:
+            return Impossible(reason, instead)
     if path.attachment.qemu is not None:
         return Impossible(
             "names a QEMU, but a power cut is judged with the installed one", "leave out qemu"

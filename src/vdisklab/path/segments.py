@@ -14,6 +14,7 @@ from vdisklab.path.options import (
     Name,
     Number,
     OptionValue,
+    Order,
     Percent,
     Schema,
     Size,
@@ -645,6 +646,7 @@ _ANY_BUS: Schema = {
     "guest_fs": Choice(tuple(GuestFsKind)),
     "guest_mount": MountOptions(),
     "guests": Number(1, MOST_GUESTS),
+    "during": Order(),
 }
 
 

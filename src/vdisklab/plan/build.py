@@ -30,6 +30,7 @@ from vdisklab.plan.matrix import (
     judge_paths,
     measured_once,
     not_booted,
+    not_during,
     not_shared,
     not_together,
     not_trimmed,
@@ -87,9 +88,9 @@ def draft_plan(
         raise PlanError(
             "a guest of your own boots its own kernel", hint="leave out the kernel or --guest"
         )
-    if profile.is_open_load and not settings.guests:
+    if profile.is_open_load and not settings.guests and not settings.during:
         settings = replace(settings, guests=("1",))
-    in_guests = profile.boots or profile.is_open_load or profile.trims
+    in_guests = profile.boots or profile.is_open_load or profile.trims or settings.during
     if in_guests and settings.baseline is None:
         settings = replace(settings, baseline=NO_BASELINE)
     baseline = None if settings.baseline == NO_BASELINE else settings.baseline
@@ -101,6 +102,7 @@ def draft_plan(
         "guest_fs": settings.guest_fs,
         "guest_mount": settings.guest_mount,
         "guests": settings.guests,
+        "during": tuple(order.replace(":", "+") for order in settings.during),
     }
     paths = expand_paths(settings.patterns, axes, settings.target)
     baselines = () if baseline is None else expand_paths([baseline], axes, settings.target)
@@ -194,6 +196,7 @@ class Draft:
             partial(not_trimmed, self.profile),
             partial(not_shared, self.profile),
             partial(not_together, float(_set(settings.ramp))),
+            not_during,
         ):
             matrix = drop(matrix, rule)
         matrix = drop(matrix, self._not_aged)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from vdisklab.errors import HostError, PlanError
+from vdisklab.operations.registry import parse_operation
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.braces import MAX_WORDS, expand_segments
 from vdisklab.path.cell import Cell, PageCacheChoice, own_cache, page_cache_states
@@ -17,7 +18,7 @@ from vdisklab.path.rules import Impossible, impossible, unnamed_target
 from vdisklab.path.segments import GuestFsKind, PageCache
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
-from vdisklab.plan.guest import with_each
+from vdisklab.plan.guest import with_each, without_options
 from vdisklab.plan.profile import BOOT, Profile
 from vdisklab.units import MIB, format_size
 
@@ -316,6 +317,16 @@ def require_only_boots(profile: Profile) -> None:
             "overwrite the boot disk",
             hint="put it into a separate profile",
         )
+
+
+def not_during(path: DiskPath) -> Impossible | None:
+    """Why an operation that the path names cannot be done on its disk; None if it can.
+
+    Raises PlanError for an operation that does not exist.
+    """
+    if path.attachment.during is None:
+        return None
+    return parse_operation(path.attachment.during).refusal(without_options(path, ("during",)))
 
 
 def not_trimmed(profile: Profile, path: DiskPath) -> Impossible | None:

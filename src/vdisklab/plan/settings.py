@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vdisklab.errors import PlanError
+from vdisklab.operations.registry import OPERATIONS, spelled_order
 from vdisklab.path.architecture import GUEST
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import HostDisk
@@ -27,6 +28,9 @@ from vdisklab.plan import value_kinds as kinds
 from vdisklab.plan.age import Age, parse_age
 from vdisklab.plan.cache_memory import CacheMemory, parse_cache_memory
 from vdisklab.units import GIB, MIB
+
+DURING_PROFILE = "during"
+"""The profile beside an operation."""
 
 DEFAULT_PROFILE = "short"
 
@@ -161,6 +165,25 @@ class Request(OptionRows):
         metavar="RATE",
         shown="the profile's",
         stored="load",
+        identifies=True,
+    )
+    during: tuple[str, ...] = what_setting(
+        kinds.words(spelled_order),
+        "Do this to the running guest's disk in the middle of its load, and measure before, "
+        "meanwhile and after: "
+        f"{', '.join(row.name for row in OPERATIONS)}, with options as in backup:workers=1; "
+        "commas or repeating it compare several.",
+        key="during",
+        metavar="OPERATION",
+        shown="nothing",
+    )
+    to: str | None = what_setting(
+        kinds.TEXT,
+        "Where a backup or a mirror goes: a directory, or the name of a --target.",
+        metavar="PLACE",
+        shown="a file beside the image",
+        needs="during",
+        stored="to",
         identifies=True,
     )
     clients: int | None = what_setting(

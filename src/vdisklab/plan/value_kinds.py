@@ -126,6 +126,16 @@ def several(
     return ValueKind(tuple_of, list[flag], _each(parse), spell, hint="a list", empty=())
 
 
+def words(parse: Callable[[str], str]) -> ValueKind:
+    """Several words, each read by `parse`; commas make several of one."""
+
+    def each(values: list[str]) -> tuple[str, ...]:
+        return tuple(parse(word) for value in values for word in value.split(","))
+
+    toml = Annotated[list[str], Checked(after=each)]
+    return ValueKind(toml, list[str], each, hint="a list", empty=())
+
+
 def values_of(name: str) -> ValueKind:
     """Several values of an option of a path's bus; braces or commas make several of one."""
 

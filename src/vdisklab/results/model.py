@@ -93,6 +93,9 @@ class Metric:
         return "IOPS" if self.name == "iops" else self.unit
 
 
+DURING_WINDOWS = ("before", "during", "after")
+"""How the names of an operation's three measurements end, in order."""
+
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -130,6 +133,9 @@ METRICS: Mapping[str, Metric] = {
             Metric(f"freed_{where}", "B", Better.HIGHER, step=4096)
             for where in ("guest", "image", "device")
         ),
+        # of an operation on a running guest's disk: what it copied, how long QEMU stopped the guest
+        Metric("copied", "B", Better.LOWER, step=1),
+        Metric("paused", "s", Better.LOWER, step=0.001),
         # of a guest whose system is on the measured disk
         Metric("boot_time", "s", Better.LOWER),
         Metric("shutdown_time", "s", Better.LOWER),

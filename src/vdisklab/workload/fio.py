@@ -214,6 +214,62 @@ class Fio(program.Workload):
         expected = start.delay + timing.ramp + timing.runtime
         return program.Script(("fio", *options), expected, expected + _SLACK_SECONDS, collect=logs)
 
+    def beside_script(
+        self,
+        plan: MeasurementPlan,
+        subject: program.Subject,
+        seconds: float,
+        rate: int,
+        start: open_load.GroupStart,
+    ) -> tuple[program.Script, tuple[int, ...]]:
+        """The script of an open load beside an operation, and the rates of its threads, in order.
+
+        Each thread reads or writes, as `rwmixread` shares the rate. Raises PlanError for
+        measurements that are not random reads and writes of one size.
+        """
+        settings = read_fio_settings(plan)
+        if settings.rw not in (*_OPEN_DIRECTIONS, "randrw") or settings.bs is None:
+            raise PlanError(
+                f"measurement {plan.name!r} is no open load of random requests, which an operation "
+                "is measured beside",
+                hint='leave out --profile, or set rw = "randrw" and bs',
+            )
+        reads = {"randread": 100, "randwrite": 0}.get(settings.rw, settings.rwmixread or 50)
+        shares = {"randread": rate * reads // 100, "randwrite": rate - rate * reads // 100}
+        prefix = f"{subject.scratch}/{plan.name}{subject.mark}"
+        options = [
+            "--name=global",
+            *_place(plan, settings, subject, program.Timing(seconds, 0.0, 1.0)),
+            _block_size(settings),
+            "--direct=1",
+            "--time_based=1",
+            f"--startdelay={_milliseconds(start.delay)}",
+            f"--runtime={_milliseconds(seconds)}",
+            "--group_reporting=1",
+            "--randrepeat=0",
+            "--norandommap=1",
+            *_OUTPUT,
+            f"--write_lat_log={prefix}",
+            *_EACH_REQUEST,
+            f"--randseed={start.seed}",
+            "--rate_process=poisson",
+            "--ioengine=psync",
+            *_flushing(settings),
+        ]
+        rates: list[int] = []
+        for rw, share in shares.items():
+            threads = open_load.thread_rates(share) if share else ()
+            for per_thread in sorted(set(threads), reverse=True):
+                count = threads.count(per_thread)
+                options += [f"--name={plan.name}", f"--rw={rw}", f"--rate_iops={per_thread}"]
+                options += [f"--numjobs={count}", "--thread"]
+                rates += [per_thread] * count
+        logs = tuple(f"{prefix}_lat.{number}.log" for number in range(1, len(rates) + 1))
+        script = program.Script(
+            ("fio", *options), seconds, seconds + start.delay + _SLACK_SECONDS, collect=logs
+        )
+        return script, tuple(rates)
+
     def leaves_writes(self, plan: MeasurementPlan) -> bool:
         """True for writes without fsync; a job file is judged by its own options."""
         settings = read_fio_settings(plan)

@@ -35,6 +35,8 @@ MOST_RATE = 1_000_000
 _MOST_THREADS = 64
 _PER_THREAD = 5
 
+_SILENT_THREAD = "a thread of fio completed no request at all"
+
 _RESOLUTION = 0.001  # of the log's times
 _BITS = 0xFFFFFFFF
 _LONG_BITS = (1 << 64) - 1
@@ -153,9 +155,7 @@ def read_requests(
     """
     threads = [_lines(log) for log in logs]
     if not all(threads):
-        raise WorkloadError(
-            "a thread of fio completed no request at all", hint="choose a longer --runtime"
-        )
+        raise WorkloadError(_SILENT_THREAD, hint="choose a longer --runtime")
     if rate is None:
         start = max(min(line.start for line in lines) for lines in threads)
         requests = [
@@ -164,10 +164,29 @@ def read_requests(
             for line in lines
         ]
         return GuestRequests(start, start + seconds, False, tuple(requests))
+    return _paced(threads, thread_rates(rate), seconds, seed)
+
+
+def read_paced(
+    logs: Sequence[str], rates: Sequence[int], seconds: float, seed: int
+) -> GuestRequests:
+    """The same for threads of these rates, in fio's order.
+
+    Raises WorkloadError if a log is empty, damaged, or contradicts the computed arrivals.
+    """
+    threads = [_lines(log) for log in logs]
+    if not all(threads):
+        raise WorkloadError(_SILENT_THREAD, hint="choose a longer --runtime")
+    return _paced(threads, rates, seconds, seed)
+
+
+def _paced(
+    threads: Sequence[list[_LatencyLine]], rates: Sequence[int], seconds: float, seed: int
+) -> GuestRequests:
     starts: list[float] = []
     late: list[float] = []
     requests = []
-    for number, (lines, per_thread) in enumerate(zip(threads, thread_rates(rate), strict=True), 1):
+    for number, (lines, per_thread) in enumerate(zip(threads, rates, strict=True), 1):
         due = arrivals(seed, number, lines[0].direction, per_thread)
         planned = [next(due) for _ in lines]
         if _is_early(lines, planned):
@@ -190,7 +209,7 @@ def read_requests(
                 break
             requests.append(LoggedRequest(start + moment, None, lines[0].direction, 0))
     done = sum(request.latency is not None for request in requests) / seconds
-    _require_computed(late, max(thread_rates(rate)), done)
+    _require_computed(late, max(rates), done)
     return GuestRequests(max(starts), min(starts) + seconds, True, tuple(requests))
 
 

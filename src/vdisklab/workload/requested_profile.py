@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from vdisklab.errors import PlanError
 from vdisklab.plan.profile import RATE, MeasurementPlan, Profile
-from vdisklab.plan.settings import DEFAULT_PROFILE, Request
+from vdisklab.plan.settings import DEFAULT_PROFILE, DURING_PROFILE, Request
 from vdisklab.workload.profile_files import load_profile
 from vdisklab.workload.registry import WORKLOADS
 
@@ -17,8 +17,27 @@ def requested_profile(request: Request) -> Profile:
 
     Raises PlanError if there is none, or if it has no rate or no clients to set.
     """
-    profile = load_profile(request.profile or DEFAULT_PROFILE, beside=request.neighbour)
+    profile = load_profile(profile_of(request), beside=request.neighbour)
+    if request.during:
+        return _beside_operation(profile)  # whose rate need not be in the profile
     return with_load(with_clients(profile, request.clients), request.load)
+
+
+def profile_of(request: Request) -> str:
+    """The name of the profile, or its file: the request's, else what fits its other options."""
+    return request.profile or (DURING_PROFILE if request.during else DEFAULT_PROFILE)
+
+
+def _beside_operation(profile: Profile) -> Profile:
+    """The profile's first measurement alone. Raises PlanError if it is not fio's own."""
+    first = profile.measurements[0]
+    if first.program != "fio" or "job" in first.settings:
+        raise PlanError(
+            f"--during measures beside random requests of fio, and profile {profile.name} has "
+            f"{first.name!r}",
+            hint="leave out --profile: the load is then a third of what the path carries",
+        )
+    return replace(profile, measurements=(first,))
 
 
 def with_clients(profile: Profile, clients: int | None) -> Profile:

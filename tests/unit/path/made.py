@@ -15,6 +15,7 @@ from vdisklab.path.options import (
     Number,
     OptionType,
     OptionValue,
+    Order,
     Percent,
     Schema,
     Size,
@@ -50,6 +51,8 @@ def values_of(option: OptionType) -> st.SearchStrategy[OptionValue]:  # noqa: PL
             return st.from_regex(NAME, fullmatch=True)
         case MountOptions():
             return st.sampled_from(["noatime", "noatime+commit=60"])
+        case Order():
+            return st.sampled_from(["snapshot", "backup+workers=1"])
         case _:
             raise AssertionError(option)
 
@@ -83,7 +86,7 @@ def is_configurable(path: DiskPath) -> bool:
     return path.is_guest_storage and path.attachment.qemu is None and impossible(path) is None
 
 
-NOT_CONFIGURED = ("qemu", GUESTS, "cgroup_iops", "cgroup_bps", *IN_THE_GUEST)
+NOT_CONFIGURED = ("qemu", GUESTS, "during", "cgroup_iops", "cgroup_bps", *IN_THE_GUEST)
 plain_attachments = st.one_of([st.builds(Attachment, st.just(bus), options_of(
     {name: option for name, option in BUS_OPTIONS[bus].items() if name not in NOT_CONFIGURED}))
     for bus in Bus if not bus.is_served and not bus.shares_directory])  # fmt: skip

@@ -205,6 +205,17 @@ class Channel:
             self.stopped = self._loop.create_task(listener.get())
             yield
 
+    @contextmanager
+    def noting(self, events: tuple[str, ...]) -> Iterator[Callable[[], list[tuple[str, float]]]]:
+        """Listens for events, and yields what returns those so far, with QEMU's time of day."""
+        listener = EventListener(events)
+
+        def noted() -> list[tuple[str, float]]:
+            return [(str(one["event"]), _time_of(one)) for one in listener.clear()]
+
+        with self._client.listen(listener):
+            yield noted
+
     async def _next_event(self, listener: EventListener) -> Message:
         """The next event. Raises EOFError as soon as the connection is lost."""
         while True:
@@ -293,6 +304,12 @@ class Channel:
                 f"QEMU stopped the guest at a {data.get('operation')}: {data.get('reason')}",
                 hint="free some space where its disk lies",
             )
+
+
+def _time_of(event: Message) -> float:
+    """When QEMU sent an event, in seconds of the day's clock."""
+    stamp: Any = event.get("timestamp", {})
+    return float(stamp.get("seconds", 0)) + float(stamp.get("microseconds", 0)) / 1e6
 
 
 @contextmanager

@@ -1,0 +1,194 @@
+"""`during`: what an operation on its disk costs a running guest, by path and operation."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
+from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
+from vdisklab.answers.loading import require_one_accelerator
+from vdisklab.documents import Answer
+from vdisklab.errors import PlanError
+from vdisklab.operations.registry import parse_operation
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.power_cut_words import ClientKind
+from vdisklab.plan.guest import without_options
+from vdisklab.results.model import Campaign, Direction, Run
+from vdisklab.results.power_cut import PowerCut
+from vdisklab.results.store import Store
+
+BEFORE, DURING, AFTER = "before", "during", "after"
+
+_OPTION = "during"
+
+
+@dataclass(frozen=True, slots=True)
+class OperationCost:
+    """One operation on one path: medians of its rounds; null where nothing was measured."""
+
+    path: str
+    operation: str
+    runs: int
+    failed: int
+    stall: Annotated[float | None, "seconds: the longest time in which no request was completed"]
+    stall_before: Annotated[float | None, "seconds: the same in the window before the operation"]
+    latency: Annotated[float | None, "seconds: p99 during the operation, from when each was due"]
+    latency_before: Annotated[float | None, "seconds: p99 before the operation"]
+    during: Annotated[Ratio, "p99 during over before, paired within runs"]
+    after: Annotated[Ratio, "p99 after over before, paired within runs"]
+    seconds: Annotated[float | None, "how long the operation took"]
+    copied: Annotated[float | None, "bytes that it copied"]
+    allocated: Annotated[float | None, "bytes by which the guest's image and new ones grew"]
+    paused: Annotated[float | None, "seconds in which QEMU had stopped the guest"]
+    survives: Annotated[
+        bool | None, "whether flushed data survived a power cut in its middle; null: not judged"
+    ]
+    judge: Annotated[str | None, "the command that judges a power cut in its middle"]
+    relief: Annotated[
+        Mapping[str, str], "by platform, what makes the operation bearable, as a line to paste"
+    ]
+    failure: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DuringAnswer(Answer):
+    """`vdisklab during`: what operations cost a running guest, the longest stall first."""
+
+    FORMAT = "vdisklab.during/1"
+
+    campaign: str
+    caveats: Caveats
+    costs: tuple[OperationCost, ...]
+
+
+def measured_operations(campaign: Campaign) -> bool:
+    """True for a campaign with cells that name an operation."""
+    return any(_operation(cell) is not None for cell in campaign.cells)
+
+
+def stored_operations(store: Store, name: str | None) -> DuringAnswer:
+    """The answer of the named campaign, or of the newest with operations.
+
+    Raises PlanError if there is none.
+    """
+    if name is not None:
+        return operations_of(store, name)
+    for campaign in store.campaigns(with_runs=True):
+        if measured_operations(campaign):
+            return operations_of(store, campaign.id)
+    raise PlanError(
+        f"{store} has no operation on a running guest's disk",
+        hint="measure one: `vdisklab run qcow2/none --during backup,snapshot`",
+    )
+
+
+def operations_of(store: Store, campaign_id: str) -> DuringAnswer:
+    """The answer of a campaign, from its stored runs.
+
+    Raises PlanError for a campaign without operations, or with two accelerators.
+    """
+    campaign = store.campaign(campaign_id)
+    if not measured_operations(campaign):
+        raise PlanError(
+            f"the campaign {campaign.id} has no operation on a running guest's disk",
+            hint="measure one: `vdisklab run qcow2/none --during backup,snapshot`",
+        )
+    require_one_accelerator(store, campaign)
+    runs: dict[MeasuredCell, list[Run]] = {
+        cell: [] for cell in campaign.cells if _operation(cell) is not None
+    }
+    for run in store.runs(campaign.id):
+        if run.measured_cell in runs:
+            runs[run.measured_cell].append(run)
+    machine = campaign.host.machine_id
+    cuts = [cut for cut in store.power_cuts(machine) if cut.applies_to(campaign.host)]
+    costs = [_cost(cell, own, cuts) for cell, own in runs.items()]
+    return DuringAnswer(
+        campaign=campaign.id,
+        caveats=caveats_of(store.outlines((campaign.id,))),
+        costs=tuple(sorted(costs, key=lambda cost: -(cost.stall or 0.0))),
+    )
+
+
+def _operation(cell: MeasuredCell) -> str | None:
+    return None if cell.path is None else cell.path.attachment.during
+
+
+def _path(cell: MeasuredCell) -> str:
+    if cell.path is None:
+        raise TypeError(f"{cell} names no operation")
+    alone = without_options(cell.path, (_OPTION,))
+    return MeasuredCell(str(alone), cell.page_cache).label
+
+
+def _cost(cell: MeasuredCell, runs: Sequence[Run], cuts: Iterable[PowerCut]) -> OperationCost:
+    order = parse_operation(_operation(cell) or "")
+    good = [run for run in runs if run.failure is None]
+    values = {window: _by_metric(good, window) for window in (BEFORE, DURING, AFTER)}
+    failures = [run.failure.sentence for run in runs if run.failure is not None]
+    judged = order.kind.judging is not None
+    alone = str(without_options(cell.path, (_OPTION,))) if cell.path else ""
+    return OperationCost(
+        path=_path(cell),
+        operation=str(order),
+        runs=len(good),
+        failed=len(failures),
+        stall=_median(values[DURING]["longest_stall"]),
+        stall_before=_median(values[BEFORE]["longest_stall"]),
+        latency=_median(values[DURING]["latency_p99"]),
+        latency_before=_median(values[BEFORE]["latency_p99"]),
+        during=_ratio(values[DURING], values[BEFORE]),
+        after=_ratio(values[AFTER], values[BEFORE]),
+        seconds=_median(values[DURING]["duration"]),
+        copied=_median(values[DURING]["copied"]),
+        allocated=_median(values[DURING]["allocated"]),
+        paused=_median(values[DURING]["paused"]),
+        survives=_survives(alone, order.kind.name, cuts),
+        judge=(
+            f"vdisklab powercut {alone} --during {order.kind.name} --client flushes"
+            if judged
+            else None
+        ),
+        relief=dict(order.kind.relief),
+        failure=failures[-1] if failures else None,
+    )
+
+
+def _by_metric(runs: Iterable[Run], window: str) -> Mapping[str, list[float]]:
+    """The values of all requests together in a window, by metric."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        for measurement in run.measurements:
+            if measurement.name.endswith(f"-{window}"):
+                for sample in measurement.samples:
+                    if sample.direction is Direction.NONE:
+                        values[sample.metric].append(sample.value)
+    return values
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return float(np.median(values)) if values else None
+
+
+def _ratio(above: Mapping[str, list[float]], below: Mapping[str, list[float]]) -> Ratio:
+    name = "latency_p99"
+    if not above[name]:
+        return Ratio(0)
+    return paired_ratios(np.array([above[name]]), np.array([below[name]]))[0]
+
+
+def _survives(path: str, operation: str, cuts: Iterable[PowerCut]) -> bool | None:
+    """Whether flushed data survived each judged power cut in the operation's middle."""
+    verdicts = [
+        cut.survives
+        for cut in cuts
+        if (cut.path, cut.during) == (path, operation)
+        and cut.client != ClientKind.NEVER
+        and cut.survives is not None
+    ]
+    return all(verdicts) if verdicts else None

@@ -1,0 +1,325 @@
+"""Measures what an operation on its disk costs a running guest: before, meanwhile and after.
+
+One open load runs through all three windows; the operation is ordered in its middle. So what is
+compared is one guest with itself, seconds apart.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from vdisklab.campaign import measured_evidence
+from vdisklab.campaign.attachment import AttachedDisk, GuestPlace, attached, run_measured
+from vdisklab.campaign.context import CampaignContext, CellResult
+from vdisklab.campaign.measure_group import clock_offset
+from vdisklab.errors import OperationError, PlanError
+from vdisklab.guest.qemu.block_nodes import Disk, QmpCommand
+from vdisklab.guest.qemu.open_disk import backend_of, open_disk
+from vdisklab.host.ledger import Kind
+from vdisklab.host.waiting import patience
+from vdisklab.operations.operation import TARGET, DiskAccess, RunningOperation
+from vdisklab.operations.registry import parse_operation
+from vdisklab.path.cell import Cell
+from vdisklab.path.named_target import NamedTarget
+from vdisklab.plan.profile import RATE, MeasurementPlan
+from vdisklab.progress import MeasurementStarted
+from vdisklab.results import model
+from vdisklab.results.model import DURING_WINDOWS
+from vdisklab.storage.image import ImageFile, require_returned
+from vdisklab.storage.server_url import url_of
+from vdisklab.storage.site import Site
+from vdisklab.workload import fio, load_windows, open_load, program
+
+LIMIT_SECONDS = 120.0
+"""An operation that has not ended by then is ended, and its cell has failed."""
+
+_PROBE = program.Timing(2.0, 0.5, 1.0)
+_LEAD_SECONDS = 2.0
+_LOOK_SECONDS = 0.1
+_STOP = ("pkill", "-INT", "-x", "fio")
+_STOP_SECONDS = 30.0
+# fio's, if a signal ended it
+_ENDED = (0, 1, 2, 128, 130)
+_PAUSES = ("STOP", "RESUME")
+
+_FIO = fio.Fio()
+
+
+def measure_during(context: CampaignContext, cell: Cell) -> CellResult:
+    """The measurements of a cell whose path names an operation: a measurement for each window.
+
+    Raises what `measure_cell` does; OperationError if the operation failed or did not end.
+    """
+    site = context.stacks.site
+    with ExitStack() as made, context.stacks.image_for(cell.path) as image:
+        if not isinstance(image, ImageFile):
+            raise PlanError(f"{cell.path} has no disk that an operation could change")
+        with measured_evidence.writing_back(image) as write_back:
+            with attached(context, cell, image, write_back, fresh=False) as attachment:
+                disk = _disk(attachment)
+                images = _NewImages(context, site, image, disk, made)
+                measured, running = _measured(context, cell, attachment, images)
+                machine = _place(attachment).machine
+            for node in running.left_nodes:
+                machine.monitor.execute("blockdev-del", {"node-name": node})
+        require_returned(site, image, context.plan.size_bytes)
+    checks = (*attachment.checks, *images.checks)
+    commands = (*attachment.commands, measured[0].command, *images.noted)
+    return CellResult(checks, commands, tuple(measured))
+
+
+def _place(attachment: AttachedDisk) -> GuestPlace:
+    if not isinstance(attachment.place, GuestPlace):
+        raise TypeError("an operation is measured in a guest")
+    return attachment.place
+
+
+def _disk(attachment: AttachedDisk) -> Disk:
+    if attachment.disk is None:
+        raise TypeError("an operation needs a disk that QEMU has open")
+    return attachment.disk
+
+
+@dataclass(slots=True)
+class _NewImages:
+    """Makes the images that an operation writes to; they are removed when `made` is closed."""
+
+    context: CampaignContext
+    site: Site
+    image: ImageFile
+    disk: Disk
+    made: ExitStack
+    checks: tuple[model.Check, ...] = ()
+    noted: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+
+    def track(self, file: Path) -> None:
+        """Makes sure that a file that QEMU creates is removed."""
+        self.made.enter_context(self.site.tracked(Kind.FILE, file))
+        self.files = (*self.files, file)
+
+    def new(self, purpose: str, driver: str) -> Mapping[str, Any]:
+        """A new, empty image, as arguments of `blockdev-add`; see `operation.NewImage`."""
+        to = self.context.plan.settings.to if purpose == TARGET else None
+        place = None if to is None else self._named(to)
+        if isinstance(place, NamedTarget):
+            url = url_of(place, None)
+            self.noted = (*self.noted, f"# {purpose}: {place.place}")
+            return {"driver": "raw", "file": dict(url.node)}
+        directory = self.site.directory if place is None else place
+        if place is None and self.image.file is not None and self.image.file.is_file():
+            directory = self.image.file.parent
+        file = directory / f"{self.site.unique(self.disk.serial)}.{purpose}"
+        self.track(file)
+        self.site.new_file(file)
+        size = str(self.disk.size)
+        self.site.run("qemu-img", "create", "-q", "-f", driver, str(file), size)
+        direct = {"cache": {"direct": self.disk.cache.direct}}
+        opened = {"driver": "file", "filename": str(file), "discard": "unmap", **direct}
+        return {"driver": driver, "file": opened, "discard": "unmap", **direct}
+
+    def _named(self, to: str) -> NamedTarget | Path:
+        """Where `--to` points: a directory, or a server that QEMU opens. Raises PlanError."""
+        named = next((one for one in self.context.plan.backing.targets if one.name == to), None)
+        if named is not None and named.opened_by_qemu:
+            return named
+        directory = Path(to if named is None else named.place)
+        if not directory.is_dir():
+            raise PlanError(
+                f"--to {to} is neither a directory nor a --target",
+                hint="write --to /mnt/backup, or --target nas=nbd://10.0.0.5/disk --to nas",
+            )
+        return directory.absolute()
+
+
+@dataclass(frozen=True, slots=True)
+class _Timeline:
+    """Moments of one run by the host's clock of the day, and what was counted at each.
+
+    `ordered` and `ended` are the operation's own; `settled` is when its window ends.
+    """
+
+    begin: float
+    ordered: float
+    ended: float
+    settled: float
+    end: float
+    counted: tuple[measured_evidence.Snapshot, ...]
+
+    @property
+    def windows(self) -> tuple[load_windows.LoadWindow, ...]:
+        """Before, during and after."""
+        moments = (self.begin, self.ordered, self.settled, self.end)
+        return tuple(map(load_windows.LoadWindow, moments, moments[1:]))
+
+
+def _measured(
+    context: CampaignContext, cell: Cell, attachment: AttachedDisk, images: _NewImages
+) -> tuple[list[model.Measurement], RunningOperation]:
+    place, disk = _place(attachment), _disk(attachment)
+    machine, plan = place.machine, context.plan.profile.measurements[0]
+    order = parse_operation(cell.path.attachment.during or "")
+    running = order.on(
+        open_disk(disk),
+        DiskAccess(
+            machine.monitor,
+            resize=lambda size: _resize(attachment, size),
+            new_image=images.new,
+            use_node=lambda node: _use_node(attachment, node),
+            device=backend_of(disk),
+        ),
+    )
+    for file in running.left_files:
+        images.track(file)
+    timing = program.Timing(context.plan.runtime, context.plan.ramp, context.plan.scale)
+    attachment.write_back.wait()
+    attachment.set_page_cache(cell.page_cache)
+    running.prepare()
+    rate = context.plan.settings.load or _shown_rate(attachment, plan)
+    longest = timing.ramp + 2 * timing.runtime + max(timing.runtime, LIMIT_SECONDS)
+    subject = replace(place.disk, mark=f"-{secrets.token_hex(4)}")
+    start = open_load.GroupStart(_LEAD_SECONDS * patience(), secrets.randbelow(1 << 31) + 1)
+    script, rates = _FIO.beside_script(plan, subject, longest, rate, start)
+    context.progress(MeasurementStarted(f"{plan.name} beside {order}", timing.runtime * 3))
+    offset = clock_offset(machine)
+    started = datetime.now(UTC)
+    with machine.monitor.noting(_PAUSES) as paused:
+        pid = machine.agent.start(script.command)
+        timeline = _timeline(attachment, running, timing, start.delay)
+        machine.agent.run(_STOP, timeout=_STOP_SECONDS)
+        ended = machine.agent.finish(pid, script.command, timeout=_STOP_SECONDS, allowed=_ENDED)
+        pauses = paused()
+    wall = time.time() - started.timestamp()
+    running.undo()
+    logs = [machine.agent.read_file(name) for name in script.collect]
+    seconds = timeline.end - started.timestamp() - start.delay
+    requests = open_load.shifted(open_load.read_paced(logs, rates, seconds, start.seed), offset)
+    beside = tuple(_operation_samples(running, timeline, pauses, images))
+    over_time = (_over_time(requests, timeline),)
+    results = [
+        model.Measurement(
+            name=f"{plan.name}-{name}",
+            program=plan.program,
+            command=shlex.join(script.command),
+            samples=(
+                *load_windows.samples_in(requests, window),
+                *(beside if name == "during" else ()),
+            ),
+            evidence=measured_evidence.evidence_between(before, after, None),
+            started=started,
+            wall_seconds=wall,
+            measured_seconds=window.end - window.begin,
+            raw=ended.stdout if name == "before" else "",
+            series=over_time if name == "during" else (),
+        )
+        for name, window, before, after in zip(
+            DURING_WINDOWS, timeline.windows, timeline.counted, timeline.counted[1:], strict=True
+        )
+    ]
+    return results, running
+
+
+def _shown_rate(attachment: AttachedDisk, plan: MeasurementPlan) -> int:
+    """A third of what the path carries if each request waits for those before it."""
+    place = _place(attachment)
+    settings = {name: value for name, value in plan.settings.items() if name != RATE}
+    probe = replace(plan, name=f"{plan.name}-probe", settings=settings)
+    subject = replace(place.disk, mark=f"-{secrets.token_hex(4)}")
+    script = _FIO.script(probe, subject, _PROBE)
+    samples = _FIO.parse(probe, run_measured(place, script, attachment.watch)).samples
+    return load_windows.default_rate(sum(one.value for one in samples if one.metric == "iops"))
+
+
+def _timeline(
+    attachment: AttachedDisk, running: RunningOperation, timing: program.Timing, delay: float
+) -> _Timeline:
+    """Waits through the three windows, and does the operation.
+
+    Raises OperationError for an operation that fails, or does not end within its limit.
+    """
+    monitor = _place(attachment).machine.monitor
+    monitor.pause(delay + timing.ramp)
+    begin, first = time.time(), attachment.counters.snapshot()
+    monitor.pause(timing.runtime)
+    second, ordered = attachment.counters.snapshot(), time.time()
+    try:
+        running.start()
+        while not running.ready():
+            if time.time() - ordered > LIMIT_SECONDS * patience():
+                raise OperationError(
+                    f"the {running.order} did not end within {LIMIT_SECONDS:g} s, having copied "
+                    f"{(running.copied or 0) >> 20} MiB of {running.disk.size >> 20} MiB",
+                    hint="its target is slower than the guest, or it is limited: choose a smaller "
+                    "--size or --load, or a faster target",
+                )
+            monitor.pause(_LOOK_SECONDS)
+        running.finish()
+    except BaseException:
+        running.undo()
+        raise
+    ended = time.time()
+    monitor.pause(max(0.0, ordered + timing.runtime - ended))
+    settled, third = time.time(), attachment.counters.snapshot()
+    monitor.pause(timing.runtime)
+    end = time.time()
+    fourth = attachment.counters.snapshot()
+    return _Timeline(begin, ordered, ended, settled, end, (first, second, third, fourth))
+
+
+def _operation_samples(
+    running: RunningOperation,
+    timeline: _Timeline,
+    pauses: list[tuple[str, float]],
+    images: _NewImages,
+) -> Iterator[model.Sample]:
+    none = model.Direction.NONE
+    yield model.Sample("duration", none, timeline.ended - timeline.ordered)
+    yield model.Sample("paused", none, _paused(pauses, timeline))
+    if running.copied is not None:
+        yield model.Sample("copied", none, float(running.copied))
+    _, before, after, _ = timeline.counted
+    if before.allocated is not None and after.allocated is not None:
+        made = sum(file.stat().st_blocks * 512 for file in images.files if file.exists())
+        grown = max(0, after.allocated - before.allocated) + made
+        yield model.Sample("allocated", none, float(grown))
+
+
+def _paused(pauses: list[tuple[str, float]], timeline: _Timeline) -> float:
+    """The seconds in which QEMU had stopped the guest, by the events of its monitor."""
+    total, since = 0.0, None
+    for event, moment in pauses:
+        if event == "STOP":
+            since = moment
+        elif since is not None:
+            total, since = total + moment - since, None
+    return total + (0.0 if since is None else max(0.0, timeline.end - since))
+
+
+def _over_time(requests: open_load.GuestRequests, timeline: _Timeline) -> model.Series:
+    """The longest latency of each interval from the start of the first window on."""
+    counted = tuple(one for one in requests.requests if one.due >= timeline.begin)
+    return load_windows.latencies_over_time(
+        open_load.GuestRequests(timeline.begin, timeline.end, requests.is_open, counted)
+    )
+
+
+def _resize(attachment: AttachedDisk, size: int) -> None:
+    node = open_disk(_disk(attachment)).node
+    resize = QmpCommand("block_resize", {"node-name": node, "size": size})
+    _place(attachment).machine.monitor.perform(resize)
+
+
+def _use_node(attachment: AttachedDisk, node: str) -> None:
+    """Gives the guest's device another block node, while it runs (QEMU 6.2 and later)."""
+    device = f"/machine/peripheral/{_disk(attachment).names.device}"
+    _place(attachment).machine.monitor.execute(
+        "qom-set", {"path": device, "property": "drive", "value": node}
+    )

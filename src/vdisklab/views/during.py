@@ -1,0 +1,112 @@
+"""What operations cost a running guest, in words and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from vdisklab import numbers
+from vdisklab.answers.during import DuringAnswer, OperationCost
+from vdisklab.views.layout import NAMES, WORDS, Column, Table
+
+_FELT = 0.1
+"""Seconds: shorter stalls are the disk's own."""
+
+
+def tables(answer: DuringAnswer) -> Iterator[Table[OperationCost]]:
+    """One row for each path and operation, the longest stall first."""
+    columns = (
+        Column[OperationCost]("path", lambda row: row.path, folds=NAMES),
+        Column[OperationCost]("operation", lambda row: row.operation, folds=NAMES),
+        Column[OperationCost](
+            "longest stall", lambda row: numbers.value(row.stall, "s"), right=True
+        ),
+        Column[OperationCost]("p99 before", _seconds("latency_before"), right=True, spare=3),
+        Column[OperationCost]("p99 during", _seconds("latency"), right=True, spare=1),
+        Column[OperationCost](
+            "during : before", lambda row: numbers.ratio(row.during.ratio), right=True
+        ),
+        Column[OperationCost](
+            "95 %",
+            lambda row: numbers.ratio_interval(row.during.low, row.during.high),
+            right=True,
+            spare=4,
+        ),
+        Column[OperationCost](
+            "after : before", lambda row: numbers.ratio(row.after.ratio), right=True, spare=2
+        ),
+        Column[OperationCost]("took", _seconds("seconds"), right=True),
+        Column[OperationCost]("power cut in the middle", _power_cut, folds=WORDS, spare=1),
+    )
+    yield Table(
+        headline(answer),
+        columns,
+        answer.costs,
+        tuple(_notes(answer)),
+        verbatim=tuple(_relief(answer)),
+        kind=OperationCost,
+    )
+
+
+def _seconds(name: str) -> Callable[[OperationCost], str]:
+    def shown(row: OperationCost) -> str:
+        return numbers.value(getattr(row, name), "s")
+
+    return shown
+
+
+def headline(answer: DuringAnswer) -> str:
+    """What the guest feels most, in one sentence."""
+    measured = [cost for cost in answer.costs if cost.stall is not None]
+    if not measured:
+        return "No operation could be measured."
+    worst, mildest = measured[0], measured[-1]
+    if (worst.stall or 0.0) < _FELT:
+        return f"No operation held the guest's requests for more than {_FELT:g} s."
+    sentence = (
+        f"{worst.operation} on {worst.path} held the guest's requests for "
+        f"{numbers.value(worst.stall, 's')}"
+    )
+    if mildest is not worst:
+        sentence += (
+            f"; {mildest.operation} on {mildest.path} for {numbers.value(mildest.stall, 's')}"
+        )
+    return f"{sentence}."
+
+
+def _power_cut(row: OperationCost) -> str:
+    if row.survives is None:
+        return "not judged" if row.judge else numbers.MISSING
+    return "keeps flushed data" if row.survives else "loses flushed data"
+
+
+def _notes(answer: DuringAnswer) -> Iterator[str]:
+    yield (
+        "longest stall: requests waited, and none was completed; p99 counts from the moment at "
+        "which a request was due; ratios are within one run"
+    )
+    for row in answer.costs:
+        if row.paused:
+            yield (
+                f"{row.operation} on {row.path}: QEMU stopped the guest for "
+                f"{numbers.value(row.paused, 's')}, which its clock does not count"
+            )
+    for row in answer.costs:
+        if row.failure is not None:
+            yield f"{row.operation} on {row.path} failed in {row.failed} runs: {row.failure}"
+    unjudged = [row for row in answer.costs if row.survives is None and row.judge]
+    if unjudged:
+        yield f"judge a power cut in the middle: `{unjudged[0].judge}`"
+    yield from answer.caveats.notes
+
+
+def _relief(answer: DuringAnswer) -> Iterator[str]:
+    """The lines to paste, once for each kind of operation that was felt."""
+    shown = set[str]()
+    for row in answer.costs:
+        if (row.stall or 0.0) < _FELT:
+            continue
+        for platform, line in row.relief.items():
+            words = f"{platform}: {line}"
+            if words not in shown:
+                shown.add(words)
+                yield words

@@ -1,0 +1,110 @@
+"""What an operation costs a guest, from stored runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tests.unit.cli.test_widths import require_whole
+from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
+from vdisklab.answers.during import DuringAnswer, OperationCost, stored_operations
+from vdisklab.documents import as_csv, document, schemas
+from vdisklab.errors import PlanError
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.results.model import Campaign, Direction, Sample
+from vdisklab.results.store import Store, open_store
+from vdisklab.views.during import headline, tables
+
+BACKUP = "qcow2/none/virtio:during=backup+workers=64"
+SNAPSHOT = "qcow2/none/virtio:during=snapshot"
+MIRROR = "raw/none/virtio:during=mirror"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path}/n.sqlite") as opened:
+        yield opened
+
+
+@pytest.fixture
+def campaign(store: Store) -> Campaign:
+    """A backup that holds requests for 5 s, and a snapshot that is hardly felt."""
+    plan = {"seed": 1, "cells": [BACKUP, SNAPSHOT, MIRROR], "measurements": []}
+    campaign = a_campaign(plan=plan)
+    store.add_campaign(campaign)
+    for round in (1, 2, 3):
+        for path, stall, slower in ((BACKUP, 5.0, 1000.0), (SNAPSHOT, 0.03, 2.0)):
+            before = 0.002 * round  # drift, which the ratio does not have
+            meanwhile = before * slower * (1 + round / 100)
+            calm = (before, 0.004)
+            parts = {"before": calm, "during": (meanwhile, stall), "after": calm}
+            store.add_run(
+                a_run(
+                    campaign,
+                    path=path,
+                    cell=MeasuredCell(path).fingerprint,
+                    round=round,
+                    measurements=tuple(
+                        replace(
+                            a_measurement(),
+                            name=f"mixed-4k-{window}",
+                            samples=(
+                                Sample("latency_p99", Direction.NONE, p99),
+                                Sample("latency_p99", Direction.READ, 99.0),
+                                Sample("longest_stall", Direction.NONE, longest),
+                                *(
+                                    (Sample("duration", Direction.NONE, 7.5),)
+                                    if window == "during"
+                                    else ()
+                                ),
+                            ),
+                        )
+                        for window, (p99, longest) in parts.items()
+                    ),
+                )
+            )
+    fingerprint = MeasuredCell(MIRROR).fingerprint
+    store.add_run(a_run(campaign, path=MIRROR, cell=fingerprint, failure=BROKEN, measurements=()))
+    return campaign
+
+
+def test_the_longest_stall_comes_first_with_its_relief(store: Store, campaign: Campaign) -> None:
+    answer = stored_operations(store, None)
+    assert answer.campaign == campaign.id
+    backup, snapshot, mirror = answer.costs
+    assert (backup.path, backup.operation) == ("qcow2/none", "backup:workers=64")
+    assert (backup.stall, backup.seconds, backup.runs) == (5.0, 7.5, 3)
+    assert backup.during.ratio == pytest.approx(1020, rel=0.01)
+    assert backup.after.ratio == pytest.approx(1.0)
+    assert backup.judge is None
+    assert snapshot.judge == "vdisklab powercut qcow2/none --during snapshot --client flushes"
+    assert (mirror.stall, mirror.failure is None, mirror.failed) == (None, False, 1)
+    assert headline(answer) == (
+        "backup:workers=64 on qcow2/none held the guest's requests for 5.00 s; "
+        "snapshot on qcow2/none for 30.0 ms."
+    )
+    (table,) = tables(answer)
+    assert any("--fleecing" in line for line in table.verbatim)
+    assert not any("snapshot" in line for line in table.verbatim)
+
+
+def test_all_that_is_shown_is_in_its_document(store: Store, campaign: Campaign) -> None:
+    answer = stored_operations(store, campaign.id)
+    found = document(answer)
+    require_whole(list(tables(answer)), found)
+    schema = schemas([DuringAnswer])[DuringAnswer.FORMAT]
+    jsonschema.Draft202012Validator(schema).validate(found)
+    assert "qcow2/none,backup:workers=64,3" in as_csv(answer.costs, OperationCost)
+
+
+def test_a_campaign_without_operations_has_no_answer(store: Store) -> None:
+    campaign = a_campaign()
+    store.add_campaign(campaign)
+    with pytest.raises(PlanError, match="has no operation"):
+        stored_operations(store, campaign.id)
+    with pytest.raises(PlanError, match="has no operation"):
+        stored_operations(store, None)
