@@ -44,7 +44,7 @@ LIMIT_SECONDS = 120.0
 _PROBE = program.Timing(2.0, 0.5, 1.0)
 _LEAD_SECONDS = 2.0
 _LOOK_SECONDS = 0.1
-_STOP = ("pkill", "-INT", "-x", "fio")
+_STOP = "kill -INT {}"
 _STOP_SECONDS = 30.0
 # fio's, if a signal ended it
 _ENDED = (0, 1, 2, 128, 130)
@@ -183,7 +183,7 @@ def _measured(
     attachment.write_back.wait()
     attachment.set_page_cache(cell.page_cache)
     running.prepare()
-    rate = context.plan.settings.load or _shown_rate(attachment, plan)
+    rate = context.plan.settings.load or _shown_rate(context, attachment, plan)
     longest = timing.ramp + 2 * timing.runtime + max(timing.runtime, LIMIT_SECONDS)
     subject = replace(place.disk, mark=f"-{secrets.token_hex(4)}")
     start = open_load.GroupStart(_LEAD_SECONDS * patience(), secrets.randbelow(1 << 31) + 1)
@@ -194,7 +194,7 @@ def _measured(
     with machine.monitor.noting(_PAUSES) as paused:
         pid = machine.agent.start(script.command)
         timeline = _timeline(attachment, running, timing, start.delay)
-        machine.agent.run(_STOP, timeout=_STOP_SECONDS)
+        machine.agent.run(("sh", "-c", _STOP.format(pid)), timeout=_STOP_SECONDS)
         ended = machine.agent.finish(pid, script.command, timeout=_STOP_SECONDS, allowed=_ENDED)
         pauses = paused()
     wall = time.time() - started.timestamp()
@@ -221,13 +221,17 @@ def _measured(
             series=over_time if name == "during" else (),
         )
         for name, window, before, after in zip(
-            DURING_WINDOWS, timeline.windows, timeline.counted, timeline.counted[1:], strict=True
+            DURING_WINDOWS,
+            timeline.windows,
+            timeline.counted[:-1],
+            timeline.counted[1:],
+            strict=True,
         )
     ]
     return results, running
 
 
-def _shown_rate(attachment: AttachedDisk, plan: MeasurementPlan) -> int:
+def _shown_rate(context: CampaignContext, attachment: AttachedDisk, plan: MeasurementPlan) -> int:
     """A third of what the path carries if each request waits for those before it."""
     place = _place(attachment)
     settings = {name: value for name, value in plan.settings.items() if name != RATE}
@@ -235,7 +239,9 @@ def _shown_rate(attachment: AttachedDisk, plan: MeasurementPlan) -> int:
     subject = replace(place.disk, mark=f"-{secrets.token_hex(4)}")
     script = _FIO.script(probe, subject, _PROBE)
     samples = _FIO.parse(probe, run_measured(place, script, attachment.watch)).samples
-    return load_windows.default_rate(sum(one.value for one in samples if one.metric == "iops"))
+    shown = sum(one.value for one in samples if one.metric == "iops")
+    emulated = context.accelerator is not None and context.accelerator.is_emulation
+    return load_windows.default_rate(shown, emulated=emulated)
 
 
 def _timeline(
