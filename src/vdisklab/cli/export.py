@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.answers.export import (
+    ExportAnswer,
     answer_export,
     libvirt_version,
     on_target,
@@ -21,10 +22,11 @@ from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.needs import Need, needs_help
 from vdisklab.plan.settings import LARGEST_DISK, like, option
 from vdisklab.plan.value_kinds import SIZE, TEXT, Limits
-from vdisklab.platforms.dialect import DOMAIN_TYPES, ExportRequest
+from vdisklab.platforms.dialect import DOMAIN_TYPES, ExportRequest, Gap
 from vdisklab.platforms.registry import forms
 from vdisklab.units import GIB
-from vdisklab.views.export import tables
+from vdisklab.views.durability import durability_sentence
+from vdisklab.views.layout import Table
 
 PANEL = VerbPanel.GUESTS
 
@@ -96,10 +98,20 @@ def export(request: ExportOptions, output: options.OutputOptions) -> None:
     )
     volatile = request.disk or HostDisk.VOLATILE
     answer = answer_export(disk, request.to, request.need, volatile, request.db)
+    shown = table(answer)
     if output.form is not options.Format.TABLE:
-        print_answer(answer, tables(answer), output)
+        print_answer(answer, (shown,), output)
         return
     sys.stdout.write(answer.text)
-    (table,) = tables(answer)
-    for note in table.notes:
+    for note in shown.notes:
         print(f"note: {note}", file=sys.stderr)
+
+
+def table(answer: ExportAnswer) -> Table[Gap]:
+    """The gaps of the platform, with the settings to make elsewhere and a loss of flushed data in
+    notes. CSV has the gaps.
+    """
+    notes = (*map(str, answer.gaps), *answer.requirements)
+    if not answer.durability.kind.acceptable:
+        notes = (*notes, durability_sentence(str(answer.path), answer.durability))
+    return Table(f"{answer.path} as {answer.form} writes it", (), answer.gaps, notes, kind=Gap)

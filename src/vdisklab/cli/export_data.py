@@ -7,6 +7,7 @@ from pathlib import Path
 
 from vdisklab.actions import export_data as files
 from vdisklab.actions.output_file import STDOUT
+from vdisklab.answers.export_data import ExportDataAnswer
 from vdisklab.answers.loading import database_url
 from vdisklab.cli.shell import options
 from vdisklab.cli.shell.output import print_answer
@@ -14,7 +15,8 @@ from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
 from vdisklab.plan.settings import option
 from vdisklab.plan.value_kinds import FILE, SWITCH
-from vdisklab.views import export_data as view
+from vdisklab.units import counted
+from vdisklab.views.layout import Table
 
 PANEL = VerbPanel.STORED
 
@@ -61,4 +63,10 @@ def export_data(request: ExportDataOptions, output: options.OutputOptions) -> No
         database_url(request.db), file, request.campaign, raw=not request.without_raw
     )
     if file != STDOUT:
-        print_answer(answer, view.tables(answer), output)
+        print_answer(answer, (table(answer),), output)
+
+
+def table(answer: ExportDataAnswer) -> Table[ExportDataAnswer]:
+    """The file and the number of its campaigns."""
+    said = f"{answer.file}: {counted(len(answer.campaigns), 'campaign')}"
+    return Table(said, (), (answer,), kind=ExportDataAnswer)
