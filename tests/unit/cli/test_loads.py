@@ -32,7 +32,7 @@ def load(here: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 def test_an_imported_trace_is_shown(load: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "disk.load"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("sda 8,0: 0.0 s\n80 % random writes of 4–8 KiB, 50 % of the writes forced")
+    assert said.startswith("sda 8,0: 0.0 s\n80 % random writes of 4–8 KiB, 50 % of the writes")
     for word in ("flush", "discard", "working set", "Over time", "by blktrace"):
         assert word in said
 
