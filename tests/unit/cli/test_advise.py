@@ -190,6 +190,19 @@ def test_what_was_before_is_said_of_today(
     assert said in " ".join(document["sentences"])
 
 
+def test_a_stand_in_answers_and_says_where_it_was_measured(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `then ask again` promises for a disk whose storage is not on this host."""
+    far = guest(tmp_path, "raw/default", "far", "/no/such/directory/far.img")
+    document = advised(capsys, far)
+    (row,) = document["disks"]
+    assert (row["action"], row["directory"]) == ("change", None)
+    assert row["elsewhere"] is not None
+    assert "its own storage is not on this host" in " ".join(document["sentences"])
+    assert document["planned"] == []
+
+
 def test_a_database_that_the_environment_names_need_not_exist_yet(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
