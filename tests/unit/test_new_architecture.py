@@ -118,7 +118,9 @@ ROW = """TOY = Architecture(
         firmware="toyboot",
     ),
     diskspd="TOY/diskspd.exe",
-    system_calls=SystemCalls(audit=1, seccomp=2, fsync=3, fdatasync=4, perf_event_open=5),
+    system_calls=SystemCalls(
+        audit=1, seccomp=2, fsync=3, fdatasync=4, perf_event_open=5, fallocate=6
+    ),
 )
 
 ARCHITECTURES = (X86_64, TOY)

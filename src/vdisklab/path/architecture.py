@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SystemCalls:
-    """Numbers of seccomp, the system calls that a filter looks at, and perf_event_open.
+    """Numbers of seccomp, and of system calls that Python or a guest's perl lacks.
 
     `audit` is the architecture's AUDIT_ARCH_… in linux/audit.h.
     """
@@ -24,6 +24,7 @@ class SystemCalls:
     fsync: int
     fdatasync: int
     perf_event_open: int
+    fallocate: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ X86_64 = Architecture(
     ),
     diskspd="amd64/diskspd.exe",
     system_calls=SystemCalls(
-        audit=0xC000003E, seccomp=317, fsync=74, fdatasync=75, perf_event_open=298
+        audit=0xC000003E, seccomp=317, fsync=74, fdatasync=75, perf_event_open=298, fallocate=285
     ),
 )
 
@@ -167,7 +168,7 @@ GUEST = X86_64
 SYSTEM_CALLS: Mapping[str, SystemCalls] = {
     **{row.name: row.system_calls for row in ARCHITECTURES},
     "aarch64": SystemCalls(
-        audit=0xC00000B7, seccomp=277, fsync=82, fdatasync=83, perf_event_open=241
+        audit=0xC00000B7, seccomp=277, fsync=82, fdatasync=83, perf_event_open=241, fallocate=47
     ),
 }
 """The numbers of each architecture that a host may have, by the name of uname(2)."""

@@ -28,16 +28,17 @@ class ClientKind(StrEnum):
     SQLITE_DELETE = "sqlite-delete"
     SQLITE_EXTRA = "sqlite-extra"
     POSTGRESQL = "postgresql"
+    FILES = "files"
 
     @property
     def is_database(self) -> bool:
-        """True for databases, whose writes are transactions instead of sectors."""
+        """True for clients on a file system, whose writes are transactions instead of sectors."""
         return self not in (ClientKind.FLUSHES, ClientKind.FUA, ClientKind.NEVER)
 
     @property
     def uses_directories(self) -> bool:
         """True if it also works in a host directory that the guest mounts."""
-        return self.is_database and self is not ClientKind.POSTGRESQL
+        return self.is_database and self not in (ClientKind.POSTGRESQL, ClientKind.FILES)
 
     @property
     def phrase(self) -> str:
@@ -50,6 +51,7 @@ class ClientKind(StrEnum):
             ClientKind.SQLITE_DELETE: "SQLite, journal, FULL",
             ClientKind.SQLITE_EXTRA: "SQLite, journal, EXTRA",
             ClientKind.POSTGRESQL: "PostgreSQL",
+            ClientKind.FILES: "file operations",
         }[self]
 
     @property
@@ -63,6 +65,8 @@ class ClientKind(StrEnum):
             ClientKind.SQLITE_DELETE: f"{_COMMIT} a rollback journal, synchronous=FULL",
             ClientKind.SQLITE_EXTRA: f"{_COMMIT} a rollback journal, synchronous=EXTRA",
             ClientKind.POSTGRESQL: f"{_COMMIT} synchronous_commit=on",
+            ClientKind.FILES: "on the guest's ext4 a file's content is durable once its fsync has "
+            "returned, and its names once the directory's has",
         }[self]
 
 

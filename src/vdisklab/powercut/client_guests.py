@@ -34,6 +34,7 @@ from vdisklab.path.power_cut_words import ClientKind, DriverSetting
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.client import ClientDisk, Load
+from vdisklab.powercut.file_sequences import files_in_guest
 from vdisklab.powercut.guest_clients import (
     MOUNTPOINT,
     PERL,
@@ -221,6 +222,8 @@ def _confirmed(checks: Iterable[Check]) -> dict[str, str]:
 
 
 def _client(place: _GuestWithDisk, load: Load) -> AbstractContextManager[ClientDisk]:
+    if load.kind is ClientKind.FILES:
+        return files_in_guest(*place, synced=load.synced)
     if load.kind is ClientKind.POSTGRESQL:
         return postgresql_in_guest(*place, synced=load.synced)
     if load.kind.is_database:

@@ -204,6 +204,22 @@ POSTGRESQL_CONTROLS: Sequence[Control] = tuple(
 """Further controls, if the client is PostgreSQL: its judge must see a loss, and no loss."""
 
 
+def _files(path: str, *, synced: bool = True) -> recordings.RunSpec:
+    load = Load(ClientKind.FILES, writes=24, synced=synced)
+    return recordings.RunSpec(parse_path(path), load, AccessKind.GUEST)
+
+
+FILES_CONTROLS: Sequence[Control] = tuple(
+    Control(f"file operations, {name}", spec, must_lose=lost, in_guest=True, states=states)
+    for name, spec, lost, states in (
+        ("without their fsyncs", _files(f"{_THIN}/none", synced=False), True, 40),
+        ("cache mode unsafe", _files(f"{_THIN}/unsafe"), True, 40),
+        ("cache mode none", _files(f"{_THIN}/none"), False, 60),
+    )
+)
+"""Further controls, if the client runs file operations: its judge must see a loss, and no loss."""
+
+
 def controls_of(
     models: Collection[FailureModel],
     operations: Collection[DiskOperation] = (),
@@ -213,11 +229,13 @@ def controls_of(
 ) -> Sequence[Control]:
     """The controls of these failure models, operations and clients, and of clients `in_guest`."""
     of_databases = POSTGRESQL_CONTROLS if ClientKind.POSTGRESQL in clients else ()
+    of_files = FILES_CONTROLS if ClientKind.FILES in clients else ()
     of_resets = GUEST_CONTROLS if in_guest and FailureModel.GUEST_RESET in models else ()
     return [
         *(control for control in CONTROLS if control.model in models),
         *of_resets,
         *of_databases,
+        *of_files,
         *(
             control
             for operation in sorted(set(operations), key=_row)

@@ -43,6 +43,7 @@ from vdisklab.powercut.crash_states import (
     epochs_between,
     judge_sectors,
 )
+from vdisklab.powercut.file_sequences import judge_sequences
 from vdisklab.powercut.guest_clients import (
     DATABASE,
     GuestFileSystem,
@@ -339,6 +340,8 @@ def guest_disk(site: Site, trace: Trace) -> AbstractContextManager[GuestFileSyst
     """The judge of a database on the guest's own disk; None for other clients."""
     if trace.client is ClientKind.POSTGRESQL:
         return guest_file_system(site, ClusterJudge(site.host), below=REACHABLE)
+    if trace.client is ClientKind.FILES:
+        return guest_file_system(site, judge_sequences)
     on_guests_disk = trace.client.is_database and trace.image_format != SHARED
     return guest_file_system(site) if on_guests_disk else nullcontext()
 
