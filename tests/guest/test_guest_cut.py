@@ -150,3 +150,12 @@ def test_sqlite_keeps_what_it_committed_unless_flushes_are_thrown_away(
 ) -> None:
     assert ask(session, "none/virtio", ClientKind.SQLITE_WAL, tmp_path).survives is True
     assert ask(session, "unsafe/virtio", ClientKind.SQLITE_DELETE, tmp_path).survives is False
+
+
+def test_file_operations_keep_what_was_synced_unless_flushes_are_thrown_away(
+    session: PowerCutSession, tmp_path: Path
+) -> None:
+    found = ask(session, "none/virtio", ClientKind.FILES, tmp_path)
+    assert (found.failure, found.survives) == (None, True)
+    assert found.observed["guest.filesystem"] == "ext4"
+    assert ask(session, "unsafe/virtio", ClientKind.FILES, tmp_path).survives is False
