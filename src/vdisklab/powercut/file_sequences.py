@@ -36,6 +36,7 @@ from vdisklab.powercut.guest_clients import (
     guest_program,
     guest_script,
 )
+from vdisklab.units import whole_number
 
 FILESYSTEM = "ext4"
 
@@ -152,7 +153,8 @@ def judge_sequences(mountpoint: Path, first: int, due: DueTransactions) -> tuple
     """The outcome of all sequences from `first` on. Raises FutureVersionError."""
     try:
         found = {entry.name for entry in mountpoint.iterdir()}
-        later = [name for name in found if name[0] == "s" and _number(name) > due.newest]
+        numbers = {name: whole_number(name.removeprefix("s")) or 0 for name in found}
+        later = [name for name, number in numbers.items() if number > due.newest]
         if later:
             raise FutureVersionError(f"the guest's disk holds {later[0]}, which had not begun")
         for version in range(first, due.oldest + 1):
@@ -165,11 +167,6 @@ def judge_sequences(mountpoint: Path, first: int, due: DueTransactions) -> tuple
             raise
         return StateOutcome.DATABASE, f"the guest's file system: {error.strerror}"
     return StateOutcome.KEPT, ""
-
-
-def _number(name: str) -> int:
-    digits = name[1:]
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
 
 
 def _problem(directory: Path, version: int) -> tuple[StateOutcome, str] | None:
@@ -189,7 +186,7 @@ def _problem(directory: Path, version: int) -> tuple[StateOutcome, str] | None:
     return None
 
 
-class GuestFiles(GuestDatabase):
+class FilesClient(GuestDatabase):
     """A `ClientDisk` on which each write is one sequence."""
 
     title: ClassVar[str] = "the client of files"
@@ -204,7 +201,7 @@ class GuestFiles(GuestDatabase):
 @contextmanager
 def files_in_guest(
     machine: Machine, device: str, observed: Mapping[str, str], name: str, *, synced: bool
-) -> Iterator[GuestFiles]:
+) -> Iterator[FilesClient]:
     """The client on a new file system on the guest's disk `device`, synced when the context opens.
 
     `synced=False` is the control whose fsyncs are left out. `name` must be unique on this host.
@@ -221,7 +218,7 @@ def files_in_guest(
         *map(str, (_OLD_BYTES, _NEW_BYTES, _ADDED_BYTES)),
     )  # fmt: skip
     with guest_program(machine, name, argv, "the client of files") as program:
-        client = GuestFiles(program, {**observed, "guest.filesystem": FILESYSTEM})
+        client = FilesClient(program, {**observed, "guest.filesystem": FILESYSTEM})
         client.ask("ready\n", "ready")
         agent.run(("/usr/bin/sync",), timeout=_SECONDS)
         yield client

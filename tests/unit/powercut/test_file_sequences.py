@@ -17,9 +17,9 @@ from vdisklab.powercut.crash_states import FutureVersionError
 from vdisklab.powercut.file_sequences import (
     ANYTHING,
     SEQUENCES,
+    FilesClient,
     FileSequence,
     FileStep,
-    GuestFiles,
     Synced,
     content,
     expected,
@@ -39,7 +39,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("perl") is None:
         pytest.skip("no perl here")
     root = tmp_path_factory.mktemp("sequences")
-    client = object.__new__(GuestFiles)
+    client = object.__new__(FilesClient)
     lines = "".join(client.statement(version) for version in range(FIRST_VERSION, LAST + 1))
     calls = GUEST.system_calls
     done = subprocess.run(
