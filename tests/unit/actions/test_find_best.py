@@ -328,7 +328,7 @@ def test_a_path_that_failed_last_is_not_the_best(plan: CampaignPlan, measured: M
 def test_no_path_is_given_up_because_the_baseline_failed(
     plan: CampaignPlan, measured: Measured
 ) -> None:
-    """Without the host's numbers a round has no score, and the next round tries again."""
+    """Scores relate to the path in the middle then, and the search goes on."""
     guests = ("raw/none", "raw/writeback", "qcow2/directsync")
     store = measured(1, *guests)
     chosen = names(plan, search().choosing(store, plan, CAMPAIGN.id)(2))
@@ -336,8 +336,7 @@ def test_no_path_is_given_up_because_the_baseline_failed(
     for round in (2, 3):
         for run in planned_runs(plan, round, *guests)[-4:]:
             store.add_run(run)
-    with pytest.raises(PlanError, match="no guest path has the measure 'overall' after round 3"):
-        search().choosing(store, plan, CAMPAIGN.id)(4)
+    assert "host" in names(plan, search().choosing(store, plan, CAMPAIGN.id)(4))
     (host, *_) = planned_runs(plan, 4, "host")[-1:]
     store.add_run(host)
     for run in planned_runs(plan, 4, *guests)[-4:]:

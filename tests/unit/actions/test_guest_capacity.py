@@ -123,7 +123,7 @@ class TestAnswer:
         (path,) = answer.paths
         assert path.path == "raw/none"
         assert path.capacity is not None
-        assert (path.capacity.low, path.capacity.guests, path.capacity.high) == (2, 2, 2)
+        assert (path.capacity.low, path.capacity.guests, path.capacity.high) == (2, 2, 3)
         assert not path.capacity.at_least
         assert path.limited.limit is LimitedBy.DEVICE
         assert path.at_limit is not None
@@ -135,7 +135,7 @@ class TestAnswer:
             found
         )
         table = as_csv(answer.paths, PathCapacity)
-        assert "raw/none,2,2,2" in table
+        assert "raw/none,2,2,3" in table
         assert "steps" not in table
         assert found["paths"][0]["capacity"]["guests"] == 2
         assert len(found["paths"][0]["steps"]) == len(runs)

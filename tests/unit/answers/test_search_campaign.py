@@ -82,9 +82,14 @@ def search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Search]:
     @contextmanager
     def open_campaign(around: object, plan: CampaignPlan) -> Iterator[Any]:
         guests = SimpleNamespace(renew=lambda: None)
+        stacks = SimpleNamespace(
+            named=str, left=[], require_in_place=lambda: None, moved=lambda: None,
+            refusal=lambda path: None,
+        )  # fmt: skip
         yield SimpleNamespace(
-            ran_under=None, plan=plan, guests=guests, accelerator=None, progress=lambda event: None
-        )
+            ran_under=None, plan=plan, guests=guests, stacks=stacks, accelerator=None,
+            progress=lambda event: None,
+        )  # fmt: skip
 
     def run(
         store: Store, programs: Programs, find: SearchFor | None = SearchFor.BEST
