@@ -4,7 +4,8 @@ No guest: an open load over NBD to QEMU's storage daemon, with the operations of
 the reckoning of `workload/load_windows.py`. The target of a backup or mirror is an nbdkit that
 handles one request after another at a fixed rate, as a slow line does. So what a first write to a
 cluster that is not saved yet waits for is what is queued before it: `workers` copies of 1 MiB each
-(block/block-copy.c, BLOCK_COPY_MAX_BUFFER), and its own cluster of 64 KiB.
+(block/block-copy.c, BLOCK_COPY_MAX_BUFFER), of which the first is half done on average, and its own
+cluster of 64 KiB.
 
     .venv/bin/python bench/operations.py DIRECTORY [--json FILE]
 """
@@ -160,7 +161,9 @@ def ordered(
 ) -> RunningOperation:
     """An operation on what is below the throttle filter, which can be given another child."""
     throttle = disk.names.throttle
-    below = replace(open_disk(disk), node=disk.names.node)
+    # QEMU mirrors what its device uses; a filter of a backup goes below the throttle filter.
+    whole = open_disk(disk)
+    below = whole if text.startswith("mirror") else replace(whole, node=disk.names.node)
 
     def new_image(purpose: str, driver: str) -> Mapping[str, Any]:
         if purpose == TARGET:
@@ -262,7 +265,7 @@ def measure(directory: Path) -> Iterator[dict[str, Any]]:
 
 def backup_row(directory: Path, kind: str, workers: int, rate: int) -> dict[str, Any]:
     """The waiting of first writes during a backup, and what was computed."""
-    queued = (workers * COPY + CLUSTER) / rate
+    queued = ((workers - 0.5) * COPY + CLUSTER) / rate
     run = course(directory, f"{kind}:workers={workers}", rate, workers, queued)
     during = run.latencies(run.during, after=_SHARE_FILLED * queued)
     return {

@@ -54,10 +54,15 @@ class OperationCost:
     ]
     failure: str | None
 
+    @property
+    def felt(self) -> float:
+        """The longer of its stall and p99, in seconds: reads may go on while writes wait."""
+        return max(self.stall or 0.0, self.latency or 0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class DuringAnswer(Answer):
-    """`vdisklab during`: what operations cost a running guest, the longest stall first."""
+    """`vdisklab during`: what operations cost a running guest, the longest waits first."""
 
     FORMAT = "vdisklab.during/1"
 
@@ -111,7 +116,7 @@ def operations_of(store: Store, campaign_id: str) -> DuringAnswer:
     return DuringAnswer(
         campaign=campaign.id,
         caveats=caveats_of(store.outlines((campaign.id,))),
-        costs=tuple(sorted(costs, key=lambda cost: -(cost.stall or 0.0))),
+        costs=tuple(sorted(costs, key=lambda cost: -cost.felt)),
     )
 
 

@@ -9,11 +9,11 @@ from vdisklab.answers.during import DuringAnswer, OperationCost
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _FELT = 0.1
-"""Seconds: shorter stalls are the disk's own."""
+"""Seconds: shorter waits are the disk's own."""
 
 
 def tables(answer: DuringAnswer) -> Iterator[Table[OperationCost]]:
-    """One row for each path and operation, the longest stall first."""
+    """One row for each path and operation, the longest waits first."""
     columns = (
         Column[OperationCost]("path", lambda row: row.path, folds=NAMES),
         Column[OperationCost]("operation", lambda row: row.operation, folds=NAMES),
@@ -60,15 +60,17 @@ def headline(answer: DuringAnswer) -> str:
     if not measured:
         return "No operation could be measured."
     worst, mildest = measured[0], measured[-1]
-    if (worst.stall or 0.0) < _FELT:
-        return f"No operation held the guest's requests for more than {_FELT:g} s."
+    if worst.felt < _FELT:
+        return f"No operation made the guest's requests wait for more than {_FELT:g} s."
     sentence = (
-        f"{worst.operation} on {worst.path} held the guest's requests for "
+        f"{worst.operation} on {worst.path} made one request of a hundred wait for "
+        f"{numbers.value(worst.latency, 's')} or longer, and none was completed for "
         f"{numbers.value(worst.stall, 's')}"
     )
     if mildest is not worst:
         sentence += (
-            f"; {mildest.operation} on {mildest.path} for {numbers.value(mildest.stall, 's')}"
+            f"; {mildest.operation} on {mildest.path}: {numbers.value(mildest.latency, 's')} and "
+            f"{numbers.value(mildest.stall, 's')}"
         )
     return f"{sentence}."
 
@@ -103,7 +105,7 @@ def _relief(answer: DuringAnswer) -> Iterator[str]:
     """The lines to paste, once for each kind of operation that was felt."""
     shown = set[str]()
     for row in answer.costs:
-        if (row.stall or 0.0) < _FELT:
+        if row.felt < _FELT:
             continue
         for platform, line in row.relief.items():
             words = f"{platform}: {line}"

@@ -84,8 +84,8 @@ def test_the_longest_stall_comes_first_with_its_relief(store: Store, campaign: C
     assert snapshot.judge == "vdisklab powercut qcow2/none --during snapshot --client flushes"
     assert (mirror.stall, mirror.failure is None, mirror.failed) == (None, False, 1)
     assert headline(answer) == (
-        "backup:workers=64 on qcow2/none held the guest's requests for 5.00 s; "
-        "snapshot on qcow2/none for 30.0 ms."
+        "backup:workers=64 on qcow2/none made one request of a hundred wait for 4.08 s or longer, "
+        "and none was completed for 5.00 s; snapshot on qcow2/none: 8.16 ms and 30.0 ms."
     )
     (table,) = tables(answer)
     assert any("--fleecing" in line for line in table.verbatim)
