@@ -56,7 +56,7 @@ def quickstart(directory: Path, *arguments: str, programs: tuple[str, ...] = ())
         (directory / name).chmod(0o755)
     shutil.copy(ROOT / "script" / "quickstart", script)
     (directory / "bin").mkdir(exist_ok=True)
-    for name in ("basename", "dirname", "readlink", "sed"):
+    for name in ("basename", "dirname", "env", "readlink", "sed"):
         (directory / "bin" / name).symlink_to(shutil.which(name) or name)
     done = subprocess.run(
         [shutil.which("bash") or "bash", script, *arguments],
