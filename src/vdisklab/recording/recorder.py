@@ -262,7 +262,10 @@ def _what_was_not_seen(
             "queries: QEMU counted fewer flushes than requests without a beginning"
         )
     if place.untold:
-        yield f"{place.untold:,} discards are left out: QEMU logs that they were, not where"
+        yield (
+            f"{place.untold:,} discards, or queries of the disk's name, are left out: QEMU logs "
+            "that they were, not where"
+        )
     if not traced.timestamps:
         yield (
             f"QEMU's log has no times (it was started without -msg timestamp=on): they are known "

@@ -23,7 +23,11 @@ BEGIN_READ, BEGIN_WRITE, END = (
 TAKEN = b"virtqueue_pop"
 
 _MOST_TAKEN = 1 << 16
-_TAKES = re.compile(rb"vq 0x[0-9a-f]{1,16} elem (0x[0-9a-f]{1,16}) ")
+_TAKES = re.compile(
+    rb"vq 0x[0-9a-f]{1,16} elem (0x[0-9a-f]{1,16}) in_num ([0-9]{1,6}) out_num ([0-9]{1,6})"
+)
+_FLUSH = (1, 1)
+"""Buffers that the device writes and reads: a flush has a status and a header and nothing else."""
 _TELLS = re.compile(
     rb"(?:vdev (0x[0-9a-f]{1,16}) )?req (0x[0-9a-f]{1,16})"
     rb" (?:sector ([0-9]{1,16}) nsectors ([0-9]{1,10})|status ([0-9]{1,3}))"
@@ -36,7 +40,7 @@ class VirtioBlkReader:
     def __init__(self, requests: Requests, logical_block: int) -> None:
         del logical_block  # its sectors have 512 bytes
         self._requests = requests
-        self._taken: dict[bytes, int] = {}
+        self._taken: dict[bytes, tuple[int, tuple[int, int]]] = {}
 
     def line(self, event: bytes, text: bytes, at_us: int) -> bool:
         """One event; False if its text is not as QEMU writes it."""
@@ -49,11 +53,7 @@ class VirtioBlkReader:
         taken = self._taken.pop(number, None)
         if event == END:
             if not self._requests.end(place, number, at_us):
-                request = None if taken is None else number
-                self._requests.begin(
-                    place, request, at_us if taken is None else taken, IoKind.FLUSH
-                )
-                self._requests.end(place, request, at_us)
+                self._end_of_another(place, number, at_us, taken)
             return True
         length = int(match[4]) * SECTOR
         if not length:
@@ -64,6 +64,17 @@ class VirtioBlkReader:
         )
         return True
 
+    def _end_of_another(
+        self, place: str, number: bytes, at_us: int, taken: tuple[int, tuple[int, int]] | None
+    ) -> None:
+        if taken is None:
+            self._requests.begin(place, None, at_us, IoKind.FLUSH)
+        elif taken[1] == _FLUSH:
+            self._requests.begin(place, number, taken[0], IoKind.FLUSH)
+            self._requests.end(place, number, at_us)
+        else:  # a discard has a list of ranges, a query a buffer for the name
+            self._requests.tell_not(place)
+
     def _take(self, text: bytes, at_us: int) -> bool:
         match = _TAKES.match(text)
         if match is None:
@@ -72,7 +83,7 @@ class VirtioBlkReader:
             # Elements of other devices, whose ends are not told.
             self._taken.pop(next(iter(self._taken)))
         self._taken.pop(match[1], None)
-        self._taken[match[1]] = at_us
+        self._taken[match[1]] = (at_us, (int(match[2]), int(match[3])))
         return True
 
     def finish(self) -> None:

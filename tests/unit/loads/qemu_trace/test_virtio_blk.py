@@ -30,6 +30,14 @@ def test_a_flush_began_when_its_element_was_taken() -> None:
     assert load.service_us.tolist() == [4000, 100]
 
 
+def test_a_discard_or_a_query_is_no_flush() -> None:
+    (virtio,) = (bus for bus in TRACED if bus.name == "virtio")
+    discard = BEGUN.replace(b"out_num 1", b"out_num 2")
+    query = BEGUN.replace(b"in_num 1", b"in_num 2")
+    place = read_trace((discard, ENDED, query, ENDED), virtio, 512).requests.places["0x7f40"]
+    assert (len(place), place.untold) == (0, 2)
+
+
 def test_without_that_event_only_its_end_is_known() -> None:
     load = loaded(ENDED, *WRITE[1:])
     assert load.due_us.tolist() == [4100, 5001]
