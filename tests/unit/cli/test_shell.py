@@ -35,7 +35,7 @@ def test_the_version_names_qemu_and_fio(
 
 
 COMPLETED = {
-    "vdisklab re": ["recommend", "report"],
+    "vdisklab re": ["recommend", "report", "record"],
     "vdisklab advise --pl": ["--platform"],
     "vdisklab advise --accelerator ''": ["auto", "kvm", "tcg"],
 }
