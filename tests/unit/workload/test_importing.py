@@ -25,8 +25,8 @@ FILES = sorted(
     str(path.relative_to(DATA))
     for path in [*DATA.glob("*.*"), *(DATA / "foreign").glob("*.*"), *(DATA / "fio").glob("*.json")]
     if path.suffix in (".json", ".txt", ".csv", ".xml")
-    # What the host's kernel says, and a step of the profile `discard`.
-    and not path.name.startswith(("diskstats-", "fstrim-"))
+    # What the host's kernel says, a step of the profile `discard`, and loads and replays of them.
+    and not path.name.startswith(("diskstats-", "fstrim-", "blkparse-", "replay-"))
 )
 
 
