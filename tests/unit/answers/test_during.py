@@ -12,6 +12,7 @@ import pytest
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
 from vdisklab.answers.during import DuringAnswer, OperationCost, stored_operations
+from vdisklab.cli.shell.main import main
 from vdisklab.documents import as_csv, document, schemas
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
@@ -108,3 +109,13 @@ def test_a_campaign_without_operations_has_no_answer(store: Store) -> None:
         stored_operations(store, campaign.id)
     with pytest.raises(PlanError, match="has no operation"):
         stored_operations(store, None)
+
+
+def test_the_verb_prints_it(
+    store: Store, campaign: Campaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = str(store).removeprefix("sqlite:///")
+    assert main(["during", "--db", database]) == 0
+    assert "wait for 4.08 s or longer" in " ".join(capsys.readouterr().out.split())
+    assert main(["during", "--db", database, "--campaign", campaign.id, "--format", "csv"]) == 0
+    assert "backup:workers=64" in capsys.readouterr().out
