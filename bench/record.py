@@ -55,6 +55,7 @@ def main() -> None:
 def measured(directory: Path, pairs: int, seconds: int) -> list[dict[str, Any]]:
     bus = bus_of("virtio-blk-device")
     assert bus is not None
+    events = (*bus.further, *bus.events)
     image_file = directory / "disk.raw"
     with image_file.open("wb") as stream:
         for _ in range(SIZE >> 20):
@@ -86,13 +87,12 @@ def measured(directory: Path, pairs: int, seconds: int) -> list[dict[str, Any]]:
                     halves: dict[bool, float] = {}
                     for records in chance.sample([True, False], 2):
                         if records:
-                            switch_on(machine.monitor, bus.events, log)
+                            switch_on(machine.monitor, events, log)
                         halves[records] = rate(machine, seen.device, depth, seconds)
                         if records:
-                            switch_off(machine.monitor, bus.events)
+                            switch_off(machine.monitor, events)
                             with log.open("rb") as stream:
-                                read = read_trace(stream, bus, 512)
-                            logged += sum(map(len, read.requests.places.values()))
+                                logged += read_trace(stream, bus, 512).lines  # without times
                             log.unlink()
                     found[depth].append((halves[True], halves[False]))
     assert logged > 0
