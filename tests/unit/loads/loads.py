@@ -45,7 +45,7 @@ def loads(draw: st.DrawFn) -> RecordedLoad:
             (
                 due,
                 kind,
-                0 if flush else draw(st.integers(0, 1 << draw(st.integers(0, 48)))) * unit,
+                0 if flush else draw(st.integers(0, 1 << draw(st.integers(0, 47)))) * unit,
                 0 if flush else draw(st.integers(1, 1 << 20)) * unit,
                 draw(st.integers(NOT_TIMED, 1 << 31)),
                 kind is IoKind.WRITE and draw(st.booleans()),
