@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -29,13 +30,34 @@ def hold_elsewhere(stack: ExitStack, source: str, how: str = "private") -> None:
 
 @contextmanager
 def first_process() -> Iterator[None]:
-    """The next program that is started is the first process of a PID namespace."""
-    with opened("/proc/self/ns/pid", os.O_RDONLY) as own:
-        assert _libc.unshare(_CLONE_NEWPID) == 0
+    """The next program that this thread starts is the first process of a PID namespace.
+
+    While a thread's children go to another namespace, it cannot start a thread (copy_process in
+    kernel/fork.c). So the namespace is made when Python says that a program is to be started, and
+    left at the next thing that Python says.
+    """
+    starter, moved, waits = (os.getpid(), threading.get_ident()), False, True
+
+    def hook(event: str, _arguments: tuple[object, ...]) -> None:
+        nonlocal moved, waits
+        if (os.getpid(), threading.get_ident()) != starter:  # another thread, or the child itself
+            return
+        if moved:
+            moved = False
+            assert _libc.setns(own.fileno(), _CLONE_NEWPID) == 0
+        elif waits and event == "subprocess.Popen":
+            waits, moved = False, True
+            assert _libc.unshare(_CLONE_NEWPID) == 0
+
+    with Path("/proc/self/ns/pid").open() as own:
+        sys.addaudithook(hook)  # it stays, and does nothing once `waits` and `moved` are false
         try:
             yield
         finally:
-            assert _libc.setns(own, _CLONE_NEWPID) == 0
+            waits = False
+            if moved:
+                moved = False
+                assert _libc.setns(own.fileno(), _CLONE_NEWPID) == 0
 
 
 def die_slowly(stack: ExitStack, first: int, seconds: float = 0.5) -> None:

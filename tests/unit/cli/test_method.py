@@ -37,6 +37,9 @@ PLAIN = {
     "sync_bytes", "sync_seconds",
     "host_cpu_seconds", "host_cpu_seconds_per_operation", "measured_seconds", "start", "offered",
     "cpu", "steal", "device", "image", "queue", "thread_cpu",
+    # what `record` and `show LOAD` counted
+    "requests", "reads", "count", "bytes", "file_bytes", "written_bytes", "logical_block",
+    "at_seconds", "start_seconds",
     # what `watch` shows of the running cell
     "at", "since", "began", "finished", "process", "bytes_per_second", "operations_per_second",
 }  # fmt: skip

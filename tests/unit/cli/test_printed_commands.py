@@ -23,6 +23,7 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.cli.test_advice import runs
 from tests.unit.cli.test_hosts import campaign, runs_of
+from tests.unit.loads.loads import load
 from tests.unit.stored import Database
 from vdisklab.actions import missing_claims
 from vdisklab.actions.find_best import BestSearch
@@ -33,6 +34,8 @@ from vdisklab.cli.shell.main import main
 from vdisklab.errors import VdisklabError
 from vdisklab.guest.qemu.command_line import BootFiles
 from vdisklab.lab import verb as lab
+from vdisklab.loads.load import IoKind
+from vdisklab.loads.load_file import encode
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.plan.build import build_plan, draft_plan
@@ -64,6 +67,7 @@ FOR = {
     "DIR": "made",
     "BIN": "qemu-system-x86_64",
     "MEASUREMENT": "randwrite-4k-q1",
+    "OPERATION": "nothing",
 }
 _PLACEHOLDER = re.compile(r"…|(?<![\w/.-])[A-Z]{1,}(?![\w.-])")
 _CODE = re.compile(r"`(vdisklab (?!VERB)[^`]*)`")
@@ -462,6 +466,7 @@ def test_each_command_in_a_page_works(
     list(printed._stored())
     for directory in ("made", "mnt/local", "mnt/block-storage", "srv/images"):
         Path(directory).mkdir(parents=True)
+    Path("web01-vda.load").write_bytes(encode(load((0, IoKind.WRITE, 0, 4096, 100))))
     printed.commands = {}
     for found in commands_of(page):
         command = re.sub(r" /(?=mnt|srv|root)", " ", found)

@@ -69,11 +69,11 @@ def test_the_report_answers_how_many_guests(tmp_path: Path) -> None:
         with pytest.raises(PlanError, match="searched how many guests") as refused:
             recommend(Analysis.of(store), ())
     assert refused.value.hint == "`vdisklab recommend --guests N` names the paths that carry N"
-    assert headline(contents) == "raw/none carries 2 guests (95 %: 2–2)"
+    assert headline(contents) == "raw/none carries 2 guests (95 %: 2–3)"
     load, limited = first_lines(contents)
     assert load == (
         "Load",
-        "100 requests a second in each guest, each at latency_p99<=5ms. raw/none: 2 (2–2).",
+        "100 requests a second in each guest, each at latency_p99<=5ms. raw/none: 2 (2–3).",
     )
     assert limited[0] == "Limited by"
     assert limited[1].startswith("raw/none: the device (busy 97% of the time")
