@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from machine import machine_facts
 from pages import keep_record, record_of
 from vdisklab.campaign import measure_cell
 from vdisklab.campaign.attachment import GuestPlace, Place, run_measured
@@ -285,7 +286,12 @@ def keep(work: Path) -> dict[str, Any]:
                  "tau": tau(mine, replays), "loss": loss(mine, replays),
                  "score_tau": tau(mine, score), "score_loss": loss(mine, score)}
             )  # fmt: skip
-    return {"recorded_on": RECORDED_ON, "fidelity": fidelity, "choice": choice}
+    return {
+        "machine": machine_facts(work),
+        "recorded_on": RECORDED_ON,
+        "fidelity": fidelity,
+        "choice": choice,
+    }
 
 
 def scores(database: Path) -> dict[str, float]:

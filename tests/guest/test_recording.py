@@ -237,7 +237,7 @@ def test_a_boot_sector_reads_and_writes_in_turns(
 
 def test_a_log_has_a_limit(tiny: Tiny, state: Path) -> None:
     started = time.monotonic()
-    made = tiny.record(60, limit=8_000)
+    made = tiny.record(60, limit=24_000)
     assert time.monotonic() - started < 30
     assert any("the log reached" in note for note in made.source.notes)
     assert len(made) > 5

@@ -70,7 +70,7 @@ class ImportOptions(DbOptions):
 
 @takes_options()
 def import_(request: ImportOptions, output: OutputOptions) -> None:
-    """Import results that were measured elsewhere or without vdisklab.
+    """Import results that were measured elsewhere, and traces of requests.
 
     All files are read before anything is stored, so a damaged one changes nothing. Values that a
     file does not state stay unknown.

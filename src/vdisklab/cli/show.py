@@ -34,7 +34,7 @@ class ShowOptions(DbOptions):
 
 @takes_options()
 def show(request: ShowOptions, output: OutputOptions) -> None:
-    """Show one run: requested and observed states, numbers, evidence, and the exact commands.
+    """Show one run, with its evidence and exact commands; or what a recorded load is like.
 
     With --format csv: one sample per line. `vdisklab runs CAMPAIGN` lists the ids.
 
