@@ -6,7 +6,8 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,18 +139,23 @@ def _exclusive_user(device: BlockDevice) -> str | None:
 
 def _opener(device: BlockDevice) -> str | None:
     """A process that has the device open without claiming it, as virtual machines do."""
-    numbers = device.numbers
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            status = link.stat()
-        except OSError:
-            continue  # the process has ended, or belongs to another user
-        if stat.S_ISBLK(status.st_mode) and status.st_rdev in numbers:
-            process = link.parent.parent
+    for process in Path("/proc").glob("[0-9]*"):
+        if _has_open(process, device.numbers):
             name = read_text(process / "comm") or "a process"
             if "udev" not in name:  # udev reads a changed device for a moment
                 return f"{name} ({process.name}) has it open"
     return None
+
+
+def _has_open(process: Path, numbers: Collection[int]) -> bool:
+    """True if a process has one of the devices open; False if it has ended or is another's."""
+    with suppress(OSError):
+        for link in (process / "fd").iterdir():
+            with suppress(OSError):  # closed meanwhile
+                status = link.stat()
+                if stat.S_ISBLK(status.st_mode) and status.st_rdev in numbers:
+                    return True
+    return False
 
 
 def signatures(host: Host, path: Path) -> tuple[Signature, ...]:
