@@ -14,7 +14,7 @@ from typing import Any
 
 from vdisklab.guest.image.guest_image import IMAGE_SERIAL, GuestImage
 
-BOOT_SECONDS = 90.0
+BOOT_SECONDS = 180.0
 """For a machine under load; on an idle one it is two."""
 
 
@@ -34,7 +34,7 @@ class Agent:
             answer += part
         return json.loads(answer)["return"]
 
-    def run(self, path: str, *arguments: str, timeout: float = 60) -> tuple[int, str, str]:
+    def run(self, path: str, *arguments: str, timeout: float = 240) -> tuple[int, str, str]:
         """Exit status, output and errors of a program in the guest."""
         pid = self.ask("guest-exec", path=path, arg=arguments, **{"capture-output": True})["pid"]
         end = time.monotonic() + timeout

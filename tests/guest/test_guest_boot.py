@@ -183,7 +183,7 @@ def test_cloud_kernel_serves_what_it_can_hot_plug(cache: Path, tmp_path: Path) -
     ]  # fmt: skip
     with running(image, tmp_path / "console", *devices) as agent:
         for serial in ("on-virtio", "on-scsi", "on-nvme"):
-            assert facts(agent, FIND, serial, "60")["size_bytes"] == str(SIZE)
+            assert facts(agent, FIND, serial, "180")["size_bytes"] == str(SIZE)
 
 
 def test_the_kernel_trial_of_the_lab_ends_with_its_panic(cache: Path) -> None:

@@ -228,8 +228,10 @@ def test_a_boot_sector_reads_and_writes_in_turns(
     assert set(made.offset[reads].tolist()) == {512}
     assert set(made.offset[writes].tolist()) == {1024}
     assert int((made.kind == IoKind.FLUSH).sum()) == 0
-    assert made.source.lost == 0
     timed = request.node.callspec.params["tiny"]
+    # Without times, a request in flight at an end cannot be told from a lost one.
+    assert made.source.lost is not None
+    assert made.source.lost <= (0 if timed else 1)
     assert made.is_timed[:-2].all() if timed else not made.is_timed.any()
     assert made.source.resolution_us == (1 if timed else 4000)
     assert (tiny.states(), recordings(state)) == (set(), [])

@@ -61,6 +61,7 @@ def test_a_guest_repeats_every_request(lab: Lab, monkeypatch: pytest.MonkeyPatch
         assert 1.95 <= seconds["timed"] < 3
 
 
+@pytest.mark.nightly  # 38 s; groups are released in test_guest_groups, and one guest replays above
 def test_a_load_beside_another(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VDISKLAB_STATE", str(lab.state))
     file = str(recorded(lab))
