@@ -128,7 +128,9 @@ class _NewImages:
 
     def _named(self, to: str) -> NamedTarget | Path:
         """Where `--to` points: a directory, or a server that QEMU opens. Raises PlanError."""
-        named = next((one for one in self.context.plan.backing.targets if one.name == to), None)
+        named = next(
+            (target for target in self.context.plan.backing.targets if target.name == to), None
+        )
         if named is not None and named.opened_by_qemu:
             return named
         directory = Path(to if named is None else named.place)
@@ -239,7 +241,7 @@ def _shown_rate(context: CampaignContext, attachment: AttachedDisk, plan: Measur
     subject = replace(place.disk, mark=f"-{secrets.token_hex(4)}")
     script = _FIO.script(probe, subject, _PROBE)
     samples = _FIO.parse(probe, run_measured(place, script, attachment.watch)).samples
-    shown = sum(one.value for one in samples if one.metric == "iops")
+    shown = sum(sample.value for sample in samples if sample.metric == "iops")
     emulated = context.accelerator is not None and context.accelerator.is_emulation
     return load_windows.default_rate(shown, emulated=emulated)
 
@@ -311,7 +313,7 @@ def _paused(pauses: list[tuple[str, float]], timeline: _Timeline) -> float:
 
 def _over_time(requests: open_load.GuestRequests, timeline: _Timeline) -> model.Series:
     """The longest latency of each interval from the start of the first window on."""
-    counted = tuple(one for one in requests.requests if one.due >= timeline.begin)
+    counted = tuple(request for request in requests.requests if request.due >= timeline.begin)
     return load_windows.latencies_over_time(
         open_load.GuestRequests(timeline.begin, timeline.end, requests.is_open, counted)
     )

@@ -21,7 +21,7 @@ class JobOperation(RunningOperation):
     """
 
     pivots = False
-    """True if the job copies on until it is told to switch the guest over."""
+    """True if the job keeps copying until it is told to switch the guest over."""
 
     _copied: int | None = None
 

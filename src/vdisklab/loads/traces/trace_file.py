@@ -48,7 +48,7 @@ class TraceWish:
 
 
 def trace_form(file: Path) -> TraceForm | None:
-    """The form of a file; None if it is no trace that is read. Raises OSError."""
+    """The form of a trace file; None if no reader knows its form. Raises OSError."""
     with file.open("rb") as stream:
         head = stream.read(_HEAD)
     if head.startswith(_GZIP):
