@@ -98,7 +98,7 @@ def test_aio_modes_iothread_and_queues_are_read_back(lab: Lab) -> None:
     paths = (
         "qcow2/none/virtio:aio={native,io_uring}",
         "qcow2:encrypt=luks:preallocation=off/none/virtio:iothread=on:queues=2",
-        "qcow2:compression=zstd/none/scsi:guest_scheduler=mq-deadline:discard=unmap:discard_granularity=64k:throttle_iops=4000",
+        "qcow2:compression=zstd/none/scsi:guest_scheduler=mq-deadline:discard=unmap:discard_granularity=64k:throttle_iops=4000:werror=stop",
         served,
         "null",
     )
@@ -113,6 +113,7 @@ def test_aio_modes_iothread_and_queues_are_read_back(lab: Lab) -> None:
     assert compressed["host.image.compression"] == "zstd"
     assert compressed["guest.scheduler"] == "mq-deadline"
     assert compressed["guest.discard_granularity"] == "65536"
+    assert compressed["qemu.werror"] == "stop"
     assert compressed["qemu.aio"] == "threads"
     assert seen[served]["qemu.export"] == "vhost-user-blk"
     assert seen[served]["qemu-storage-daemon.version"] == compressed["qemu.version"]

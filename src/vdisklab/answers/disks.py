@@ -190,7 +190,8 @@ def unlikeness(path: DiskPath, measured: DiskPath) -> tuple[bool, bool, bool, bo
     Then comes the format: a device and a raw image hold the same bytes, and qcow2 costs more than
     another cache mode. Writeback is the default's meaning.
     """
-    path, measured = path.spelled_out, measured.spelled_out
+    path = path.spelled_out.without_error_policy
+    measured = measured.spelled_out.without_error_policy
     return (
         measured != path,
         not is_alike(path, measured),

@@ -27,6 +27,7 @@ from vdisklab.path.options import OptionValue, Schema
 from vdisklab.path.platforms import spell_out
 from vdisklab.path.segments import (
     BUS_OPTIONS,
+    ERROR_POLICY,
     FORMAT_OPTIONS,
     HOST,
     Aio,
@@ -309,6 +310,11 @@ class Attachment(_Segment):
         return None if value is None else str(value).replace("+", ":")
 
     @property
+    def error_policy(self) -> Options:
+        """What the path says of failed requests: `werror`, `rerror`."""
+        return tuple(option for option in self.options if option[0] in ERROR_POLICY)
+
+    @property
     def detect_zeroes(self) -> str:
         """How QEMU writes blocks of zeros: `off`, `on` or `unmap`."""
         return str(self.option("detect_zeroes") or "off")
@@ -414,7 +420,7 @@ class DiskPath(AsText):
         """The part that configures QEMU; equal for two paths with the same QEMU configuration.
 
         `writeback` with write_cache=off is `writethrough`. Host layers and image options are
-        excluded.
+        excluded, and what QEMU does when a request fails, which no request that succeeds shows.
         """
         attachment, mode = self.attachment, self.cache.spelled_out
         return (
@@ -422,8 +428,21 @@ class DiskPath(AsText):
             (mode.direct, mode.no_flush),
             attachment.write_cache.qemu_property(mode),
             attachment.bus,
-            tuple(option for option in attachment.options if option[0] != "write_cache"),
+            tuple(
+                option
+                for option in attachment.options
+                if option[0] not in ("write_cache", *ERROR_POLICY)
+            ),
         )
+
+    @property
+    def without_error_policy(self) -> DiskPath:
+        """The path as it is while no request fails."""
+        attachment = self.attachment
+        if not attachment.error_policy:
+            return self
+        kept = tuple(option for option in attachment.options if option[0] not in ERROR_POLICY)
+        return replace(self, attachment=Attachment(attachment.bus, kept))
 
     @property
     def stack(self) -> str:

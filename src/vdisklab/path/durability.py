@@ -287,7 +287,7 @@ class CrashVerdicts:
 
 def verdict_name(path: DiskPath) -> str:
     """The name under which verdicts on a path are looked up: writeback is the default's meaning."""
-    return path.spelled_out.canonical
+    return path.spelled_out.without_error_policy.canonical
 
 
 def is_in_directory(path: DiskPath) -> bool:

@@ -45,6 +45,17 @@ HOST = "host"
 
 _ENCRYPT: Schema = {"encrypt": Choice(("off", "luks"), default="off")}
 MOST_GUESTS = 999
+_ERRORS: Schema = {
+    "werror": Choice(("enospc", "report", "stop", "ignore")),
+    # for reads QEMU has no `enospc` (block/block-backend.c, blk_get_error_action)
+    "rerror": Choice(("report", "stop", "ignore"), default="report"),
+}
+"""What QEMU does when a request of the guest fails. NVMe and vhost-user devices have no such
+properties: they report every error (hw/nvme/ctrl.c, block/export/vhost-user-blk-server.c)."""
+
+ERROR_POLICY = tuple(_ERRORS)
+"""The options that say what happens when a request fails."""
+
 _BLOCK_SIZES: Schema = {"block_size": Choice(("512", "4096"))}
 _VIRTIO: Schema = {
     "iothread": Switch(),
@@ -659,9 +670,9 @@ BUS_OPTIONS: Mapping[Bus, Schema] = {
         "msize": Size(4096, 500 << 10, default=128 << 10, power_of_two=False),
         **_SHARE,
     },
-    Bus.VIRTIO: {**_ANY_BUS, **_VIRTIO},
-    Bus.SCSI: {**_ANY_BUS, **_VIRTIO},
+    Bus.VIRTIO: {**_ANY_BUS, **_ERRORS, **_VIRTIO},
+    Bus.SCSI: {**_ANY_BUS, **_ERRORS, **_VIRTIO},
     Bus.NVME: {**_ANY_BUS, "queues": Number(1, 64), **_BLOCK_SIZES},
-    **dict.fromkeys((Bus.IDE, Bus.SATA, Bus.USB), _ANY_BUS),
+    **{bus: {**_ANY_BUS, **_ERRORS} for bus in (Bus.IDE, Bus.SATA, Bus.USB)},
     Bus.VHOSTUSER: {**_ANY_BUS, **{name: _VIRTIO[name] for name in _SERVED}},
 }

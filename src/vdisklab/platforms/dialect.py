@@ -260,6 +260,14 @@ def require_supported(
         raise NotExpressibleError(name, "images that QEMU encrypts", instead)
 
 
+def require_no_error_policy(platform: Platform, path: DiskPath) -> None:
+    """Raises NotExpressibleError for werror= and rerror=, on a platform that has neither."""
+    said = "".join(f":{name}={policy}" for name, policy in path.attachment.error_policy)
+    if said:
+        instead = "its guests get QEMU's default, enospc and report; or use --to libvirt or qemu"
+        raise NotExpressibleError(platform.full_name, f"error policy ({said[1:]})", instead)
+
+
 def require_target(
     platform: Platform,
     request: ExportRequest,

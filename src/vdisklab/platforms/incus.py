@@ -245,6 +245,7 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
     dialect.require_supported(
         Platform.INCUS, CACHE_MODES, path, buses=_WORDS, formats=(ImageFormat.RAW,)
     )
+    dialect.require_no_error_policy(Platform.INCUS, path)
     dialect.require_target(Platform.INCUS, request, (LayerKind.RBD,))
     url, source = request.url, request.place("/srv/images")
     librbd: dict[str, str] = {}

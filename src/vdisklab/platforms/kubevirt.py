@@ -27,7 +27,7 @@ from vdisklab.path.architecture import X86_64
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
-from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat
+from vdisklab.path.segments import ERROR_POLICY, Aio, Bus, CacheMode, ImageFormat
 from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.guest_edge import read_each
@@ -37,6 +37,7 @@ from vdisklab.platforms.reading import (
     Tree,
     attachment_of,
     branches,
+    error_words,
     ignored_errors,
     one_of,
     parsed_options,
@@ -225,7 +226,7 @@ def _disks(
             transient=any(kind in volume for kind in _TEMPORARY),
             shareable=disk.get("shareable") is True,
             refused=_refused(disk),
-            ignored_errors=ignored_errors(*2 * (word(disk, "errorPolicy"),)),
+            ignored_errors=ignored_errors(*_error_policy(disk)),
         )
 
 
@@ -237,6 +238,13 @@ def _refused(disk: Tree) -> tuple[str, str] | None:
         return None
     reason = f"a shareable disk requires cache none or directsync, and its cache is {cache}"
     return f"KubeVirt does not start the guest: {reason}", "write cache: none"
+
+
+def _error_policy(disk: Tree) -> tuple[str | None, str | None]:
+    """QEMU's words for failed writes and reads (setErrorPolicy of virtwrap/converter); without any
+    KubeVirt stops the guest, which is left to the platform's own facts."""
+    policy = word(disk, "errorPolicy")
+    return ("enospc", None) if policy == "enospace" else (policy, policy)
 
 
 def _claim(volume: Tree) -> str | None:
@@ -291,6 +299,7 @@ def _path(domain: Tree, disk: Tree, *, on_device: bool) -> DiskPath:
         "queues": _cpus(domain) if many else None,
         "block_size": word(disk, "blockSize", "custom", "logical"),
         "discard_granularity": word(disk, "blockSize", "custom", "discardGranularity"),
+        **error_words(*_error_policy(disk)),
         "iothreads": word(domain, "ioThreads", "supplementalPoolThreadCount")
         if pool and bus is Bus.VIRTIO
         else None,
@@ -350,6 +359,8 @@ def _machine(path: DiskPath, name: str, claim: str) -> Node:
     }
     if attachment.aio is not Aio.IO_URING:
         disk["io"] = attachment.aio.value
+    if attachment.error_policy:
+        disk["errorPolicy"] = _policy_word(attachment)
     if attachment.iothread and attachment.bus is Bus.VIRTIO:
         disk["dedicatedIOThread"] = True
     if attachment.block_size is not None:
@@ -384,6 +395,20 @@ def _machine(path: DiskPath, name: str, claim: str) -> Node:
     }
 
 
+def _policy_word(attachment: Attachment) -> str:
+    """Its one word for failed writes and reads. Raises NotExpressibleError for two policies."""
+    writes, reads = attachment.option("werror"), attachment.option("rerror")
+    if (writes, reads) == ("enospc", "report"):
+        return "enospace"
+    if writes != reads:
+        raise dialect.NotExpressibleError(
+            Platform.KUBEVIRT.full_name,
+            f"pair of policies (writes {writes or 'enospc'}, reads {reads})",
+            f"errorPolicy is for both: write werror={writes or reads}:rerror={writes or reads}",
+        )
+    return str(writes)
+
+
 def name_of(text: str, owner: str) -> str:
     """A name that Kubernetes accepts (RFC 1123 subdomain). Raises PlanError for any other."""
     if len(text) > _LONGEST_NAME or not _NAME.fullmatch(text):
@@ -400,7 +425,7 @@ def _gaps(path: DiskPath) -> Iterator[dialect.Gap]:
     written = ["iothreads"] if attachment.bus is Bus.VIRTIO else []
     if attachment.block_size is not None:
         written += ("block_size", "discard_granularity")
-    yield from writing.other_gaps(path, written)
+    yield from writing.other_gaps(path, (*written, *ERROR_POLICY))
     if attachment.aio is Aio.IO_URING:
         yield dialect.Gap("aio=io_uring", "KubeVirt chooses native or threads")
     if attachment.option("discard") == "ignore":

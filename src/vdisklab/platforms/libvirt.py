@@ -256,6 +256,7 @@ def add_disk(
     driver["discard"] = str(attachment.option("discard"))
     if attachment.detect_zeroes != "off":
         driver["detect_zeroes"] = attachment.detect_zeroes
+    driver |= _error_policy(attachment)
     if _NO_UNREF in dict(format_options(request.path.image)):
         driver["discard_no_unref"] = "on"
     if attachment.bus is Bus.VIRTIO:
@@ -275,6 +276,19 @@ def add_disk(
         ET.SubElement(disk, "blockio", {"logical_block_size": size, "physical_block_size": size})
     _add_throttle(disk, attachment)
     return disk
+
+
+def _error_policy(attachment: Attachment) -> dict[str, str]:
+    """The attributes of failed requests: without rerror_policy, libvirt uses error_policy for reads
+    too, unless it is `enospace` (formatdomain, Hard drives)."""
+    if not attachment.error_policy:
+        return {}
+    writes, reads = attachment.option("werror"), str(attachment.option("rerror"))
+    policy = {} if writes is None else {
+        "error_policy": "enospace" if writes == "enospc" else str(writes)
+    }  # fmt: skip
+    usual = "report" if writes in (None, "enospc") else writes
+    return policy if reads == usual else {**policy, "rerror_policy": reads}
 
 
 def _add_server(disk: ET.Element, node: Mapping[str, Any], request: dialect.ExportRequest) -> None:

@@ -367,9 +367,6 @@ class _Guest:
         # Nothing is said of the disks of other hypervisors, and of those that QEMU only forwards.
         opens = self.element.get("type", "kvm") in _QEMU_TYPES and disk.get("device") != "lun"
         changes = self.changes.of_drive(f"drive-{_alias(disk, bus)}")
-        policy = driver.get("error_policy")
-        # enospace is a policy for writes only (qemuBuildDiskGetErrorPolicy).
-        errors = policy, driver.get("rerror_policy", policy)
         found = self._configured(
             disk,
             target.get("dev", "?"),
@@ -385,15 +382,24 @@ class _Guest:
             drops_flushes=opens
             and (driver.get("cache") == CacheMode.UNSAFE or drive_arguments.drops_flushes(changes)),
             ignored_errors=reading.ignored_errors(
-                *(
-                    changes.get(word, properties.get(word, policy))
-                    for word, policy in zip(("werror", "rerror"), errors, strict=True)
-                )
+                *self._error_words(driver, disk, bus, properties)
             ),
             transient=disk.find("transient") is not None
             or drive_arguments.is_on(changes.get("snapshot")),
             shareable=disk.find("shareable") is not None,
         )
+
+    def _error_words(
+        self, driver: Mapping[str, str], disk: ET.Element, bus: str, properties: Mapping[str, str]
+    ) -> Iterator[object]:
+        """QEMU's words for failed writes and reads; libvirt's error_policy is for both, except that
+        `enospace` is a policy for writes only (qemuBuildDiskGetErrorPolicy)."""
+        policy = driver.get("error_policy")
+        policy = "enospc" if policy == "enospace" else policy
+        reads = driver.get("rerror_policy", None if policy == "enospc" else policy)
+        changes = self.changes.of_drive(f"drive-{_alias(disk, bus)}")
+        for word, said in (("werror", policy), ("rerror", reads)):
+            yield changes.get(word, properties.get(word, said))
 
     def _require_qemus_disk(self, disk: ET.Element) -> None:
         """Raises ValueError for another hypervisor's disk, and for what QEMU does not open."""
@@ -526,6 +532,7 @@ class _Guest:
             "queue_size": threading.get("queue_size"),
             "packed": threading.get("packed"),
             **reading.block_words(_attributes(disk, "blockio")),
+            **reading.error_words(*self._error_words(driver, disk, bus, properties)),
             "iothreads": len(mapped) or None,
             # A path cannot express a chain of several groups.
             **LIMITS.of_path(groups[0] if len(groups) == 1 else {}),

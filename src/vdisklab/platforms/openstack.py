@@ -348,6 +348,7 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
     dialect.require_supported(
         Platform.OPENSTACK, dialect.CACHE_MODES_OF_LIBVIRT, path, buses=_BUSES, formats=formats
     )
+    dialect.require_no_error_policy(Platform.OPENSTACK, path)
     dialect.require_target(Platform.OPENSTACK, request, (LayerKind.RBD,))
     image, url = path.image, request.url
     if path.layers and path.layers[0].kind in (LayerKind.KRBD, LayerKind.DEVICE):

@@ -24,7 +24,15 @@ from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
-from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind, WriteCache
+from vdisklab.path.segments import (
+    ERROR_POLICY,
+    Aio,
+    Bus,
+    CacheMode,
+    ImageFormat,
+    LayerKind,
+    WriteCache,
+)
 from vdisklab.platforms import dialect, reading, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk, with_pending
 from vdisklab.platforms.drive_arguments import (
@@ -297,6 +305,7 @@ def _disk(
     properties = {**every, **of_device}
     options = dict(part.partition("=")[::2] for part in settings[slot].split(","))
     options |= changes.of_drive(f"drive-{slot}")  # Proxmox has the words of -drive
+    options |= {word: properties[word] for word in ERROR_POLICY if word in properties}
     volume = _volume_of(settings[slot])
     if options.get("media") == "cdrom" or volume in ("none", "") or _CLOUD_INIT.search(volume):
         return None
@@ -340,10 +349,7 @@ def _disk(
             *(f"{key}={value}" for key, value in options.items() if value and _unknown(key)),
             *(f"{key}={value}" for key, value in properties.items() if key not in _PROPERTIES),
         ),
-        ignored_errors=reading.ignored_errors(
-            properties.get("werror", options.get("werror")),
-            properties.get("rerror", options.get("rerror")),
-        ),
+        ignored_errors=reading.ignored_errors(options.get("werror"), options.get("rerror")),
         drops_flushes=drops_flushes(options),
         on_thin_volume=storage is not None and storage.makes_thin,
         transient=_is_true(options.get("snapshot")),
@@ -477,10 +483,11 @@ def _path(
     }
     if options.get("queues"):
         attached["queues"] = reading.queues_of(options["queues"])
-    limits = dict(LIMITS.of_path(options))
+    settings = dict(LIMITS.of_path(options))
     if "mbps" in options:
-        limits["throttle_bps"] = _bytes(options["mbps"])
-    attachment = reading.attachment_of(bus, attached | reading.parsed_options(bus, limits))
+        settings["throttle_bps"] = _bytes(options["mbps"])
+    settings |= reading.error_words(options.get("werror"), options.get("rerror"))
+    attachment = reading.attachment_of(bus, attached | reading.parsed_options(bus, settings))
     return DiskPath(*place, cache, attachment)
 
 
@@ -518,6 +525,7 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
         options.append(f"queues={attachment.queues}")
     options.append(f"detect_zeroes={int(attachment.detect_zeroes != 'off')}")
     options += (f"{name}={value}" for name, value in LIMITS.written(attachment).items())
+    options += (f"{name}={policy}" for name, policy in attachment.error_policy)
     # Only this controller gives each disk its own thread.
     model = "virtio-scsi-single" if attachment.iothread else "virtio-scsi-pci"
     controllers = {"scsihw": model} if attachment.bus is Bus.SCSI else {}
@@ -639,7 +647,7 @@ def _gaps(path: DiskPath) -> Iterator[dialect.Gap]:
         yield dialect.Gap(f"queues={queues}", "QEMU gives one queue for each CPU")
     if path.attachment.detect_zeroes == "on" and path.attachment.option("discard") == "unmap":
         yield dialect.Gap("detect_zeroes=on", "with discard=on Proxmox VE uses unmap")
-    yield from writing.other_gaps(path, ("detect_zeroes", *LIMITS.expressible))
+    yield from writing.other_gaps(path, ("detect_zeroes", *ERROR_POLICY, *LIMITS.expressible))
 
 
 def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:

@@ -565,6 +565,7 @@ def _path_of_arguments(
         "queue_size": owner.get(CONTROLLER_PROPERTIES.get(bus, {}).get("queue_size", "")),
         "packed": "on" if is_on(owner.get("packed")) else None,
         **reading.block_words(device),
+        **reading.error_words(device.get("werror"), device.get("rerror")),
         "iothreads": len(threads) or None,
         "aio_max_batch": thread.get("aio-max-batch"),
     }

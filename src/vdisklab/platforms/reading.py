@@ -277,6 +277,15 @@ def ignored_errors(write: object, read: object) -> tuple[str, ...]:
     )
 
 
+def error_words(write: object, read: object) -> dict[str, object]:
+    """The options werror= and rerror= from QEMU's words; `auto` is QEMU's choice.
+
+    A read never lacks space, so `enospc` means `report` for reads.
+    """
+    said = {"werror": write, "rerror": {"enospc": "report"}.get(str(read), read)}
+    return {name: word for name, word in said.items() if str(word) != "auto"}
+
+
 def attachment_of(bus: Bus, options: Mapping[str, OptionValue]) -> Attachment:
     """The attachment, limited to options that the bus has."""
     schema = BUS_OPTIONS[bus]

@@ -24,6 +24,8 @@ VALUES = {
     "during": ("nothing",),
     "poll": ("0:iothread=on",), "aio_max_batch": ("4:iothread=on",), "queues": ("1", "2"),
     "queue_size": ("256",), "packed": ("on",), "block_size": ("512", "4096"),
+    "werror": ("enospc", "report", "stop", "ignore", "stop:rerror=stop"),
+    "rerror": ("stop", "ignore", "ignore:werror=stop", "ignore:werror=ignore"),
     "discard_granularity": ("64k", "64k:block_size=4096"), "msize": ("500k",),
     "preallocation": ("off", "metadata", "falloc"), "cluster_size": ("128k",),
     "lazy_refcounts": ("on",), "compat": ("0.10",), "extended_l2": ("on",),

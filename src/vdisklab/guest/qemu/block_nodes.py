@@ -299,6 +299,7 @@ def devices(disk: Disk, port: str | None) -> tuple[Arguments, ...]:
         shared["logical_block_size"] = shared["physical_block_size"] = attachment.block_size
     if attachment.discard_granularity is not None:
         shared["discard_granularity"] = attachment.discard_granularity
+    shared |= dict(attachment.error_policy)
     if attachment.bus is Bus.SCSI:
         controller = {"driver": "virtio-scsi-pci", "id": names.controller}
         disk_of_controller = {"driver": "scsi-hd", **shared, "bus": f"{names.controller}.0"}

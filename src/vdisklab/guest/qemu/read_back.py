@@ -241,6 +241,10 @@ def check_state(
             checks.append(_check_direct(machine.pid, disk))
             seen = _seen_aio(machine.pid, read_process(machine), at_start)
             checks.append(Check("qemu.aio", attachment.aio, seen))
+        checks += (
+            Check(f"qemu.{name}", str(policy), str(_property(machine, disk.names.device, name)))
+            for name, policy in attachment.error_policy
+        )
         if attachment.iothread or attachment.iothreads is not None:
             checks += _check_threads(machine, disk)
         if block_nodes.throttle_limits(attachment):
