@@ -20,8 +20,10 @@ from vdisklab.answers.disks import (
     MeasuredPaths,
     PlannedMeasurement,
     StandIn,
+    command_to_measure,
     cpus_needed,
     default_path,
+    images_can_stand_in,
     is_alike,
     limits_of,
     number_of,
@@ -110,7 +112,13 @@ def advise_disks(
     nowhere = [row for row in still_open if row.advised.directory is None]
     unknown = (row for row in rows if row.advised.action is DiskAction.UNKNOWN)
     far = [row for row in nowhere if row.advised.far]  # no other storage answers for a server's
-    elsewhere = [row for row in unknown if not row.advised.measurable and _can_change_any(row)]
+    elsewhere = [
+        row
+        for row in unknown
+        if not row.advised.measurable
+        and _can_change_any(row)
+        and images_can_stand_in(row.disk, row.risks, machine)
+    ]
     return DisksAnswer(
         tuple(sorted(rows, key=lambda row: order.index(row.advised.action))),
         desk.caveats,
@@ -185,11 +193,15 @@ def _wanted(row: ExistingDisk, stands_in: StandIn | None = None) -> Iterator[Dis
             paths.append(other)
     paths += filter(None, [default_path(row.disk.platform, path)])
     if stands_in is StandIn.IMAGE:
-        raw = Image(ImageFormat.RAW)
-        paths = [replace(each, layers=(), image=each.image or raw) for each in paths]
+        paths = [_as_image(each) for each in paths]
     for each in dict.fromkeys(paths):
         if impossible(each, backing_below(each)) is None:
             yield each
+
+
+def _as_image(path: DiskPath) -> DiskPath:
+    """The path as an image in a directory: a device's is raw."""
+    return replace(path, layers=(), image=path.image or Image(ImageFormat.RAW))
 
 
 def _can_change_any(row: ExistingDisk) -> bool:
@@ -270,7 +282,7 @@ class _Desk:
         start = Advice(path, reason=problem or "", directory=place, far=far)
         settings = (disk.platform, disk.limits, disk.shareable, disk.read_only, disk.drops_flushes)
         alike = (
-            path,
+            path or disk.assumed,
             number_of(place),
             far,
             problem,
@@ -282,7 +294,7 @@ class _Desk:
             self._answers[alike] = (
                 _unsafe_below(row, start, below)
                 or _made_to_work(row, start)
-                or self._advise(row, start)
+                or self._with_images(row, self._advise(row, start), machine)
             )
         answer = self._answers[alike]
         change = None if answer.to is None else change_of(disk, answer.to)
@@ -313,6 +325,39 @@ class _Desk:
         if limits and not unsafe:
             return replace(_limited(row, start, limits), measurable=False)
         return replace(safe or replace(start, reason=reason), measurable=start.measurable)
+
+    def _with_images(self, row: ExistingDisk, advice: Advice, machine: str) -> Advice:
+        """Keeps a disk whose storage cannot be measured here, once images with its settings were.
+
+        Images on another storage do not show that a setting is better on the disk's own.
+        """
+        path = advice.path or row.disk.assumed
+        here = advice.measurable and not (advice.far and advice.directory is None)
+        if (
+            advice.action is not DiskAction.UNKNOWN
+            or here
+            or path is None
+            or path.shares_directory
+            or not images_can_stand_in(row.disk, row.risks, machine)
+        ):
+            return advice
+        image = _as_image(path)
+        for campaign in self._candidates(image, None, far=False):
+            answer = self._answer(row, replace(advice, path=image), image, campaign)
+            if answer.action is DiskAction.UNKNOWN:
+                continue
+            kept = replace(
+                advice,
+                action=DiskAction.KEEP,
+                campaign=campaign.id,
+                with_images=_measured_in(None, campaign),
+            )
+            if answer.to is None:
+                return kept
+            other = replace(path, cache=answer.to.cache, attachment=answer.to.attachment)
+            compare = command_to_measure(advice.path or image, other, row.disk)
+            return replace(kept, other=other, gain=answer.gain, reason=compare)
+        return advice
 
     def is_unfinished(self, row: ExistingDisk, request: Request, own_paths: set[str]) -> bool:
         """True for a campaign of `advise` that was interrupted, or made with fewer --rounds.

@@ -67,10 +67,20 @@ def problem_of(
         return f"a server has it; measure there: {command_to_measure(path, disk=disk)}"
     if blocking is None and path.image is None and not path.layers:
         return (
-            "it is a block device whose layers are not known: only a spare device of the same kind "
-            "could stand for it (--on)"
+            "its device's layers are not known, and only a spare device of the same kind could "
+            "stand in for it (--on)"
         )
     return None if blocking is None else blocking.clause
+
+
+def images_can_stand_in(disk: ConfiguredDisk, risks: Iterable[Risk], machine: str) -> bool:
+    """True if nothing but a disk's storage keeps it from being measured here.
+
+    `machine` is this host's architecture as uname(2) names it.
+    """
+    arch = disk.architecture
+    same_machine = arch is None or host_of(arch) == host_of(machine)
+    return same_machine and not any(risk.blocks for risk in risks)
 
 
 def command_to_measure(
@@ -296,6 +306,11 @@ class Advice:
     over_default: Annotated[Ratio | None, "of the advised path to the platform's default"] = None
     elsewhere: Annotated[
         Path | None, "where it was measured, if that is on another file system than the disk"
+    ] = None
+    with_images: Annotated[
+        Path | None,
+        "where images with its settings were measured, as its own storage cannot be; `other` is "
+        "then a setting shown to be better there",
     ] = None
 
 

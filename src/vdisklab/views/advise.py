@@ -103,6 +103,11 @@ def _why(row: ExistingDisk) -> str:
     serious = "".join(f"{risk.short}; " for risk in row.risks if risk.serious)
     if advice.action is DiskAction.CHANGE:
         return serious + (reason if advice.path is not None else "set cache none or writeback")
+    if advice.with_images is not None:
+        shown = (
+            f"{_changed_settings(row, advice.other)} is better" if advice.other else "nothing is"
+        )
+        return serious + f"{shown} with images; its own storage was not measured"
     if advice.action is DiskAction.KEEP:
         return serious + (advice.reason or "no other setting is shown to be better")
     return serious + ("not measured yet" if advice.measurable else reason)
@@ -141,10 +146,22 @@ def advice_sentence(row: ExistingDisk) -> str:
     if entry.action is DiskAction.UNKNOWN:
         why = "not measured yet" if entry.measurable else "it cannot be measured here"
         return f"{why}: {entry.reason}."
-    if entry.reason:
-        return f"keep it: {entry.reason}."
-    kept, best = row.path or entry.path, _best_other(entry)
-    return f"keep {kept}: no other setting is shown to be better{best}."
+    return f"{_why_kept(row, entry)}."
+
+
+def _why_kept(row: ExistingDisk, entry: Advice) -> str:
+    if entry.with_images is None and entry.reason:
+        return f"keep it: {entry.reason}"
+    if entry.with_images is None:
+        kept, best = row.path or entry.path, _best_other(entry)
+        return f"keep {kept}: no other setting is shown to be better{best}"
+    images = f"with images in {entry.with_images}"
+    if entry.other is None:
+        return f"keep it: {images}, no other setting is shown to be better"
+    better = f"{_changed_settings(row, entry.other)} is {disks.gain_text(entry.gain)}"
+    place = ", on a spare device of its kind" if "--on DEVICE" in entry.reason else ""
+    decides = f"on the host of its storage, {entry.reason} decides{place}"
+    return f"keep it for now: {images}, {better}; {decides}"
 
 
 def _best_other(entry: Advice) -> str:
@@ -254,5 +271,5 @@ def _planned(planned: PlannedMeasurement) -> str:
         case StandIn.IMAGE:
             return (
                 f"{paths} whose storage cannot be measured here: images in this directory show "
-                f"which of {'its' if one else 'their'} settings are faster, {time}:"
+                f"which of {'its' if one else 'their'} settings are faster, {time}; then ask again:"
             )

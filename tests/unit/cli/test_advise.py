@@ -282,6 +282,38 @@ def test_each_unknown_ends_with_one_command_that_works_here_and_its_time(
     assert all("about " in line and line.startswith("# 1 path whose storage") for line in before)
 
 
+@pytest.mark.parametrize(
+    ("volume", "cache", "other", "said"),
+    [
+        ("fast:vm-1-disk-0", "none", None, "no other setting is shown to be better"),
+        (
+            "fast:vm-1-disk-0", "writeback", "lvmthin/none",
+            "cache none is +6…; on the host of its storage, `vdisklab run lvmthin/writeback "
+            "lvmthin/none` decides.",
+        ),
+        ("nowhere:vm-1-disk-0", "none", None, "no other setting is shown to be better"),
+        ("nas:1/vm-1-disk-0.raw", "none", None, "no other setting is shown to be better"),
+    ],
+)  # fmt: skip
+def test_a_disk_that_cannot_be_measured_is_kept_once_images_with_its_settings_were(
+    volume: str, cache: str, other: str | None, said: str, store: Database, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """KubeVirt's block claims, a layer that this kernel lacks, storage of a server."""
+    (tmp_path / "1.conf").write_text(
+        f"name: n\nvirtio0: {volume},aio=threads,detect_zeroes=0,cache={cache}\n"
+    )
+    (tmp_path / "storage.cfg").write_text("lvmthin: fast\n\tvgname v\n\tthinpool t\n" + NFS)
+    document = advised(capsys, str(tmp_path))
+    (row,) = document["disks"]
+    assert (row["action"], row["to"], row["other"]) == ("keep", None, other)
+    assert row["with_images"] is not None
+    assert document["planned"] == []
+    sentences = " ".join(document["sentences"])
+    for part in said.split("…"):
+        assert part in sentences
+
+
 def test_a_disk_is_kept_or_changed_by_what_was_measured(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -446,17 +478,19 @@ def test_each_reason_why_a_disk_cannot_be_measured(
         guest(tmp_path, "raw/none", "lies"), str(arm), guest(tmp_path, "zvol/none", "device",
         "/dev/nonexistent"),
     ]  # fmt: skip
-    lies, wrong, device = sorted(
-        advised(capsys, *files)["disks"],
-        key=lambda group: group["disk"]["domain"] != "lies",
+    document = advised(capsys, *files)
+    found = {row["disk"]["domain"]: row for row in document["disks"]}
+    assert {name: (row["action"], row["measurable"]) for name, row in found.items()} == {
+        "lies": ("unknown", False), "arm": ("unknown", False), "device": ("keep", False),
+    }  # fmt: skip
+    assert found["lies"]["reason"].startswith(
+        "it is configured as raw, and its file begins like qcow2: "
     )
-    assert lies["reason"].startswith("it is configured as raw, and its file begins like qcow2: ")
-    assert {(group["action"], group["measurable"]) for group in (lies, wrong, device)} == {
-        ("unknown", False)
-    }
-    reasons = " ".join(group["reason"] for group in (wrong, device))
-    assert f"its guest is {other} and this host is {platform.machine()}: ask on a host" in reasons
-    assert "block device whose layers are not known" in reasons
+    machines = f"its guest is {other} and this host is {platform.machine()}: ask on a host"
+    assert machines in found["arm"]["reason"]
+    assert "device's layers are not known" in found["device"]["reason"]
+    assert found["device"]["with_images"] is not None
+    assert document["planned"] == []  # images say nothing of what is wrong otherwise
 
 
 def test_a_read_only_disk_gets_no_advice(
