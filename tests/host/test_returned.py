@@ -26,6 +26,7 @@ from vdisklab.storage.targets import Directory, Remote, Share
 pytestmark = pytest.mark.host
 
 SIZE = 64 << 20
+HEALTHY_SIZE = 16 << 20
 LIES: tuple[Lie, ...] = ("flips bits", "answers zeros", "drops writes")
 
 
@@ -114,21 +115,23 @@ def test_a_healthy_disk_never_fails(text: str, site: Site) -> None:
     image = image_of(text)
     target = Directory(site.directory)
     with (
-        random_source(site, SIZE) as source,
-        image_file(site, target, image, size=SIZE, name="i", source=source) as made,
+        random_source(site, HEALTHY_SIZE) as source,
+        image_file(site, target, image, size=HEALTHY_SIZE, name="i", source=source) as made,
     ):
         for _ in range(3):
-            require_returned(site, made, SIZE)
+            require_returned(site, made, HEALTHY_SIZE)
 
 
 def test_a_healthy_server_never_fails(site: Site, tmp_path: Path) -> None:
     with (
-        on_server(LyingDisk(SIZE), tmp_path) as target,
-        random_source(site, SIZE) as source,
-        image_file(site, target, image_of("raw"), size=SIZE, name="i", source=source) as made,
+        on_server(LyingDisk(HEALTHY_SIZE), tmp_path) as target,
+        random_source(site, HEALTHY_SIZE) as source,
+        image_file(
+            site, target, image_of("raw"), size=HEALTHY_SIZE, name="i", source=source
+        ) as made,
     ):
-        for _ in range(10):
-            require_returned(site, made, SIZE)
+        for _ in range(5):
+            require_returned(site, made, HEALTHY_SIZE)
 
 
 def test_a_shared_directory_is_checked_by_a_file_that_goes(site: Site) -> None:
