@@ -25,8 +25,9 @@ from hypothesis import settings
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
-# A machine under load takes longer for an example, and is no finding.
-settings.register_profile("vdisklab", deadline=None)
+# A machine under load takes longer for an example, and is no finding. script/nightly tries more.
+_EXAMPLES = int(os.environ.get("VDISKLAB_EXAMPLES", "30"))
+settings.register_profile("vdisklab", deadline=None, max_examples=_EXAMPLES)
 settings.load_profile("vdisklab")
 
 # A shell starts background jobs with SIGINT and SIGQUIT ignored, nohup with SIGHUP, and whatever

@@ -126,6 +126,7 @@ def test_the_nightly_run_does_all_parts_and_fails_if_one_does(
     assert done.stdout.splitlines() == [
         "install --dev",
         "pytest -q -m nightly",
+        "pytest -q -m hypothesis and not nightly",
         "test-lab small targets",
     ]
     assert done.returncode == status
