@@ -131,6 +131,15 @@ class RecordedLoad:
         columns: dict[str, Any] = {name: getattr(self, name)[chosen] for name in _COLUMN_TYPES}
         return replace(self, **columns, _checked=True)
 
+    def coarser(self, unit_us: int) -> RecordedLoad:
+        """The same requests with beginnings and ends at multiples of a number of microseconds: what
+        had ended before a request began has still ended then."""
+        due = self.due_us // unit_us * unit_us
+        ends = (self.due_us + self.service_us) // unit_us * unit_us
+        source = replace(self.source, resolution_us=max(self.source.resolution_us, unit_us))
+        service = np.where(self.is_timed, ends - due, NOT_TIMED)
+        return replace(self, source=source, due_us=due, service_us=service)
+
     def part(self, start_us: int, end_us: int) -> RecordedLoad:
         """The requests that begin from `start_us` on and before `end_us`; times count from there.
 

@@ -53,20 +53,54 @@ def test_the_source_comes_back_whole() -> None:
     assert decode(encode(replace(made, source=told)), "x.load").source == told
 
 
-def test_half_a_million_requests_at_random_places_take_six_bytes_each() -> None:
+def test_a_million_requests_at_random_places_take_six_bytes_each() -> None:
     """10 million of them 60 MB: the limit for a file that people send. Places are the worst case:
-    every 4 KiB block of 10 GB is as likely as any other."""
-    chance, count = np.random.default_rng(1), 500_000
+    every 4 KiB block of a terabyte is as likely as any other."""
+    chance, count = np.random.default_rng(1), 1_000_000
     made = RecordedLoad(
         replace(small().source, span_us=3600 * 10**6),
         due_us=np.cumsum(chance.exponential(1000, count)).astype(np.int64),
         kind=(chance.random(count) < 0.5).astype(np.uint8),
         forced=np.zeros(count, np.bool_),
-        offset=chance.integers(0, 2_500_000, count) * 4096,
+        offset=chance.integers(0, 250_000_000, count) * 4096,
         length=chance.choice([1, 2, 4, 8, 16], count) * 4096,
         service_us=chance.lognormal(5, 1, count).astype(np.int64),
     )
-    assert len(encode(made)) < 6 * count
+    content = encode(made)
+    assert len(content) < 6 * count
+    back = decode(content, "x.load")
+    assert (back.offset == made.offset).all()
+    unit = back.source.resolution_us
+    assert unit <= 8
+    assert (back.due_us == made.due_us // unit * unit).all()
+
+
+def test_a_client_s_think_times_make_a_file_shorter() -> None:
+    """One request at a time: it begins so long after the end of the one before."""
+    chance, count = np.random.default_rng(1), 100_000
+    service = chance.lognormal(7, 1, count).astype(np.int64)
+    made = RecordedLoad(
+        replace(small().source, span_us=3600 * 10**6),
+        due_us=np.concatenate(([0], np.cumsum(service + 20)[:-1])),
+        kind=np.zeros(count, np.uint8),
+        forced=np.zeros(count, np.bool_),
+        offset=np.zeros(count, np.int64),
+        length=np.full(count, 4096),
+        service_us=service,
+    )
+    content = encode(made)
+    assert b'"coding":"after"' in content
+    assert len(content) < 2 * count
+    assert (decode(content, "x.load").due_us == made.due_us).all()
+
+
+@given(loads(), st.sampled_from([2, 4, 8]))
+def test_coarser_times_keep_what_ended_before(made: RecordedLoad, unit: int) -> None:
+    coarse = made.coarser(unit)
+    ends, coarse_ends = made.due_us + made.service_us, coarse.due_us + coarse.service_us
+    had_ended = (ends[:, None] <= made.due_us) & made.is_timed[:, None]
+    assert (coarse_ends[:, None] <= coarse.due_us)[had_ended].all()
+    assert (coarse.is_timed == made.is_timed).all()
 
 
 @given(st.data())
@@ -98,7 +132,7 @@ def test_a_bomb_is_not_unpacked() -> None:
     bomb = lzma.compress(bytes(100 << 20))
     for column in header["columns"]:
         column["planes"] = [len(bomb)]
-    content = b"vdisklab-load/1\n" + json.dumps(header).encode() + b"\n" + bomb * 5
+    content = b"vdisklab-load/2\n" + json.dumps(header).encode() + b"\n" + bomb * 5
     with pytest.raises(LoadError, match="is damaged: a column is not as long"):
         decode(signed(content), "x.load")
 
@@ -108,12 +142,12 @@ def test_a_bomb_is_not_unpacked() -> None:
     [
         (b"", "x.load is not a load file"),
         (b"PK\x03\x04", "x.load is not a load file"),
-        (b"vdisklab-load/2\n{}",
-         "x.load has the format vdisklab-load/2, and this vdisklab reads vdisklab-load/1"),
-        (b"vdisklab-load/1\n{}\n", "x.load is damaged: its checksum is wrong"),
-        (signed(b"vdisklab-load/1\n{}\n"), "x.load is damaged: in its header source is missing"),
-        (signed(b"vdisklab-load/1\n" + b"[" * 60000 + b"\n"), None),
-        (signed(b"vdisklab-load/1\n" + b" " * 70000 + b"\n"),
+        (b"vdisklab-load/9\n{}",
+         "x.load has the format vdisklab-load/9, and this vdisklab reads vdisklab-load/2"),
+        (b"vdisklab-load/2\n{}\n", "x.load is damaged: its checksum is wrong"),
+        (signed(b"vdisklab-load/2\n{}\n"), "x.load is damaged: in its header source is missing"),
+        (signed(b"vdisklab-load/2\n" + b"[" * 60000 + b"\n"), None),
+        (signed(b"vdisklab-load/2\n" + b" " * 70000 + b"\n"),
          "x.load is damaged: its header does not end"),
     ],
 )  # fmt: skip
