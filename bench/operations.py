@@ -2,10 +2,19 @@
 
 No guest: an open load over NBD to QEMU's storage daemon, with the operations of `operations/` and
 the reckoning of `workload/load_windows.py`. The target of a backup or mirror is an nbdkit that
-handles one request after another at a fixed rate, as a slow line does. So what a first write to a
-cluster that is not saved yet waits for is what is queued before it: `workers` copies of 1 MiB each
-(block/block-copy.c, BLOCK_COPY_MAX_BUFFER), of which the first is half done on average, and its own
-cluster of 64 KiB.
+handles one request after another at a fixed rate, as a slow line does.
+
+A first write to a cluster that is not saved yet copies this cluster itself, outside of the job's pool
+of workers (block/copy-before-write.c, cbw_do_copy_before_write; block/block-copy.c, block_copy). The
+pool begins a copy as soon as one has ended (aio_task_pool_wait_slot), each of BLOCK_COPY_MAX_BUFFER,
+1 MiB. So at a random moment `workers` copies are at the target, of which the first is half done on
+average, and the cluster's own 64 KiB come after them.
+
+A mirror has 10 MiB of buffers (block/mirror.c, DEFAULT_MIRROR_BUF_SIZE) and copies 1 MiB at once
+(MAX_IO_BYTES), so ten copies are at the target. With copy-mode=write-blocking a write is sent there,
+too, after them; but of a write that fills no whole granule (64 KiB) in a part that is still to be
+copied, nothing is sent, because the copy will hold it (do_sync_target_write, "dirty unaligned padding:
+ignore it"). So 4 KiB wait only where the copy is done already, and 64 KiB everywhere.
 
     .venv/bin/python bench/operations.py DIRECTORY [--json FILE]
 """
@@ -24,6 +33,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -47,7 +57,13 @@ RATES = (10 * MIB, 20 * MIB, 40 * MIB)
 WORKERS = (1, 16, 64)
 STALLS = (1.0, 2.0, 4.0)
 ROUNDS = 5
+NEW_CASES = ((4, 30 * MIB), (32, 15 * MIB))
+"""(workers, bytes a second) of backups whose waiting was computed before any was measured."""
+MIRRORED = 10
+"""The copies of 1 MiB that a mirror has at its target."""
 MOST_WRITES_PER_SECOND, STALLED_PER_SECOND = 8.0, 50.0
+FRONT = 1 / 8
+"""The share of the disk, from its front, that is copied before writes to it are measured."""
 _BEFORE, _DURING = 3.0, 6.0
 _QUEUES = 3.0
 """How many times the predicted waiting is measured."""
@@ -60,18 +76,29 @@ _SHARE_FILLED = 1.2
 _PATH = "raw/writeback/virtio:throttle_iops=999999999"
 
 
+class Place(Enum):
+    """Where writes go: to what a job copies first, or last."""
+
+    FRONT = "front"
+    REAR = "rear"
+
+
 @dataclass
 class OpenWriter:
-    """Writes 4 KiB to clusters that were not written before, at random moments, whatever the disk
-    does. Each write's latency counts from the moment at which it was due."""
+    """Writes to clusters that were not written before, at random moments, whatever the disk does.
+    Each write's latency counts from the moment at which it was due."""
 
     disk: NbdDisk
     rng: random.Random
     rate: float
+    place: Place = Place.REAR
+    bytes: int = 4 * KIB
 
     def __post_init__(self) -> None:
         # A job copies from the front, so the clusters of the rear half are saved last.
-        clusters = list(range(SIZE // CLUSTER // 2, SIZE // CLUSTER))
+        count = SIZE // CLUSTER
+        front = self.place is Place.FRONT
+        clusters = list(range(int(FRONT * count)) if front else range(count // 2, count))
         self.rng.shuffle(clusters)
         self.clusters = iter(clusters)
         self.due: dict[int, float] = {}
@@ -86,7 +113,7 @@ class OpenWriter:
             now = time.monotonic()
             while self.next_due <= now:
                 first = next(self.clusters) * CLUSTER // SECTOR
-                self.due[self.disk.write(first, 4 * KIB // SECTOR, 1, fua=False)] = self.next_due
+                self.due[self.disk.write(first, self.bytes // SECTOR, 1, fua=False)] = self.next_due
                 self.next_due += self.rng.expovariate(self.rate)
             wait = max(0.0, min(self.next_due - now, 0.02))
             if select.select([self.disk.connection], [], [], wait)[0]:
@@ -100,7 +127,7 @@ class OpenWriter:
     def _take(self) -> None:
         due = self.due.pop(self.disk.await_one())
         latency = time.monotonic() - due
-        self.done.append(LoggedRequest(due, latency, Direction.WRITE, 4 * KIB))
+        self.done.append(LoggedRequest(due, latency, Direction.WRITE, self.bytes))
 
 
 @contextmanager
@@ -182,17 +209,29 @@ def ordered(
     return parse_operation(text).on(below, access)
 
 
-def course(directory: Path, text: str, rate: int | None, seed: int, queued: float = 0.0) -> Course:
+def course(
+    directory: Path,
+    text: str,
+    rate: int | None,
+    seed: int,
+    queued: float = 0.0,
+    *,
+    place: Place = Place.REAR,
+    size: int = 4 * KIB,
+) -> Course:
     """The writes before and during an operation, which is ended early: before its job comes to the
     rear half of the disk. `queued` is the predicted waiting in seconds."""
     half = 0.45 * SIZE / rate if rate else _DURING
-    seconds = min(half, max(_DURING, _QUEUES * queued))
+    copied = FRONT * SIZE / rate if rate and place is Place.FRONT else 0.0
+    seconds = min(half, max(_DURING, _QUEUES * queued) + copied)
     per_second = min(MOST_WRITES_PER_SECOND, _IN_FLIGHT / queued if queued else 1e9)
     with ExitStack() as opened:
         daemon, disk, client = opened.enter_context(storage(directory))
         target = opened.enter_context(slow_target(directory, rate))
         running = ordered(daemon, disk, text, target, directory)
-        writer = OpenWriter(client, random.Random(seed), per_second)  # noqa: S311 - reproducible
+        running.prepare()
+        rng = random.Random(seed)  # noqa: S311 - reproducible
+        writer = OpenWriter(client, rng, per_second, place, size)
         begin = time.monotonic()
         writer.run_until(lambda: time.monotonic() >= begin + _BEFORE)
         ordered_at = time.monotonic()
@@ -253,14 +292,38 @@ def measure(directory: Path) -> Iterator[dict[str, Any]]:
         for workers in WORKERS:
             for kind in ("backup", "backup:fleecing"):
                 yield backup_row(directory, kind, workers, rate)
-    for mode in ("background", "write-blocking"):
-        run = course(directory, f"mirror:copy-mode={mode}", RATES[0], 1)
-        yield {
-            "operation": f"mirror:copy-mode={mode}", "rate": RATES[0],
-            "before": median(run.latencies(run.before)),
-            "found": median(run.latencies(run.during)),
-            "longest_stall": longest_stall(run.requests, run.during),
-        }  # fmt: skip
+    for workers, rate in NEW_CASES:
+        yield backup_row(directory, "backup", workers, rate)
+    for rate in RATES:
+        for mode in ("background", "write-blocking"):
+            for place, size in (
+                (Place.REAR, 4 * KIB),
+                (Place.REAR, CLUSTER),
+                (Place.FRONT, 4 * KIB),
+            ):
+                yield mirror_row(directory, mode, rate, place, size)
+
+
+def mirror_row(directory: Path, mode: str, rate: int, place: Place, size: int) -> dict[str, Any]:
+    """The waiting of writes during a mirror, and what was computed: None for no waiting at all."""
+    sent = mode == "write-blocking" and (place is Place.FRONT or size == CLUSTER)
+    queued = ((MIRRORED - 0.5) * COPY + size) / rate if sent else 0.0
+    text = f"mirror:copy-mode={mode}"
+    run = course(directory, text, rate, 1, queued, place=place, size=size)
+    copied = FRONT * SIZE / rate if place is Place.FRONT else 0.0
+    during = run.latencies(run.during, after=max(copied, _SHARE_FILLED * queued))
+    return {
+        "operation": text,
+        "rate": rate,
+        "place": place.value,
+        "bytes": size,
+        "predicted": queued if sent else None,
+        "before": median(run.latencies(run.before)),
+        "found": median(during),
+        "p99": p99(during),
+        "longest_stall": longest_stall(run.requests, run.during),
+        "writes": len(during),
+    }
 
 
 def backup_row(directory: Path, kind: str, workers: int, rate: int) -> dict[str, Any]:

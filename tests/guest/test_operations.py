@@ -144,6 +144,7 @@ def test_an_operation_that_is_ended_early_leaves_nothing(tmp_path: Path) -> None
         directory.mkdir()
         with plugged(directory, with_backing=False) as bench:
             running = bench.on(text)
+            running.prepare()
             running.start()
             assert not running.ready()
             running.undo()
@@ -165,6 +166,7 @@ def test_a_target_that_takes_no_more_is_named(tmp_path: Path) -> None:
 
         access = DiskAccess(bench.monitor, lambda _size: None, full_target)
         running = parse_operation("backup").on(open_disk(bench.disk), access)
+        running.prepare()
         running.start()
         with pytest.raises(OperationError, match="the backup failed: No space left on device"):
             running.finish()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -37,10 +37,17 @@ class OperationCost:
     failed: int
     stall: Annotated[float | None, "seconds: the longest time in which no request was completed"]
     stall_before: Annotated[float | None, "seconds: the same in the window before the operation"]
+    write_stall: Annotated[
+        float | None, "seconds: the longest time in which writes waited and none was completed"
+    ]
     latency: Annotated[float | None, "seconds: p99 during the operation, from when each was due"]
     latency_before: Annotated[float | None, "seconds: p99 before the operation"]
     during: Annotated[Ratio, "p99 during over before, paired within runs"]
     after: Annotated[Ratio, "p99 after over before, paired within runs"]
+    to_first: Annotated[
+        Ratio | None,
+        "p99 during over that of the first operation listed, paired within rounds; null for it",
+    ]
     seconds: Annotated[float | None, "how long the operation took"]
     copied: Annotated[float | None, "bytes that it copied"]
     allocated: Annotated[float | None, "bytes by which the guest's image and new ones grew"]
@@ -56,8 +63,8 @@ class OperationCost:
 
     @property
     def felt(self) -> float:
-        """The longer of its stall and p99, in seconds: reads may go on while writes wait."""
-        return max(self.stall or 0.0, self.latency or 0.0)
+        """The longest of its stalls and p99, in seconds: reads may go on while writes wait."""
+        return max(self.stall or 0.0, self.write_stall or 0.0, self.latency or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +119,16 @@ def operations_of(store: Store, campaign_id: str) -> DuringAnswer:
             runs[run.measured_cell].append(run)
     machine = campaign.host.machine_id
     cuts = [cut for cut in store.power_cuts(machine) if cut.applies_to(campaign.host)]
-    costs = [_cost(cell, own, cuts) for cell, own in runs.items()]
+    costs = [(_cost(cell, own, cuts), own) for cell, own in runs.items()]
+    costs.sort(key=lambda pair: -pair[0].felt)
+    first = _by_round(costs[0][1])
     return DuringAnswer(
         campaign=campaign.id,
         caveats=caveats_of(store.outlines((campaign.id,))),
-        costs=tuple(sorted(costs, key=lambda cost: -cost.felt)),
+        costs=tuple(
+            replace(cost, to_first=_within_rounds(_by_round(own), first)) if place else cost
+            for place, (cost, own) in enumerate(costs)
+        ),
     )
 
 
@@ -145,10 +157,12 @@ def _cost(cell: MeasuredCell, runs: Sequence[Run], cuts: Iterable[PowerCut]) -> 
         failed=len(failures),
         stall=_median(values[DURING]["longest_stall"]),
         stall_before=_median(values[BEFORE]["longest_stall"]),
+        write_stall=_median(_by_metric(good, DURING, Direction.WRITE)["longest_stall"]),
         latency=_median(values[DURING]["latency_p99"]),
         latency_before=_median(values[BEFORE]["latency_p99"]),
         during=_ratio(values[DURING], values[BEFORE]),
         after=_ratio(values[AFTER], values[BEFORE]),
+        to_first=None,
         seconds=_median(values[DURING]["duration"]),
         copied=_median(values[DURING]["copied"]),
         allocated=_median(values[DURING]["allocated"]),
@@ -164,14 +178,16 @@ def _cost(cell: MeasuredCell, runs: Sequence[Run], cuts: Iterable[PowerCut]) -> 
     )
 
 
-def _by_metric(runs: Iterable[Run], window: str) -> Mapping[str, list[float]]:
-    """The values of all requests together in a window, by metric."""
+def _by_metric(
+    runs: Iterable[Run], window: str, direction: Direction = Direction.NONE
+) -> Mapping[str, list[float]]:
+    """A window's values by metric: of all requests together, or of those of one direction."""
     values: dict[str, list[float]] = defaultdict(list)
     for run in runs:
         for measurement in run.measurements:
             if measurement.name.endswith(f"-{window}"):
                 for sample in measurement.samples:
-                    if sample.direction is Direction.NONE:
+                    if sample.direction is direction:
                         values[sample.metric].append(sample.value)
     return values
 
@@ -185,6 +201,23 @@ def _ratio(above: Mapping[str, list[float]], below: Mapping[str, list[float]]) -
     if not above[name]:
         return Ratio(0)
     return paired_ratios(np.array([above[name]]), np.array([below[name]]))[0]
+
+
+def _by_round(runs: Iterable[Run]) -> Mapping[int, float]:
+    """p99 during the operation, by round."""
+    good = (run for run in runs if run.failure is None)
+    values = ((run.round, _by_metric([run], DURING)["latency_p99"]) for run in good)
+    return {round: found[0] for round, found in values if found}
+
+
+def _within_rounds(above: Mapping[int, float], below: Mapping[int, float]) -> Ratio:
+    rounds = sorted(above.keys() & below.keys())
+    if not rounds:
+        return Ratio(0)
+    return paired_ratios(
+        np.array([[above[round] for round in rounds]]),
+        np.array([[below[round] for round in rounds]]),
+    )[0]
 
 
 def _survives(path: str, operation: str, cuts: Iterable[PowerCut]) -> bool | None:

@@ -104,7 +104,7 @@ def _capacity(plan: CampaignPlan, paths: list[DiskPath]) -> int:
             copies.setdefault(image.base, 1)
     whole = paths[0].may_hold_formats and all(image and image.driver == "raw" for image in copies)
     capacity = sum(
-        count * (plan.size_bytes if whole else _image_room(image, plan.size_bytes))
+        count * (plan.size_bytes if whole else room_of_image(image, plan.size_bytes))
         for image, count in copies.items()
         if image is not None
     )
@@ -126,7 +126,7 @@ def _works_on_files(plan: CampaignPlan) -> bool:
     return any(measurement.filesystem for measurement in plan.profile.measurements)
 
 
-def _image_room(image: Image, size: int) -> int:
+def room_of_image(image: Image, size: int) -> int:
     """Bytes of an image with its format's tables. Tables take at most a thousandth of the disk with
     clusters of 64 KiB; the quarter that is added covers clusters of 512 bytes.
     """

@@ -9,38 +9,32 @@ from __future__ import annotations
 import secrets
 import shlex
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 from vdisklab.campaign import measured_evidence
 from vdisklab.campaign.attachment import AttachedDisk, GuestPlace, attached, run_measured
 from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.campaign.measure_group import clock_offset
-from vdisklab.errors import OperationError, PlanError
+from vdisklab.campaign.new_images import NewImages, destination_stack
+from vdisklab.errors import GuestError, OperationError, PlanError
 from vdisklab.guest.qemu.block_nodes import Disk, QmpCommand
 from vdisklab.guest.qemu.open_disk import backend_of, open_disk
-from vdisklab.host.ledger import Kind
 from vdisklab.host.waiting import patience
-from vdisklab.operations.operation import TARGET, DiskAccess, RunningOperation
+from vdisklab.operations.operation import DiskAccess, RunningOperation
 from vdisklab.operations.registry import parse_operation
 from vdisklab.path.cell import Cell
-from vdisklab.path.named_target import NamedTarget
 from vdisklab.plan.profile import RATE, MeasurementPlan
 from vdisklab.progress import MeasurementStarted
 from vdisklab.results import model
 from vdisklab.results.model import DURING_WINDOWS
 from vdisklab.storage.image import ImageFile, require_returned
-from vdisklab.storage.server_url import url_of
-from vdisklab.storage.site import Site
+from vdisklab.units import format_bytes
 from vdisklab.workload import fio, load_windows, open_load, program
 
-LIMIT_SECONDS = 120.0
-"""An operation that has not ended by then is ended, and its cell has failed."""
-
+_LIMIT_SECONDS = 120.0
 _PROBE = program.Timing(2.0, 0.5, 1.0)
 _LEAD_SECONDS = 2.0
 _LOOK_SECONDS = 0.1
@@ -59,20 +53,27 @@ def measure_during(context: CampaignContext, cell: Cell) -> CellResult:
     Raises what `measure_cell` does; OperationError if the operation failed or did not end.
     """
     site = context.stacks.site
-    with ExitStack() as made, context.stacks.image_for(cell.path) as image:
+    with (
+        destination_stack(context) as target,
+        ExitStack() as made,
+        context.stacks.image_for(cell.path) as image,
+    ):
         if not isinstance(image, ImageFile):
             raise PlanError(f"{cell.path} has no disk that an operation could change")
         with measured_evidence.writing_back(image) as write_back:
             with attached(context, cell, image, write_back, fresh=False) as attachment:
-                disk = _disk(attachment)
-                images = _NewImages(context, site, image, disk, made)
+                monitor = _place(attachment).machine.monitor
+                images = NewImages(
+                    site, context.stacks.source, image, _disk(attachment), monitor, made,
+                    context.plan.destination, target,
+                )  # fmt: skip
                 measured, running = _measured(context, cell, attachment, images)
-                machine = _place(attachment).machine
             for node in running.left_nodes:
-                machine.monitor.execute("blockdev-del", {"node-name": node})
+                monitor.execute("blockdev-del", {"node-name": node})
+            images.close_objects()
         require_returned(site, image, context.plan.size_bytes)
     checks = (*attachment.checks, *images.checks)
-    commands = (*attachment.commands, measured[0].command, *images.noted)
+    commands = (*attachment.commands, measured[0].command)
     return CellResult(checks, commands, tuple(measured))
 
 
@@ -86,60 +87,6 @@ def _disk(attachment: AttachedDisk) -> Disk:
     if attachment.disk is None:
         raise TypeError("an operation needs a disk that QEMU has open")
     return attachment.disk
-
-
-@dataclass(slots=True)
-class _NewImages:
-    """Makes the images that an operation writes to; they are removed when `made` is closed."""
-
-    context: CampaignContext
-    site: Site
-    image: ImageFile
-    disk: Disk
-    made: ExitStack
-    checks: tuple[model.Check, ...] = ()
-    noted: tuple[str, ...] = ()
-    files: tuple[Path, ...] = ()
-
-    def track(self, file: Path) -> None:
-        """Makes sure that a file that QEMU creates is removed."""
-        self.made.enter_context(self.site.tracked(Kind.FILE, file))
-        self.files = (*self.files, file)
-
-    def new(self, purpose: str, driver: str) -> Mapping[str, Any]:
-        """A new, empty image, as arguments of `blockdev-add`; see `operation.NewImage`."""
-        to = self.context.plan.settings.to if purpose == TARGET else None
-        place = None if to is None else self._named(to)
-        if isinstance(place, NamedTarget):
-            url = url_of(place, None)
-            self.noted = (*self.noted, f"# {purpose}: {place.place}")
-            return {"driver": "raw", "file": dict(url.node)}
-        directory = self.site.directory if place is None else place
-        if place is None and self.image.file is not None and self.image.file.is_file():
-            directory = self.image.file.parent
-        file = directory / f"{self.site.unique(self.disk.serial)}.{purpose}"
-        self.track(file)
-        self.site.new_file(file)
-        size = str(self.disk.size)
-        self.site.run("qemu-img", "create", "-q", "-f", driver, str(file), size)
-        direct = {"cache": {"direct": self.disk.cache.direct}}
-        opened = {"driver": "file", "filename": str(file), "discard": "unmap", **direct}
-        return {"driver": driver, "file": opened, "discard": "unmap", **direct}
-
-    def _named(self, to: str) -> NamedTarget | Path:
-        """Where `--to` points: a directory, or a server that QEMU opens. Raises PlanError."""
-        named = next(
-            (target for target in self.context.plan.backing.targets if target.name == to), None
-        )
-        if named is not None and named.opened_by_qemu:
-            return named
-        directory = Path(to if named is None else named.place)
-        if not directory.is_dir():
-            raise PlanError(
-                f"--to {to} is neither a directory nor a --target",
-                hint="write --to /mnt/backup, or --target nas=nbd://10.0.0.5/disk --to nas",
-            )
-        return directory.absolute()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +111,7 @@ class _Timeline:
 
 
 def _measured(
-    context: CampaignContext, cell: Cell, attachment: AttachedDisk, images: _NewImages
+    context: CampaignContext, cell: Cell, attachment: AttachedDisk, images: NewImages
 ) -> tuple[list[model.Measurement], RunningOperation]:
     place, disk = _place(attachment), _disk(attachment)
     machine, plan = place.machine, context.plan.profile.measurements[0]
@@ -186,7 +133,8 @@ def _measured(
     attachment.set_page_cache(cell.page_cache)
     running.prepare()
     rate = context.plan.settings.load or _shown_rate(context, attachment, plan)
-    longest = timing.ramp + 2 * timing.runtime + max(timing.runtime, LIMIT_SECONDS)
+    limit = (context.plan.settings.during_limit or _LIMIT_SECONDS) * patience()
+    longest = timing.ramp + 2 * timing.runtime + max(timing.runtime, limit)
     subject = replace(place.disk, mark=f"-{secrets.token_hex(4)}")
     start = open_load.GroupStart(_LEAD_SECONDS * patience(), secrets.randbelow(1 << 31) + 1)
     script, rates = _FIO.beside_script(plan, subject, longest, rate, start)
@@ -195,7 +143,7 @@ def _measured(
     started = datetime.now(UTC)
     with machine.monitor.noting(_PAUSES) as paused:
         pid = machine.agent.start(script.command)
-        timeline = _timeline(attachment, running, timing, start.delay)
+        timeline = _timeline(attachment, running, timing, start.delay, limit)
         machine.agent.run(("sh", "-c", _STOP.format(pid)), timeout=_STOP_SECONDS)
         ended = machine.agent.finish(pid, script.command, timeout=_STOP_SECONDS, allowed=_ENDED)
         pauses = paused()
@@ -247,11 +195,15 @@ def _shown_rate(context: CampaignContext, attachment: AttachedDisk, plan: Measur
 
 
 def _timeline(
-    attachment: AttachedDisk, running: RunningOperation, timing: program.Timing, delay: float
+    attachment: AttachedDisk,
+    running: RunningOperation,
+    timing: program.Timing,
+    delay: float,
+    limit: float,
 ) -> _Timeline:
     """Waits through the three windows, and does the operation.
 
-    Raises OperationError for an operation that fails, or does not end within its limit.
+    Raises OperationError for an operation that fails, or does not end within `limit` seconds.
     """
     monitor = _place(attachment).machine.monitor
     monitor.pause(delay + timing.ramp)
@@ -261,17 +213,14 @@ def _timeline(
     try:
         running.start()
         while not running.ready():
-            if time.time() - ordered > LIMIT_SECONDS * patience():
-                raise OperationError(
-                    f"the {running.order} did not end within {LIMIT_SECONDS:g} s, having copied "
-                    f"{(running.copied or 0) >> 20} MiB of {running.disk.size >> 20} MiB",
-                    hint="its target is slower than the guest, or it is limited: choose a smaller "
-                    "--size or --load, or a faster target",
-                )
+            if time.time() - ordered > limit:
+                raise _not_ended(running, limit)
             monitor.pause(_LOOK_SECONDS)
         running.finish()
     except BaseException:
-        running.undo()
+        # a QEMU that does not answer is killed, and what it had open with it
+        with suppress(GuestError):
+            running.undo()
         raise
     ended = time.time()
     monitor.pause(max(0.0, ordered + timing.runtime - ended))
@@ -282,11 +231,21 @@ def _timeline(
     return _Timeline(begin, ordered, ended, settled, end, (first, second, third, fourth))
 
 
+def _not_ended(running: RunningOperation, limit: float) -> OperationError:
+    copied = "" if running.copied is None else f", having copied {format_bytes(running.copied)}"
+    return OperationError(
+        f"the {running.order} did not end within {limit:g} s{copied}; the disk has "
+        f"{format_bytes(running.disk.size)}",
+        hint="choose a longer --during-limit; if its target is slower than the guest writes, it "
+        "never ends: choose a smaller --load or a faster target",
+    )
+
+
 def _operation_samples(
     running: RunningOperation,
     timeline: _Timeline,
     pauses: list[tuple[str, float]],
-    images: _NewImages,
+    images: NewImages,
 ) -> Iterator[model.Sample]:
     none = model.Direction.NONE
     yield model.Sample("duration", none, timeline.ended - timeline.ordered)

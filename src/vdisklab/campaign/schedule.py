@@ -11,9 +11,17 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from vdisklab.campaign.host_stacks import Stack, guests_of, stack_of, stacks_of, takes_turns
+from vdisklab.campaign.host_stacks import (
+    Stack,
+    guests_of,
+    room_of_image,
+    stack_of,
+    stacks_of,
+    takes_turns,
+)
 from vdisklab.errors import PlanError
 from vdisklab.host.mounts import mount_of, without_flushes
+from vdisklab.operations.registry import parse_operation
 from vdisklab.path import backing, disk_path, segments
 from vdisklab.path.cell import Cell
 from vdisklab.plan.age import REWRITTEN
@@ -264,7 +272,25 @@ def room_needed(plan: CampaignPlan) -> int:
         if elsewhere or plan.backing.on_devices(layers) or backing.in_memory(layers):
             continue
         total += stack_bytes(plan, layers, capacity) if layers else capacity
-    return total
+    return total + _room_of_copies(plan)
+
+
+def _room_of_copies(plan: CampaignPlan) -> int:
+    """Bytes of the copy that an operation makes in the work directory, and of what is saved for it;
+    both are gone when the next one begins."""
+    orders = [cell.path.attachment.during for cell in plan.cells]
+    if not any(order is not None and parse_operation(order).kind.copies for order in orders):
+        return 0
+    image, scratch = disk_path.Image(segments.ImageFormat.QCOW2), plan.size_bytes
+    room = room_of_image(image, plan.size_bytes)
+    if plan.destination is None:
+        return room + scratch
+    layers = plan.destination.path.layers
+    if plan.backing.on_devices(layers) or plan.backing.target_of(layers) is not None:
+        return scratch
+    if backing.in_memory(layers):
+        return scratch
+    return scratch + (stack_bytes(plan, layers, room) if layers else room)
 
 
 def memory_needed(plan: CampaignPlan) -> int:

@@ -36,11 +36,14 @@ class Backup(JobOperation):
 
     source: str | None = None
 
-    def start(self) -> None:
-        """Begins to copy; from here on the backup holds what the disk held now."""
+    def prepare(self) -> None:
+        """Makes and opens the target."""
         driver = "qcow2" if self.order.option("compress") else "raw"
         made = self.access.new_image(TARGET, driver)
         self.monitor.execute("blockdev-add", {**made, "node-name": _TARGET_NODE})
+
+    def start(self) -> None:
+        """Begins to copy; from here on the backup holds what the disk held now."""
         self.monitor.execute("blockdev-backup", self._job())
 
     def _job(self) -> dict[str, Any]:
@@ -67,11 +70,15 @@ class FleecingBackup(Backup):
 
     source = _SNAPSHOT
 
+    def prepare(self) -> None:
+        """Makes and opens the target and the image for old data."""
+        super().prepare()
+        made = self.access.new_image(SCRATCH, "raw")
+        self.monitor.execute("blockdev-add", {**made, "node-name": _FLEECE})
+
     def start(self) -> None:
         """Puts the filter between the guest's device and its disk, and begins to copy."""
         add = self.monitor.execute
-        made = self.access.new_image(SCRATCH, "raw")
-        add("blockdev-add", {**made, "node-name": _FLEECE})
         filtered = {"driver": "copy-before-write", "node-name": _FILTER}
         add("blockdev-add", {**filtered, "file": self.disk.node, "target": _FLEECE})
         self.access.use_node(_FILTER)
@@ -117,6 +124,7 @@ BACKUP = OperationKind(
     "a full backup: the disk as it was when the backup began",
     Backup,
     options=_OPTIONS,
+    copies=True,
     relief=_RELIEF,
 )
 FLEECING = OperationKind(
@@ -124,4 +132,5 @@ FLEECING = OperationKind(
     "the same, with old data saved to a file on this host first",
     FleecingBackup,
     options=_OPTIONS,
+    copies=True,
 )

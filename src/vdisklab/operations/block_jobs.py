@@ -6,12 +6,13 @@ from contextlib import suppress
 
 from vdisklab.errors import OperationError, RefusedError
 from vdisklab.host.waiting import wait_until
-from vdisklab.operations.operation import RunningOperation
+from vdisklab.operations.operation import DiskOperation, RunningOperation
 
 JOB = "during"
 """The id of an operation's job: a QEMU does one operation at a time."""
 
 _JOB_SECONDS = 60.0
+_FULL = "No space left on device"
 
 
 class JobOperation(RunningOperation):
@@ -39,7 +40,7 @@ class JobOperation(RunningOperation):
         self._copied = int(job["offset"])
         if "error" in job:
             self._dismiss()
-            raise OperationError(f"the {self.order} failed: {job['error']}")
+            raise _failed(self.order, str(job["error"]))
         return bool(job["ready"]) if self.pivots else job["status"] == "concluded"
 
     def finish(self) -> None:
@@ -67,3 +68,14 @@ class JobOperation(RunningOperation):
     def _dismiss(self) -> None:
         if self.monitor.execute("query-block-jobs"):
             self.monitor.execute("job-dismiss", {"id": JOB})
+
+
+def _failed(order: DiskOperation, reason: str) -> OperationError:
+    """The error of a job that QEMU ended."""
+    if _FULL in reason:
+        hint = "free some space where the copy goes: it may need as much as the disk has"
+    elif order.kind.copies:
+        hint = "look at what the copy goes to: the log of its server, or `dmesg`"
+    else:
+        hint = "look at `dmesg` for errors of the disk"
+    return OperationError(f"the {order} failed: {reason}", hint=hint)

@@ -37,6 +37,12 @@ class Mirror(JobOperation):
     def _beside(self) -> bool:
         return self.access.new_image is no_new_image
 
+    def prepare(self) -> None:
+        """Makes and opens the target, unless it is a file beside the guest's."""
+        if not self._beside:
+            made = self.access.new_image(TARGET, self.disk.driver)
+            self.monitor.execute("blockdev-add", {**made, "node-name": _TARGET_NODE})
+
     def start(self) -> None:
         """Copies everything, and what the guest writes meanwhile."""
         job = {
@@ -53,8 +59,6 @@ class Mirror(JobOperation):
             target = {"target": str(self.new_file), "format": self.disk.driver}
             self.monitor.execute("drive-mirror", {**job, **target})
             return
-        made = self.access.new_image(TARGET, self.disk.driver)
-        self.monitor.execute("blockdev-add", {**made, "node-name": _TARGET_NODE})
         self.monitor.execute("blockdev-mirror", {**job, "target": _TARGET_NODE})
 
 
@@ -67,6 +71,7 @@ MIRROR = OperationKind(
         "speed": Size(1, 1 << 50, power_of_two=False),
     },
     judging=Judging(),
+    copies=True,
     relief=(
         ("libvirt", "virsh blockcopy DOMAIN vda --dest FILE --bandwidth 50 --wait --pivot"),
         ("Proxmox VE", "qm disk move VMID scsi0 STORAGE --bwlimit 51200"),

@@ -186,6 +186,8 @@ class OperationKind:
     """(platform, line to paste) that makes the operation bearable for a guest."""
     doubles: bool = False
     """True if the disk then has twice its size."""
+    copies: bool = False
+    """True if it writes a copy of the disk, whose place the user may choose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,11 @@ class DiskOperation(AsText):
         """The value of an option, or its default."""
         known: OptionType = self.kind.options[name]
         return dict(self.options).get(name, known.default)
+
+    @property
+    def compresses(self) -> bool:
+        """True if its copy is compressed."""
+        return "compress" in self.kind.options and bool(self.option("compress"))
 
     def refusal(self, path: DiskPath) -> Impossible | None:
         """Why a path's disk cannot be changed in this way, as what follows its name."""

@@ -21,6 +21,7 @@ from vdisklab.path.segments import HOST
 from vdisklab.plan.age import NEW, Age, not_aged
 from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
+from vdisklab.plan.destination import Destination, destination_of, named_directory
 from vdisklab.plan.guest import GuestPlan, Qemu, UserGuest
 from vdisklab.plan.matrix import (
     Matrix,
@@ -34,6 +35,7 @@ from vdisklab.plan.matrix import (
     not_shared,
     not_together,
     not_trimmed,
+    require_destination,
     require_only_boots,
     require_possible,
     too_small,
@@ -137,10 +139,11 @@ def backing_of(request: Request) -> BackingDevices:
     """The disks below the stacks of a request; devices by their absolute paths."""
     named = [word for target in request.target for word in (target.name, target.place)]
     spent = set(map(str, request.destroy))
+    directory = named_directory(request.to)
     return BackingDevices(
         devices=tuple(device.absolute() for device in request.devices),
         destroy=tuple(device.absolute() for device in request.destroy if str(device) not in named),
-        targets=request.target,
+        targets=request.target if directory is None else (*request.target, directory),
         spendable=frozenset(
             target.name for target in request.target if spent & {target.name, target.place}
         ),
@@ -175,10 +178,17 @@ class Draft:
         return (self.settings.directory or Path()).absolute()
 
     @property
+    def destination(self) -> Destination | None:
+        """Where operations copy to, if the request says so."""
+        return destination_of(self.settings.to, self.settings.target)
+
+    @property
     def paths_to_survey(self) -> tuple[DiskPath, ...]:
-        """Every path that may be measured: the matrix, the baseline, and the host itself."""
+        """Every path that may be measured or copied to: the matrix, the baseline, `--to`, and the
+        host itself."""
         baseline = () if self.baseline is None else (self.baseline,)
-        return tuple(dict.fromkeys((*self.paths, *baseline, parse_path(HOST))))
+        to = () if self.destination is None else (self.destination.path,)
+        return tuple(dict.fromkeys((*self.paths, *baseline, *to, parse_path(HOST))))
 
     def on(self, capabilities: Capabilities) -> CampaignPlan:
         """The plan on a host with these capabilities.
@@ -196,9 +206,11 @@ class Draft:
             partial(not_trimmed, self.profile),
             partial(not_shared, self.profile),
             partial(not_together, float(_set(settings.ramp))),
-            not_during,
+            partial(not_during, self.destination, self.backing),
         ):
             matrix = drop(matrix, rule)
+        if self.destination is not None:
+            require_destination(self.destination, settings.during, capabilities, self.backing)
         matrix = drop(matrix, self._not_aged)
         baseline, matrix = self._with_baseline(matrix, capabilities)
         for rule in (
@@ -225,6 +237,7 @@ class Draft:
             scale=_set(settings.scale),
             qemus=self.qemus,
             settings=settings,
+            destination=self.destination,
         )
         if settings.seed is not None:
             return plan

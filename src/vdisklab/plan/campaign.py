@@ -14,6 +14,7 @@ from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.rules import Impossible
 from vdisklab.plan.age import NEW, Age
+from vdisklab.plan.destination import Destination
 from vdisklab.plan.guest import GuestPlan, Qemu
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.race_terms import RaceTerms
@@ -66,6 +67,8 @@ class CampaignPlan:
     settings: Request = field(default_factory=Request)
     """The request with all defaults, for options that need no field of their own here."""
     race: RaceTerms | None = None
+    destination: Destination | None = None
+    """Where operations copy to; None for a file beside the image."""
     requested: tuple[Cell, ...] = ()
     """The cells before the survey of this host dropped some."""
 

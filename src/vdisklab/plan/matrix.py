@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from vdisklab.errors import HostError, PlanError
-from vdisklab.operations.registry import parse_operation
+from vdisklab.operations.registry import OPERATIONS, parse_operation
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.braces import MAX_WORDS, expand_segments
 from vdisklab.path.cell import Cell, PageCacheChoice, own_cache, page_cache_states
@@ -15,9 +15,10 @@ from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.named_target import NamedTarget, with_targets
 from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.path.rules import Impossible, impossible, unnamed_target
-from vdisklab.path.segments import GuestFsKind, PageCache
+from vdisklab.path.segments import GuestFsKind, ImageFormat, PageCache
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
+from vdisklab.plan.destination import Destination
 from vdisklab.plan.guest import with_each, without_options
 from vdisklab.plan.profile import BOOT, Profile
 from vdisklab.units import MIB, format_size
@@ -319,14 +320,49 @@ def require_only_boots(profile: Profile) -> None:
         )
 
 
-def not_during(path: DiskPath) -> Impossible | None:
-    """Why an operation that the path names cannot be done on its disk; None if it can.
+def not_during(
+    to: Destination | None, backing: BackingDevices, path: DiskPath
+) -> Impossible | None:
+    """Why an operation that the path names cannot be done on its disk, or not with a copy there;
+    None if it can.
 
     Raises PlanError for an operation that does not exist.
     """
     if path.attachment.during is None:
         return None
-    return parse_operation(path.attachment.during).refusal(without_options(path, ("during",)))
+    operation = parse_operation(path.attachment.during)
+    refused = operation.refusal(without_options(path, ("during",)))
+    if refused is not None or to is None or not operation.kind.copies:
+        return refused
+    device = backing.device_below(path.layers)
+    if device is not None and device == backing.device_below(to.path.layers):
+        return Impossible(
+            "its disk and the copy would both need the whole device", "write --to a directory"
+        )
+    image = to.image(ImageFormat.QCOW2)
+    if operation.compresses and (image is None or image.format is not ImageFormat.QCOW2):
+        return Impossible("only a qcow2 copy is compressed", "write qcow2 at the end of --to")
+    return None
+
+
+def require_destination(
+    to: Destination, during: Collection[str], capabilities: Capabilities, backing: BackingDevices
+) -> None:
+    """Raises PlanError for a `--to` that cannot exist or that no operation needs, HostError for one
+    that fails on this host."""
+    if not any(parse_operation(order).kind.copies for order in during):
+        kinds = ", ".join(row.name for row in OPERATIONS if row.copies)
+        raise PlanError(
+            "--to says where a copy goes, and no operation makes one",
+            hint=f"leave out --to, or add one of {kinds} to --during",
+        )
+    if not to.path.is_guest_storage or (to.path.image is not None and to.path.image.backing):
+        raise PlanError(
+            f"--to {to.path} is no disk to copy to",
+            hint="write --to ext4/qcow2, --to /mnt/backup, or --target nas=nbd://10.0.0.5/disk "
+            "--to nas",
+        )
+    require_possible(to.path, capabilities, backing)
 
 
 def not_trimmed(profile: Profile, path: DiskPath) -> Impossible | None:

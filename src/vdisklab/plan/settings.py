@@ -179,12 +179,23 @@ class Request(OptionRows):
     )
     to: str | None = what_setting(
         kinds.TEXT,
-        "Where a backup or a mirror goes: a directory, or the name of a --target.",
-        metavar="PLACE",
+        "Where a backup or a mirror goes: a disk path such as ext4/qcow2, the name of a --target, "
+        "or a directory such as /mnt/backup.",
+        metavar="PATH",
         shown="a file beside the image",
         needs="during",
         stored="to",
         identifies=True,
+    )
+    during_limit: float | None = what_setting(
+        kinds.SECONDS,
+        "How long an operation may take, such as 10m: then it is ended, and its cell has failed. A "
+        "mirror whose target is slower than the guest writes never ends by itself.",
+        metavar="TIME",
+        shown="2m",
+        limits=kinds.Limits(0, _DAY, above=True),
+        needs="during",
+        stored="during_limit",
     )
     clients: int | None = what_setting(
         kinds.WHOLE,

@@ -20,6 +20,7 @@ def tables(answer: DuringAnswer) -> Iterator[Table[OperationCost]]:
         Column[OperationCost](
             "longest stall", lambda row: numbers.value(row.stall, "s"), right=True
         ),
+        Column[OperationCost]("stall of writes", _seconds("write_stall"), right=True),
         Column[OperationCost]("p99 before", _seconds("latency_before"), right=True, spare=3),
         Column[OperationCost]("p99 during", _seconds("latency"), right=True, spare=1),
         Column[OperationCost](
@@ -33,6 +34,12 @@ def tables(answer: DuringAnswer) -> Iterator[Table[OperationCost]]:
         ),
         Column[OperationCost](
             "after : before", lambda row: numbers.ratio(row.after.ratio), right=True, spare=2
+        ),
+        Column[OperationCost](
+            "× the first",
+            lambda row: numbers.ratio(row.to_first.ratio) if row.to_first else numbers.MISSING,
+            right=True,
+            spare=2,
         ),
         Column[OperationCost]("took", _seconds("seconds"), right=True),
         Column[OperationCost]("power cut in the middle", _power_cut, folds=WORDS, spare=1),
@@ -62,17 +69,23 @@ def headline(answer: DuringAnswer) -> str:
     worst, mildest = measured[0], measured[-1]
     if worst.felt < _FELT:
         return f"No operation made the guest's requests wait for more than {_FELT:g} s."
-    sentence = (
-        f"{worst.operation} on {worst.path} made one request of a hundred wait for "
-        f"{numbers.value(worst.latency, 's')} or longer, and none was completed for "
-        f"{numbers.value(worst.stall, 's')}"
-    )
+    sentence = f"{worst.operation} on {worst.path} made {_felt(worst)}"
     if mildest is not worst:
-        sentence += (
-            f"; {mildest.operation} on {mildest.path}: {numbers.value(mildest.latency, 's')} and "
-            f"{numbers.value(mildest.stall, 's')}"
-        )
+        sentence += f"; {mildest.operation} on {mildest.path} {_felt(mildest)}"
+        ratio = mildest.to_first
+        if ratio is not None and ratio.low is not None:
+            within = numbers.ratio_interval(ratio.low, ratio.high)
+            sentence += f", {numbers.ratio(ratio.ratio)} ({within}) of that within rounds"
     return f"{sentence}."
+
+
+def _felt(row: OperationCost) -> str:
+    """What the guest felt: how slow, and for how long nothing went on."""
+    stalled = numbers.value(row.stall, "s")
+    slow = f"one request of a hundred wait for {numbers.value(row.latency, 's')} or longer"
+    if row.write_stall is None or row.write_stall <= (row.stall or 0.0):
+        return f"{slow}, and none was completed for {stalled}"
+    return f"{slow}, and no write was completed for {numbers.value(row.write_stall, 's')}"
 
 
 def _power_cut(row: OperationCost) -> str:
@@ -84,7 +97,7 @@ def _power_cut(row: OperationCost) -> str:
 def _notes(answer: DuringAnswer) -> Iterator[str]:
     yield (
         "longest stall: requests waited, and none was completed; p99 counts from the moment at "
-        "which a request was due; ratios are within one run"
+        "which a request was due; ratios are within one run, those to the first row within rounds"
     )
     for row in answer.costs:
         if row.paused:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from vdisklab.errors import WorkloadError
@@ -41,7 +41,8 @@ def samples_in(requests: GuestRequests, window: LoadWindow) -> tuple[Sample, ...
 
     A request that was never completed has waited at least until the end of the run. The longest
     stall is the longest time in which requests waited and none was completed, of those that began
-    in the window. Raises WorkloadError if no request was due.
+    in the window: of all requests together, of reads alone and of writes alone, since reads may go
+    on while writes wait. Raises WorkloadError if no request was due.
     """
     due = [one for one in requests.requests if window.begin <= one.due < window.end]
     if not due:
@@ -55,6 +56,11 @@ def samples_in(requests: GuestRequests, window: LoadWindow) -> tuple[Sample, ...
         Sample("iops", Direction.NONE, served / (window.end - window.begin)),
         Sample("longest_stall", Direction.NONE, longest_stall(requests, window)),
     ]
+    for direction in (Direction.READ, Direction.WRITE):
+        alone = tuple(one for one in requests.requests if one.direction is direction)
+        if any(window.begin <= one.due < window.end for one in alone):
+            stall = longest_stall(replace(requests, requests=alone), window)
+            samples.append(Sample("longest_stall", direction, stall))
     for direction in (Direction.NONE, Direction.READ, Direction.WRITE):
         latencies = sorted(
             _latency(one, requests.end)

@@ -86,7 +86,9 @@ def test_the_longest_stall_comes_first_with_its_relief(store: Store, campaign: C
     assert (mirror.stall, mirror.failure is None, mirror.failed) == (None, False, 1)
     assert headline(answer) == (
         "backup:workers=64 on qcow2/none made one request of a hundred wait for 4.08 s or longer, "
-        "and none was completed for 5.00 s; snapshot on qcow2/none: 8.16 ms and 30.0 ms."
+        "and none was completed for 5.00 s; snapshot on qcow2/none one request of a hundred "
+        "wait for 8.16 ms or longer, and none was completed for 30.0 ms, ×0.00200 (0.00200–0.00200)"
+        " of that within rounds."
     )
     (table,) = tables(answer)
     assert any("--fleecing" in line for line in table.verbatim)

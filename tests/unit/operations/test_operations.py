@@ -72,6 +72,7 @@ def do(text: str, monitor: FakeMonitor, sizes: list[int] | None = None) -> tuple
     """Does an operation; returns the images afterwards."""
     resized = [] if sizes is None else sizes
     running = parse_operation(text).on(DISK, DiskAccess(monitor, resized.append))
+    running.prepare()
     running.start()
     running.finish()
     assert monitor.job is None, "a job that has ended is dismissed"
@@ -88,6 +89,7 @@ def backup(text: str, monitor: FakeMonitor, used: list[str]) -> RunningOperation
         used.append,
     )
     running = parse_operation(text).on(DISK, access)
+    running.prepare()
     running.start()
     return running
 

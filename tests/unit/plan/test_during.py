@@ -6,16 +6,24 @@ import pytest
 
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.rules import impossible
+from vdisklab.path.segments import ImageFormat, LayerKind
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.destination import destination_of
 from vdisklab.plan.settings import Request
 from vdisklab.workload.requested_profile import requested_profile
 
 
-def plan_of(*paths: str, during: tuple[str, ...]) -> CampaignPlan:
-    request = Request(paths=paths, during=during)
+def plan_of(
+    *paths: str,
+    during: tuple[str, ...],
+    to: str | None = None,
+    target: tuple[NamedTarget, ...] = (),
+) -> CampaignPlan:
+    request = Request(paths=paths, during=during, to=to, target=target)
     return build_plan(request, Capabilities(), requested_profile(request))
 
 
@@ -60,3 +68,55 @@ def test_a_database_is_no_load_beside_an_operation() -> None:
     request = Request(paths=("raw/none",), during=("backup",), profile="postgresql")
     with pytest.raises(PlanError, match="beside random requests of fio"):
         requested_profile(request)
+
+
+@pytest.mark.parametrize(
+    ("to", "shown", "chosen"),
+    [
+        ("ext4/qcow2", "ext4/qcow2/default", True),
+        ("nas", "nbd:at=nas/default", True),
+        ("store", "dir:at=store/raw/default", False),
+        ("/mnt/backup", "dir:at=to/raw/default", False),
+        ("ext4", "ext4/raw/default", False),
+    ],
+)
+def test_a_copy_goes_where_a_path_leads(to: str, shown: str, chosen: bool) -> None:
+    targets = (
+        NamedTarget("nas", "nbd://10.0.0.5/disk", LayerKind.NBD),
+        NamedTarget("store", "/srv/store", LayerKind.DIR),
+    )
+    destination = destination_of(to, targets)
+    assert destination is not None
+    assert (destination.path.canonical, destination.chosen) == (shown, chosen)
+    image = destination.image(ImageFormat.QCOW2)
+    wanted = None if to == "nas" else "qcow2:preallocation=off"
+    assert (image and str(image)) == wanted
+
+
+def test_a_directory_of_a_copy_is_a_target_of_the_campaign() -> None:
+    plan = plan_of("raw/none", during=("backup",), to="/mnt/backup")
+    assert [str(target) for target in plan.backing.targets] == ["to=/mnt/backup"]
+    assert plan.destination is not None
+    assert plan.fingerprint != plan_of("raw/none", during=("backup",)).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("to", "during", "message"),
+    [
+        ("ext4", "snapshot", "no operation makes one"),
+        ("null", "backup", "no disk to copy to"),
+        ("host", "backup", "no disk to copy to"),
+        ("qcow2:backing=1", "mirror", "no disk to copy to"),
+        ("tmpfs/tmpfs/raw", "backup", "tmpfs"),
+        ("ext4/raw", "backup:compress=on", "only a qcow2 copy is compressed"),
+    ],
+)
+def test_a_place_that_cannot_hold_a_copy_is_refused(to: str, during: str, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        plan_of("qcow2/none", during=(during,), to=to)
+
+
+def test_a_device_cannot_be_the_disk_and_its_copy() -> None:
+    target = NamedTarget("nas", "nbd://10.0.0.5/disk", LayerKind.NBD)
+    with pytest.raises(PlanError, match="both need the whole device"):
+        plan_of("nas/raw/none", during=("mirror",), to="nas", target=(target,))

@@ -44,6 +44,7 @@ _ON_A_BUS: Mapping[Bus, Arguments] = {
 
 DAEMON = "qemu-storage-daemon"
 _MOST_QUEUES = 64
+_CHILDREN = ("file", "data-file")
 """Queues that a served disk offers; the device uses as many as the guest has CPUs."""
 
 HOTPLUG_PORTS = ("hp0", "hp1", "hp2")
@@ -205,6 +206,17 @@ def block_nodes(disk: Disk) -> tuple[Arguments, ...]:
         top["backing"] = names.backing_node(0)
         beside += _backing_nodes(disk, protocol, common)
     return (*beside, protocol, top, *_throttle_node(disk, common))
+
+
+def nested_node(disk: Disk) -> Arguments:
+    """The node that a device would use, with those below it inside, and without names."""
+    nodes = {str(node["node-name"]): node for node in block_nodes(disk)}
+
+    def nested(name: str) -> dict[str, Any]:
+        members = ((key, value) for key, value in nodes[name].items() if key != "node-name")
+        return {key: nested(value) if key in _CHILDREN else value for key, value in members}
+
+    return nested(drive_node(disk))
 
 
 def _backing_nodes(disk: Disk, protocol: Arguments, common: Arguments) -> Iterator[Arguments]:
