@@ -4,19 +4,18 @@ No guest: an open load over NBD to QEMU's storage daemon, with the operations of
 the reckoning of `workload/load_windows.py`. The target of a backup or mirror is an nbdkit that
 handles one request after another at a fixed rate, as a slow line does.
 
-A first write to a cluster that is not saved yet copies this cluster itself, outside of the job's pool
-of workers (block/copy-before-write.c, cbw_do_copy_before_write; block/block-copy.c, block_copy). The
-pool begins a copy as soon as one has ended (aio_task_pool_wait_slot), each of BLOCK_COPY_MAX_BUFFER,
+A first write to a cluster that is not saved yet copies this cluster itself, outside of the job's
+pool of workers (block/copy-before-write.c, cbw_do_copy_before_write; block/block-copy.c). The pool
+begins a copy as soon as one has ended (aio_task_pool_wait_slot), each of BLOCK_COPY_MAX_BUFFER,
 1 MiB. So at a random moment `workers` copies are at the target, of which the first is half done on
 average, and the cluster's own 64 KiB come after them.
 
-A mirror has 10 MiB of buffers (block/mirror.c, DEFAULT_MIRROR_BUF_SIZE) and copies 1 MiB at once
-(MAX_IO_BYTES), so ten copies are at the target. With copy-mode=write-blocking a write is sent there,
-too, after them; but of a write that fills no whole granule (64 KiB) in a part that is still to be
-copied, nothing is sent, because the copy will hold it (do_sync_target_write, "dirty unaligned padding:
-ignore it"). So 4 KiB wait only where the copy is done already, and 64 KiB everywhere.
+A mirror has 16 copies (block/mirror.c, MAX_IN_FLIGHT) of 1 MiB (MAX_IO_BYTES) at its target. With copy-mode=write-blocking a write is sent
+there, too, after them; but of a write that fills no whole granule (64 KiB) in a part that is still
+to be copied, nothing is sent, because the copy will hold it (do_sync_target_write, "dirty unaligned
+padding: ignore it"). So 4 KiB wait only where the copy is done already, and 64 KiB everywhere.
 
-    .venv/bin/python bench/operations.py DIRECTORY [--json FILE]
+    .venv/bin/python bench/operations.py DIRECTORY [--json FILE] [--only PART]
 """
 
 from __future__ import annotations
@@ -55,11 +54,13 @@ SIZE = 512 * MIB
 CLUSTER, COPY = 64 * KIB, MIB
 RATES = (10 * MIB, 20 * MIB, 40 * MIB)
 WORKERS = (1, 16, 64)
+MIRROR_RATES = (*RATES, 30 * MIB)
+"""The last one was computed before it was measured."""
 STALLS = (1.0, 2.0, 4.0)
 ROUNDS = 5
 NEW_CASES = ((4, 30 * MIB), (32, 15 * MIB))
 """(workers, bytes a second) of backups whose waiting was computed before any was measured."""
-MIRRORED = 10
+MIRRORED = 16
 """The copies of 1 MiB that a mirror has at its target."""
 MOST_WRITES_PER_SECOND, STALLED_PER_SECOND = 8.0, 50.0
 FRONT = 1 / 8
@@ -278,8 +279,8 @@ def p99(latencies: list[float]) -> float:
     return sorted(latencies)[max(0, -(-99 * len(latencies) // 100) - 1)]
 
 
-def measure(directory: Path) -> Iterator[dict[str, Any]]:
-    """A row for each control and operation, with what was predicted."""
+def controls(directory: Path) -> Iterator[dict[str, Any]]:
+    """A disk that stands still for a known time, and an operation that does nothing."""
     for seconds in STALLS:
         found = [stall(directory, seconds, seed) for seed in range(ROUNDS)]
         yield {"control": "stall", "predicted": seconds, "found": found}
@@ -288,20 +289,38 @@ def measure(directory: Path) -> Iterator[dict[str, Any]]:
         run = course(directory, "nothing", None, seed)
         ratios.append(median(run.latencies(run.during)) / median(run.latencies(run.before)))
     yield {"control": "nothing", "predicted": 1.0, "found": ratios}
+
+
+def backups(directory: Path) -> Iterator[dict[str, Any]]:
+    """Three rates, three numbers of workers, with fleecing and without."""
     for rate in RATES:
         for workers in WORKERS:
             for kind in ("backup", "backup:fleecing"):
                 yield backup_row(directory, kind, workers, rate)
+
+
+def new_cases(directory: Path) -> Iterator[dict[str, Any]]:
+    """The two backups that were computed first."""
     for workers, rate in NEW_CASES:
         yield backup_row(directory, "backup", workers, rate)
-    for rate in RATES:
+
+
+def mirrors(directory: Path) -> Iterator[dict[str, Any]]:
+    """Both copy modes: writes of 4 KiB and of 64 KiB before the copy is there, 4 KiB after it."""
+    for rate in MIRROR_RATES:
         for mode in ("background", "write-blocking"):
             for place, size in (
-                (Place.REAR, 4 * KIB),
-                (Place.REAR, CLUSTER),
-                (Place.FRONT, 4 * KIB),
-            ):
+                (Place.REAR, 4 * KIB), (Place.REAR, CLUSTER), (Place.FRONT, 4 * KIB),
+            ):  # fmt: skip
                 yield mirror_row(directory, mode, rate, place, size)
+
+
+PARTS: Mapping[str, Callable[[Path], Iterator[dict[str, Any]]]] = {
+    "controls": controls,
+    "backups": backups,
+    "new": new_cases,
+    "mirrors": mirrors,
+}
 
 
 def mirror_row(directory: Path, mode: str, rate: int, place: Place, size: int) -> dict[str, Any]:
@@ -349,13 +368,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", choices=PARTS, action="append")
     given = parser.parse_args()
     rows = []
-    for row in measure(given.directory):
-        rows.append(row)
-        print(json.dumps(row), flush=True)
-        if given.json is not None:
-            given.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    for part in given.only or PARTS:
+        for row in PARTS[part](given.directory):
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+            if given.json is not None:
+                given.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.path.needs import DURABLE, unmet
+from vdisklab.path.stalls import MeasuredStalls
 from vdisklab.results.model import Campaign, CellSums, Example, GateCount
 from vdisklab.results.store import Store
 
@@ -51,6 +52,8 @@ class Analysis:
     disk: HostDisk | None = None
     requested: str | None = None
     unsafe: bool = False
+    stalls: MeasuredStalls = field(default_factory=MeasuredStalls, init=False)
+    """Of operations, if a need goes by them; set before verdicts are asked for."""
     _summaries: dict[MeasureKey, Summaries] = field(default_factory=dict, init=False)
     _levels: dict[MeasureKey, Summaries] = field(default_factory=dict, init=False)
 
@@ -151,7 +154,10 @@ class Analysis:
     @cached_property
     def verdicts(self) -> CrashVerdicts:
         """What power cuts on this machine showed, and what servers said of flushes."""
-        verdicts = loading.stored_verdicts(self.results, self.campaigns[0].host, self.disk)
+        verdicts = replace(
+            loading.stored_verdicts(self.results, self.campaigns[0].host, self.disk),
+            stalls=self.stalls,
+        )
         return (
             loading.with_servers(verdicts, self.examples, self.loaded.cells)
             if self.targets

@@ -16,9 +16,11 @@ from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.operations.registry import parse_operation
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.needs import NeedKind
 from vdisklab.path.power_cut_words import ClientKind
+from vdisklab.path.stalls import MeasuredStalls, OperationStall
 from vdisklab.plan.guest import without_options
-from vdisklab.results.model import Campaign, Direction, Run
+from vdisklab.results.model import Campaign, Direction, HostFacts, Run
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store
 
@@ -111,12 +113,7 @@ def operations_of(store: Store, campaign_id: str) -> DuringAnswer:
             hint="measure one: `vdisklab run qcow2/none --during backup,snapshot`",
         )
     require_one_accelerator(store, campaign)
-    runs: dict[MeasuredCell, list[Run]] = {
-        cell: [] for cell in campaign.cells if _operation(cell) is not None
-    }
-    for run in store.runs(campaign.id):
-        if run.measured_cell in runs:
-            runs[run.measured_cell].append(run)
+    runs = _runs(store, campaign)
     machine = campaign.host.machine_id
     cuts = [cut for cut in store.power_cuts(machine) if cut.applies_to(campaign.host)]
     costs = [(_cost(cell, own, cuts), own) for cell, own in runs.items()]
@@ -130,6 +127,45 @@ def operations_of(store: Store, campaign_id: str) -> DuringAnswer:
             for place, (cost, own) in enumerate(costs)
         ),
     )
+
+
+def _runs(store: Store, campaign: Campaign) -> Mapping[MeasuredCell, list[Run]]:
+    """The runs of each cell that names an operation."""
+    runs: dict[MeasuredCell, list[Run]] = {
+        cell: [] for cell in campaign.cells if _operation(cell) is not None
+    }
+    for run in store.runs(campaign.id):
+        if run.measured_cell in runs:
+            runs[run.measured_cell].append(run)
+    return runs
+
+
+def stored_stalls(store: Store, host: HostFacts, limit: float) -> MeasuredStalls:
+    """The longest stalls on a machine: of the newest runs of each operation on each path, for each
+    need the mildest."""
+    newest: dict[tuple[str, str], tuple[NeedKind, float]] = {}
+    for campaign in store.campaigns(with_runs=True):
+        if campaign.host.machine_id == host.machine_id and measured_operations(campaign):
+            for cell, runs in _runs(store, campaign).items():
+                order = parse_operation(_operation(cell) or "")
+                good = [run for run in runs if run.failure is None]
+                stalls = _stalls(good)
+                if order.kind.need is not None and cell.path is not None and stalls:
+                    alone = without_options(cell.path, (_OPTION,)).spelled_out.canonical
+                    newest.setdefault((alone, str(order)), (order.kind.need, max(stalls)))
+    mildest: dict[str, dict[str, OperationStall]] = defaultdict(dict)
+    for (path, operation), (need, seconds) in newest.items():
+        so_far = mildest[path].get(need)
+        if so_far is None or seconds < so_far.seconds:
+            mildest[path][need] = OperationStall(operation, seconds)
+    return MeasuredStalls(mildest, limit)
+
+
+def _stalls(runs: Iterable[Run]) -> list[float]:
+    """The medians of the longest stalls: of all requests, and of writes alone."""
+    alike = (Direction.NONE, Direction.WRITE)
+    medians = (_median(_by_metric(runs, DURING, of)["longest_stall"]) for of in alike)
+    return [median for median in medians if median is not None]
 
 
 def _operation(cell: MeasuredCell) -> str | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from vdisklab.answers import recommend as answers
 from vdisklab.answers.density import carrying, stored_density
+from vdisklab.answers.during import stored_stalls
 from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
 from vdisklab.cli.shell.options import NEEDS, AnalysisOptions, OutputOptions, takes_options
@@ -13,8 +14,9 @@ from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import UNSAFE_HELP, Need, needs_help, with_default
+from vdisklab.path.stalls import DEFAULT_STALL
 from vdisklab.plan.settings import option
-from vdisklab.plan.value_kinds import SWITCH, TEXT, WHOLE, Limits
+from vdisklab.plan.value_kinds import SECONDS, SWITCH, TEXT, WHOLE, Limits
 from vdisklab.views import recommend as view
 from vdisklab.views.density import tables as density_tables
 
@@ -35,6 +37,14 @@ class RecommendOptions(AnalysisOptions):
         "randread-4k-q1/read/iops.",
         metavar="MEASURE=W,…",
         shown="the overall score",
+    )
+    stall: float = option(
+        SECONDS,
+        "The longest time in which a backup or a snapshot may hold all requests of the guest, or "
+        "all its writes: for --need backup and --need snapshots, of what `run --during` measured.",
+        metavar="TIME",
+        default=DEFAULT_STALL,
+        limits=Limits(0, above=True),
     )
     guests: int | None = option(
         WHOLE,
@@ -59,6 +69,8 @@ def recommend(request: RecommendOptions, output: OutputOptions) -> None:
 
       vdisklab recommend --weights read=3,write=1 --format json
 
+      vdisklab recommend --need backup --stall 500ms
+
       vdisklab recommend --guests 10
 
       vdisklab recommend --hosts all --hosts medium="Samsung SSD 840"
@@ -72,6 +84,8 @@ def recommend(request: RecommendOptions, output: OutputOptions) -> None:
     needs = with_default(request.need, unsafe=request.unsafe)
     with open_results(request.db) as results:
         analysis = analysis_of(results, request.campaign, request.hosts, disk=request.disk)
+        if any(need.goes_by_stalls for need in needs):
+            analysis.stalls = stored_stalls(results, analysis.campaigns[0].host, request.stall)
         answer = answers.recommend(analysis, needs, request.weights)
     print_answer(answer, view.tables(answer), output, request)
 

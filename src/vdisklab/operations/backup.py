@@ -15,6 +15,7 @@ from typing import Any
 from vdisklab.errors import OperationError
 from vdisklab.operations.block_jobs import JOB, JobOperation
 from vdisklab.operations.operation import SCRATCH, TARGET, OperationKind
+from vdisklab.path.needs import NeedKind
 from vdisklab.path.options import Number, Size, Switch
 
 _TARGET_NODE, _FILTER, _FLEECE, _SNAPSHOT = (
@@ -126,6 +127,7 @@ BACKUP = OperationKind(
     options=_OPTIONS,
     copies=True,
     relief=_RELIEF,
+    need=NeedKind.BACKUP,
 )
 FLEECING = OperationKind(
     "backup:fleecing",
@@ -133,4 +135,5 @@ FLEECING = OperationKind(
     FleecingBackup,
     options=_OPTIONS,
     copies=True,
+    need=NeedKind.BACKUP,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vdisklab.operations.operation import OperationKind, RunningOperation
 from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.needs import NeedKind
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import ImageFormat
 
@@ -68,6 +69,7 @@ INTERNAL = OperationKind(
     InternalSnapshot,
     _refusal,
     relief=_RELIEF,
+    need=NeedKind.SNAPSHOTS,
 )
 DELETE_INTERNAL = OperationKind(
     "snapshot:delete-internal",

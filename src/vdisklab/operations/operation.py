@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from vdisklab.as_text import AsText
 from vdisklab.errors import OperationError
 from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.needs import NeedKind
 from vdisklab.path.options import OptionType, OptionValue, Schema
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import ImageFormat
@@ -186,6 +187,8 @@ class OperationKind:
     """(platform, line to paste) that makes the operation bearable for a guest."""
     doubles: bool = False
     """True if the disk then has twice its size."""
+    need: NeedKind | None = None
+    """The need of a path that the operation's stall decides."""
     copies: bool = False
     """True if it writes a copy of the disk, whose place the user may choose."""
 

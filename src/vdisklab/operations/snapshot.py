@@ -6,6 +6,7 @@ from pathlib import Path
 
 from vdisklab.operations.operation import Judging, OperationKind, RunningOperation
 from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.needs import NeedKind
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import ImageFormat
 
@@ -53,4 +54,5 @@ SNAPSHOT = OperationKind(
     judging=Judging(
         (ImageFormat.QCOW2,), "only a chain of qcow2 images is read", "ext4/qcow2/none"
     ),
+    need=NeedKind.SNAPSHOTS,
 )

@@ -16,6 +16,7 @@ from vdisklab.path.backing import in_memory
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.segments import Bus, ImageFormat, LayerKind
+from vdisklab.path.stalls import MeasuredStalls
 
 FEWEST_STATES = 20
 """Minimum number of states for a verdict; with 20 clean states the 95 % bound is still 15 %."""
@@ -255,6 +256,8 @@ class CrashVerdicts:
     `without_flushes` says why the file system below all these paths sends no flushes; a target that
     the user named is not on it. `flushless` are targets, as in paths, whose server offers no flush,
     `served` those that are devices of this host, but disks of a server.
+
+    `stalls` is for how long operations held a guest's requests, for needs that go by them.
     """
 
     by_path: Mapping[str, PathCrashes] = field(default_factory=dict)
@@ -265,6 +268,7 @@ class CrashVerdicts:
     flushless: frozenset[str] = frozenset()
     served: frozenset[str] = frozenset()
     below: str | None = None
+    stalls: MeasuredStalls = field(default_factory=MeasuredStalls)
 
     def of(self, path: DiskPath) -> PathCrashes | None:
         """All that power cuts showed of a path; None without any."""

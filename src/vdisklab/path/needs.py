@@ -48,6 +48,7 @@ class NeedKind(StrEnum):
     DURABLE = "durable"
     NO_FLUSH_SAFE = "no-flush-safe"
     DISPOSABLE = "disposable"
+    BACKUP = "backup"
     SNAPSHOTS = "snapshots"
     DISCARD = "discard"
     LIVE_MIGRATION = "live-migration"
@@ -80,6 +81,11 @@ class Need(AsText):
     def goes_by_power_cuts(self) -> bool:
         """True when stored power cuts, if there are any, decide whether a path meets the need."""
         return self.kind in (NeedKind.DURABLE, NeedKind.NO_FLUSH_SAFE)
+
+    @property
+    def goes_by_stalls(self) -> bool:
+        """True when measured operations, if there are any, decide whether a path meets the need."""
+        return self.kind in (NeedKind.BACKUP, NeedKind.SNAPSHOTS)
 
     @property
     def way_out(self) -> str:
@@ -173,11 +179,28 @@ def _loses_unflushed_data(path: DiskPath, value: str, verdicts: CrashVerdicts) -
     return reason
 
 
-def _has_no_snapshots(path: DiskPath, _value: str, _verdicts: CrashVerdicts) -> str | None:
+def _stalls(path: DiskPath, need: NeedKind, verdicts: CrashVerdicts) -> str | None:
+    """Why the mildest operation of its kind, as measured, held the guest for too long."""
+    found = verdicts.stalls.too_long(path, need)
+    if found is None:
+        return None
+    return (
+        f"no request was completed for {found.seconds:.3g} s in its {found.operation}, and "
+        f"--stall allows {verdicts.stalls.limit:g} s"
+    )
+
+
+def _stalls_in_backups(path: DiskPath, _value: str, verdicts: CrashVerdicts) -> str | None:
+    if path.shares_directory or not path.has_storage:
+        return "QEMU has no disk there that it could back up"
+    return _stalls(path, NeedKind.BACKUP, verdicts)
+
+
+def _has_no_snapshots(path: DiskPath, _value: str, verdicts: CrashVerdicts) -> str | None:
     if path.image is not None and path.image.can_have_snapshots:
-        return None
+        return _stalls(path, NeedKind.SNAPSHOTS, verdicts)
     if any(layer.kind.facts.makes_snapshots for layer in path.layers):
-        return None
+        return _stalls(path, NeedKind.SNAPSHOTS, verdicts)
     return "neither its format nor a host layer makes snapshots"
 
 
@@ -252,8 +275,14 @@ _RULES: Mapping[NeedKind, _Rule] = {
         "the guest is thrown away, so only speed counts: data may be lost in a power cut",
         lambda _path, _value, _verdicts: None,
     ),
+    NeedKind.BACKUP: _Rule(
+        "a backup while the guest runs, as measured with --during, holds no request for longer "
+        "than --stall",
+        _stalls_in_backups,
+    ),
     NeedKind.SNAPSHOTS: _Rule(
-        "qcow2 without a data file, or a host layer that makes snapshots",
+        "qcow2 without a data file, or a host layer that makes snapshots; as measured with "
+        "--during, one holds no request for longer than --stall",
         _has_no_snapshots,
         by_layers=True,
     ),

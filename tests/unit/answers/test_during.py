@@ -11,11 +11,15 @@ import pytest
 
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
-from vdisklab.answers.during import DuringAnswer, OperationCost, stored_operations
+from vdisklab.answers.during import DuringAnswer, OperationCost, stored_operations, stored_stalls
 from vdisklab.cli.shell.main import main
 from vdisklab.documents import as_csv, document, schemas
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import CrashVerdicts
+from vdisklab.path.needs import lack, parse_need
+from vdisklab.path.stalls import MeasuredStalls, OperationStall
 from vdisklab.results.model import Campaign, Direction, Sample
 from vdisklab.results.store import Store, open_store
 from vdisklab.views.during import headline, tables
@@ -121,3 +125,23 @@ def test_the_verb_prints_it(
     assert "wait for 4.08 s or longer" in " ".join(capsys.readouterr().out.split())
     assert main(["during", "--db", database, "--campaign", campaign.id, "--format", "csv"]) == 0
     assert "backup:workers=64" in capsys.readouterr().out
+
+
+def test_a_path_whose_backup_stalls_does_not_meet_the_need(
+    store: Store, campaign: Campaign
+) -> None:
+    stalls = stored_stalls(store, campaign.host, 1.0)
+    path = parse_path("qcow2/none")
+    verdicts = CrashVerdicts(stalls=stalls)
+    assert lack(path, parse_need("backup"), verdicts) == (
+        "no request was completed for 5 s in its backup:workers=64, and --stall allows 1 s"
+    )
+    assert lack(path, parse_need("snapshots"), verdicts) is None
+    patient = CrashVerdicts(stalls=replace(stalls, limit=10.0))
+    assert lack(path, parse_need("backup"), patient) is None
+    assert lack(parse_path("raw/none"), parse_need("backup"), verdicts) is None
+
+
+def test_the_mildest_operation_of_a_kind_counts() -> None:
+    by_path = {"qcow2/none": {"backup": OperationStall("backup:fleecing", 0.2)}}
+    assert MeasuredStalls(by_path).too_long(parse_path("qcow2/none"), "backup") is None

@@ -105,7 +105,6 @@ def test_a_directory_of_a_copy_is_a_target_of_the_campaign() -> None:
     [
         ("ext4", "snapshot", "no operation makes one"),
         ("null", "backup", "no disk to copy to"),
-        ("host", "backup", "no disk to copy to"),
         ("qcow2:backing=1", "mirror", "no disk to copy to"),
         ("tmpfs/tmpfs/raw", "backup", "tmpfs"),
         ("ext4/raw", "backup:compress=on", "only a qcow2 copy is compressed"),

@@ -1,0 +1,35 @@
+"""For how long operations held a guest's requests, as it was measured on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from vdisklab.path.disk_path import DiskPath
+
+DEFAULT_STALL = 1.0
+"""Seconds that a guest may wait unless the user says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationStall:
+    """The mildest operation of its kind on a path: its longest stall in seconds."""
+
+    operation: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStalls:
+    """The stalls by a path's name and by the need that their operation serves.
+
+    `limit` is the longest stall in seconds that a path may have.
+    """
+
+    by_path: Mapping[str, Mapping[str, OperationStall]] = field(default_factory=dict)
+    limit: float = DEFAULT_STALL
+
+    def too_long(self, path: DiskPath, need: str) -> OperationStall | None:
+        """The stall that does not meet a need; None if it does, or was not measured."""
+        found = self.by_path.get(path.spelled_out.canonical, {}).get(need)
+        return None if found is None or found.seconds <= self.limit else found
