@@ -10,10 +10,11 @@ begins a copy as soon as one has ended (aio_task_pool_wait_slot), each of BLOCK_
 1 MiB. So at a random moment `workers` copies are at the target, of which the first is half done on
 average, and the cluster's own 64 KiB come after them.
 
-A mirror has 16 copies (block/mirror.c, MAX_IN_FLIGHT) of 1 MiB (MAX_IO_BYTES) at its target. With copy-mode=write-blocking a write is sent
-there, too, after them; but of a write that fills no whole granule (64 KiB) in a part that is still
-to be copied, nothing is sent, because the copy will hold it (do_sync_target_write, "dirty unaligned
-padding: ignore it"). So 4 KiB wait only where the copy is done already, and 64 KiB everywhere.
+A mirror has 16 copies (block/mirror.c, MAX_IN_FLIGHT) of 1 MiB (MAX_IO_BYTES) at its target. With
+copy-mode=write-blocking a write is sent there, too, after them; but of a write that fills no whole
+granule (64 KiB) in a part that is still to be copied, nothing is sent, because the copy will hold
+it (do_sync_target_write, "dirty unaligned padding: ignore it"). So 4 KiB wait only where the copy
+is done already, and 64 KiB everywhere.
 
     .venv/bin/python bench/operations.py DIRECTORY [--json FILE] [--only PART]
 """
