@@ -45,7 +45,7 @@ class ListedRun:
     round: int
     started: datetime
     accelerator: Annotated[str | None, "`kvm` or `tcg`; null on the host itself"]
-    emulated: Annotated[bool, "true if the host itself is emulated"]
+    emulated: Annotated[bool, "true under TCG, and in a host that is emulated itself"]
     ran_under: RanUnder | None = field(metadata=HIDDEN)
     origin: Origin
     failure: Annotated[Failure | None, "null for a run with numbers"]
@@ -120,7 +120,7 @@ def answer_runs(campaign: Campaign, outlines: Iterable[RunOutline]) -> RunsAnswe
                 round=run.round,
                 started=run.started,
                 accelerator=run.accelerator,
-                emulated=run.emulated,
+                emulated=run.is_emulated,
                 ran_under=run.ran_under,
                 origin=run.origin,
                 failure=run.failure,

@@ -102,7 +102,7 @@ class ShowAnswer(Answer):
     started: datetime
     wall_seconds: Annotated[float | None, "null for an imported run"]
     accelerator: Annotated[str | None, "`kvm` or `tcg`; null on the host itself"]
-    emulated: Annotated[bool, "true if the host itself is emulated"]
+    emulated: Annotated[bool, "true under TCG, and in a host that is emulated itself"]
     ran_under: model.RanUnder | None = field(metadata=HIDDEN)
     caveats: Caveats
     medium: Annotated[str | None, "the device under the image"]
@@ -127,7 +127,7 @@ def answer_run(run: model.Run, *, raw: bool) -> ShowAnswer:
         started=run.started,
         wall_seconds=run.wall_seconds,
         accelerator=run.accelerator,
-        emulated=run.emulated,
+        emulated=run.is_emulated,
         ran_under=run.ran_under,
         caveats=caveats_of((run,)),
         medium=run.medium,

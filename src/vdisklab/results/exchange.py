@@ -121,7 +121,7 @@ def write_json(
         start = f'{"," if number else ""}\n{json.dumps(_fields(campaign))[:-1]}, "runs": ['
         written = _write(sink, written, start)
         for place, run in enumerate(store.runs(campaign.id)):
-            line = json.dumps(_fields(run if raw else without_raw(run)))
+            line = json.dumps(_run_fields(run if raw else without_raw(run)))
             written = _write(sink, written, f"{',' if place else ''}\n{line}")
         written = _write(sink, written, "]}")
     _write(sink, written, "]}\n")
@@ -140,7 +140,7 @@ def _write(sink: TextIO, written: int, text: str) -> int:
 
 def write_run(sink: TextIO, campaign: Campaign, run: Run) -> None:
     """Writes an export of one run on one line."""
-    document = {"format": FORMAT, "campaigns": [{**_fields(campaign), "runs": [_fields(run)]}]}
+    document = {"format": FORMAT, "campaigns": [{**_fields(campaign), "runs": [_run_fields(run)]}]}
     sink.write(f"{json.dumps(document)}\n")
 
 
@@ -151,6 +151,23 @@ def without_raw(run: Run) -> Run:
 
 def _fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
     return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+
+
+def _run_fields(run: Run) -> dict[str, Any]:
+    """The run; under TCG it is `emulated`, too, as in the CSV export and in the view `result`."""
+    return _fields(run) | {"emulated": run.is_emulated, "emulated_host": run.emulated}
+
+
+def _as_stored(runs: object) -> object:
+    """The runs as a database has them: `emulated` is about the host. Older files have no other."""
+    if not isinstance(runs, list):
+        return runs
+    return [
+        {**run, "emulated": run["emulated_host"]}
+        if isinstance(run, dict) and "emulated_host" in run
+        else run
+        for run in runs
+    ]
 
 
 def _plain(value: object) -> object:
@@ -273,7 +290,9 @@ def _campaign(plain: object, name: str) -> WholeCampaign:
     error = plan_error(campaign.plan) or settings_error(campaign.plan)
     if error is not None:
         _refuse(name, f"the plan of campaign {campaign.id[:64]!r}: {error}")
-    runs = _validated(_RUNS, plain.get("runs") if isinstance(plain, dict) else None, name, "runs")
+    runs = _as_stored(plain.get("runs")) if isinstance(plain, dict) else None
+    plain_runs = _as_stored(plain.get("runs")) if isinstance(plain, dict) else None
+    runs = _validated(_RUNS, plain_runs, name, "runs")
     planned = campaign.plan.get("cells")
     measured: set[tuple[str, int]] = set()
     for run in runs:
@@ -377,7 +396,7 @@ def csv_field(value: object) -> object:
 def _sample_rows(run: Run) -> Iterator[Sequence[object]]:
     of_run = (
         run.campaign, run.id, run.cell, run.path, run.page_cache.value, run.round, run.position,
-        run.origin.value, run.accelerator, run.emulated or run.accelerator == "tcg",
+        run.origin.value, run.accelerator, run.is_emulated,
         run.medium, run.started.isoformat(),
     )  # fmt: skip
     failure = run.failure.kind.value if run.failure else None

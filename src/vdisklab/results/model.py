@@ -530,10 +530,15 @@ class RunOutline:
     accelerator: str | None
     """`kvm` or `tcg`; None without a guest."""
     emulated: bool = False
-    """True if the host itself is emulated."""
+    """True if the host itself is emulated. Documents call `is_emulated` so."""
     medium: str | None
     """The device below the work directory."""
     failure: Failure | None = None
+
+    @property
+    def is_emulated(self) -> bool:
+        """True if no real CPU ran it directly: under TCG, and in a host that is emulated itself."""
+        return self.emulated or self.accelerator == "tcg"
 
     @property
     def ran_under(self) -> RanUnder | None:

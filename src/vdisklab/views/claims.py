@@ -165,7 +165,7 @@ def _notes(answer: ClaimsAnswer) -> Iterator[str]:
     if answer.counts.get(ClaimStatus.VOID):
         yield (
             "Void: numbers from an emulated host decide no claim."
-            if answer.caveats.emulated
+            if answer.caveats.emulated_host
             else f"Void: a claim {_what_is_void(answer)} needs KVM and a real disk."
         )
     if any(row.command for row in answer.claims):

@@ -128,7 +128,7 @@ class TestAnswer:
         assert path.limited.limit is LimitedBy.DEVICE
         assert path.at_limit is not None
         assert path.at_limit.worst == 0.004
-        assert answer.caveats == Caveats(Accelerator.TCG)
+        assert answer.caveats == Caveats(Accelerator.TCG, emulated=True)
         found = document(answer)
         require_whole(list(tables(answer)), found)
         jsonschema.Draft202012Validator(schemas([DensityAnswer])[DensityAnswer.FORMAT]).validate(

@@ -97,8 +97,8 @@ def test_failures_are_counted_until_they_are_made_good() -> None:
 
 def test_emulation_and_lab_are_noticed() -> None:
     runs = list(campaign_runs(rounds=1))
-    assert caveats_of(runs) == Caveats(Accelerator.TCG)
+    assert caveats_of(runs) == Caveats(Accelerator.TCG, emulated=True)
     assert caveats_of(runs[:1]) == Caveats()  # the host alone
     one_of_the_lab = [*runs, dataclasses.replace(runs[0], origin=Origin.LAB)]
-    assert caveats_of(one_of_the_lab) == Caveats(Accelerator.TCG, lab=True)
+    assert caveats_of(one_of_the_lab) == Caveats(Accelerator.TCG, emulated=True, lab=True)
     assert caveats_of(one_of_the_lab).findings == (InLab(),)

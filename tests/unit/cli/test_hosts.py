@@ -254,7 +254,12 @@ def test_claims_count_hosts(fleet: Database, capsys: pytest.CaptureFixture[str])
         assert sum(map(len, claim["hosts"].values())) == HOSTS
         assert (claim["status"] == "fails") == ("fails" in claim["hosts"])
         assert (claim["status"] == "holds") == (set(claim["hosts"]) == {"holds"})
-    assert found["caveats"] == {"accelerator": "tcg", "emulated": False, "lab": False}
+    assert found["caveats"] == {
+        "accelerator": "tcg",
+        "emulated": True,
+        "lab": False,
+        "emulated_host": False,
+    }
     main(["claims", "--hosts", "all"])
     assert "Measured under emulation (TCG)" in capsys.readouterr().out
 

@@ -63,17 +63,18 @@ class Caveats:
         "what ran the guests; `tcg` is good for comparing host-side choices, not for the speed of "
         "a KVM guest. Null without a guest",
     ] = None
-    emulated: Annotated[
-        bool, "true when KVM ran in a host that is emulated itself: proof that code works, no speed"
-    ] = False
+    emulated: Annotated[bool, "true under TCG, and in a host that is emulated itself"] = False
     lab: Annotated[
         bool, "true when a run was made by `vdisklab lab run`: proof that a stack works, no speed"
+    ] = False
+    emulated_host: Annotated[
+        bool, "true when KVM ran in a host that is emulated itself: proof that code works, no speed"
     ] = False
 
     @property
     def warning(self) -> str | None:
         """The warning to show with every number; None if no caveat applies."""
-        if self.emulated:
+        if self.emulated_host:
             return UNDER_EMULATED_KVM
         if self.lab:
             return IN_LAB
@@ -101,7 +102,7 @@ class Caveats:
     @property
     def findings(self) -> tuple[Diagnostic, ...]:
         """The most serious caveat: numbers from an emulated host cannot even be compared."""
-        if self.emulated:
+        if self.emulated_host:
             return (InEmulatedHost(),)
         if self.lab:
             return (InLab(),)
@@ -118,4 +119,6 @@ def caveats_of(runs: Iterable[RunOutline]) -> Caveats:
     if not ran_under:
         return Caveats(lab=lab)
     worst = max(ran_under, key=lambda under: (under.emulated, under.accelerator == Accelerator.TCG))
-    return Caveats(Accelerator(worst.accelerator), worst.emulated, lab)
+    accelerator = Accelerator(worst.accelerator)
+    emulated = worst.emulated or accelerator is Accelerator.TCG
+    return Caveats(accelerator, emulated, lab, worst.emulated)
