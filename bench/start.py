@@ -34,6 +34,7 @@ VERBS: Mapping[str, tuple[str, ...]] = {
     "rank": ("rank",),
     "run": ("run", "--again", NO_CAMPAIGN),
     "runs": ("runs",),
+    "run --help": ("run", "--help"),
     "plan --help": ("plan", "--help"),
 }
 

@@ -108,7 +108,7 @@ class DurablePaths:
 class Moving:
     """The bandwidth at one moment."""
 
-    at: Annotated[float, "seconds since 1970"]
+    moment: Annotated[float, "seconds since 1970"]
     bytes_per_second: Annotated[float | None, "null where a measurement or a step began: a gap"]
     operations_per_second: float | None
 

@@ -92,6 +92,9 @@ LEAVES = {"lab", "powercut", "fleet", "watch"}
 # Names that say nothing about their subject.
 NO_SUBJECT = {"util", "utils", "common", "helper", "helpers", "misc"}
 
+# Names that stand for anything: `request`, `each_host`, `moment` and `options` say what it is.
+SAYS_NOTHING = {"one", "own", "at", "known", "words"}
+
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -200,6 +203,53 @@ def test_every_module_says_its_job() -> None:
 def test_every_module_has_a_subject() -> None:
     names = [name_of(path) for path in MODULES]
     assert [name for name in names if NO_SUBJECT & set(name.split("."))] == []
+
+
+def given_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Each name that a file gives to a variable, parameter, field, function, class or import, and
+    its line."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name, node.lineno
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name, node.lineno
+            case ast.arg(arg=name) | ast.ClassDef(name=name):
+                yield name, node.lineno
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                yield name, node.lineno
+            case ast.alias(asname=str(name)):
+                yield name, node.lineno
+
+
+def says_nothing(tree: ast.AST) -> list[str]:
+    return [f"{line}: {name}" for name, line in given_names(tree) if name in SAYS_NOTHING]
+
+
+def test_names_say_what_they_name() -> None:
+    found = {name_of(path): says_nothing(tree_of(path)) for path in MODULES}
+    assert {module: lines for module, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "one = 1",
+        "for at, row in enumerate(rows): ...",
+        "own: int = 1",
+        "rows = [one for one in rows]",
+        "def at(): ...",
+        "def rows(*, known): ...",
+        "rows = lambda one: one",
+        "self.own = 1",
+        "import words.path as words",
+        "match row:\n    case [own, *rest]: ...",
+        "if (one := next(rows)): ...",
+        "with open(file) as one: ...",
+    ],
+)
+def test_a_name_that_says_nothing_is_found_wherever_it_is_given(text: str) -> None:
+    assert len(says_nothing(ast.parse(text))) == 1
 
 
 def test_the_design_names_the_rooms_that_are_there() -> None:

@@ -404,8 +404,11 @@ def dunnett(lead: float, others: int, freedom: int) -> float:
     """The probability that, among equal cells, one leads any of `others` by this much.
 
     All comparisons share one cell, so their correlation is 1/2. Given that cell's noise (normal)
-    and the common standard deviation (chi), they are independent.
+    and the common standard deviation (chi), they are independent. Of one other cell, this is the
+    one-sided t-test.
     """
+    if others == 1:
+        return float(t_sf(lead, freedom))
     below = (
         normal_cdf(math.sqrt(2) * lead * _deviations(min(freedom, _MANY))[:, None] + _NORMAL)
         ** others

@@ -206,7 +206,7 @@ class Values(Sequence[ReportValue]):
 class ReportAnswer(Answer):
     """`vdisklab report --format json`: everything that the page shows."""
 
-    FORMAT = "vdisklab.report/2"
+    FORMAT = "vdisklab.report/3"
 
     ranked: Annotated[RankAnswer, "all cells by the overall score, else by the first measure"]
     recommendation: Annotated[RecommendAnswer | None, "for durable paths"]
@@ -237,7 +237,7 @@ class ReportAnswer(Answer):
     levels: InstanceOf[Summaries] = field(metadata=HIDDEN)
     examples: Mapping[MeasuredCell, Example] = field(metadata=HIDDEN)
     bandwidth_series: tuple[BandwidthSeries, ...] = field(default=(), metadata=HIDDEN)
-    own: Annotated[tuple[OwnAnswer, ...], "with --hosts: each host's own answer"] = ()
+    each_host: Annotated[tuple[OwnAnswer, ...], "with --hosts: each host's own answer"] = ()
     trend: Annotated[TrendAnswer | None, "null for the only campaign of its plan and host"] = None
     figures: Annotated[tuple[Figure, ...], "the charts, in JSON only"] = ()
 
@@ -334,7 +334,7 @@ def _over_hosts(analysis: HostsAnalysis) -> ReportAnswer:
         )
         answers.append(OwnAnswer(host, first))
     missing = () if analysis.scored.overall == report.measure else analysis.no_baseline
-    return replace(report, own=tuple(answers), findings=(*report.findings, *missing))
+    return replace(report, each_host=tuple(answers), findings=(*report.findings, *missing))
 
 
 def _metric(analysis: Analysis) -> str:

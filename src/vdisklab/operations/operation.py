@@ -201,13 +201,15 @@ class DiskOperation(AsText):
     options: tuple[tuple[str, OptionValue], ...] = ()
 
     def __str__(self) -> str:
-        words = [f"{name}={self.kind.options[name].format(value)}" for name, value in self.options]
-        return ":".join((self.kind.name, *words))
+        options = [
+            f"{name}={self.kind.options[name].format(value)}" for name, value in self.options
+        ]
+        return ":".join((self.kind.name, *options))
 
     def option(self, name: str) -> OptionValue | None:
         """The value of an option, or its default."""
-        known: OptionType = self.kind.options[name]
-        return dict(self.options).get(name, known.default)
+        option: OptionType = self.kind.options[name]
+        return dict(self.options).get(name, option.default)
 
     @property
     def compresses(self) -> bool:

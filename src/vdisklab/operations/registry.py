@@ -41,8 +41,10 @@ def parse_operation(text: str) -> DiskOperation:
         name, _, value = word.partition("=")
         if name not in row.options or name in values:
             problem = "twice" if name in values else "unknown to it"
-            known = ", ".join(row.options) or "it has none"
-            raise PlanError(f"{text!r}: the option {name!r} is {problem}", hint=f"options: {known}")
+            options = ", ".join(row.options) or "it has none"
+            raise PlanError(
+                f"{text!r}: the option {name!r} is {problem}", hint=f"options: {options}"
+            )
         try:
             values[name] = row.options[name].parse(value)
         except ValueError as error:

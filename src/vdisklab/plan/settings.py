@@ -168,7 +168,7 @@ class Request(OptionRows):
         identifies=True,
     )
     during: tuple[str, ...] = what_setting(
-        kinds.words(spelled_order),
+        kinds.texts(spelled_order),
         "Do this to the running guest's disk in the middle of its load, and measure before, "
         "meanwhile and after: "
         f"{', '.join(row.name for row in OPERATIONS)}, with options as in backup:workers=1; "

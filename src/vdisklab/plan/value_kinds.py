@@ -126,11 +126,11 @@ def several(
     return ValueKind(tuple_of, list[flag], _each(parse), spell, hint="a list", empty=())
 
 
-def words(parse: Callable[[str], str]) -> ValueKind:
-    """Several words, each read by `parse`; commas make several of one."""
+def texts(parse: Callable[[str], str]) -> ValueKind:
+    """Several texts, each read by `parse`; commas make several of one."""
 
     def each(values: list[str]) -> tuple[str, ...]:
-        return tuple(parse(word) for value in values for word in value.split(","))
+        return tuple(parse(text) for value in values for text in value.split(","))
 
     toml = Annotated[list[str], Checked(after=each)]
     return ValueKind(toml, list[str], each, hint="a list", empty=())

@@ -182,9 +182,9 @@ def find_guest(
                 for each in _names(process)[:1]
             }
         )
-        known = f"; running are {named(names)}" if names else "; no guest runs on this host"
+        running = f"; running are {named(names)}" if names else "; no guest runs on this host"
         raise PlanError(
-            f"no running guest is called {name}{known}{said}",
+            f"no running guest is called {name}{running}{said}",
             hint="name a libvirt domain, a Proxmox VE number, QEMU's -name, or its QMP socket",
         )
     if len(found) > 1:

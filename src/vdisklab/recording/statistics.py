@@ -78,7 +78,9 @@ def count_disk(
         latencies: tuple[CountedLatency, ...] = ()
         with contextlib.suppress(GuestError, HostError), open_monitor(host, guest) as monitor:
             latencies = tuple(_latencies(stats_of(monitor, disk)))
-    seconds = (CountedSecond(at, now.since(then)) for (_, then), (at, now) in pairwise(looks))
+    seconds = (
+        CountedSecond(moment, now.since(then)) for (_, then), (moment, now) in pairwise(looks)
+    )
     return DiskStatistics(tuple(seconds), latencies)
 
 

@@ -257,7 +257,7 @@ def _lines(answer: DisksAnswer) -> Iterator[str]:
 
 
 def _planned(planned: PlannedMeasurement) -> str:
-    one = planned.paths == 1
+    is_single = planned.paths == 1
     paths = counted(planned.paths, "path")
     time = f"about {format_duration(planned.command_seconds)}, and no guest is touched"
     match planned.stands_in:
@@ -271,5 +271,5 @@ def _planned(planned: PlannedMeasurement) -> str:
         case StandIn.IMAGE:
             return (
                 f"{paths} whose storage cannot be measured here: images in this directory show "
-                f"which of {'its' if one else 'their'} settings are faster, {time}; then ask again:"
+                f"which of {'its' if is_single else 'their'} settings are faster, {time}; then ask again:"
             )

@@ -121,7 +121,7 @@ def _relief(answer: DuringAnswer) -> Iterator[str]:
         if row.felt < _FELT:
             continue
         for platform, line in row.relief.items():
-            words = f"{platform}: {line}"
-            if words not in shown:
-                shown.add(words)
-                yield words
+            labelled = f"{platform}: {line}"
+            if labelled not in shown:
+                shown.add(labelled)
+                yield labelled

@@ -206,7 +206,7 @@ def hosts_part(report: ReportAnswer) -> dict[str, Any] | None:
                 "command": "vdisklab report "
                 + " ".join(f"--campaign {campaign}" for campaign in answer.host.campaigns),
             }
-            for answer in report.own
+            for answer in report.each_host
         ],
     }
 

@@ -102,7 +102,7 @@ def moving_line(answer: WatchAnswer) -> dict[str, Any]:
         now = running.moving[-1]
         moves = "nothing yet" if now.bytes_per_second is None else _rate(now.bytes_per_second)
         line = {
-            "times": [round(each.at - now.at, 1) for each in running.moving],
+            "times": [round(each.moment - now.moment, 1) for each in running.moving],
             "values": [
                 None if each.bytes_per_second is None else round(each.bytes_per_second)
                 for each in running.moving

@@ -44,13 +44,13 @@ def samples_in(requests: GuestRequests, window: LoadWindow) -> tuple[Sample, ...
     in the window: of all requests together, of reads alone and of writes alone, since reads may go
     on while writes wait. Raises WorkloadError if no request was due.
     """
-    due = [one for one in requests.requests if window.begin <= one.due < window.end]
+    due = [request for request in requests.requests if window.begin <= request.due < window.end]
     if not due:
         raise WorkloadError(
             f"no request was due in {window.end - window.begin:.1f} s",
             hint="choose a larger --load or a longer --runtime",
         )
-    done = [end for one in requests.requests if (end := _completed(one)) is not None]
+    done = [end for request in requests.requests if (end := _completed(request)) is not None]
     served = sum(window.begin <= end < window.end for end in done)
     samples = [
         Sample("iops", Direction.NONE, served / (window.end - window.begin)),
@@ -63,9 +63,9 @@ def samples_in(requests: GuestRequests, window: LoadWindow) -> tuple[Sample, ...
             samples.append(Sample("longest_stall", direction, stall))
     for direction in (Direction.NONE, Direction.READ, Direction.WRITE):
         latencies = sorted(
-            _latency(one, requests.end)
-            for one in due
-            if direction in (Direction.NONE, one.direction)
+            _latency(request, requests.end)
+            for request in due
+            if direction in (Direction.NONE, request.direction)
         )
         if latencies:
             samples += [
@@ -80,15 +80,20 @@ def longest_stall(requests: GuestRequests, window: LoadWindow) -> float:
     """The longest time in seconds, of those that began in the window, in which requests waited and
     none was completed; 0 if none waited."""
     # a completion ends one stall and, if others wait, begins the next
-    completions = sorted(end for one in requests.requests if (end := _completed(one)) is not None)
-    waiting = sorted((one.due, one.due + _latency(one, requests.end)) for one in requests.requests)
+    completions = sorted(
+        end for request in requests.requests if (end := _completed(request)) is not None
+    )
+    waiting = sorted(
+        (request.due, request.due + _latency(request, requests.end))
+        for request in requests.requests
+    )
     moments = [requests.start, *completions, requests.end]
     longest, place, pending = 0.0, 0, list[tuple[float, float]]()
     for before, after in pairwise(moments):
         while place < len(waiting) and waiting[place][0] < after:
             pending.append(waiting[place])
             place += 1
-        pending = [one for one in pending if one[1] > before]
+        pending = [(due, served) for due, served in pending if served > before]
         if not pending:
             continue
         begun = max(before, min(due for due, _ in pending))
@@ -101,10 +106,10 @@ def latencies_over_time(requests: GuestRequests) -> Series:
     """The longest latency of the requests due in each interval; 0 where none was due."""
     count = max(1, math.ceil((requests.end - requests.start) / SERIES_SECONDS))
     values = [0.0] * count
-    for one in requests.requests:
-        place = int((one.due - requests.start) / SERIES_SECONDS)
+    for request in requests.requests:
+        place = int((request.due - requests.start) / SERIES_SECONDS)
         if 0 <= place < count:
-            values[place] = max(values[place], _latency(one, requests.end))
+            values[place] = max(values[place], _latency(request, requests.end))
     return Series("latency_max", Direction.NONE, SERIES_SECONDS, tuple(values))
 
 

@@ -63,7 +63,7 @@ def test_bandwidth_is_written_once_a_second(monkeypatch: pytest.MonkeyPatch) -> 
         (after,) = running_campaigns()
     assert len(seen) <= 101
     assert len(running.moving) <= 601
-    assert running.moving[0].at >= now - 62
+    assert running.moving[0].moment >= now - 62
     assert (after.moving, after.cell, after.finished) == ((), "", 2)
 
 

@@ -211,7 +211,7 @@ class Channel:
         listener = EventListener(events)
 
         def noted() -> list[tuple[str, float]]:
-            return [(str(one["event"]), _time_of(one)) for one in listener.clear()]
+            return [(str(event["event"]), _time_of(event)) for event in listener.clear()]
 
         with self._client.listen(listener):
             yield noted

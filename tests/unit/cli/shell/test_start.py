@@ -40,6 +40,7 @@ FORBIDDEN: dict[tuple[str, ...], Sequence[str]] = {
         "vdisklab.path", "vdisklab.plan",
     ),
     ("rank",): (*HEAVY, *NOT_TO_ANSWER),
+    ("run", "--help"): (*HEAVY, *NOT_TO_ANSWER, "numpy", "pydantic", "sqlalchemy"),
     ("run", "--again", "0000"): (*(set(HEAVY) - {"qemu"}), *NOT_TO_MEASURE),
 }  # fmt: skip
 """By the words of a command, the modules that it may not load."""
