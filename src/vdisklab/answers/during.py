@@ -116,15 +116,15 @@ def operations_of(store: Store, campaign_id: str) -> DuringAnswer:
     runs = _runs(store, campaign)
     machine = campaign.host.machine_id
     cuts = [cut for cut in store.power_cuts(machine) if cut.applies_to(campaign.host)]
-    costs = [(_cost(cell, own, cuts), own) for cell, own in runs.items()]
+    costs = [(_cost(cell, measured, cuts), measured) for cell, measured in runs.items()]
     costs.sort(key=lambda pair: -pair[0].felt)
     first = _by_round(costs[0][1])
     return DuringAnswer(
         campaign=campaign.id,
         caveats=caveats_of(store.outlines((campaign.id,))),
         costs=tuple(
-            replace(cost, to_first=_within_rounds(_by_round(own), first)) if place else cost
-            for place, (cost, own) in enumerate(costs)
+            replace(cost, to_first=_within_rounds(_by_round(measured), first)) if place else cost
+            for place, (cost, measured) in enumerate(costs)
         ),
     )
 

@@ -271,5 +271,6 @@ def _planned(planned: PlannedMeasurement) -> str:
         case StandIn.IMAGE:
             return (
                 f"{paths} whose storage cannot be measured here: images in this directory show "
-                f"which of {'its' if is_single else 'their'} settings are faster, {time}; then ask again:"
+                f"which of {'its' if is_single else 'their'} settings are faster, {time}; "
+                "then ask again:"
             )

@@ -57,9 +57,14 @@ def samples_in(requests: GuestRequests, window: LoadWindow) -> tuple[Sample, ...
         Sample("longest_stall", Direction.NONE, longest_stall(requests, window)),
     ]
     for direction in (Direction.READ, Direction.WRITE):
-        alone = tuple(one for one in requests.requests if one.direction is direction)
-        if any(window.begin <= one.due < window.end for one in alone):
-            stall = longest_stall(replace(requests, requests=alone), window)
+        alone = replace(
+            requests,
+            requests=tuple(
+                request for request in requests.requests if request.direction is direction
+            ),
+        )
+        if any(window.begin <= request.due < window.end for request in alone.requests):
+            stall = longest_stall(alone, window)
             samples.append(Sample("longest_stall", direction, stall))
     for direction in (Direction.NONE, Direction.READ, Direction.WRITE):
         latencies = sorted(
