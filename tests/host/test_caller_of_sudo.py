@@ -70,7 +70,7 @@ def arguments(lab: Lab, profile: str, *paths: str) -> list[str]:
         f'filesystem = "ext4"\n{PROFILES[profile]}\n'
     )
     words = list(lab.arguments(*paths, profile=profile))
-    words[words.index("--size") + 1] = "512M"
+    words[words.index("--size") + 1] = "64M" if profile == "fio" else "512M"
     return [*words, "--guest-memory", "128M"]
 
 
