@@ -26,6 +26,8 @@ scale = 1
 """
 
 
+# A commit measures PostgreSQL on the host and judges it in a guest; this takes 25 s of CPU.
+@pytest.mark.nightly
 def test_commits_are_counted_with_their_flushes_and_gates(lab: Lab) -> None:
     (lab.directory / "brief.toml").write_text(_PROFILE)
     arguments = list(lab.arguments("raw/none", profile="brief", runtime="2s"))

@@ -16,7 +16,7 @@ from vdisklab.campaign.guests import find_firmware
 from vdisklab.errors import HostError
 from vdisklab.results.model import FailureKind, Run
 
-pytestmark = [pytest.mark.guest, pytest.mark.installed]
+pytestmark = pytest.mark.guest
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +59,9 @@ def require_measured(found: Run, write_cache: str) -> None:
     assert {sample.metric for sample in read.samples} >= {"iops", "latency_p99"}
 
 
+# The image takes a minute to make, and emulation another to boot it. Each commit boots a disk that
+# is not ours below, and reads back all settings in our own guest.
+@pytest.mark.nightly
 def test_a_real_debian_is_measured_in_and_left_as_it_was(lab: Lab, debian: Path) -> None:
     before = digest(debian)
     status, printed = run(lab, "raw/none/scsi", "--guest", str(debian))
