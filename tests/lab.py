@@ -99,8 +99,10 @@ class Lab:
             printed, _ = process.communicate(timeout=300)
         return process.returncode, printed
 
-    def stop_and_continue(self, stopped_by: signal.Signals, arguments: Sequence[str]) -> list[Run]:
-        """The runs of a campaign of four that was stopped after the first and called again.
+    def stop_and_continue(
+        self, stopped_by: signal.Signals, arguments: Sequence[str], *, planned: int
+    ) -> list[Run]:
+        """The runs of a campaign of so many that was stopped after the first and called again.
 
         What was measured is kept, and nothing is left on the host, after SIGKILL by `clean`.
         """
@@ -109,7 +111,7 @@ class Lab:
             process.send_signal(stopped_by)
             printed, _ = process.communicate(timeout=60)
         kept = self.runs()
-        assert 1 <= len(kept) < 4, printed
+        assert 1 <= len(kept) < planned, printed
         if stopped_by is signal.SIGKILL:
             assert process.returncode == -signal.SIGKILL
             assert self.leftovers() != []
@@ -123,7 +125,7 @@ class Lab:
         with self.start(*arguments) as process:
             printed, _ = process.communicate(timeout=120)
         assert process.returncode == 0, printed
-        assert f"continuing: {len(kept)} of 4 runs" in printed
+        assert f"continuing: {len(kept)} of {planned} runs" in printed
         runs = self.runs()
         assert {run.id for run in kept} < {run.id for run in runs}
         return runs

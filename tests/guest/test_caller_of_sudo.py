@@ -15,7 +15,7 @@ from vdisklab.storage.site import Site
 pytestmark = [pytest.mark.guest, pytest.mark.host]
 
 # Hot-plugged, with backing files that a header names, and present at boot.
-PATHS = ("raw/none", "qcow2:backing=2/writeback", "qcow2/none/ide")
+PATHS = ("qcow2:backing=2/writeback", "qcow2/none/ide")
 
 
 @pytest.fixture(autouse=True)

@@ -56,6 +56,14 @@ def q35(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent
         yield agent
 
 
+@pytest.fixture(scope="module")
+def loaded(q35: Agent) -> Agent:
+    """The same guest with all of its drivers."""
+    status, _, err = q35.run("/usr/lib/vdisklab/load-drivers", "60")
+    assert status == 0, err
+    return q35
+
+
 def facts(agent: Agent, *command: str) -> dict[str, str]:
     status, out, err = agent.run(*command)
     assert status == 0, err
@@ -86,10 +94,9 @@ def test_each_bus_of_q35_gives_its_disk(q35: Agent, serial: str, device: str, dr
     assert keys <= found.keys()
 
 
-def test_a_number_is_not_found_by_its_end(q35: Agent) -> None:
-    q35.run("/usr/lib/vdisklab/load-drivers")
+def test_a_number_is_not_found_by_its_end(loaded: Agent) -> None:
     for wrong in ("scsi", "n-scsi", "igits", "on-scsi2", "sata"):
-        status, out, err = q35.run(FIND, wrong, "0")
+        status, out, err = loaded.run(FIND, wrong, "0")
         assert (status, out) == (1, "")
         assert wrong in err
 
@@ -107,12 +114,10 @@ def test_facts(q35: Agent) -> None:
     assert found["kernel"].startswith(("5.", "6.", "7."))
 
 
-def test_drivers_and_programs_are_there_after_load_drivers(q35: Agent) -> None:
-    status, _, err = q35.run("/usr/lib/vdisklab/load-drivers", "60")
-    assert status == 0, err
-    loaded = q35.run("/usr/bin/lsmod")[1]
+def test_drivers_and_programs_are_there_after_load_drivers(loaded: Agent) -> None:
+    drivers = loaded.run("/usr/bin/lsmod")[1]
     for name in ("virtio_blk", "virtio_scsi", "ahci", "usb_storage", "ata_piix", "nvme"):
-        assert name in loaded
+        assert name in drivers
 
 
 @pytest.mark.parametrize("engine", ["psync", "libaio", "io_uring"])
@@ -142,15 +147,14 @@ def test_fios_log_comes_with_what_it_says(q35: Agent) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
-def test_file_systems_can_be_made_and_mounted(q35: Agent, kind: str) -> None:
-    facts(q35, FIND, "on-virtio", "60")
+def test_file_systems_can_be_made_and_mounted(loaded: Agent, kind: str) -> None:
     script = f"""
-        /usr/lib/vdisklab/load-drivers && truncate -s 400M /tmp/{kind}.img &&
+        truncate -s 400M /tmp/{kind}.img &&
         mkfs.{kind} /tmp/{kind}.img && mount -t {kind} -o loop /tmp/{kind}.img /mnt &&
         echo held >/mnt/file && umount /mnt; status=$?; rm -f /tmp/{kind}.img; exit $status
     """
-    q35.run("/usr/bin/busybox", "mkdir", "-p", "/mnt")
-    status, out, err = q35.run("/usr/bin/busybox", "sh", "-c", script)
+    loaded.run("/usr/bin/busybox", "mkdir", "-p", "/mnt")
+    status, out, err = loaded.run("/usr/bin/busybox", "sh", "-c", script)
     assert status == 0, out + err
 
 
@@ -164,12 +168,13 @@ def test_file_systems_can_be_made_and_mounted(q35: Agent, kind: str) -> None:
         ("blkid", "/dev/vda"),
     ],
 )
-def test_programs_of_the_disk_run(q35: Agent, command: tuple[str, ...]) -> None:
-    q35.run("/usr/lib/vdisklab/load-drivers")
-    status, out, err = q35.run("/usr/bin/busybox", "env", *command)
+def test_programs_of_the_disk_run(loaded: Agent, command: tuple[str, ...]) -> None:
+    status, out, err = loaded.run("/usr/bin/busybox", "env", *command)
     assert status == 0, out + err
 
 
+# Each commit's campaigns boot the cloud kernel with virtio and SCSI.
+@pytest.mark.nightly
 def test_cloud_kernel_serves_what_it_can_hot_plug(cache: Path, tmp_path: Path) -> None:
     buses = frozenset({Bus.VIRTIO, Bus.SCSI, Bus.NVME})
     image = image_for(cache, buses)

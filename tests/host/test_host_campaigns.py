@@ -32,7 +32,7 @@ def test_what_is_measured_is_kept_and_the_same_command_continues(
     lab: Lab, stopped_by: signal.Signals
 ) -> None:
     runs = lab.stop_and_continue(
-        stopped_by, lab.arguments("{,ext4/}host", rounds=2, runtime="300ms")
+        stopped_by, lab.arguments("{,ext4/}host", rounds=2, runtime="300ms"), planned=4
     )
     assert sorted((run.round, run.path) for run in runs) == [
         (round, path) for round in (1, 2) for path in ("ext4/host", "host")

@@ -297,8 +297,10 @@ _GUESTS = {"profile": "open-load", "load": 100}
          {"none": "none/virtio:guests=2", "directsync": "directsync/virtio:guests=3"}),
         ({"devices": ["/dev/sdz"]},
          {"raw": "ext4/raw", "qcow2": "ext4/qcow2", "ext4/raw/none": "none"}),
-        ({"devices": ["/dev/sdz"]}, {"raw": "ext4/raw", "qcow2": "ext4/qcow2"}),
-        ({}, {"none": "none/virtio:qemu=10.0.2"}),
+        # 3 s each, and little else than above.
+        pytest.param({"devices": ["/dev/sdz"]}, {"raw": "ext4/raw", "qcow2": "ext4/qcow2"},
+                     marks=pytest.mark.nightly),
+        pytest.param({}, {"none": "none/virtio:qemu=10.0.2"}, marks=pytest.mark.nightly),
     ],
 )  # fmt: skip
 def test_each_command_printed_about_guests_at_once_and_devices_works(
