@@ -96,7 +96,7 @@ def tables(answer: RankAnswer, *, headed: bool = True) -> Iterator[Table[RankedC
         Column(
             "RAM",
             lambda row: "".join(way[0] for way in row.from_page_cache),
-            spare=3 if over_hosts else 1,
+            spare=3 if over_hosts else 1 - cached,
             note=_RAM if cached else "",
         ),
         Column(

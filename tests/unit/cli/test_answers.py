@@ -72,6 +72,11 @@ def test_the_ranking_on_a_terminal(database: Database, width: int) -> None:
     golden(f"rank-{width}.txt", text)
 
 
+def test_the_column_ram_stays_where_others_go(database: Database) -> None:
+    headings = call("rank", width=66).partition(" rank  path")[2].splitlines()[0]
+    assert headings.split()[-1] == "RAM"
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
