@@ -104,13 +104,16 @@ def _why(row: ExistingDisk) -> str:
     if advice.action is DiskAction.CHANGE:
         return serious + (reason if advice.path is not None else "set cache none or writeback")
     if advice.with_images is not None:
-        shown = (
-            f"{_changed_settings(row, advice.other)} is better" if advice.other else "nothing is"
-        )
-        return serious + f"{shown} with images; its own storage was not measured"
+        return serious + _shown_with_images(row, advice)
     if advice.action is DiskAction.KEEP:
         return serious + (advice.reason or "no other setting is shown to be better")
     return serious + ("not measured yet" if advice.measurable else reason)
+
+
+def _shown_with_images(row: ExistingDisk, advice: Advice) -> str:
+    if advice.other is None:
+        return "no other setting is shown to be better with images"
+    return f"{_changed_settings(row, advice.other)} is better, with images only"
 
 
 def _changed_settings(row: ExistingDisk, to: DiskPath) -> str:
