@@ -6,7 +6,7 @@ Other benchmarks use fresh images on empty file systems; images in use are neith
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from vdisklab.errors import PlanError
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
@@ -103,6 +103,12 @@ def not_aged(
             "leave out snapshots, or measure qcow2",
         )
     return None
+
+
+def not_with_age(age: Age, backing: BackingDevices, path: DiskPath) -> Impossible | None:
+    """Why a requested path cannot be aged, as a rule of the matrix that names the option."""
+    verdict = not_aged(path, age, backing)
+    return verdict and replace(verdict, reason=f"--age {age}: {verdict.reason}")
 
 
 def _not_filled(path: DiskPath, backing: BackingDevices) -> Impossible | None:

@@ -16,9 +16,9 @@ from vdisklab.errors import PlanError
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.named_target import require_targets
-from vdisklab.path.rules import Impossible, too_many_queues
+from vdisklab.path.rules import too_many_queues
 from vdisklab.path.segments import HOST
-from vdisklab.plan.age import NEW, Age, not_aged
+from vdisklab.plan.age import NEW, Age, not_aged, not_with_age
 from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.destination import Destination, destination_of, named_directory
@@ -195,7 +195,7 @@ class Draft:
 
         Raises PlanError for paths that cannot exist, HostError for those that fail on this host.
         """
-        settings = self.settings
+        settings, age = self.settings, self._age()
         matrix = judge_paths(self.paths, _set(settings.page_cache), capabilities, self.backing)
         if not settings.keep_equal:
             matrix = measured_once(matrix)
@@ -207,12 +207,12 @@ class Draft:
             partial(not_shared, self.profile),
             partial(not_together, float(_set(settings.ramp))),
             partial(not_during, self.destination, self.backing),
+            partial(not_with_age, age, self.backing),
         ):
             matrix = drop(matrix, rule)
         if self.destination is not None:
             require_destination(self.destination, settings.during, capabilities, self.backing)
-        matrix = drop(matrix, self._not_aged)
-        baseline, matrix = self._with_baseline(matrix, capabilities)
+        baseline, matrix = self._with_baseline(matrix, age, capabilities)
         for rule in (
             partial(not_booted, self.profile),
             partial(not_trimmed, self.profile),
@@ -255,18 +255,15 @@ class Draft:
             )
         return age
 
-    def _not_aged(self, path: DiskPath) -> Impossible | None:
-        age = self._age()
-        verdict = not_aged(path, age, self.backing)
-        return verdict and replace(verdict, reason=f"--age {age}: {verdict.reason}")
-
-    def _with_baseline(self, matrix: Matrix, capabilities: Capabilities) -> tuple[DiskPath, Matrix]:
+    def _with_baseline(
+        self, matrix: Matrix, age: Age, capabilities: Capabilities
+    ) -> tuple[DiskPath, Matrix]:
         """The baseline, and the matrix with its cells in front if it was not in it."""
         if self.settings.baseline == NO_BASELINE:
             return matrix.cells[0].path, matrix
         if self.baseline is not None:
             require_possible(self.baseline, capabilities, self.backing)
-            unaged = not_aged(self.baseline, self._age(), self.backing)
+            unaged = not_aged(self.baseline, age, self.backing)
             if unaged is not None:
                 raise PlanError(
                     f"the baseline {self.baseline} cannot be aged: {unaged.reason}",
@@ -277,7 +274,7 @@ class Draft:
             if cell.path.on_host:
                 return cell.path, matrix
         host = parse_path(HOST)
-        unaged = not_aged(host, self._age(), self.backing)
+        unaged = not_aged(host, age, self.backing)
         verdict = infeasible(host, capabilities) or unaged
         if verdict is None:
             return host, self._including(host, matrix, capabilities)
