@@ -215,8 +215,8 @@ def test_the_report_has_a_page_for_the_fleet(fleet: Database, tmp_path: Path) ->
     assert ", on 9 hosts</h1>" in page
     assert main(["report", "--hosts", "all", "--format", "json", "-o", str(file)]) == 0
     found = json.loads(file.read_text())
-    assert [own["host"]["name"] for own in found["own"]] == [f"kvm{at}" for at in range(HOSTS)]
-    assert all(own["first"][0]["share"] == 1 for own in found["own"])
+    assert [own["host"]["name"] for own in found["each_host"]] == [f"kvm{at}" for at in range(HOSTS)]
+    assert all(own["first"][0]["share"] == 1 for own in found["each_host"])
 
 
 def test_why_there_is_no_ranking_is_said(
