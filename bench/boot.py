@@ -130,21 +130,21 @@ def _stamping_qemu(directory: Path) -> tuple[Path, Path]:
     return stamp, script
 
 
-def _await_words(stream: IO[bytes], words: Sequence[bytes], timeout: float) -> list[float]:
+def _await_words(stream: IO[bytes], arguments: Sequence[bytes], timeout: float) -> list[float]:
     """The time at which each word was read, in this order; fewer after the end or the timeout."""
     times: list[float] = []
     output = b""
     deadline = time.monotonic() + timeout
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
-        while len(times) < len(words):
+        while len(times) < len(arguments):
             if not selector.select(max(0.0, deadline - time.monotonic())):
                 break
             part = os.read(stream.fileno(), 1 << 16)
             if not part:
                 break
             output += part
-            while len(times) < len(words) and words[len(times)] in output:
+            while len(times) < len(arguments) and arguments[len(times)] in output:
                 times.append(time.monotonic())
     return times
 
@@ -200,8 +200,8 @@ def summary(samples: Sequence[Sample]) -> dict[str, Any]:
     """All values in seconds, their median and minimum."""
 
     def column(values: Iterable[float | None]) -> dict[str, Any]:
-        known = [round(value, 3) for value in values if value is not None]
-        return {"median": statistics.median(known), "least": min(known), "all": known}
+        present = [round(value, 3) for value in values if value is not None]
+        return {"median": statistics.median(present), "least": min(present), "all": present}
 
     result = {
         "answer": column(s.answer for s in samples),
@@ -212,9 +212,9 @@ def summary(samples: Sequence[Sample]) -> dict[str, Any]:
     return result
 
 
-def ratio(one: Sequence[Sample], other: Sequence[Sample]) -> dict[str, float]:
+def ratio(first: Sequence[Sample], other: Sequence[Sample]) -> dict[str, float]:
     """How many times longer `other` takes than `one`: medians of the ratios within each turn."""
-    pairs = list(zip(one, other, strict=True))
+    pairs = list(zip(first, other, strict=True))
     return {
         "answer": round(statistics.median(b.answer / a.answer for a, b in pairs), 2),
         "fio": round(statistics.median(b.fio / a.fio for a, b in pairs), 2),

@@ -51,14 +51,14 @@ class Whereabouts(StrEnum):
     MEDIUM = "the medium"
 
 
-def whereabouts(entries: Sequence[tuple[LogEntry, bytes]], write: Write, at: int) -> Whereabouts:
+def whereabouts(entries: Sequence[tuple[LogEntry, bytes]], write: Write, place: int) -> Whereabouts:
     """Where the last sector of a write was when the log had `at` entries."""
     sector = write.first + write.count - 1
     record = make_records(np.array([sector], dtype=np.int64), write.version).tobytes()
-    arrived = [n for n, (_, data) in enumerate(entries[:at]) if record in data]
+    arrived = [n for n, (_, data) in enumerate(entries[:place]) if record in data]
     if not arrived:
         return Whereabouts.HOST_MEMORY
-    flushed = any(entry.flushes for entry, _ in entries[arrived[0] + 1 : at])
+    flushed = any(entry.flushes for entry, _ in entries[arrived[0] + 1 : place])
     return Whereabouts.MEDIUM if flushed else Whereabouts.DISK_CACHE
 
 

@@ -136,7 +136,7 @@ class Databases:
             guests = add_density(store, document["campaigns"][0]["id"])
             add_other_hosts(store, document["campaigns"][0]["id"])
             failed = add_failed(store, document["campaigns"][0]["id"])
-        self.words = {
+        self.values = {
             "CAMPAIGN": document["campaigns"][0]["id"],
             "RUN": document["campaigns"][0]["runs"][-1]["id"],
             "FAILED": failed,
@@ -145,7 +145,7 @@ class Databases:
             "EXPORT": str(export),
             **{f"OUT.{end}": str(scratch / f"out.{end}") for end in ("csv", "json", "html")},
         }
-        self.outputs = [Path(self.words[f"OUT.{end}"]) for end in ("csv", "json", "html")]
+        self.outputs = [Path(self.values[f"OUT.{end}"]) for end in ("csv", "json", "html")]
 
     def damage(self, case: Case) -> bool:
         """Makes a damaged copy; False if SQLite cannot hold the value there."""
@@ -177,12 +177,12 @@ class Databases:
         change = f"UPDATE {table} SET {case.column} = ? WHERE {where}"  # noqa: S608
         connection.execute(change, (case.value, *connection.execute(rows).fetchone()))
 
-    def ask(self, words: Sequence[str]) -> tuple[int, str, str]:
+    def ask(self, command_line: Sequence[str]) -> tuple[int, str, str]:
         """Exit status and what is printed on both streams."""
         told, said = io.StringIO(), io.StringIO()
         for output in self.outputs:
             output.unlink(missing_ok=True)
-        arguments = [self.words.get(word, word) for word in words]
+        arguments = [self.values.get(word, word) for word in command_line]
         with redirect_stdout(said), redirect_stderr(told):
             status = run_verb((*arguments, "--db", str(self.damaged)))
         found = "".join(output.read_text() for output in self.outputs if output.exists())
@@ -307,7 +307,7 @@ def _difference(before: str, after: str) -> str:
     """The first line that differs, as it was and as it is."""
     for old, new in zip([*before.splitlines(), ""], [*after.splitlines(), ""], strict=False):
         if old != new:
-            place = next((at for at, pair in enumerate(zip(old, new, strict=False))
+            place = next((index for index, pair in enumerate(zip(old, new, strict=False))
                           if pair[0] != pair[1]), 0)  # fmt: skip
             start = max(0, place - 60)
             return f"{old[start : start + 160]!r} became {new[start : start + 160]!r}"
@@ -332,10 +332,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="vdisklab-damaged-") as scratch:
         os.environ |= {"VDISKLAB_STATE": scratch, "COLUMNS": "120"}
         databases = Databases(Path(scratch))
-        verbs = {name: words for name, words in VERBS.items() if name in (wanted.verbs or VERBS)}
-        changes = {name: words for name, words in CHANGES.items() if not wanted.verbs}
+        verbs = {
+            name: arguments for name, arguments in VERBS.items() if name in (wanted.verbs or VERBS)
+        }
+        changes = {name: arguments for name, arguments in CHANGES.items() if not wanted.verbs}
         shutil.copyfile(databases.whole, databases.damaged)
-        undamaged = {name: databases.ask(words) for name, words in verbs.items()}
+        undamaged = {name: databases.ask(arguments) for name, arguments in verbs.items()}
         for name, (status, text, told) in undamaged.items():
             counts[f"undamaged status {status}"] += 1
             if status not in (0, 9, 10) or not text:
@@ -347,11 +349,11 @@ def main() -> int:
                 continue
             counts["cases"] += 1
             counts["cases that the tables refuse"] += refused
-            for name, words in (verbs | changes).items():
+            for name, arguments in (verbs | changes).items():
                 if name in changes:
                     databases.damage(case)
                 try:
-                    status, text, told = databases.ask(words)
+                    status, text, told = databases.ask(arguments)
                 except Exception:  # noqa: BLE001 - that is what is looked for
                     status, text, told = EXIT_BUG, "", traceback.format_exc()[-500:]
                 counts["answers"] += 1

@@ -35,7 +35,7 @@ def keep(database: str) -> dict[str, Any]:
             answer = _compared(f"ext4/{image}/{mode}", f"ext4/{image}/none", database)
             (campaign,) = answer["campaigns"]
             (pair,) = answer["pairs"]
-            (found,) = (one for one in pair["measures"] if one["measure"] == MEASURE)
+            (found,) = (row for row in pair["measures"] if row["measure"] == MEASURE)
             pairs.append(
                 {"image": image, "mode": mode, "a": found["a"]["median"],
                  "b": found["b"]["median"], **found["ratio"]}
@@ -54,9 +54,9 @@ def _compared(path: str, other: str, database: str) -> dict[str, Any]:
     return answer
 
 
-def shown(words: list[str]) -> str:
+def shown(arguments: list[str]) -> str:
     """The record's table."""
-    del words
+    del arguments
     record = record_of(RECORD)
     lines = [
         "| image | cache | transactions a second | of none | to none | 95 % interval | rounds |",

@@ -90,9 +90,9 @@ def published(directory: Path, system: str) -> dict[str, dict[str, float]]:
     return {"decart": decart, "deepperf": {f"{row[0]:.0f}": float(row[1]) for row in table}}
 
 
-def shown(words: list[str]) -> str:
+def shown(arguments: list[str]) -> str:
     """The table of docs/proofs.md, from its record."""
-    del words
+    del arguments
     return table(record_of("deepperf.json.gz")["systems"])
 
 
@@ -128,10 +128,10 @@ def main() -> None:
     for system in SYSTEMS:
         if wanted.only not in system:
             continue
-        own = errors(wanted.directory, system, wanted.samples, wanted.draws)
-        before = dict(zip(own, BEFORE[system], strict=False))
+        errors_here = errors(wanted.directory, system, wanted.samples, wanted.draws)
+        before = dict(zip(errors_here, BEFORE[system], strict=False))
         systems[system] = {
-            "vdisklab": own, "before": before, **published(wanted.directory, system),
+            "vdisklab": errors_here, "before": before, **published(wanted.directory, system),
         }  # fmt: skip
         print(table({system: systems[system]}).splitlines()[-1], flush=True)
     if wanted.keep:

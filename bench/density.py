@@ -191,8 +191,8 @@ def real_traps(directory: Path) -> dict[str, Any]:
     loads = {name: _stalled(directory, name) for name in (OPEN, CLOSED)}
     return {
         "coordinated_omission": {
-            **{f"{name}_p99": one.latency_p99 for name, one in loads.items()},
-            **{f"{name}_max": one.latency_max for name, one in loads.items()},
+            **{f"{name}_p99": load.latency_p99 for name, load in loads.items()},
+            **{f"{name}_max": load.latency_max for name, load in loads.items()},
             "caught": loads[OPEN].latency_p99 > 10 * loads[CLOSED].latency_p99,
         },
         "stagger": _late(directory),
@@ -270,15 +270,15 @@ def _process(mark: str, *, newest: bool = False) -> int:
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            words = file.read_text(errors="replace")
-            if mark in words and (not newest or words.startswith("qemu-system")):
+            arguments = file.read_text(errors="replace")
+            if mark in arguments and (not newest or arguments.startswith("qemu-system")):
                 found.append(int(file.parent.name))
     return max(found)
 
 
-def shown(words: Sequence[str]) -> str:
+def shown(arguments: Sequence[str]) -> str:
     """The table of the simulated searches in the record."""
-    del words
+    del arguments
     rows = stored()["simulation"]
     spans = list(dict.fromkeys(row["narrow"] for row in rows))
     by_world: dict[str, list[str]] = {}

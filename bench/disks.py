@@ -57,9 +57,9 @@ class Row:
     rates: tuple[Comparison, ...]
 
 
-def shown(words: Sequence[str]) -> str:
+def shown(arguments: Sequence[str]) -> str:
     """The table of the campaign with a label."""
-    (label,) = words
+    (label,) = arguments
     return _tables()[label]
 
 

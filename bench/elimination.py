@@ -75,8 +75,8 @@ def _estimates(table: Floats) -> tuple[Floats, Floats, Floats]:
     adjusted = np.where(measured, table - round_effects(table, measured), 0.0)
     effect = adjusted.sum(axis=1) / count
     residual = np.where(measured, adjusted - effect[:, None], 0.0)
-    own = np.maximum(count - 1.0, 0.0)
-    total = float(max(own.sum() - (measured.shape[1] - 1), 0.0))
+    freedom_within = np.maximum(count - 1.0, 0.0)
+    total = float(max(freedom_within.sum() - (measured.shape[1] - 1), 0.0))
     squares = (residual**2).sum(axis=1)
     prior = ASSUMED_NOISE**2
     if total < 1:
@@ -86,9 +86,11 @@ def _estimates(table: Floats) -> tuple[Floats, Floats, Floats]:
     common = max((worth * prior + float(squares.sum())) / (worth + total), PRECISION**2)
     variance = np.full(len(table), common)
     freedom = np.full(len(table), worth + total)
-    several = own >= 1
+    several = freedom_within >= 1
     if several.sum() >= 3:
         # Adds the common noise to each cell once: zero residuals are luck.
-        noisy = (squares[several] + common) / (own[several] + 1)
-        variance[several], freedom[several] = moderate(noisy, own[several] + 1, total + worth)
+        noisy = (squares[several] + common) / (freedom_within[several] + 1)
+        variance[several], freedom[several] = moderate(
+            noisy, freedom_within[several] + 1, total + worth
+        )
     return effect, np.sqrt(variance / count), freedom

@@ -130,9 +130,9 @@ class Injector:
 
     def _measure_one_round(self) -> None:
         status = self._finish(self._start(lambda: None, "run", rounds=1))
-        words = ("export-data", str(self._exported), "--db", str(self.lab.database))
+        arguments = ("export-data", str(self._exported), "--db", str(self.lab.database))
         with redirect_stdout(StringIO()):
-            exported = vdisklab(words)
+            exported = vdisklab(arguments)
         if status != 0 or exported != 0:
             raise SystemExit(f"the campaign fails by itself: {self._printed.read_text()}")
         self._keep("run")
@@ -171,8 +171,8 @@ class Injector:
         elif len(errors) != (status not in (0, 8)):
             faults.append(f"status {status} with {len(errors)} errors: {errors}")
         totals.injections += 1
-        for counts, words in ((totals.statuses, [str(status)]), (totals.sentences, errors)):
-            for word in words:
+        for counts, arguments in ((totals.statuses, [str(status)]), (totals.sentences, errors)):
+            for word in arguments:
                 plain = re.sub(r"/\S+|[0-9a-f]{8}|\d+(?!$)", "…", word)
                 counts[plain] = counts.get(plain, 0) + 1
         totals.faults += [f"{nth}: {fault}" for fault in faults]
@@ -348,9 +348,9 @@ def inject(
     return found
 
 
-def shown(words: Sequence[str]) -> str:
+def shown(arguments: Sequence[str]) -> str:
     """The table of the record, a row for each kind; see pages.py."""
-    del words
+    del arguments
     rows = ["| what fails | calls | injections | results lost | left after `clean` | tracebacks |"]
     rows.append("|---|---|---|---|---|---|")
     for name, kind in record_of(RECORD)["kinds"].items():
@@ -361,11 +361,13 @@ def shown(words: Sequence[str]) -> str:
 
 def keep(facts: dict[str, object], found: dict[str, Totals]) -> None:
     """Writes the record. A kind of which fewer calls have failed so far stays as it was."""
-    known = record_of(RECORD)["kinds"] if (_SOURCE.parent / "results" / RECORD).exists() else {}
+    recorded_kinds = (
+        record_of(RECORD)["kinds"] if (_SOURCE.parent / "results" / RECORD).exists() else {}
+    )
     for name, totals in found.items():
-        if totals.faults or totals.injections >= known.get(name, {}).get("injections", 0):
-            known[name] = asdict(totals)
-    keep_record(RECORD, {"bench": "faults", **facts, "kinds": known})
+        if totals.faults or totals.injections >= recorded_kinds.get(name, {}).get("injections", 0):
+            recorded_kinds[name] = asdict(totals)
+    keep_record(RECORD, {"bench": "faults", **facts, "kinds": recorded_kinds})
 
 
 def print_totals(found: dict[str, Totals]) -> None:
@@ -394,9 +396,9 @@ def main() -> None:
             os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - itself
         library = Path(os.environ["LD_PRELOAD"])
         note = partial(keep, machine_facts(options.dir)) if options.keep else print_totals
-        words = (options.only, options.stride, options.most)
+        arguments = (options.only, options.stride, options.most)
         place = Path(name).absolute()
-        found = inject(place, library, *words, exported=options.exported, note=note)
+        found = inject(place, library, *arguments, exported=options.exported, note=note)
     raise SystemExit(any(totals.faults for totals in found.values()))
 
 

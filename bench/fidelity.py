@@ -221,8 +221,8 @@ def fio_command(
         "runtime": f"{seconds * 1000:.0f}ms", "ramp_time": f"{ramp * 1000:.0f}ms",
         "group_reporting": 1, "randrepeat": 0, "norandommap": 1, "output-format": "json",
     }  # fmt: skip
-    words = [f"--{name}={value}" for name, value in options.items()]
-    return shlex.join(("fio", "--time_based", *words, *more))
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    return shlex.join(("fio", "--time_based", *arguments, *more))
 
 
 def read_report(text: str) -> Report:
@@ -412,7 +412,7 @@ def ratios(boots: list[list[Round]], over: str, *under: str) -> dict[str, Any]:
             name: typical([
                 statistics.geometric_mean(
                     getattr(each[job][over], name)
-                    / statistics.geometric_mean(getattr(each[job][one], name) for one in under)
+                    / statistics.geometric_mean(getattr(each[job][row], name) for row in under)
                     for each in rounds
                 )
                 for rounds in boots
@@ -429,7 +429,7 @@ def typical(values: Sequence[float]) -> dict[str, Any]:
     symmetric, as this needs. Fewer than six values have no such interval: theirs is None."""
     logs = [math.log(value) for value in values]
     pairs = itertools.combinations_with_replacement(logs, 2)
-    means = sorted((one + other) / 2 for one, other in pairs)
+    means = sorted((first + other) / 2 for first, other in pairs)
     outside = signed_ranks_outside(len(values))
     interval = None
     if outside is not None:

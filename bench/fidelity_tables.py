@@ -127,9 +127,9 @@ def changes(record: str) -> Iterator[list[str]]:
             yield [row, *cells(boots, tuple(boots[0][0]), value, *arms)]
 
 
-def shown(words: Sequence[str]) -> str:
+def shown(arguments: Sequence[str]) -> str:
     """A table in Markdown."""
-    kind, *names = words
+    kind, *names = arguments
     jobs: Sequence[str] = JOBS
     match kind:
         case "pooled":

@@ -27,11 +27,11 @@ SECONDS = 20.0
 BYTES = 1 << 30
 
 
-def measured(database: Path, words: list[str]) -> dict[str, Any]:
+def measured(database: Path, arguments: list[str]) -> dict[str, Any]:
     """Seconds, memory and size of the answer of one verb."""
     started = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, "-m", "vdisklab", *words, "--hosts", "all", "--db", str(database),
+        [sys.executable, "-m", "vdisklab", *arguments, "--hosts", "all", "--db", str(database),
          "--format", "json"],
         stdout=subprocess.PIPE,
     )  # fmt: skip
@@ -39,9 +39,9 @@ def measured(database: Path, words: list[str]) -> dict[str, Any]:
     answer = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     if status:
-        raise SystemExit(f"vdisklab {' '.join(words)} failed")
+        raise SystemExit(f"vdisklab {' '.join(arguments)} failed")
     return {
-        "verb": words[0],
+        "verb": arguments[0],
         "seconds": round(time.monotonic() - started, 2),
         "processor seconds": round(usage.ru_utime + usage.ru_stime, 2),
         "peak bytes": usage.ru_maxrss * 1024,
@@ -70,7 +70,7 @@ def main() -> int:
             answer["samples"] = fill(database, Fleet(given.hosts, given.cells, given.rounds))
         answer["database bytes"] = database.stat().st_size
         verbs = (["rank"], ["compare", "raw/none", "qcow2/none"], ["recommend", "--unsafe"])
-        answer["verbs"] = [measured(database, list(words)) for words in verbs]
+        answer["verbs"] = [measured(database, list(arguments)) for arguments in verbs]
     text = json.dumps(answer, indent=1)
     print(text)
     if given.json:

@@ -56,13 +56,13 @@ def campaigns(fleet: Fleet) -> Iterator[tuple[Campaign, list[Run]]]:
             label=name,
             plan={**recorded.plan, "cells": list(by_cell)},
         )
-        own = rng.normal(0, 0.03, len(by_cell))
+        independent = rng.normal(0, 0.03, len(by_cell))
         runs: list[Run] = []
         for round in range(1, fleet.rounds + 1):
             drift = rng.normal(0, 0.10)
             for place, (path, sources) in enumerate(by_cell.items()):
                 source = sources[rng.integers(len(sources))]
-                factor = math.exp(levels[number] + slow + own[place] + drift)
+                factor = math.exp(levels[number] + slow + independent[place] + drift)
                 runs.append(_run(source, campaign, path, (number, round, place), factor))
         yield campaign, runs
 

@@ -88,12 +88,12 @@ class Trial:
 
     def start_client(self) -> None:
         """Gives the command for all hosts."""
-        words = ["host", "--profile", str(self.fleet.directory / "profile.toml"), "--dir",
+        arguments = ["host", "--profile", str(self.fleet.directory / "profile.toml"), "--dir",
                  str(self.fleet.directory / "work"), "--runtime", "0.1", "--ramp", "0",
                  "--size", "16M", "--rounds", str(self.rounds)]  # fmt: skip
         with (self.fleet.directory / "client.log").open("ab") as log:
             self.client = subprocess.Popen(
-                [sys.executable, "-m", "vdisklab", "fleet", "run", *words,
+                [sys.executable, "-m", "vdisklab", "fleet", "run", *arguments,
                  *(word for host in self.hosts for word in ("--hosts", host)),
                  "--scheduler", self.fleet.address, "--tls", self.fleet.tls, "--db", self.url],
                 stdout=log, stderr=log,
@@ -185,16 +185,16 @@ def processes(state: Path, verb: str) -> list[psutil.Process]:
     answer = []
     for process in psutil.process_iter():
         try:
-            own = process.environ().get("VDISKLAB_STATE") == str(state)
-            if own and process.cmdline()[1:4] == ["-m", "vdisklab", verb]:
+            is_ours = process.environ().get("VDISKLAB_STATE") == str(state)
+            if is_ours and process.cmdline()[1:4] == ["-m", "vdisklab", verb]:
                 answer.append(process)
         except psutil.Error:
             continue
     return answer
 
 
-def run(*words: str) -> None:
-    subprocess.run(words, check=True, timeout=60, stdout=subprocess.DEVNULL)
+def run(*arguments: str) -> None:
+    subprocess.run(arguments, check=True, timeout=60, stdout=subprocess.DEVNULL)
 
 
 def space(number: int) -> str:
@@ -211,12 +211,12 @@ def networks(count: int) -> Iterator[None]:
             run("ip", "link", "add", f"vdlf{number}", "type", "veth", "peer", inside, "netns", name)
             run("ip", "addr", "add", f"10.99.{number}.1/30", "dev", f"vdlf{number}")
             run("ip", "link", "set", f"vdlf{number}", "up")
-            for words in (
+            for arguments in (
                 ("addr", "add", f"10.99.{number}.2/30", "dev", inside),
                 ("link", "set", inside, "up"),
                 ("link", "set", "lo", "up"),
             ):
-                run("ip", "-n", name, *words)
+                run("ip", "-n", name, *arguments)
         yield
     finally:
         for number in range(count):
@@ -228,10 +228,10 @@ def restart(server: Server) -> None:
     from tests.unit.results import postgresql_server as pg  # noqa: PLC0415
 
     data = server.socket_directory / "data"
-    words = [*pg._as_user(server.socket_directory), str(pg._programs() / "pg_ctl")]
-    words += ["-D", str(data), "-m", "immediate", "-w"]
-    words += ["-l", str(server.socket_directory / "log"), "restart"]
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, cwd=server.socket_directory)
+    arguments = [*pg._as_user(server.socket_directory), str(pg._programs() / "pg_ctl")]
+    arguments += ["-D", str(data), "-m", "immediate", "-w"]
+    arguments += ["-l", str(server.socket_directory / "log"), "restart"]
+    subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL, cwd=server.socket_directory)
 
 
 def prepare(directory: Path, hosts: list[str]) -> None:

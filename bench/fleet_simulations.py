@@ -330,9 +330,9 @@ def table_of(name: str, rows: Table) -> str:
     return _crossed(rows, *SIMULATIONS[name][1])
 
 
-def shown(words: Sequence[str]) -> str:
+def shown(arguments: Sequence[str]) -> str:
     """The table of a simulation in the record."""
-    (name,) = words
+    (name,) = arguments
     return table_of(name, record_of("fleet-simulations.json")["results"][name])
 
 

@@ -103,7 +103,7 @@ def _note(tally: Tally, error: BaseException, text: str, place: str) -> None:
     ]
     where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
     key = f"{type(error).__name__} at {where}"
-    known = tally.faults.setdefault(
+    fault = tally.faults.setdefault(
         key,
         {
             "count": 0,
@@ -113,7 +113,7 @@ def _note(tally: Tally, error: BaseException, text: str, place: str) -> None:
             "input": text[:_INPUT_SHOWN],
         },
     )
-    known["count"] = int(str(known["count"])) + 1
+    fault["count"] = int(str(fault["count"])) + 1
 
 
 def _progress(tallies: Mapping[str, Tally], seconds: float) -> str:

@@ -46,10 +46,10 @@ def guest_parsers() -> Iterable[Parser]:
         ("-device", {"driver": "virtio-scsi-pci", "id": "s", "iothread": "t", "num_queues": 2}),
         ("-device", {"driver": "scsi-hd", "drive": "f", "id": "d", "bus": "s.0"}),
     ]
-    words = [
+    arguments = [
         word for flag, value in argv for word in (flag, json.dumps(value).replace('"', "&quot;"))
     ]
-    tags = "".join(f'<qemu:arg value="{word}"/>\n' for word in words)
+    tags = "".join(f'<qemu:arg value="{word}"/>\n' for word in arguments)
     commandline = (
         f'<domain xmlns:qemu="{QEMU_NAMESPACE}"><name>web</name>\n'
         f"<qemu:commandline>{tags}</qemu:commandline></domain>"
@@ -139,9 +139,9 @@ def _guests(text: str) -> object:
 
 def _process(text: str) -> object:
     """As the command line of a running QEMU, whose words are lines here."""
-    words = text.split("\n")
-    monitor_of(words)
-    return _looked_at(read_guests([GuestText("\0".join(["qemu-system-x86_64", *words]), "7")]))
+    arguments = text.split("\n")
+    monitor_of(arguments)
+    return _looked_at(read_guests([GuestText("\0".join(["qemu-system-x86_64", *arguments]), "7")]))
 
 
 _ARGUMENTS = (

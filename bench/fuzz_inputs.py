@@ -52,10 +52,10 @@ def seed_of(text: str) -> Seed:
     """The text with its numbers, strings, words, bracketed groups, elements and lines."""
     spans = [match.span() for match in _TOKENS.finditer(text)]
     spans += _groups(text)
-    at = 0
+    place = 0
     for line in text.splitlines(keepends=True):
-        spans.append((at, at + len(line)))
-        at += len(line)
+        spans.append((place, place + len(line)))
+        place += len(line)
     short = [span for span in spans if 0 < span[1] - span[0] <= _LONGEST_SPAN]
     step = -(-len(short) // _MOST_SPANS) or 1
     return Seed(text, tuple(short[::step]) or ((0, len(text)),))
@@ -89,8 +89,8 @@ class Mutator:
         text, spans = seed.text, seed.spans
         kind = number()
         if kind < 0.04:
-            at = int(number() * (len(text) + 1))
-            return text[:at]
+            place = int(number() * (len(text) + 1))
+            return text[:place]
         if kind < 0.07:
             other = seeds[int(number() * len(seeds))].text
             return text[: int(number() * len(text))] + other[int(number() * len(other)) :]
@@ -124,8 +124,8 @@ class Mutator:
         if kind < 0.78:
             return old + _NASTY[int(number() * len(_NASTY))]
         if kind < 0.84 and old:
-            at = int(number() * len(old))
-            return old[:at] + chr(ord(old[at]) ^ (1 << int(number() * 8))) + old[at + 1 :]
+            place = int(number() * len(old))
+            return old[:place] + chr(ord(old[place]) ^ (1 << int(number() * 8))) + old[place + 1 :]
         other = self._seeds[int(number() * len(self._seeds))]
         begin, end = other.spans[int(number() * len(other.spans))]
         return other.text[begin:end]

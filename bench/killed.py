@@ -285,9 +285,9 @@ def revision() -> str:
     return answer.stdout.strip() or "?"
 
 
-def shown(words: Sequence[str]) -> str:
+def shown(arguments: Sequence[str]) -> str:
     """The record's totals, a row for each kind of kill; see pages.py."""
-    del words
+    del arguments
     record = record_of("killed.json")
     totals = record["totals"]
     rows = [f"| {kind} | {kills} |" for kind, kills in sorted(totals["by_kind"].items())]

@@ -157,13 +157,13 @@ def fill(file: Path, cells: int, rounds: int) -> None:
         for key, run in enumerate(runs(cells, rounds), 1):
             waiting[schema.run].append({"key": key, **rows.run_row(run, campaign)})
             waiting[schema.state_check] += rows.check_rows(run.checks, key)
-            for ordinal, one in enumerate(run.measurements):
+            for ordinal, measurement in enumerate(run.measurements):
                 inner += 1
-                row = rows.measurement_row(one, key, ordinal)
+                row = rows.measurement_row(measurement, key, ordinal)
                 waiting[schema.measurement].append({"key": inner, **row})
-                waiting[schema.counted] += rows.counted_rows(one.evidence, inner)
-                waiting[schema.sample] += rows.sample_rows(one.samples, inner)
-                waiting[schema.series] += rows.series_rows(one.series, inner)
+                waiting[schema.counted] += rows.counted_rows(measurement.evidence, inner)
+                waiting[schema.sample] += rows.sample_rows(measurement.samples, inner)
+                waiting[schema.series] += rows.series_rows(measurement.series, inner)
             if key % 500 == 0:
                 flush(connection, waiting)
         flush(connection, waiting)

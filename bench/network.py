@@ -115,7 +115,7 @@ def campaign(directory: Path, served: Mapping[str, Server], rounds: int) -> Path
     """The database of a campaign over all disks, which continues with each further round."""
     profile, database = directory / "profile.toml", directory / "network.sqlite"
     profile.write_text(_PROFILE)
-    targets = [w for name, one in served.items() for w in ("--target", f"{name}={one.url}")]
+    targets = [w for name, row in served.items() for w in ("--target", f"{name}={row.url}")]
     status = vdisklab(
         ["run", f"{{{','.join(served)}}}/raw/none", *targets, "--profile", str(profile),
          "--rounds", str(rounds), "--runtime", "3s", "--ramp", "1s", "--size", "32M",
@@ -185,7 +185,7 @@ def ratios(
     for name, delay in DELAYS.items():
         for measurement, seen in found[name].items():
             waits, without = (
-                statistics.median(one[disk][measurement] for one in witness)
+                statistics.median(row[disk][measurement] for row in witness)
                 for disk in (name, "d0")
             )
             row = {"delay": delay, "measurement": measurement, "witness": round(waits, 3)}
@@ -228,10 +228,10 @@ def faults(record: Mapping[str, Any]) -> Iterator[str]:
         yield "the unsteady server ranks above the steady one"
 
 
-def shown(words: list[str]) -> str:
+def shown(arguments: list[str]) -> str:
     """A table of the record: `ratios`, or the `unsteady` server beside the steady one."""
     record = record_of(RECORD)
-    if words == ["unsteady"]:
+    if arguments == ["unsteady"]:
         lines = ["| server | rank | score, 95 % |", "|---|---|---|"]
         for name, what in ((STEADY, "5 ms"), (UNSTEADY, "5 ms, and now and then it stands still")):
             seen = record["ranked"][name]
@@ -267,13 +267,13 @@ def main() -> None:
             for rounds in range(1, options.rounds + 1):
                 witness.append(witnessed(served))
                 database = campaign(directory, served, rounds)
-            arrived = {one: requests(server.directory) for one, server in served.items()}
+            arrived = {row: requests(server.directory) for row, server in served.items()}
         with open_store(str(database)) as store:
             found = latencies(list(store.runs()))
         record = {
             "machine": machine_facts(directory), "ratios": ratios(found, witness),
             "arrived": arrived,
-            "unsteady": {one: found[one] for one in (STEADY, UNSTEADY)},
+            "unsteady": {row: found[row] for row in (STEADY, UNSTEADY)},
             "ranked": ranked(database),
         }  # fmt: skip
     if options.keep:

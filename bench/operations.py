@@ -161,7 +161,9 @@ class Course:
         """Latencies of the requests that were due in a window, from `after` seconds on."""
         begin = window.begin + after
         return [
-            one.latency or 0.0 for one in self.requests.requests if begin <= one.due < window.end
+            request.latency or 0.0
+            for request in self.requests.requests
+            if begin <= request.due < window.end
         ]
 
 

@@ -57,11 +57,11 @@ def refreshed(page: str) -> str:
 
 
 def _shown(command: str) -> str:
-    program, *words = command.split()
-    parts = dict(word.split("=", 1) for word in words if word.startswith(("only=", "without=")))
-    words = [word for word in words if word.partition("=")[0] not in parts]
+    program, *arguments = command.split()
+    parts = dict(word.split("=", 1) for word in arguments if word.startswith(("only=", "without=")))
+    arguments = [word for word in arguments if word.partition("=")[0] not in parts]
     shown: Callable[[list[str]], str] = import_module(program.removesuffix(".py")).shown
-    table = shown(words)
+    table = shown(arguments)
     table = _part(table, parts) if parts else table
     return re.sub(r"^\| -[-| ]+\|$", lambda rule: rule[0].replace(" ", ""), table, flags=re.M)
 

@@ -266,9 +266,9 @@ class Wish:
     sums: bool = False
 
     @classmethod
-    def parse(cls, words: Sequence[str]) -> Wish:
+    def parse(cls, arguments: Sequence[str]) -> Wish:
         """Reads `NAME rows=A,B [columns=D,E] [where=C:VALUE,...] [cells=sums]`."""
-        record, *options = words
+        record, *options = arguments
         given = dict(option.split("=", 1) for option in options)
         return cls(
             record,
@@ -490,17 +490,17 @@ def chosen(records: Mapping[str, Record], names: Sequence[str], wish: Wish) -> l
     return [each for each in whole if wish.takes(each)]
 
 
-def shown(words: Sequence[str]) -> str:
+def shown(arguments: Sequence[str]) -> str:
     """The table of a record with these axes and this filter, and a sentence about its data."""
-    if words[0] == "rules":
+    if arguments[0] == "rules":
         return rules(record_of(NAME))
-    record = record_of(NAME)[words[0]]
+    record = record_of(NAME)[arguments[0]]
     if "modes" in record:
         return cache_table(record)
-    wish = Wish.parse(words)
+    wish = Wish.parse(arguments)
     verdicts = [each for each in record["verdicts"] if wish.takes(each)]
     if not verdicts:
-        raise SystemExit(f"no verdict fits `{' '.join(words)}`")
+        raise SystemExit(f"no verdict fits `{' '.join(arguments)}`")
     return f"{table(verdicts, wish)}\n\n{basis(record, verdicts)}"
 
 

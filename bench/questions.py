@@ -91,11 +91,11 @@ def answers(store: Store, loaded: dict[str, Loaded]) -> dict[str, list[dict[str,
     """The figures of each question; pairs that were not recorded are left out."""
     found: dict[str, list[dict[str, Any]]] = {}
     for pair in PAIRS:
-        one, other = loaded.get(pair.label), loaded.get(pair.label_b or pair.label)
-        if one is None or other is None:
+        first, other = loaded.get(pair.label), loaded.get(pair.label_b or pair.label)
+        if first is None or other is None:
             continue
         try:
-            figures = asdict(pair) | _figures(store, pair, one, other)
+            figures = asdict(pair) | _figures(store, pair, first, other)
         except PlanError as error:  # all runs of a path failed
             print(error, file=sys.stderr)
         else:
@@ -103,17 +103,17 @@ def answers(store: Store, loaded: dict[str, Loaded]) -> dict[str, list[dict[str,
     return found
 
 
-def _figures(store: Store, pair: Pair, one: Loaded, other: Loaded) -> dict[str, Any]:
+def _figures(store: Store, pair: Pair, first: Loaded, other: Loaded) -> dict[str, Any]:
     """For reads and writes A/B within rounds, both medians in IOPS, and bytes at the device."""
     found: dict[str, Any] = {}
-    for key in one.observations.used:
+    for key in first.observations.used:
         if key.metric == "bandwidth" and key in other.observations.used:
             iops = MeasureKey(key.name, key.direction, "iops")
-            a, b = _rounds(one, pair.a, iops), _rounds(other, pair.b, iops)
+            a, b = _rounds(first, pair.a, iops), _rounds(other, pair.b, iops)
             pairs = min(len(a), len(b))  # of two campaigns, which were measured in turns
             rate = MeasureKey(key.name, key.direction, pair.metric)
             (ratio,) = paired_ratios(
-                _rounds(one, pair.a, rate)[:pairs], _rounds(other, pair.b, rate)[:pairs]
+                _rounds(first, pair.a, rate)[:pairs], _rounds(other, pair.b, rate)[:pairs]
             )
             found[key.direction.value] = {
                 "rounds": ratio.pairs,
@@ -123,7 +123,7 @@ def _figures(store: Store, pair: Pair, one: Loaded, other: Loaded) -> dict[str, 
                 "rounds_needed": ratio.rounds_needed,
                 "iops_a": float(np.nanmedian(a)),
                 "iops_b": float(np.nanmedian(b)),
-                "device_bytes_a": _device_bytes(store, one, pair.a, key.name),
+                "device_bytes_a": _device_bytes(store, first, pair.a, key.name),
                 "device_bytes_b": _device_bytes(store, other, pair.b, key.name),
             }
     return found
@@ -139,7 +139,7 @@ def _rounds(loaded: Loaded, path: str, key: MeasureKey) -> Floats:
 def _device_bytes(store: Store, loaded: Loaded, path: str, measurement: str) -> float | None:
     """The bytes at the host's device for each byte that the guest read or wrote."""
     (cell, *_) = find_cells(loaded.observations, path)
-    sums = [one for one in store.sums(loaded.ids) if one.measurement == measurement]
+    sums = [row for row in store.sums(loaded.ids) if row.measurement == measurement]
     return relative_sums(sums, loaded.cells)[cell].device_share
 
 
@@ -151,7 +151,7 @@ def load_all(store: Store) -> dict[str, Loaded]:
     }
 
 
-def shown(words: Sequence[str]) -> str:
+def shown(arguments: Sequence[str]) -> str:
     """The figures of these questions, or of all, a row for each pair of paths; see pages.py."""
     record = record_of("questions.json")
     rows = [
@@ -159,14 +159,14 @@ def shown(words: Sequence[str]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for number, pairs in sorted(record["questions"].items(), key=lambda item: int(item[0])):
-        for pair in pairs if not words or number in words else ():
+        for pair in pairs if not arguments or number in arguments else ():
             given = [pair[key] for key in ("read", "write")]
             figures = map(_ratio, given)
-            open_ones = [one for one in given if one["low"] <= 1 <= one["high"]]
-            more = ", ".join(str(one["rounds_needed"] or numbers.MISSING) for one in open_ones)
+            open_ones = [row for row in given if row["low"] <= 1 <= row["high"]]
+            more = ", ".join(str(row["rounds_needed"] or numbers.MISSING) for row in open_ones)
             paths = f"{pair['label']} | `{pair['a']}` | `{pair['b']}`"
             rows.append(f"| {number} | {paths} | {' | '.join(figures)} | {more} |")
-    if not words or "23" in words:
+    if not arguments or "23" in arguments:
         advice = record["advice"]
         gain = numbers.gain(advice["gain"], advice["gain_low"], advice["gain_high"])
         paths = f"`{advice['other']}` | `{advice['path']}`"

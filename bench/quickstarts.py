@@ -63,23 +63,23 @@ def quickstart(directory: Path) -> dict[str, Any]:
     }
 
 
-def _git(*words: str) -> str:
+def _git(*arguments: str) -> str:
     return subprocess.run(
-        ["git", "-C", _ROOT, *words], check=True, capture_output=True, text=True
+        ["git", "-C", _ROOT, *arguments], check=True, capture_output=True, text=True
     ).stdout.strip()
 
 
-def shown(words: list[str]) -> str:
+def shown(arguments: list[str]) -> str:
     """A table of the record, a row for each quickstart."""
-    del words
+    del arguments
     lines = [
         "| quickstart | installed | provisional table | answer | rounds | it says |",
         "|---|---|---|---|---|---|",
     ]
-    for number, one in enumerate(record_of(RECORD), start=1):
-        times = (one["seconds"].get(name) for name in ("installed", "provisional", "ended"))
+    for number, row in enumerate(record_of(RECORD), start=1):
+        times = (row["seconds"].get(name) for name in ("installed", "provisional", "ended"))
         said = " | ".join("–" if seconds is None else _clock(seconds) for seconds in times)
-        lines.append(f"| {number} | {said} | {one['rounds']} | {one['first_line']} |")
+        lines.append(f"| {number} | {said} | {row['rounds']} | {row['first_line']} |")
     return "\n".join(lines)
 
 
@@ -99,8 +99,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=options.dir) as name:
             made.append(quickstart(Path(name).absolute()))
         if options.keep:
-            known = record_of(RECORD) if (RESULTS / RECORD).exists() else []
-            keep_record(RECORD, [*known, made[-1]])
+            earlier = record_of(RECORD) if (RESULTS / RECORD).exists() else []
+            keep_record(RECORD, [*earlier, made[-1]])
     print_result({"quickstarts": made})
 
 

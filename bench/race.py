@@ -71,8 +71,8 @@ def _drawn(
     """Normal noise, of which the part `lasts` of each path lasts into the next round (AR(1))."""
     values = rng.normal(0, 1, (len(truth), MOST_ROUNDS))
     part = np.broadcast_to(lasts, (len(truth),))
-    for at in range(1, MOST_ROUNDS):
-        values[:, at] = part * values[:, at - 1] + np.sqrt(1 - part**2) * values[:, at]
+    for index in range(1, MOST_ROUNDS):
+        values[:, index] = part * values[:, index - 1] + np.sqrt(1 - part**2) * values[:, index]
     return truth, values * noise[:, None]
 
 
@@ -209,10 +209,10 @@ def lasting(cells: int, replays: int) -> dict[str, dict[str, float]]:
                 logs = logs + rng.normal(0, DRIFT, rounds)
                 ends = np.exp(logs[:, None])
                 ratios = [
-                    paired_ratios(ends[at], ends[at + 1], RATE.quantity)[0]
-                    for at in range(0, cells - 1, 2)
+                    paired_ratios(ends[index], ends[index + 1], RATE.quantity)[0]
+                    for index in range(0, cells - 1, 2)
                 ]
-                held += [(one.low or 0) <= 1 <= (one.high or math.inf) for one in ratios]
+                held += [(ratio.low or 0) <= 1 <= (ratio.high or math.inf) for ratio in ratios]
                 out.append(_left_out(logs, ERROR)[0, 0])
             found[f"AR {part:g}, {rounds} rounds"] = {
                 "interval_holds": float(np.mean(held)), "left_out": float(np.mean(out)),
@@ -240,12 +240,12 @@ def simulate(world: World, cells: int, replays: int) -> dict[str, float]:
     }
 
 
-def shown(words: list[str]) -> str:
+def shown(arguments: list[str]) -> str:
     """A table of docs/proofs.md, from its record: of races, or of `watching`."""
     record = record_of("race.json.gz")
-    if "watching" in words:
+    if "watching" in arguments:
         return watched(record["watching"])
-    return lasted(record["lasting"]) if "lasting" in words else table(record["worlds"])
+    return lasted(record["lasting"]) if "lasting" in arguments else table(record["worlds"])
 
 
 def lasted(found: Mapping[str, Mapping[str, float]]) -> str:
@@ -253,8 +253,8 @@ def lasted(found: Mapping[str, Mapping[str, float]]) -> str:
     lines = ["| noise | 95 % intervals of ratios that hold | `rank` leaves out one of equals |"]
     lines += ["|---|---|---|"]
     lines += [
-        f"| {name} | {one['interval_holds']:.0%} | {one['left_out']:.0%} |"
-        for name, one in found.items()
+        f"| {name} | {row['interval_holds']:.0%} | {row['left_out']:.0%} |"
+        for name, row in found.items()
     ]
     return "\n".join(lines)
 
@@ -266,8 +266,8 @@ def watched(found: Mapping[str, Mapping[str, float]]) -> str:
         "|---|---|---|---|",
     ]
     lines += [
-        f"| {rounds} | {one['at_the_end']:.1%} | {one['at_each']:.1%} | {one['as_allowed']:.1%} |"
-        for rounds, one in found.items()
+        f"| {rounds} | {row['at_the_end']:.1%} | {row['at_each']:.1%} | {row['as_allowed']:.1%} |"
+        for rounds, row in found.items()
     ]
     return "\n".join(lines)
 
@@ -302,9 +302,9 @@ def main() -> None:
     looks = {} if wanted.only else watching(wanted.cells, wanted.replays)
     lasts = {} if wanted.only else lasting(wanted.cells, wanted.replays)
     if wanted.only and wanted.keep:
-        known = record_of("race.json.gz")
-        found = {name: {**known["worlds"], **found}[name] for name in WORLDS}
-        looks, lasts = known["watching"], known["lasting"]
+        earlier = record_of("race.json.gz")
+        found = {name: {**earlier["worlds"], **found}[name] for name in WORLDS}
+        looks, lasts = earlier["watching"], earlier["lasting"]
     record = {
         "machine": machine_facts(Path.cwd()), "cells": wanted.cells, "worlds": found,
         "watching": looks, "lasting": lasts, "replays": wanted.replays,

@@ -110,8 +110,8 @@ class Recorder:
 
     def file(self, number: int) -> Path:
         """Where the recording of that number with this label lies."""
-        words = self.label.replace("/", "_").replace(":", "-").replace("=", "-").split()
-        return self.directory / f"{self.of}{'-'.join(words)}-{number}.load"
+        arguments = self.label.replace("/", "_").replace(":", "-").replace("=", "-").split()
+        return self.directory / f"{self.of}{'-'.join(arguments)}-{number}.load"
 
 
 @contextmanager
@@ -138,7 +138,7 @@ def recording(recorder: Recorder) -> Iterator[None]:
         vars(machine)["build_argv"] = build_argv
 
 
-def run(work: Path, name: str, *words: str, paths: Sequence[str] = PATHS) -> None:
+def run(work: Path, name: str, *arguments: str, paths: Sequence[str] = PATHS) -> None:
     """One campaign on these paths, with a database of its own."""
     database = work / f"{name}.sqlite"
     command = [
@@ -150,7 +150,7 @@ def run(work: Path, name: str, *words: str, paths: Sequence[str] = PATHS) -> Non
         str(database),
         "--dir",
         str(work),
-        *words,
+        *arguments,
     ]
     status = vdisklab(command)
     if status:
@@ -209,14 +209,14 @@ def medians(database: Path, wanted: Mapping[str, tuple[str, str]]) -> dict[str, 
     values: dict[str, dict[str, list[float]]] = {}
     with open_store(str(database)) as store:
         for campaign in store.campaigns():
-            for one in store.runs(campaign.id):
-                for measurement in one.measurements:
+            for run in store.runs(campaign.id):
+                for measurement in run.measurements:
                     if measurement.name not in wanted:
                         continue
                     for sample in measurement.samples:
                         if (sample.metric, sample.direction.value) == wanted[measurement.name]:
                             paths = values.setdefault(measurement.name, {})
-                            paths.setdefault(one.measured_cell.name, []).append(
+                            paths.setdefault(run.measured_cell.name, []).append(
                                 1 / sample.value if sample.metric == "duration" else sample.value
                             )
     return {
@@ -225,10 +225,10 @@ def medians(database: Path, wanted: Mapping[str, tuple[str, str]]) -> dict[str, 
     }
 
 
-def tau(one: Mapping[str, float], other: Mapping[str, float]) -> float:
+def tau(first: Mapping[str, float], other: Mapping[str, float]) -> float:
     """Kendall's tau-a of two rankings of the same paths."""
-    pairs = list(combinations(sorted(one.keys() & other.keys()), 2))
-    agree = sum(np.sign(one[a] - one[b]) * np.sign(other[a] - other[b]) for a, b in pairs)
+    pairs = list(combinations(sorted(first.keys() & other.keys()), 2))
+    agree = sum(np.sign(first[a] - first[b]) * np.sign(other[a] - other[b]) for a, b in pairs)
     return float(agree / len(pairs))
 
 
@@ -275,10 +275,10 @@ def keep(work: Path) -> dict[str, Any]:
     choice = []
     score = scores(work / "score.sqlite")
     for application in APPLICATIONS:
-        own, replay = work / f"{application}.sqlite", work / f"replay-{application}.sqlite"
-        if not own.exists() or not replay.exists():
+        original, replay = work / f"{application}.sqlite", work / f"replay-{application}.sqlite"
+        if not original.exists() or not replay.exists():
             continue
-        mine = medians(own, {application: rates[application]})[application]
+        mine = medians(original, {application: rates[application]})[application]
         replays = medians(replay, {"fast": ("iops", "none")}).get("fast", {})
         if len(replays) == len(mine) == len(PATHS):
             choice.append(
@@ -312,12 +312,12 @@ def scores(database: Path) -> dict[str, float]:
     }
 
 
-def shown(words: list[str]) -> str:
+def shown(arguments: list[str]) -> str:
     """The record's table: `fidelity`, with `all` paths or the recorded one, or `choice`."""
     record = record_of(RECORD)
-    if words[0] == "fidelity":
+    if arguments[0] == "fidelity":
         pairs = [
-            pair for pair in record["fidelity"] if "all" in words or pair["path"] == RECORDED_ON
+            pair for pair in record["fidelity"] if "all" in arguments or pair["path"] == RECORDED_ON
         ]
         lines = [
             "| application | on | reads, writes | bytes | flushes | length | writes: p50 | p99 |",
@@ -328,43 +328,43 @@ def shown(words: list[str]) -> str:
         "| application | replay: tau | its choice costs | score: tau | its choice costs |",
         "|---|---|---|---|---|",
     ]
-    for one in record["choice"]:
+    for row in record["choice"]:
         lines.append(
-            f"| {one['application']} | {one['tau']:.2f} | {one['loss']:.0%} "
-            f"| {one['score_tau']:.2f} | {one['score_loss']:.0%} |"
+            f"| {row['application']} | {row['tau']:.2f} | {row['loss']:.0%} "
+            f"| {row['score_tau']:.2f} | {row['score_loss']:.0%} |"
         )
     return "\n".join(lines)
 
 
 def _fidelity_row(pair: Mapping[str, Any]) -> str:
-    one, other = pair["recorded"], pair["replayed"]
+    first, other = pair["recorded"], pair["replayed"]
 
     def same(what: str, *kinds: str) -> str:
-        before, after = (sum(about[kind][what] for kind in kinds) for about in (one, other))
+        before, after = (sum(about[kind][what] for kind in kinds) for about in (first, other))
         return f"{before:,}" if before == after else f"{before:,}, replayed {after:,}"
 
     def ratio(what: str) -> str:
-        return f"×{other['write'][what] / one['write'][what]:.2f}"
+        return f"×{other['write'][what] / first['write'][what]:.2f}"
 
     return (
         f"| {pair['application']} | `{pair['path']}` | {same('requests', 'read', 'write')} "
         f"| {same('bytes', 'read', 'write')} | {same('requests', 'flush')} "
-        f"| {one['seconds']:.2f} s, {other['seconds'] / one['seconds'] - 1:+.2%} "
+        f"| {first['seconds']:.2f} s, {other['seconds'] / first['seconds'] - 1:+.2%} "
         f"| {ratio('p50')} | {ratio('p99')} |"
     )
 
 
 def main() -> None:
     """Measures, keeps or shows."""
-    verb, *words = sys.argv[1:]
+    verb, *arguments = sys.argv[1:]
     if verb == "measure":
-        measure(Path(words[0]).absolute(), words[1] if len(words) > 1 else "1")
+        measure(Path(arguments[0]).absolute(), arguments[1] if len(arguments) > 1 else "1")
     elif verb == "repeat":
-        repeat(Path(words[0]).absolute(), words[1])
+        repeat(Path(arguments[0]).absolute(), arguments[1])
     elif verb == "keep":
-        keep_record(RECORD, keep(Path(words[0])))
+        keep_record(RECORD, keep(Path(arguments[0])))
     else:
-        sys.stdout.write(f"{shown(words)}\n")
+        sys.stdout.write(f"{shown(arguments)}\n")
 
 
 if __name__ == "__main__":

@@ -340,9 +340,9 @@ class Kind:
     """How a simulated campaign is made; standard deviations are of logarithms.
 
     `sizes` are the levels of each factor, `main` what each factor adds, `pairs` what each pair of
-    factors but the first with the last adds, `own` what each cell adds. `unequal`: by how much the
-    cells' own noise differs. `twins`: the last factor has no effect at all. `exception`: one cell
-    is raised until it is the best by this much.
+    factors but the first with the last adds, `alone` what each cell adds. `unequal`: by how much
+    the cells' own noise differs. `twins`: the last factor has no effect at all. `exception`: one
+    cell is raised until it is the best by this much.
     """
 
     name: str
@@ -350,7 +350,7 @@ class Kind:
     noise: float = 0.05
     main: tuple[float, ...] = (0.35, 0.15, 0.4, 0.2)
     pairs: float = 0.0
-    own: float = 0.0
+    alone: float = 0.0
     heavy: bool = False
     unequal: float = 0.0
     twins: bool = False
@@ -368,14 +368,14 @@ class Kind:
         levels = self.levels
         cells, factors = levels.shape
         truth = np.zeros(cells)
-        truth += rng.normal(0, self.own, cells)
+        truth += rng.normal(0, self.alone, cells)
         effective = factors - 1 if self.twins else factors
         for factor, size in zip(range(effective), self.main, strict=False):
             truth += rng.normal(0, size, self.sizes[factor])[levels[:, factor]]
-        for one, other in itertools.combinations(range(effective), 2):
-            if self.pairs and (one, other) != (0, factors - 1):
-                table = rng.normal(0, self.pairs, (self.sizes[one], self.sizes[other]))
-                truth += table[levels[:, one], levels[:, other]]
+        for first, other in itertools.combinations(range(effective), 2):
+            if self.pairs and (first, other) != (0, factors - 1):
+                table = rng.normal(0, self.pairs, (self.sizes[first], self.sizes[other]))
+                truth += table[levels[:, first], levels[:, other]]
         if self.exception:
             truth[rng.integers(cells)] = truth.max() + self.exception
         noise: Floats = self.noise * np.exp(rng.normal(0, self.unequal, cells))
@@ -396,21 +396,21 @@ def _kinds() -> Iterator[Kind]:
         common = Kind("", SIZES[cells], noise, part=part)
         label = f"noise {noise:.0%}"
         yield replace(common, name=f"additive, {label}")
-        yield replace(common, name=f"interact, {label}", pairs=0.1, own=0.03)
-        yield replace(common, name=f"strong, {label}", pairs=0.25, own=0.08)
-        yield replace(common, name=f"no structure, {label}", main=NONE, own=0.4)
-    common = Kind("interact", SIZES[60], pairs=0.1, own=0.03, part=0.34)
+        yield replace(common, name=f"interact, {label}", pairs=0.1, alone=0.03)
+        yield replace(common, name=f"strong, {label}", pairs=0.25, alone=0.08)
+        yield replace(common, name=f"no structure, {label}", main=NONE, alone=0.4)
+    common = Kind("interact", SIZES[60], pairs=0.1, alone=0.03, part=0.34)
     yield replace(common, name="interact, heavy tails (t, 4 df)", heavy=True)
     yield replace(common, name="interact, noise differs by cell (0.7)", unequal=0.7)
     yield replace(common, name="interact, each cell twice (twins)", twins=True)
     yield replace(common, name="interact, one exception 20 % ahead", exception=math.log(1.2))
     yield replace(common, name="interact, few cells", sizes=SIZES[12], part=1.0)
-    yield Kind("no structure, few cells", SIZES[12], main=NONE, own=0.4)
-    yield Kind("no structure, noise 30 %", SIZES[60], 0.3, NONE, own=0.2, part=0.34)
+    yield Kind("no structure, few cells", SIZES[12], main=NONE, alone=0.4)
+    yield Kind("no structure, noise 30 %", SIZES[60], 0.3, NONE, alone=0.2, part=0.34)
     thousands = replace(common, sizes=SIZES[5000], main=(0.3,) * 5, part=0.03)
     yield replace(thousands, name="interact, thousands")
     yield replace(
-        thousands, name="no structure, thousands", main=(0.0,) * 5, pairs=0.0, own=0.4, part=0.01
+        thousands, name="no structure, thousands", main=(0.0,) * 5, pairs=0.0, alone=0.4, part=0.01
     )
 
 
@@ -517,11 +517,11 @@ def main() -> int:
 
 def _replay_all(given: argparse.Namespace) -> dict[str, Any]:
     """Replays the chosen campaigns, and writes the results after each of them."""
-    known: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     partly = given.only or given.methods != list(METHODS)
     if given.json and given.json.exists() and partly:
         rows = json.loads(given.json.read_text(encoding="utf-8"))["campaigns"]
-        known = {_key(row["campaign"], row["cells"]): row for row in rows}
+        record = {_key(row["campaign"], row["cells"]): row for row in rows}
     every = campaigns(given.files or sorted(RESULTS.glob("search-*.json.gz")))
     results: dict[str, Any] = {
         "machine": machine_facts(RESULTS),
@@ -534,10 +534,10 @@ def _replay_all(given: argparse.Namespace) -> dict[str, Any]:
         name = _key(campaign.name, len(campaign.levels))
         if given.only in name:
             fresh = replay(campaign, given.replays, given.within, given.seed, given.methods)
-            kept = fresh if given.methods == list(METHODS) else known.get(name, fresh)
-            known[name] = kept | {"methods": kept["methods"] | fresh["methods"]}
-            print(tables({"campaigns": [known[name]]}).splitlines()[-1], file=sys.stderr)
-        results["campaigns"] = [known[place] for place in order if place in known]
+            kept = fresh if given.methods == list(METHODS) else record.get(name, fresh)
+            record[name] = kept | {"methods": kept["methods"] | fresh["methods"]}
+            print(tables({"campaigns": [record[name]]}).splitlines()[-1], file=sys.stderr)
+        results["campaigns"] = [record[place] for place in order if place in record]
         if given.json:
             given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     return results

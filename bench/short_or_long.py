@@ -139,7 +139,7 @@ def compared(grid: Grid, long: Grid, chance: random.Random) -> dict[str, Any]:
     }  # fmt: skip
     singles = [abs(math.log(ratio)) for each in apart.values()
                for name, ratio in each.items() if name != "score"]  # fmt: skip
-    within = 1 - statistics.fmean(one > math.log(1 + APART) for one in singles)
+    within = 1 - statistics.fmean(ratio > math.log(1 + APART) for ratio in singles)
     at_95 = losses[math.ceil(0.95 * RESAMPLES) - 1]
     return {
         "rounds": counts[0],

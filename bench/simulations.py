@@ -98,13 +98,13 @@ def half_noisier(rng: Rng, shape: tuple[int, int, int]) -> Floats:
     return answer
 
 
-def families(shared: float, own: float) -> Noise:
+def families(shared: float, independent: float) -> Noise:
     """Two families of cells; each has a round effect of its own. The first two cells differ."""
 
     def noise(rng: Rng, shape: tuple[int, int, int]) -> Floats:
         campaigns, cells, rounds = shape
         effect = rng.normal(0, shared, (campaigns, 2, rounds))[:, np.arange(cells) % 2]
-        answer: Floats = effect + rng.normal(0, own, shape)
+        answer: Floats = effect + rng.normal(0, independent, shape)
         return answer
 
     return noise
@@ -303,13 +303,13 @@ RULES: Mapping[str, Mapping[str, Any]] = {
     "no shared effects": {"SHARED": -1.0},
     "no noise of a cell's own": {"NOISIER": 1e-9, "MUCH_NOISIER": 1e-9},
     "noise grows with a cell's own": {
-        "own_or_common": lambda own, common, _: np.maximum(
-            common * (0.6 + 0.4 * np.minimum(own / common, 2.3)) ** 2,
-            np.where(own > 2.3 * common, own, 0.0),
+        "own_or_common": lambda independent, common, _: np.maximum(
+            common * (0.6 + 0.4 * np.minimum(independent / common, 2.3)) ** 2,
+            np.where(independent > 2.3 * common, independent, 0.0),
         ),
     },
     "own noise as high as half of the common": {
-        "own_or_common": lambda own, common, _: np.maximum(own, common / 2),
+        "own_or_common": lambda independent, common, _: np.maximum(independent, common / 2),
     },
     "no test of the leader's own": {"ALONE_FROM": 99},
     "nothing kept back": {"KEPT_BACK": 0.0, "KEPT_BACK_OF_TWO": 0.0},
@@ -781,9 +781,9 @@ def simulated(names: Sequence[str], campaigns: int, seed: int) -> dict[str, Any]
     }
 
 
-def shown(words: Sequence[str]) -> str:
+def shown(arguments: Sequence[str]) -> str:
     """The table of a simulation in the record."""
-    (name,) = words
+    (name,) = arguments
     return SIMULATIONS[name].shown(record_of("simulations.json")["results"][name])
 
 

@@ -51,9 +51,9 @@ def cpu_seconds(command: Sequence[str], environment: Mapping[str, str]) -> float
 
 def started(source: Path, database: Path) -> dict[str, str]:
     """The environment of a command whose program lies in `source`."""
-    own = {"PYTHONPATH": str(source), "VDISKLAB_DB": str(database), "COLUMNS": "120"}
+    chosen = {"PYTHONPATH": str(source), "VDISKLAB_DB": str(database), "COLUMNS": "120"}
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return kept | own
+    return kept | chosen
 
 
 def measure(rounds: int, sources: Mapping[str, Path]) -> dict[str, dict[str, list[float]]]:
@@ -70,8 +70,10 @@ def measure(rounds: int, sources: Mapping[str, Path]) -> dict[str, dict[str, lis
         for number in range(rounds + 1):
             for name, environment in environments.items():
                 for verb in (BARE, *VERBS):
-                    words = ["-m", "vdisklab", *VERBS[verb]] if verb in VERBS else ["-c", "pass"]
-                    taken = cpu_seconds([sys.executable, *words], environment)
+                    arguments = (
+                        ["-m", "vdisklab", *VERBS[verb]] if verb in VERBS else ["-c", "pass"]
+                    )
+                    taken = cpu_seconds([sys.executable, *arguments], environment)
                     if number:
                         seconds[name][verb].append(taken)
     return seconds

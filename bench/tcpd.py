@@ -33,7 +33,7 @@ def matched(true: Collection[int], said: Collection[int]) -> int:
     """How many true places have a said place near them, each said place counting once."""
     left, count = set(said), 0
     for place in sorted(true):
-        near = min(left, key=lambda one: (abs(one - place), one), default=None)
+        near = min(left, key=lambda row: (abs(row - place), row), default=None)
         if near is not None and abs(near - place) <= MARGIN:
             left.remove(near)
             count += 1
@@ -62,25 +62,25 @@ def scored(directory: Path) -> dict[str, dict[str, float]]:
             continue
         changes = level_changes(np.array(raw, float))
         places = list(annotations[file.stem].values())
-        steps = [one.start for one in changes if one.kind is ChangeKind.STEP]
+        steps = [change.start for change in changes if change.kind is ChangeKind.STEP]
         scores[file.stem] = {
             "length": len(raw),
             "steps": f1(places, steps),
-            "all": f1(places, [one.start for one in changes]),
+            "all": f1(places, [change.start for change in changes]),
             "none": f1(places, []),
         }
     return scores
 
 
-def shown(words: list[str]) -> str:
+def shown(arguments: list[str]) -> str:
     """The table of docs/proofs.md, from its record."""
-    del words
+    del arguments
     return table(record_of("tcpd.json.gz")["scores"])
 
 
 def table(scores: dict[str, dict[str, float]]) -> str:
     """The mean scores as Markdown."""
-    means = {key: np.mean([one[key] for one in scores.values()]) for key in ("steps", "all")}
+    means = {key: np.mean([score[key] for score in scores.values()]) for key in ("steps", "all")}
     rows = [f"vdisklab, steps | **{means['steps']:.3f}**"]
     rows += [f"vdisklab, steps and the beginnings of lines | **{means['all']:.3f}**"]
     rows += [f"{name} | {score:.3f}" for name, score in OTHERS.items()]

@@ -61,8 +61,8 @@ def noise(spread: float, lasts: float = 0.0) -> Campaigns:
 
     def draw(rng: Rng) -> Floats:
         values = rng.normal(0, 1, CAMPAIGNS)
-        for at in range(1, CAMPAIGNS):
-            values[at] = lasts * values[at - 1] + math.sqrt(1 - lasts**2) * values[at]
+        for index in range(1, CAMPAIGNS):
+            values[index] = lasts * values[index - 1] + math.sqrt(1 - lasts**2) * values[index]
         return spread * values
 
     return draw
@@ -128,8 +128,8 @@ CHANGES: Mapping[str, World] = {
 def measured(logs: Floats) -> CampaignLevels:
     """What the program makes of the campaigns' numbers."""
     numbers = {
-        (MeasuredCell(f"c{path}"), Round(f"{campaign:02d}", at + 1), RATE): math.exp(value)
-        for (path, campaign, at), value in np.ndenumerate(logs)
+        (MeasuredCell(f"c{path}"), Round(f"{campaign:02d}", place + 1), RATE): math.exp(value)
+        for (path, campaign, place), value in np.ndenumerate(logs)
     }
     names = [f"{campaign:02d}" for campaign in range(CAMPAIGNS)]
     return levels(from_numbers(numbers), names, [RATE])
@@ -156,20 +156,22 @@ def looked(whole: CampaignLevels, world: World) -> Looks:
         )
         changes = series_changes(found, WORSE)
         sudden = any(
-            one.verdict is TrendVerdict.WORSE and (one.change.ratio or 1) < 1 - WORSE
-            for one in newest_changes(found, changes)
+            change.verdict is TrendVerdict.WORSE and (change.change.ratio or 1) < 1 - WORSE
+            for change in newest_changes(found, changes)
         )
-        lasting = [lasting_change(changes, at, count) or 1.0 for at in range(len(found.cells))]
+        lasting = [
+            lasting_change(changes, index, count) or 1.0 for index in range(len(found.cells))
+        ]
         if sudden or min(lasting) < 1 - WORSE:
             seen.alarm = min(seen.alarm, count)
         if changes:
             seen.dated = min(seen.dated, count)
-    first = [one.dated for one in changes if one.series == 0]
-    seen.lines = sum(one.kind is ChangeKind.LINE for one in first)
-    steps = [one for one in first if one.kind is ChangeKind.STEP]
+    first = [change.dated for change in changes if change.series == 0]
+    seen.lines = sum(row.kind is ChangeKind.LINE for row in first)
+    steps = [row for row in first if row.kind is ChangeKind.STEP]
     seen.steps = len(steps)
     seen.covers = sum(
-        (one.change.low or 0) <= world.step <= (one.change.high or math.inf) for one in steps
+        (step.change.low or 0) <= world.step <= (step.change.high or math.inf) for step in steps
     )
     return seen
 
@@ -177,28 +179,28 @@ def looked(whole: CampaignLevels, world: World) -> Looks:
 def simulate(world: World, replays: int, seed: int) -> dict[str, float]:
     """The share of each outcome."""
     ends = [
-        looked(measured(world.logs(np.random.default_rng((seed, at)))), world)
-        for at in range(replays)
+        looked(measured(world.logs(np.random.default_rng((seed, index)))), world)
+        for index in range(replays)
     ]
-    told = np.array([min(one.alarm, one.dated) for one in ends])
-    steps = sum(one.steps for one in ends)
+    told = np.array([min(end.alarm, end.dated) for end in ends])
+    steps = sum(end.steps for end in ends)
     return {
-        "alarm": sum(one.alarm < math.inf for one in ends) / replays,
+        "alarm": sum(end.alarm < math.inf for end in ends) / replays,
         "at_all": float((told < math.inf).mean()),
-        "dated": sum(one.dated < math.inf for one in ends) / replays,
+        "dated": sum(end.dated < math.inf for end in ends) / replays,
         **{
             f"found{months}": float((told <= world.begins + months).mean()) for months in (3, 6, 12)
         },
         "steps": steps / replays,
-        "lines": sum(one.lines for one in ends) / replays,
-        "covers": sum(one.covers for one in ends) / max(1, steps),
+        "lines": sum(end.lines for end in ends) / replays,
+        "covers": sum(end.covers for end in ends) / max(1, steps),
     }
 
 
-def shown(words: list[str]) -> str:
+def shown(arguments: list[str]) -> str:
     """A table of docs/proofs.md, from its record: of `steady` hosts, or of changes."""
     worlds = record_of("trend.json.gz")["worlds"]
-    return steady(worlds) if "steady" in words else changed(worlds)
+    return steady(worlds) if "steady" in arguments else changed(worlds)
 
 
 def steady(worlds: Mapping[str, Mapping[str, float]]) -> str:

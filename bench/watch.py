@@ -161,13 +161,15 @@ class Session:
 
 def summed(record: dict[str, Any]) -> dict[str, Any]:
     """The record with its figures over all sessions."""
-    sessions = [one for one in record["sessions"] if one["logarithms"]]
-    seconds = sum(one["watched_seconds"] for one in sessions)
+    sessions = [row for row in record["sessions"] if row["logarithms"]]
+    seconds = sum(session["watched_seconds"] for session in sessions)
     return {
         **record,
-        **ratio([each for one in sessions for each in one["logarithms"]]),
-        "events_per_second": round(sum(one["events"] for one in sessions) / seconds, 3),
-        "server_cpu_share": round(sum(one["server_cpu_seconds"] for one in sessions) / seconds, 4),
+        **ratio([each for session in sessions for each in session["logarithms"]]),
+        "events_per_second": round(sum(session["events"] for session in sessions) / seconds, 3),
+        "server_cpu_share": round(
+            sum(session["server_cpu_seconds"] for session in sessions) / seconds, 4
+        ),
     }
 
 

@@ -114,7 +114,7 @@ def pytest_runtest_makereport(
     report = yield
     if report.skipped and not hasattr(report, "wasxfail") and in_ci():
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
-        if not any(known in reason for known in IMPOSSIBLE_HERE):
+        if not any(impossible in reason for impossible in IMPOSSIBLE_HERE):
             report.outcome = "failed"
             report.longrepr = f"continuous integration skips nothing: {reason}"
     return report

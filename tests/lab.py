@@ -171,12 +171,12 @@ class Lab:
         found = []
         for file in Path("/proc").glob("[0-9]*/cmdline"):
             try:
-                words = file.read_bytes().decode(errors="replace")
+                arguments = file.read_bytes().decode(errors="replace")
             except OSError:
                 continue
-            program = words.partition("\0")[0]
+            program = arguments.partition("\0")[0]
             if program.startswith("qemu-system") or program.endswith("virtiofsd"):
-                if not self.is_in(words):
+                if not self.is_in(arguments):
                     continue
                 found.append(int(file.parent.name))
         return found
@@ -189,10 +189,10 @@ def require_ran_as_planned(
 
     With `only`, nothing else of what it prints is left, apart from building the disk.
     """
-    _, *words = arguments
-    place = words.index("--db")
-    del words[place : place + 2]
-    with lab.start("plan", *words, "--commands", "--format", "json") as process:
+    _, *command_line = arguments
+    place = command_line.index("--db")
+    del command_line[place : place + 2]
+    with lab.start("plan", *command_line, "--commands", "--format", "json") as process:
         printed, _ = process.communicate(timeout=120)
     by_cell = json.loads(printed[printed.index("{") :])["commands"]
     planned = {cell.partition(" (")[0]: commands for cell, commands in by_cell.items()}

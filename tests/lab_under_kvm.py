@@ -16,12 +16,12 @@ with open_store(sys.argv[1], create=False) as store:
     runs = list(store.runs())
 for run in runs:
     wrong += run.failure is not None or run.accelerator != "kvm"
-    words = [str(run.path), run.page_cache.value, run.accelerator, f"{run.wall_seconds:.1f} s"]
+    columns = [str(run.path), run.page_cache.value, run.accelerator, f"{run.wall_seconds:.1f} s"]
     # Of a guest of the user's own: what it is. The micro guest has the programs of the lab itself.
-    words += [
-        one.observed
-        for one in run.checks
-        if one.name in ("guest.system", "guest.kernel", "guest.fio")
+    columns += [
+        check.observed
+        for check in run.checks
+        if check.name in ("guest.system", "guest.kernel", "guest.fio")
     ]
-    print(*words, run.failure.sentence if run.failure else "")
+    print(*columns, run.failure.sentence if run.failure else "")
 sys.exit(wrong > 0 or len(runs) != int(sys.argv[2]))

@@ -161,8 +161,8 @@ def _system_partition(root: Path) -> None:
     fat = ("chroot", str(root), "env", "MTOOLS_SKIP_CHECK=1")
     _run(*fat, "mkfs.vfat", "-C", "/boot/esp.img", str(_ESP_SIZE >> 10))
     _run(*fat, "mmd", "-i", "/boot/esp.img", "::/EFI", "::/EFI/BOOT")
-    grub, known = "/boot/x86_64-efi.img", "::/EFI/BOOT/BOOTX64.EFI"
-    _run(*fat, "mcopy", "-i", "/boot/esp.img", grub, known)
+    grub, fallback = "/boot/x86_64-efi.img", "::/EFI/BOOT/BOOTX64.EFI"
+    _run(*fat, "mcopy", "-i", "/boot/esp.img", grub, fallback)
 
 
 def _add_boot_loaders(raw: Path, sectors: int, root: Path) -> None:

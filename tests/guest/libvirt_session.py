@@ -102,8 +102,8 @@ def audit(files: Sequence[str]) -> str:
         print(f"QEMU's query-kvm: {json.dumps(kvm)}", file=sys.stderr)
         if "type='kvm'" in run("virsh", "dumpxml", domains[-1]) and not kvm["enabled"]:
             sys.exit("a domain of type kvm runs without KVM")
-        words = ("audit", "--libvirt", "qemu:///system", "--format", "json")
-        return run(sys.executable, "-m", "vdisklab", *words)
+        arguments = ("audit", "--libvirt", "qemu:///system", "--format", "json")
+        return run(sys.executable, "-m", "vdisklab", *arguments)
     finally:
         run("virsh", "destroy", domains[-1])
         for domain in domains:

@@ -152,10 +152,10 @@ def test_the_server_of_a_target_goes_away(lab: Lab) -> None:
     serve = ("nbdkit", "-f", "-U", str(address), "file", str(file))
     with subprocess.Popen(serve, stderr=subprocess.DEVNULL) as server:
         try:
-            words = list(arguments(lab, (LONG, "nothing"), lab.directory))
-            words[words.index("--to") + 1] = "far"
+            command_line = list(arguments(lab, (LONG, "nothing"), lab.directory))
+            command_line[command_line.index("--to") + 1] = "far"
             url = f"far=nbd+unix:///?socket={address}"
-            with lab.start(*words, "--target", url, "--destroy", "far") as process:
+            with lab.start(*command_line, "--target", url, "--destroy", "far") as process:
                 when(lambda: file.stat().st_blocks * 512 > 1 << 20, process)
                 server.kill()
                 printed, _ = process.communicate(timeout=240)

@@ -251,7 +251,9 @@ def test_the_printed_command_is_these_arguments(images: Mapping[str, Path]) -> N
         wish = wish_for(text, images, 0)
         lines = forms()["qemu"].write(wish).text.splitlines()
         command = "\n".join(line for line in lines if not line.startswith("#"))
-        words = shlex.split(command.replace("\\\n", ""))  # shlex does not join lines, shells do
+        command_line = shlex.split(
+            command.replace("\\\n", "")
+        )  # shlex does not join lines, shells do
         expected = arguments(wish, str(wish.source))
-        assert tuple(words[-len(expected) :]) == expected
-        assert (wish.path.attachment.bus is Bus.IDE) == ("pc" in words)
+        assert tuple(command_line[-len(expected) :]) == expected
+        assert (wish.path.attachment.bus is Bus.IDE) == ("pc" in command_line)

@@ -34,7 +34,7 @@ EXPORTS = ("n", "d", "e", "i", "s")
 """Targets on one file system: by NFS, its mount, files on it by NBD and iSCSI, and by ssh."""
 
 
-def own(lab: Lab, name: str) -> Path:
+def directory_of(lab: Lab, name: str) -> Path:
     """A directory of a server, with a file for a disk and a directory for files."""
     directory = lab.directory / name
     (directory / "files").mkdir(parents=True)
@@ -99,18 +99,20 @@ def test_every_driver_in_one_campaign(
     """Each is measured as what it promises, and no secret of any is seen anywhere."""
     monkeypatch.setenv("VDISKLAB_STATE", str(lab.state))
     with ExitStack() as stack:
-        nbd = stack.enter_context(nbd_server(own(lab, "nbd")))
-        unix, lying = own(lab, "unix"), own(lab, "lying")
+        nbd = stack.enter_context(nbd_server(directory_of(lab, "nbd")))
+        unix, lying = directory_of(lab, "unix"), directory_of(lab, "lying")
         no_flush = stack.enter_context(
             nbdkit(unix, *NO_FLUSH, f"logfile={unix / 'requests'}", filters=["log"])
         )
         forgets = ("memory", str(SIZE), f"logfile={lying / 'requests'}", "fuamode=discard")
         liar = stack.enter_context(nbdkit(lying, *forgets, filters=["fua", "log"]))
-        tls = stack.enter_context(nbdkit(own(lab, "tls"), "memory", str(SIZE), psk=True))
-        iscsi = stack.enter_context(tgt(own(lab, "iscsi"), lab.directory / "iscsi/disk", chap=True))
-        nfs = stack.enter_context(nfs_server(own(lab, "nfs")))
-        ssh = stack.enter_context(ssh_server(own(lab, "ssh")))
-        rados = stack.enter_context(ceph(own(lab, "ceph"), keys=True))
+        tls = stack.enter_context(nbdkit(directory_of(lab, "tls"), "memory", str(SIZE), psk=True))
+        iscsi = stack.enter_context(
+            tgt(directory_of(lab, "iscsi"), lab.directory / "iscsi/disk", chap=True)
+        )
+        nfs = stack.enter_context(nfs_server(directory_of(lab, "nfs")))
+        ssh = stack.enter_context(ssh_server(directory_of(lab, "ssh")))
+        rados = stack.enter_context(ceph(directory_of(lab, "ceph"), keys=True))
         run("rbd", "create", f"{POOL}/mine", "--size", "64M", environment=rados.environment)
         for name, value in ssh.environment.items():
             monkeypatch.setenv(name, value)
@@ -197,8 +199,8 @@ def _answers(
 ) -> Iterator[str]:
     """What is printed and written about the runs of secret targets."""
 
-    def said(*words: str) -> str:
-        assert main(list(words)) == 0, words
+    def said(*arguments: str) -> str:
+        assert main(list(arguments)) == 0, arguments
         return "".join(capsys.readouterr())
 
     page, exported = lab.directory / "page.html", lab.directory / "exported.json"
@@ -209,9 +211,9 @@ def _answers(
     for name in "cfg":
         yield said("show", *database, runs[name].id)
         given = zip(options[::2], options[1::2], strict=False)
-        words = [word for pair in given if pair[1].startswith(f"{name}=") for word in pair]
+        arguments = [word for pair in given if pair[1].startswith(f"{name}=") for word in pair]
         for form in ("qemu", "libvirt"):
-            yield said("export", runs[name].path, "--to", form, *words)
+            yield said("export", runs[name].path, "--to", form, *arguments)
 
 
 def durability(lab: Lab) -> dict[str, str]:
@@ -243,7 +245,7 @@ GONE = {
 @pytest.mark.parametrize("kind", GONE)
 def test_a_server_that_goes_away(lab: Lab, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its cell fails with a sentence, the other is measured, and the same command continues."""
-    with GONE[kind](own(lab, kind)) as server:
+    with GONE[kind](directory_of(lab, kind)) as server:
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
         arguments = (*lab.arguments("t/raw/none", "raw/none"), "--target", f"t={server.url}")
@@ -273,7 +275,7 @@ def test_a_server_that_goes_away(lab: Lab, kind: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("kind", GONE)
 def test_a_server_that_pauses(lab: Lab, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """For half a minute, while a guest writes: that is seen, and its cell goes on."""
-    with GONE[kind](own(lab, kind)) as server:
+    with GONE[kind](directory_of(lab, kind)) as server:
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
         arguments = (*lab.arguments("t/raw/none", runtime="3s"), "--target", f"t={server.url}")
@@ -348,7 +350,7 @@ def small_export(
     lab: Lab, export: Path
 ) -> Iterator[tuple[Sequence[str], Mapping[str, str], Callable[[], None]]]:
     """A small file system: options that name `EXPORTS`, and what repairs it."""
-    directory = own(lab, "served")
+    directory = directory_of(lab, "served")
     image = directory / "disk"
 
     def mount() -> None:

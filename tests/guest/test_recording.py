@@ -63,10 +63,10 @@ class Running:
         assert isinstance(made, RecordedLoad)
         return made
 
-    def fio(self, serial: str, *words: str) -> dict[str, Any]:
+    def fio(self, serial: str, *arguments: str) -> dict[str, Any]:
         device = facts(self.agent, FIND, serial, "60")["device"]
         status, out, err = self.agent.run(
-            "/usr/bin/fio", "--name=x", f"--filename={device}", "--direct=1", *words,
+            "/usr/bin/fio", "--name=x", f"--filename={device}", "--direct=1", *arguments,
             "--output-format=json",
         )  # fmt: skip
         assert status == 0, err
@@ -180,9 +180,9 @@ class Tiny:
             states = monitor.execute("trace-event-get-state", {"name": "virtio_blk_*"})
         return {each["name"] for each in states if each["state"] == "enabled"}
 
-    def command(self, *words: str) -> None:
+    def command(self, *arguments: str) -> None:
         with process_monitor(self.directory / "qmp", os.geteuid()) as monitor:
-            for word in words:
+            for word in arguments:
                 monitor.execute(word)
 
 

@@ -56,7 +56,9 @@ def test_a_guest_repeats_every_request(lab: Lab, monkeypatch: pytest.MonkeyPatch
                 assert (qemu.read_operations, qemu.write_operations) == (40, 80)
                 assert (qemu.read_bytes, qemu.write_bytes) == (40 * 65536, 80 * 4096)
                 assert qemu.flush_operations == 40
-        seconds = {one.name: one.measured_seconds for one in run.measurements}
+        seconds = {
+            measurement.name: measurement.measured_seconds for measurement in run.measurements
+        }
         assert seconds["timed"] is not None
         assert 1.95 <= seconds["timed"] < 3
 
@@ -81,4 +83,4 @@ def test_a_load_beside_another(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Non
         assert group is not None
         assert len(group.members) == guests
         # 80 requests a second, for three seconds.
-        assert all(230 <= (one.offered or 0) <= 250 for one in group.members)
+        assert all(230 <= (member.offered or 0) <= 250 for member in group.members)

@@ -69,8 +69,8 @@ def wait_for_daemon(lab: Lab) -> int:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for pid in lab.guests():
-            words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-            if any(word.startswith("--fd=") for word in words):
+            arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            if any(word.startswith("--fd=") for word in arguments):
                 return pid
         time.sleep(0.1)
     raise AssertionError("virtiofsd was never started")

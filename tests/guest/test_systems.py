@@ -13,11 +13,11 @@ pytestmark = pytest.mark.guest
 
 def run(lab: Lab, *arguments: str) -> str:
     """What a campaign of one round printed that measured all its cells."""
-    words = (
+    command_line = (
         "run", *arguments, "--baseline", "none", "--page-cache", "cold", "--rounds", "1",
         "--accelerator", "tcg", "--dir", str(lab.work), "--db", str(lab.database),
     )  # fmt: skip
-    with lab.start(*words) as process:
+    with lab.start(*command_line) as process:
         printed, _ = process.communicate(timeout=400)
     assert process.returncode == 0, printed
     return printed

@@ -44,12 +44,12 @@ def first_process() -> Iterator[None]:
             return
         if moved:
             moved = False
-            assert _libc.setns(own.fileno(), _CLONE_NEWPID) == 0
+            assert _libc.setns(here.fileno(), _CLONE_NEWPID) == 0
         elif waits and event == "subprocess.Popen":
             waits, moved = False, True
             assert _libc.unshare(_CLONE_NEWPID) == 0
 
-    with Path("/proc/self/ns/pid").open() as own:
+    with Path("/proc/self/ns/pid").open() as here:
         sys.addaudithook(hook)  # it stays, and does nothing once `waits` and `moved` are false
         try:
             yield
@@ -57,7 +57,7 @@ def first_process() -> Iterator[None]:
             waits = False
             if moved:
                 moved = False
-                assert _libc.setns(own.fileno(), _CLONE_NEWPID) == 0
+                assert _libc.setns(here.fileno(), _CLONE_NEWPID) == 0
 
 
 def die_slowly(stack: ExitStack, first: int, seconds: float = 0.5) -> None:
@@ -66,11 +66,11 @@ def die_slowly(stack: ExitStack, first: int, seconds: float = 0.5) -> None:
     It waits there for the end of all others in its namespace (zap_pid_ns_processes in
     kernel/pid_namespace.c), and nobody asks for the end of one that we started.
     """
-    with opened("/proc/self/ns/pid", os.O_RDONLY) as own:
+    with opened("/proc/self/ns/pid", os.O_RDONLY) as here:
         with opened(Path(f"/proc/{first}/ns/pid"), os.O_RDONLY) as other:
             assert _libc.setns(other, _CLONE_NEWPID) == 0
         held = subprocess.Popen(["sleep", "60"])
-        assert _libc.setns(own, _CLONE_NEWPID) == 0
+        assert _libc.setns(here, _CLONE_NEWPID) == 0
 
     def let_go() -> None:
         os.waitid(os.P_PID, held.pid, os.WEXITED | os.WNOWAIT)

@@ -69,9 +69,9 @@ def arguments(lab: Lab, profile: str, *paths: str) -> list[str]:
         f'name = "{profile}"\ntitle = "One program"\n\n[[measurement]]\nname = "only"\n'
         f'filesystem = "ext4"\n{PROFILES[profile]}\n'
     )
-    words = list(lab.arguments(*paths, profile=profile))
-    words[words.index("--size") + 1] = "64M" if profile == "fio" else "512M"
-    return [*words, "--guest-memory", "128M"]
+    arguments = list(lab.arguments(*paths, profile=profile))
+    arguments[arguments.index("--size") + 1] = "64M" if profile == "fio" else "512M"
+    return [*arguments, "--guest-memory", "128M"]
 
 
 @pytest.mark.parametrize(
@@ -177,13 +177,13 @@ def test_a_directory_on_a_target_is_held_too(
         open_ledger(lab.state) as ledger,
     ):
         before = prize.seen()
-        own = lab.directory / "own"
-        own.mkdir()
+        private = lab.directory / "own"
+        private.mkdir()
         target = parse_target(f"there={lab.work}")
         (kind,) = with_kinds(LocalHost(), [target])
         assert kind.kind is LayerKind.DIR
         with (
-            open_site(LocalHost(), ledger, own) as site,
+            open_site(LocalHost(), ledger, private) as site,
             given_target(site, kind, BackingDevices(targets=(kind,)), MIB) as given,
         ):
             assert isinstance(given, Directory)

@@ -51,8 +51,8 @@ def test_the_options_of_a_qcow2_are_those_that_qemu_reads(
 ) -> None:
     image = tmp_path / "a.qcow2"
     options = options.replace("DATA", str(tmp_path / "data"))
-    words = ("-o", options) if options else ()
-    HOST.run("qemu-img", "create", "-q", "-f", "qcow2", *words, image, str(SIZE))
+    arguments = ("-o", options) if options else ()
+    HOST.run("qemu-img", "create", "-q", "-f", "qcow2", *arguments, image, str(SIZE))
     info = json.loads(HOST.run("qemu-img", "info", "--output=json", image).stdout)
     read = context(image, "qcow2")
     assert read.virtual_size == info["virtual-size"] == SIZE
@@ -79,8 +79,8 @@ def test_a_backing_file_that_only_the_header_names_is_not_opened(
     """A guest may have written that header; QEMU's own probe of formats had that fault."""
     image, secret = tmp_path / "a.qcow2", tmp_path / "shadow"
     secret.write_bytes(b"root:x")
-    words = ("-b", secret, "-F", "raw", image, str(SIZE))
-    HOST.run("qemu-img", "create", "-q", "-f", "qcow2", *words)
+    arguments = ("-b", secret, "-F", "raw", image, str(SIZE))
+    HOST.run("qemu-img", "create", "-q", "-f", "qcow2", *arguments)
     opened = list[str]()
 
     def recorded(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -177,8 +177,8 @@ def test_an_image_made_as_exported_is_audited_to_its_path(
     made = configure(ExportRequest(wanted, source, size=SIZE), platform)
     for line in made.text.splitlines():
         if line.startswith("# qemu-img "):
-            words = shlex.split(line.removeprefix("# "))
-            HOST.run(*(word.replace("FILE", str(image)) for word in words))
+            arguments = shlex.split(line.removeprefix("# "))
+            HOST.run(*(word.replace("FILE", str(image)) for word in arguments))
     (tmp_path / "storage.cfg").write_text(f"dir: local\n\tpath {tmp_path}\n\tcontent images\n")
     (tmp_path / ("run.cmdline" if platform == "qemu" else "100.conf")).write_text(made.text)
     (disk,) = read_disks(HOST, [tmp_path], None).disks

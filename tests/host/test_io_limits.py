@@ -43,14 +43,14 @@ def test_a_process_gets_no_more_than_its_limit(tmp_path: Path) -> None:
     subprocess.run(("sync", file), check=True)
     require_limits(tmp_path)
     process = fio(file, tmp_path / "go")
-    own = Path(f"/proc/{process.pid}/cgroup").read_text()
+    group = Path(f"/proc/{process.pid}/cgroup").read_text()
     with open_ledger() as ledger, open_site(LocalHost(), ledger, tmp_path) as site:
         with limited(site, process.pid, file, {"iops": 50, "bps": 10 * MIB}) as checks:
             assert [(check.name, check.requested, check.observed) for check in checks] == [
                 ("host.cgroup_iops", "50", "50"),
                 ("host.cgroup_bps", str(10 * MIB), str(10 * MIB)),
             ]
-            assert Path(f"/proc/{process.pid}/cgroup").read_text() != own
+            assert Path(f"/proc/{process.pid}/cgroup").read_text() != group
             (tmp_path / "go").touch()
             (job,) = json.loads(process.communicate(timeout=60)[0])["jobs"]
             assert 20 < job["read"]["iops"] < 80
@@ -61,14 +61,14 @@ def test_a_process_that_lives_on_gets_back_to_its_group(tmp_path: Path) -> None:
     require_limits(tmp_path)
     with subprocess.Popen(["sleep", "60"]) as process:
         place = Path(f"/proc/{process.pid}/cgroup")
-        own = place.read_text()
+        group = place.read_text()
         with (
             open_ledger() as ledger,
             open_site(LocalHost(), ledger, tmp_path) as site,
             limited(site, process.pid, tmp_path, {"iops": 50}),
         ):
-            assert place.read_text() != own
-        assert place.read_text() == own
+            assert place.read_text() != group
+        assert place.read_text() == group
         process.kill()
 
 

@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "bench" / "results" / "killed.json"
 
 
-def killed(directory: Path, *words: str) -> dict[str, object]:
+def killed(directory: Path, *arguments: str) -> dict[str, object]:
     done = subprocess.run(
-        [sys.executable, "bench/killed.py", "--dir", str(directory), *words],
+        [sys.executable, "bench/killed.py", "--dir", str(directory), *arguments],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip

@@ -72,8 +72,8 @@ ALL = ["process", "mount", "directory", "loop", "file", "directory"]
 
 
 def renamed_itself(work: Path) -> Path:
-    (own,) = work.iterdir()
-    return own.rename(work / "kept")
+    (private,) = work.iterdir()
+    return private.rename(work / "kept")
 
 
 def renamed_above(work: Path) -> Path:
@@ -81,11 +81,11 @@ def renamed_above(work: Path) -> Path:
 
 
 def renamed_and_replaced(work: Path) -> Path:
-    (own,) = work.iterdir()
-    moved = own.rename(work.parents[1] / "kept")
-    own.mkdir()
-    (own / "a").mkdir()
-    (own / "a.slice").touch()
+    (private,) = work.iterdir()
+    moved = private.rename(work.parents[1] / "kept")
+    private.mkdir()
+    (private / "a").mkdir()
+    (private / "a.slice").touch()
     return moved
 
 
@@ -159,11 +159,11 @@ def test_a_work_directory_that_moves_in_mid_run(tmp_path: Path) -> None:
         for line in process.stdout:
             if line.startswith("✓"):
                 break
-        (own,) = work.glob("vdisklab-*")
-        own.rename(tmp_path / "moved")
+        (private,) = work.glob("vdisklab-*")
+        private.rename(tmp_path / "moved")
         said = process.stdout.read()
         status = process.wait(120)
-    assert f"the work directory was moved: {own} is {tmp_path / 'moved'} now" in said
+    assert f"the work directory was moved: {private} is {tmp_path / 'moved'} now" in said
     assert status == 8, said
     assert standing(tmp_path) == ([], [])
     assert not (tmp_path / "moved").exists()

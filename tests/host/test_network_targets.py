@@ -319,8 +319,8 @@ def test_what_a_server_promises_is_stored(tmp_path: Path, disk: Path) -> None:
         said = promised(server, "nbd.")
     assert said["nbd.can_flush"] == said["nbd.can_fua"] == "off"
     for number, cache in enumerate((True, False)):
-        (own := tmp_path / str(number)).mkdir()
-        with tgt(own, disk, write_cache=cache) as server:
+        (directory := tmp_path / str(number)).mkdir()
+        with tgt(directory, disk, write_cache=cache) as server:
             said = promised(server, "iscsi.")
         assert said["iscsi.write_cache"] == ("on" if cache else "off")
         assert said["iscsi.dpofua"] == "on"
@@ -379,8 +379,8 @@ def test_a_trial_file_is_noted_before_it_is_made(
     """Killed while qemu-img runs: `clean` knows what to remove."""
     made = remote.ask
 
-    def killed_then(*words: Any) -> str:  # noqa: ANN401
-        made(*words)
+    def killed_then(*arguments: Any) -> str:  # noqa: ANN401
+        made(*arguments)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(remote, "ask", killed_then)

@@ -53,9 +53,9 @@ def secret(eves: Path) -> Path:
     return eves.parent / "secret" / "file"
 
 
-def vdisklab(state: Path, *words: str | Path, umask: int = 0o022) -> tuple[int, str]:
+def vdisklab(state: Path, *arguments: str | Path, umask: int = 0o022) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "vdisklab", *map(str, words)],
+        [sys.executable, "-m", "vdisklab", *map(str, arguments)],
         env={**os.environ, "VDISKLAB_STATE": str(state), "NO_COLOR": "1"},
         capture_output=True, text=True, timeout=120, check=False, umask=umask,
     )  # fmt: skip
@@ -170,7 +170,7 @@ def test_an_ordinary_user_is_not_asked(eves: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "trap"),
+    ("arguments", "trap"),
     [
         (
             ("run", "ext4/host", "--age", "fill=20%", "--size", "64M", "--rounds", "1"),
@@ -183,7 +183,7 @@ def test_an_ordinary_user_is_not_asked(eves: Path) -> None:
     ],
 )
 def test_no_module_is_loaded_from_the_current_directory(
-    tmp_path: Path, words: tuple[str, ...], trap: str
+    tmp_path: Path, arguments: tuple[str, ...], trap: str
 ) -> None:
     """Root may stand in /tmp, where others make files; vdisklab starts Python again."""
     here, work, sprung = tmp_path / "here", tmp_path / "work", tmp_path / "sprung"
@@ -198,7 +198,7 @@ def test_no_module_is_loaded_from_the_current_directory(
         file.write_text(text)
     work.mkdir()
     done = subprocess.run(
-        [sys.executable, start, *words, "--dir", work, "--db", tmp_path / "a.sqlite"],
+        [sys.executable, start, *arguments, "--dir", work, "--db", tmp_path / "a.sqlite"],
         env={**os.environ, "VDISKLAB_STATE": str(tmp_path / "state"), "PYTHONSAFEPATH": ""},
         cwd=here, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip

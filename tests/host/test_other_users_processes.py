@@ -34,10 +34,10 @@ def shared() -> Iterator[Path]:
 
 @contextmanager
 def pretended(
-    program: Path, words: Sequence[str], script: str = "sleep 60; :"
+    program: Path, command_line: Sequence[str], script: str = "sleep 60; :"
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process of nobody's that says it is QEMU, and runs a shell's script."""
-    arguments = ["qemu-system-x86_64", "-c", script, "-nodefaults", *words]
+    arguments = ["qemu-system-x86_64", "-c", script, "-nodefaults", *command_line]
     with subprocess.Popen(arguments, executable=str(program), user=NOBODY, group=NOBODY) as process:
         try:
             yield process
@@ -66,26 +66,26 @@ def test_no_file_is_opened_that_the_guest_has_not_open(
 ) -> None:
     """The caller of sudo is believed, and gets none of root's rights by it."""
     monkeypatch.setenv("SUDO_UID", str(NOBODY))
-    program, secret, own = shared / "qemu-system-x86_64", shared / "secret", shared / "own"
+    program, secret, mine = shared / "qemu-system-x86_64", shared / "secret", shared / "own"
     shutil.copy("/bin/sh", program)
-    for file in (secret, own):
+    for file in (secret, mine):
         file.write_bytes(QCOW2)
     secret.chmod(0o600)
-    os.chown(own, NOBODY, NOBODY)
-    words = [word for file in (secret, own) for word in ("-drive", f"file={file},if=virtio")]
-    with pretended(program, words, f"exec 4<{own}; sleep 60; :") as process:
+    os.chown(mine, NOBODY, NOBODY)
+    arguments = [word for file in (secret, mine) for word in ("-drive", f"file={file},if=virtio")]
+    with pretended(program, arguments, f"exec 4<{mine}; sleep 60; :") as process:
         fd = Path(f"/proc/{process.pid}/fd/4")
         wait_until(fd.exists, timeout=10, what="the process's open file")
         disks, notes = read(process, shared)
     assert notes == ""
-    at = {disk.source: disk for disk in disks}
-    assert str(at[str(own)].path) == "qcow2/default"
-    assert at[str(secret)].path is None  # its format is in the file
-    contexts = dict(zip(at, read_contexts(disks), strict=True))
+    by_source = {disk.source: disk for disk in disks}
+    assert str(by_source[str(mine)].path) == "qcow2/default"
+    assert by_source[str(secret)].path is None  # its format is in the file
+    contexts = dict(zip(by_source, read_contexts(disks), strict=True))
     assert contexts[str(secret)] is UNKNOWN_CONTEXT
-    assert contexts[str(own)].header is not None
-    assert place_of(at[str(secret)]) is None
-    assert place_of(at[str(own)]) == shared
+    assert contexts[str(mine)].header is not None
+    assert place_of(by_source[str(secret)]) is None
+    assert place_of(by_source[str(mine)]) == shared
 
 
 @pytest.mark.parametrize("owner", [0, NOBODY])
@@ -102,8 +102,8 @@ def test_a_socket_of_another_user_is_not_connected_to(
         os.chown(place, owner, owner)
         listening.listen()
         listening.settimeout(1)
-        words = ["-drive", "file=/x,format=raw,if=virtio", "-qmp", f"unix:{place}"]
-        with pretended(program, words) as process:
+        arguments = ["-drive", "file=/x,format=raw,if=virtio", "-qmp", f"unix:{place}"]
+        with pretended(program, arguments) as process:
             time.sleep(0.2)
             disks, _ = read(process, shared)
         assert [str(disk.path) for disk in disks] == ["raw/default"]

@@ -34,9 +34,13 @@ DUE = DueTransactions(LAST, LAST)
 JUDGE = ClusterJudge(LocalHost())
 
 
-def step(directory: Path, verb: str, *words: str, stdin: str = CLUSTER.script) -> None:
+def step(directory: Path, verb: str, *arguments: str, stdin: str = CLUSTER.script) -> None:
     subprocess.run(
-        ("sh", "-s", "--", verb, directory, *words), input=stdin, text=True, check=True, timeout=120
+        ("sh", "-s", "--", verb, directory, *arguments),
+        input=stdin,
+        text=True,
+        check=True,
+        timeout=120,
     )
 
 
@@ -49,10 +53,15 @@ def killed() -> Iterator[Path]:
         step(directory, "make", "0")
         settings = [f"{name}={value}" for name, value in _SETTINGS.items() if "checks" not in name]
         step(directory, "start", *settings, "max_wal_senders=0")
-        words = [_TABLES, *map(transaction, range(FIRST_VERSION, LAST + 1))]
+        arguments = [_TABLES, *map(transaction, range(FIRST_VERSION, LAST + 1))]
         command = ("sh", "-c", CLUSTER.script, "psql", "client", directory)
         said = subprocess.run(
-            command, input="".join(words), text=True, check=True, timeout=120, capture_output=True
+            command,
+            input="".join(arguments),
+            text=True,
+            check=True,
+            timeout=120,
+            capture_output=True,
         ).stdout.split("\n")
         assert said == [f"done {v}" for v in range(FIRST_VERSION, LAST + 1)] + [""]
         # The server's files as they are, before it can write a checkpoint.

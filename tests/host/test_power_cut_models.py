@@ -146,7 +146,7 @@ def test_acknowledged_writes_survive_an_operation_unless_the_wrong_image_is_read
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["ext4/raw/none", "--during", "snapshot"], "only a chain of qcow2 images is read"),
         (["ext4/qcow2/none", "--during", "commit"], "it is not an overlay"),
@@ -157,23 +157,23 @@ def test_acknowledged_writes_survive_an_operation_unless_the_wrong_image_is_read
     ],
 )
 def test_what_cannot_be_judged_is_refused(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["powercut", *words]) == 2
+    assert main(["powercut", *arguments]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["--access", "boot-sector"], "a boot sector begins anew"),
         (["--access", "guest", "--client", "sqlite-wal"], "sqlite-wal does not"),
     ],
 )
 def test_a_reset_needs_a_client_that_goes_on(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["powercut", "ext4/raw/none/ide", "--model", "guest-reset", *words]) == 2
+    assert main(["powercut", "ext4/raw/none/ide", "--model", "guest-reset", *arguments]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
 
 

@@ -44,7 +44,7 @@ def test_e2fsck_cures_a_torn_superblock(session: PowerCutSession, recorded: Reco
     """The superblock was last written when the file system came to rest, before the client."""
     trace = recorded.trace
     entries = read_log(recorded.log).entries[: trace.begin]
-    last = max(at for at, each in enumerate(entries) if _holds_superblock(each))
+    last = max(index for index, each in enumerate(entries) if _holds_superblock(each))
     before = replace(recorded, trace=replace(trace, begin=last))
     with open_examiner(session.site, before, None) as examiner:
         judged = list(_with_a_torn(examiner, last))

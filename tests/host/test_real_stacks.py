@@ -127,9 +127,9 @@ def test_zram_waits_for_a_program_that_looks_at_the_device(site: Site) -> None:
 def available_algorithms() -> set[str]:
     """The compressions of this kernel's zram, as a new device shows them."""
     number = (ZRAM_CONTROL / "hot_add").read_text().strip()
-    words = (ZRAM_BLOCK / f"zram{number}" / "comp_algorithm").read_text()
+    algorithms = (ZRAM_BLOCK / f"zram{number}" / "comp_algorithm").read_text()
     (ZRAM_CONTROL / "hot_remove").write_text(number)
-    return set(words.replace("[", "").replace("]", "").split())
+    return set(algorithms.replace("[", "").replace("]", "").split())
 
 
 def test_a_full_file_system_is_not_one_without_direct_io(site: Site) -> None:
@@ -219,8 +219,8 @@ def test_each_overlay_of_a_chain_holds_its_share(site: Site) -> None:
             for file in (chain.on_host, *chain.backing[:-1]):
                 command = ("qemu-img", "map", "--output=json", file)
                 extents = json.loads(site.host.run(*command).stdout)
-                own = sum(extent["length"] for extent in extents if extent["depth"] == 0)
-                assert own == 4 * MIB
+                allocated = sum(extent["length"] for extent in extents if extent["depth"] == 0)
+                assert allocated == 4 * MIB
         assert not chain.on_host.exists()
         assert base.on_host.exists()
 

@@ -150,17 +150,19 @@ def test_one_wrong_block_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -
             site, Directory(site.directory), image_of("raw"), size=SIZE, name="i", source=source
         ) as made,
     ):
-        at = sampled(SIZE)
-        monkeypatch.setattr("vdisklab.storage.returned.sampled", lambda _size: at)
+        offsets = sampled(SIZE)
+        monkeypatch.setattr("vdisklab.storage.returned.sampled", lambda _size: offsets)
 
         def damage(file: Path, *_more: Path) -> None:
             descriptor = os.open(file, os.O_WRONLY)
-            os.pwrite(descriptor, bytes(4096), at[7])
+            os.pwrite(descriptor, bytes(4096), offsets[7])
             os.fsync(descriptor)
             os.close(descriptor)
 
         monkeypatch.setattr("vdisklab.host.pagecache.evict", damage)
-        with pytest.raises(HostError, match=rf"1 of {BLOCKS} blocks .* first at byte {at[7]}$"):
+        with pytest.raises(
+            HostError, match=rf"1 of {BLOCKS} blocks .* first at byte {offsets[7]}$"
+        ):
             require_returned(site, made, SIZE)
 
 
@@ -169,4 +171,4 @@ def test_the_sample_lies_all_over_the_disk(size: int) -> None:
     offsets = sampled(size)
     assert len(offsets) == min(BLOCKS, size // 4096)
     assert list(offsets) == sorted(set(offsets))
-    assert all(at % 4096 == 0 and at + 4096 <= size for at in offsets)
+    assert all(offsets % 4096 == 0 and offsets + 4096 <= size for offsets in offsets)

@@ -28,14 +28,14 @@ def processes(tmp_path: Path) -> Iterator[Path]:
     """A directory like /proc with one QEMU, which is stopped before its first instruction."""
     (tmp_path / "a.img").write_bytes(bytes(1 << 20))
     assert QEMU is not None
-    words = (
+    arguments = (
         QEMU, "-name", "web", "-S", "-nodefaults", "-display", "none", "-machine", "q35,accel=tcg",
         "-blockdev", f"driver=file,node-name=f,filename={tmp_path}/a.img",
         "-blockdev", "driver=raw,node-name=r,file=f,cache.direct=off,cache.no-flush=off",
         "-device", "virtio-blk-pci,drive=r,id=d0",
         "-chardev", "socket,id=m,path=m.sock,server=on,wait=off", "-mon", "m,mode=control",
     )  # fmt: skip
-    with subprocess.Popen(words, cwd=tmp_path) as qemu:
+    with subprocess.Popen(arguments, cwd=tmp_path) as qemu:
         try:
             wait_until((tmp_path / "m.sock").exists, timeout=30, what="QEMU's monitor")
             (tmp_path / "proc").mkdir()

@@ -51,9 +51,9 @@ def test_the_lines_to_paste(tmp_path: Path, threads: str, wanted: str, lines: li
     change = change_of(disk, parse_path(wanted))
     shown = ""
     for command in change.paste.split(" && "):
-        program, *words = shlex.split(command)
+        program, *arguments = shlex.split(command)
         if program == "virt-xml":
-            argv = [program, "--connect", f"test://{node}", *words, "--print-diff"]
+            argv = [program, "--connect", f"test://{node}", *arguments, "--print-diff"]
             done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
             assert done.returncode == 0, done.stderr
             shown += done.stdout

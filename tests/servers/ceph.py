@@ -74,8 +74,8 @@ def ceph(directory: Path, *, keys: bool = False, size: int = 1 << 30) -> Iterato
     for name in ("mon", "osd"):
         (directory / name).mkdir()
 
-    def cluster(*words: str | Path) -> str:
-        return run("ceph", "--connect-timeout", "20", *words, environment=environment)
+    def cluster(*arguments: str | Path) -> str:
+        return run("ceph", "--connect-timeout", "20", *arguments, environment=environment)
 
     def daemon(name: str, id_: str) -> Daemon:
         socket = directory / f"{name.removeprefix('ceph-')}.{id_}.asok"

@@ -10,7 +10,7 @@ from pathlib import Path
 def make_process(
     processes: Path,
     number: int,
-    words: Sequence[str],
+    arguments: Sequence[str],
     *,
     runs: str = "",
     cwd: Path | None = None,
@@ -21,8 +21,8 @@ def make_process(
     process = processes / str(number)
     (process / "fd").mkdir(parents=True)
     (process / "fdinfo").mkdir()
-    (process / "cmdline").write_text("\0".join(words) + "\0")
-    (process / "exe").symlink_to(runs or words[0])
+    (process / "cmdline").write_text("\0".join(arguments) + "\0")
+    (process / "exe").symlink_to(runs or arguments[0])
     user = os.geteuid() if user is None else user
     (process / "status").write_text(f"Name:\tx\nUid:\t{user}\t{user}\t{user}\t{user}\n")
     if cwd is not None:

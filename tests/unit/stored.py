@@ -124,8 +124,8 @@ def _insert(connection: sa.Connection, runs: Iterable[Run]) -> None:
             waiting[schema.series] += rows.series_rows(measured.series, last_measurement)
             metrics |= {sample.metric for sample in measured.samples}
             metrics |= {series.metric for series in measured.series}
-    known = set(connection.scalars(sa.select(schema.metric.c.name)))
-    new = [METRICS[name] for name in sorted(metrics - known)]
+    names = set(connection.scalars(sa.select(schema.metric.c.name)))
+    new = [METRICS[name] for name in sorted(metrics - names)]
     waiting = {
         schema.metric: [{"name": m.name, "unit": m.unit, "better": m.better} for m in new],
         **waiting,

@@ -93,13 +93,13 @@ def test_examples_are_understood(page: Path, program: Any) -> None:  # noqa: ANN
     """Each example is parsed as the program would, without being run."""
     text = page.read_text()
     for example in (*examples(text), *named(text)):
-        command, words = program, shlex.split(re.split(r" [>|] ", example)[0])[1:]
-        while words and hasattr(command, "commands"):
-            assert words[0] in command.commands, example
-            command, words = command.commands[words[0]], words[1:]
-        if "--help" in words:
+        command, arguments = program, shlex.split(re.split(r" [>|] ", example)[0])[1:]
+        while arguments and hasattr(command, "commands"):
+            assert arguments[0] in command.commands, example
+            command, arguments = command.commands[arguments[0]], arguments[1:]
+        if "--help" in arguments:
             continue
-        command.make_context(example, list(words))
+        command.make_context(example, list(arguments))
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.stem)

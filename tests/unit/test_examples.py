@@ -67,9 +67,9 @@ def test_examples_print_what_the_pages_say(
     monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.delenv("VDISKLAB_DB", raising=False)
-    words = shlex.split(example.command)
-    assert words[0] == "vdisklab"
-    main(words[1:])
+    arguments = shlex.split(example.command)
+    assert arguments[0] == "vdisklab"
+    main(arguments[1:])
     told = capsys.readouterr()
     said = plain(told.out) if told.out.strip() else plain(told.err)
     assert pattern(example.output).fullmatch(said), said

@@ -17,9 +17,9 @@ CAMPAIGN = ROOT / "docs" / "images" / "campaign.json.gz"
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_a_failed_allocation_in_an_import_loses_nothing(tmp_path: Path) -> None:
-    words = ("--import", str(CAMPAIGN), "--only", "allocation", "--most", "3")
+    arguments = ("--import", str(CAMPAIGN), "--only", "allocation", "--most", "3")
     done = subprocess.run(
-        [sys.executable, str(ROOT / "bench" / "faults.py"), *words, "--dir", str(tmp_path)],
+        [sys.executable, str(ROOT / "bench" / "faults.py"), *arguments, "--dir", str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,

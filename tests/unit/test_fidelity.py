@@ -72,6 +72,8 @@ def test_the_records_meet_the_aim_as_the_page_says() -> None:
     assert max(beyond["IOPS"]) == pytest.approx(0.025)
 
 
-@pytest.mark.parametrize("words", [["machines"], *(["changes", name] for name in TABLES["TABLES"])])
-def test_each_other_table_can_be_made(words: list[str]) -> None:
-    assert TABLES["shown"](words).startswith("| ")
+@pytest.mark.parametrize(
+    "arguments", [["machines"], *(["changes", name] for name in TABLES["TABLES"])]
+)
+def test_each_other_table_can_be_made(arguments: list[str]) -> None:
+    assert TABLES["shown"](arguments).startswith("| ")

@@ -179,7 +179,7 @@ def script_test(
     failing: dict[str, int],
     flaky: bool,
     types: int = 0,
-    words: int = 0,
+    misspelled: int = 0,
     **environment: str,
 ) -> tuple[int, list[str]]:
     """The status and last lines of script/test, in whose parts so many tests fail at first."""
@@ -199,7 +199,7 @@ exit 1
 """
     programs = {
         "ruff": "#!/bin/sh\n",
-        "codespell": f"#!/bin/sh\nexit {words}\n",
+        "codespell": f"#!/bin/sh\nexit {misspelled}\n",
         "mypy": f"#!/bin/sh\nexit {types}\n",
         "pytest": pytest_here,
         "python": '#!/bin/sh\necho "$*" >>asked\n[ "$2" != pip ] || exit 1\n',
@@ -250,7 +250,7 @@ def test_types_that_do_not_fit_fail_the_run(tmp_path: Path) -> None:
 
 
 def test_a_misspelt_word_fails_the_run(tmp_path: Path) -> None:
-    assert script_test(tmp_path, {}, flaky=True, words=65) == (65, [])
+    assert script_test(tmp_path, {}, flaky=True, misspelled=65) == (65, [])
 
 
 @pytest.mark.parametrize(
@@ -444,8 +444,8 @@ def test_the_hint_for_a_missing_package_names_packages_that_exist(
 ) -> None:
     """No index has vdisklab, so `pip install 'vdisklab[parquet]'` finds nothing."""
     monkeypatch.setattr("sys.prefix", "/usr")
-    *words, found = extra_hint(extra).partition(" install ")
-    assert words[0] == f"{sys.executable} -m pip"
+    *command, found = extra_hint(extra).partition(" install ")
+    assert command[0] == f"{sys.executable} -m pip"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert shlex.split(found) == project["optional-dependencies"][extra]
     # In the environment that script/install made, that script adds them.
@@ -458,9 +458,9 @@ def test_the_hint_for_a_missing_package_names_packages_that_exist(
     assert extra_hint(extra).endswith("--extras")
 
 
-@pytest.mark.parametrize("words", [("--help",), ("--extras", "--help"), ("-h", "--dev")])
-def test_help_of_the_installation_in_any_place_installs_nothing(words: tuple[str, ...]) -> None:
-    command = [str(ROOT / "script" / "install"), *words]
+@pytest.mark.parametrize("arguments", [("--help",), ("--extras", "--help"), ("-h", "--dev")])
+def test_help_of_the_installation_in_any_place_installs_nothing(arguments: tuple[str, ...]) -> None:
+    command = [str(ROOT / "script" / "install"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
     assert done.stdout.startswith("Installs what vdisklab needs")
     assert "making .venv" not in done.stdout

@@ -97,21 +97,21 @@ def parts(leaf: str) -> set[str]:
 
 @pytest.mark.parametrize("leaf", LEAVES)
 def test_nothing_else_imports_a_leaf(leaf: str) -> None:
-    own = parts(leaf)
-    assert own
+    names = parts(leaf)
+    assert names
     found = [
         f"{name_of(path)} imports {name}"
         for path in MODULES
-        if name_of(path) not in own
+        if name_of(path) not in names
         for name in imports_of(path)
-        if name in own or name.rpartition(".")[0] in own
+        if name in names or name.rpartition(".")[0] in names
     ]
     assert found == []
 
 
 def test_no_test_of_the_core_imports_a_leaf_that_has_a_room() -> None:
     """The nightly test takes long to say so."""
-    rooms = "|".join(leaf for leaf, own in LEAVES.items() if leaf in own)
+    rooms = "|".join(leaf for leaf, names in LEAVES.items() if leaf in names)
     imports = re.compile(rf"^ *(?:from|import) vdisklab\.(?:{rooms})\b", re.MULTILINE)
     tests = [test for room in CORE_TESTS for test in (ROOT / "tests/unit" / room).rglob("*.py")]
     assert tests

@@ -65,17 +65,17 @@ def pattern_of(word: str) -> str:
 
 def test_no_other_file_has_the_strings_of_the_row() -> None:
     shared = {X86_64.default_interface}  # an interface of a -drive, and the name of a bus
-    words = set(strings(X86_64)) - shared
+    names = set(strings(X86_64)) - shared
     texts = {
         file.relative_to(SOURCE).as_posix(): file.read_text()
         for file in SOURCE.rglob("*")
         if file.suffix in {".py", ".sh", ".pl", ".txt"}
     }
-    assert [word for word in words if not re.search(pattern_of(word), texts[ROW_FILE])] == []
+    assert [word for word in names if not re.search(pattern_of(word), texts[ROW_FILE])] == []
     del texts[ROW_FILE]
     found = {
         (file, word)
-        for word in (*words, "i440fx")
+        for word in (*names, "i440fx")
         for file, text in texts.items()
         if word in text and re.search(pattern_of(word), text)
     }
@@ -169,8 +169,8 @@ print(json.dumps({
 """
 
 
-def value_of(words: list[str], flag: str) -> str:
-    return words[words.index(flag) + 1]
+def value_of(arguments: list[str], flag: str) -> str:
+    return arguments[arguments.index(flag) + 1]
 
 
 @pytest.fixture(scope="module")

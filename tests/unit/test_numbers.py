@@ -11,9 +11,9 @@ from vdisklab.results.model import METRICS
 
 
 def test_only_requests_are_iops() -> None:
-    assert {name for name, one in METRICS.items() if one.shown_unit == "IOPS"} == {"iops"}
-    assert {one.unit for one in METRICS.values()} == {
-        one.shown_unit for one in METRICS.values() if one.name != "iops"
+    assert {name for name, metric in METRICS.items() if metric.shown_unit == "IOPS"} == {"iops"}
+    assert {metric.unit for metric in METRICS.values()} == {
+        metric.shown_unit for metric in METRICS.values() if metric.name != "iops"
     }
 
 

@@ -114,8 +114,8 @@ def unsafe_parsers(function: ast.FunctionDef) -> Iterator[str]:
             called = ast.unparse(node.func)
             if function.name not in PARSERS.get(called, {function.name}):
                 yield called
-            own = called in (function.name, f"self.{function.name}")
-            if own and function.name not in BOUNDED:
+            recurses = called in (function.name, f"self.{function.name}")
+            if recurses and function.name not in BOUNDED:
                 yield f"{called} calls itself"
 
 

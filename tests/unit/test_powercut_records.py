@@ -56,11 +56,11 @@ def test_what_the_page_tells_a_person_is_in_the_records() -> None:
 def test_qemu_10_answers_as_7_2_does() -> None:
     newer = [name for name in SUBJECTS if "qemu10" in name]
     older = [name for name in SUBJECTS if name not in newer]
-    known = {(model, path, client): kept for model, path, client, kept in verdicts(older)}
+    before = {(model, path, client): kept for model, path, client, kept in verdicts(older)}
     answers = list(verdicts(newer))
     assert len(answers) == 27 + 72 + 2200
     for model, path, client, kept in answers:
-        assert known[model, path, client] is kept, (model, path, client)
+        assert before[model, path, client] is kept, (model, path, client)
 
 
 def loses_on_zfs_fuse(path: DiskPath) -> bool:

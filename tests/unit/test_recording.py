@@ -41,7 +41,7 @@ def answers() -> dict[str, list[str]]:
 def test_it_is_a_recording_of_two_minutes_that_asciinema_plays() -> None:
     assert HEADER["version"] == 2
     assert {type(HEADER[name]) for name in ("width", "height")} == {int}
-    times = [at for at, _, _ in EVENTS]
+    times = [moment for moment, _, _ in EVENTS]
     assert times == sorted(times)
     assert all(kind == "o" and isinstance(text, str) for _, kind, text in EVENTS)
     waits = [min(b - a, HEADER["idle_time_limit"]) for a, b in itertools.pairwise(times)]

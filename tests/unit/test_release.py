@@ -131,9 +131,7 @@ def test_a_tag_is_refused_with_what_it_lacks(
     missing = runpy.run_path(str(ROOT / "script/ready-to-tag"))["missing"]
     said = list(missing(tmp_path, "1.2.3", json.loads('{"options": ["--all"]}')))
     assert len(said) == len(lacks)
-    assert [
-        words for words, line in zip(lacks, said, strict=True) if not re.search(words, line)
-    ] == []
+    assert [lack for lack, line in zip(lacks, said, strict=True) if not re.search(lack, line)] == []
 
 
 @pytest.mark.parametrize(
@@ -256,7 +254,7 @@ def names_of_tests(file: Path) -> set[str]:
     for node in ast.parse(file.read_text()).body:
         if isinstance(node, ast.ClassDef):
             found |= {
-                f"{node.name}::{one.name}" for one in node.body if isinstance(one, ast.FunctionDef)
+                f"{node.name}::{row.name}" for row in node.body if isinstance(row, ast.FunctionDef)
             }
         elif isinstance(node, ast.FunctionDef):
             found.add(node.name)

@@ -129,15 +129,15 @@ def test_verbs_that_change_the_database_print_answers_too(
     moved, new, text = tmp_path / "all.json", str(tmp_path / "new.sqlite"), tmp_path / "dd.txt"
     text.write_text("1073741824 bytes (1.1 GB, 1.0 GiB) copied, 2 s, 537 MB/s\n")
 
-    def answer(*words: str) -> Any:  # noqa: ANN401 - a JSON document
-        assert main([*words, "--format", "json"]) == 0, capsys.readouterr().err
+    def answer(*arguments: str) -> Any:  # noqa: ANN401 - a JSON document
+        assert main([*arguments, "--format", "json"]) == 0, capsys.readouterr().err
         found = json.loads(capsys.readouterr().out)
         jsonschema.Draft202012Validator(closed(SCHEMAS[found["format"]])).validate(found)
         assert found["sentences"]
         return found
 
     written = answer("export-data", str(moved), "--db", str(database))
-    assert [one["id"] for one in written["campaigns"]] == ["c0ffee01"]
+    assert [row["id"] for row in written["campaigns"]] == ["c0ffee01"]
     (stored,) = answer("import", str(moved), "--db", new)["campaigns"]
     assert (stored["id"], stored["known_runs"], stored["cells"]) == ("c0ffee01", 0, [])
     assert answer("import", str(moved), "--db", new)["campaigns"][0]["runs"] == 0

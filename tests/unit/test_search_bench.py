@@ -17,17 +17,17 @@ def test_recorded_replays_name_the_best_of_all_rounds_and_redrawn_ones_need_not(
     logs = np.random.default_rng(1).normal(0, 0.3, (12, 8))
     levels = np.array(list(itertools.product(range(3), range(2), range(2))))
     limits = {"search": 1.0, "search, 25 %": 0.25, "elimination": 1.0}
-    known, drawn = (
+    recorded, drawn = (
         BENCH["replay"](
             BENCH["Campaign"]("test", BENCH["Recorded"](logs, redrawn), levels, 8), 3, 0.03, 1,
             ["exhaustive", *methods],
         )["methods"]
         for redrawn, methods in ((False, limits), (True, ()))
     )  # fmt: skip
-    assert known["exhaustive"]["right"] == 1.0
+    assert recorded["exhaustive"]["right"] == 1.0
     assert drawn["exhaustive"]["right"] < 1.0
     for method, limit in limits.items():
-        assert known[method]["time_p95"] <= limit
+        assert recorded[method]["time_p95"] <= limit
 
 
 @pytest.mark.parametrize(

@@ -41,12 +41,12 @@ def test_two_names_for_one_place_are_refused(
     shelf.mkdir()
     for name, place in (("link", shelf), ("disk", device)):
         (tmp_path / name).symlink_to(place)
-    for one, two in (
+    for first, second in (
         (shelf, tmp_path / "link"), (device, tmp_path / "disk"), ("nbd://h", "nbd://h:10809"),
         ("iscsi://h/iqn.x:t/1", "iscsi://h:3260/iqn.x:t/1"), ("nbds://h/e", "nbds://h/e/"),
     ):  # fmt: skip
         with pytest.raises(PlanError, match="a and b are two names"):
-            require_targets(kinds(host, f"a={one}", f"b={two}"))
+            require_targets(kinds(host, f"a={first}", f"b={second}"))
     assert len(kinds(host, f"a={shelf}", f"b={tmp_path}", "c=nbd://h/e", "d=nbd://h/f")) == 4
 
 
@@ -100,7 +100,7 @@ def test_a_directory_keeps_what_was_in_it(host: LocalHost, site: Site, tmp_path:
         assert made.path.parent == shelf
         assert made.properties["target.filesystem"]
         (made.path / "image").write_text("ours")
-    assert [one.name for one in shelf.iterdir()] == ["disk.raw"]
+    assert [file.name for file in shelf.iterdir()] == ["disk.raw"]
     assert (shelf / "disk.raw").read_text() == "mine"
 
 

@@ -69,8 +69,8 @@ def test_the_request_of_a_stored_plan_makes_the_same_plan(asked: dict[str, Any])
     plan = planned(Request(**{**PATHS, **asked}))
     with stored(campaigns=[campaign(plan)]) as store:
         request = again.repeated(store, RunRequest(again=CAMPAIGN.id))
-    (one,) = request.campaigns()
-    repeated = planned(one)
+    (only,) = request.campaigns()
+    repeated = planned(only)
     assert what_is_measured(repeated.stored_json()) == what_is_measured(plan.stored_json())
     assert repeated.rounds == plan.rounds
     assert request.new
@@ -86,8 +86,8 @@ def test_a_race_is_raced_again() -> None:
 
 
 def refused(plan: CampaignPlan | Campaign, **asked: Any) -> PlanError:  # noqa: ANN401
-    one = plan if isinstance(plan, Campaign) else campaign(plan)
-    with stored(campaigns=[one]) as store, pytest.raises(PlanError) as caught:
+    only = plan if isinstance(plan, Campaign) else campaign(plan)
+    with stored(campaigns=[only]) as store, pytest.raises(PlanError) as caught:
         again.repeated(store, RunRequest(**{"again": CAMPAIGN.id, **asked}))
     assert caught.value.hint
     return caught.value
@@ -110,8 +110,8 @@ def test_what_would_not_be_the_same_plan_is_refused() -> None:
 
 def test_a_profile_from_a_file_must_be_named() -> None:
     plan = planned(Request(**PATHS))
-    own = replace(plan, profile=replace(plan.profile, name="mine"))
-    error = refused(own)
+    renamed = replace(plan, profile=replace(plan.profile, name="mine"))
+    error = refused(renamed)
     assert "'mine' from a file" in str(error)
     assert error.hint == "name the file: --profile FILE"
 
@@ -155,7 +155,7 @@ def test_a_race_that_has_not_ended_continues(
         paths=("host", *paths), directory=Path("/srv/images"), page_cache=PageCacheChoice.COLD
     )
     plan = as_race(planned(request), RaceTerms())
-    labels = {(one.path.canonical, one.page_cache): one.fingerprint for one in plan.cells}
+    labels = {(cell.path.canonical, cell.page_cache): cell.fingerprint for cell in plan.cells}
     first = campaign(plan)
     later = replace(first, id="c0ffee02", started=datetime.now(UTC) - timedelta(hours=20))
     runs = [

@@ -97,7 +97,7 @@ def test_a_disk_that_cannot_be_emptied_keeps_the_copy_of_its_secret(tmp_path: Pa
     assert remover.removed == [str(other)]
     remover.busy = ""
     left = ["nbds://h/e", str(site / "san.secret"), str(site)]
-    assert [one.name for one in remove_leftovers(LocalHost(), table, tmp_path)] == left
+    assert [leftover.name for leftover in remove_leftovers(LocalHost(), table, tmp_path)] == left
     assert list((tmp_path / "ledger").iterdir()) == []
 
 
@@ -188,8 +188,8 @@ def test_the_verb(
     file = tmp_path / "file"
     file.touch()
     interrupted(tmp_path, ("file", str(file)))
-    for words in (["--dry-run"], [], []):
-        assert main(["clean", *words]) == 0
+    for arguments in (["--dry-run"], [], []):
+        assert main(["clean", *arguments]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"would remove file {file}", f"removed file {file}", "there is nothing to remove",
     ]  # fmt: skip

@@ -407,7 +407,7 @@ def test_needs_leave_paths_out_and_list_them(plan: CampaignPlan) -> None:
     matrix = Matrix(plan.cells, plan.dropped)
     kept = narrow_to_needs(matrix, [parse_need("cache=none")], CrashVerdicts())
     assert [cell.label for cell in kept.cells] == ["host", "raw/none"]
-    assert {one.path for one in kept.dropped} >= {"raw/writeback", "qcow2/directsync"}
+    assert {row.path for row in kept.dropped} >= {"raw/writeback", "qcow2/directsync"}
     null = Cell(parse_path("null"), PageCache.BYPASSED)  # a ceiling to compare with
     assert (
         null
@@ -431,7 +431,7 @@ def test_durable_goes_by_power_cuts_where_there_are_any(plan: CampaignPlan) -> N
         cell.label for cell in narrow_to_needs(matrix, needs, CrashVerdicts()).cells
     }
     assert "raw/none" not in {cell.label for cell in kept.cells}
-    (dropped,) = [one for one in kept.dropped if one.path == "raw/none"]
+    (dropped,) = [row for row in kept.dropped if row.path == "raw/none"]
     assert "lost acknowledged writes in 2 of 60 power cuts" in dropped.reason
     left = dataclasses.replace(plan, cells=kept.cells)
     assert durable_paths(left, verdicts) == DurablePaths(paths=2, tested=1)

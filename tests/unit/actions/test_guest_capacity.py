@@ -108,7 +108,7 @@ class TestAnswer:
         report = report_on(Analysis.of(store, [campaign.id]))
         assert report.measure.metric == "latency_p99"
         assert all(cell in report.of(report.measure) for cell in report.measured)
-        assert not [one for one in report.findings if "overall ratio" in str(one)]
+        assert not [finding for finding in report.findings if "overall ratio" in str(finding)]
 
     def test_what_a_path_carries(self, store: Store) -> None:
         campaign = a_density()

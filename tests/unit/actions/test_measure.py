@@ -188,11 +188,11 @@ def test_a_server_that_is_back_is_tried_again_by_the_same_command(
     gone = {"nbd:at=shelf": Missing("it does not answer", "start it")}
     with open_store(str(tmp_path / "db.sqlite")) as store:
         first = planned(store, request, Capabilities(stacks=gone), monkeypatch)
-        assert [one.path for one in asked_for(first)] == ["nbd:at=shelf/raw/none"]
+        assert [row.path for row in asked_for(first)] == ["nbd:at=shelf/raw/none"]
         gone = {"nbd:at=shelf": Missing("it still does not answer", "start it")}
         still = planned(store, request, Capabilities(stacks=gone), monkeypatch)
         assert still.as_json() == first.as_json()
-        assert [one.reason for one in asked_for(still)] == ["it still does not answer"]
+        assert [row.reason for row in asked_for(still)] == ["it still does not answer"]
         back = planned(store, request, ABLE, monkeypatch)
         assert not asked_for(back)
         assert "nbd:at=shelf/raw/none" in {str(cell.path) for cell in back.cells}

@@ -130,10 +130,10 @@ def test_more_guests_at_once_are_no_better_path() -> None:
         }
         return rank(labelled(numbers), IOPS)
 
-    one, two = "raw/none/virtio:guests=1", "raw/none/virtio:guests=2"
-    assert ranked(one, two, "qcow2/none").best is None
-    assert len(ranked(one, two, "qcow2/none").rows) == 3
-    assert ranked(one, "qcow2/none").best is not None
+    first, second = "raw/none/virtio:guests=1", "raw/none/virtio:guests=2"
+    assert ranked(first, second, "qcow2/none").best is None
+    assert len(ranked(first, second, "qcow2/none").rows) == 3
+    assert ranked(first, "qcow2/none").best is not None
 
 
 def test_one_competitor_has_nothing_to_beat() -> None:

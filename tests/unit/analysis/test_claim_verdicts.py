@@ -88,17 +88,17 @@ def measured(**cells: Floats) -> Observations:
     )
 
 
-def answered(one: Claim, observations: Observations, *runs: RunOutline) -> ClaimAnswer:
-    return judge_claims([one], observations, runs or [outline()])[0]
+def answered(stated: Claim, observations: Observations, *runs: RunOutline) -> ClaimAnswer:
+    return judge_claims([stated], observations, runs or [outline()])[0]
 
 
 def test_the_articles_claims_are_read_and_each_can_be_measured_by_a_profile_that_exists() -> None:
     files = builtin_claims()
-    claims = [one for file in files for one in file.claims]
+    claims = [stated for file in files for stated in file.claims]
     assert len(files) == 7
     assert len(claims) >= 30
-    assert len({(one.article, one.name) for one in claims}) == len(claims)
-    assert {one.profile for one in claims} <= set(builtin_profiles())
+    assert len({(stated.article, stated.name) for stated in claims}) == len(claims)
+    assert {stated.profile for stated in claims} <= set(builtin_profiles())
 
 
 @pytest.mark.parametrize(
@@ -134,27 +134,27 @@ def test_verdicts(ratio: float, rest: str, verdict: ClaimVerdict) -> None:
 def test_a_value_is_in_its_range_or_not(p99: float, verdict: ClaimVerdict) -> None:
     """A shared drift is no excuse: nothing is divided by another path's value."""
     noise = np.exp(np.random.default_rng(1).normal(0, 0.02, 6))
-    (one,) = parse_claims(
+    (stated,) = parse_claims(
         text(metric="latency_p99", rest="high = 0.01\nof_value = true").replace(
             'right = ["qcow2/none"]', ""
         ),
         "mine.toml",
     ).claims
-    assert (one.unit, one.absolute, one.stated) == ("s", True, "< 0.01")
+    assert (stated.unit, stated.absolute, stated.stated) == ("s", True, "< 0.01")
     values = {("raw/none", round, P99): p99 * by for round, by in enumerate(noise)}
-    found = answered(one, labelled(values))
+    found = answered(stated, labelled(values))
     assert found.verdict is verdict
     assert found.ratio == pytest.approx(p99, rel=0.02)
-    assert found.claim.cells == (one.pairs[0][0],)
+    assert found.claim.cells == (stated.pairs[0][0],)
 
 
 def test_a_value_says_nothing_under_emulation() -> None:
     (etcd,) = (file for file in builtin_claims() if file.article == "etcd")
-    one = etcd.claims[0]
-    assert one.of_value
+    stated = etcd.claims[0]
+    assert stated.of_value
     p99 = MeasureKey("etcd-wal", Direction.WRITE, "sync_p99")
     values = {("raw/none", round, p99): 0.02 for round in range(4)}
-    found = answered(one, labelled(values), replace(outline(), accelerator="tcg"))
+    found = answered(stated, labelled(values), replace(outline(), accelerator="tcg"))
     assert found.status is ClaimStatus.VOID
 
 
@@ -171,14 +171,14 @@ def test_what_discards_give_back_is_judged_also_where_it_is_nothing_and_under_em
     }  # fmt: skip
     emulated = replace(outline(), accelerator="tcg")
     found = judge_claims(discard.claims, labelled(values), [emulated])
-    verdicts = {one.claim.name: one.status for one in found}
+    verdicts = {stated.claim.name: stated.status for stated in found}
     assert verdicts == {
         "unmap-and-fstrim-give-back": ClaimStatus.HOLDS,
         "unmap-and-mount-option-give-back": ClaimStatus.NOT_MEASURED,
         "unmap-alone-gives-nothing-back": ClaimStatus.NOT_MEASURED,
         "ignored-discards-give-nothing-back": ClaimStatus.HOLDS,
     }
-    values_of = {one.claim.name: (one.low, one.ratio, one.high) for one in found}
+    values_of = {stated.claim.name: (stated.low, stated.ratio, stated.high) for stated in found}
     assert values_of["ignored-discards-give-nothing-back"][:2] == (0, 0)
     low, given, high = values_of["unmap-and-fstrim-give-back"]
     assert given == pytest.approx(134e6)
@@ -225,21 +225,21 @@ def test_what_lacks_a_side_is_not_measured_and_names_both_cells(observations: Ob
 
 
 def test_guest_against_host_is_void_under_emulation_and_in_a_lab() -> None:
-    one = claim(right="host", rest="high = 1.0")  # nobody has to say that it is absolute
+    stated = claim(right="host", rest="high = 1.0")  # nobody has to say that it is absolute
     numbers = measured(raw=np.array([0.5, 0.51, 0.52]), host=np.ones(3))
     host = outline("host", accelerator=None, origin=Origin.HOST)
-    assert answered(one, numbers, outline(), host).void is None
-    assert answered(one, numbers, outline(accelerator="tcg"), host).void is Void.EMULATION
+    assert answered(stated, numbers, outline(), host).void is None
+    assert answered(stated, numbers, outline(accelerator="tcg"), host).void is Void.EMULATION
     nested = outline(accelerator="kvm", emulated=True)
-    assert answered(one, numbers, nested, host).void is Void.EMULATED
-    assert answered(one, numbers, outline(origin=Origin.LAB), host).void is Void.LAB
+    assert answered(stated, numbers, nested, host).void is Void.EMULATED
+    assert answered(stated, numbers, outline(origin=Origin.LAB), host).void is Void.LAB
     relative = claim(right="host", rest="high = 1.0\nabsolute = false")
     assert answered(relative, numbers, outline(accelerator="tcg"), host).void is None
 
 
 def test_one_bad_pair_refutes_a_claim_about_all_pairs() -> None:
-    one = claim(left="{raw,qcow2}/none", right="host", rest="high = 1.0")
-    found = answered(one, measured(raw=np.full(4, 2.0), qcow2=np.full(4, 0.1), host=np.ones(4)))
+    stated = claim(left="{raw,qcow2}/none", right="host", rest="high = 1.0")
+    found = answered(stated, measured(raw=np.full(4, 2.0), qcow2=np.full(4, 0.1), host=np.ones(4)))
     assert found.status is ClaimStatus.FAILS
     assert found.ratio == pytest.approx(2.0)
     assert found.rounds == 4
@@ -247,12 +247,12 @@ def test_one_bad_pair_refutes_a_claim_about_all_pairs() -> None:
 
 
 def test_a_claim_about_all_pairs_holds_only_if_each_is_shown() -> None:
-    one = claim(left="{raw,qcow2}/none", right="host", rest="low = 1.0")
+    stated = claim(left="{raw,qcow2}/none", right="host", rest="low = 1.0")
     sure = np.array([3.0, 3.1, 3.0, 2.9])
-    held = answered(one, measured(raw=sure, qcow2=sure, host=np.ones(4)))
+    held = answered(stated, measured(raw=sure, qcow2=sure, host=np.ones(4)))
     assert held.status is ClaimStatus.HOLDS
     unsure = np.array([0.8, 1.5, 1.2, 0.9])
-    found = answered(one, measured(raw=sure, qcow2=unsure, host=np.ones(4)))
+    found = answered(stated, measured(raw=sure, qcow2=unsure, host=np.ones(4)))
     assert found.status is ClaimStatus.INCONCLUSIVE
     assert found.decides is not None
     assert found.decides.left.label == "qcow2/none"
@@ -284,8 +284,8 @@ def test_claims_about_many_pairs_rarely_fail_if_each_is_just_true() -> None:
     """Every ratio is the bound itself. Half of the pairs decide a claim that every pair is above
     it, so it never holds for more than the error."""
     rng = np.random.default_rng(8)
-    one = claim(left="{raw,qcow2,vdi,vhdx}/none", right="host", rest="low = 1.0")
-    names = [cell.label for cell in one.cells]
+    stated = claim(left="{raw,qcow2,vdi,vhdx}/none", right="host", rest="low = 1.0")
+    names = [cell.label for cell in stated.cells]
     verdicts = []
     for _ in range(300):
         numbers = {
@@ -293,7 +293,7 @@ def test_claims_about_many_pairs_rarely_fail_if_each_is_just_true() -> None:
             for name in names
             for round in range(5)
         }
-        verdicts.append(answered(one, labelled(numbers)).status)
+        verdicts.append(answered(stated, labelled(numbers)).status)
     for wrong in (ClaimStatus.FAILS, ClaimStatus.HOLDS):
         assert verdicts.count(wrong) / 300 <= 0.05 + 2 * (0.05 * 0.95 / 300) ** 0.5
 
@@ -361,8 +361,8 @@ def test_a_thousand_claims_are_read_in_a_moment() -> None:
 
 
 def test_a_number_that_the_measurement_does_not_give_is_told() -> None:
-    one = claim(metric="latency_p99")
-    found = answered(one, measured(raw=np.ones(3), qcow2=np.ones(3)))
+    stated = claim(metric="latency_p99")
+    found = answered(stated, measured(raw=np.ones(3), qcow2=np.ones(3)))
     assert found.verdict is ClaimVerdict.NOT_MEASURED
     assert found.failures == (
         "raw/none: randread-4k-q1 was measured but has no read/latency_p99",
@@ -382,8 +382,8 @@ def test_claims_that_are_just_true_rarely_fail_in_a_family_of_twenty() -> None:
     wrong = 0
     for _ in range(150):
         numbers = {
-            (path, round, one.measures[0]): float(np.exp(rng.normal(0, 0.05)))
-            for one in claims
+            (path, round, stated.measures[0]): float(np.exp(rng.normal(0, 0.05)))
+            for stated in claims
             for path in ("raw/none", "qcow2/none")
             for round in range(5)
         }

@@ -19,8 +19,8 @@ from vdisklab.analysis.observations import Floats
 def residuals(part: float, cells: int, rounds: int, seed: int = 0) -> Floats:
     rng = np.random.default_rng(seed)
     values = rng.normal(0, 1, (cells, rounds))
-    for at in range(1, rounds):
-        values[:, at] = part * values[:, at - 1] + math.sqrt(1 - part**2) * values[:, at]
+    for index in range(1, rounds):
+        values[:, index] = part * values[:, index - 1] + math.sqrt(1 - part**2) * values[:, index]
     return np.asarray(values - values.mean(axis=1, keepdims=True))
 
 
@@ -37,8 +37,8 @@ def test_the_estimate_has_little_bias_whatever_the_number_of_rounds(
 def test_a_means_variance_is_inflated_as_theory_says(part: float) -> None:
     rng, rounds = np.random.default_rng(1), 12
     noise = rng.normal(0, 1, (20_000, rounds))
-    for at in range(1, rounds):
-        noise[:, at] = part * noise[:, at - 1] + math.sqrt(1 - part**2) * noise[:, at]
+    for index in range(1, rounds):
+        noise[:, index] = part * noise[:, index - 1] + math.sqrt(1 - part**2) * noise[:, index]
     naive = noise.var(axis=1, ddof=1).mean() / rounds
     assert noise.mean(axis=1).var() / naive == pytest.approx(
         float(inflation(part, rounds)), rel=0.05

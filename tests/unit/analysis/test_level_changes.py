@@ -21,18 +21,20 @@ from vdisklab.analysis.observations import Floats
 def noise(seed: int, count: int, lasts: float = 0.0) -> Floats:
     """AR(1) with a standard deviation of 1."""
     values = np.random.default_rng(seed).normal(0, 1, count)
-    for at in range(1, count):
-        values[at] = lasts * values[at - 1] + math.sqrt(1 - lasts**2) * values[at]
+    for index in range(1, count):
+        values[index] = lasts * values[index - 1] + math.sqrt(1 - lasts**2) * values[index]
     return values
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.integers(4, 11), st.sampled_from([-0.3, 0.3]))
-def test_a_large_step_is_found_where_it_is(seed: int, at: int, size: float) -> None:
+def test_a_large_step_is_found_where_it_is(seed: int, place: int, size: float) -> None:
     level = 0.01 * noise(seed, 15)
-    level[at:] += size
+    level[place:] += size
     change = next(
-        one for one in level_changes(level) if one.kind is ChangeKind.STEP and one.start == at
+        change
+        for change in level_changes(level)
+        if change.kind is ChangeKind.STEP and change.start == place
     )
     assert change.each is None
     assert change.change.low is not None
@@ -55,21 +57,21 @@ def test_a_decline_is_one_line_and_not_several_steps() -> None:
     """2 % a month over 20 months; half a per cent at a noise of 1 %."""
     for seed in range(10):
         steep = 0.03 * noise(seed, 20) + math.log(0.98) * np.arange(20)
-        (one,) = level_changes(steep)
-        assert one.kind is ChangeKind.LINE
-        assert one.each == pytest.approx(0.98, abs=0.01)
+        (change,) = level_changes(steep)
+        assert change.kind is ChangeKind.LINE
+        assert change.each == pytest.approx(0.98, abs=0.01)
         slow = 0.01 * noise(seed, 24) + math.log(0.995) * np.arange(24)
-        (one,) = level_changes(slow)
-        assert one.each == pytest.approx(0.995, abs=0.002)
+        (change,) = level_changes(slow)
+        assert change.each == pytest.approx(0.995, abs=0.002)
 
 
 def test_a_line_begins_where_the_level_begins_to_move() -> None:
     level = 0.01 * noise(3, 24)
     level[12:] += math.log(0.97) * np.arange(1, 13)
-    (one,) = level_changes(level)
-    assert one.kind is ChangeKind.LINE
-    assert abs(one.start - 11) <= 2
-    assert one.end == 23
+    (change,) = level_changes(level)
+    assert change.kind is ChangeKind.LINE
+    assert abs(change.start - 11) <= 2
+    assert change.end == 23
 
 
 def test_gaps_do_not_matter_but_cost_evidence() -> None:
@@ -89,9 +91,9 @@ def test_what_is_constant_or_too_short_has_no_change() -> None:
 
 
 def test_a_step_without_any_noise_is_found() -> None:
-    (one,) = level_changes(np.repeat([0.0, 1.0], 8))
-    assert (one.kind, one.start) == (ChangeKind.STEP, 8)
-    assert one.change.ratio == pytest.approx(math.e)
+    (change,) = level_changes(np.repeat([0.0, 1.0], 8))
+    assert (change.kind, change.start) == (ChangeKind.STEP, 8)
+    assert change.change.ratio == pytest.approx(math.e)
 
 
 def test_one_slow_campaign_is_no_lasting_change() -> None:
@@ -109,9 +111,9 @@ def test_noise_that_lasts_is_seldom_taken_for_a_change(lasts: float, most: int) 
 
 def test_a_small_change_and_one_series_of_many_need_more_evidence() -> None:
     level = [0.05 * noise(seed, 24) - 0.09 * (np.arange(24) > 11) for seed in range(60)]
-    plain = sum(bool(level_changes(one)) for one in level)
-    small = sum(bool(level_changes(one, matters=0.5)) for one in level)
-    many = sum(bool(level_changes(one, doubt=20)) for one in level)
+    plain = sum(bool(level_changes(row)) for row in level)
+    small = sum(bool(level_changes(row, matters=0.5)) for row in level)
+    many = sum(bool(level_changes(row, doubt=20)) for row in level)
     assert max(small, many) < plain
 
 

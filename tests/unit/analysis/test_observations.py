@@ -95,9 +95,9 @@ def test_two_values_for_one_place_are_refused() -> None:
 
 
 def test_columns_must_be_equally_long() -> None:
-    one, two = np.zeros(1, dtype=np.int32), np.zeros(2, dtype=np.int32)
+    first, second = np.zeros(1, dtype=np.int32), np.zeros(2, dtype=np.int32)
     with pytest.raises(ValueError, match="differ in length"):
-        Observations(one, two, one, np.ones(1), (cell("a"),), (Round("c", 1),), (IOPS,))
+        Observations(first, second, first, np.ones(1), (cell("a"),), (Round("c", 1),), (IOPS,))
 
 
 def test_rounds_of_two_campaigns_are_two_rounds() -> None:

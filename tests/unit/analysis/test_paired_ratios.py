@@ -48,14 +48,14 @@ def test_cells_that_share_no_round_are_compared_as_welch_does() -> None:
 
 def test_swapping_inverts() -> None:
     a, b = drifting(np.random.default_rng(2), [2.0, 1.0], 5)
-    (one,), (other,) = paired_ratios(a, b), paired_ratios(b, a)
-    assert one.ratio is not None
+    (first,), (other,) = paired_ratios(a, b), paired_ratios(b, a)
+    assert first.ratio is not None
     assert other.ratio is not None
-    assert one.low is not None
+    assert first.low is not None
     assert other.high is not None
-    assert one.ratio == pytest.approx(1 / other.ratio)
-    assert one.low == pytest.approx(1 / other.high)
-    assert one.p == pytest.approx(other.p)
+    assert first.ratio == pytest.approx(1 / other.ratio)
+    assert first.low == pytest.approx(1 / other.high)
+    assert first.p == pytest.approx(other.p)
 
 
 def test_drift_that_touches_both_cancels() -> None:

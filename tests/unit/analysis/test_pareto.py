@@ -58,7 +58,7 @@ def test_a_cell_on_the_front_is_rarely_called_beaten() -> None:
         }
         front = pareto_front(observed(grids), [IOPS, P99])
         # The first two are equal in both, so neither beats the other.
-        beaten = {one.cell for one in front.cells if one.standing is Standing.BEATEN}
+        beaten = {cell.cell for cell in front.cells if cell.standing is Standing.BEATEN}
         wrong += cell("c00") in beaten or cell("c01") in beaten
     assert wrong / 150 <= 0.05
 
@@ -76,10 +76,10 @@ def test_cells_without_a_measure_are_left_out() -> None:
 def test_cpu_and_means_are_measures_by_round() -> None:
     runs = [run for run in campaign_runs(3) if run.failure is None]
     run = runs[0]
-    known = RunSums(run.campaign, run.round, run.cell, 0.5, 1000)
+    counted = RunSums(run.campaign, run.round, run.cell, 0.5, 1000)
     idle = RunSums(run.campaign, run.round, runs[1].cell, 0.5, 0)
     cells = {run.cell: run.measured_cell for run in runs}
-    data = add_cpu(observe(runs), [known, idle], cells)
+    data = add_cpu(observe(runs), [counted, idle], cells)
     grid = data.grid(CPU)
     place = data.place[run.measured_cell]
     assert grid[place, 0] == pytest.approx(0.0005)

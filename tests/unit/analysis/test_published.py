@@ -104,12 +104,12 @@ def test_all_articles_ship() -> None:
 
 
 def test_an_article_is_checked_through_its_markup() -> None:
-    (one,) = table()
+    (only,) = table()
     article = (
         "<p>MB/s</p> <td>read</td>\n<td>write</td> host <b>200</b> 100 none 100 1.9 GB/s old 7 8"
     )
-    assert lines_missing(one, article) == ()
-    assert lines_missing(one, article.replace("200", "201")) == one.lines
+    assert lines_missing(only, article) == ()
+    assert lines_missing(only, article.replace("200", "201")) == only.lines
     assert flat("a &lt; 3 < b > &#8216;") == "a < 3 < b > ‘"
 
 

@@ -91,12 +91,14 @@ def test_first_rounds_that_were_warm_up_are_thrown_away() -> None:
 def test_noise_that_lasts_keeps_paths_in_the_race() -> None:
     """The same spread within each path; in one race each round's noise is its own."""
     rng = np.random.default_rng(3)
-    own = rng.normal(0, 0.1, (13, 20))
-    lasting = own.copy()
-    for at in range(1, 20):
-        lasting[:, at] = 0.8 * lasting[:, at - 1] + 0.6 * lasting[:, at]
+    independent = rng.normal(0, 0.1, (13, 20))
+    lasting = independent.copy()
+    for index in range(1, 20):
+        lasting[:, index] = 0.8 * lasting[:, index - 1] + 0.6 * lasting[:, index]
     truth = np.linspace(0, -0.3, 13)[:, None]
-    assert len(race_state(truth + lasting, 0.1).left) > len(race_state(truth + own, 0.1).left)
+    assert len(race_state(truth + lasting, 0.1).left) > len(
+        race_state(truth + independent, 0.1).left
+    )
 
 
 def test_the_noise_of_dropped_paths_does_not_hold_up_the_last_two() -> None:

@@ -203,14 +203,14 @@ def test_many_cells_are_counted_as_by_a_list_of_all_pairs(cells: int) -> None:
     goodness, errors = rng.normal(0, 0.5, cells), rng.lognormal(-3, 0.7, cells)
     freedom, resolution = rng.choice([3.0, 5.5, 9.0], cells), rng.choice([0.0, 0.05], cells)
     model = Fit(np.arange(cells), goodness, errors, freedom, np.empty((cells, 0)), resolution)
-    one, other = np.triu_indices(cells, 1)
-    apart = np.abs(goodness[one] - goodness[other]) - resolution[one] - resolution[other]
-    error = np.hypot(errors[one], errors[other])
-    p = 2 * t_sf(np.maximum(apart, 0) / error, np.minimum(freedom[one], freedom[other]))
+    first, other = np.triu_indices(cells, 1)
+    apart = np.abs(goodness[first] - goodness[other]) - resolution[first] - resolution[other]
+    error = np.hypot(errors[first], errors[other])
+    p = 2 * t_sf(np.maximum(apart, 0) / error, np.minimum(freedom[first], freedom[other]))
     shown = holm(p) <= 0.05
-    first_is_better = goodness[one] > goodness[other]
-    worse = np.bincount(np.where(first_is_better, one, other)[shown], minlength=cells)
-    better = np.bincount(np.where(first_is_better, other, one)[shown], minlength=cells)
+    first_is_better = goodness[first] > goodness[other]
+    worse = np.bincount(np.where(first_is_better, first, other)[shown], minlength=cells)
+    better = np.bincount(np.where(first_is_better, other, first)[shown], minlength=cells)
     assert 0 < shown.sum() < len(p)
     assert [each.tolist() for each in separate(goodness, model, 0.05)] == [
         better.tolist(), worse.tolist(),

@@ -36,8 +36,8 @@ def in_time(
     for round in range(rounds):
         order = rng.permutation(cells)
         values[order, round] = wander[round * cells : (round + 1) * cells]
-    own = rng.normal(0, noise / 3, (cells, rounds))
-    answer: Floats = np.exp(np.log(level)[:, None] + values + own)
+    independent = rng.normal(0, noise / 3, (cells, rounds))
+    answer: Floats = np.exp(np.log(level)[:, None] + values + independent)
     return answer
 
 
@@ -48,8 +48,8 @@ def test_intervals_of_ratios_cover_95_percent(rounds: int) -> None:
     for _ in range(500):
         values = in_time(rng, np.array([1.0, 1.3, 0.7, 1.0, 2.0, 1.0]), rounds, 0.1)
         # Cells 0 and 1, and 3 and 5, have nothing in common but the campaign.
-        for one, other, true in ((1, 0, 1.3), (3, 5, 1.0)):
-            (ratio,) = paired_ratios(values[one], values[other], forecast=False)
+        for first, other, true in ((1, 0, 1.3), (3, 5, 1.0)):
+            (ratio,) = paired_ratios(values[first], values[other], forecast=False)
             assert ratio.low is not None
             assert ratio.high is not None
             held += ratio.low <= true <= ratio.high

@@ -214,11 +214,13 @@ def test_the_likelihoods_are_those_of_the_covariance_of_all_runs(size: int) -> N
     sums = MODEL.sums(runs, runs.value, size)
     likelihoods, misfits = sums.likelihoods(SHARES)
     same = LEVELS[cell][:, None] == LEVELS[cell]
-    both = [same[..., one] & same[..., other] for one, other in itertools.combinations(range(4), 2)]
+    both = [
+        same[..., first] & same[..., other] for first, other in itertools.combinations(range(4), 2)
+    ]
     for place in (0, 30, len(SHARES) - 1):
-        factors, pairs, own, noise = SHARES[place]
+        factors, pairs, alone, noise = SHARES[place]
         covariance = factors * same.mean(axis=2) + pairs * np.mean(both, axis=0)
-        covariance += own * (cell[:, None] == cell) + noise * np.eye(size)
+        covariance += alone * (cell[:, None] == cell) + noise * np.eye(size)
         covariance += ROUND_VARIANCE * (runs.round[:, None] == runs.round)
         solved = np.linalg.solve(covariance, runs.value)
         misfit = runs.value @ solved + PRIOR_RUNS * PRIOR_VARIANCE
@@ -233,8 +235,8 @@ def test_the_model_has_no_unit(factor: float) -> None:
     rng = np.random.default_rng(9)
     runs = Runs(np.arange(60), np.zeros(60, np.int64), structured(rng))
     scaled = Runs(runs.cell, runs.round, factor * runs.value)
-    one, other = (MODEL.draws(each, 20, np.random.default_rng(1)) for each in (runs, scaled))
-    assert other == pytest.approx(factor * one, rel=1e-6)
+    first, other = (MODEL.draws(each, 20, np.random.default_rng(1)) for each in (runs, scaled))
+    assert other == pytest.approx(factor * first, rel=1e-6)
 
 
 def test_equal_values_are_no_error() -> None:

@@ -63,7 +63,7 @@ def test_an_interval_beyond_what_a_float_holds_is_none() -> None:
 def from_cache(runs: list[Run]) -> tuple[Diagnostic, ...]:
     measured = [run for run in runs if run.failure is None]
     return evidence_diagnostics(
-        [one for run in measured for one in sums_of(run)],
+        [row for run in measured for row in sums_of(run)],
         [time for run in measured for time in times_of(run)],
         {run.cell: run.measured_cell for run in measured},
         {(key.name, key.direction) for key in observe(measured).used},

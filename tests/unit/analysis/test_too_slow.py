@@ -50,7 +50,11 @@ def test_rounds_that_did_not_end_count_against_a_fast_cell() -> None:
     answer = rank(slow_in([1, 2], measured=True), IOPS)
     assert answer.best is not None
     assert answer.best.leader != cell("c03")
-    finding = next(one for one in ranking_diagnostics(answer, 3) if isinstance(one, TooSlow))
+    finding = next(
+        diagnostic
+        for diagnostic in ranking_diagnostics(answer, 3)
+        if isinstance(diagnostic, TooSlow)
+    )
     assert (finding.cells, finding.rounds) == ((cell("c03"),), 2)
     assert "c03: too slow to end in time in 2 rounds" in str(finding)
     assert "Medians and ratios are of the other rounds" in str(finding)
@@ -58,7 +62,11 @@ def test_rounds_that_did_not_end_count_against_a_fast_cell() -> None:
 
 def test_a_cell_without_any_number_has_no_other_rounds() -> None:
     data = slow_in([0, 1, 2, 3], measured=False)
-    of_ranking = [one for one in ranking_diagnostics(rank(data, IOPS), 3) if type(one) is TooSlow]
+    of_ranking = [
+        diagnostic
+        for diagnostic in ranking_diagnostics(rank(data, IOPS), 3)
+        if type(diagnostic) is TooSlow
+    ]
     assert slow_diagnostics(data) == tuple(of_ranking)
     assert "there is neither a median nor a ratio" in str(of_ranking[0])
     assert slow_diagnostics(data, among=[cell("c00")]) == ()
@@ -71,17 +79,21 @@ def test_cells_that_a_search_dropped_need_no_further_rounds() -> None:
         if run.measured_cell.name != "raw/writeback" or run.round == 1
     ]
     dropped = dropped_by_search(runs)
-    assert {str(one) for one in dropped} == {"raw/writeback (cold)", "raw/writeback (warm)"}
+    assert {str(row) for row in dropped} == {"raw/writeback (cold)", "raw/writeback (warm)"}
     complete = [
         run for run in campaign_runs(4) if run.round < 4 or run.measured_cell.name == "host"
     ]
     assert dropped_by_search(complete) == frozenset()  # the last round may be under way
     answer = rank(observe(runs), MeasureKey("randread-4k-q1", Direction.READ, "bandwidth"))
     (finding,) = (
-        one for one in ranking_diagnostics(answer, 3, dropped) if isinstance(one, DroppedBySearch)
+        diagnostic
+        for diagnostic in ranking_diagnostics(answer, 3, dropped)
+        if isinstance(diagnostic, DroppedBySearch)
     )
     assert "--rounds" not in str(finding)
-    assert not any(type(one) is TooFewRounds for one in ranking_diagnostics(answer, 3, dropped))
+    assert not any(
+        type(diagnostic) is TooFewRounds for diagnostic in ranking_diagnostics(answer, 3, dropped)
+    )
 
 
 @pytest.mark.parametrize("kind", list(FailureKind))

@@ -32,10 +32,12 @@ def made(level: Floats, error: Floats | None = None) -> CampaignLevels:
 def measured(values: Floats, measure: MeasureKey = IOPS) -> CampaignLevels:
     """Levels of cells x campaigns x rounds; NaN is missing."""
     numbers = {
-        (cell(f"c{path}"), Round(f"{at:02d}", round + 1), measure): float(values[path, at, round])
-        for path, at, round in zip(*np.nonzero(np.isfinite(values)), strict=True)
+        (cell(f"c{path}"), Round(f"{place:02d}", round + 1), measure): float(
+            values[path, place, round]
+        )
+        for path, place, round in zip(*np.nonzero(np.isfinite(values)), strict=True)
     }
-    names = [f"{at:02d}" for at in range(values.shape[1])]
+    names = [f"{index:02d}" for index in range(values.shape[1])]
     return levels(from_numbers(numbers), names, [measure])
 
 
@@ -82,14 +84,16 @@ def test_neither_units_nor_the_order_of_rounds_matter(
     mixed = unit * rng.permuted(values, axis=2)
     if paths > 1 and any(lost):
         mixed = unit * values[:, :, ::-1]  # rounds pair the paths of one campaign
-    one, other = measured(values), measured(mixed)
-    assert one.cells == other.cells
-    shifts = series_changes(one)
+    first, other = measured(values), measured(mixed)
+    assert first.cells == other.cells
+    shifts = series_changes(first)
     places = [(each.series, each.dated.kind, each.dated.start) for each in shifts]
     assert places == [
         (each.series, each.dated.kind, each.dated.start) for each in series_changes(other)
     ]
-    for left, right in zip(newest_changes(one, shifts), newest_changes(other, shifts), strict=True):
+    for left, right in zip(
+        newest_changes(first, shifts), newest_changes(other, shifts), strict=True
+    ):
         assert left.verdict is right.verdict
         assert left.change.ratio == pytest.approx(right.change.ratio)
         if left.p is not None:
@@ -117,11 +121,11 @@ def test_only_rounds_with_every_measure_count() -> None:
     """Else a round that lacks the slow measure would look fast."""
     slow, fast = IOPS, MeasureKey("seqread-1m-q1", IOPS.direction, "iops")
     numbers = {
-        (cell("c"), Round(f"{at:02d}", round), key): value
-        for at in range(4)
+        (cell("c"), Round(f"{index:02d}", round), key): value
+        for index in range(4)
         for round in (1, 2, 3)
         for key, value in ((slow, 1.0), (fast, 100.0))
-        if not (at == 3 and round == 2 and key is slow)
+        if not (index == 3 and round == 2 and key is slow)
     }
     found = levels(from_numbers(numbers), ["00", "01", "02", "03"], [slow, fast])
     assert found.level[0] == pytest.approx([math.log(10)] * 4)
@@ -174,6 +178,6 @@ def test_false_alarms_in_campaigns_that_do_not_change_are_few() -> None:
     for _ in range(60):
         found = measured(np.exp(rng.normal(0, 0.05, (3, 12, 3))))
         changes = series_changes(found)
-        worse = {one.verdict for one in newest_changes(found, changes)} & {TrendVerdict.WORSE}
+        worse = {change.verdict for change in newest_changes(found, changes)} & {TrendVerdict.WORSE}
         alarms += bool(changes) or bool(worse)
     assert alarms <= 4  # one look: 0.4 % are expected

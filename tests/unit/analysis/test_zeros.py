@@ -151,7 +151,7 @@ def test_computed_measures_have_the_resolution_of_their_parts() -> None:
     answer = recommend_path(data, MIX, (), CrashVerdicts())
     assert answer is not None
     assert len(answer.ties) == 2
-    (ratio,) = (one for one in [ratio_of(data, MIX, cell(names[0]), cell(names[1]))])
+    (ratio,) = (row for row in [ratio_of(data, MIX, cell(names[0]), cell(names[1]))])
     # 0.05 s more than none, beside the step of 0.1 s, for each of the two and their baseline
     assert (ratio.low, ratio.high) == pytest.approx((1.5**-2, 1.5**2))
     summary = summarise(data, MIX)[cell(names[1])]
@@ -257,9 +257,9 @@ def test_a_mean_with_a_rate_of_zero_is_zero() -> None:
     summary = summarise(scored.observations, MEAN)[cell("a")]
     assert (summary.median, summary.low, summary.high) == (0.0, None, None)
     (answer,) = (
-        one
-        for one in compare_cells(scored.observations, cell("a"), cell("b"))
-        if one.measure == MEAN
+        cell
+        for cell in compare_cells(scored.observations, cell("a"), cell("b"))
+        if cell.measure == MEAN
     )
     assert (answer.ratio.ratio, answer.ratio.low, answer.ratio.high) == (0.0, None, None)
     assert answer.verdict is Verdict.B_BETTER
@@ -303,7 +303,7 @@ def test_the_mean_of_a_metric_with_a_zero_is_zero() -> None:
 def test_a_mean_of_one_rate_is_counted_once() -> None:
     data = add_scores(observed({READ: np.array([[4.0, 5.0, 6.0], [1.0, 2.0, 3.0]])}), cell("c00"))
     answers = compare_cells(data.observations, cell("c00"), cell("c01"))
-    assert [(str(one.measure), one.main) for one in answers] == [
+    assert [(str(answer.measure), answer.main) for answer in answers] == [
         (str(READ), True), (str(MEAN), False),
     ]  # fmt: skip
 

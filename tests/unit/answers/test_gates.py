@@ -59,7 +59,7 @@ def test_a_cell_that_missed_a_gate_is_shown_without_a_rank() -> None:
     assert gone.rounds == 4
     (shown,) = [row for row in answer.cells if row.cell == gone.cell]
     assert shown.medians
-    (said,) = [one for one in answer.findings if isinstance(one, GateMissed)]
+    (said,) = [finding for finding in answer.findings if isinstance(finding, GateMissed)]
     assert "busy processors 0.97, not at most 0.9" in str(said)
     assert str(said).startswith("No rank")
 
@@ -87,7 +87,9 @@ def test_what_does_not_take_the_rank(gate: Gate, rounds: int, measurement: str) 
 def test_the_table_says_it_too() -> None:
     with stored(gated(replace(BUSY, only_said=True), rounds=4)) as store:
         said = [
-            str(one) for one in answer_table(store, None).findings if isinstance(one, GateMissed)
+            str(finding)
+            for finding in answer_table(store, None).findings
+            if isinstance(finding, GateMissed)
         ]
     assert said
     assert "A quick look" in said[0]

@@ -150,13 +150,13 @@ def of_one_ranking(answer: RankAnswer) -> None:
         return
     assert rows[0].cell == choice.leader
     places = {row.cell: row.place for row in rows if isinstance(row.place, Ranked)}
-    first = {one for one, place in places.items() if place.best == 1}
+    first = {row for row, place in places.items() if place.best == 1}
     assert first == set(choice.tied), "ranks and sentence name other paths"
     assert set(choice.worse) == set(places) - first
     assert set(choice.unranked).isdisjoint(places)
     if choice.verdict is ChoiceVerdict.BEST:
         assert places[choice.cell].worst == 1
-        assert all(place.best > 1 for one, place in places.items() if one != choice.cell)
+        assert all(place.best > 1 for row, place in places.items() if row != choice.cell)
     for row in rows:  # an interval says no more than the ranks
         base = places.get(answer.baseline)
         if base is None or row.ratio.low is None or row.ratio.high is None:
@@ -280,13 +280,15 @@ def test_a_campaign_that_compares_nothing_is_joined_by_an_older_one() -> None:
     new, more = campaign_of("bbbbbbb2", 1, 2, PATHS[:3])
     with stored([*runs, *more], campaigns=[new, old]) as store:
         analysis = Analysis.of(store)
-        assert [one.id for one in analysis.campaigns] == ["bbbbbbb2", "aaaaaaa1"]
+        assert [campaign.id for campaign in analysis.campaigns] == ["bbbbbbb2", "aaaaaaa1"]
         answer = rank_cells(analysis)
         assert answer.choice is not None
         title = next(iter(rank_view.tables(answer))).intro
         assert any("campaigns bbbbbbb2" in line and "aaaaaaa1" in line for line in title)
         alone = rank_cells(Analysis.of(store, ["bbbbbbb2"]))
-        assert any("`vdisklab rank --campaign aaaaaaa1`" in str(one) for one in alone.findings)
+        assert any(
+            "`vdisklab rank --campaign aaaaaaa1`" in str(finding) for finding in alone.findings
+        )
         with pytest.raises(PlanError, match="campaign bbbbbbb2: measured in 2 rounds") as error:
             recommend(Analysis.of(store, ["bbbbbbb2"]), with_default(()))
         assert "`vdisklab recommend --campaign aaaaaaa1` answers" in str(error.value.hint)

@@ -49,7 +49,7 @@ def test_recommend_says_what_the_race_has_shown() -> None:
     first, *others = verdict_sentences(answer)
     assert first == "Use raw/none: it is the best of 3 paths (95 %)."
     assert "No winner" not in headline(answer)
-    assert not [one for one in others if "Tied" in one or "--rounds" in one]
+    assert not [other for other in others if "Tied" in other or "--rounds" in other]
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
@@ -75,22 +75,22 @@ def test_a_race_for_other_needs_or_by_another_metric_decides_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("often", "words"),
+    ("often", "sentence"),
     [
         ({"race": RaceTerms().as_json()}, "A race ends when its numbers say so"),
         ({"rounds": 9}, "4 of 9 planned rounds are measured. Looking earlier is allowed"),
         ({"rounds": 3}, "3 rounds were planned and 4 are measured"),
     ],
 )
-def test_an_unplanned_look_has_a_smaller_error(often: dict[str, object], words: str) -> None:
+def test_an_unplanned_look_has_a_smaller_error(often: dict[str, object], sentence: str) -> None:
     planned, look = analysis({"rounds": 4}), analysis(often)
     assert planned.unplanned_look is None
     assert analysis({}).unplanned_look is None, "an older campaign does not say what was planned"
     answer = rank_cells(look)
-    (said,) = [one for one in answer.findings if isinstance(one, UnplannedLook)]
-    assert words in str(said)
+    (said,) = [finding for finding in answer.findings if isinstance(finding, UnplannedLook)]
+    assert sentence in str(said)
     usual = rank_cells(planned)
-    assert not [one for one in usual.findings if isinstance(one, UnplannedLook)]
+    assert not [finding for finding in usual.findings if isinstance(finding, UnplannedLook)]
     assert answer.ranking.alpha == usual.ranking.alpha == pytest.approx(0.05)
     assert answer.ranking.separated <= usual.ranking.separated
     best, of_usual = answer.ranking.best, usual.ranking.best

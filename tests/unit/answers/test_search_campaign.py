@@ -65,8 +65,10 @@ class Programs:
         speed = 1000 * true_speed(cell) * float(np.exp(rng.normal(0, 0.03)))
         sample = Sample("iops", Direction.READ, speed)
         now = datetime.now(UTC)
-        one = Measurement("randread-4k-q1", "fio", "fio", (sample,), Evidence(), now, 1, 1, "")
-        return CellResult((), (), (one,))
+        measurement = Measurement(
+            "randread-4k-q1", "fio", "fio", (sample,), Evidence(), now, 1, 1, ""
+        )
+        return CellResult((), (), (measurement,))
 
 
 Search = Callable[..., tuple[str | None, bool]]

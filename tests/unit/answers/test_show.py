@@ -32,7 +32,7 @@ def test_the_script_is_one_and_names_nothing_of_the_old_run(
     recorded: tuple[Campaign, list[Run]],
 ) -> None:
     campaign, runs = recorded
-    run = next(one for one in runs if one.path == "ext4/raw/none")
+    run = next(run for run in runs if run.path == "ext4/raw/none")
     # As if the work directory had been on that file system.
     port = "-chardev socket,id=steps,fd=13 -chardev socket,id=agent,"
     commands = tuple(

@@ -34,29 +34,31 @@ from vdisklab.views.trend import headline, junit_xml, tables
 MONTH = timedelta(days=30)
 
 
-def month(at: int, host: str = "6.1.0-30") -> Campaign:
+def month(number: int, host: str = "6.1.0-30") -> Campaign:
     facts = replace(HOST, kernel=host, more={"microcode": "0x1"})
-    return replace(CAMPAIGN, id=f"ca{at:06x}", started=START + at * MONTH, host=facts, label="")
+    return replace(
+        CAMPAIGN, id=f"ca{number:06x}", started=START + number * MONTH, host=facts, label=""
+    )
 
 
-def runs(at: int, level: float, path: str | None = None) -> Iterator[Run]:
+def runs(number: int, level: float, path: str | None = None) -> Iterator[Run]:
     """The made-up runs of a campaign, with the level of all paths, or of one."""
-    for run in campaign_runs(campaign=f"ca{at:06x}", seed=at):
+    for run in campaign_runs(campaign=f"ca{number:06x}", seed=number):
         factor = level if path in (None, run.path) else 1.0
         measured = tuple(
             replace(
-                one,
+                measurement,
                 samples=tuple(
                     replace(
                         s, value=s.value / factor if "latency" in s.metric else s.value * factor
                     )
-                    for s in one.samples
+                    for s in measurement.samples
                 ),
             )
-            for one in run.measurements
+            for measurement in run.measurements
         )
         # The first half byte of an id is its round; no campaign has sixteen.
-        yield replace(run, id=f"{at:02x}{run.id}", measurements=measured)
+        yield replace(run, id=f"{number:02x}{run.id}", measurements=measured)
 
 
 def levels(count: int, spread: float = 0.02, seed: int = 3) -> list[float]:
@@ -71,13 +73,17 @@ def fill(
     host: Callable[[int], str] = lambda _: "6.1.0-30",
 ) -> None:
     database.write(
-        (run for at, value in enumerate(values) for run in runs(at, value, path)),
-        campaigns=[month(at, host(at)) for at in reversed(range(len(values)))],
+        (run for number, value in enumerate(values) for run in runs(number, value, path)),
+        campaigns=[month(number, host(number)) for number in reversed(range(len(values)))],
     )
 
 
 def test_a_change_of_ten_per_cent_against_quiet_campaigns_is_shown(database: Database) -> None:
-    fill(database, [*levels(6, 0.01), 0.5], host=lambda at: "6.12.0" if at == 6 else "6.1.0-30")
+    fill(
+        database,
+        [*levels(6, 0.01), 0.5],
+        host=lambda number: "6.12.0" if number == 6 else "6.1.0-30",
+    )
     with database.open() as results:
         answer = answer_trend(results)
     assert answer.verdict is TrendVerdict.WORSE
@@ -87,7 +93,7 @@ def test_a_change_of_ten_per_cent_against_quiet_campaigns_is_shown(database: Dat
     assert first.newest.change.low is not None
     assert first.newest.change.high is not None
     assert first.newest.change.low < 0.5 / np.mean(levels(6, 0.01)) < first.newest.change.high
-    assert [(one.fact, one.after) for one in answer.changed] == [("kernel", "6.12.0")]
+    assert [(row.fact, row.after) for row in answer.changed] == [("kernel", "6.12.0")]
     assert headline(answer).startswith("Worse: campaign ca000006 of ")
     assert answer.dated
     assert answer.shifts == ()
@@ -133,14 +139,14 @@ def test_two_campaigns_say_how_many_are_missing(database: Database) -> None:
 def test_a_shift_is_dated_and_the_newest_is_judged_by_what_came_after_it(
     database: Database,
 ) -> None:
-    values = [value * (0.6 if at >= 7 else 1) for at, value in enumerate(levels(13, 0.01))]
-    fill(database, values, host=lambda at: "6.12.0" if at >= 7 else "6.1.0-30")
+    values = [value * (0.6 if number >= 7 else 1) for number, value in enumerate(levels(13, 0.01))]
+    fill(database, values, host=lambda number: "6.12.0" if number >= 7 else "6.1.0-30")
     with database.open() as results:
         answer = answer_trend(results)
     shift = answer.shifts[0]
     assert (shift.path, shift.before, shift.after) == (TOGETHER, "ca000006", "ca000007")
     assert shift.change.ratio == pytest.approx(0.6, abs=0.05)
-    assert [one.fact for one in shift.changed] == ["kernel"]
+    assert [row.fact for row in shift.changed] == ["kernel"]
     assert shift.kind is ChangeKind.STEP
     assert answer.paths[0].newest.earlier == (7, 8, 9, 10, 11)
     assert answer.paths[0].newest.verdict is TrendVerdict.NONE_SHOWN
@@ -153,7 +159,7 @@ def test_a_shift_is_dated_and_the_newest_is_judged_by_what_came_after_it(
 
 
 def test_a_slow_decline_is_called_one(database: Database) -> None:
-    fill(database, [level * 0.95**at for at, level in enumerate(levels(20, 0.01))])
+    fill(database, [level * 0.95**number for number, level in enumerate(levels(20, 0.01))])
     with database.open() as results:
         answer = answer_trend(results)
     shift = answer.shifts[0]
@@ -185,19 +191,21 @@ def test_campaigns_with_an_added_path_are_compared_with_those_before(database: D
     more = {**CAMPAIGN.plan, "cells": cells}
     other = {**CAMPAIGN.plan, "cells": ["lvm/none"]}
     campaigns = [
-        replace(month(at), plan=more if at > 6 else few if at else other)
-        for at in reversed(range(9))
+        replace(month(number), plan=more if number > 6 else few if number else other)
+        for number in reversed(range(9))
     ]
     database.write(
         [
-            run for at, level in enumerate(levels(9)) for run in runs(at, level)
-            if at > 6 or run.path != cells[-1]
+            run for number, level in enumerate(levels(9)) for run in runs(number, level)
+            if number > 6 or run.path != cells[-1]
         ],
         campaigns=campaigns,
     )  # fmt: skip
     with database.open() as results:
         answer = answer_trend(results)
-    assert [one.id for one in answer.campaigns] == [f"ca{at:06x}" for at in range(1, 9)]
+    assert [campaign.id for campaign in answer.campaigns] == [
+        f"ca{number:06x}" for number in range(1, 9)
+    ]
     assert answer.dated
     assert answer.paths[0].path == TOGETHER
     assert None not in answer.paths[0].levels
@@ -239,7 +247,11 @@ def test_another_host_of_the_same_name_measures_its_own_campaigns(database: Data
 
 def test_changed_facts_are_in_their_words(database: Database) -> None:
     """Unmeasured keys are no change; each change says what it was and is."""
-    fill(database, [1.0, 1.0, 1.0, 1.0, 0.7], host=lambda at: "6.1.0-31" if at == 4 else "6.1.0-30")
+    fill(
+        database,
+        [1.0, 1.0, 1.0, 1.0, 0.7],
+        host=lambda number: "6.1.0-31" if number == 4 else "6.1.0-30",
+    )
     with database.open() as results:
         answer = answer_trend(results)
     assert [(change.fact, change.before, change.after) for change in answer.changed] == [
@@ -251,8 +263,8 @@ def test_changed_facts_are_in_their_words(database: Database) -> None:
     )
     unknown = replace(month(5), host=replace(HOST, kernel="6.1.0-31", more={}))
     database.write(
-        (run for at in range(6) for run in runs(at, 1.0)),
-        campaigns=[unknown, *(month(at, "6.1.0-31") for at in reversed(range(5)))],
+        (run for number in range(6) for run in runs(number, 1.0)),
+        campaigns=[unknown, *(month(number, "6.1.0-31") for number in reversed(range(5)))],
     )
     with database.open() as results:
         newest = answer_trend(results)
@@ -286,22 +298,22 @@ def test_campaigns_of_two_hosts_or_plans_are_not_compared(database: Database) ->
     campaigns = [
         replace(month(2), host=elsewhere), replace(month(3), plan=other_plan), month(1), month(0),
     ]  # fmt: skip
-    database.write([run for at in range(4) for run in runs(at, 1.0)], campaigns=campaigns)
+    database.write([run for number in range(4) for run in runs(number, 1.0)], campaigns=campaigns)
     for name, what in (("ca000002", "another host"), ("ca000003", "another plan")):
         error = refused(database, ["ca000000", name])
         assert what in str(error)
         assert "leave out --campaign" in (error.hint or "")
     with database.open() as results:
         answer = answer_trend(results, campaigns=["ca000001"])
-    assert [one.id for one in answer.campaigns] == ["ca000000", "ca000001"]
+    assert [campaign.id for campaign in answer.campaigns] == ["ca000000", "ca000001"]
 
 
 def test_another_seed_and_more_rounds_are_the_same_plan(database: Database) -> None:
     campaigns = [
-        replace(month(at), plan={**CAMPAIGN.plan, "seed": at, "rounds": 3 + at})
-        for at in reversed(range(3))
+        replace(month(number), plan={**CAMPAIGN.plan, "seed": number, "rounds": 3 + number})
+        for number in reversed(range(3))
     ]
-    database.write([run for at in range(3) for run in runs(at, 1.0)], campaigns=campaigns)
+    database.write([run for number in range(3) for run in runs(number, 1.0)], campaigns=campaigns)
     with database.open() as results:
         assert len(answer_trend(results).campaigns) == 3
 
@@ -309,7 +321,9 @@ def test_another_seed_and_more_rounds_are_the_same_plan(database: Database) -> N
 def test_another_host_of_the_same_plan_is_named(database: Database) -> None:
     elsewhere = replace(month(2), host=replace(HOST, machine_id="f" * 16, hostname="bench2"))
     campaigns = [month(4), month(3), elsewhere, month(1)]
-    database.write([run for at in (1, 2, 3, 4) for run in runs(at, 1.0)], campaigns=campaigns)
+    database.write(
+        [run for number in (1, 2, 3, 4) for run in runs(number, 1.0)], campaigns=campaigns
+    )
     with database.open() as results:
         answer = answer_trend(results)
     assert answer.findings == (OtherHosts(("bench2",), "ca000002"),)
@@ -317,14 +331,15 @@ def test_another_host_of_the_same_plan_is_named(database: Database) -> None:
 
 def test_a_clock_that_went_back_is_said(database: Database) -> None:
     campaigns = [month(2), month(0), month(1)]  # month 0 was stored after month 1
-    database.write([run for at in range(3) for run in runs(at, 1.0)], campaigns=campaigns)
+    database.write([run for number in range(3) for run in runs(number, 1.0)], campaigns=campaigns)
     with database.open() as results:
         answer = answer_trend(results)
     assert answer.findings == (ClockWentBack("ca000000", "ca000001"),)
     assert "clock went back" in str(answer.findings[0])
     late = replace(month(2), started=datetime(2999, 1, 1, tzinfo=START.tzinfo))
     database.write(
-        [run for at in range(3) for run in runs(at, 1.0)], campaigns=[late, month(1), month(0)]
+        [run for number in range(3) for run in runs(number, 1.0)],
+        campaigns=[late, month(1), month(0)],
     )
     with database.open() as results:
         (found,) = answer_trend(results).findings
@@ -335,11 +350,11 @@ def test_a_path_without_numbers_in_the_newest_campaign_is_not_judged(database: D
     values = [1.0, 1.01, 0.99, 1.0]
     kept = (
         run
-        for at, value in enumerate(values)
-        for run in runs(at, value)
-        if at < 3 or run.path != "raw/none"
+        for number, value in enumerate(values)
+        for run in runs(number, value)
+        if number < 3 or run.path != "raw/none"
     )
-    database.write(kept, campaigns=[month(at) for at in reversed(range(4))])
+    database.write(kept, campaigns=[month(number) for number in reversed(range(4))])
     with database.open() as results:
         rows = {row.path: row for row in answer_trend(results).paths}
     assert rows["raw/none"].newest.verdict is TrendVerdict.NOT_MEASURED
@@ -356,9 +371,9 @@ def call(
     app = typer.Typer()
     app.command()(verb.trend)
 
-    def run(*words: str) -> tuple[int, str]:
+    def run(*arguments: str) -> tuple[int, str]:
         status = typer.main.get_command(app).main(
-            [*words, "--db", database.url], standalone_mode=False
+            [*arguments, "--db", database.url], standalone_mode=False
         )
         return int(status or 0), capsys.readouterr().out
 
@@ -461,13 +476,13 @@ def test_hostile_names_leave_junit_well_formed(database: Database) -> None:
 
 def test_the_report_draws_the_levels_and_says_the_verdict(database: Database) -> None:
     values = [*levels(8, 0.01), *(0.6 * level for level in levels(4, 0.01, 4))]
-    fill(database, values, host=lambda at: "6.12.0" if at >= 8 else "6.1.0-30")
+    fill(database, values, host=lambda number: "6.12.0" if number >= 8 else "6.1.0-30")
     with database.open() as results:
         answer = answer_trend(results)
         report = report_on(Analysis.of(results, [answer.campaigns[-1].id]))
         early = report_on(Analysis.of(results, [answer.campaigns[0].id]))
     assert report.trend == answer
-    (figure,) = [one for one in figures(report) if one.key == "trend"]
+    (figure,) = [figure for figure in figures(report) if figure.key == "trend"]
     (lines,) = figure.curves
     assert lines.lines[0] == TOGETHER
     assert list(lines.data[1]) == list(answer.paths[0].levels)
@@ -477,4 +492,4 @@ def test_the_report_draws_the_levels_and_says_the_verdict(database: Database) ->
     assert "One lasting change shown in 12 campaigns" in figure.note
     assert "kernel" in figure.note
     assert early.trend is None, "nothing is compared with what came later"
-    assert not [one for one in figures(early) if one.key == "trend"]
+    assert not [figure for figure in figures(early) if figure.key == "trend"]

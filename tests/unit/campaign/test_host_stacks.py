@@ -75,13 +75,13 @@ def test_each_guest_of_a_group_has_its_own_image(site: Site) -> None:
     plan = replace(plan, size_bytes=SIZE, directory=site.directory)
     path = plan.cells[1].path
     with open_host_stacks(site, plan, lambda event: None) as stacks:
-        with stacks.image_for(path) as one, stacks.image_for(path, 1) as two:
-            assert one is not None
-            assert two is not None
-            assert one.on_host != two.on_host
-            assert two.on_host.stat().st_blocks * 512 >= SIZE
+        with stacks.image_for(path) as first, stacks.image_for(path, 1) as second:
+            assert first is not None
+            assert second is not None
+            assert first.on_host != second.on_host
+            assert second.on_host.stat().st_blocks * 512 >= SIZE
         with stacks.image_for(path, 1) as again:
-            assert again is two
+            assert again is second
     assert sum(stacks_of(plan).values()) > 2 * SIZE
 
 

@@ -164,8 +164,8 @@ def test_only_the_cell_enters_stack_and_image_not_each_measurement(opened: Make)
 
     for count in (1, 4):
         bench, _ = opened(recorded("virtio").path, Stable([fio("virtio")]))
-        (one,) = bench.plan.profile.measurements
-        measurements = tuple(replace(one, name=f"m{number}") for number in range(count))
+        (only,) = bench.plan.profile.measurements
+        measurements = tuple(replace(only, name=f"m{number}") for number in range(count))
         plan = replace(bench.plan, profile=Profile("p", "several", measurements))
         entered.append(Counter())
         with bench.guests:
@@ -398,8 +398,8 @@ class TestPageCache:
 
     @staticmethod
     def held(file: Path, *, caches: tuple[Path, ...] | None = None) -> ImageFile:
-        known = (file,) if caches is None else caches
-        return ImageFile(Directory(file.parent), file, "raw", file.stat().st_size, {}, known)
+        files = (file,) if caches is None else caches
+        return ImageFile(Directory(file.parent), file, "raw", file.stat().st_size, {}, files)
 
     @pytest.mark.parametrize("asked", PageCache)
     def test_it_is_as_asked_afterwards(self, asked: PageCache, file: Path) -> None:

@@ -126,11 +126,11 @@ def differences(seen: Evidence) -> list[float]:
 def later(before: Snapshot, more: Snapshot) -> Snapshot:
     """A glance in which every counter has grown by what `more` holds."""
 
-    def grown(one: Numbers, other: Numbers) -> tuple[int, int, int, int, int | None]:
-        a, b, c, d = (x + y for x, y in zip(numbers(one), numbers(other), strict=True))
+    def grown(first: Numbers, other: Numbers) -> tuple[int, int, int, int, int | None]:
+        a, b, c, d = (x + y for x, y in zip(numbers(first), numbers(other), strict=True))
         flushes = None
-        if one.flush_operations is not None and other.flush_operations is not None:
-            flushes = one.flush_operations + other.flush_operations
+        if first.flush_operations is not None and other.flush_operations is not None:
+            flushes = first.flush_operations + other.flush_operations
         return a, b, c, d, flushes
 
     qemu, device = before.qemu, before.device
@@ -168,14 +168,16 @@ def test_what_one_glance_lacks_stays_missing(
         ("cpu", seen.host_cpu_seconds),
         ("steal", seen.steal_seconds),
     ):
-        one, two = getattr(before, name), getattr(after, name)
-        went_back = name in ("cpu", "steal") and one is not None and two is not None and two < one
-        assert (found is not None) is (one is not None and two is not None and not went_back)
+        first, second = getattr(before, name), getattr(after, name)
+        went_back = (
+            name in ("cpu", "steal") and first is not None and second is not None and second < first
+        )
+        assert (found is not None) is (first is not None and second is not None and not went_back)
     for name in ("qemu", "device"):
-        found, one, two = (getattr(each, name) for each in (seen, before, after))
+        found, first, second = (getattr(each, name) for each in (seen, before, after))
         if found is not None:
-            known = one.flush_operations is not None and two.flush_operations is not None
-            assert (found.flush_operations is not None) is known
+            both_known = first.flush_operations is not None and second.flush_operations is not None
+            assert (found.flush_operations is not None) is both_known
     assert seen.guest is guest
     assert (seen.resident_before, seen.resident_after) == (before.resident, after.resident)
     assert (seen.allocated_before, seen.allocated_after) == (before.allocated, after.allocated)
@@ -194,7 +196,7 @@ class TestLastingWrites:
     def lasting(self, syncs: list[Sync | None]) -> tuple[Sync | None, tuple[Sample, ...]]:
         guests = [self.counted(500_000_000), self.counted(500_000_000)]
         writes = LastingWrites(guests, lambda: IoCounters(0, 0, 0, 0), 1 << 30)
-        done = writes.synced([lambda one=one: one for one in syncs])  # type: ignore[misc]
+        done = writes.synced([lambda row=sync: row for sync in syncs])  # type: ignore[misc]
         return done, writes.samples(self.BURST, done)
 
     def test_their_rate_lasts_as_long_as_all_disks_are_synced(self) -> None:

@@ -75,8 +75,8 @@ class Unwatched:
         return TimeSeries((), (), None)
 
 
-def step(*words: str) -> SideCommand:
-    return SideCommand(words, 5)
+def step(*arguments: str) -> SideCommand:
+    return SideCommand(arguments, 5)
 
 
 @dataclass

@@ -23,10 +23,10 @@ SCRIPT = 'mkdir "$2/data" && echo "$3" >"$2/data/rows" && echo made >>"{log}"'
 
 
 def a_database(path: str = "raw/none") -> CampaignPlan:
-    one = MeasurementPlan("one", "postgresql", {"scale": 3}, "ext4")
-    two = MeasurementPlan("two", "postgresql", {"scale": 3, "clients": 2}, "ext4")
+    first = MeasurementPlan("one", "postgresql", {"scale": 3}, "ext4")
+    second = MeasurementPlan("two", "postgresql", {"scale": 3, "clients": 2}, "ext4")
     plan = replace(a_plan(path), size_bytes=1 << 30)
-    return replace(plan, profile=Profile("p", "t", (one, two)))
+    return replace(plan, profile=Profile("p", "t", (first, second)))
 
 
 @pytest.fixture
@@ -105,4 +105,4 @@ def test_what_is_given_lies_there_beforehand_and_is_not_kept(
     monkeypatch.setattr(module, "files_of", lambda _plan: {files.name: files})
     (data,) = prepared_data(site, tmp_path / "cache", a_database(), silent).values()
     assert LocalHost().run("tar", "-xOf", data.disk, "data/copy").stdout == "requests"
-    assert sorted(one.name for one in data.disk.parent.iterdir()) == ["data.tar", "manifest.json"]
+    assert sorted(file.name for file in data.disk.parent.iterdir()) == ["data.tar", "manifest.json"]

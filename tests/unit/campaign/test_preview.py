@@ -91,9 +91,9 @@ def test_a_windows_guest_gets_diskspd_and_the_host_beside_it_fio() -> None:
         guest = replace(plan.guest, user=user)
         plan = replace(plan, profile=replace(plan.profile, measurements=(fio,)), guest=guest)
         shown = preview_cell(LocalHost(), plan, plan.cells[0], GuestFiles(), Accelerator.TCG)
-        (words,) = map(shlex.split, shown.measurements)
-        assert words[0] == program
-        assert words[-1] == disk or program == "fio"
+        (arguments,) = map(shlex.split, shown.measurements)
+        assert arguments[0] == program
+        assert arguments[-1] == disk or program == "fio"
 
 
 def test_the_host_needs_no_guest() -> None:

@@ -25,7 +25,10 @@ from vdisklab.progress import Event, Throughput
 
 
 def looks(*seen: tuple[float, int, int, bool]) -> list[ProgramPoint]:
-    return [ProgramPoint(at, Activity(size, progress, waits)) for at, size, progress, waits in seen]
+    return [
+        ProgramPoint(moment, Activity(size, progress, waits))
+        for moment, size, progress, waits in seen
+    ]
 
 
 def stall(*seen: tuple[float, int, int, bool]) -> float:
@@ -156,14 +159,14 @@ def test_fuse_shows_no_waiting(
 def test_a_stall_is_never_longer_than_the_run(
     steps: list[tuple[float, int, int, bool]], total: int
 ) -> None:
-    at, size, progress = 0.0, 0, 0
+    moment, size, progress = 0.0, 0, 0
     seen: list[ProgramPoint] = []
     for seconds, more, calls, waits in steps:
-        at, size, progress = at + seconds, size + more, progress + calls
-        seen.append(ProgramPoint(at, Activity(size, progress, waits)))
-    series = program_series(seen, 0.0, (at + 0.1, total), shows_waiting=True)
+        moment, size, progress = moment + seconds, size + more, progress + calls
+        seen.append(ProgramPoint(moment, Activity(size, progress, waits)))
+    series = program_series(seen, 0.0, (moment + 0.1, total), shows_waiting=True)
     (found,) = longest_stall_of(series)
-    assert 0 <= found.value <= at
+    assert 0 <= found.value <= moment
     sizes = [moved for _, moved in series.moved]
     assert sizes == sorted(sizes)
     assert sizes[-1] >= max(total, size)

@@ -114,24 +114,24 @@ def test_without_a_limit_all_chosen_runs_are_made_but_the_finished(plan: Campaig
 def booted(plan: CampaignPlan, monkeypatch: pytest.MonkeyPatch, sizes: Sequence[int]) -> list[int]:
     """The rounds that boot guests, if so many paths are measured in each, beside the host."""
     renewed: list[int] = []
-    at = [0]
+    now = [0]
 
     def measure(_context: object, _cell: object) -> CellResult:
         return CellResult()
 
     def choose(round: int) -> list[str]:
-        at[0] = round
+        now[0] = round
         size = (*sizes, 0)[round - 1]
         cells = sorted(plan.cells, key=lambda cell: not cell.path.on_host)
         return [cell.fingerprint for cell in cells[: size + 1]] if size else []
 
     monkeypatch.setattr(runner, "measure_cell", measure)
-    guests = SimpleNamespace(renew=lambda: renewed.append(at[0]))
+    guests = SimpleNamespace(renew=lambda: renewed.append(now[0]))
     context: Any = SimpleNamespace(
         plan=plan, guests=guests, accelerator=None, progress=silent, stacks=IN_PLACE
     )
     for run in chosen_runs(context, RunTag("c", None), (), choose, NO_LIMIT):
-        assert run.round == at[0]
+        assert run.round == now[0]
     return renewed
 
 

@@ -22,7 +22,7 @@ def steady(seconds: float, *, rate: int = 1000, begin: float = 10.0) -> TimeSeri
     """Looks ten times a second, each of which sees more."""
     ticks = round(seconds * 10)
     moved = [(begin + tick / 10, tick * rate // 10) for tick in range(ticks + 1)]
-    busy = [(one[0], other[0]) for one, other in itertools.pairwise(moved)]
+    busy = [(first[0], other[0]) for first, other in itertools.pairwise(moved)]
     return TimeSeries(tuple(moved), tuple(busy), ())
 
 
@@ -35,13 +35,13 @@ NOTHING = TimeSeries((), (), None)
 
 
 def test_what_the_program_says_itself_stays() -> None:
-    own = ProgramResult((Sample("worst_second", Direction.WRITE, 7.0),), None, None)
-    outcome = with_time_series(own, steady(3))
+    measured = ProgramResult((Sample("worst_second", Direction.WRITE, 7.0),), None, None)
+    outcome = with_time_series(measured, steady(3))
     assert [(s.metric, s.value) for s in outcome.samples] == [
         ("worst_second", 7.0), ("longest_stall", 0.0),
     ]  # fmt: skip
     assert outcome.series[0].direction is Direction.NONE
-    assert with_time_series(own, NOTHING) == own
+    assert with_time_series(measured, NOTHING) == measured
 
 
 def test_a_program_that_is_done_within_a_second_has_its_bandwidth() -> None:
@@ -84,20 +84,20 @@ def test_seconds_begin_with_the_first_completion() -> None:
 
 
 def test_a_pause_too_short_to_be_seen_elsewhere_is_none() -> None:
-    one, other = steady(0.5), steady(0.5, begin=10.65)
-    after = tuple((at, size + 500) for at, size in other.moved)
-    assert worst(TimeSeries((*one.moved, *after), (*one.busy, *other.busy), ())) == pytest.approx(
-        1000, rel=0.2
-    )
-    later = tuple((at + 0.2, size) for at, size in after)
+    first, other = steady(0.5), steady(0.5, begin=10.65)
+    after = tuple((moment, size + 500) for moment, size in other.moved)
+    assert worst(
+        TimeSeries((*first.moved, *after), (*first.busy, *other.busy), ())
+    ) == pytest.approx(1000, rel=0.2)
+    later = tuple((moment + 0.2, size) for moment, size in after)
     busy = tuple((begin + 0.2, end + 0.2) for begin, end in other.busy)
-    assert worst(TimeSeries((*one.moved, *later), (*one.busy, *busy), ())) is None
+    assert worst(TimeSeries((*first.moved, *later), (*first.busy, *busy), ())) is None
 
 
 def test_a_stall_is_the_disks_time_and_makes_a_second_bad() -> None:
-    one, other = steady(1.0), steady(1.0, begin=13.0)
-    after = tuple((at, size + 1000) for at, size in other.moved)
-    series = TimeSeries((*one.moved, *after), (*one.busy, *other.busy), ((11.0, 13.0),))
+    first, other = steady(1.0), steady(1.0, begin=13.0)
+    after = tuple((moment, size + 1000) for moment, size in other.moved)
+    series = TimeSeries((*first.moved, *after), (*first.busy, *other.busy), ((11.0, 13.0),))
     assert worst(series) == 0.0
     assert longest_stall_of(series) == (Sample("longest_stall", Direction.NONE, 2.0),)
 
@@ -118,9 +118,9 @@ def test_the_worst_second_lies_between_nothing_and_the_fastest(
 ) -> None:
     moved, busy = [(5.0, 7)], []
     for seconds, size in steps:
-        at, before = moved[-1]
-        moved.append((at + seconds, before + size))
+        moment, before = moved[-1]
+        moved.append((moment + seconds, before + size))
         if size:
-            busy.append((at, at + seconds))
+            busy.append((moment, moment + seconds))
     found = worst(TimeSeries(tuple(moved), tuple(busy), ()))
     assert found is None or 0 <= found <= max(size / seconds for seconds, size in steps) * 1.001

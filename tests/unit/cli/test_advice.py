@@ -52,8 +52,8 @@ def store(database: Database) -> Database:
     return database
 
 
-def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    assert main([*words, "--format", "json"]) == 0
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main([*arguments, "--format", "json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -95,8 +95,8 @@ def test_unsafe_is_recommended_only_to_those_who_say_so(
 def test_each_need_narrows_the_choice(
     store: Database, capsys: pytest.CaptureFixture[str], needs: list[str], path: str
 ) -> None:
-    words = [word for need in needs for word in ("--need", need)]
-    assert answer(capsys, "recommend", *words)["path"] == path
+    arguments = [word for need in needs for word in ("--need", need)]
+    assert answer(capsys, "recommend", *arguments)["path"] == path
 
 
 def test_the_table_says_why(store: Database, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,10 +155,16 @@ def test_a_path_without_a_mix_is_not_left_out_in_silence(
         if run.path != "raw/none":
             return run
         measured = tuple(
-            replace(one, samples=tuple(replace(each, value=0.0) for each in one.samples
-                                       if each.metric == "latency_p99"))
-            for one in run.measurements
-        )  # fmt: skip
+            replace(
+                measurement,
+                samples=tuple(
+                    replace(sample, value=0.0)
+                    for sample in measurement.samples
+                    if sample.metric == "latency_p99"
+                ),
+            )
+            for measurement in run.measurements
+        )
         return replace(run, measurements=measured)
 
     database.write(fast(run) for run in campaign_runs())
@@ -172,7 +178,7 @@ def test_a_path_without_a_mix_is_not_left_out_in_silence(
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("arguments", "sentence"),
     [
         (["--need", "fast"], "unknown need"),
         (["--need", "format"], "unknown need"),
@@ -187,9 +193,9 @@ def test_a_path_without_a_mix_is_not_left_out_in_silence(
     ],
 )
 def test_bad_wishes_end_in_a_sentence(
-    store: Database, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+    store: Database, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
 ) -> None:
-    assert main(["recommend", *words]) == PlanError.exit_code
+    assert main(["recommend", *arguments]) == PlanError.exit_code
     err = capsys.readouterr().err
     assert sentence in err
     assert "hint: " in err
@@ -285,8 +291,8 @@ def test_an_unmet_need_names_a_path_that_meets_it(
     store: Database, capsys: pytest.CaptureFixture[str], needs: list[str], hint: str
 ) -> None:
     del store
-    words = [word for need in needs for word in ("--need", need)]
-    assert main(["recommend", *words]) == PlanError.exit_code
+    arguments = [word for need in needs for word in ("--need", need)]
+    assert main(["recommend", *arguments]) == PlanError.exit_code
     assert hint in capsys.readouterr().err
 
 
@@ -302,8 +308,8 @@ def test_only_a_need_that_decides_is_to_be_left_out(
     store: Database, capsys: pytest.CaptureFixture[str], needs: list[str], hint: str
 ) -> None:
     store.write(runs(speeds=SPEEDS | {"raw/unsafe": 1.4}))
-    words = [word for need in needs for word in ("--need", need)]
-    assert main(["recommend", *words]) == PlanError.exit_code
+    arguments = [word for need in needs for word in ("--need", need)]
+    assert main(["recommend", *arguments]) == PlanError.exit_code
     said = capsys.readouterr().err
     assert f"none of the {len(SPEEDS) - 1} measured paths meets " in said
     assert hint in said
@@ -379,12 +385,12 @@ def test_a_profile_without_the_scores_measurements_is_ranked_by_the_mean_of_its_
     assert recommended["path"] == "raw/none"
     assert main(["rank", "--why"]) == 0
     assert "geometric mean of" in " ".join(capsys.readouterr().out.split())
-    for words in (
+    for arguments in (
         ["recommend"],
         ["compare", "raw/none", "qcow2/none"],
         ["report", "--output", str(page)],
     ):
-        assert main(words) == 0, words
+        assert main(arguments) == 0, arguments
     assert "geometric mean of" in page.read_text()
     capsys.readouterr()
     front = answer(capsys, "rank", "--pareto", "overall/cpu")

@@ -69,9 +69,9 @@ def guest(tmp_path: Path, path: str, name: str = "web", image: str | None = None
     return str(file)
 
 
-def advised(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> dict[str, Any]:
+def advised(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> dict[str, Any]:
     """The document, with the advice of each disk beside what is known of the disk."""
-    assert main(["advise", *words, "--format", "json"]) == status
+    assert main(["advise", *arguments, "--format", "json"]) == status
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document | {"disks": [disk | disk["advice"] for disk in document["disks"]]}
 
@@ -267,9 +267,9 @@ def test_each_unknown_ends_with_one_command_that_works_here_and_its_time(
     assert all(plan["command_seconds"] > 0 and "DEVICE" not in plan["command"] for plan in planned)
     assert sum(row["action"] == "unknown" for row in document["disks"]) == len(planned)
     for plan in planned:
-        _, verb, *words = plan["command"].split()
-        paths = [word for word in words[: words.index("--baseline")] if "/" in word]
-        assert (verb, words.count("--dir")) == ("run", 0)
+        _, verb, *arguments = plan["command"].split()
+        paths = [word for word in arguments[: arguments.index("--baseline")] if "/" in word]
+        assert (verb, arguments.count("--dir")) == ("run", 0)
         assert len({parse_path(path) for path in paths}) > 1
     assert main(["advise", *names]) == 0
     out = capsys.readouterr().out
@@ -387,20 +387,24 @@ def test_a_conversion_is_named_beside_the_setting(
 
 
 @pytest.mark.parametrize(
-    ("own", "needed"),
+    ("present", "needed"),
     [("raw/none/sata", "the driver of virtio in the guest"), ("qcow2/none", "a converted image")],
 )
 def test_what_a_better_path_needs_is_said(
-    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str], own: str, needed: str
+    database: Database,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    present: str,
+    needed: str,
 ) -> None:
-    speeds = {"host": 1.0, own: 0.2, own.replace("none", "writeback"): 0.2, "raw/none": 0.8}
+    speeds = {"host": 1.0, present: 0.2, present.replace("none", "writeback"): 0.2, "raw/none": 0.8}
     here = replace(
         CAMPAIGN,
         host=collect_facts(LocalHost()),
         plan={**CAMPAIGN.plan, "cells": list(speeds)},
     )
     database.write(runs(speeds=speeds), campaigns=[here])
-    assert main(["advise", guest(tmp_path, own)]) == 0
+    assert main(["advise", guest(tmp_path, present)]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert f"but needs {needed}: `vdisklab export raw/none` writes its configuration." in out
 
@@ -550,8 +554,8 @@ def test_this_hosts_guests_are_found(tmp_path: Path) -> None:
     guest(libvirt, "raw/none", "web")
     (tmp_path / "a.img").touch()
     for number, name in enumerate(("web", "hand", "vdlTest", "vdisklab-4ca7c6d3-5,debug=on")):
-        words = ("/usr/bin/qemu-system-x86_64", "-name", f"guest={name}", "-hda", "a.img")
-        make_process(tmp_path / "proc", number + 10, words, cwd=tmp_path)
+        arguments = ("/usr/bin/qemu-system-x86_64", "-name", f"guest={name}", "-hda", "a.img")
+        make_process(tmp_path / "proc", number + 10, arguments, cwd=tmp_path)
     found = read_host(LocalHost(), tmp_path)
     assert sorted((disk.domain, disk.platform.value) for disk in found.disks) == [
         ("hand", "qemu"), ("mail", "proxmox"), ("web", "libvirt"),
@@ -561,7 +565,7 @@ def test_this_hosts_guests_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "path"),
+    ("arguments", "path"),
     [
         ("-hda {}", "qcow2/default/ide"),
         ("-drive file={},if=virtio", "qcow2/default"),
@@ -570,21 +574,21 @@ def test_this_hosts_guests_are_found(tmp_path: Path) -> None:
     ],
 )
 def test_without_a_format_qemu_finds_that_of_the_file(
-    tmp_path: Path, words: str, path: str
+    tmp_path: Path, arguments: str, path: str
 ) -> None:
     image, guests = tmp_path / "a.img", tmp_path / "web.cmdline"
     image.write_bytes(b"QFI\xfb" + bytes(600))
-    guests.write_text("qemu-system-x86_64 " + words.format(image))
+    guests.write_text("qemu-system-x86_64 " + arguments.format(image))
     (disk,) = read_disks(LocalHost(), [guests], None).disks
     assert str(disk.path) == path
     image.unlink()
     (disk,) = read_disks(LocalHost(), [guests], None).disks
-    assert (disk.path is None) == ("format" not in words)
+    assert (disk.path is None) == ("format" not in arguments)
     assert disk.problem is None or "names no format" in disk.problem
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "said"),
+    ("arguments", "status", "said"),
     [
         (["missing.xml"], PlanError.exit_code, "cannot be read"),
         (["--db", "none.sqlite", "GUEST"], DatabaseError.exit_code, "there is no database"),
@@ -592,11 +596,11 @@ def test_without_a_format_qemu_finds_that_of_the_file(
     ],
 )
 def test_bad_input_ends_in_a_sentence(
-    words: list[str], status: int, said: str, store: Database, tmp_path: Path,
+    arguments: list[str], status: int, said: str, store: Database, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     file = guest(tmp_path, "raw/none")
-    assert main(["advise", *(file if word == "GUEST" else word for word in words)]) == status
+    assert main(["advise", *(file if word == "GUEST" else word for word in arguments)]) == status
     assert said in capsys.readouterr().err
 
 
@@ -605,8 +609,8 @@ def test_a_place_that_cannot_be_measured_is_named_with_the_reason(
 ) -> None:
     place = tmp_path / "file"
     place.touch()
-    words = (guest(tmp_path, "raw/none/sata"), "--measure", "--dir", str(place))
-    document = advised(capsys, *words, status=EXIT_CELLS_FAILED)
+    arguments = (guest(tmp_path, "raw/none/sata"), "--measure", "--dir", str(place))
+    document = advised(capsys, *arguments, status=EXIT_CELLS_FAILED)
     assert document["planned"] == []
     said = f"raw/none/sata cannot be measured in {place}: the work directory"
     assert said in " ".join(document["notes"])
@@ -635,10 +639,10 @@ def test_a_stack_that_cannot_be_built_does_not_keep_others_from_being_measured(
     ]
     (tmp_path / "1.conf").write_text("name: l\nsata0: san:vm-1-disk-0,size=8G\n")
     (tmp_path / "storage.cfg").write_text("lvm: san\n\tvgname san\n\tcontent images\n")
-    words = (*guests, str(tmp_path / "1.conf"), "--dir", str(tmp_path))
-    planned = advised(capsys, *words)["planned"]
+    arguments = (*guests, str(tmp_path / "1.conf"), "--dir", str(tmp_path))
+    planned = advised(capsys, *arguments)["planned"]
     assert {plan["command"].split()[2].partition("/")[0] for plan in planned} == {"raw", "lvm"}
-    document = advised(capsys, *words, "--measure", status=EXIT_CELLS_FAILED)
+    document = advised(capsys, *arguments, "--measure", status=EXIT_CELLS_FAILED)
     rows = {row["path"].partition("/")[0]: row for row in document["disks"]}
     assert rows["zvol"]["reason"] == "its layer zvol is not available: not in this kernel"
     left = [plan for plan in document["planned"] if plan["stands_in"] is None]
@@ -701,11 +705,11 @@ def test_an_answer_from_another_file_system_is_said_and_measured_anew(
         plan={**CAMPAIGN.plan, "cells": list(SPEEDS), "directory": place},
     )
     database.write(runs(speeds=SPEEDS), campaigns=[here])
-    words = guest(tmp_path, "raw/none"), "--dir", str(tmp_path)
-    assert main(["advise", *words]) == 0
+    arguments = guest(tmp_path, "raw/none"), "--dir", str(tmp_path)
+    assert main(["advise", *arguments]) == 0
     said = "measured in /proc, on another file system than this disk" in capsys.readouterr().out
     assert said == elsewhere
-    assert bool(advised(capsys, *words)["planned"]) == elsewhere
+    assert bool(advised(capsys, *arguments)["planned"]) == elsewhere
 
 
 def test_the_best_other_setting_is_the_fastest_of_those_in_doubt(
@@ -749,12 +753,12 @@ def test_an_instance_of_incus_is_measured_with_its_other_cache_mode(
     document = advised(capsys, str(file), "--dir", str(tmp_path))
     assert document["disks"][0]["measurable"]
     command = document["planned"][0]["command"]
-    own = "raw/none/scsi:aio=io_uring:discard=unmap"
-    assert f"vdisklab run {own} raw/writeback/scsi:discard=unmap " in command
+    present = "raw/none/scsi:aio=io_uring:discard=unmap"
+    assert f"vdisklab run {present} raw/writeback/scsi:discard=unmap " in command
     assert "iothread" not in command
     file.write_text(INSTANCE.replace(" MORE", ", io.cache: unsafe"))
     (group,) = advised(capsys, str(file), "--dir", str(tmp_path))["disks"]
-    assert (group["action"], group["to"]) == ("change", own)
+    assert (group["action"], group["to"]) == ("change", present)
     assert group["change"]["paste"] == "incus config device set web root io.cache=none"
 
 
@@ -765,8 +769,8 @@ def test_an_interrupted_measurement_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(advise, "measure", lambda *_, **__: Measured(CAMPAIGN.id, interrupted=True))
-    words = (guest(tmp_path, "raw/none/sata"), "--measure", "--dir", str(tmp_path))
-    document = advised(capsys, *words, status=EXIT_INTERRUPTED)
+    arguments = (guest(tmp_path, "raw/none/sata"), "--measure", "--dir", str(tmp_path))
+    document = advised(capsys, *arguments, status=EXIT_INTERRUPTED)
     assert document["notes"][0].startswith("Interrupted: ")
 
 
@@ -830,7 +834,7 @@ def test_a_load_is_answered_only_by_its_own_replays(
 
 
 @pytest.mark.parametrize(
-    ("names", "words", "sentence"),
+    ("names", "arguments", "sentence"),
     [
         (("web", "mail"), (), "--record records one guest, and 2 guests would be advised"),
         (("web",), ("--profile", "short"), "but --profile names another one"),
@@ -839,12 +843,12 @@ def test_a_load_is_answered_only_by_its_own_replays(
 )
 def test_what_cannot_be_recorded(
     names: tuple[str, ...],
-    words: tuple[str, ...],
+    arguments: tuple[str, ...],
     sentence: str,
     store: Database,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     guests = [guest(tmp_path, "raw/default", name) for name in names]
-    assert main(["advise", *guests, "--record", "1s", *words]) != 0
+    assert main(["advise", *guests, "--record", "1s", *arguments]) != 0
     assert sentence in " ".join(capsys.readouterr().err.split())

@@ -50,8 +50,8 @@ def domains(tmp_path: Path) -> list[str]:
     return [*files, str(tmp_path / "far.xml"), "--db", str(tmp_path / "results.sqlite")]
 
 
-def audited(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
-    assert main(["audit", *words, "--format", "json"]) == 0
+def audited(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+    assert main(["audit", *arguments, "--format", "json"]) == 0
     disks: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["disks"]
     return disks
 
@@ -108,23 +108,23 @@ def test_unknown_layers_leave_a_need_open(
     wish = ExportRequest(parse_path("ext4/raw/none"), "/nonexistent/a.img", "web")
     noted = forms()["libvirt"].write(wish).text
     file.write_text(re.sub(r"<metadata>.*</metadata>", "", noted, flags=re.DOTALL))
-    words = (str(file), "--need", "layer=lvm", "--need", "snapshots", "--need", "durable")
+    arguments = (str(file), "--need", "layer=lvm", "--need", "snapshots", "--need", "durable")
     with open_store(str(tmp_path / "results.sqlite")):
         pass
     db = ("--db", str(tmp_path / "results.sqlite"))
-    (disk,) = audited(capsys, *words, "--need", "format=qcow2", *db)
+    (disk,) = audited(capsys, *arguments, "--need", "format=qcow2", *db)
     unknown = "the host layers of /nonexistent/a.img are unknown"
     assert (list(disk["undecided"]), list(disk["lacks"])) == (
         ["layer=lvm", "snapshots"], ["format=qcow2"],
     )  # fmt: skip
     assert disk["undecided"]["layer=lvm"] == f"it has no host layer, and {unknown}"
-    assert main(["audit", *words, *db]) == 0
+    assert main(["audit", *arguments, *db]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert f"It is unknown whether it meets layer=lvm: it has no host layer, and {unknown}." in out
     assert "layer=lvm (unknown)" in out
     assert "does not meet" not in out
     file.write_text(noted)  # its note says which layers it has
-    (disk,) = audited(capsys, *words, *db)
+    (disk,) = audited(capsys, *arguments, *db)
     assert list(disk["lacks"]) == ["layer=lvm", "snapshots"]
 
 
@@ -239,9 +239,9 @@ def test_a_damaged_domain_ends_in_a_sentence(
     assert "hint: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [[], ["/nonexistent.xml"]])
-def test_nothing_to_audit_is_said(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
-    assert main(["audit", *words]) == PlanError.exit_code
+@pytest.mark.parametrize("arguments", [[], ["/nonexistent.xml"]])
+def test_nothing_to_audit_is_said(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert main(["audit", *arguments]) == PlanError.exit_code
 
 
 AUDITED = """<domain type="kvm"><name>web</name><devices><disk type="file" device="disk">
@@ -325,7 +325,7 @@ def test_an_argument_that_cannot_be_read_is_said(
 
 
 @pytest.mark.parametrize(
-    ("cache", "assumed", "words"),
+    ("cache", "assumed", "sentence"),
     [
         (
             "write back",
@@ -339,15 +339,15 @@ def test_an_argument_that_cannot_be_read_is_said(
     ],
 )
 def test_what_the_hosts_disk_claims_decides_which_power_cuts_count(
-    cache: str | None, assumed: HostDisk, words: str | None
+    cache: str | None, assumed: HostDisk, sentence: str | None
 ) -> None:
     disk = ConfiguredDisk("d", "vda", "/a", parse_path("ext4/raw/none"))
     claims = (ClaimedCache("nvme0n1", cache, True),)
     audited = ExistingDisk(disk, disk.path, (), caches=claims)
     answer = DisksAnswer((audited, audited), caveats_of(()), "none", host_disk=assumed)
     notes = [note for note in next(view.tables(answer)).notes if note.startswith("nvme0n1 claims")]
-    assert len(notes) == (words is not None)
-    assert (words or "") in "".join(notes)
+    assert len(notes) == (sentence is not None)
+    assert (sentence or "") in "".join(notes)
 
 
 def test_the_claim_is_read_from_the_disk_below_the_image(
@@ -387,11 +387,11 @@ def test_the_claim_is_read_from_the_disk_below_the_image(
 def test_what_costs_speed_or_safety_makes_another_path(
     path: str, measured: str, differs: list[str]
 ) -> None:
-    own, other = parse_path(path), parse_path(measured)
-    assert not is_alike(own, other)
-    assert list(differences(own, other)) == differs
-    assert is_alike(own, own)
-    assert list(differences(own, own)) == []
+    path_here, other = parse_path(path), parse_path(measured)
+    assert not is_alike(path_here, other)
+    assert list(differences(path_here, other)) == differs
+    assert is_alike(path_here, path_here)
+    assert list(differences(path_here, path_here)) == []
 
 
 @pytest.mark.parametrize(
@@ -435,7 +435,7 @@ def test_a_data_store_that_the_configuration_states_is_in_the_path(
 
 
 @pytest.mark.parametrize(
-    ("own", "need", "instead"),
+    ("present", "need", "instead"),
     [
         ("lvm/unsafe", "durable", "lvm/none"),
         ("unsafe", "durable", "none"),
@@ -443,10 +443,10 @@ def test_a_data_store_that_the_configuration_states_is_in_the_path(
     ],
 )
 def test_the_nearest_path_of_a_block_device_is_one(
-    own: str, need: str, instead: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    present: str, need: str, instead: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "g.xml"
-    request = ExportRequest(parse_path(own), "/dev/vgx/lv", "web")
+    request = ExportRequest(parse_path(present), "/dev/vgx/lv", "web")
     file.write_text(forms()["libvirt"].write(request).text)
     (disk,) = audited(capsys, str(file), "--need", need)
     assert disk["instead"] == instead
@@ -486,7 +486,7 @@ def test_a_platform_is_offered_what_it_has(
 )
 def test_the_nearest_measured_path_of_a_device_is_raw(path: str, nearest: str) -> None:
     measured = [parse_path(text) for text in ("qcow2/none", "qcow2/directsync", "raw/directsync")]
-    closest = min(measured, key=lambda one: unlikeness(parse_path(path), one))
+    closest = min(measured, key=lambda row: unlikeness(parse_path(path), row))
     assert closest == parse_path(nearest)
 
 
@@ -497,15 +497,15 @@ def test_no_setting_helps_a_disk_whose_data_are_lost_below_it(
     script.write_text(
         "eatmydata qemu-system-x86_64 -name web -drive file=/a,format=raw,if=virtio,cache=none\n"
     )
-    words = [str(script), "--need", "durable", "--db", str(tmp_path / "none.sqlite")]
-    with open_store(words[-1]):
+    arguments = [str(script), "--need", "durable", "--db", str(tmp_path / "none.sqlite")]
+    with open_store(arguments[-1]):
         pass
-    (disk,) = audited(capsys, *words)
+    (disk,) = audited(capsys, *arguments)
     assert (disk["instead"], disk["lost_below"]) == (
         None,
         "eatmydata makes QEMU's fsync do nothing",
     )
-    assert main(["audit", *words]) == 0
+    assert main(["audit", *arguments]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "No setting of the guest helps: eatmydata makes QEMU's fsync do nothing." in said
     assert "No path of" not in said

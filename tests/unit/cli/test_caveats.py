@@ -49,10 +49,10 @@ def _under(ran_under: RanUnder) -> Callable[[Run], Run]:
 
 @dataclass(frozen=True)
 class Caveat:
-    """A caveat: its key in JSON, its words, and the runs that have it."""
+    """A caveat: its key in JSON, its sentence, and the runs that have it."""
 
     key: str
-    words: str
+    sentence: str
     of: Callable[[Run], Run]
 
 
@@ -67,7 +67,7 @@ IN_JSON: dict[str, tuple[str, object]] = {
     "emulation": ("accelerator", "tcg"),
 }
 """The caveats' keys and values in the documents."""
-each = pytest.mark.parametrize("caveat", CAVEATS, ids=lambda one: one.key)
+each = pytest.mark.parametrize("caveat", CAVEATS, ids=lambda row: row.key)
 
 
 @pytest.fixture
@@ -81,34 +81,34 @@ def stored(database: Database) -> Callable[[Caveat], None]:
 Stored = Callable[[Caveat], None]
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    main(list(words))
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    main(list(arguments))
     return capsys.readouterr().out
 
 
 @each
-@pytest.mark.parametrize("words", ANSWERS, ids=" ".join)
+@pytest.mark.parametrize("arguments", ANSWERS, ids=" ".join)
 def test_in_words(
     stored: Stored,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    words: tuple[str, ...],
+    arguments: tuple[str, ...],
     caveat: Caveat,
 ) -> None:
     stored(caveat)
     monkeypatch.setenv("COLUMNS", "400")
-    text = " ".join(said(capsys, *words).split())
-    said_of = [other.words for other in CAVEATS if other.words in text]
-    assert said_of == [caveat.words], "the most serious one, and no other"
+    text = " ".join(said(capsys, *arguments).split())
+    said_of = [other.sentence for other in CAVEATS if other.sentence in text]
+    assert said_of == [caveat.sentence], "the most serious one, and no other"
 
 
 @each
-@pytest.mark.parametrize("words", ANSWERS, ids=" ".join)
+@pytest.mark.parametrize("arguments", ANSWERS, ids=" ".join)
 def test_in_json(
-    stored: Stored, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], caveat: Caveat
+    stored: Stored, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], caveat: Caveat
 ) -> None:
     stored(caveat)
-    assert states(json.loads(said(capsys, *words, "--format", "json")), caveat) is True
+    assert states(json.loads(said(capsys, *arguments, "--format", "json")), caveat) is True
 
 
 def states(document: dict[str, Any], caveat: Caveat) -> bool:
@@ -138,9 +138,9 @@ def test_no_claim_is_decided_by_an_emulated_host(
         'measures = ["randread-4k-q1/read/iops"]\nlow = 0.001\n'
     )
     junit = tmp_path / "out.xml"
-    words = ("claims", "--file", str(mine), "--only", "slower")
-    (claim,) = json.loads(said(capsys, *words, "--format", "json"))["claims"]
-    said(capsys, *words, "--junit", str(junit))
+    arguments = ("claims", "--file", str(mine), "--only", "slower")
+    (claim,) = json.loads(said(capsys, *arguments, "--format", "json"))["claims"]
+    said(capsys, *arguments, "--junit", str(junit))
     void = caveat.key == "emulated_host"
     assert claim["status"] == ("void" if void else "holds")
     assert ("<skipped" in junit.read_text()) is void
@@ -153,7 +153,7 @@ def test_in_an_audit(
     stored(caveat)
     domain = tmp_path / "guest.xml"
     domain.write_text(said(capsys, "export", "raw/none", "--to", "libvirt"))
-    assert caveat.words in " ".join(said(capsys, "audit", str(domain)).split())
+    assert caveat.sentence in " ".join(said(capsys, "audit", str(domain)).split())
     assert states(json.loads(said(capsys, "audit", str(domain), "--format", "json")), caveat)
 
 
@@ -178,7 +178,7 @@ def test_in_a_report(
     elif form == "json":
         assert states(json.loads(text)["ranked"], caveat)
     else:
-        assert caveat.words in text.replace("\\", ""), "Markdown escapes its own characters"
+        assert caveat.sentence in text.replace("\\", ""), "Markdown escapes its own characters"
 
 
 def test_numbers_of_no_lab_are_not_called_so(

@@ -374,10 +374,10 @@ def test_half_a_claim_is_not_measured(mine: str) -> None:
 
 def test_what_is_measured_is_alike_to_what_it_will_stand_beside() -> None:
     guest = {"cpus": 2, "memory_bytes": 1 << 29, "accelerator": "tcg", "kernel": None}
-    own = {"image": "/i.qcow2", "image_state": "1", "firmware": "uefi", "system_bus": "sata"}
+    facts = {"image": "/i.qcow2", "image_state": "1", "firmware": "uefi", "system_bus": "sata"}
     plan = {"size_bytes": 1 << 28, "runtime": 2.0, "ramp": 0.5, "directory": "/srv/images",
             "devices": ["/dev/sdb"], "disks": 4, "arc_bytes": 1 << 30, "scale": 0.1,
-            "guest": {**guest, **own}}  # fmt: skip
+            "guest": {**guest, **facts}}  # fmt: skip
     like = dataclasses.replace(CAMPAIGN, plan=plan)
     group = MissingCells("quick", PageCacheChoice.COLD, ("ext4/raw/none",))
     command = run_command(request_for(group, Request(), like))

@@ -26,7 +26,7 @@ def test_the_verb_prints_text_and_tells_gaps_apart(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ["export", "raw/none", "--source", "/srv/a\nb"],
         ["export", "raw/none", "--name", ""],
@@ -34,8 +34,10 @@ def test_the_verb_prints_text_and_tells_gaps_apart(capsys: pytest.CaptureFixture
         ["export", "raw/none", "--to", "vmware"],
     ],
 )
-def test_bad_input_ends_in_a_sentence(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words) == PlanError.exit_code
+def test_bad_input_ends_in_a_sentence(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == PlanError.exit_code
     assert "error: " in capsys.readouterr().err
 
 
@@ -61,8 +63,8 @@ def test_a_path_that_does_not_meet_a_need_is_refused_with_one_that_does(
 
 
 def test_a_path_that_meets_its_needs_is_exported(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--need", "durable", "--need", "layer=ext4", "--need", "bus=virtio"]
-    assert main(["export", "ext4/raw/none", "--to", "incus", *words]) == 0
+    arguments = ["--need", "durable", "--need", "layer=ext4", "--need", "bus=virtio"]
+    assert main(["export", "ext4/raw/none", "--to", "incus", *arguments]) == 0
     assert "io.cache" in capsys.readouterr().out
 
 
@@ -73,26 +75,26 @@ def test_power_cuts_of_this_machine_decide(
     lost = replace(LOST, path="ext4/raw/none", host=collect_facts(LocalHost()))
     with open_store(database) as store:
         store.add_power_cut(lost)
-    words = ["export", "ext4/raw/none", "--to", "qemu", "--db", database]
-    assert main([*words, "--need", "durable"]) == PlanError.exit_code
+    arguments = ["export", "ext4/raw/none", "--to", "qemu", "--db", database]
+    assert main([*arguments, "--need", "durable"]) == PlanError.exit_code
     err = capsys.readouterr().err
     assert "it lost acknowledged writes in 9 of 681 power cuts" in err
     assert "hint: the nearest path that meets all needs: ext4/raw/directsync\n" in err
-    assert main(words) == 0
+    assert main(arguments) == 0
 
 
 def test_only_needs_of_durability_read_the_database(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = str(tmp_path / "missing.sqlite")
-    words = ["export", "raw/none", "--db", missing]
-    assert main([*words, "--need", "durable"]) == DatabaseError.exit_code
+    arguments = ["export", "raw/none", "--db", missing]
+    assert main([*arguments, "--need", "durable"]) == DatabaseError.exit_code
     assert "error: " in capsys.readouterr().err
-    assert main(words) == 0
+    assert main(arguments) == 0
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["--source", "relative.img"], "'relative.img' is not a source of a disk"),
         (["--source", ""], "'' is not a source of a disk"),
@@ -101,9 +103,9 @@ def test_only_needs_of_durability_read_the_database(
     ],
 )
 def test_what_the_target_would_refuse_is_refused_here(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["export", "qcow2/none", "--to", "libvirt", *words]) != 0
+    assert main(["export", "qcow2/none", "--to", "libvirt", *arguments]) != 0
     assert message in capsys.readouterr().err
 
 

@@ -80,8 +80,8 @@ def fleet(database: Database, _nine_hosts: Path) -> Database:
     return database
 
 
-def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    assert main([*words, "--format", "json"]) == 0
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main([*arguments, "--format", "json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     jsonschema.Draft202012Validator(SCHEMAS[found["format"]]).validate(found)
     return found
@@ -99,7 +99,9 @@ def test_all_hosts_rank_together(fleet: Database, capsys: pytest.CaptureFixture[
     agreement = warm["hosts"]["agreement"]
     assert agreement["a_better_on"] == HOSTS
     assert agreement["a_leads"]
-    assert [entry["host"] for entry in agreement["hosts"]] == [f"kvm{at}" for at in range(HOSTS)]
+    assert [entry["host"] for entry in agreement["hosts"]] == [
+        f"kvm{index}" for index in range(HOSTS)
+    ]
     assert warm["ratio"]["low"] < 1.9 < warm["ratio"]["high"]
     assert warm["ratio"] == agreement["ratio"]
     assert {entry["host"] for entry in over["outliers"]["outliers"]} == {"kvm2"}
@@ -145,7 +147,7 @@ def test_the_table_says_who_agrees(fleet: Database, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("rank",),
         ("compare", "raw/none", "qcow2/directsync"),
@@ -159,14 +161,14 @@ def test_every_form_is_printed(
     fleet: Database,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    words: tuple[str, ...],
+    arguments: tuple[str, ...],
 ) -> None:
-    assert main([*words, "--hosts", "all", "--format", "csv"]) in (0, 10)
+    assert main([*arguments, "--hosts", "all", "--format", "csv"]) in (0, 10)
     assert capsys.readouterr().out.count("\n") > 2
     tables: list[Table[Any]] = []
     monkeypatch.setattr(output, "show", lambda table, _console, **_: tables.append(table))
-    assert main([*words, "--hosts", "all"]) in (0, 10)
-    assert main([*words, "--hosts", "all", "--format", "json"]) in (0, 10)
+    assert main([*arguments, "--hosts", "all"]) in (0, 10)
+    assert main([*arguments, "--hosts", "all", "--format", "json"]) in (0, 10)
     assert tables
     require_whole(tables, json.loads(capsys.readouterr().out))
 
@@ -183,9 +185,9 @@ def test_a_comparison_has_a_ratio_for_each_class(
         "cpu=EPYC": 3,
     }
     for entry in pair["by_class"].values():
-        own = [host["ratio"] for host in entry["hosts"]]
-        assert entry["ratio"]["pairs"] == len(own)
-        assert entry["ratio"]["ratio"] == pytest.approx(statistics.geometric_mean(own))
+        ratios = [host["ratio"] for host in entry["hosts"]]
+        assert entry["ratio"]["pairs"] == len(ratios)
+        assert entry["ratio"]["ratio"] == pytest.approx(statistics.geometric_mean(ratios))
     main_measure = next(entry for entry in pair["measures"] if entry["main"])
     assert main_measure["ratio"]["ratio"] == pytest.approx(0.8 / 0.3, rel=0.05)
     assert (main_measure["ratio"]["pairs"], main_measure["a_better_on"]) == (HOSTS, HOSTS)
@@ -215,8 +217,10 @@ def test_the_report_has_a_page_for_the_fleet(fleet: Database, tmp_path: Path) ->
     assert ", on 9 hosts</h1>" in page
     assert main(["report", "--hosts", "all", "--format", "json", "-o", str(file)]) == 0
     found = json.loads(file.read_text())
-    assert [own["host"]["name"] for own in found["each_host"]] == [f"kvm{at}" for at in range(HOSTS)]
-    assert all(own["first"][0]["share"] == 1 for own in found["each_host"])
+    assert [answer["host"]["name"] for answer in found["each_host"]] == [
+        f"kvm{index}" for index in range(HOSTS)
+    ]
+    assert all(answer["first"][0]["share"] == 1 for answer in found["each_host"])
 
 
 def test_why_there_is_no_ranking_is_said(
@@ -279,13 +283,13 @@ def test_hosts_are_chosen(
     hosts: tuple[str, ...],
     expected: set[str],
 ) -> None:
-    words = [word for host in hosts for word in ("--hosts", host)]
-    found = answer(capsys, "rank", *words)["hosts"]["hosts"]
+    arguments = [word for host in hosts for word in ("--hosts", host)]
+    found = answer(capsys, "rank", *arguments)["hosts"]["hosts"]
     assert {entry["name"] for entry in found} == expected
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (("rank", "--hosts", "kvm77"), "no host 'kvm77' has results"),
         (("rank", "--hosts", "color=red"), "unknown fact 'color'"),
@@ -302,9 +306,9 @@ def test_hosts_are_chosen(
     ],
 )
 def test_what_cannot_be_answered(
-    fleet: Database, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
+    fleet: Database, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
-    assert main(list(words)) == 2
+    assert main(list(arguments)) == 2
     assert message in capsys.readouterr().err
 
 

@@ -115,9 +115,9 @@ def lab(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     monkeypatch.setattr(machine, "needed_distributions", tuple)
     monkeypatch.setattr("vdisklab.__file__", str(carried / "__init__.py"))
 
-    def run(does: str, *words: str) -> int:
+    def run(does: str, *arguments: str) -> int:
         monkeypatch.setenv("VDISKLAB_FAKE_LAB", does)
-        status = main(["lab", "run", "lvm/none", "--lab-accelerator", "tcg", *words])
+        status = main(["lab", "run", "lvm/none", "--lab-accelerator", "tcg", *arguments])
         assert not list((tmp_path / "state/ledger").glob("*")), "the ledger is not empty"
         assert [p.name for p in built.parent.iterdir()] == [built.name], "files are left"
         return status
@@ -194,8 +194,8 @@ def test_what_a_dead_lab_left_is_stored(
     assert "BUG: soft lockup" in err
     (record,) = (tmp_path / "state/lab-failures").iterdir()
     assert str(record) in err
-    for words in ("BUG: soft lockup", "Triple fault", "@lab up", "RIP=0000002a"):
-        assert words in record.read_text()
+    for arguments in ("BUG: soft lockup", "Triple fault", "@lab up", "RIP=0000002a"):
+        assert arguments in record.read_text()
 
 
 def test_a_lab_that_stands_still_is_ended_with_a_trace_of_its_kernel(
@@ -343,7 +343,7 @@ def test_building_needs_room_and_its_programs(
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "said"),
+    ("arguments", "status", "said"),
     [
         (["ext4/nonesuch"], PlanError, "unknown segment 'nonesuch'"),
         (["--bogus"], PlanError, "No such option: --bogus"),
@@ -355,11 +355,11 @@ def test_building_needs_room_and_its_programs(
 def test_what_no_host_could_measure_is_told_before_the_lab_boots(
     lab: Lab,
     capsys: pytest.CaptureFixture[str],
-    words: list[str],
+    arguments: list[str],
     status: type[VdisklabError],
     said: str,
 ) -> None:
-    assert lab("raise SystemExit('booted')", *words) == status.exit_code
+    assert lab("raise SystemExit('booted')", *arguments) == status.exit_code
     err = capsys.readouterr().err
     assert said in err
     assert "hint: " in err
@@ -371,8 +371,8 @@ def test_a_missing_diskspd_is_told_before_the_lab_boots(
 ) -> None:
     (programs / "qemu-img").write_text('#!/bin/sh\necho \'{"format": "qcow2"}\'\n')
     (image := tmp_path / "windows.qcow2").touch()
-    words = ("--guest", str(image), "--diskspd", "/nonesuch.exe")
-    assert lab("raise SystemExit('booted')", *words) == HostError.exit_code
+    arguments = ("--guest", str(image), "--diskspd", "/nonesuch.exe")
+    assert lab("raise SystemExit('booted')", *arguments) == HostError.exit_code
     assert "/nonesuch.exe" in capsys.readouterr().err
 
 

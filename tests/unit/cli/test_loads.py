@@ -50,7 +50,7 @@ def test_a_load_has_all_forms(load: Path, form: str, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "said"),
     [
         (["show", "/etc/passwd"], "/etc/passwd is not a load file"),
         (["show", "gone.load"], "gone.load cannot be read: No such file or directory"),
@@ -65,9 +65,9 @@ def test_a_load_has_all_forms(load: Path, form: str, capsys: pytest.CaptureFixtu
     ],
 )
 def test_what_does_not_fit_is_a_sentence(
-    load: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    load: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(words) != 0
+    assert main(arguments) != 0
     printed = capsys.readouterr().err
     assert said in printed
     assert "hint: " in printed

@@ -24,7 +24,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"),
+    ("arguments", "hint"),
     [
         ("run plan.toml", "a plan file is named with --plan plan.toml"),
         ("plan mine.fio", "a job file is named with --profile mine.fio"),
@@ -42,9 +42,9 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_hint_names_what_was_meant(
-    words: str, hint: str, capsys: pytest.CaptureFixture[str]
+    arguments: str, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(words.split()) in (2, 3)
+    assert main(arguments.split()) in (2, 3)
     error, _, said = capsys.readouterr().err.partition("hint: ")
     assert hint in said
     assert "e+0" not in error

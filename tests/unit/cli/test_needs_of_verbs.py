@@ -110,7 +110,7 @@ def test_export_refuses_a_path_that_does_not_meet_it(
 ) -> None:
     for word in WORDS:
         met = meets(parse_path("ext4/qcow2/none"), parse_need(word), CrashVerdicts())
-        words = ["export", "ext4/qcow2/none", "--need", word, "--db", database.url]
-        assert main(words) == (0 if met else PlanError.exit_code)
+        arguments = ["export", "ext4/qcow2/none", "--need", word, "--db", database.url]
+        assert main(arguments) == (0 if met else PlanError.exit_code)
         said = capsys.readouterr().err
         assert met or f"does not meet --need {word}" in said

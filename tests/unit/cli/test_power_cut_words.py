@@ -179,7 +179,7 @@ def test_the_ranking_tells_what_power_cuts_found_and_nothing_else(
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("rank",),
         ("rank", "--bars"),
@@ -192,24 +192,24 @@ def test_the_ranking_tells_what_power_cuts_found_and_nothing_else(
     ],
 )
 def test_every_verb_says_alike_which_paths_lose_data(
-    store: Database, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+    store: Database, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 ) -> None:
-    assert main([*words]) == 0
+    assert main([*arguments]) == 0
     printed = capsys.readouterr()
     assert LOSS in " ".join((printed.out + printed.err).split())
 
 
 @pytest.mark.parametrize(
-    "words", [("rank",), ("rank", "--pareto", "read/write"), ("recommend", "--unsafe")]
+    "arguments", [("rank",), ("rank", "--pareto", "read/write"), ("recommend", "--unsafe")]
 )
 def test_the_column_of_power_cuts_has_the_same_words(
     store: Database,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    words: tuple[str, ...],
+    arguments: tuple[str, ...],
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    assert main([*words]) == 0
+    assert main([*arguments]) == 0
     lines = capsys.readouterr().out.splitlines()
     (unsafe,) = [line for line in lines if "loses data" in line]
     assert "raw/unsafe" in unsafe
@@ -223,10 +223,10 @@ def test_the_reports_tables_have_the_column_of_power_cuts(store: Database, tmp_p
 
     heading, *rows = [line for line in report("md").splitlines() if "|" in line]
     place = heading.split("|").index(" power cut ")
-    words = {row.split("|")[2].strip(): row.split("|")[place].strip() for row in rows[1:8]}
-    assert words["raw/unsafe"] == "loses data"
-    assert words["raw/none"] == "untested"
-    assert words["host"] == ""
+    arguments = {row.split("|")[2].strip(): row.split("|")[place].strip() for row in rows[1:8]}
+    assert arguments["raw/unsafe"] == "loses data"
+    assert arguments["raw/none"] == "untested"
+    assert arguments["host"] == ""
     page = report("html")
     assert "<td>loses data</td>" in page
     assert "<td>untested</td>" in page

@@ -115,10 +115,10 @@ def plan_only(request: Request) -> NoReturn:
     """Makes the plan of a request on a host that can build everything. Raises PlanError."""
     usual = "open-load" if isinstance(request, DensityRequest) else DEFAULT_PROFILE
     profile = load_profile(request.profile or usual)
-    qemus = tuple(Qemu(one.name or "10.0.0", one.binary, "10.0.0") for one in request.qemu)
+    qemus = tuple(Qemu(row.name or "10.0.0", row.binary, "10.0.0") for row in request.qemu)
     able = {qemu.name: QemuLimits() for qemu in qemus}
     plan = draft_plan(request, profile, qemus).on(Capabilities(qemus=able))
-    dropped = [one for one in plan.dropped if str(one.path) in request.patterns]
+    dropped = [row for row in plan.dropped if str(row.path) in request.patterns]
     assert not dropped, f"the command names a path that is dropped: {dropped}"
     raise PlannedError("planned")
 
@@ -176,30 +176,30 @@ class Printed:
         self.of_the_reader = dict(FOR)
         self.planned = set[str]() if planned is None else planned
 
-    def call(self, *words: str) -> tuple[int, str]:
+    def call(self, *arguments: str) -> tuple[int, str]:
         """Runs a command and notes what it prints."""
         self.capsys.readouterr()
-        status = main(words)
+        status = main(arguments)
         out, err = self.capsys.readouterr()
-        self.note(err, words)
-        self.note(out, words)
+        self.note(err, arguments)
+        self.note(out, arguments)
         return status, out + err
 
-    def note(self, text: str, words: tuple[str, ...]) -> None:
+    def note(self, text: str, arguments: tuple[str, ...]) -> None:
         for pattern in (_CODE, _LINE, _STEP):
             for command in pattern.findall(text):
-                self.commands.setdefault(" ".join(command.split()), shlex.join(words))
+                self.commands.setdefault(" ".join(command.split()), shlex.join(arguments))
 
     def ask_all(self) -> None:
         """Asks all that a user may, in words and as JSON; reads the page, too."""
-        for words in (*READING, *self._stored()):
-            self.call(*words)
-            if words[0] in ("export", "export-data", "report"):
+        for arguments in (*READING, *self._stored()):
+            self.call(*arguments)
+            if arguments[0] in ("export", "export-data", "report"):
                 continue
-            status, said = self.call(*words, "--format", "json")
+            status, said = self.call(*arguments, "--format", "json")
             if status in FINDINGS:
                 for text in texts(json.loads(said[: said.rindex("}") + 1])):
-                    self.note(text, words)
+                    self.note(text, arguments)
         page = Path("page.html")
         if page.exists():
             shown = re.sub("</?span[^>]*>", "", page.read_text())
@@ -214,9 +214,9 @@ class Printed:
             yield "runs", name
             yield "rank", "--campaign", name
             _, said = self.call("runs", name, "--format", "json")
-            runs = {bool(one["failure"]): one["run"] for one in json.loads(said)["runs"]}
+            runs = {bool(load["failure"]): load["run"] for load in json.loads(said)["runs"]}
             self.of_the_reader["RUN"] = next(iter(runs.values()), "none")
-            yield from (("show", one) for one in runs.values())
+            yield from (("show", run) for run in runs.values())
 
     def require_all_work(self, but: re.Pattern[str] = re.compile("(?!)")) -> None:
         """Runs each printed command; names those that end with another error than `but`."""
@@ -227,8 +227,8 @@ class Printed:
             if what_is_run in self.planned:
                 continue
             try:
-                words = shlex.split(self.filled(command))[1:]
-                status, said = self.call(*words)
+                arguments = shlex.split(self.filled(command))[1:]
+                status, said = self.call(*arguments)
             except AssertionError as error:
                 status, said = 2, str(error)
             if status == 0 and _PLANNED.fullmatch(what_is_run):
@@ -313,8 +313,8 @@ def test_each_command_printed_about_guests_at_once_and_devices_works(
     measured: list[Run] = []
     for run_ in campaign_runs():
         path = run_.path
-        for words, others in instead.items():
-            path = re.sub(rf"\b{words}\b", others, path, count=1)
+        for arguments, others in instead.items():
+            path = re.sub(rf"\b{arguments}\b", others, path, count=1)
         measured.append(replace(run_, path=path, cell=f"{path}|{run_.page_cache}"))
     paths = list(dict.fromkeys(f"{run_.path}" for run_ in measured))
     database.write(
@@ -342,14 +342,14 @@ def test_each_command_printed_on_a_fresh_host_works(capsys: pytest.CaptureFixtur
     """There is no database yet."""
     printed = Printed(capsys)
     printed.ask_all()
-    for words in (
+    for arguments in (
         ("doctor",), ("profiles",), ("method",), ("clean",), ("lab", "run", "raw/none"),
         ("run",), ("run", "raw/default"), ("run", "nonsense"), ("powercut", "raw/none"),
         ("powercut",), ("powercut", "ext4/raw/none"), ("density", "raw/none"),
         ("compare", "raw/none"), ("import", "nothing.json"), ("claims", "--only", "nothing"),
         ("fleet", "status"),
     ):  # fmt: skip
-        printed.call(*words)
+        printed.call(*arguments)
     printed.require_all_work()
 
 
@@ -448,7 +448,7 @@ def commands_of(page: str) -> Iterator[str]:
     blocks = "\n".join(_SHELL.findall(text)).replace("\\\n", " ")
     found = _CODE.findall(re.sub(r"^ *```.*?^ *```$", "", text, flags=re.M | re.S))
     found += re.findall(r"^ *(?:sudo )?(vdisklab [^#\n]*)", blocks, re.MULTILINE)
-    return (one for one in found if len(one.split()) > 2 and not one.endswith("data -"))
+    return (row for row in found if len(row.split()) > 2 and not row.endswith("data -"))
 
 
 @pytest.fixture(scope="module")
@@ -472,8 +472,8 @@ def test_each_command_in_a_page_works(
     printed.commands = {}
     for found in commands_of(page):
         command = re.sub(r" /(?=mnt|srv|root)", " ", found)
-        for words, instead in OF_THE_PAGES.items():
-            command = command.replace(words, instead)
+        for arguments, instead in OF_THE_PAGES.items():
+            command = command.replace(arguments, instead)
         printed.commands[command] = page
     printed.require_all_work(LACKING)
 
@@ -491,7 +491,7 @@ def test_an_undecided_race_names_the_command_that_continues_it(
     database = Database(tmp_path / "results.sqlite")
     cells = {cell.path.canonical: cell.fingerprint for cell in plan.cells}
     made = runs(3, dict.fromkeys(paths, 0.8), noise=0.1)
-    database.write([replace(one, cell=cells[one.path]) for one in made], campaigns=[begun])
+    database.write([replace(row, cell=cells[row.path]) for row in made], campaigns=[begun])
     assert main(["rank", "--format", "json"]) == 0
     choice = json.loads(capsys.readouterr().out)["choice"]
     continued: list[str] = []

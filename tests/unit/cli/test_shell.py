@@ -45,9 +45,9 @@ def test_bash_completes_verbs_and_their_options() -> None:
     """By the function that `--install-completion` installs."""
     command = Path(sys.executable).with_name("vdisklab")
     lines = [f'eval "$(_VDISKLAB_COMPLETE=source_bash {command})"']
-    for words in COMPLETED:
+    for arguments in COMPLETED:
         lines += [
-            f"COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))",
+            f"COMP_WORDS=({arguments}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))",
             f'_vdisklab_completion {command}; echo "${{COMPREPLY[*]}}"',
         ]
     done = subprocess.run(
@@ -57,7 +57,7 @@ def test_bash_completes_verbs_and_their_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "command"),
+    ("arguments", "command"),
     [
         (["rank", "{}"], "rank --db {}"),
         (["rank", "{}", "--why"], "rank --db {} --why"),
@@ -69,10 +69,13 @@ def test_bash_completes_verbs_and_their_options() -> None:
     ],
 )
 def test_a_database_without_its_option_gets_the_command_with_it(
-    words: list[str], command: str | None, database: Database, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    command: str | None,
+    database: Database,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     database.write()
-    assert main([word.format(database.file) for word in words]) in (2, 7)
+    assert main([word.format(database.file) for word in arguments]) in (2, 7)
     said = capsys.readouterr().err
     if command is None:
         assert "to read this database" not in said

@@ -142,8 +142,8 @@ def test_every_table_of_the_product_is_held_at_every_width(shown: Mapping[str, S
 def with_keys(text: str) -> str:
     """An export whose runs have the keys of their cells."""
     export = json.loads(text)
-    for one in export["campaigns"]:
-        for run in one["runs"]:
+    for row in export["campaigns"]:
+        for run in row["runs"]:
             cell = MeasuredCell(run["path"], PageCache(run["page_cache"]))
             run["cell"] = cell.fingerprint
     return json.dumps(export)
@@ -227,8 +227,8 @@ def require_whole(tables: Sequence[Table[Any]], document: Any) -> None:  # noqa:
         titles = [column.title for column in table.columns if column.title]
         assert len(set(titles)) == len(titles), f"two columns of one heading: {titles}"
     whole = printed(WIDEST)
-    known = set(spellings(document)) | set(NUMBER.findall(headings_of(whole)))
-    made_up = set(NUMBER.findall(rows_of(whole))) - known
+    in_document = set(spellings(document)) | set(NUMBER.findall(headings_of(whole)))
+    made_up = set(NUMBER.findall(rows_of(whole))) - in_document
     assert not made_up, f"not in JSON: {made_up}"
     names = [name for name in names_in(document) if set(name.split()) <= words_of(whole)]
     for width in WIDTHS:
@@ -271,12 +271,12 @@ def shown(results: Path) -> dict[str, Shown]:
         patch.setenv("VDISKLAB_DB", str(results))
         patch.chdir(results.parent)
         return {
-            name: run_case([domain if word == "DOMAIN" else word for word in words])
-            for name, words in VERBS.items()
+            name: run_case([domain if word == "DOMAIN" else word for word in arguments])
+            for name, arguments in VERBS.items()
         }
 
 
-def run_case(words: Sequence[str]) -> Shown:
+def run_case(arguments: Sequence[str]) -> Shown:
     """What a command shows."""
     case = Shown([], set(), None)
     initialise = Table.__init__
@@ -288,9 +288,9 @@ def run_case(words: Sequence[str]) -> Shown:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Table, "__init__", noted)
         patch.setattr(output, "show", lambda table, *_, **__: case.tables.append(table))
-        assert main(words) in (0, 9, 10), words
+        assert main(arguments) in (0, 9, 10), arguments
         with redirect_stdout(io.StringIO()) as printed:
-            assert main([*words, "--format", "json"]) in (0, 9, 10), words
+            assert main([*arguments, "--format", "json"]) in (0, 9, 10), arguments
     case.document = json.loads(printed.getvalue())
     return case
 
@@ -336,7 +336,7 @@ def test_guests_and_members_of_a_fleet_at_every_width() -> None:
     load = HostLoad(cpu=0.513, steal=0.017, device=0.94, queue=3.2, thread="IO", thread_cpu=0.71)
     group = GuestGroup(5.25, MEMBERS, load)
     answer = group_answer(group, "oltp-and-log")
-    tables = [one for one in show_view.tables(answer) if one.title.startswith("Guests of")]
+    tables = [table for table in show_view.tables(answer) if table.title.startswith("Guests of")]
     require_whole(tables, document_of(answer))
     names = [f"kvm{number}.some-rack.example.org" for number in (7, 12)]
     entries = [

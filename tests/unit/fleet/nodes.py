@@ -54,8 +54,8 @@ class Fleet:
         self, name: str, before: tuple[str, ...] = (), port: int = 0, **environment: str
     ) -> None:
         address = environment.get("VDISKLAB_SCHEDULER", self.address)
-        words = ["worker", "--scheduler", address, "--as", name, "--port", str(port)]
-        self._start(name, words, before, environment)
+        arguments = ["worker", "--scheduler", address, "--as", name, "--port", str(port)]
+        self._start(name, arguments, before, environment)
 
     def state(self, name: str) -> Path:
         return self.directory / f"state-{name}"
@@ -66,14 +66,14 @@ class Fleet:
     def _start(
         self,
         name: str,
-        words: list[str],
+        arguments: list[str],
         before: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.state(name).mkdir(exist_ok=True)
         with (self.directory / f"{name}.log").open("ab") as log:
             self.nodes[name] = subprocess.Popen(
-                [*before, sys.executable, "-m", "vdisklab", "fleet", *words, "--tls", self.tls],
+                [*before, sys.executable, "-m", "vdisklab", "fleet", *arguments, "--tls", self.tls],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "VDISKLAB_STATE": str(self.state(name)), **(environment or {})},

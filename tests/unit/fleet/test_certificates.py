@@ -80,13 +80,13 @@ def test_what_is_missing_expired_or_open_is_named(directory: Path, tmp_path: Pat
 def test_a_file_without_its_key_or_a_broken_authority_is_named(
     directory: Path, tmp_path: Path
 ) -> None:
-    own = (directory / "worker.pem").read_text()
+    certificate = (directory / "worker.pem").read_text()
     (tmp_path / "ca.pem").write_bytes((directory / "ca.pem").read_bytes())
-    (tmp_path / "worker.pem").write_text(own.partition("-----BEGIN PRIVATE")[0])
+    (tmp_path / "worker.pem").write_text(certificate.partition("-----BEGIN PRIVATE")[0])
     (tmp_path / "worker.pem").chmod(0o600)
     with pytest.raises(HostError, match="no key that fits"):
         find_certificates(tmp_path, FleetRole.WORKER, NOW)
-    (tmp_path / "worker.pem").write_text(own)
+    (tmp_path / "worker.pem").write_text(certificate)
     find_certificates(tmp_path, FleetRole.WORKER, NOW)
     (tmp_path / "ca.pem").write_text("nonsense")
     with pytest.raises(HostError, match=r"ca\.pem holds no certificate"):

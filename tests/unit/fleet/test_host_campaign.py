@@ -67,8 +67,10 @@ def test_the_answer_names_the_campaigns_of_this_command_only(
 
 
 def test_the_hosts_own_database_wins() -> None:
-    own = {"VDISKLAB_DB": "postgresql://own", "PGPASSWORD": "secret"}
-    assert child_environment(own, "postgresql://theirs")["VDISKLAB_DB"] == "postgresql://own"
+    environment = {"VDISKLAB_DB": "postgresql://own", "PGPASSWORD": "secret"}
+    assert (
+        child_environment(environment, "postgresql://theirs")["VDISKLAB_DB"] == "postgresql://own"
+    )
     assert child_environment({}, "postgresql://theirs")["VDISKLAB_DB"] == "postgresql://theirs"
 
 
@@ -84,8 +86,8 @@ def test_a_killed_command_is_given_again_on_a_clean_host(
         f"touch {tmp_path}/again; echo '{entry}' > {ledger}/1.jsonl; kill -9 $$"
     )
     assert json.loads(measure_here(TASK))["status"] == 0
-    words = [line.split()[3] for line in calls.read_text().splitlines()]
-    assert words == ["run", "clean", "run"]
+    ids = [line.split()[3] for line in calls.read_text().splitlines()]
+    assert ids == ["run", "clean", "run"]
 
 
 @pytest.mark.parametrize(

@@ -161,11 +161,11 @@ def test_stop_and_doctor_ask_each_host(fleet: Fleet) -> None:
 
 
 def test_the_verbs_show_the_hosts(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--scheduler", fleet.address, "--tls", str(fleet.tls)]
-    assert main(["fleet", "status", *words, "--format", "json"]) == 0
+    arguments = ["--scheduler", fleet.address, "--tls", str(fleet.tls)]
+    assert main(["fleet", "status", *arguments, "--format", "json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert [host["host"] for host in shown["hosts"]] == ["kvm1", "kvm2"]
-    assert main(["fleet", "stop", *words, "--hosts", "kvm1", "--hosts", "kvm9"]) == 3
+    assert main(["fleet", "stop", *arguments, "--hosts", "kvm1", "--hosts", "kvm9"]) == 3
     assert capsys.readouterr().out == "kvm1: nothing was running\nkvm9: is not there\n"
 
 
@@ -282,8 +282,10 @@ def test_hosts_are_chosen_by_name_and_fact() -> None:
 
 
 def test_different_versions_are_refused_with_both_named() -> None:
-    own = own_versions()["vdisklab"]
-    with pytest.raises(HostError, match=rf"a has vdisklab 9\.9 .*, this end has vdisklab {own}"):
+    version = own_versions()["vdisklab"]
+    with pytest.raises(
+        HostError, match=rf"a has vdisklab 9\.9 .*, this end has vdisklab {version}"
+    ):
         choose_members([member("a", version="9.9")], ["all"])
 
 
@@ -297,7 +299,7 @@ def test_a_single_host_never_imports_dask() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "message"),
+    ("arguments", "status", "message"),
     [
         (["run", "raw/none"], 2, "one PostgreSQL, which all hosts reach"),
         (["run", "raw/none", "--db", "x.sqlite"], 2, "one PostgreSQL, which all hosts reach"),
@@ -330,7 +332,7 @@ def test_bad_requests_are_refused_before_anything_is_sent(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    words: list[str],
+    arguments: list[str],
     status: int,
     message: str,
 ) -> None:
@@ -338,7 +340,7 @@ def test_bad_requests_are_refused_before_anything_is_sent(
     make_certificates(tmp_path / "tls", datetime.now(UTC))
     (tmp_path / "tls" / "client.pem").unlink()
     ends = ["--scheduler", "tls://127.0.0.1:1", "--tls", str(tmp_path / "tls")]
-    assert main(["fleet", *words, *ends]) == status
+    assert main(["fleet", *arguments, *ends]) == status
     assert message in capsys.readouterr().err
 
 
@@ -374,8 +376,15 @@ def test_a_scheduler_without_a_place_for_its_state_names_it(
     make_certificates(tmp_path / "tls", datetime.now(UTC))
     (tmp_path / "file").touch()
     monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "file"))
-    words = ["fleet", "scheduler", "--listen", "tls://127.0.0.1:0", "--tls", str(tmp_path / "tls")]
-    assert main(words) == HostError.exit_code
+    arguments = [
+        "fleet",
+        "scheduler",
+        "--listen",
+        "tls://127.0.0.1:0",
+        "--tls",
+        str(tmp_path / "tls"),
+    ]
+    assert main(arguments) == HostError.exit_code
     assert re.search(r"error: \S*/file\S* cannot be written: ", capsys.readouterr().err)
     unit = systemd_unit(["/usr/bin/vdisklab"], of_scheduler=True)
     assert "StateDirectory=vdisklab" in unit  # all else is read-only

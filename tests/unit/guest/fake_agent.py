@@ -74,10 +74,10 @@ class FakeAgent:
             return self._program(name, given)
         if name.startswith("guest-file"):
             return self._file(name, given)
-        known = [{"name": each, "enabled": each not in self.disabled} for each in COMMANDS]
+        commands = [{"name": each, "enabled": each not in self.disabled} for each in COMMANDS]
         return {
             "guest-sync": given.get("id"),
-            "guest-info": {"version": "7.2.22", "supported_commands": known},
+            "guest-info": {"version": "7.2.22", "supported_commands": commands},
             "guest-get-osinfo": self.system,
         }[name]
 

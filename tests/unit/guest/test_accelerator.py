@@ -257,15 +257,15 @@ def test_a_plan_knows_the_accelerator_from_an_earlier_trial(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     boot = BootFiles(Path("/k"), Path("/i"), Path("/r"), "")
 
-    def known(accelerator: Accelerator | None = None) -> Accelerator | None:
+    def remembered(accelerator: Accelerator | None = None) -> Accelerator | None:
         guest = GuestPlan(accelerator=accelerator)
         return known_accelerator(LocalHost(), tmp_path, guest, (None,), boot)
 
-    assert known(Accelerator.KVM) is Accelerator.KVM
+    assert remembered(Accelerator.KVM) is Accelerator.KVM
     refused = device_refused() is not None
-    assert known() is (Accelerator.TCG if refused else None)
+    assert remembered() is (Accelerator.TCG if refused else None)
     key = trial_key("QEMU emulator version 7", "/k /r")
     remembered_trial(tmp_path / "accelerator.json", key, lambda: FAILS)
-    assert known() is Accelerator.TCG
+    assert remembered() is Accelerator.TCG
     remembered_trial(tmp_path / "accelerator.json", f"{key}!", lambda: WORKS)
-    assert known() is (Accelerator.TCG if refused else None)
+    assert remembered() is (Accelerator.TCG if refused else None)

@@ -47,11 +47,11 @@ def argv(boot: UserBoot, machine: str = "q35") -> str:
 
 class TestCommandLine:
     def test_bios_speaks_on_the_serial_port(self) -> None:
-        words = argv(UserBoot(Path("/w/a,b.qcow2"), SystemBus.VIRTIO))
-        assert "-machine q35,graphics=off" in words
-        assert "file.filename=/w/a,,b.qcow2" in words
-        assert "virtio-blk-pci,drive=system,serial=vdisklab-system,bootindex=0" in words
-        assert "-kernel" not in words
+        arguments = argv(UserBoot(Path("/w/a,b.qcow2"), SystemBus.VIRTIO))
+        assert "-machine q35,graphics=off" in arguments
+        assert "file.filename=/w/a,,b.qcow2" in arguments
+        assert "virtio-blk-pci,drive=system,serial=vdisklab-system,bootindex=0" in arguments
+        assert "-kernel" not in arguments
 
     @pytest.mark.parametrize(
         ("bus", "device"),
@@ -62,23 +62,23 @@ class TestCommandLine:
 
     def test_uefi_reads_its_code_and_writes_a_copy_of_its_variables(self) -> None:
         files = FirmwareFiles(Path("/f/code.fd"), Path("/w/vars.fd"))
-        words = argv(UserBoot(Path("/w/o"), SystemBus.VIRTIO, files))
-        assert "-machine q35,pflash0=firmware,pflash1=variables" in words
-        assert "filename=/f/code.fd,node-name=firmware,read-only=on" in words
-        assert "filename=/w/vars.fd,node-name=variables" in words
+        arguments = argv(UserBoot(Path("/w/o"), SystemBus.VIRTIO, files))
+        assert "-machine q35,pflash0=firmware,pflash1=variables" in arguments
+        assert "filename=/f/code.fd,node-name=firmware,read-only=on" in arguments
+        assert "filename=/w/vars.fd,node-name=variables" in arguments
 
 
 @needs_qemu_img
 class TestImage:
     def test_an_overlay_takes_the_writes_and_is_gone_afterwards(self, tmp_path: Path) -> None:
         image = bootable(tmp_path)
-        own = inspect_image(HOST, image)
-        assert own.format == "raw"
+        inspected = inspect_image(HOST, image)
+        assert inspected.format == "raw"
         with (
             open_ledger(tmp_path / "state") as ledger,
             open_site(HOST, ledger, tmp_path) as site,
         ):
-            with user_boot(site, own, "system-1") as boot:
+            with user_boot(site, inspected, "system-1") as boot:
                 assert str(boot.overlay) in [entry.name for entry in pending(ledger.path)]
                 before = image.read_bytes()
                 HOST.run("qemu-io", "-c", "write -P 7 0 64k", boot.overlay)
@@ -87,12 +87,12 @@ class TestImage:
 
     def test_a_change_meanwhile_is_told(self, tmp_path: Path) -> None:
         image = bootable(tmp_path)
-        own = inspect_image(HOST, image)
-        require_unchanged(own)
+        inspected = inspect_image(HOST, image)
+        require_unchanged(inspected)
         os.utime(image, ns=(1, 1))
         with pytest.raises(HostError, match="changed during the campaign"):
-            require_unchanged(own)
-        assert inspect_image(HOST, image).state != own.state
+            require_unchanged(inspected)
+        assert inspect_image(HOST, image).state != inspected.state
 
     @pytest.mark.parametrize(
         ("content", "problem"),
@@ -121,17 +121,21 @@ class TestImage:
     def test_what_is_said_of_it(self, tmp_path: Path) -> None:
         program = tmp_path / "diskspd.exe"
         program.write_bytes(b"MZ")
-        own = requested_guest(
+        inspected = requested_guest(
             HOST,
             Request(
                 guest_image=bootable(tmp_path), guest_bus=SystemBus.SATA, guest_boot=5.0,
                 diskspd=program,
             ),
         )  # fmt: skip
-        assert own is not None
-        assert (own.firmware, own.bus, own.boot_seconds) == (Firmware.BIOS, SystemBus.SATA, 5.0)
+        assert inspected is not None
+        assert (inspected.firmware, inspected.bus, inspected.boot_seconds) == (
+            Firmware.BIOS,
+            SystemBus.SATA,
+            5.0,
+        )
         with pytest.raises(HostError, match="not a Windows program"):
-            requested_guest(HOST, Request(guest_image=own.image, diskspd=own.image))
+            requested_guest(HOST, Request(guest_image=inspected.image, diskspd=inspected.image))
 
 
 class TestPlan:

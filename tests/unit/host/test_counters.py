@@ -65,16 +65,16 @@ def test_a_kernel_that_shows_no_table(tmp_path: Path) -> None:
 
 
 def test_several_devices_are_added_up() -> None:
-    one, other = read_device((254, 0), TABLE), read_device((7, 0), TABLE)
-    assert one is not None
+    first, other = read_device((254, 0), TABLE), read_device((7, 0), TABLE)
+    assert first is not None
     assert other is not None
     assert read_devices([(254, 0), (7, 0)], TABLE) == IoCounters(
-        one.read_bytes + other.read_bytes,
-        one.write_bytes + other.write_bytes,
-        one.read_operations + other.read_operations,
-        one.write_operations + other.write_operations,
+        first.read_bytes + other.read_bytes,
+        first.write_bytes + other.write_bytes,
+        first.read_operations + other.read_operations,
+        first.write_operations + other.write_operations,
         750632 + 194198,
-        *(one_second + more for one_second, more in zip(_times(one), _times(other), strict=True)),
+        *(one_second + more for one_second, more in zip(_times(first), _times(other), strict=True)),
     )
 
 
@@ -97,8 +97,8 @@ def test_a_device_that_counts_no_flushes_makes_their_sum_unknown(
     """Flushes came with Linux 5.5 (Documentation/admin-guide/iostats.rst)."""
     shorter = []
     for line in TABLE.read_text().splitlines():
-        words = line.split()
-        shorter.append(" ".join(words[: 3 + fields] if "vda" in words else words))
+        columns = line.split()
+        shorter.append(" ".join(columns[: 3 + fields] if "vda" in columns else columns))
     table = tmp_path / "diskstats"
     table.write_text("\n".join(shorter))
     seen = read_devices([(254, 0), (7, 0)], table)
@@ -135,9 +135,9 @@ def test_counters_that_only_grow_never_give_less_than_nothing(
 
 @settings(max_examples=40, deadline=None)
 @given(counters, counters)
-def test_flushes_that_one_reading_lacks_stay_unknown(one: IoCounters, other: IoCounters) -> None:
-    known = one.flush_operations is not None and other.flush_operations is not None
-    assert (one.since(other).flush_operations is not None) is known
+def test_flushes_that_one_reading_lacks_stay_unknown(first: IoCounters, other: IoCounters) -> None:
+    both_known = first.flush_operations is not None and other.flush_operations is not None
+    assert (first.since(other).flush_operations is not None) is both_known
 
 
 def test_what_has_no_device_below_is_told() -> None:
@@ -202,10 +202,10 @@ def test_a_tree_is_added_up(listed: bool, tmp_path: Path) -> None:
     process(tmp_path, 400, 300, children="" if listed else None)
     process(tmp_path, 999, 1, states="D", children="" if listed else None)
     (tmp_path / "self").mkdir()
-    one = 4096 + 8192
-    progress = one + 3000 + 30
-    assert tree_activity(100, tmp_path) == Activity(4 * one, 4 * progress, waits=True)
-    assert tree_activity(300, tmp_path) == Activity(2 * one, 2 * progress, waits=False)
+    only = 4096 + 8192
+    progress = only + 3000 + 30
+    assert tree_activity(100, tmp_path) == Activity(4 * only, 4 * progress, waits=True)
+    assert tree_activity(300, tmp_path) == Activity(2 * only, 2 * progress, waits=False)
 
 
 def test_a_process_that_is_gone_and_one_that_is_another_users(tmp_path: Path) -> None:

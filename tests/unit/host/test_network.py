@@ -25,12 +25,12 @@ garbage
 
 
 def test_each_connection_has_its_retransmits_and_round_trip() -> None:
-    one, two, three = parse_connections(SS)
-    assert (one.retransmits, one.round_trip_ms) == (7, 0.052)
-    assert (two.retransmits, two.round_trip_ms) == (0, 0.148)
-    assert (three.retransmits, three.round_trip_ms) == (0, None)
-    assert (one.path_mtu, two.path_mtu) == (65535, None)
-    assert (one.least_trip_ms, two.least_trip_ms) == (0.011, None)
+    first, second, third = parse_connections(SS)
+    assert (first.retransmits, first.round_trip_ms) == (7, 0.052)
+    assert (second.retransmits, second.round_trip_ms) == (0, 0.148)
+    assert (third.retransmits, third.round_trip_ms) == (0, None)
+    assert (first.path_mtu, second.path_mtu) == (65535, None)
+    assert (first.least_trip_ms, second.least_trip_ms) == (0.011, None)
 
 
 def test_an_interface_counts_what_it_received_as_reads(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_what_the_kernel_says_of_the_connections_is_a_state(
     assert link.retransmits(LocalHost()) == 7
     for before, number in ((5, "2"), (9, "0")):
         states = link.connections(LocalHost(), before)
-        assert next(one for one in states if one.name == "net.retransmits").observed == number
+        assert next(state for state in states if state.name == "net.retransmits").observed == number
 
 
 def test_a_server_that_nobody_knows_has_no_link() -> None:

@@ -232,8 +232,8 @@ def test_an_interrupt_while_a_program_is_being_started_ends_it(
     """On a busy machine we may see only long after it that a program has been started."""
 
     class Slow(subprocess.Popen[bytes]):
-        def __init__(self, *words: Any, **options: Any) -> None:  # noqa: ANN401
-            super().__init__(*words, **options)
+        def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401
+            super().__init__(*arguments, **options)
             wait_until((tmp_path / "pid").exists, timeout=60, what="program")
             signal.raise_signal(signal.SIGINT)
 

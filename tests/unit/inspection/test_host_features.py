@@ -53,14 +53,14 @@ class ScriptedHost:
         return Path("/usr/bin", program) if program in self.programs else None
 
     def run(self, *argv: PathArg, **_options: object) -> Completed:
-        words = [str(word) for word in argv]
-        words[0] = Path(words[0]).name
-        if words[0] == QEMU:
-            return Completed(tuple(words), 0, self.monitor, "")
-        if words[0] not in self.programs:
-            raise HostError(f"{words[0]} is not installed")
-        default = self.programs[words[0]] if words[1:] == ["--version"] else ""
-        return Completed(tuple(words), 0, self.said.get(" ".join(words), default), "")
+        arguments = [str(word) for word in argv]
+        arguments[0] = Path(arguments[0]).name
+        if arguments[0] == QEMU:
+            return Completed(tuple(arguments), 0, self.monitor, "")
+        if arguments[0] not in self.programs:
+            raise HostError(f"{arguments[0]} is not installed")
+        default = self.programs[arguments[0]] if arguments[1:] == ["--version"] else ""
+        return Completed(tuple(arguments), 0, self.said.get(" ".join(arguments), default), "")
 
 
 def no_kvm() -> KvmTrial:

@@ -155,12 +155,12 @@ def test_a_file_system_mounted_without_barriers_loses_what_is_flushed(
         "g", "vda", image, parse_path(path) if path else None, problem="it has none"
     )
     (context,) = read_contexts([disk])
-    dropped = [one for one in risks(disk, context) if isinstance(one, FlushesDroppedBelow)]
+    dropped = [risk for risk in risks(disk, context) if isinstance(risk, FlushesDroppedBelow)]
     assert len(dropped) == bool(reason)
     kept = replace(context, disk=HostDisk.PLP)
-    assert not any(isinstance(one, FlushesDroppedBelow) for one in risks(disk, kept))
+    assert not any(isinstance(risk, FlushesDroppedBelow) for risk in risks(disk, kept))
     read_only = risks(replace(disk, read_only=True), context)
-    assert not any(isinstance(one, FlushesDroppedBelow) for one in read_only)
+    assert not any(isinstance(row, FlushesDroppedBelow) for row in read_only)
 
 
 GUEST = """<domain type='kvm'><name>g</name><devices><disk type='file' device='disk'>
@@ -178,17 +178,17 @@ def test_audit_and_advise_judge_it(
     monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
     guest = tmp_path / "g.xml"
     guest.write_text(GUEST.format(image))
-    for words in ((), ("--disk", "plp")):
-        main(["audit", str(guest), "--need", "durable", "--wide", *words])
+    for arguments in ((), ("--disk", "plp")):
+        main(["audit", str(guest), "--need", "durable", "--wide", *arguments])
         said = capsys.readouterr().out
         for word in ("loses data", "lacks      durable"):
-            assert (word in said) is (bool(reason) and not words), word
+            assert (word in said) is (bool(reason) and not arguments), word
     main(["import", "docs/images/campaign.json.gz"])
-    for words in ((), ("--disk", "plp")):
+    for arguments in ((), ("--disk", "plp")):
         capsys.readouterr()
-        main(["advise", str(guest), "--wide", "--why", *words])
+        main(["advise", str(guest), "--wide", "--why", *arguments])
         said = capsys.readouterr().out
-        assert ("no setting of the guest makes it safe" in said) is (bool(reason) and not words)
+        assert ("no setting of the guest makes it safe" in said) is (bool(reason) and not arguments)
 
 
 @pytest.mark.parametrize("name", ["zfs_nocacheflush", "zil_nocacheflush"])

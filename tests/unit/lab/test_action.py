@@ -47,11 +47,11 @@ def test_runs_arrive_whole_and_marked(tmp_path: Path) -> None:
 
 
 def test_the_labs_of_two_hosts_are_two_machines() -> None:
-    one, other = facts(machine="one"), facts(machine="other")
-    assert one["lab_identity"] != other["lab_identity"]
+    first, other = facts(machine="one"), facts(machine="other")
+    assert first["lab_identity"] != other["lab_identity"]
     assert facts(Accelerator.KVM)["lab"] == "a host that runs under KVM"
-    script = job_script(["raw"], one["lab_identity"])
-    assert f"echo {one['lab_identity']} >/etc/machine-id" in script
+    script = job_script(["raw"], first["lab_identity"])
+    assert f"echo {first['lab_identity']} >/etc/machine-id" in script
     assert "import" not in script
     assert f"{ONLY_MEASURE}=1" in script
     assert "import /vdisklab/files/earlier.json" in job_script(["raw"], "x", continued=True)

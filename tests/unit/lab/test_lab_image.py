@@ -72,23 +72,23 @@ def files(tmp_path: Path) -> LabFiles:
 
 def test_the_machine_has_no_network_and_only_its_own_disks(files: LabFiles) -> None:
     argv = lab_argv(LabConfig(Accelerator.TCG), files, "vdisklab-lab-1", 9)
-    words = " ".join(argv)
-    assert "-nic none" in words
-    assert "-nodefaults" in words
-    assert "accel=tcg" in words
+    arguments = " ".join(argv)
+    assert "-nic none" in arguments
+    assert "-nodefaults" in arguments
+    assert "accel=tcg" in arguments
     drives = [word for word in argv if word.startswith("file=") and "format=" in word]
     assert len(drives) == 3 + 4
     assert all(str(files.directory) in drive for drive in drives)
     assert "readonly=on" in next(drive for drive in drives if "code.ext4" in drive)
-    assert "/dev/" not in words.replace("root=/dev/vda", "")
+    assert "/dev/" not in arguments.replace("root=/dev/vda", "")
     shell = lab_argv(LabConfig(Accelerator.KVM), files, "n", None)
     assert "mon:stdio" in shell
     assert "-cpu host" in " ".join(shell)
     assert "-no-reboot" in argv
     assert "-no-shutdown" in argv, "a lab that resets itself is looked at"
     assert "-no-shutdown" not in shell, "QEMU ends with the shell"
-    assert "mitigations=off norandmaps" in words, "an emulated lab is slow enough"
-    assert "-cpu max,-la57,-erms,-fsrm" in words
+    assert "mitigations=off norandmaps" in arguments, "an emulated lab is slow enough"
+    assert "-cpu max,-la57,-erms,-fsrm" in arguments
     assert "mitigations=off" not in " ".join(shell), "under KVM it is an ordinary host"
 
 
@@ -113,17 +113,17 @@ def test_the_job_quotes_what_it_is_given() -> None:
 
 
 def test_files_on_the_command_line_are_carried_into_the_lab(tmp_path: Path) -> None:
-    own = tmp_path / "own.toml"
-    own.touch()
-    words = ["raw", "--profile", str(own), f"--plan={own}", "--label", str(own)]
-    assert carried_files(words) == (
+    profile = tmp_path / "own.toml"
+    profile.touch()
+    arguments = ["raw", "--profile", str(profile), f"--plan={profile}", "--label", str(profile)]
+    assert carried_files(arguments) == (
         ["raw", "--profile", "/vdisklab/files/0-own.toml", "--plan=/vdisklab/files/1-own.toml",
-         "--label", str(own)],
-        {"0-own.toml": own, "1-own.toml": own},
+         "--label", str(profile)],
+        {"0-own.toml": profile, "1-own.toml": profile},
     )  # fmt: skip
-    read = ["--guest", str(own), "--diskspd", str(own)]
+    read = ["--guest", str(profile), "--diskspd", str(profile)]
     assert len(carried_files(read)[1]) == 2
-    written = ["--stream", str(own)]
+    written = ["--stream", str(profile)]
     assert carried_files(written) == (written, {})
     names = ["raw", "--profile", "quick", "--profile"]
     assert carried_files(names) == (names, {})

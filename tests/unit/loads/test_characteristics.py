@@ -57,7 +57,8 @@ def test_sequential_is_what_looking_back_one_by_one_finds(made: RecordedLoad) ->
         chosen = made.only(made.kind == kind)
         ends = (chosen.offset + chosen.length).tolist()
         counted = sum(
-            start in ends[max(0, at - RECENT) : at] for at, start in enumerate(chosen.offset)
+            start in ends[max(0, index - RECENT) : index]
+            for index, start in enumerate(chosen.offset)
         )
         share = characteristics_of(made).of(kind).sequential_share
         assert share is None or share == pytest.approx(counted / len(chosen))
@@ -92,12 +93,15 @@ def test_a_database_s_log_is_called_that() -> None:
     ("requests", "said"),
     [
         (
-            [(at * 1000, READ, at << 20, 1 << 20, 900) for at in range(4000)],
+            [(index * 1000, READ, index << 20, 1 << 20, 900) for index in range(4000)],
             "100 % sequential reads of 1 MiB, 400/s with bursts of 1,000: "
             "like a backup that reads; nearest profile: backup-stream",
         ),
         (
-            [(at * 2500, WRITE, (at * 7919 % 4001) << 12, 4096, 9, True) for at in range(4000)],
+            [
+                (index * 2500, WRITE, (index * 7919 % 4001) << 12, 4096, 9, True)
+                for index in range(4000)
+            ],
             "100 % random writes of 4 KiB, 100 % of the writes forced, 400/s: like small "
             "transactions, each synced; nearest profile: sync-heavy",
         ),
@@ -110,7 +114,7 @@ def test_other_loads_are_told_apart(requests: list[tuple[int, ...]], said: str) 
 
 
 def test_every_known_load_is_a_profile_that_is_shipped() -> None:
-    assert {known.profile for known in KNOWN} <= set(builtin_profiles())
+    assert {load.profile for load in KNOWN} <= set(builtin_profiles())
 
 
 def test_depth_counts_the_request_itself() -> None:

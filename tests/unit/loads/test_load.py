@@ -32,9 +32,9 @@ def test_in_flight_is_what_counting_one_by_one_gives(made: RecordedLoad) -> None
     counted = [
         sum(
             service != NOT_TIMED and end > begin
-            for (_, end), service in zip(spans[:at], made.service_us[:at], strict=True)
+            for (_, end), service in zip(spans[:index], made.service_us[:index], strict=True)
         )
-        for at, (begin, _) in enumerate(spans)
+        for index, (begin, _) in enumerate(spans)
     ]
     assert made.outstanding().tolist() == counted
 

@@ -120,8 +120,8 @@ def test_a_file_with_a_right_checksum_and_wrong_content_ends_with_one_sentence(
 ) -> None:
     content = bytearray(encode(small())[:-32])
     for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(content) - 1))
-        content[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+        place = data.draw(st.integers(0, len(content) - 1))
+        content[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
     with suppress(LoadError):
         decode(signed(bytes(content)), "x.load")
 

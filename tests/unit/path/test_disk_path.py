@@ -76,8 +76,8 @@ def test_a_shared_directory_has_no_cache_mode_in_its_name() -> None:
 
 
 @given(disk_paths, disk_paths)
-def test_different_paths_have_different_names(one: DiskPath, other: DiskPath) -> None:
-    assert (one == other) == (one.canonical == other.canonical)
+def test_different_paths_have_different_names(first: DiskPath, other: DiskPath) -> None:
+    assert (first == other) == (first.canonical == other.canonical)
 
 
 @pytest.mark.parametrize(

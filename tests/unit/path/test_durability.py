@@ -126,13 +126,13 @@ def test_a_disk_that_keeps_its_cache_needs_no_flush_for_writes_in_place(
     text: str, flush_free: bool
 ) -> None:
     path = parse_path(text)
-    known = durability(path, _PLP)
-    assert known.flush_free is flush_free
+    verdict = durability(path, _PLP)
+    assert verdict.flush_free is flush_free
     assert meets(path, parse_need("no-flush-safe"), _PLP) is flush_free
     assert not durability(path, CrashVerdicts()).flush_free
     if flush_free:
-        assert known.kind is DurabilityKind.NOT_TESTED
-        sentence = durability_sentence(text, known)
+        assert verdict.kind is DurabilityKind.NOT_TESTED
+        sentence = durability_sentence(text, verdict)
         assert "writes in place to a disk that keeps what it completed" in sentence
         if not_judgeable(path) is None:
             assert sentence.endswith("--model plp` simulates the cut.")
@@ -158,10 +158,10 @@ def test_a_command_that_tests_a_path_works(text: str, tested: str | None) -> Non
     found = re.findall("`(vdisklab powercut [^`]*)`", sentence)
     assert len(found) == (tested is not None)
     for command in found:
-        words = command.removeprefix("vdisklab powercut ").split()
-        assert words[0] == str(parse_path(tested or ""))
-        assert not_judgeable(parse_path(words[0])) is None
-        assert impossible(parse_path(words[0])) is None
+        arguments = command.removeprefix("vdisklab powercut ").split()
+        assert arguments[0] == str(parse_path(tested or ""))
+        assert not_judgeable(parse_path(arguments[0])) is None
+        assert impossible(parse_path(arguments[0])) is None
 
 
 @pytest.mark.parametrize(
@@ -219,9 +219,9 @@ def test_a_file_system_that_sends_no_flushes_is_below_all_paths() -> None:
         ("raw/none", HostDisk.PLP, True),
     ):
         verdicts = replace(below, disk=disk)
-        known = durability(parse_path(text), verdicts)
-        assert known.kind.acceptable is kept, text
-        assert known.reason == (None if kept else "xfs is mounted with nobarrier")
+        verdict = durability(parse_path(text), verdicts)
+        assert verdict.kind.acceptable is kept, text
+        assert verdict.reason == (None if kept else "xfs is mounted with nobarrier")
     hint = nearest_hint(
         parse_path("raw/none"), [Need(NeedKind.DURABLE)], replace(below, disk=HostDisk.PLP)
     )
@@ -242,9 +242,9 @@ def test_a_file_system_that_sends_no_flushes_is_below_all_paths() -> None:
     ],
 )
 def test_a_server_answers_for_what_it_keeps(text: str, kind: DurabilityKind) -> None:
-    known = durability(parse_path(text), CrashVerdicts(without_flushes="nobarrier"))
-    assert known.kind is kind  # the work directory's file system is not below a target
-    assert "durable" not in durability_sentence(text, known)
+    verdict = durability(parse_path(text), CrashVerdicts(without_flushes="nobarrier"))
+    assert verdict.kind is kind  # the work directory's file system is not below a target
+    assert "durable" not in durability_sentence(text, verdict)
 
 
 @pytest.mark.parametrize("mode", ["none", "writeback", "writethrough", "directsync"])

@@ -211,10 +211,10 @@ def test_the_nearest_path_meets_the_need_and_is_the_path_itself_if_that_does(
 
 @given(configurable_paths)
 def test_durable_is_what_durability_calls_acceptable(path: DiskPath) -> None:
-    known = durability(path, CrashVerdicts())
-    assert meets(path, Need(NeedKind.DURABLE), CrashVerdicts()) is known.kind.acceptable
+    verdict = durability(path, CrashVerdicts())
+    assert meets(path, Need(NeedKind.DURABLE), CrashVerdicts()) is verdict.kind.acceptable
     assert meets(path, Need(NeedKind.NO_FLUSH_SAFE), CrashVerdicts()) is (
-        known.kind.acceptable and known.flush_free
+        verdict.kind.acceptable and verdict.flush_free
     )
 
 

@@ -176,7 +176,7 @@ def test_the_guests_kernel_needs_the_schedulers_of_the_paths() -> None:
 def test_more_queues_than_cpus_are_dropped_with_the_way_out() -> None:
     plan = build(Request(paths=("raw/none/{virtio,virtio:queues=4}",), baseline="none"))
     assert [cell.label for cell in plan.cells] == ["raw/none"]
-    assert [one.instead for one in plan.dropped] == ["add --guest-cpus 4"]
+    assert [row.instead for row in plan.dropped] == ["add --guest-cpus 4"]
     with pytest.raises(PlanError, match="queues=4"):
         build(Request(paths=("raw/none/virtio:queues=4",), baseline="none"))
     request = Request(paths=("raw/none/virtio:queues=4",), baseline="none", guest_cpus=4)
@@ -187,8 +187,8 @@ def test_a_profile_names_the_paths_if_the_user_does_not() -> None:
     profile = replace(PROFILE, usual=Usual(paths=("{raw,qcow2}/none",)))
     usual = build_plan(Request(baseline="none"), Capabilities(), profile)
     assert labels(usual) == ["raw/none", "qcow2/none"]
-    own = build_plan(Request(paths=("vmdk/none",), baseline="none"), Capabilities(), profile)
-    assert labels(own) == ["vmdk/none"]
+    plan = build_plan(Request(paths=("vmdk/none",), baseline="none"), Capabilities(), profile)
+    assert labels(plan) == ["vmdk/none"]
 
 
 def test_several_guests_start_in_a_ramp_also_if_the_profile_has_none() -> None:
@@ -235,7 +235,7 @@ def test_a_disk_too_small_for_the_guests_file_system_is_refused(kind: str, least
         size_bytes=(least - 1) << 20,
     )
     plan = build_plan(request, Capabilities(), Profile("files", "t", (files,)))
-    assert [(one.path, one.instead) for one in plan.dropped] == [
+    assert [(row.path, row.instead) for row in plan.dropped] == [
         (f"raw/none/virtio:guest_fs={kind}", f"write --size {least}M or more")
     ]
     enough = replace(request, size_bytes=least << 20)
@@ -244,10 +244,10 @@ def test_a_disk_too_small_for_the_guests_file_system_is_refused(kind: str, least
 
 @pytest.mark.parametrize(("guests", "rate"), [(("2",), {}), ((), {"rate_iops": 40})])
 def test_a_share_has_one_guest_alone(guests: tuple[str, ...], rate: dict[str, int]) -> None:
-    one = MeasurementPlan("one", "fio", {"rw": "write", "bs": "4k", **rate}, "ext4")
+    plan = MeasurementPlan("one", "fio", {"rw": "write", "bs": "4k", **rate}, "ext4")
     request = replace(REQUEST, paths=("raw/none", "virtiofs"), guests=guests)
     with pytest.raises(PlanError, match="virtiofs is a shared directory") as error:
-        build_plan(request, Capabilities(), Profile("files", "t", (one,)))
+        build_plan(request, Capabilities(), Profile("files", "t", (plan,)))
     assert error.value.hint
 
 

@@ -91,7 +91,7 @@ def test_what_one_of_them_lacks_is_dropped_for_it_alone() -> None:
     )
     able = replace(BOTH, qemus={OLD.name: lacking, NEW.name: QemuLimits()})
     plan = build("raw/none/{virtio:aio=io_uring,nvme}", "host", capabilities=able)
-    assert [one.path for one in plan.dropped] == [
+    assert [row.path for row in plan.dropped] == [
         "raw/none/virtio:aio=io_uring:qemu=7.2.22",
         "raw/none/nvme:qemu=7.2.22",
     ]

@@ -212,7 +212,7 @@ def test_the_host_is_no_baseline() -> None:
 def test_what_no_guest_can_boot_from_is_dropped() -> None:
     plan = build_plan(Request(paths=("raw/none", "host", "null")), Capabilities(), BOOT)
     assert [cell.path.canonical for cell in plan.cells] == ["raw/none"]
-    assert {(one.path, one.reason) for one in plan.dropped} == {
+    assert {(row.path, row.reason) for row in plan.dropped} == {
         ("host", "a boot needs a guest"), ("null/default", "there is no disk to boot from"),
     }  # fmt: skip
 
@@ -244,7 +244,7 @@ def test_one_configuration_is_measured_once_unless_asked() -> None:
             Capabilities(),
             Profile("p", "", (FIO,)),
         )
-        return [cell.path.canonical for cell in plan.cells], [str(one.path) for one in plan.dropped]
+        return [cell.path.canonical for cell in plan.cells], [str(row.path) for row in plan.dropped]
 
     both = "{raw,qcow2}/{default,writeback}"
     assert cells(both) == (["raw/writeback", "qcow2/writeback"], ["raw/default", "qcow2/default"])
@@ -261,7 +261,7 @@ def test_nothing_is_trimmed_but_a_guests_own_disk() -> None:
     request = Request(paths=("raw/none", "host", "virtiofs"))
     plan = build_plan(request, Capabilities(), trims)
     assert [cell.path.canonical for cell in plan.cells] == ["raw/none"]
-    assert [one.path for one in plan.dropped] == ["host", "virtiofs"]
+    assert [row.path for row in plan.dropped] == ["host", "virtiofs"]
 
 
 def test_the_options_of_a_zfs_volume_are_axes_with_their_defaults_written_out_of_names() -> None:

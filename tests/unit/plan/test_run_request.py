@@ -13,13 +13,15 @@ from vdisklab.plan.run_request import RunRequest, SearchFor
 from vdisklab.plan.settings import NO_BASELINE, Request
 
 
-def parsed(*words: str) -> RunRequest:
-    return parse_words(words, RunRequest, "vdisklab run")
+def parsed(*arguments: str) -> RunRequest:
+    return parse_words(arguments, RunRequest, "vdisklab run")
 
 
 def test_every_option_of_a_search_is_a_row() -> None:
-    words = "--find best --within 5% --budget 30m --need durable --need cache=none --metric read"
-    assert parsed("raw/none", "--new", "--dir", "/a", *words.split()) == RunRequest(
+    arguments = (
+        "--find best --within 5% --budget 30m --need durable --need cache=none --metric read"
+    )
+    assert parsed("raw/none", "--new", "--dir", "/a", *arguments.split()) == RunRequest(
         paths=("raw/none",),
         directories=(Path("/a"),),
         new=True,
@@ -33,17 +35,17 @@ def test_every_option_of_a_search_is_a_row() -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     ["--within 3%", "--confidence 99%", "--budget 3m", "--need durable", "--metric read",
      "--unsafe"],
 )  # fmt: skip
-def test_a_number_of_rounds_is_no_race(words: str) -> None:
-    assert parsed(*words.split()).asks_for_a_race
-    parsed(*words.split()).campaigns()
+def test_a_number_of_rounds_is_no_race(arguments: str) -> None:
+    assert parsed(*arguments.split()).asks_for_a_race
+    parsed(*arguments.split()).campaigns()
     with pytest.raises(PlanError, match="of a race") as caught:
-        parsed("--rounds", "3", *words.split()).campaigns()
+        parsed("--rounds", "3", *arguments.split()).campaigns()
     assert "--find best" in (caught.value.hint or "")
-    parsed("--rounds", "3", "--find", "best", *words.split()).campaigns()
+    parsed("--rounds", "3", "--find", "best", *arguments.split()).campaigns()
 
 
 def test_every_path_is_of_a_search() -> None:
@@ -60,7 +62,7 @@ def test_here_measures_each_directory_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("arguments", "problem"),
     [
         ("raw/none --dir /a --dir /b", "side by side only with --here"),
         ("--here --dir /a --dir /b --find best", "side by side only with --here"),
@@ -71,13 +73,13 @@ def test_here_measures_each_directory_once() -> None:
         ("--here --dir /a --on /dev/sdx", "both --dir and --on"),
     ],
 )
-def test_contradictions_are_refused(words: str, problem: str) -> None:
+def test_contradictions_are_refused(arguments: str, problem: str) -> None:
     with pytest.raises(PlanError, match=problem):
-        parsed(*words.split()).campaigns()
+        parsed(*arguments.split()).campaigns()
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "message", "hint"),
+    ("text", "arguments", "message", "hint"),
     [
         ("rounds = 20000", "", "key 'rounds' of {} is 20000", "from 1 to 10000"),
         ("[guest]\ncpus = 900", "", "key 'cpus' in table [guest] of {} is 900", "from 1 to 255"),
@@ -91,12 +93,12 @@ def test_contradictions_are_refused(words: str, problem: str) -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_named_as_it_was_given(
-    tmp_path: Path, text: str, words: str, message: str, hint: str
+    tmp_path: Path, text: str, arguments: str, message: str, hint: str
 ) -> None:
     file = tmp_path / "plan.toml"
     file.write_text(text)
     with pytest.raises(PlanError) as caught:
-        parsed("--plan", str(file), *words.split())
+        parsed("--plan", str(file), *arguments.split())
     assert str(caught.value).startswith(message.format(file))
     assert hint in (caught.value.hint or "")
 

@@ -38,7 +38,7 @@ class Toy(Request):
     )
 
 
-def run(*words: str) -> tuple[Toy, str]:
+def run(*arguments: str) -> tuple[Toy, str]:
     """The request that a verb receives, and what the program prints."""
     received: list[Toy] = []
 
@@ -50,7 +50,7 @@ def run(*words: str) -> tuple[Toy, str]:
 
     app = typer.Typer()
     app.command()(verb)
-    result = CliRunner().invoke(app, words, env={"COLUMNS": "120"})
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "120"})
     if isinstance(result.exception, PlanError):
         raise result.exception
     assert result.exit_code == 0, result.output
@@ -116,8 +116,8 @@ def test_it_is_part_of_a_plan_unless_it_is_the_default() -> None:
 
 
 def test_it_is_in_a_command_to_paste() -> None:
-    words = command_words(Toy(paths=("raw/none",), rest=2.0, size_bytes=64 << 20))
-    assert words == ["vdisklab", "run", "raw/none", "--size", "64M", "--rest", "2"]
+    arguments = command_words(Toy(paths=("raw/none",), rest=2.0, size_bytes=64 << 20))
+    assert arguments == ["vdisklab", "run", "raw/none", "--size", "64M", "--rest", "2"]
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,11 @@ def test_an_index_that_is_none_is_that_disks_problem(index: str) -> None:
 
 def test_a_broken_process_leaves_the_others(tmp_path: Path) -> None:
     many = [word for n in range(600) for word in ("-device", f"virtio-blk-pci,drive=d{n}")]
-    for number, words in enumerate((["-drive", "file=/a,index=½"], [], many, ["-qmp", "unix:a=b"])):
+    for number, arguments in enumerate(
+        (["-drive", "file=/a,index=½"], [], many, ["-qmp", "unix:a=b"])
+    ):
         command = ["qemu-system-x86_64", "-name", f"g{number}", "-drive", "file=/a,format=raw"]
-        make_process(tmp_path, number + 1, command + words)
+        make_process(tmp_path, number + 1, command + arguments)
     found = problems(tuple(running_disks(tmp_path)))
     assert found.pop("process 3").startswith("its guest cannot be read: a command line has more")
     assert found.keys() == {"g0", "g1", "g3"}
@@ -146,7 +148,7 @@ def test_a_number_without_end_is_text(number: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         "-blockdev driver=nbd,node-name=n,server=x", "-blockdev driver=nfs,node-name=n,server=x",
         "-blockdev driver=ssh,node-name=n,path=/x,server=y,host-key-check=z",
@@ -156,8 +158,8 @@ def test_a_number_without_end_is_text(number: str) -> None:
         "-blockdev driver=nbd,node-name=n,filename=nbd://[x/",
     ],
 )  # fmt: skip
-def test_a_node_of_other_types_is_that_disks_problem(words: str) -> None:
-    text = f"qemu-system-x86_64 {words} -device virtio-blk-pci,drive=n,id=d"
+def test_a_node_of_other_types_is_that_disks_problem(arguments: str) -> None:
+    text = f"qemu-system-x86_64 {arguments} -device virtio-blk-pci,drive=n,id=d"
     (disk,) = (disk for disk in read_guests([GuestText(text, "a.sh")]) if disk.target == "d")
     assert disk.problem
     assert BUG not in disk.problem
@@ -166,8 +168,8 @@ def test_a_node_of_other_types_is_that_disks_problem(words: str) -> None:
 @pytest.mark.parametrize("depth", [90, 990, 100_000])
 def test_json_without_end_is_that_disks_problem(depth: int) -> None:
     nested = '{"a":' * depth + "1" + "}" * depth
-    words = json.dumps({"driver": "raw", "node-name": "n"})[:-1] + f', "x": {nested}}}'
-    text = f"qemu-system-x86_64\0-blockdev\0{words}\0-device\0virtio-blk-pci,drive=n,id=d"
+    arguments = json.dumps({"driver": "raw", "node-name": "n"})[:-1] + f', "x": {nested}}}'
+    text = f"qemu-system-x86_64\0-blockdev\0{arguments}\0-device\0virtio-blk-pci,drive=n,id=d"
     for disk in read_guests([GuestText(text, "a.sh")]):
         assert disk.problem
         assert BUG not in disk.problem

@@ -89,8 +89,8 @@ def lost_options(path: DiskPath, form: str) -> Iterator[str]:
     if path.image is not None:
         for option, _ in path.image.options:
             given = read is not None and read.image and read.image.option(option)
-            words = (f"{option}=", SPELLED.get(option, option))
-            if not given and not any(word in line for line in said for word in words):
+            spellings = (f"{option}=", SPELLED.get(option, option))
+            if not given and not any(word in line for line in said for word in spellings):
                 yield option
     if read is not None:
         yield from lost_settings(path, read, said)
@@ -105,8 +105,8 @@ def lost_settings(path: DiskPath, read: DiskPath, said: list[str]) -> Iterator[s
         if asked == seen or (option == "write_cache" and same_flags(path, read)):
             continue
         mounted = str(asked).replace("+", ",") if option == "guest_mount" else option
-        words = rf"\b({option}|{mounted})\b"
-        if asked is None or not any(re.search(words, line) for line in said):
+        pattern = rf"\b({option}|{mounted})\b"
+        if asked is None or not any(re.search(pattern, line) for line in said):
             yield f"{option}={asked}, read as {seen}"
 
 

@@ -304,9 +304,9 @@ def test_a_shell_reads_the_sources_name_back(path: DiskPath) -> None:
     assume(not path.opened_by_qemu)
     text = forms()["qemu"].write(ExportRequest(path, ODD)).text
     command = [line for line in text.splitlines() if not line.startswith("#")]
-    words = shlex.split("\n".join(command))
-    assert any(json_name(ODD) in word for word in words)
-    rest = "".join(words)
+    arguments = shlex.split("\n".join(command))
+    assert any(json_name(ODD) in word for word in arguments)
+    rest = "".join(arguments)
     for name in (ODD, os.fspath(key_path(Path(ODD))), os.fspath(data_path(Path(ODD)))):
         rest = rest.replace(json_name(name), "")
     assert "$(id)" not in rest

@@ -77,7 +77,7 @@ def test_dropped_flushes_are_named_without_a_path(text: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "path"),
+    ("arguments", "path"),
     [
         (f"{IMAGE},cache.direct=on,cache.no-flush=on", "raw/directunsafe"),
         (f"{IMAGE},cache.no-flush=on", "raw/unsafe"),
@@ -89,8 +89,8 @@ def test_dropped_flushes_are_named_without_a_path(text: str, name: str) -> None:
         ("-machine q35 -hda /vm/one.img", "raw/default/sata"),
     ],
 )
-def test_the_cache_of_a_drive_is_read_in_each_spelling(words: str, path: str) -> None:
-    (disk,) = read(QEMU + words)
+def test_the_cache_of_a_drive_is_read_in_each_spelling(arguments: str, path: str) -> None:
+    (disk,) = read(QEMU + arguments)
     assert disk.path == parse_path(path)
 
 
@@ -146,7 +146,7 @@ def test_a_shells_substitution_is_one_word(file: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         "-drive if=none,id=d,file=/vm/a.raw,format=raw,cache=unsafe",
         "-blockdev driver=file,node-name=f,filename=/vm/a.raw,cache.no-flush=on "
@@ -159,8 +159,8 @@ def test_a_shells_substitution_is_one_word(file: str) -> None:
         "-blockdev driver=blkverify,node-name=q,test=q,raw=f -device virtio-blk-pci,drive=q",
     ],
 )
-def test_flushes_are_judged_in_all_nodes_that_are_written(words: str) -> None:
-    (disk,) = read(QEMU + words)
+def test_flushes_are_judged_in_all_nodes_that_are_written(arguments: str) -> None:
+    (disk,) = read(QEMU + arguments)
     assert risks(disk) == (FlushesDropped(),)
 
 
@@ -170,7 +170,7 @@ def test_a_line_that_continues_in_its_first_column_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "said"),
     [
         (SECOND.format("odd-disk"), "does not know the device 'odd-disk'"),
         ("-blockdev driver=nvme-io_uring,node-name=two,path=/dev/ng0n1 "
@@ -178,8 +178,8 @@ def test_a_line_that_continues_in_its_first_column_is_read() -> None:
         ("-readconfig /vm/guest.cfg", "its configuration is in /vm/guest.cfg"),
     ],
 )  # fmt: skip
-def test_what_is_not_understood_is_named(words: str, said: str) -> None:
-    (disk,) = read(QEMU + words)
+def test_what_is_not_understood_is_named(arguments: str, said: str) -> None:
+    (disk,) = read(QEMU + arguments)
     assert said in (disk.problem or "")
     assert read_guests([GuestText(f"{QEMU}-cdrom /a.iso {IMAGE}", "x")])[0].problem is None
 

@@ -96,7 +96,7 @@ def test_instances_of_incus_are_read_with_their_pools() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "path"),
+    ("arguments", "path"),
     [
         ("-drive file=/a.qcow2,format=qcow2,if=virtio,cache=none,aio=native,discard=unmap",
          "qcow2/none/virtio:aio=native:discard=unmap"),
@@ -111,10 +111,10 @@ def test_instances_of_incus_are_read_with_their_pools() -> None:
          "qcow2/none/nvme:aio=io_uring"),
     ],
 )  # fmt: skip
-def test_command_lines_are_read(words: str, path: str) -> None:
-    for text in (f"qemu-system-x86_64 -name web {words}",
+def test_command_lines_are_read(arguments: str, path: str) -> None:
+    for text in (f"qemu-system-x86_64 -name web {arguments}",
                  "\0".join(["/usr/bin/qemu-system-x86_64", "-name", "guest=web,debug-threads=on",
-                            *words.split()])):  # fmt: skip
+                            *arguments.split()])):  # fmt: skip
         (disk,) = read_guests([GuestText(text, "run.sh")])
         assert str(disk.path) == path
         assert (disk.domain, disk.platform) == ("web", Platform.QEMU)
@@ -155,7 +155,9 @@ def test_what_daemons_serve_is_read_from_their_command_lines(directory: str) -> 
         "writable=on,writethrough=on"
     )
     shared = f"/usr/libexec/virtiofsd --socket-path=/run/b.sock {directory}"
-    daemons = [GuestText("\0".join(words.split()) + "\0", "p") for words in (storage, shared)]
+    daemons = [
+        GuestText("\0".join(arguments.split()) + "\0", "p") for arguments in (storage, shared)
+    ]
     disks = read_guests([GuestText(QEMU_OF_DAEMONS, "guest"), *daemons])
     assert [str(disk.path) for disk in disks] == [
         "qcow2/directsync/vhostuser:aio=native:queues=4", "virtiofs:cache=none",
@@ -191,11 +193,13 @@ def test_a_text_that_is_no_guest_is_refused_in_a_sentence(text: str) -> None:
 @given(st.sampled_from(["100.conf", "machine.yaml", "instances.yaml"]), st.data())
 def test_mutilated_files_end_in_disks_or_a_sentence(name: str, data: st.DataObject) -> None:
     text = (GUESTS / name).read_text()
-    at = data.draw(st.integers(0, len(text)))
+    place = data.draw(st.integers(0, len(text)))
     piece = data.draw(st.text(max_size=20))
     texts = [GuestText((GUESTS / "storage.cfg").read_text(), "storage.cfg")]
     with suppress(VdisklabError):
-        read_guests([*texts, GuestText(text[:at] + piece + text[at + len(piece) * 2 :], name)])
+        read_guests(
+            [*texts, GuestText(text[:place] + piece + text[place + len(piece) * 2 :], name)]
+        )
 
 
 def changed(disk: ConfiguredDisk, path: str) -> tuple[str, str]:

@@ -28,11 +28,11 @@ from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import read_guests
 
 
-def domain(devices: str, machine: str = "q35", arch: str = "x86_64", words: str = "") -> str:
+def domain(devices: str, machine: str = "q35", arch: str = "x86_64", arguments: str = "") -> str:
     return (
         f"<domain type='kvm' xmlns:qemu='{QEMU_NAMESPACE}'><name>g</name>"
         f"<os><type arch='{arch}' machine='{machine}'>hvm</type></os>"
-        f"<devices>{devices}</devices>{words}</domain>"
+        f"<devices>{devices}</devices>{arguments}</domain>"
     )
 
 
@@ -67,7 +67,7 @@ POOL = "<driver type='qcow2'><iothreads><iothread id='1'/><iothread id='2'/></io
 
 
 @pytest.mark.parametrize(
-    ("devices", "words"),
+    ("devices", "arguments"),
     [
         (disk("type='qcow2' cache='none' io='native' discard='unmap'"),
          f"{FILE},cache.direct=on,aio=native -blockdev driver=qcow2,node-name=q,file=f,"
@@ -122,8 +122,8 @@ POOL = "<driver type='qcow2'><iothreads><iothread id='1'/><iothread id='2'/></io
          f"-blockdev driver=throttle,node-name=t,throttle-group=g,file=f {VIRTIO}t"),
     ],
 )  # fmt: skip
-def test_the_two_readers_agree(devices: str, words: str) -> None:
-    (ours,), (theirs,) = read(domain(devices)), read(f"qemu-system-x86_64 {words}")
+def test_the_two_readers_agree(devices: str, arguments: str) -> None:
+    (ours,), (theirs,) = read(domain(devices)), read(f"qemu-system-x86_64 {arguments}")
     assert ours.problem is None
     assert ours.path == theirs.path
     for fact in ("source", "read_only", "drops_flushes", "ignored_errors", "shareable", "limits"):
@@ -185,13 +185,13 @@ def test_settings_that_no_path_has_are_named(devices: str, named: str) -> None:
     assert any(isinstance(risk, LimitsBeyondPath) for risk in risks(found))
 
 
-def arguments(*words: str) -> str:
-    inner = "".join(f"<qemu:arg value={quoteattr(word)}/>" for word in words)
+def arguments(*arguments: str) -> str:
+    inner = "".join(f"<qemu:arg value={quoteattr(word)}/>" for word in arguments)
     return f"<qemu:commandline>{inner}</qemu:commandline>"
 
 
 @pytest.mark.parametrize(
-    ("driver", "words", "path"),
+    ("driver", "command_line", "path"),
     [
         ("", ("-set", "device.virtio-disk0.write-cache=off"),
          "raw/default/virtio:write_cache=off"),
@@ -201,26 +201,26 @@ def arguments(*words: str) -> str:
     ],
 )  # fmt: skip
 def test_arguments_that_change_libvirts_own_disks_are_read(
-    driver: str, words: tuple[str, ...], path: str
+    driver: str, command_line: tuple[str, ...], path: str
 ) -> None:
-    (found,) = read(domain(disk(driver), words=arguments(*words)))
+    (found,) = read(domain(disk(driver), arguments=arguments(*command_line)))
     assert found.path == parse_path(path)
 
 
 def test_other_properties_of_libvirts_disks_are_named() -> None:
-    words = (
+    command_line = (
         "-set",
         "device.virtio-disk0.werror=ignore",
         "-global",
         "virtio-blk.seg-max-adjust=off",
     )
-    (found,) = read(domain(disk(), words=arguments(*words)))
+    (found,) = read(domain(disk(), arguments=arguments(*command_line)))
     assert ErrorsIgnored(("writes",)) in risks(found)
     assert found.limits == ("seg-max-adjust=off",)
 
 
 @pytest.mark.parametrize(
-    ("words", "risk"),
+    ("command_line", "risk"),
     [
         (("-set", "drive.drive-virtio-disk0.cache=unsafe"), FlushesDropped()),
         (("-set", "drive.drive-virtio-disk0.cache.no-flush=on"), FlushesDropped()),
@@ -231,19 +231,19 @@ def test_other_properties_of_libvirts_disks_are_named() -> None:
          LimitsBeyondPath(("-set drive.other.cache=unsafe",))),
     ],
 )  # fmt: skip
-def test_arguments_that_change_a_drive_are_named(words: tuple[str, ...], risk: Risk) -> None:
+def test_arguments_that_change_a_drive_are_named(command_line: tuple[str, ...], risk: Risk) -> None:
     """libvirt before 6.0 gives its disks as -drive; QEMU ignores -snapshot for -blockdev."""
-    (found,) = read(domain(disk(), words=arguments(*words)))
+    (found,) = read(domain(disk(), arguments=arguments(*command_line)))
     assert risk in risks(found)
-    assert " ".join(words) in found.limits
+    assert " ".join(command_line) in found.limits
 
 
 def test_an_argument_that_qemu_does_not_know_is_named() -> None:
-    words = arguments("-drive file=/vm/b.img,if=virtio,cache=unsafe", "-snapshot")
-    _, named = read(domain(disk(), words=words))
+    command_line = arguments("-drive file=/vm/b.img,if=virtio,cache=unsafe", "-snapshot")
+    _, named = read(domain(disk(), arguments=command_line))
     assert "the one argument '-drive file=/vm/b.img" in (named.problem or "")
-    own = ("-drive", "if=none,id=z,file=/vm/b.img", "-set", "drive.z.cache=unsafe")
-    assert read(domain(disk(), words=arguments(*own)))[0].limits == ()
+    set_later = ("-drive", "if=none,id=z,file=/vm/b.img", "-set", "drive.z.cache=unsafe")
+    assert read(domain(disk(), arguments=arguments(*set_later)))[0].limits == ()
 
 
 def test_what_waits_for_the_next_start_is_named() -> None:

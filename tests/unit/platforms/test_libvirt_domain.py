@@ -200,8 +200,8 @@ def test_libvirts_own_nvme_disk_is_read() -> None:
     assert disk.path == path
 
 
-def arguments_of(*words: str) -> tuple[ConfiguredDisk, ...]:
-    inside = "".join(f"<qemu:arg value={quoteattr(word)}/>" for word in words)
+def arguments_of(*arguments: str) -> tuple[ConfiguredDisk, ...]:
+    inside = "".join(f"<qemu:arg value={quoteattr(word)}/>" for word in arguments)
     return read_domain(
         f"<domain type='kvm' xmlns:qemu='{QEMU_NAMESPACE}'><qemu:commandline>{inside}"
         "</qemu:commandline></domain>",
@@ -261,9 +261,9 @@ json_values = st.recursive(
 def test_any_json_in_arguments_is_read_or_skipped(
     nodes: list[object], devices: list[object]
 ) -> None:
-    words = [word for node in nodes for word in ("-blockdev", json.dumps(node))]
-    words += [word for device in devices for word in ("-device", json.dumps(device))]
-    for found in disks_of_arguments(words):
+    arguments = [word for node in nodes for word in ("-blockdev", json.dumps(node))]
+    arguments += [word for device in devices for word in ("-device", json.dumps(device))]
+    for found in disks_of_arguments(arguments):
         assert str(found.path)
 
 

@@ -42,8 +42,8 @@ def libvirt(inside: str, above: str = "", others: str = "") -> ConfiguredDisk:
 
 
 def tuned(**limits: object) -> str:
-    words = "".join(f"<{word}>{value}</{word}>" for word, value in limits.items())
-    return f"<iotune>{words}</iotune>"
+    elements = "".join(f"<{word}>{value}</{word}>" for word, value in limits.items())
+    return f"<iotune>{elements}</iotune>"
 
 
 def filters(*groups: str) -> str:
@@ -78,7 +78,7 @@ def test_libvirts_limits(inside: str, above: str, said: str, limits: tuple[str, 
 
 
 @pytest.mark.parametrize(
-    ("words", "said", "limits"),
+    ("arguments", "said", "limits"),
     [
         ("iops_rd=100,iops_wr=200", "", ("iops_rd=100", "iops_wr=200")),
         ("mbps_rd=1.5,mbps_wr=0,bps_wr=7", "", ("bps_wr=7", "mbps_rd=1.5")),
@@ -88,8 +88,10 @@ def test_libvirts_limits(inside: str, above: str, said: str, limits: tuple[str, 
         ("bps=1048576,mbps_max=9", ":throttle_bps=1M", ("mbps_max=9",)),
     ],
 )  # fmt: skip
-def test_proxmoxs_limits(words: str, said: str, limits: tuple[str, ...]) -> None:
-    disk = first(f"name: g\nmemory: 512\nvirtio0: /srv/a.img,detect_zeroes=0,{words}\n", "7.conf")
+def test_proxmoxs_limits(arguments: str, said: str, limits: tuple[str, ...]) -> None:
+    disk = first(
+        f"name: g\nmemory: 512\nvirtio0: /srv/a.img,detect_zeroes=0,{arguments}\n", "7.conf"
+    )
     path = parse_path(f"raw/none/virtio:aio=io_uring{said}")
     assert (disk.path, disk.limits) == (path, limits)
 
@@ -100,7 +102,7 @@ def test_a_limit_of_proxmox_that_is_no_number_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said", "limits"),
+    ("arguments", "said", "limits"),
     [
         ("-drive file=/a,format=raw,if=virtio,throttling.iops-read=5,throttling.bps-write=6", "",
          ("throttling.iops-read=5", "throttling.bps-write=6")),
@@ -115,8 +117,8 @@ def test_a_limit_of_proxmox_that_is_no_number_is_named() -> None:
          "-device virtio-9p-pci,fsdev=s,mount_tag=m", "9p", ("throttling.iops-total=7",)),
     ],
 )  # fmt: skip
-def test_limits_in_a_command_line(words: str, said: str, limits: tuple[str, ...]) -> None:
-    disk = first(f"qemu-system-x86_64 {words}", "g.cmdline")
+def test_limits_in_a_command_line(arguments: str, said: str, limits: tuple[str, ...]) -> None:
+    disk = first(f"qemu-system-x86_64 {arguments}", "g.cmdline")
     expected = said if said == "9p" else f"raw/default{said}"
     assert (disk.path, disk.limits) == (parse_path(expected), limits)
 
@@ -136,14 +138,14 @@ def test_limits_in_a_command_line(words: str, said: str, limits: tuple[str, ...]
 def test_limits_of_a_throttle_group(
     group: str, said: str, limits: tuple[str, ...], sharers: int
 ) -> None:
-    words = ["qemu-system-x86_64", "-object", group]
+    arguments = ["qemu-system-x86_64", "-object", group]
     for number in range(sharers):
-        words += [
+        arguments += [
             "-blockdev", f"driver=raw,node-name=r{number},file.driver=file,file.filename=/a",
             "-blockdev", f"driver=throttle,node-name=l{number},throttle-group=t,file=r{number}",
             "-device", f"virtio-blk-pci,drive=l{number},id=d{number}",
         ]  # fmt: skip
-    disk = first("\0".join(words), "g.cmdline")
+    disk = first("\0".join(arguments), "g.cmdline")
     shared = ("throttle-group=t",) if sharers > 1 else ()
     assert (disk.path, disk.limits) == (parse_path(f"raw/default{said}"), (*limits, *shared))
 
@@ -201,14 +203,14 @@ def test_a_limited_disk_is_never_compared_without_a_word(
     file.write_text(DOMAIN.format(inside=inside, above="", others=""))
     with open_store(str(tmp_path / "r.sqlite")) as store:
         store.add_campaign(CAMPAIGN)
-    words = [str(file), "--db", str(tmp_path / "r.sqlite")]
-    main(["audit", *words])
+    arguments = [str(file), "--db", str(tmp_path / "r.sqlite")]
+    main(["audit", *arguments])
     table = " ".join(capsys.readouterr().out.split())
     said = "has I/O limits that a path cannot express (read_iops_sec=500, write_iops_sec_max=9)"
     assert said in table
-    main(["audit", *words, "--format", "csv"])
+    main(["audit", *arguments, "--format", "csv"])
     assert "read_iops_sec=500 write_iops_sec_max=9" in capsys.readouterr().out
-    main(["audit", *words, "--format", "json"])
+    main(["audit", *arguments, "--format", "json"])
     (disk,) = json.loads(capsys.readouterr().out)["disks"]
     found = [risk for risk in disk["risks"] if risk["kind"] == "limits-beyond-path"]
     assert found[0]["limits"] == ["read_iops_sec=500", "write_iops_sec_max=9"]

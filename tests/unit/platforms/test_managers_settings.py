@@ -21,8 +21,8 @@ def read(text: str, *more: GuestText) -> tuple[ConfiguredDisk, ...]:
 
 
 def test_arguments_that_incus_gives_to_qemu_are_read() -> None:
-    words = "-drive file=/x.img,format=raw,if=virtio,cache=unsafe -global scsi-hd.werror=ignore"
-    root, other = read(INCUS % (f"raw.qemu: '{words}'", ""))
+    arguments = "-drive file=/x.img,format=raw,if=virtio,cache=unsafe -global scsi-hd.werror=ignore"
+    root, other = read(INCUS % (f"raw.qemu: '{arguments}'", ""))
     assert root.ignored_errors == ("writes",)
     assert other.path == parse_path("raw/unsafe")
     (scripted,) = read(INCUS % ("raw.qemu.conf: '[drive]'", ", turbo: 1"))

@@ -71,7 +71,7 @@ def proxmox(volume: str, storage: str) -> ConfiguredDisk:
 
 
 @pytest.mark.parametrize(
-    ("words", "path", "source"),
+    ("arguments", "path", "source"),
     [
         ("-drive file=nbd://h/x" + DISK, "nbd/raw/none", "nbd://h/x"),
         ("-drive file=nbd+tcp://h:10810/x" + DISK, "nbd/raw/none", "nbd://h:10810/x"),
@@ -95,8 +95,8 @@ def proxmox(volume: str, storage: str) -> ConfiguredDisk:
         (f"-drive file=/dev/rbd/vms/web{DISK}", "krbd/none", "/dev/rbd/vms/web"),
     ],
 )  # fmt: skip
-def test_qemus_own_drivers_are_targets(words: str, path: str, source: str) -> None:
-    disk = read(QEMU + words.replace("v w", "'v w'"))
+def test_qemus_own_drivers_are_targets(arguments: str, path: str, source: str) -> None:
+    disk = read(QEMU + arguments.replace("v w", "'v w'"))
     assert (str(disk.path), disk.source, disk.limits) == (path, source, ())
 
 
@@ -176,7 +176,7 @@ def test_incus_maps_a_pool_of_ceph_and_opens_a_foreign_image_by_librbd() -> None
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "said"),
     [
         ("-drive file=https://joe:pw@h/x" + DISK, "its storage is 'https'"),
         ("-drive file=gluster://h/v/x" + DISK, "its storage is 'gluster'"),
@@ -188,16 +188,16 @@ def test_incus_maps_a_pool_of_ceph_and_opens_a_foreign_image_by_librbd() -> None
         (f"-blockdev driver=nbd,node-name=n {DEVICE}n", "its nbd node names no server"),
     ],
 )  # fmt: skip
-def test_what_is_no_target_says_why_and_keeps_secrets(words: str, said: str) -> None:
-    disk = read(QEMU + words)
+def test_what_is_no_target_says_why_and_keeps_secrets(arguments: str, said: str) -> None:
+    disk = read(QEMU + arguments)
     assert disk.path is None
     assert said in (disk.problem or "")
     assert not any(word in repr(disk) for word in ("joe:pw", "AAA"))
 
 
 def test_no_password_is_read() -> None:
-    words = "-drive file=iscsi://joe%25hush@h/iqn.x:y/1" + DISK
-    disk = read(QEMU + words)
+    arguments = "-drive file=iscsi://joe%25hush@h/iqn.x:y/1" + DISK
+    disk = read(QEMU + arguments)
     assert disk.server is not None
     assert disk.server.has_secret
     assert "hush" not in repr(disk)
@@ -227,7 +227,7 @@ def test_the_risks_of_a_disk_hold_on_a_server_too() -> None:
     ],
 )  # fmt: skip
 def test_what_a_server_promises_is_said(disk: ConfiguredDisk, said: str) -> None:
-    (risk,) = (one for one in risks(disk) if isinstance(one, OnServer))
+    (risk,) = (risk for risk in risks(disk) if isinstance(risk, OnServer))
     assert said in str(risk)
     assert unknown_layers(disk) is None
 
@@ -248,10 +248,10 @@ def test_the_command_measures_a_disk_on_its_own_server_beside_a_local_one(
 ) -> None:
     assert disk.path is not None
     command = command_to_measure(disk.path, disk=disk)
-    words = shlex.split(command.split("`")[1])
-    target = parse_target(words[words.index("--target") + 1])
-    assert words[2:4] == [f"{target.name}/{local}", local]
-    assert ("--secret" in words) == (disk.server is not None and disk.server.has_secret)
+    arguments = shlex.split(command.split("`")[1])
+    target = parse_target(arguments[arguments.index("--target") + 1])
+    assert arguments[2:4] == [f"{target.name}/{local}", local]
+    assert ("--secret" in arguments) == (disk.server is not None and disk.server.has_secret)
     kind = disk.path.layers[0].kind
     if disk.path.opened_by_qemu:
         assert target.kind is kind
@@ -340,8 +340,8 @@ def test_what_is_exported_is_read_back(form: str, path: str, place: str, tmp_pat
 def _validates(text: str) -> bool:
     if shutil.which("virt-xml-validate") is None:
         return True
-    words = ("virt-xml-validate", "-", "domain")
-    done = subprocess.run(words, input=text, text=True, capture_output=True, check=False)
+    arguments = ("virt-xml-validate", "-", "domain")
+    done = subprocess.run(arguments, input=text, text=True, capture_output=True, check=False)
     return done.returncode == 0
 
 
@@ -369,8 +369,11 @@ def test_proxmox_is_told_the_storage_and_reads_its_line_back(
     line = text.splitlines()[-1]
     assert line.startswith(f"virtio0: {volume},")
     kind, _, options = added.partition(" STORAGE")
-    words = options.split()
-    pairs = (f"\t{key[2:]} {value}\n" for key, value in zip(words[::2], words[1::2], strict=False))
+    arguments = options.split()
+    pairs = (
+        f"\t{key[2:]} {value}\n"
+        for key, value in zip(arguments[::2], arguments[1::2], strict=False)
+    )
     storages = GuestText(f"{kind}: STORAGE\n{''.join(pairs)}", "/etc/pve/storage.cfg")
     disk = read(f"memory: 512\n{line.replace('VMID', '7')}\n", "7.conf", storages)
     assert str(disk.path) == path
@@ -446,7 +449,7 @@ def test_an_export_names_files_with_secrets_and_never_reads_them(tmp_path: Path)
         assert "hush" not in made.text
     domain = configure(ExportRequest(parse_path("iscsi/raw/none"), place, secret=key), "libvirt")
     assert '<secret type="iscsi" usage="myiscsi" />' in domain.text
-    assert any("virsh secret-set-value" in one for one in domain.requirements)
+    assert any("virsh secret-set-value" in requirement for requirement in domain.requirements)
 
 
 def test_what_nobody_named_is_said_to_be_a_placeholder() -> None:
@@ -487,9 +490,9 @@ def test_qemu_opens_what_is_exported_from_a_real_server(path: str, tmp_path: Pat
             if line.startswith("# qemu-img"):
                 subprocess.run(shlex.split(line[2:]), check=True)
         command = [line for line in text.splitlines() if not line.startswith("#")]
-        words = shlex.split("\n".join(command).replace("\\\n", " "))
+        arguments = shlex.split("\n".join(command).replace("\\\n", " "))
         answer = subprocess.run(
-            (*words, "-S", "-display", "none", "-qmp", "stdio"), text=True, timeout=60,
+            (*arguments, "-S", "-display", "none", "-qmp", "stdio"), text=True, timeout=60,
             input='{"execute": "qmp_capabilities"}{"execute": "query-block"}{"execute": "quit"}',
             capture_output=True, check=True,
         )  # fmt: skip

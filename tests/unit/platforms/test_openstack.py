@@ -98,7 +98,7 @@ def test_a_volume_lies_where_its_backend_has_it(
 ) -> None:
     volume = {"id": "vol-7", "os-vol-host-attr:host": f"node1@{backend}#pool"}
     server = {**SERVER, "image": "N/A (booted from volume)"}
-    texts = [GuestText(json.dumps(one), f"{n}.json") for n, one in enumerate((server, volume))]
+    texts = [GuestText(json.dumps(row), f"{n}.json") for n, row in enumerate((server, volume))]
     host = GuestText("[libvirt]\ndisk_cachemodes = network=writeback\n", "nova.conf")
     disks = read_guests([*texts, host, GuestText(CINDER, "cinder.conf")])
     (disk,) = (disk for disk in disks if disk.guest == "web")

@@ -103,7 +103,7 @@ def test_kubevirt_starts_no_guest_that_shares_a_disk_in_its_page_cache(
     said = [str(risk) for risk in risks(disk) if isinstance(risk, CannotWork)]
     assert (said == []) is starts
     assert all(
-        "KubeVirt does not start the guest: a shareable disk requires" in one for one in said
+        "KubeVirt does not start the guest: a shareable disk requires" in row for row in said
     )
 
 

@@ -26,12 +26,12 @@ QCOW2 = "-blockdev driver=qcow2,node-name=q,file=f"
 DISK = "-device virtio-blk-pci,id=d,drive="
 
 
-def read(words: str, program: str = QEMU) -> tuple[ConfiguredDisk, ...]:
-    return read_guests([GuestText(program + words, "guest.sh")])
+def read(arguments: str, program: str = QEMU) -> tuple[ConfiguredDisk, ...]:
+    return read_guests([GuestText(program + arguments, "guest.sh")])
 
 
 @pytest.mark.parametrize(
-    ("words", "path"),
+    ("arguments", "path"),
     [
         # Nodes in nodes inherit the flags; a node with a name does not.
         ("-blockdev driver=qcow2,node-name=q,cache.no-flush=on,file.driver=file,"
@@ -84,8 +84,8 @@ def read(words: str, program: str = QEMU) -> tuple[ConfiguredDisk, ...]:
          "raw/none/ide"),
     ],
 )  # fmt: skip
-def test_each_spelling_is_read(words: str, path: str) -> None:
-    (disk,) = read(words)
+def test_each_spelling_is_read(arguments: str, path: str) -> None:
+    (disk,) = read(arguments)
     assert str(disk.path) == ("None" if path == "None" else str(parse_path(path)))
     if "unsafe" in path:
         assert FlushesDropped() in risks(disk)
@@ -94,8 +94,8 @@ def test_each_spelling_is_read(words: str, path: str) -> None:
 def test_json_in_a_file_name_is_read() -> None:
     node = {"driver": "qcow2", "file": {"driver": "file", "filename": "/vm/a.img"}}
     spelled = json.dumps(node).replace(",", ",,")
-    words = ["qemu-system-x86_64", "-drive", f"if=virtio,cache=unsafe,file=json:{spelled}"]
-    (disk,) = read_guests([GuestText("\0".join(words), "p")])
+    arguments = ["qemu-system-x86_64", "-drive", f"if=virtio,cache=unsafe,file=json:{spelled}"]
+    (disk,) = read_guests([GuestText("\0".join(arguments), "p")])
     assert (str(disk.path), disk.source) == ("qcow2/unsafe", "/vm/a.img")
 
 
@@ -116,7 +116,7 @@ def test_the_machine_decides_about_a_drive_without_an_interface(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "said"),
     [
         (f"{DISK}g", "its drive 'g' is not in the arguments"),
         (f"{FILE} {QCOW2} {DISK}q -blockdev driver=file,node-name=z,filename=/vm/z",
@@ -143,14 +143,14 @@ def test_the_machine_decides_about_a_drive_without_an_interface(
         ("-device vhost-scsi-pci,wwpn=naa.1", "the device 'vhost-scsi-pci'"),
     ],
 )  # fmt: skip
-def test_what_may_be_a_disk_is_named(words: str, said: str) -> None:
-    named = [disk for disk in read(words) if disk.path is None]
+def test_what_may_be_a_disk_is_named(arguments: str, said: str) -> None:
+    named = [disk for disk in read(arguments) if disk.path is None]
     assert [said in (disk.problem or "") for disk in named] == [True]
 
 
 def test_a_drive_that_is_not_measured_drops_flushes_all_the_same() -> None:
-    words = "-drive if=sd,file=/vm/a.img,format=raw,cache=unsafe"
-    (disk,) = read(words)
+    arguments = "-drive if=sd,file=/vm/a.img,format=raw,cache=unsafe"
+    (disk,) = read(arguments)
     assert risks(disk) == (FlushesDropped(),)
 
 
@@ -163,7 +163,7 @@ def test_the_file_of_the_data_counts_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "named"),
+    ("arguments", "named"),
     [
         (f"{FILE} -blockdev driver=copy-on-read,node-name=c,file=f {DISK}c", ("copy-on-read",)),
         ("-drive if=virtio,format=raw,file=/vm/a.img,copy-on-read=on", ("copy-on-read=on",)),
@@ -183,14 +183,14 @@ def test_the_file_of_the_data_counts_too() -> None:
          ("limits.bps-total=9", "limits.iops-total=5")),
     ],
 )  # fmt: skip
-def test_settings_that_no_path_has_are_named(words: str, named: tuple[str, ...]) -> None:
-    (disk,) = read(words)
+def test_settings_that_no_path_has_are_named(arguments: str, named: tuple[str, ...]) -> None:
+    (disk,) = read(arguments)
     assert disk.limits == named
     assert any(isinstance(risk, LimitsBeyondPath) for risk in risks(disk))
 
 
 @pytest.mark.parametrize(
-    ("words", "errors"),
+    ("arguments", "errors"),
     [
         (f"{FILE} {DISK}f,werror=ignore", ("writes",)),
         (f"{FILE} {DISK}f,werror=ignore,rerror=ignore", ("writes", "reads")),
@@ -199,8 +199,8 @@ def test_settings_that_no_path_has_are_named(words: str, named: tuple[str, ...])
         (f"{FILE} {DISK}f -global virtio-blk-pci.werror=ignore", ("writes",)),
     ],
 )
-def test_ignored_errors_are_a_risk(words: str, errors: tuple[str, ...]) -> None:
-    (disk,) = read(words)
+def test_ignored_errors_are_a_risk(arguments: str, errors: tuple[str, ...]) -> None:
+    (disk,) = read(arguments)
     assert disk.ignored_errors == errors
     assert (ErrorsIgnored(errors) in risks(disk)) is bool(errors)
     assert (loses_writes(disk) is not None) is ("writes" in errors)
@@ -208,8 +208,8 @@ def test_ignored_errors_are_a_risk(words: str, errors: tuple[str, ...]) -> None:
 
 def test_a_snapshot_of_all_disks_is_one_of_each_drive() -> None:
     """QEMU 7.2 opens the file of a -blockdev itself in spite of -snapshot."""
-    words = f"-drive file=/vm/b.img,format=raw,id=b,if=virtio {FILE} {DISK}f"
-    node, drive = read(f"-snapshot {words}")
+    arguments = f"-drive file=/vm/b.img,format=raw,id=b,if=virtio {FILE} {DISK}f"
+    node, drive = read(f"-snapshot {arguments}")
     assert (drive.transient, node.transient) == (True, False)
 
 
@@ -230,8 +230,10 @@ def test_any_number_of_variables_may_stand_before_the_program() -> None:
 
 
 def test_each_command_of_a_script_is_a_guest() -> None:
-    one = "qemu-system-x86_64 -name {0} -drive file=/vm/{0}.img,format=raw,if=virtio,cache=unsafe\n"
-    text = f"#!/bin/sh\nset -e; modprobe kvm\n{one.format('a')}\nsudo {one.format('b')}exit 0\n"
+    only = (
+        "qemu-system-x86_64 -name {0} -drive file=/vm/{0}.img,format=raw,if=virtio,cache=unsafe\n"
+    )
+    text = f"#!/bin/sh\nset -e; modprobe kvm\n{only.format('a')}\nsudo {only.format('b')}exit 0\n"
     assert [disk.domain for disk in read_guests([GuestText(text, "s.sh")])] == ["a", "b"]
 
 

@@ -13,7 +13,7 @@ DISK = ConfiguredDisk("web", "d0", "/a.img", parse_path("raw/writeback"))
 
 
 @pytest.mark.parametrize(
-    ("words", "monitor"),
+    ("arguments", "monitor"),
     [
         ("-qmp unix:/run/q.sock,server=on,wait=off", "/run/q.sock"),
         ("--qmp unix:q.sock", "q.sock"),
@@ -25,8 +25,8 @@ DISK = ConfiguredDisk("web", "d0", "/a.img", parse_path("raw/writeback"))
         ("-qmp", None),
     ],
 )
-def test_the_monitor(words: str, monitor: str | None) -> None:
-    assert monitor_of(words.split()) == (None if monitor is None else Path(monitor))
+def test_the_monitor(arguments: str, monitor: str | None) -> None:
+    assert monitor_of(arguments.split()) == (None if monitor is None else Path(monitor))
 
 
 def entry(**inserted: object) -> list[object]:

@@ -52,8 +52,8 @@ def test_virtiofsd_is_started_first() -> None:
 
 
 def test_qemus_short_form_of_9p_is_read() -> None:
-    words = ("-virtfs", "local,path=/srv/x,mount_tag=x,security_model=mapped,readonly=on")
-    (found,) = disks_of_arguments(words)
+    arguments = ("-virtfs", "local,path=/srv/x,mount_tag=x,security_model=mapped,readonly=on")
+    (found,) = disks_of_arguments(arguments)
     assert (found.target, found.source, found.read_only) == ("x", "/srv/x", True)
 
 

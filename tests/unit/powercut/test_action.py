@@ -70,7 +70,7 @@ def test_a_requested_accelerator_is_not_answered_with_a_verdict_of_another_one(
         guest_cache=tmp_path,
     )
     observed = {} if access is AccessKind.NBD else {"guest.accelerator": "tcg"}
-    known = a_power_cut(
+    stored = a_power_cut(
         fingerprint=question.fingerprint,
         access=access,
         observed=observed,
@@ -78,10 +78,10 @@ def test_a_requested_accelerator_is_not_answered_with_a_verdict_of_another_one(
         failure=None,
     )
     with open_store(setup.database) as store:
-        store.add_power_cut(known)
+        store.add_power_cut(stored)
     if answered:
         answer = judge_power_cuts([question], setup, lambda _text: None, new=False)
-        assert [verdict.id for verdict in answer.verdicts] == [known.id]
+        assert [verdict.id for verdict in answer.verdicts] == [stored.id]
     else:
         with pytest.raises(HostError, match="the session begins"):
             judge_power_cuts([question], setup, lambda _text: None, new=False)

@@ -75,7 +75,7 @@ class TestRequests:
     def test_a_write_carries_the_record_that_fills_each_sector(self) -> None:
         sent = writer_request(9, RequestKind.WRITE_FUA, first=1000, count=3, version=5)
         assert struct.unpack("<IIIIQ", sent[:24]) == (9, 2, 3, 0, 1000)
-        records = [sent[at : at + 32] for at in range(24, len(sent), 32)]
+        records = [sent[index : index + 32] for index in range(24, len(sent), 32)]
         assert b"".join(record * 16 for record in records) == make_sectors(1000, 3, 5)
 
     def test_answers_come_in_any_order_and_errors_are_told(self) -> None:

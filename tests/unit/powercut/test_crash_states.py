@@ -32,13 +32,17 @@ def states_of_a_disk(log: list[LogEntry], begin: int, end: int) -> set[frozenset
     """Every set of changes that a cut between two positions may leave, straight from the model."""
     found: set[frozenset[int]] = set()
     for position in range(begin, end + 1):
-        flushed = max((at for at in range(position) if log[at].flushes), default=0)
-        durable = {at for at in range(position) if log[at].changes_disk and at < flushed}
-        loose = [at for at in range(flushed, position) if log[at].changes_disk]
-        durable |= {at for at in loose if Flag.FUA in log[at].flags}
-        loose = [at for at in loose if at not in durable]
+        flushed = max((index for index in range(position) if log[index].flushes), default=0)
+        durable = {
+            index for index in range(position) if log[index].changes_disk and index < flushed
+        }
+        loose = [index for index in range(flushed, position) if log[index].changes_disk]
+        durable |= {place for place in loose if Flag.FUA in log[place].flags}
+        loose = [place for place in loose if place not in durable]
         for bits in range(1 << len(loose)):
-            found.add(frozenset(durable | {at for n, at in enumerate(loose) if bits >> n & 1}))
+            found.add(
+                frozenset(durable | {index for n, index in enumerate(loose) if bits >> n & 1})
+            )
     return found
 
 
@@ -54,8 +58,8 @@ def test_exhaustive_means_every_state_that_the_model_allows_at_the_latest_positi
     judged = set()
     for cut in selection.cuts:
         epoch = epochs[cut.epoch]
-        kept = {at for bit, at in enumerate(epoch.changes) if cut.kept >> bit & 1}
-        durable = {at for at in range(epoch.base) if log[at].changes_disk}
+        kept = {index for bit, index in enumerate(epoch.changes) if cut.kept >> bit & 1}
+        durable = {index for index in range(epoch.base) if log[index].changes_disk}
         judged.add(frozenset(durable | kept))
     assert judged == states_of_a_disk(log, begin, len(log))
 
@@ -70,8 +74,10 @@ def test_every_state_that_is_possible_at_a_stop_is_judged_there(
     for cut in select_states_of_epochs(epochs, log, Sampling(states=None, tear=0)).cuts:
         epoch = epochs[cut.epoch]
         if epoch.end == stop:
-            kept = {at for bit, at in enumerate(epoch.changes) if cut.kept >> bit & 1}
-            judged.add(frozenset({at for at in range(epoch.base) if log[at].changes_disk} | kept))
+            kept = {index for bit, index in enumerate(epoch.changes) if cut.kept >> bit & 1}
+            judged.add(
+                frozenset({index for index in range(epoch.base) if log[index].changes_disk} | kept)
+            )
     assert judged == states_of_a_disk(log, stop, stop)
 
 
@@ -155,7 +161,7 @@ def test_a_torn_write_is_there_in_part(units: int, seed: int, unit: int) -> None
     length = units * unit - 512 * (unit > 512)
     parts = torn_parts(CrashState(0, 0, 1, unit, seed), 3, length)
     assert 0 < sum(size for _, size in parts) < length
-    assert all(at % unit == 0 and at + size <= length for at, size in parts)
+    assert all(place % unit == 0 and place + size <= length for place, size in parts)
 
 
 def test_a_log_that_is_too_short_is_refused() -> None:
@@ -171,7 +177,7 @@ def test_a_disk_that_keeps_what_it_completed_leaves_every_prefix_with_the_most_a
     end = data.draw(st.integers(begin, len(log)))
     latest: dict[frozenset[int], int] = {}
     for position in range(begin, end + 1):
-        latest[frozenset(at for at in range(position) if log[at].changes_disk)] = position
+        latest[frozenset(index for index in range(position) if log[index].changes_disk)] = position
     selection = select_prefixes(log, begin, end, Sampling(), torn=False)
     assert selection.exhaustive
     assert selection.possible == len(selection.cuts) == len(latest)
@@ -179,7 +185,7 @@ def test_a_disk_that_keeps_what_it_completed_leaves_every_prefix_with_the_most_a
         epoch = epoch_of(cut, (), log, end)
         assert epoch is not None
         assert epoch.changes == ()
-        completed = frozenset(at for at in range(epoch.base) if log[at].changes_disk)
+        completed = frozenset(index for index in range(epoch.base) if log[index].changes_disk)
         assert latest.pop(completed) == epoch.end
 
 
@@ -189,7 +195,9 @@ def test_only_the_write_in_flight_is_torn_and_a_budget_is_kept(
 ) -> None:
     whole = select_prefixes(log, 0, len(log), Sampling(), torn=True)
     torn = [cut for cut in whole.cuts if cut.torn]
-    assert [cut.epoch for cut in torn] == [at for at, entry in enumerate(log) if entry is LONG]
+    assert [cut.epoch for cut in torn] == [
+        index for index, entry in enumerate(log) if entry is LONG
+    ]
     for cut in torn:
         epoch = epoch_of(cut, (), log, len(log))
         assert epoch is not None

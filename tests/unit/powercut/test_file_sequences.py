@@ -89,12 +89,27 @@ def test_a_file_that_grew_may_have_its_old_length_until_it_is_synced() -> None:
 @pytest.mark.parametrize(
     ("steps", "synced", "change", "said"),
     [
-        ((CREATE,), Synced.BOTH, lambda at: (at / "new1").unlink(), "missing"),
-        ((CREATE,), Synced.BOTH, lambda at: (at / "new1").write_bytes(b""), "content"),
-        ((RENAME,), Synced.DIRECTORY, lambda at: (at / "old").write_bytes(b"x"), "is there"),
-        ((LINK,), Synced.DIRECTORY, lambda at: (at / "link1").unlink(), "missing"),
-        ((FALLOCATE,), Synced.FILE, lambda at: (at / "old").write_bytes(b"x"), "content"),
-        ((CREATE, RENAME), Synced.FILE, lambda at: (at / "old").unlink(), "missing"),
+        ((CREATE,), Synced.BOTH, lambda directory: (directory / "new1").unlink(), "missing"),
+        (
+            (CREATE,),
+            Synced.BOTH,
+            lambda directory: (directory / "new1").write_bytes(b""),
+            "content",
+        ),
+        (
+            (RENAME,),
+            Synced.DIRECTORY,
+            lambda directory: (directory / "old").write_bytes(b"x"),
+            "is there",
+        ),
+        ((LINK,), Synced.DIRECTORY, lambda directory: (directory / "link1").unlink(), "missing"),
+        (
+            (FALLOCATE,),
+            Synced.FILE,
+            lambda directory: (directory / "old").write_bytes(b"x"),
+            "content",
+        ),
+        ((CREATE, RENAME), Synced.FILE, lambda directory: (directory / "old").unlink(), "missing"),
         ((CREATE,), Synced.FILE, shutil.rmtree, "directory"),
     ],
 )

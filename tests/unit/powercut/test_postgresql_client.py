@@ -51,8 +51,13 @@ def test_each_event_comes_again_and_again() -> None:
     assert [event_of(version) for version in range(16, 24)] == [
         Event.TRUNCATE, None, Event.CREATE, None, Event.GROW, None, Event.SWITCH, None,
     ]  # fmt: skip
-    words = {16: "TRUNCATE recent", 18: "CREATE TABLE made_18", 20: "INTO grown", 22: "switch_wal"}
-    for version, word in words.items():
+    statements = {
+        16: "TRUNCATE recent",
+        18: "CREATE TABLE made_18",
+        20: "INTO grown",
+        22: "switch_wal",
+    }
+    for version, word in statements.items():
         sql = transaction(version)
         assert word in sql
         assert sql.endswith(f"SELECT 'done {version}';\n")
@@ -130,9 +135,12 @@ def test_there_are_fewer_states_and_a_larger_disk() -> None:
     first, second = plan_questions(request).questions
     assert (first.settings.size, first.settings.sampling.states) == (disk_size(80), STATES)
     assert (second.settings.size, second.settings.sampling.states) == (8 * MIB, 1000)
-    for words, states in (({"states": 30}, 30), ({"exhaustive": True}, None)):
+    for settings, states in (({"states": 30}, 30), ({"exhaustive": True}, None)):
         asked = PowercutRequest(
-            ("ext4/raw/none",), clients=(ClientKind.POSTGRESQL,), access=AccessKind.GUEST, **words
+            ("ext4/raw/none",),
+            clients=(ClientKind.POSTGRESQL,),
+            access=AccessKind.GUEST,
+            **settings,
         )
         (question,) = plan_questions(asked).questions
         assert question.settings.sampling.states == states

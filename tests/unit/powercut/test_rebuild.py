@@ -78,7 +78,7 @@ def test_each_state_is_what_the_log_says(
                 epoch = data.draw(st.sampled_from(epochs))
                 kept = data.draw(st.integers(0, epoch.all))
                 state = rebuilder.build(epoch, CrashState(epoch.number, kept))
-                chosen = [at for bit, at in enumerate(epoch.changes) if kept >> bit & 1]
+                chosen = [index for bit, index in enumerate(epoch.changes) if kept >> bit & 1]
                 assert state.read_bytes() == brute_force(log, content, epoch.base, chosen)
                 spoil(state, data)
 

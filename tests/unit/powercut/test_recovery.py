@@ -30,11 +30,13 @@ class Zpool:
         return Path("/sbin") / program
 
     def run(self, *argv: object, **_options: object) -> Completed:
-        words = tuple(map(str, argv))
-        answer = self.answers.get(words[1] if words[0] == "zpool" else words[0], (0, ""))
+        arguments = tuple(map(str, argv))
+        answer = self.answers.get(
+            arguments[1] if arguments[0] == "zpool" else arguments[0], (0, "")
+        )
         if answer is None:
-            raise CommandTimeoutError(f"`{words[0]} {words[1]}` gave no answer within 90 s")
-        return Completed(words, answer[0], "", answer[1])
+            raise CommandTimeoutError(f"`{arguments[0]} {arguments[1]}` gave no answer within 90 s")
+        return Completed(arguments, answer[0], "", answer[1])
 
 
 @pytest.fixture(autouse=True)

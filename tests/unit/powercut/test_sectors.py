@@ -23,9 +23,9 @@ def test_what_is_made_is_recognised(first: int, count: int, version: int) -> Non
 
 
 @given(st.integers(0, SECTOR - 1), st.integers(1, 255))
-def test_a_changed_byte_is_garbage(at: int, change: int) -> None:
+def test_a_changed_byte_is_garbage(place: int, change: int) -> None:
     content = bytearray(make_sectors(7, 1, 3))
-    content[at] ^= change
+    content[place] ^= change
     assert judge(bytes(content), 7) == [NoVersion.GARBAGE]
 
 

@@ -41,8 +41,8 @@ def database(directory: Path, versions: range, *more: str) -> Path:
         made.execute("INSERT INTO newest VALUES (0)")
         for version in versions:
             made.executescript(transaction(version))
-        for words in more:
-            made.execute(words)
+        for arguments in more:
+            made.execute(arguments)
     return file
 
 

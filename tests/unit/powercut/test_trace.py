@@ -60,7 +60,9 @@ def test_a_recording_of_an_older_version_has_no_flushes() -> None:
 def test_a_guest_starts_with_the_new_images_once_its_host_was_told() -> None:
     after = Images("disk.qcow2.snapshot", ("disk.qcow2",))
     trace = replace(TRACE, image="disk.qcow2", switch=ImageSwitch(4, after))
-    assert [trace.images_at(at).image for at in (0, 4, 5)] == ["disk.qcow2"] * 2 + [after.image]
+    assert [trace.images_at(number).image for number in (0, 4, 5)] == ["disk.qcow2"] * 2 + [
+        after.image
+    ]
     assert (TRACE.images_at(9), TRACE.stops, trace.stops) == (Images("disk.raw"), (), (4,))
     assert trace_from_json(trace_to_json(trace)) == trace
     outside = replace(trace, switch=ImageSwitch(4, Images("disk.qcow2", ("../../etc/shadow",))))
@@ -72,8 +74,8 @@ def test_a_new_size_is_known_after_the_answer_and_due_after_a_later_flush() -> N
     writes = (Write(2, 0, 1, 1, 3, 4), Write(3, 8, 1, 3, 3, 4), Write(4, 9, 1, 5, 6, 7))
     switch = ImageSwitch(3, Images("disk.raw"), 2 << 20)
     trace = replace(TRACE, writes=writes, switch=switch)
-    assert [trace.size_at(at) >> 20 for at in (0, 3, 4, 9)] == [1, 1, 2, 2]
-    assert [trace.due_size(at) >> 20 for at in (3, 4, 6, 7)] == [1, 1, 1, 2]
+    assert [trace.size_at(number) >> 20 for number in (0, 3, 4, 9)] == [1, 1, 2, 2]
+    assert [trace.due_size(number) >> 20 for number in (3, 4, 6, 7)] == [1, 1, 1, 2]
     assert (trace.last_size >> 20, TRACE.last_size >> 20, TRACE.due_size(9) >> 20) == (2, 1, 1)
     assert trace_from_json(trace_to_json(trace)) == trace
     with pytest.raises(PowercutError, match="its disk has no size"):

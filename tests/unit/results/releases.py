@@ -27,11 +27,16 @@ from vdisklab.cli.shell.main import build_app
 from vdisklab.plan.plan_file import read_plan_file
 from vdisklab.plan.settings import Request, given
 from vdisklab.results.exchange import write_json
+from vdisklab.results.model import Run, Sample
 from vdisklab.results.store import Store, open_store
 
 ROOT = Path(__file__).parents[3]
 RELEASES = ROOT / "tests" / "data" / "releases"
 SCHEMAS = ROOT / "docs" / "schemas.json"
+
+
+def _samples(run: Run) -> Iterator[Sample]:
+    return (sample for measurement in run.measurements for sample in measurement.samples)
 
 
 def contents(store: Store) -> dict[str, Any]:
@@ -40,7 +45,7 @@ def contents(store: Store) -> dict[str, Any]:
         run.id: [
             str(run.path), run.round, len(run.checks), len(run.measurements),
             # one after the other, as the recorded sums: sum() compensates from Python 3.12 on
-            reduce(add, (each.value for one in run.measurements for each in one.samples), 0),
+            reduce(add, (sample.value for sample in _samples(run)), 0),
         ]
         for run in store.runs()
     }  # fmt: skip
@@ -84,8 +89,8 @@ def _keys(
     for key, value in part.get("properties", {}).items():
         yield f"{above}.{key}".removeprefix(".")
         yield from _keys(value, whole, f"{above}.{key}", within)
-    for one in (*part.get("anyOf", ()), *part.get("oneOf", ()), *part.get("prefixItems", ())):
-        yield from _keys(one, whole, above, within)
+    for row in (*part.get("anyOf", ()), *part.get("oneOf", ()), *part.get("prefixItems", ())):
+        yield from _keys(row, whole, above, within)
     for name, mark in (("items", "[]"), ("additionalProperties", ".*")):
         if isinstance(part.get(name), dict):
             yield from _keys(part[name], whole, f"{above}{mark}", within)
@@ -99,7 +104,9 @@ def options() -> dict[str, list[str]]:
         for inner_name, inner in getattr(command, "commands", {}).items():
             gather(inner, f"{name} {inner_name}".strip())
         names = (*command.params,)
-        found[name] = sorted({flag for one in names for flag in (*one.opts, *one.secondary_opts)})
+        found[name] = sorted(
+            {flag for name in names for flag in (*name.opts, *name.secondary_opts)}
+        )
 
     gather(typer.main.get_command(build_app()), "")
     return found

@@ -136,9 +136,9 @@ class TestRoundTrip:
         warm = a_run(campaign, path="raw/writeback", page_cache=PageCache.WARM)
         free = a_run(campaign, round=2, path="my VM", origin=Origin.IMPORTED)
         store.add_together([campaign], [warm, free])
-        (one, two) = store.outlines([campaign.id])
-        assert one.measured_cell == MeasuredCell("raw/writeback", PageCache.WARM)
-        assert (two.measured_cell.label, two.measured_cell.path) == ("my VM", None)
+        (first, second) = store.outlines([campaign.id])
+        assert first.measured_cell == MeasuredCell("raw/writeback", PageCache.WARM)
+        assert (second.measured_cell.label, second.measured_cell.path) == ("my VM", None)
 
     def test_what_contradicts_the_database_is_refused_whole(self, other: Store) -> None:
         plain = document()
@@ -326,8 +326,8 @@ class TestFiles:
         capsys.readouterr()
         for database in (url, copy):
             for verb in ("rank", "recommend", "table", "compare ext4/raw/none xfs/raw/none"):
-                words = [*verb.split(), "--campaign", "354e79dc", "--format", "json"]
-                assert main([*words, "--db", database]) == 0
+                arguments = [*verb.split(), "--campaign", "354e79dc", "--format", "json"]
+                assert main([*arguments, "--db", database]) == 0
             # Commands to copy name the database.
             answers.append(re.sub(r" --db [^`\"]+", "", capsys.readouterr().out))
         assert answers[0] == answers[1]

@@ -45,7 +45,7 @@ def test_every_verb_takes_a_free_name(
     measured: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "web.xml").write_text(DOMAIN)
-    for words in (
+    for arguments in (
         ["rank"],
         ["rank", "--metric", "randread-4k-q1/read/iops"],
         ["recommend"],
@@ -60,7 +60,7 @@ def test_every_verb_takes_a_free_name(
         ["report", "--format", "md", "-o", str(tmp_path / "report.md")],
         ["export-data", str(tmp_path / "all.json")],
     ):
-        assert main([*words, "--db", measured]) in (0, 9, 10), capsys.readouterr().err
+        assert main([*arguments, "--db", measured]) in (0, 9, 10), capsys.readouterr().err
         assert "unknown segment" not in capsys.readouterr().err
     report = (tmp_path / "report.md").read_text()
     assert all(name in report for name in NAMES[:3])
@@ -110,19 +110,19 @@ def test_nothing_is_deleted_or_renamed_by_mistake(
     measured: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = listed(measured, capsys)
-    own, _ = before["raw/none"][0]
-    for words, status, sentence in (
+    stored, _ = before["raw/none"][0]
+    for arguments, status, sentence in (
         (["--delete", "nonesuch"], DatabaseError.exit_code, "no campaign and no run 'nonesuch'"),
         (["--delete", ""], DatabaseError.exit_code, "no campaign and no run ''"),
         (["--delete", "0"], DatabaseError.exit_code, "'0' may be run "),
         (["--delete", CAMPAIGN.id], PlanError.exit_code, "add --yes"),
-        (["--rename", own, "--yes"], PlanError.exit_code, "--rename lacks the new name"),
-        (["--rename", own, "mine"], PlanError.exit_code, "was measured as raw/none"),
+        (["--rename", stored, "--yes"], PlanError.exit_code, "--rename lacks the new name"),
+        (["--rename", stored, "mine"], PlanError.exit_code, "was measured as raw/none"),
         (["--rename", CAMPAIGN.id, " "], PlanError.exit_code, "not a usable name"),
         (["--yes"], PlanError.exit_code, "without --delete"),
-        ([CAMPAIGN.id, "--delete", own], PlanError.exit_code, "cannot be combined"),
+        ([CAMPAIGN.id, "--delete", stored], PlanError.exit_code, "cannot be combined"),
     ):
-        assert main(["runs", *words, "--db", measured]) == status, words
+        assert main(["runs", *arguments, "--db", measured]) == status, arguments
         assert sentence in capsys.readouterr().err
     assert listed(measured, capsys) == before
 
@@ -143,10 +143,10 @@ def test_a_question_that_is_not_answered_deletes_nothing(tmp_path: Path, key: by
     database = str(tmp_path / "lab.sqlite")
     with open_store(database) as store:
         store.add_together((CAMPAIGN,), list(runs(1)))
-    words = ("runs", "--delete", CAMPAIGN.id, "--db", database)
+    arguments = ("runs", "--delete", CAMPAIGN.id, "--db", database)
     process, terminal = pty.fork()
     if process == 0:
-        os.execv(sys.executable, (sys.executable, "-m", "vdisklab", *words))  # noqa: S606
+        os.execv(sys.executable, (sys.executable, "-m", "vdisklab", *arguments))  # noqa: S606
     printed = b""
     while b"[y/N]" not in printed:
         printed += os.read(terminal, 1000)
@@ -177,8 +177,8 @@ def test_an_import_alone_invents_nothing_and_leads_on(
     import_files(url, [file], NAMES[0], None, "randread-4k-q1")
     import_files(url, [file], "raw/writeback", None, "randread-4k-q1")
 
-    def call(*words: str) -> str:
-        assert main([*words, "--db", url]) == 0, capsys.readouterr().err
+    def call(*arguments: str) -> str:
+        assert main([*arguments, "--db", url]) == 0, capsys.readouterr().err
         return capsys.readouterr().out
 
     lone = " ".join(call("rank").split())
@@ -203,8 +203,8 @@ def test_an_import_shares_no_round_with_another(
 ) -> None:
     """The first run of one machine has nothing to do with the first run of another."""
     capsys.readouterr()
-    for words, paired in (((NAMES[0], NAMES[1]), False), (("raw/none", "host"), True)):
-        assert main(["compare", *words, "--format", "json", "--db", measured]) == 0
+    for arguments, paired in (((NAMES[0], NAMES[1]), False), (("raw/none", "host"), True)):
+        assert main(["compare", *arguments, "--format", "json", "--db", measured]) == 0
         found = json.loads(capsys.readouterr().out)
-        assert [one["paired"] for one in found["pairs"]] == [paired]
+        assert [row["paired"] for row in found["pairs"]] == [paired]
         assert ("share no round" in str(found["sentences"])) is not paired

@@ -67,7 +67,7 @@ def chosen(store: Store, board: Mapping[str, Any]) -> dict[str, str]:
 
 
 def the_panel(name: str, title: str) -> dict[str, Any]:
-    (panel,) = [one for one in BOARDS[name]["panels"] if one["title"] == title]
+    (panel,) = [board for board in BOARDS[name]["panels"] if board["title"] == title]
     return dict(panel)
 
 
@@ -109,10 +109,10 @@ def test_a_dashboard_can_be_imported(board: Mapping[str, Any]) -> None:
         assert not cells & taken
         assert max(x for x, _ in cells) < 24
         taken |= cells
-        assert {one["datasource"]["uid"] for one in (panel, *panel["targets"])} == {"${datasource}"}
+        assert {row["datasource"]["uid"] for row in (panel, *panel["targets"])} == {"${datasource}"}
     ids = [panel["id"] for panel in board["panels"]]
     assert len(set(ids)) == len(ids)
-    assert len({one["uid"] for one in BOARDS.values()}) == len(BOARDS)
+    assert len({board["uid"] for board in BOARDS.values()}) == len(BOARDS)
 
 
 def test_the_role_of_the_page_can_read_and_no_more(grafana: Store, server: Server) -> None:

@@ -45,8 +45,8 @@ def test_an_endless_view_does_not_keep_a_verb_from_ending(
             "ALTER TABLE campaign RENAME TO kept; CREATE VIEW campaign AS WITH RECURSIVE n(x) AS "
             "(SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT kept.* FROM kept, n WHERE x < 0"
         )
-    words = [sys.executable, "-m", "vdisklab", "runs", "--db", str(file)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+    arguments = [sys.executable, "-m", "vdisklab", "runs", "--db", str(file)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         try:
             reading, since = False, 0.0  # the query is all that takes long once the file is open
             while not reading or cpu_seconds(process.pid) < since + 0.5:

@@ -140,8 +140,8 @@ class TestContract:
 
     def test_resuming_knows_what_is_measured_and_what_was_tried(self, store: Store) -> None:
         campaign, other = a_campaign(), a_campaign()
-        for one in (campaign, other):
-            store.add_campaign(one)
+        for row in (campaign, other):
+            store.add_campaign(row)
         store.add_run(a_run(campaign, round=1, cell="a"))
         store.add_run(a_run(campaign, round=2, cell="a", failure=BROKEN))
         store.add_run(a_run(campaign, round=2, cell="a", failure=BROKEN))
@@ -334,9 +334,9 @@ class TestContract:
 
         def write(cell: str) -> None:
             try:
-                with open_store(url) as own:
+                with open_store(url) as opened:
                     for round in range(1, 21):
-                        own.add_run(a_run(campaign, cell=cell, path=cell, round=round))
+                        opened.add_run(a_run(campaign, cell=cell, path=cell, round=round))
             except DatabaseError as error:
                 errors.append(error)
 

@@ -27,11 +27,11 @@ def test_sums_are_of_a_cells_runs_by_measurement(store: Store) -> None:
         )
     failed = replace(a_run(campaign), id="r3", round=3, failure=BROKEN)
     store.add_run(failed)
-    (one,) = store.sums([campaign.id])
-    assert (one.measurement, one.cell) == ("m", failed.cell)
-    assert (one.operations, one.flushes, one.device_flushes) == (140, 100, 1000)
-    assert (one.requested_bytes, one.device_bytes) == (60, 600)
-    assert one.cpu_seconds == 0.5
+    (only,) = store.sums([campaign.id])
+    assert (only.measurement, only.cell) == ("m", failed.cell)
+    assert (only.operations, only.flushes, only.device_flushes) == (140, 100, 1000)
+    assert (only.requested_bytes, only.device_bytes) == (60, 600)
+    assert only.cpu_seconds == 0.5
 
 
 def test_without_qemu_the_programs_own_count_counts(store: Store) -> None:
@@ -40,9 +40,9 @@ def test_without_qemu_the_programs_own_count_counts(store: Store) -> None:
     evidence = Evidence(guest=IoCounters(1, 2, 3, 4))
     measured = replace(a_measurement(), evidence=evidence)
     store.add_run(replace(a_run(campaign), measurements=(measured,)))
-    (one,) = store.sums([campaign.id])
-    assert (one.operations, one.requested_bytes) == (7, 3)
-    assert (one.flushes, one.device_bytes, one.cpu_seconds) == (None, None, None)
+    (only,) = store.sums([campaign.id])
+    assert (only.operations, only.requested_bytes) == (7, 3)
+    assert (only.flushes, only.device_bytes, only.cpu_seconds) == (None, None, None)
 
 
 def test_one_runs_sums_are_the_databases(store: Store) -> None:
@@ -81,13 +81,13 @@ def test_a_runs_cpu_needs_operations(store: Store) -> None:
     campaign = a_campaign()
     store.add_campaign(campaign)
     counted = Evidence(qemu=IoCounters(1, 2, 3, 4), host_cpu_seconds=0.25)
-    known = replace(a_measurement(), name="known", evidence=counted)
-    blind = replace(known, name="blind", evidence=Evidence(host_cpu_seconds=9.0))
-    idle = replace(known, name="idle", evidence=replace(counted, host_cpu_seconds=None))
-    run = replace(a_run(campaign), measurements=(known, known, blind, idle))
+    complete = replace(a_measurement(), name="known", evidence=counted)
+    blind = replace(complete, name="blind", evidence=Evidence(host_cpu_seconds=9.0))
+    idle = replace(complete, name="idle", evidence=replace(counted, host_cpu_seconds=None))
+    run = replace(a_run(campaign), measurements=(complete, complete, blind, idle))
     store.add_run(run)
-    (one,) = store.cpu_of_runs([campaign.id])
-    assert one == RunSums(campaign.id, 1, run.cell, 0.5, 14)
+    (only,) = store.cpu_of_runs([campaign.id])
+    assert only == RunSums(campaign.id, 1, run.cell, 0.5, 14)
 
 
 def test_the_last_measured_run_of_a_cell_is_its_example(store: Store) -> None:

@@ -30,10 +30,10 @@ class FailingHost(LocalHost):
 
     def run(self, *argv: PathArg, **_options: object) -> Completed:
         self.runs += 1
-        words = tuple(map(str, argv))
+        arguments = tuple(map(str, argv))
         if self.runs <= self.failures:
-            raise CommandError(words, 1, self.stderr)
-        return Completed(words, 0, "", "")
+            raise CommandError(arguments, 1, self.stderr)
+        return Completed(arguments, 0, "", "")
 
 
 @pytest.mark.parametrize(

@@ -60,14 +60,14 @@ class Programs(ScriptedHost):
         stdin: str | None = None,
         watch: Callable[[int], None] | None = None,
     ) -> Completed:
-        words = list(map(str, argv))
-        if "luksFormat" in words or "open" in words:
+        arguments = list(map(str, argv))
+        if "luksFormat" in arguments or "open" in arguments:
             self.keys.append(stdin)
         done = super().run(*argv, timeout=timeout, allowed=allowed, stdin=stdin, watch=watch)
-        if "open" in words:
-            self.mapped.append(words[-1])
-        if words[:2] == ["dmsetup", "remove"]:
-            self.mapped.remove(words[-1])
+        if "open" in arguments:
+            self.mapped.append(arguments[-1])
+        if arguments[:2] == ["dmsetup", "remove"]:
+            self.mapped.remove(arguments[-1])
         return done
 
     def _answer(self, command: tuple[str, ...]) -> str:
@@ -162,7 +162,7 @@ def test_flags_are_read_back(tmp_path: Path, flags: str) -> None:
 
 @pytest.mark.usefixtures("_udev")
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "arguments"),
     [
         ("luks:discard=on", "with discard=off instead of on"),
         ("luks:workqueues=off", "with workqueues=on instead of off"),
@@ -170,10 +170,10 @@ def test_flags_are_read_back(tmp_path: Path, flags: str) -> None:
     ],
 )
 def test_an_option_that_did_not_take_effect_is_an_error(
-    tmp_path: Path, text: str, words: str
+    tmp_path: Path, text: str, arguments: str
 ) -> None:
     host = Programs()
-    with pytest.raises(HostError, match=words) as refused:
+    with pytest.raises(HostError, match=arguments) as refused:
         build(host, tmp_path, text)
     assert f"leave out {text[5:].partition('=')[0]}" in str(refused.value.hint)
     assert host.mapped == []

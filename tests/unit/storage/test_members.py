@@ -113,10 +113,10 @@ def test_command_of_zvol() -> None:
 
 
 def test_direct_of_zfs_is_set_only_if_the_path_names_it() -> None:
-    known = KNOWN | {"direct"}
-    assert "direct" not in " ".join(dataset_command(layer("zfs"), "p", Path("/m"), known))
+    members = KNOWN | {"direct"}
+    assert "direct" not in " ".join(dataset_command(layer("zfs"), "p", Path("/m"), members))
     for value in ("standard", "always", "disabled"):
-        made = dataset_command(layer(f"zfs:direct={value}"), "p", Path("/m"), known)
+        made = dataset_command(layer(f"zfs:direct={value}"), "p", Path("/m"), members)
         assert f"direct={value}" in made
     with pytest.raises(PlanError, match="direct"):
         parse_path("zvol:direct=always/host")  # zfsprops(7): of data sets

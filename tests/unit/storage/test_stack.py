@@ -152,8 +152,8 @@ def test_every_option_reaches_mkfs_or_mount(text: str, mkfs: str, mount: str) ->
     command = " ".join(mkfs_command(layer, Path("/dev/x"), "vdl-1"))
     assert "-1 " in command
     assert command.replace(" -L vdl-1", "").startswith(mkfs)
-    words = " ".join(mount_command(layer, Path("/dev/x"), Path("/m")))
-    assert words == f"mount -t {layer.kind} {mount}/dev/x /m"
+    printed = " ".join(mount_command(layer, Path("/dev/x"), Path("/m")))
+    assert printed == f"mount -t {layer.kind} {mount}/dev/x /m"
 
 
 @pytest.mark.parametrize(("text", "force"), [("ext4", "-F"), ("xfs", "-f"), ("btrfs", "-f")])
@@ -178,12 +178,12 @@ def test_what_shows_through_a_device_of_ours_may_be_overwritten(text: str, force
 def test_image_options_are_spelled_out(text: str, options: str) -> None:
     made = parse_path(f"{text}/none").image
     assert made is not None
-    words = create_command(made, Path("/i"), 1 << 20)
-    found = dict(word.split("=") for word in words[words.index("-o") + 1].split(","))
+    command = create_command(made, Path("/i"), 1 << 20)
+    found = dict(word.split("=") for word in command[command.index("-o") + 1].split(","))
     wanted = dict(word.split("=") for word in options.split(","))
     assert found.keys() == wanted.keys()
     assert found["preallocation"] == wanted["preallocation"]
-    assert words[-2:] == ("/i", "1048576")
+    assert command[-2:] == ("/i", "1048576")
 
 
 def test_on_a_device_the_format_maps_what_is_there() -> None:
@@ -195,8 +195,8 @@ def test_on_a_device_the_format_maps_what_is_there() -> None:
 
 
 def test_an_image_is_filled_through_its_format() -> None:
-    words = fill_command("qcow2", Path("/source"), Path("/i"))
-    assert words[:3] == ("qemu-img", "convert", "-q")
-    assert "-n" in words
-    assert words[-4:] == ("-O", "qcow2", "/source", "/i")
+    command = fill_command("qcow2", Path("/source"), Path("/i"))
+    assert command[:3] == ("qemu-img", "convert", "-q")
+    assert "-n" in command
+    assert command[-4:] == ("-O", "qcow2", "/source", "/i")
     assert fill_command("raw", Path("/s"), Path("/i"))[-3] == "raw"

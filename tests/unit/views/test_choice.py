@@ -135,24 +135,24 @@ def test_a_pages_headline_has_room_for_the_longest_path(verdict: ChoiceVerdict) 
 
 def test_below_it_are_ties_safety_and_what_it_costs_to_tell_them_apart() -> None:
     choice = replace(CHOICE, ties=(UNSAFE,), verdict=ChoiceVerdict.BETTER)
-    known = {UNSAFE: known_durability(UNSAFE, CrashVerdicts())}
-    lines = dict(verdict_lines(choice, known))
+    verdicts = {UNSAFE: known_durability(UNSAFE, CrashVerdicts())}
+    lines = dict(verdict_lines(choice, verdicts))
     assert list(lines) == ["Tied", "Worse", "Safety"], "without a command there is no hint"
     assert lines["Tied"].startswith("Not shown to be worse: raw/unsafe. raw/unsafe loses flushed")
     assert lines["Worse"] == "Shown to be worse: qcow2/directsync."
     assert lines["Safety"].startswith("raw/none passes flushes on")
     surer = Surer(4, 240, 4020.0, command="vdisklab run raw/none raw/unsafe --find best")
-    assert dict(verdict_lines(replace(choice, surer=surer), known))["Cost"] == (
+    assert dict(verdict_lines(replace(choice, surer=surer), verdicts))["Cost"] == (
         "To tell them apart: `vdisklab run raw/none raw/unsafe --find best`: usually less than "
         "33 min 30 s, at most 1 h 07 min (240 more runs)."
     )
-    race = dict(verdict_lines(replace(choice, surer=Surer(0, 12, 60.0)), known))
+    race = dict(verdict_lines(replace(choice, surer=Surer(0, 12, 60.0)), verdicts))
     assert race["Cost"] == (
         "To tell them apart, run its command again, which continues: usually less than 30 s, at "
         "most 1 min 00 s (12 more runs)."
     )
     whole = replace(choice, surer=Surer(0, 12, 60.0, command="vdisklab run raw/{none,unsafe}"))
-    assert dict(verdict_lines(whole, known))["Cost"].startswith(
+    assert dict(verdict_lines(whole, verdicts))["Cost"].startswith(
         "To tell them apart, `vdisklab run raw/{none,unsafe}`, which continues: "
     )
 

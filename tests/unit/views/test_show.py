@@ -37,7 +37,7 @@ def group_answer(group: GuestGroup, name: str = "m") -> ShowAnswer:
 
 def group_table(group: GuestGroup) -> Table[Member]:
     """Its table of guests."""
-    found = [one for one in tables(group_answer(group)) if one.title.startswith("Guests of")]
+    found = [table for table in tables(group_answer(group)) if table.title.startswith("Guests of")]
     return found[0]
 
 

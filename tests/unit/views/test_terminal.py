@@ -24,13 +24,13 @@ class Row:
     key: str | float | int | bool | None
 
 
-def one(value: str | float | bool | None) -> Table[Row]:
+def made(value: str | float | bool | None) -> Table[Row]:
     columns = (Column[Row]("Title", lambda row: str(row.key), folds=20),)
     return Table("title", columns, (Row(value),), kind=Row)
 
 
 def csv_of(value: str | float | bool | None) -> str:
-    return as_csv(one(value).rows, Row)
+    return as_csv(made(value).rows, Row)
 
 
 @given(st.text())
@@ -70,7 +70,7 @@ def printed(table: Table[Any], width: int = 80, *, wide: bool = False) -> str:
 
 
 def test_markup_is_text() -> None:
-    assert "[red]x[/red]" in printed(one("[red]x[/red]"))
+    assert "[red]x[/red]" in printed(made("[red]x[/red]"))
 
 
 def test_spare_columns_go_first_and_are_named() -> None:

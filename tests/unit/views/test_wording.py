@@ -139,7 +139,7 @@ P99 = MeasureKey("randread-4k-q1", Direction.READ, "latency_p99")
 
 
 @pytest.mark.parametrize(
-    ("measure", "found", "ratio", "words"),
+    ("measure", "found", "ratio", "sentence"),
     [
         (IOPS_OF, Verdict.A_BETTER, Ratio(5, 1.2, 1.1, 1.3), "between 10 and 30 % faster"),
         (IOPS_OF, Verdict.B_LIKELY, Ratio(5, 0.8, 0.7, 0.9), "between 10 and 30 % slower, likely"),
@@ -160,7 +160,7 @@ P99 = MeasureKey("randread-4k-q1", Direction.READ, "latency_p99")
         (P99, Verdict.B_BETTER, Ratio(5), "not comparable, as one value is zero"),
     ],
 )
-def test_comparisons(measure: MeasureKey, found: Verdict, ratio: Ratio, words: str) -> None:
+def test_comparisons(measure: MeasureKey, found: Verdict, ratio: Ratio, sentence: str) -> None:
     of = Summary(cell("a"), measure, 5, 1.0, None, None, None)
     row = Comparison(cell("a"), cell("b"), measure, "1/s", of, of, ratio, None, found, main=True)
-    assert compared(row) == words
+    assert compared(row) == sentence

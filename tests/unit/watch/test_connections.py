@@ -40,12 +40,19 @@ def watching(place: Path, options: Sequence[str] = ()) -> Iterator[tuple[int, st
     """The port, the first lines and the process of `vdisklab watch` with few descriptors."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    words = ["watch", "--db", str(place / "r.sqlite"), "--listen", f"127.0.0.1:{port}", *options]
+    arguments = [
+        "watch",
+        "--db",
+        str(place / "r.sqlite"),
+        "--listen",
+        f"127.0.0.1:{port}",
+        *options,
+    ]
     limit = f"import resource, runpy, sys; resource.setrlimit(7, ({DESCRIPTORS}, {DESCRIPTORS})); "
     limit += "sys.argv[0] = 'vdisklab'; runpy.run_module('vdisklab', run_name='__main__')"
     with (
         (place / "said").open("w") as said,
-        subprocess.Popen([sys.executable, "-c", limit, *words], stderr=said) as server,
+        subprocess.Popen([sys.executable, "-c", limit, *arguments], stderr=said) as server,
     ):
         try:
             text = (place / "said").read_text

@@ -54,8 +54,8 @@ def test_it_moves_and_leads_to_the_report_at_the_end(page: Page, database: Datab
     page.on("request", lambda request: asked.append(request.url))
     earlier = replace(CAMPAIGN, id="00ea41e4", started=CAMPAIGN.started - timedelta(days=30))
     old = [
-        replace(run, campaign=earlier.id, id=f"{earlier.id}/{at}")
-        for at, run in enumerate(campaign_runs())
+        replace(run, campaign=earlier.id, id=f"{earlier.id}/{index}")
+        for index, run in enumerate(campaign_runs())
     ]
     new = [run for run in campaign_runs() if run.round < 4]
     database.write([*old, *new], campaigns=(CAMPAIGN, earlier))
@@ -84,7 +84,7 @@ def test_it_moves_and_leads_to_the_report_at_the_end(page: Page, database: Datab
         page.wait_for_url(f"**/campaign/{CAMPAIGN.id}")
         page.locator("#table").wait_for()
     assert complaints == []
-    assert all(one.startswith((door.address, "data:")) for one in asked)
+    assert all(row.startswith((door.address, "data:")) for row in asked)
 
 
 def test_it_says_that_the_server_is_gone_and_comes_back(

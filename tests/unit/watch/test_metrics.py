@@ -53,9 +53,9 @@ def test_metrics_are_the_numbers_of_rank(
     assert main(["rank", "--format", "json", "--db", database.url]) == 0
     ranked = {row["cell"]: row["place"] for row in json.loads(capsys.readouterr().out)["cells"]}
     place = ranked["qcow2/directsync"]
-    at = CAMPAIGN.id, "bypassed", "qcow2/directsync"  # the labels are sorted by name
-    assert found["vdisklab_cell_rank_best", *at] == place["best"]
-    assert found["vdisklab_cell_rank_worst", *at] == place["worst"]
+    labels = CAMPAIGN.id, "bypassed", "qcow2/directsync"  # the labels are sorted by name
+    assert found["vdisklab_cell_rank_best", *labels] == place["best"]
+    assert found["vdisklab_cell_rank_worst", *labels] == place["worst"]
     iops = [value for (name, *_), value in found.items() if name == "vdisklab_cell_iops"]
     assert len(iops) == 5 * 4, "each measured cell and measurement, and nothing else"
 
@@ -84,9 +84,9 @@ def test_more_campaigns_are_no_more_series(database: Database) -> None:
     others = [replace(CAMPAIGN, id=f"aa{number:06}") for number in range(20)]
     database.write(
         [
-            replace(run, id=f"{one.id}{run.id}")
-            for one in (CAMPAIGN, *others)
-            for run in campaign_runs(campaign=one.id)
+            replace(run, id=f"{row.id}{run.id}")
+            for row in (CAMPAIGN, *others)
+            for run in campaign_runs(campaign=row.id)
         ],
         campaigns=(CAMPAIGN, *others),
     )

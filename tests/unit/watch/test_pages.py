@@ -241,7 +241,7 @@ def test_commands_name_the_database_and_the_campaign(
     """On every page, in every document and error; by its whole path, as a reader is elsewhere."""
     monkeypatch.chdir(database.file.parent)
     before = CAMPAIGN.started - timedelta(days=1)
-    others = [replace(CAMPAIGN, id=f"00ea41{at:02}", started=before) for at in range(51)]
+    others = [replace(CAMPAIGN, id=f"00ea41{index:02}", started=before) for index in range(51)]
     database.write(campaigns=(CAMPAIGN, *others))
     app = make_app(database.url, make_door("127.0.0.1"), naming(database.file.name))
     named = f"--db {database.file}"
@@ -249,12 +249,12 @@ def test_commands_name_the_database_and_the_campaign(
     for target in targets:
         shown = re.sub(r"</?span[^>]*>", "", html.unescape(ask(app, target).text))
         commands = re.findall(r"(?:<code>|`)(vdisklab [a-z][^`<\n]*)", shown)
-        takes = [one for one in commands if "--db" in naming_options(one.split()[1])]
+        takes = [command for command in commands if "--db" in naming_options(command.split()[1])]
         assert takes
-        assert all(named in one for one in takes)
-        narrow = [one for one in takes if "--campaign" in naming_options(one.split()[1])]
+        assert all(named in row for row in takes)
+        narrow = [row for row in takes if "--campaign" in naming_options(row.split()[1])]
         assert all(
-            (f"--campaign {CAMPAIGN.id}" in one) == (CAMPAIGN.id in target) for one in narrow
+            (f"--campaign {CAMPAIGN.id}" in row) == (CAMPAIGN.id in target) for row in narrow
         )
 
 
@@ -265,7 +265,8 @@ def test_the_levels_of_earlier_campaigns_are_drawn_in_mid_run(
     earlier = replace(CAMPAIGN, id="00ea41e4", started=CAMPAIGN.started - timedelta(days=30))
     every = [run for run in campaign_runs() if run.failure is None]
     old = [
-        replace(run, campaign=earlier.id, id=f"{earlier.id}/{at}") for at, run in enumerate(every)
+        replace(run, campaign=earlier.id, id=f"{earlier.id}/{index}")
+        for index, run in enumerate(every)
     ]
     new = [run for run in every if run.round <= runs]
     database.write([*old, *new], campaigns=(CAMPAIGN, earlier))

@@ -166,10 +166,10 @@ Machine        Size K/sec %CP K/sec %CP K/sec %CP K/sec %CP K/sec %CP  /sec %CP
 one            2500M  5000  70  8000   5  4000   4  5000  70 10000   4  20.0   0
 two            2500M  5000  70 16000   5  4000   4  5000  70 20000   4  40.0   0
 """
-    one, two = recognise(text)
-    assert [(run.label, run.version) for run in (one, two)] == [("one", None), ("two", None)]
+    first, second = recognise(text)
+    assert [(run.label, run.version) for run in (first, second)] == [("one", None), ("two", None)]
     named = recognise(text.replace(f"{version:20}", "Version  1.03       "))
-    assert [run.results for run in named] == [one.results, two.results]
+    assert [run.results for run in named] == [first.results, second.results]
 
 
 def test_bonnie_without_plus_signs_is_another_program() -> None:

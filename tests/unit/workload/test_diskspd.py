@@ -37,7 +37,7 @@ def test_the_whole_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rw", "jobs", "words"),
+    ("rw", "jobs", "arguments"),
     [
         ("read", 1, ["-w0"]),
         ("write", 1, ["-w100"]),
@@ -46,10 +46,10 @@ def test_the_whole_command() -> None:
         ("rw", 1, ["-w50"]),
     ],
 )
-def test_orders_and_directions(rw: str, jobs: int, words: list[str]) -> None:
+def test_orders_and_directions(rw: str, jobs: int, arguments: list[str]) -> None:
     script = Diskspd().script(measurement(rw=rw, bs="1M", numjobs=jobs), SUBJECT, Timing(5.0, 0.0))
     found = [word for word in script.command if word.startswith(("-r", "-si", "-w"))]
-    assert found == words
+    assert found == arguments
 
 
 @pytest.mark.parametrize(

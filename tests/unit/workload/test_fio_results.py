@@ -102,15 +102,19 @@ def _clients(*jobs: tuple[str, str, float]) -> str:
 
 
 def _rate(report: Report, name: str, metric: str = "iops") -> float:
-    (outcome,) = (one.outcome for one in report.results if one.name == name)
-    values = [one.value for one in outcome.samples if (one.metric, one.direction) == (metric, READ)]
+    (outcome,) = (result.outcome for result in report.results if result.name == name)
+    values = [
+        sample.value
+        for sample in outcome.samples
+        if (sample.metric, sample.direction) == (metric, READ)
+    ]
     return sum(values) if len(values) == 1 else -1
 
 
 def test_clients_of_one_job_are_one_run() -> None:
     (alone,) = recognise(_clients(("plain", "a", 1)))
     (report,) = recognise(_clients(("plain", "a", 1), ("plain", "b", 3), ("All clients", "", 4)))
-    assert (report.label, [one.name for one in report.results]) == ("2 clients", ["plain"])
+    assert (report.label, [result.name for result in report.results]) == ("2 clients", ["plain"])
     assert _rate(report, "plain") == pytest.approx(4 * _rate(alone, "plain"))
     assert alone.label == "a"
     with pytest.raises(WorkloadError, match="no job"):

@@ -118,7 +118,7 @@ class TestAnswers:
         assert [stall.direction for stall in stalls] == [NONE]
 
     def test_a_short_end_is_no_stall_and_a_long_one_is(self) -> None:
-        log = "".join(f"{100 * at}, 1000, 0, 0, 0\n" for at in range(1, 10))
+        log = "".join(f"{100 * index}, 1000, 0, 0, 0\n" for index in range(1, 10))
         whole = {READ: 1_000_000}
         short = read_log(log, LoggedRun(0.1, 1.0, whole, 0.001))
         found = {sample.metric: sample.value for sample in short.samples}
@@ -145,9 +145,9 @@ class TestAnswers:
     @given(st.data())
     def test_a_mutilated_report_is_refused_or_read(self, data: st.DataObject) -> None:
         text = recorded("fio-3.33-plain.json")
-        at = data.draw(st.integers(0, len(text) - 1))
+        place = data.draw(st.integers(0, len(text) - 1))
         put = data.draw(st.sampled_from(["", "}", "null", "-", "\0", '"']))
-        mutilated = text[:at] + put + text[at + data.draw(st.integers(0, 40)) :]
+        mutilated = text[:place] + put + text[place + data.draw(st.integers(0, 40)) :]
         with suppress(WorkloadError):
             outcome_of(read_report(mutilated).jobs)
 
@@ -261,8 +261,8 @@ class TestReach:
         later = "[a]\nrw=write\nsize=1M\noffset_increment=200M\nnumjobs=3\n"
         # Files of 1, 201 and 401 MiB; with one name for all, the last is as long as that.
         assert reach(later, (), GIB, GIB, in_directory=True) == 603 << 20
-        one = reach(f"{later}filename=x\n", (), GIB, GIB, in_directory=True)
-        assert one == reach(later, (), GIB, GIB, in_directory=False) == 401 << 20
+        only = reach(f"{later}filename=x\n", (), GIB, GIB, in_directory=True)
+        assert only == reach(later, (), GIB, GIB, in_directory=False) == 401 << 20
 
     def test_only_the_jobs_of_the_measurement_count(self) -> None:
         job = "[a]\nrw=write\nsize=1M\n[b]\nstonewall\nrw=write\nsize=2G\n"
@@ -287,5 +287,5 @@ def test_a_synchronous_engine_counts_its_syncs_by_their_latencies_alone() -> Non
     sync = json.loads(text)["jobs"][0]["sync"]
     assert sync["total_ios"] == 0
     (report,) = recognise(text)
-    found = {one.metric: one.value for one in report.results[0].outcome.samples}
+    found = {sample.metric: sample.value for sample in report.results[0].outcome.samples}
     assert found["sync_p99"] == pytest.approx(sync["lat_ns"]["percentile"]["99.000000"] / 1e9)

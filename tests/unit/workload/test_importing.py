@@ -33,11 +33,11 @@ FILES = sorted(
 def numbers(name: str) -> dict[tuple[str, str, Direction], float]:
     (report,) = recognise(recorded(name))
     found = {
-        (one.name, sample.metric, sample.direction): sample.value
-        for one in report.results
-        for sample in one.outcome.samples
+        (result.name, sample.metric, sample.direction): sample.value
+        for result in report.results
+        for sample in result.outcome.samples
     }
-    assert len(found) == sum(len(one.outcome.samples) for one in report.results)
+    assert len(found) == sum(len(result.outcome.samples) for result in report.results)
     return found
 
 
@@ -49,9 +49,9 @@ def samples_of(report: Report) -> dict[tuple[str, Direction], float]:
 def test_each_recording_is_recognised(name: str) -> None:
     for report in recognise(recorded(name)):
         assert report.results
-        for one in report.results:
-            assert one.outcome.samples
-            assert all(sample.metric in METRICS for sample in one.outcome.samples)
+        for result in report.results:
+            assert result.outcome.samples
+            assert all(sample.metric in METRICS for sample in result.outcome.samples)
 
 
 def test_crystaldiskmark_8_stands_beside_our_own_profile() -> None:
@@ -246,13 +246,13 @@ _PUT = ["", "0", "-", "nan", "1e999", "\0", "<", "}", ",", "٣", "\n", "9" * 30,
 @given(st.data())
 def test_a_mutilated_file_is_refused_or_read(data: st.DataObject) -> None:
     text = TEXTS[data.draw(st.sampled_from(FILES))]
-    at = data.draw(st.integers(0, len(text)))
+    place = data.draw(st.integers(0, len(text)))
     cut = data.draw(st.integers(0, 60))
     put = data.draw(st.sampled_from(_PUT))
     with suppress(WorkloadError):
-        for report in recognise(text[:at] + put + text[at + cut :]):
-            for one in report.results:
-                for sample in one.outcome.samples:
+        for report in recognise(text[:place] + put + text[place + cut :]):
+            for result in report.results:
+                for sample in result.outcome.samples:
                     assert 0 <= sample.value < float("inf")
 
 

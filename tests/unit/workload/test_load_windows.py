@@ -41,7 +41,11 @@ def steady(*, held: tuple[float, float] = (0.0, 0.0)) -> GuestRequests:
 
 def value(samples: object, metric: str, direction: Direction = Direction.NONE) -> float:
     assert isinstance(samples, tuple)
-    (found,) = (one.value for one in samples if (one.metric, one.direction) == (metric, direction))
+    (found,) = (
+        sample.value
+        for sample in samples
+        if (sample.metric, sample.direction) == (metric, direction)
+    )
     return float(found)
 
 

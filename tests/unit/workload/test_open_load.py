@@ -90,7 +90,7 @@ class TestRecordedRun:
         closed = read_requests(stalled, None, SECONDS, SEED)
         assert late > 10
         slow = [
-            sum((one.latency or 0) > 0.1 for one in requests.requests)
+            sum((request.latency or 0) > 0.1 for request in requests.requests)
             for requests in (honest, closed)
         ]
         assert slow[0] > 2 * slow[1]
@@ -120,11 +120,11 @@ def some(start: float, latencies: list[float], *, seconds: float = 10.0) -> Gues
 
 class TestWindow:
     def test_only_the_seconds_in_which_all_ran_count(self) -> None:
-        one, two = some(100.0, [0.1] * 10), some(101.5, [0.2] * 10)
-        window = common_window([one, two], 8.0)
+        first, second = some(100.0, [0.1] * 10), some(101.5, [0.2] * 10)
+        window = common_window([first, second], 8.0)
         assert (window.begin, window.end) == (102.0, 110.0)
-        assert window_numbers([one], window).offered == 8
-        assert common_window([one, two], 10.0).seconds == pytest.approx(8.5)
+        assert window_numbers([first], window).offered == 8
+        assert common_window([first, second], 10.0).seconds == pytest.approx(8.5)
 
     def test_clocks_are_brought_together(self) -> None:
         guest = shifted(some(100.0, [0.1]), 40.0)

@@ -116,13 +116,13 @@ class TestAnswers:
         assert checks["one.server_version"].observed.startswith("15.18")
 
     def test_counters_of_the_measured_time(self) -> None:
-        known = facts(outcome())
-        assert known["commits"] == "15307"
-        assert 0.9 < int(known["wal_flushes"]) / 15307 < 1.1
-        assert known["checkpoints_timed"] == "2"
-        assert known["checkpoints_requested"] == "0"
-        assert float(known["cycle_1_transactions"]) > 0
-        assert 0 < float(known["cpu"]) <= 1
+        found_facts = facts(outcome())
+        assert found_facts["commits"] == "15307"
+        assert 0.9 < int(found_facts["wal_flushes"]) / 15307 < 1.1
+        assert found_facts["checkpoints_timed"] == "2"
+        assert found_facts["checkpoints_requested"] == "0"
+        assert float(found_facts["cycle_1_transactions"]) > 0
+        assert 0 < float(found_facts["cpu"]) <= 1
 
     def test_a_second_is_whole(self) -> None:
         (series,) = outcome().series
@@ -177,14 +177,14 @@ class TestGates:
     def test_a_run_without_cycles_says_so_and_counts(self) -> None:
         counts = SAID.files["c"].replace('"checkpoints_timed":2', '"checkpoints_timed":0')
         found = PROGRAM.parse(plan(), Outputs(SAID.stdout, files={"c": counts}))
-        short, full = (gates(found, runtime=at)["timed checkpoints"] for at in (10, 60))
+        short, full = (gates(found, runtime=seconds)["timed checkpoints"] for seconds in (10, 60))
         assert (short.met, short.only_said) == (False, True)
         assert (full.met, full.only_said) == (False, False)
 
     def test_more_commits_than_the_disk_can_sync(self) -> None:
         counts = re.sub(r"^probe .*$", "probe 64 6.4", SAID.files["c"], flags=re.MULTILINE)
         found = PROGRAM.parse(plan(), Outputs(SAID.stdout, files={"c": counts}))
-        (gate,) = [one for name, one in gates(found).items() if "fdatasync" in name]
+        (gate,) = [gate for name, gate in gates(found).items() if "fdatasync" in name]
         assert not gate.met
 
 

@@ -68,14 +68,14 @@ class TestProfile:
         assert (profile.name, profile.title) == (
             "my-db.load", "web01 vda, as recorded: 800 requests in 2 s",
         )  # fmt: skip
-        assert [one.name for one in profile.measurements] == ["timed", "fast"]
+        assert [measurement.name for measurement in profile.measurements] == ["timed", "fast"]
         assert profile.usual.runtime == 2
         assert profile.usual.size_bytes == GIB
 
     def test_a_long_load_is_replayed_in_two_parts(self, tmp_path: Path) -> None:
         place = tmp_path / "long.load"
         place.write_bytes(encode(database(100)))
-        names = [one.name for one in load_profile_of(str(place)).measurements]
+        names = [measurement.name for measurement in load_profile_of(str(place)).measurements]
         assert names == ["timed-busiest", "fast-busiest", "timed-typical", "fast-typical"]
 
     def test_a_file_that_is_not_there(self) -> None:
@@ -112,7 +112,7 @@ class TestScript:
         small = Subject(
             "/dev/vda", 64 * MIB, is_device=True, scratch="/scratch", mark="-x", memory=GIB
         )
-        names = {getattr(REPLAY.files(timed, one, TIMING), "name", "") for one in (DISK, small)}
+        names = {getattr(REPLAY.files(timed, row, TIMING), "name", "") for row in (DISK, small)}
         assert len(names) == 2
 
     def test_a_directory(self, file: Path) -> None:
@@ -134,7 +134,7 @@ HEAD = "part the whole recording, 2 s\nplaces where they were recorded\n"
 class TestReport:
     def test_timed(self) -> None:
         outcome = REPLAY.parse(plan("timed"), Outputs(TIMED))
-        values = {(one.metric, one.direction): one.value for one in outcome.samples}
+        values = {(sample.metric, sample.direction): sample.value for sample in outcome.samples}
         assert outcome.counted == IoCounters(0, 4915200, 0, 600, 200)
         assert 0.00001 < values["latency_p50", Direction.WRITE] < 0.1
         assert values["latency_p50", Direction.WRITE] <= values["latency_p99", Direction.WRITE]
@@ -143,7 +143,7 @@ class TestReport:
 
     def test_fast(self) -> None:
         outcome = REPLAY.parse(plan("fast"), Outputs(FAST))
-        values = {(one.metric, one.direction): one.value for one in outcome.samples}
+        values = {(sample.metric, sample.direction): sample.value for sample in outcome.samples}
         seconds = values["duration", Direction.NONE]
         assert values["iops", Direction.NONE] == pytest.approx(800 / seconds)
         assert outcome.measured_seconds == seconds
@@ -198,8 +198,8 @@ class TestGroup:
             plan("timed"), output, Timing(5, 1), self.START
         )
         assert found.end - found.start == pytest.approx(6)
-        assert [one.latency for one in found.requests] == [150e-6, 9e-3, None]
-        assert [one.direction for one in found.requests] == [
+        assert [request.latency for request in found.requests] == [150e-6, 9e-3, None]
+        assert [request.direction for request in found.requests] == [
             Direction.WRITE, Direction.NONE, Direction.READ,
         ]  # fmt: skip
 
@@ -216,8 +216,8 @@ class TestGroup:
 
 
 def test_histograms_add_up() -> None:
-    one, other = Histogram(2, 0, 30, 20, {10: 1, 20: 1}), Histogram(1, 0, 20, 20, {20: 1})
-    both = one + other
+    first, other = Histogram(2, 0, 30, 20, {10: 1, 20: 1}), Histogram(1, 0, 20, 20, {20: 1})
+    both = first + other
     assert both == Histogram(3, 0, 50, 20, {10: 1, 20: 2})
     assert both.percentile(0.5) == 20e-9
     assert both.share_above(15e-9) == pytest.approx(2 / 3)

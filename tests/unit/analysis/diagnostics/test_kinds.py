@@ -114,8 +114,8 @@ def test_one_mode_is_hardly_ever_taken_for_two() -> None:
 def lasting(rng: np.random.Generator, part: float, cells: int, rounds: int) -> Floats:
     """Values whose noise of 5 % lasts in this part from round to round, after a common level."""
     noise = rng.normal(0, 0.05, (cells, rounds))
-    for at in range(1, rounds):
-        noise[:, at] = part * noise[:, at - 1] + np.sqrt(1 - part**2) * noise[:, at]
+    for index in range(1, rounds):
+        noise[:, index] = part * noise[:, index - 1] + np.sqrt(1 - part**2) * noise[:, index]
     values: Floats = np.exp(noise + rng.normal(0, 0.2, rounds))
     return values
 
@@ -209,7 +209,7 @@ def test_a_memory_of_its_own_is_what_a_disk_fits_into() -> None:
 
     def said(bound: str) -> list[str]:
         campaign = dataclasses.replace(CAMPAIGN, plan={**CAMPAIGN.plan, "cache_memory": bound})
-        return [str(one) for one in host_diagnostics([campaign], cells)]
+        return [str(diagnostic) for diagnostic in host_diagnostics([campaign], cells)]
 
     assert said("25%") == []
     (sentence,) = said("1G")

@@ -98,10 +98,10 @@ def test_a_cold_cell_that_read_its_disk_twice(
 ) -> None:
     counts = [100, reached, 0, 0] if direction is Direction.READ else [0, 0, 100, reached]
     sums = [CellSums(path, "m", *[None] * 6, *counts), CellSums(path, "n", *[None] * 6)]
-    known = {("m", direction)}
+    measured = {("m", direction)}
     found = [
-        one
-        for one in evidence_diagnostics(sums, (), CELLS, known, None)
-        if isinstance(one, ColdInPart)
+        diagnostic
+        for diagnostic in evidence_diagnostics(sums, (), CELLS, measured, None)
+        if isinstance(diagnostic, ColdInPart)
     ]
     assert found == ([] if share is None else [ColdInPart((CELLS[path],), share)])

@@ -71,7 +71,7 @@ def test_what_the_server_of_a_device_claims_stays_a_claim(
     found = server_diagnostics([example("local", ()), example("san", seen)], CELLS)
     assert (ServerMemory(("device:at=san",)) in found) is (claims_none is not None)
     assert (ClaimedNoCache(("device:at=san",)) in found) is (claims_none is True)
-    unequal = [one for one in found if isinstance(one, UnequalPromises)]
+    unequal = [row for row in found if isinstance(row, UnequalPromises)]
     assert bool(unequal) is (claims_none is not None)
     verdicts = with_servers(CrashVerdicts(), [example("san", seen)], CELLS)
     kept = durability(parse_path("device:at=san/none"), verdicts)
@@ -103,12 +103,12 @@ def test_a_wire_that_loses_packets_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reaches", "own", "said"),
+    ("reaches", "mtu_here", "said"),
     [("1500", "9000", True), ("9000", "9000", False), ("65535", "65536", False), ("0", "0", False)],
 )
-def test_a_way_with_a_smaller_mtu_is_named(reaches: str, own: str, said: bool) -> None:
-    states = [("net.path_mtu", None, reaches), ("net.mtu", None, own)]
+def test_a_way_with_a_smaller_mtu_is_named(reaches: str, mtu_here: str, said: bool) -> None:
+    states = [("net.path_mtu", None, reaches), ("net.mtu", None, mtu_here)]
     found = server_diagnostics([example("nbd", states)], CELLS)
-    expected = SmallPackets("nbd:at=far", int(reaches), int(own))
+    expected = SmallPackets("nbd:at=far", int(reaches), int(mtu_here))
     assert (expected in found) is said
-    assert f"of {own} bytes" in str(expected)
+    assert f"of {mtu_here} bytes" in str(expected)

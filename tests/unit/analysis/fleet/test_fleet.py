@@ -52,12 +52,12 @@ def test_the_pair_tests_are_those_of_scipy() -> None:
     table = RNG(2).normal(0, 1, (4, 9))
     table[1, 3] = table[2, 0] = np.nan
     mean, p = pair_tests_over_hosts(table, np.zeros(4))
-    for one in range(4):
-        for other in range(one):
-            both = np.isfinite(table[one] - table[other])
-            expected = stats.ttest_rel(table[one, both], table[other, both])
-            assert p[one, other] == pytest.approx(expected.pvalue)
-            assert mean[one, other] == pytest.approx((table[one] - table[other])[both].mean())
+    for number in range(4):
+        for other in range(number):
+            both = np.isfinite(table[number] - table[other])
+            expected = stats.ttest_rel(table[number, both], table[other, both])
+            assert p[number, other] == pytest.approx(expected.pvalue)
+            assert mean[number, other] == pytest.approx((table[number] - table[other])[both].mean())
 
 
 def test_a_pair_with_two_common_hosts_is_not_tested() -> None:
@@ -138,7 +138,9 @@ def test_the_ends_of_heavy_tails_are_no_outliers(slower: float | None) -> None:
     logs = np.zeros((3, 60, 3)) + 0.02 * stats.t(3).ppf((np.arange(60) + 0.5) / 60)[:, None]
     if slower is not None:  # far beyond these tails, though not by 37 %
         logs[:, 30] += np.log(slower)
-    search = find_outliers(fleet_of(logs).means, [IOPS], [[host_name(at) for at in range(60)]])
+    search = find_outliers(
+        fleet_of(logs).means, [IOPS], [[host_name(index) for index in range(60)]]
+    )
     assert [found.host for found in search.outliers] == [host_name(30)] * (slower is not None)
 
 
@@ -281,7 +283,9 @@ def test_a_rate_of_zero_stays_zero_over_hosts() -> None:
 def test_a_host_on_which_a_path_did_nothing_is_an_outlier_without_a_percentage() -> None:
     logs = drawn(RNG(16), np.zeros(4), 20)
     logs[0, 7] = -np.inf
-    search = find_outliers(fleet_of(logs).means, [IOPS], [[host_name(at) for at in range(20)]])
+    search = find_outliers(
+        fleet_of(logs).means, [IOPS], [[host_name(index) for index in range(20)]]
+    )
     (outlier,) = search.outliers
     assert (outlier.host, outlier.ratio) == (host_name(7), 0.0)
     assert "at zero on a path, unlike its 19 peers" in next(outlier_sentences(search))
@@ -290,7 +294,7 @@ def test_a_host_on_which_a_path_did_nothing_is_an_outlier_without_a_percentage()
 def test_a_class_whose_fleet_path_does_nothing_gets_another_without_a_ratio() -> None:
     logs = drawn(RNG(7), np.zeros(3), 12)
     logs[0, :6] = -np.inf
-    classes = {host_name(at): "ab"[at < 6] for at in range(12)}
+    classes = {host_name(index): "ab"[index < 6] for index in range(12)}
     means = fleet_of(logs).means
     better = better_paths(means, IOPS, classes, list(map(cell, range(3))), chosen=cell(0))
     assert [path.ratio for path in better["b"]] == [None, None]

@@ -24,10 +24,10 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> str:
     return url
 
 
-def vdisklab(*words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+def vdisklab(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
     environment = dict(os.environ) | environment
     return subprocess.run(
-        [*VDISKLAB, *words], env=environment, capture_output=True, check=False, timeout=120
+        [*VDISKLAB, *arguments], env=environment, capture_output=True, check=False, timeout=120
     )
 
 

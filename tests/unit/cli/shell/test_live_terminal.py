@@ -64,7 +64,7 @@ class Terminal:
         """With those that have scrolled away."""
         gone = self.screen.history.top
         width = range(self.screen.columns)
-        return ["".join(row[at].data for at in width).rstrip() for row in gone] + self.lines
+        return ["".join(row[place].data for place in width).rstrip() for row in gone] + self.lines
 
     def see(self, *texts: str, seconds: float = 60.0) -> str:
         """The screen, once it shows all texts."""

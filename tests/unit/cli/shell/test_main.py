@@ -146,25 +146,25 @@ def test_a_value_that_is_none_of_a_list_is_told_in_plain_words(
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("arguments", "expected"),
     [
         (("plan", "raw/none", "--rounds", "abc"), "'--rounds': a whole number is expected"),
         (("plan", "raw/none", "--rounds", "2.5"), "'--rounds': a whole number is expected"),
     ],
 )
 def test_a_wrong_number_is_told_in_our_words(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], expected: str
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: str
 ) -> None:
-    assert main(list(words)) == PlanError.exit_code
+    assert main(list(arguments)) == PlanError.exit_code
     said = capsys.readouterr().err
     assert expected in said
     assert "Input should" not in said
-    verb = " ".join(word for word in words[:2] if word != "raw/none")
+    verb = " ".join(word for word in arguments[:2] if word != "raw/none")
     assert f"hint: `vdisklab {verb} --help` shows what it takes" in said
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("arguments", "expected"),
     [
         (
             ("--lab-disks", "99"),
@@ -174,9 +174,9 @@ def test_a_wrong_number_is_told_in_our_words(
     ],
 )
 def test_a_number_outside_its_limits_is_told_with_them(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], expected: str
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: str
 ) -> None:
-    assert main(["lab", "shell", *words]) == PlanError.exit_code
+    assert main(["lab", "shell", *arguments]) == PlanError.exit_code
     assert expected in capsys.readouterr().err
 
 
@@ -236,7 +236,7 @@ def ends(_made_up: Path) -> dict[tuple[str, str], tuple[int, str]]:
         *((verb, output) for verb in long for output in ("no reader", "/dev/full")),
         ("profiles absent", "/dev/full"),
     ]
-    given = json.dumps([(words.split(), output) for words, output in calls])
+    given = json.dumps([(arguments.split(), output) for arguments, output in calls])
     ended = subprocess.run(
         [sys.executable, "-c", _CALLS, given],
         capture_output=True, text=True, timeout=600, check=True,
@@ -259,10 +259,10 @@ def test_a_closed_standard_output_is_one_sentence(ends: Ends) -> None:
 
 
 def test_a_full_standard_output_is_one_sentence(ends: Ends) -> None:
-    full = {words: end for (words, output), end in ends.items() if output == "/dev/full"}
+    full = {arguments: end for (arguments, output), end in ends.items() if output == "/dev/full"}
     assert len(full) == 7
-    for words, (status, said) in full.items():
-        if words == "profiles absent":  # a verb's own error keeps its sentence and its status
+    for arguments, (status, said) in full.items():
+        if arguments == "profiles absent":  # a verb's own error keeps its sentence and its status
             assert status == PlanError.exit_code
             assert "standard output" not in said
             continue
@@ -351,7 +351,7 @@ def test_claims_before_anything_was_measured(
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ["rank"],
         ["table"],
@@ -371,7 +371,7 @@ def test_claims_before_anything_was_measured(
     ids=" ".join,
 )
 def test_a_database_that_is_named_must_exist(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without --db, verbs that can answer from nothing do: claims, audit, advise and export."""
     domain = tmp_path / "guest.xml"
@@ -379,9 +379,9 @@ def test_a_database_that_is_named_must_exist(
         "<domain type='kvm'><name>a</name><devices><disk type='file' device='disk'>"
         "<source file='/nowhere.img'/><target dev='vda' bus='virtio'/></disk></devices></domain>"
     )
-    words = [str(domain) if word == "DOMAIN" else word for word in words]
+    arguments = [str(domain) if word == "DOMAIN" else word for word in arguments]
     missing = tmp_path / "typo.sqlite"
-    assert main([*words, "--db", str(missing)]) == DatabaseError.exit_code
+    assert main([*arguments, "--db", str(missing)]) == DatabaseError.exit_code
     assert f"error: there is no database {missing}\n" in capsys.readouterr().err
     assert not missing.exists()
 
@@ -421,7 +421,7 @@ def test_a_name_that_no_file_system_takes_is_no_bug(
         "<driver name='qemu' type='qcow2' cache='none'/>"
         f"<source file='/{name}/{name}'/><target dev='vda' bus='virtio'/></disk></devices></domain>"
     )
-    for words, status in (
+    for arguments, status in (
         (["audit", name], PlanError.exit_code),
         (["audit", str(domain)], 0),
         (["advise", name], PlanError.exit_code),
@@ -430,7 +430,7 @@ def test_a_name_that_no_file_system_takes_is_no_bug(
         (["powercut", "ext4/raw/none", "--dir", name], HostError.exit_code),
         (["lab", "job", str(domain), "--carry", name], PlanError.exit_code),
     ):
-        assert main(words) == status, (words[0], capsys.readouterr().err[-400:])
+        assert main(arguments) == status, (arguments[0], capsys.readouterr().err[-400:])
         assert len(capsys.readouterr().err) < 5000
 
 

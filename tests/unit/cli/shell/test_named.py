@@ -29,7 +29,7 @@ def test_the_file_of_a_verb_tells_which_of_the_options_it_has() -> None:
     group = typer.main.get_command(build_app())
     for name in verb_files():
         verb = group.commands[name]  # type: ignore[attr-defined]
-        options = {option for one in verb.params for option in one.opts}
+        options = {option for param in verb.params for option in param.opts}
         assert naming_options(name) == options & {"--db", "--campaign", "--target"}, name
     assert naming_options("rank") == {"--db", "--campaign"}
     assert naming_options("run") == {"--db", "--target"}
@@ -138,7 +138,7 @@ def commands(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "status"),
+    ("arguments", "status"),
     [
         (("rank",), 0),
         (("recommend",), 0),
@@ -151,11 +151,11 @@ def commands(text: str) -> list[str]:
 )
 def test_no_command_of_an_answer_forgets_the_database(
     database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    words: tuple[str, ...], status: int,
+    arguments: tuple[str, ...], status: int,
 ) -> None:  # fmt: skip
     other = tmp_path / "other.sqlite"
     shutil.copy(database.file, other)
-    named = (*words, "--db", str(other), "--campaign", "c0ffee01")
+    named = (*arguments, "--db", str(other), "--campaign", "c0ffee01")
     assert main(named) == status
     said = capsys.readouterr()
     found = commands(said.out + said.err)
@@ -171,7 +171,7 @@ def test_no_command_of_an_answer_forgets_the_database(
         in_json = commands(json.dumps(json.loads(answer)))
         assert all(f"--db {other}" in command for command in in_json)
     # What the environment names needs no repeating.
-    main(words)
+    main(arguments)
     said = capsys.readouterr()
     assert not [command for command in commands(said.out + said.err) if "--db" in command]
 
@@ -191,18 +191,21 @@ def test_a_report_names_the_database(
 
 
 @pytest.mark.parametrize(
-    "words", [("export",), ("powercut",), ("plan",), ("run",), ("run", "raw/none")]
+    "arguments", [("export",), ("powercut",), ("plan",), ("run",), ("run", "raw/none")]
 )
 def test_a_free_name_is_called_one_where_a_path_is_needed(
-    database: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path, words: tuple[str, ...]
+    database: Database,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    arguments: tuple[str, ...],
 ) -> None:
     result = tmp_path / "out.txt"
     result.write_text("1073741824 bytes (1.1 GB, 1.0 GiB) copied, 2 s, 537 MB/s\n")
     assert main(["import", str(result), "--as", "my VM at home"]) == 0
     capsys.readouterr()
-    assert main([*words, "my VM at home"]) == 2
+    assert main([*arguments, "my VM at home"]) == 2
     said = capsys.readouterr().err
     assert "'my VM at home' is a free name of an import, which has numbers but no conf" in said
     assert "--as PATH" in said
-    assert main([*words, "my VM at work"]) == 2
+    assert main([*arguments, "my VM at work"]) == 2
     assert "unknown segment" in capsys.readouterr().err

@@ -35,17 +35,17 @@ def toy(request: Toy, measured: Request, output: OutputOptions) -> None:
     RECEIVED.append((request, measured, output))
 
 
-def call(*words: str) -> tuple[object, ...]:
+def call(*arguments: str) -> tuple[object, ...]:
     app = typer.Typer(add_completion=False)
     app.command()(toy)
     RECEIVED.clear()
-    typer.main.get_command(app).main(list(words), standalone_mode=False)
+    typer.main.get_command(app).main(list(arguments), standalone_mode=False)
     return RECEIVED[0]
 
 
 def test_each_request_gets_its_values_and_the_defaults_of_the_others() -> None:
     assert call("disk.raw") == (Toy(file=Path("disk.raw")), Request(), OutputOptions())
-    words = (
+    arguments = (
         "disk.raw",
         "--size",
         "2G",
@@ -57,7 +57,7 @@ def test_each_request_gets_its_values_and_the_defaults_of_the_others() -> None:
         "--db",
         "x",
     )
-    assert call(*words, "--rounds", "4", "--format", "csv") == (
+    assert call(*arguments, "--rounds", "4", "--format", "csv") == (
         Toy(file=Path("disk.raw"), size=2 << 30, level=3, strict=True, campaign=("3f",), db="x"),
         Request(rounds=4),
         OutputOptions(form=Format.CSV),
@@ -67,13 +67,13 @@ def test_each_request_gets_its_values_and_the_defaults_of_the_others() -> None:
 def test_its_own_rows_come_first_and_rows_that_were_not_chosen_are_no_options() -> None:
     app = typer.Typer(add_completion=False)
     app.command()(toy)
-    names = [one.name for one in typer.main.get_command(app).params]
+    names = [param.name for param in typer.main.get_command(app).params]
     assert names[:6] == ["file", "size", "level", "strict", "campaign", "db"]
     assert names[6:] == ["rounds", "blocks", "why", "wide", "form"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "said"),
     [
         ((), "Missing argument 'FILE'"),
         (("a", "--level", "10"), "--level is 10"),
@@ -81,7 +81,7 @@ def test_its_own_rows_come_first_and_rows_that_were_not_chosen_are_no_options() 
         (("a", "--size", "many"), "many"),
     ],
 )
-def test_what_a_row_does_not_allow_is_refused(words: tuple[str, ...], said: str) -> None:
+def test_what_a_row_does_not_allow_is_refused(arguments: tuple[str, ...], said: str) -> None:
     with pytest.raises((PlanError, typer.TyperException)) as refused:
-        call(*words)
+        call(*arguments)
     assert said in str(getattr(refused.value, "format_message", refused.value.__str__)())

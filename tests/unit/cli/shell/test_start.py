@@ -53,17 +53,17 @@ print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize("words", FORBIDDEN, ids=" ".join)
-def test_a_verb_loads_only_what_it_uses(words: tuple[str, ...], database: Database) -> None:
+@pytest.mark.parametrize("arguments", FORBIDDEN, ids=" ".join)
+def test_a_verb_loads_only_what_it_uses(arguments: tuple[str, ...], database: Database) -> None:
     del database  # VDISKLAB_DB names it
     ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *words], check=True, capture_output=True, text=True
+        [sys.executable, "-c", PROGRAM, *arguments], check=True, capture_output=True, text=True
     )
     loaded = json.loads(ended.stderr.splitlines()[-1])
     assert "vdisklab.cli.shell.main" in loaded
     forbidden = [
         name
         for name in loaded
-        if any(name == module or name.startswith(f"{module}.") for module in FORBIDDEN[words])
+        if any(name == module or name.startswith(f"{module}.") for module in FORBIDDEN[arguments])
     ]
     assert forbidden == []

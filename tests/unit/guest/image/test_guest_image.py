@@ -144,8 +144,8 @@ def test_equal_files_make_an_equal_image(
     time.sleep(1.1)  # times are kept in whole seconds
     second = build(host, tmp_path / "other", kernel)
     assert first.fingerprint == second.fingerprint
-    for one, other in ((first.initrd, second.initrd), (first.root, second.root)):
-        assert one.read_bytes() == other.read_bytes()
+    for left, other in ((first.initrd, second.initrd), (first.root, second.root)):
+        assert left.read_bytes() == other.read_bytes()
 
 
 def test_a_new_program_makes_another_image(

@@ -73,15 +73,15 @@ def possible_choices() -> Iterator[Choices]:
 
 def spell(chosen: Choices) -> str:
     (_, bus), (_, cache), *options = chosen
-    words = [f"{name}={value}" for name, value in options if value != VALUES[name][0]]
-    return "/".join(("qcow2", cache, ":".join((bus, *words))))
+    arguments = [f"{name}={value}" for name, value in options if value != VALUES[name][0]]
+    return "/".join(("qcow2", cache, ":".join((bus, *arguments))))
 
 
 def choices_of(text: str) -> Choices:
     """The opposite of `spell`."""
     _, cache, attachment = text.split("/")
-    bus, *words = attachment.split(":")
-    options = dict(word.split("=") for word in words)
+    bus, *arguments = attachment.split(":")
+    options = dict(word.split("=") for word in arguments)
     names = [name for name in VALUES if name in BUS_OPTIONS[Bus(bus)]]
     rest = ((name, options.get(name, VALUES[name][0])) for name in names)
     return (("bus", bus), ("cache", cache), *rest)
@@ -113,12 +113,12 @@ def cells(arguments: Arguments) -> str:
     flat = {**arguments, **arguments.get("cache", {})}
     flat.pop("cache", None)
     kind = arguments.get("driver", arguments.get("qom-type"))
-    words = (
+    command_line = (
         f"{key}={('off', 'on')[value] if isinstance(value, bool) else value}"
         for key, value in flat.items()
         if key not in NAMES
     )
-    return " ".join((str(kind), *words))
+    return " ".join((str(kind), *command_line))
 
 
 def row(text: str) -> str:
@@ -194,8 +194,8 @@ def test_the_cache_modes_are_those_of_the_manual() -> None:
 
 
 def test_default_tells_qemu_nothing() -> None:
-    words = " ".join(cold_arguments(disk("qcow2")))
-    assert "cache" not in words
+    arguments = " ".join(cold_arguments(disk("qcow2")))
+    assert "cache" not in arguments
 
 
 @pytest.mark.parametrize("text", rows())

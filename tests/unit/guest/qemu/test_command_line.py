@@ -31,23 +31,23 @@ def argv(
     return build_argv(config, CHANNELS)
 
 
-def value_of(words: tuple[str, ...], flag: str) -> str:
-    return words[words.index(flag) + 1]
+def value_of(arguments: tuple[str, ...], flag: str) -> str:
+    return arguments[arguments.index(flag) + 1]
 
 
 def test_the_guest_is_as_planned() -> None:
-    words = argv()
-    assert value_of(words, "-smp") == "3"
-    assert value_of(words, "-m") == "512"
-    assert value_of(words, "-append") == "console=ttyS0 quiet"
-    assert "-nodefaults" in words
-    assert "-no-user-config" in words
-    assert "-no-reboot" in words
+    arguments = argv()
+    assert value_of(arguments, "-smp") == "3"
+    assert value_of(arguments, "-m") == "512"
+    assert value_of(arguments, "-append") == "console=ttyS0 quiet"
+    assert "-nodefaults" in arguments
+    assert "-no-user-config" in arguments
+    assert "-no-reboot" in arguments
 
 
 def test_qemu_may_start_no_program_and_gain_no_rights() -> None:
-    words = value_of(argv(), "-sandbox").split(",")
-    assert {"on", "spawn=deny", "elevateprivileges=deny"} <= set(words)
+    arguments = value_of(argv(), "-sandbox").split(",")
+    assert {"on", "spawn=deny", "elevateprivileges=deny"} <= set(arguments)
 
 
 def test_the_marker_by_which_clean_finds_it() -> None:
@@ -59,9 +59,9 @@ def test_the_marker_by_which_clean_finds_it() -> None:
     [(Accelerator.KVM, "kvm", "host"), (Accelerator.TCG, "tcg,thread=multi", "max")],
 )
 def test_accelerators(accelerator: Accelerator, accel: str, cpu: str) -> None:
-    words = argv(accelerator=accelerator)
-    assert value_of(words, "-accel") == accel
-    assert value_of(words, "-cpu") == cpu
+    arguments = argv(accelerator=accelerator)
+    assert value_of(arguments, "-accel") == accel
+    assert value_of(arguments, "-cpu") == cpu
 
 
 def test_commas_in_paths_are_doubled() -> None:
@@ -88,6 +88,6 @@ def test_a_disk_that_cannot_be_plugged_is_there_from_the_start(bus: Bus) -> None
     disk = Disk(
         "vdl1", 1 << 25, {"driver": "file", "filename": "/w/i"}, "raw", path.cache, path.attachment
     )
-    words = argv(machine=bus.machine, disks=(disk,))
-    assert value_of(words, "-machine") == ("pc" if bus is Bus.IDE else "q35")
-    assert any('"driver": "ide-hd"' in word for word in words)
+    arguments = argv(machine=bus.machine, disks=(disk,))
+    assert value_of(arguments, "-machine") == ("pc" if bus is Bus.IDE else "q35")
+    assert any('"driver": "ide-hd"' in word for word in arguments)

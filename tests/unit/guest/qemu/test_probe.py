@@ -135,11 +135,11 @@ def test_a_missing_file_and_one_that_cannot_be_run(tmp_path: Path) -> None:
 
 
 def test_two_builds_of_one_version_need_names(tmp_path: Path) -> None:
-    one = player(tmp_path, recorded("7.2.22"), name="one")
+    first = player(tmp_path, recorded("7.2.22"), name="one")
     other = player(tmp_path, recorded("7.2.22"), name="other")
     with pytest.raises(PlanError, match="2 QEMUs are called"):
-        find_qemus(HOST, [RequestedQemu(None, one), RequestedQemu(None, other)])
-    qemus, _ = find_qemus(HOST, [RequestedQemu("a", one), RequestedQemu("b", other)])
+        find_qemus(HOST, [RequestedQemu(None, first), RequestedQemu(None, other)])
+    qemus, _ = find_qemus(HOST, [RequestedQemu("a", first), RequestedQemu("b", other)])
     assert [qemu.name for qemu in qemus] == ["a", "b"]
 
 

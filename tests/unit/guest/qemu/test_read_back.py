@@ -230,7 +230,7 @@ def test_a_qemu_that_has_ended_is_a_sentence(image: Path) -> None:
             read_process(gone)
 
 
-def every_part(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401
+def every_part(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401
     """The way to each member of a JSON value."""
     pairs: Any = ()
     if isinstance(value, dict):
@@ -238,8 +238,8 @@ def every_part(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
     elif isinstance(value, list):
         pairs = enumerate(value)
     for key, inner in pairs:
-        yield (*at, key)
-        yield from every_part(inner, (*at, key))
+        yield (*place, key)
+        yield from every_part(inner, (*place, key))
 
 
 def mutilations(value: Any) -> Iterator[Any]:  # noqa: ANN401

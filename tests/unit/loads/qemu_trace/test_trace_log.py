@@ -104,8 +104,10 @@ def test_two_disks_are_told_apart() -> None:
 def test_a_mutilated_log_never_gives_more_than_it_has(name: str, data: st.DataObject) -> None:
     content = bytearray(b"".join(lines_of(name)))
     for _ in range(data.draw(st.integers(1, 30))):
-        at = data.draw(st.integers(0, len(content) - 1))
-        content[at : at + data.draw(st.integers(0, 60))] = data.draw(st.binary(max_size=4))
+        position = data.draw(st.integers(0, len(content) - 1))
+        content[position : position + data.draw(st.integers(0, 60))] = data.draw(
+            st.binary(max_size=4)
+        )
     log = read_trace(bytes(content).splitlines(keepends=True), BUSES[LOGS[name]], 512)
     for place in log.requests.places.values():
         try:
@@ -116,8 +118,10 @@ def test_a_mutilated_log_never_gives_more_than_it_has(name: str, data: st.DataOb
 
 
 def test_a_lost_end_is_counted_and_leaves_no_time() -> None:
-    ends = [at for at, line in enumerate(lines_of("nvme")) if b"enqueue_req_completion" in line]
-    kept = [line for at, line in enumerate(lines_of("nvme")) if at not in ends[:5]]
+    ends = [
+        index for index, line in enumerate(lines_of("nvme")) if b"enqueue_req_completion" in line
+    ]
+    kept = [line for index, line in enumerate(lines_of("nvme")) if index not in ends[:5]]
     made = load_of(only_place(read_trace(kept, BUSES["nvme"], 512)))
     assert (made.service_us == NOT_TIMED).sum() == 5
 

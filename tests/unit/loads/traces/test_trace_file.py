@@ -212,8 +212,8 @@ def test_mutilated_traces_end_with_a_load_or_one_sentence(
 ) -> None:
     content = bytearray(SAMPLES[recorded_by].encode())
     for _ in range(data.draw(st.integers(1, 6))):
-        at = data.draw(st.integers(0, len(content) - 1))
-        content[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=9))
+        place = data.draw(st.integers(0, len(content) - 1))
+        content[place : place + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=9))
     file = tmp_path_factory.getbasetemp() / "mutilated"
     file.write_bytes(content)
     form = next(each for each in FORMS if each.recorded_by is recorded_by)

@@ -402,7 +402,8 @@ def test_the_pictures_of_the_pages_are_those_of_today(browser: Browser, tmp_path
         shown["report-cells"] = page.evaluate(_SHOWN)
         for name in (f"report-{scheme}.png", f"report-cells-{scheme}.png"):
             pictures = [
-                base64.b64encode((at / name).read_bytes()).decode() for at in (place, IMAGES)
+                base64.b64encode((directory / name).read_bytes()).decode()
+                for directory in (place, IMAGES)
             ]
             assert empty.evaluate(_DIFFERENCE, pictures) < 2, f"script/pictures: {name} is old"
         page.close()

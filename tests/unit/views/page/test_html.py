@@ -233,7 +233,7 @@ def test_the_configurations_of_the_page_are_those_of_json(contents: ReportAnswer
     shown = re.findall(r"<summary>([^<]*)</summary><pre [^>]*>(.*?)</pre>", page, re.DOTALL)
     assert {"libvirt: the disk", "QEMU"} <= {title for title, _ in shown}
     plain = [(title, html.unescape(re.sub("<[^>]+>", "", text))) for title, text in shown]
-    assert [(one["title"], one["text"]) for one in found] == plain
+    assert [(row["title"], row["text"]) for row in found] == plain
 
 
 def test_json_and_parquet_hold_every_median(contents: ReportAnswer) -> None:
@@ -297,8 +297,8 @@ def test_one_cell_makes_a_page_that_says_so() -> None:
 def test_a_place_that_cannot_be_written_is_said(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    words = ["report", "--format", "md", "-o", str(tmp_path / "none" / "x.md")]
-    assert main(words) == HostError.exit_code
+    arguments = ["report", "--format", "md", "-o", str(tmp_path / "none" / "x.md")]
+    assert main(arguments) == HostError.exit_code
     assert "cannot be written" in capsys.readouterr().err
 
 
@@ -322,9 +322,9 @@ def test_the_axis_of_safety_is_that_of_the_verdicts() -> None:
     assert "lost flushed data, tested" in told
     assert "kept all that was flushed, tested" in told
     assert "safe once flushed, not tested" in told
-    words = " ".join(answer_sentences(contents))
-    assert "raw/writeback kept all acknowledged writes in all 60 power cuts" in words
-    assert "Unflushed data were lost in 2 of 60 power cuts" in words
+    arguments = " ".join(answer_sentences(contents))
+    assert "raw/writeback kept all acknowledged writes in all 60 power cuts" in arguments
+    assert "Unflushed data were lost in 2 of 60 power cuts" in arguments
 
 
 def test_an_option_of_which_there_are_several_numbers_has_a_curve(contents: ReportAnswer) -> None:

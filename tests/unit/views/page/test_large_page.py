@@ -84,12 +84,14 @@ def fill(database: Database, names: Sequence[str]) -> None:
     values = np.exp(logs).ravel().tolist()
     way = "CASE WHEN m.name LIKE '%write%' THEN 'write' ELSE 'read' END"
     observers = json.dumps(["guest", "qemu", "device"])
-    known = [(name, model.METRICS[name].unit, model.METRICS[name].better.value) for name in METRICS]
+    metrics = [
+        (name, model.METRICS[name].unit, model.METRICS[name].better.value) for name in METRICS
+    ]
     with contextlib.closing(sqlite3.connect(database.file)) as connection, connection:
         connection.create_function(
             "value_of", 3, lambda run, m, k: values[(run - 1) * width + m * len(METRICS) + k]
         )
-        connection.executemany("INSERT INTO metric VALUES (?, ?, ?)", known)
+        connection.executemany("INSERT INTO metric VALUES (?, ?, ?)", metrics)
         connection.execute(
             "INSERT INTO measurement (run, ordinal, name, program, command, started, "
             "measured_seconds, host_cpu_seconds, raw) SELECT r.key, n.key, n.value, 'fio', 'fio "
