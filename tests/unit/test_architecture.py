@@ -45,7 +45,7 @@ ALLOWED = {
                  "host", "storage", "guest", "workload"},
     # A store of what was seen; it knows neither host nor campaign.
     "results": {"errors", "validation", "path", "plan", "analysis.observations",
-                "host.safe_places"},
+                "host.safe_places", "host.writing"},
     # Values of values: no I/O, so no database either.
     "analysis": {"as_text", "documents", "errors", "units", "path", "plan", "results.model"},
     # Paths to configuration and back, both pure; the disk in QEMU's own words is the guest's.

@@ -119,7 +119,7 @@ ROW = """TOY = Architecture(
     ),
     diskspd="TOY/diskspd.exe",
     system_calls=SystemCalls(
-        audit=1, seccomp=2, fsync=3, fdatasync=4, perf_event_open=5, fallocate=6
+        audit=1, seccomp=2, fsync=3, fdatasync=4, perf_event_open=5, fallocate=6, setgroups=7
     ),
 )
 

@@ -12,12 +12,11 @@ from typing import IO, TextIO
 
 from vdisklab.actions.input_file import unreadable
 from vdisklab.actions.measure import Publish
-from vdisklab.actions.output_file import output_file
+from vdisklab.actions.output_file import opened_to_append, output_file
 from vdisklab.answers.export_data import ExportDataAnswer
 from vdisklab.answers.import_ import ImportAnswer
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.mounts import is_visible_file
-from vdisklab.host.safe_places import require_safe
 from vdisklab.results import exchange
 from vdisklab.results.model import Campaign, Run
 from vdisklab.results.power_cut import PowerCut
@@ -57,8 +56,7 @@ def stream_of_runs(file: Path) -> Iterator[Publish]:
     Raises HostError if the file cannot be opened or written.
     """
     try:
-        require_safe(file, "the stream", "name another file with --stream")
-        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = opened_to_append(file)
     except OSError as error:
         raise _unwritable(file, error) from error
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import IO
 
 from vdisklab.errors import HostError, ReaderGoneError
-from vdisklab.host.safe_places import distrust, require_safe
+from vdisklab.host.safe_places import is_open_file, open_file
+from vdisklab.host.writing import Rights, acting, writable
 
 STDOUT = Path("-")
 
@@ -27,35 +28,77 @@ def output_file(path: Path) -> Iterator[IO[bytes]]:
     """A binary stream to `path`, which may be closed early; `-` is standard output.
 
     A regular file or a new name is replaced atomically when the context ends without an error,
-    behind any symbolic link. A FIFO or a device is written to as it is. Raises HostError, also for
-    another user's link or pipe in a directory that all may write to, such as /tmp.
+    behind any symbolic link. A FIFO or a device is written to as it is. Root writes with the rights
+    of the caller of sudo where this caller can change the name. Raises HostError, also for another
+    user's link or pipe in a directory that all may write to, such as /tmp.
     """
+    rights = None
     try:
         if path == STDOUT:
             sys.stdout.flush()
             with open(1, "wb", closefd=False) as stream:
                 yield stream
-        elif _anothers(path):
+            return
+        if _anothers(path):
             raise HostError(
                 f"{path} belongs to another user, in a directory that everybody may write to",
                 hint="name another file, or remove that one",
             )
-        elif (found := distrust(path)) is not None and found.place != path:
-            require_safe(path, "the file", "name another one")
-        elif path.exists() and not path.is_file():
-            with path.open("wb") as stream:
-                yield stream
-        else:
-            with _replacing(path.resolve()) as stream:
-                yield stream
+        target = writable(path, "the file", "name another one", replaced=True)
+        rights = target.rights
+        with acting(rights):
+            place = target.place
+            if not is_open_file(place) and (rights or os.geteuid() != 0):
+                place = place.resolve()  # else links were followed, and a new one is a trap
+            special = place.exists() and (is_open_file(place) or not place.is_file())
+            opened = _opened(place) if special else None
+        with _replacing(place, rights) if opened is None else os.fdopen(opened, "wb") as stream:
+            yield stream
     except OSError as error:
         if path == STDOUT and isinstance(error, BrokenPipeError):
             raise ReaderGoneError from error
         name = "standard output" if path == STDOUT else str(path)
+        way = _NOT_WRITABLE
+        if rights is not None:
+            way = f"name a file that {rights.name} may write to: root writes there as the caller"
         raise HostError(
             f"{name} cannot be written: {error.strerror or error}",
-            hint=_FULL if error.errno in _NO_ROOM else _NOT_WRITABLE,
+            hint=_FULL if error.errno in _NO_ROOM else way,
         ) from error
+
+
+def opened_to_append(path: Path) -> int:
+    """A descriptor of a file or device to which all is appended. Raises OSError and HostError."""
+    target = writable(path, "the stream", "name another file with --stream")
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    with acting(target.rights):
+        if os.geteuid() != 0 or target.rights is not None or is_open_file(target.place):
+            return os.open(target.place, flags, 0o666)
+        if target.place.exists() and not target.place.is_file():
+            return _opened(target.place)
+        return open_file(target.place, flags, 0o644)
+
+
+def remove_output(path: Path) -> None:
+    """Removes a file that `output_file` wrote, if it is there. Raises HostError."""
+    target = writable(path, "the file", "name another one", replaced=True)
+    try:
+        with acting(target.rights):
+            target.place.unlink(missing_ok=True)
+    except OSError as error:
+        raise HostError(f"{path} cannot be removed: {error.strerror}", hint="remove it") from error
+
+
+def _opened(place: Path) -> int:
+    """A descriptor of a FIFO, a device or an open file of this process; never a new file's."""
+    flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY
+    if is_open_file(place):
+        return os.open(place, flags | os.O_TRUNC)
+    descriptor = os.open(place, flags | os.O_NOFOLLOW)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.ESTALE, "it was replaced meanwhile", str(place))
+    return descriptor
 
 
 def _anothers(path: Path) -> bool:
@@ -82,18 +125,21 @@ def empty_file(path: Path) -> None:
 
 
 @contextmanager
-def _replacing(file: Path) -> Iterator[IO[bytes]]:
-    with tempfile.NamedTemporaryFile(
-        dir=file.parent, prefix=f".{file.name}.", delete=False
-    ) as temporary:
-        partial = Path(temporary.name)
-        try:
-            yield temporary.file
-            temporary.close()
+def _replacing(file: Path, rights: Rights | None) -> Iterator[IO[bytes]]:
+    """A new file beside `file` that takes its name at the end; each name is used with `rights`."""
+    with acting(rights):
+        descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    partial = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            yield stream
+            stream.flush()
             mask = os.umask(0)
             os.umask(mask)
-            partial.chmod(0o666 & ~mask)
+            os.fchmod(descriptor, 0o666 & ~mask)
+        with acting(rights):
             partial.replace(file)
-        except BaseException:
+    except BaseException:
+        with acting(rights):
             partial.unlink(missing_ok=True)
-            raise
+        raise

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.actions.output_file import empty_file, output_file
+from vdisklab.actions.output_file import empty_file, output_file, remove_output
 from vdisklab.answers.record import CountedLatencyRow, CountedSecondRow, RecordAnswer
 from vdisklab.errors import PlanError
 from vdisklab.host.command import Host
@@ -69,7 +69,7 @@ def record_guest(host: Host, wish: RecordWish, progress: Progress) -> RecordAnsw
             recorded = record_disk(host, ledger, guest, disk, events=events, qemu=qemu, wait=wait)
             if isinstance(recorded, RecordedLoad):
                 return _written(recorded, guest.name, disk.name, file)
-            file.unlink(missing_ok=True)
+            remove_output(file)
             events = recorded
             progress(Note(f"{events.why}: counting instead"))
         counted = count_disk(host, ledger, guest, disk, wait)

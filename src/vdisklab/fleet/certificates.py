@@ -18,6 +18,7 @@ from cryptography.x509.oid import NameOID
 
 from vdisklab.errors import HostError
 from vdisklab.host.safe_places import make_directory, open_file
+from vdisklab.host.writing import acting, writable
 
 VALID = timedelta(days=825)
 AUTHORITY_VALID = timedelta(days=3650)
@@ -49,14 +50,17 @@ def make_certificates(directory: Path, now: datetime) -> tuple[Path, ...]:
     authority would lock out all hosts that have the old one.
     """
     try:
-        make_directory(directory, "the directory", "choose another one", 0o700)
-        existing = [name for name in _names() if (directory / name).exists()]
-        if existing:
-            raise HostError(
-                f"{directory / existing[0]} exists already",
-                hint="choose another directory; hosts with the old certificates trust no new ones",
-            )
-        return tuple(_written(directory, now))
+        target = writable(directory, "the directory", "choose another one")
+        with acting(target.rights):
+            make_directory(directory, "the directory", "choose another one", 0o700)
+            existing = [name for name in _names() if (directory / name).exists()]
+            if existing:
+                raise HostError(
+                    f"{directory / existing[0]} exists already",
+                    hint="choose another directory; hosts with the old certificates trust no new "
+                    "ones",
+                )
+            return tuple(_written(directory, now))
     except OSError as error:
         raise HostError(
             f"{directory} cannot be written: {error.strerror}", hint="choose another directory"

@@ -200,8 +200,7 @@ def try_o_direct(directory: Path) -> str | None:
     refused = None
     for pause in (*_PAUSES, 0.0):
         try:
-            with tempfile.NamedTemporaryFile(dir=directory, prefix=".vdisklab-direct-") as file:
-                refused = _try_block(file.name)
+            refused = _try_in(directory)
         except OSError as error:
             return f"no file can be created in {directory}: {error.strerror}"
         if refused is None:
@@ -210,7 +209,15 @@ def try_o_direct(directory: Path) -> str | None:
     return refused
 
 
-def _try_block(path: str) -> str | None:
+def _try_in(directory: Path) -> str | None:
+    """The file is made and removed in one directory, even if its name leads elsewhere meanwhile."""
+    with syscalls.opened(directory, os.O_PATH | os.O_DIRECTORY) as above:
+        same = f"/proc/self/fd/{above}"
+        with tempfile.NamedTemporaryFile(dir=same, prefix=".vdisklab-direct-") as file:
+            return _try_block(file.name, directory)
+
+
+def _try_block(path: str, directory: Path) -> str | None:
     flags = os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags)
@@ -228,15 +235,15 @@ def _try_block(path: str) -> str | None:
             os.close(descriptor)
         if block[:] != b"v" * _ALIGNED:
             return "the block read differs from the block written"
-    return _cached_nevertheless(Path(path))
+    return _cached_nevertheless(Path(path), directory)
 
 
-def _cached_nevertheless(file: Path) -> str | None:
+def _cached_nevertheless(file: Path, directory: Path) -> str | None:
     """ext4 with data=journal and btrfs with compression use the page cache despite O_DIRECT.
 
     So does tmpfs, which has no other storage; it counts as direct.
     """
-    mount = mounts.mount_of(file)
+    mount = mounts.mount_of(directory)
     if mount is not None and mount.filesystem == "tmpfs":
         return None
     return "the data went through the page cache" if residency(file) > 0 else None

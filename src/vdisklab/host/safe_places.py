@@ -24,7 +24,10 @@ _MOST_LINKS = 40
 _SHARED = stat.S_IWGRP | stat.S_IWOTH
 
 
-STATE_WAY = "set VDISKLAB_STATE to a directory of root's"
+STATE_WAY = (
+    "leave VDISKLAB_STATE out, for /var/lib/vdisklab, or set it to a directory that only root can "
+    "change"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +42,19 @@ class Distrust:
 def trusted_users() -> frozenset[int]:
     """The users who may change what this process writes to: root, and the caller of sudo or doas.
 
-    sudo(8) and doas(1) set SUDO_UID and DOAS_USER. Whoever can forge them is root already.
+    Whoever can forge who called is root already.
     """
-    users = {0, os.geteuid()}
+    return frozenset({0, os.geteuid(), caller() or 0})
+
+
+def caller() -> int | None:
+    """The user who called sudo(8) or doas(1), as SUDO_UID or DOAS_USER say; None if root did."""
+    users = []
     with suppress(KeyError, ValueError):
-        users.add(int(os.environ["SUDO_UID"]))
+        users.append(int(os.environ["SUDO_UID"]))
     with suppress(KeyError):
-        users.add(pwd.getpwnam(os.environ["DOAS_USER"]).pw_uid)
-    return frozenset(users)
+        users.append(pwd.getpwnam(os.environ["DOAS_USER"]).pw_uid)
+    return next((user for user in users if user > 0), None)
 
 
 def distrust(place: Path) -> Distrust | None:
@@ -55,24 +63,33 @@ def distrust(place: Path) -> Distrust | None:
     Every directory and link on the way is looked at; what does not exist yet is no danger. None
     for an ordinary user.
     """
-    return _distrust(place, trusted_users()) if os.geteuid() == 0 else None
+    return followed(place, trusted_users())[1] if os.geteuid() == 0 else None
 
 
 def is_roots_alone(place: Path) -> bool:
     """True if root alone can change where this name leads: not even the caller of sudo or doas."""
-    return _distrust(place, frozenset({0})) is None
+    return followed(place, frozenset({0}))[1] is None
 
 
-def require_safe(place: Path, what: str, way: str) -> None:
-    """Raises HostError if as root another user can change where the name of `what` leads."""
-    found = distrust(place)
+def require_safe(place: Path, what: str, way: str, *, replaced: bool = False) -> None:
+    """Raises HostError if as root another user can change where the name of `what` leads.
+
+    For `replaced` see `followed`.
+    """
+    if os.geteuid() != 0:
+        return
+    found = followed(place, trusted_users(), replaced=replaced)[1]
     if found is not None:
-        culprit = "it" if found.place == place else str(found.place)
-        raise HostError(
-            f"root does not write to {what} {place}: {culprit} {found.reason}, who could put "
-            "links there",
-            hint=f"{way}; or run `{found.way}`",
-        )
+        raise _refusal(place, found, what, f"{way}; or run `{found.way}`")
+
+
+def _refusal(place: Path, found: Distrust, what: str, hint: str) -> HostError:
+    culprit = "it" if found.place == place else str(found.place)
+    return HostError(
+        f"root does not write to {what} {place}: {culprit} {found.reason}, who could put links "
+        "there",
+        hint=hint,
+    )
 
 
 def is_shared(directory: Path) -> bool:
@@ -89,16 +106,36 @@ def require_safe_work(directory: Path) -> None:
 
 
 def require_safe_state(directory: Path) -> None:
-    """Raises HostError for a directory of ledgers or caches that root must not use."""
-    require_safe(directory, "the state directory", STATE_WAY)
+    """Raises HostError for a directory of ledgers or caches that root must not use.
+
+    Root removes what a ledger names and boots what a cache holds, so not even the caller of sudo
+    may change them.
+    """
+    if os.geteuid() != 0:
+        return
+    found = followed(directory, frozenset({0}))[1]
+    if found is not None:
+        raise _refusal(directory, found, "the state directory", STATE_WAY)
 
 
 def make_state_directory(directory: Path, mode: int = 0o755) -> None:
-    """Makes a directory of vdisklab's own state; see `make_directory`."""
+    """Makes a directory of vdisklab's own state, with its parents; see `make_directory`.
+
+    Raises HostError as `require_safe_state` does.
+    """
+    require_safe_state(directory)
     make_directory(directory, "the state directory", STATE_WAY, mode)
+    require_safe_state(directory)
 
 
-def _distrust(place: Path, trusted: frozenset[int]) -> Distrust | None:
+def followed(
+    place: Path, trusted: frozenset[int], *, replaced: bool = False
+) -> tuple[Path, Distrust | None]:
+    """Where a name leads, each link read once, and who besides the `trusted` can change that.
+
+    The rest of a name that does not exist stays as it is, and so does a link of /proc to an open
+    file. `replaced`: a file that has the name does not count, only who could put another there.
+    """
     # With its `..`: behind a link that is not the directory in which the link lies.
     pending = list(reversed(place.absolute().parts[1:]))
     reached, links = Path("/"), 0
@@ -111,27 +148,30 @@ def _distrust(place: Path, trusted: frozenset[int]) -> Distrust | None:
         above, reached = reached, reached / name
         try:
             seen = reached.lstat()
+            is_link = stat.S_ISLNK(seen.st_mode)
+            target = Path(os.readlink(reached) if is_link else "")  # noqa: PTH115 - part by part
+            is_trap = is_link and seen.st_uid not in trusted and above.stat().st_mode & _SHARED
         except OSError:
-            return None  # it does not exist, or root may not look there: then it may not write
-        if stat.S_ISLNK(seen.st_mode):
+            break  # it does not exist, or root may not look there: then it may not write
+        if is_link:
             links += 1
             if links > _MOST_LINKS:
-                return None  # no name: the kernel refuses it, too
-            if seen.st_uid not in trusted and above.stat().st_mode & _SHARED:
-                return _owned(reached, seen.st_uid, "is a link and belongs to")
-            target = Path(os.readlink(reached))  # noqa: PTH115 - followed part by part
-            if _is_magic(reached):
-                return None  # leads to an open file, whatever its name is by now
+                break  # no name: the kernel refuses it, too
+            if is_trap:
+                found = _owned(reached, seen.st_uid, "is a link and belongs to")
+                break
+            if is_open_file(reached):
+                break  # leads to an open file, whatever its name is by now
             reached = Path("/") if target.is_absolute() else above
             pending += [part for part in reversed(target.parts) if part != "/"]
         elif stat.S_ISDIR(seen.st_mode):
             found = _of_directory(reached, seen, trusted)
-        else:
+        elif not replaced:
             found = _of_file(reached, seen, trusted)
-    return found
+    return reached.joinpath(*reversed(pending)), found
 
 
-def _is_magic(link: Path) -> bool:
+def is_open_file(link: Path) -> bool:
     """True for a link of /proc such as /proc/self/fd/1, which is followed without a name."""
     return link.parts[1:2] == ("proc",) and "fd" in link.parts
 
@@ -209,9 +249,18 @@ def make_directory(place: Path, what: str, way: str, mode: int = 0o755) -> None:
                 raise
             continue
         if root:
-            os.chmod(directory, mode, follow_symlinks=False)  # noqa: PTH101 - Path.chmod follows
+            _set_mode(directory, mode)
     if root:
         require_safe(place, what, way)  # also what another process has made meanwhile
+
+
+def _set_mode(directory: Path, mode: int) -> None:
+    """Behind no link."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
 
 
 def open_file(file: Path, flags: int, mode: int = 0o600) -> int:

@@ -53,6 +53,7 @@ _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES, _MAPPED_BYTES = 256 << 20, 32 << 20
 _RELEASE_SECONDS = 10.0
+_NO_ID = 0xFFFFFFFF
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mount.argtypes = (
@@ -91,6 +92,24 @@ def unmount(target: Path) -> None:
         if number != errno.EBUSY or time.monotonic() > deadline:
             raise OSError(number, os.strerror(number), str(target))
         time.sleep(0.002)
+
+
+def set_file_rights(user: int, group: int, groups: Sequence[int]) -> None:
+    """Gives this thread alone, of root's, the rights over files of a user (setfsuid(2)).
+
+    With another user than root it also loses what root may do beyond a file's mode. setgroups(2) is
+    called without the C library, which would change all threads. Raises OSError.
+    """
+    calls = SYSTEM_CALLS.get(platform.machine())
+    if calls is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    listed = (ctypes.c_uint32 * len(groups))(*groups)
+    if set(groups) != set(os.getgroups()):  # a user namespace may forbid a change
+        _check(_libc.syscall(calls.setgroups, len(groups), ctypes.byref(listed)))
+    for change, number in ((_libc.setfsgid, group), (_libc.setfsuid, user)):
+        change(ctypes.c_uint32(number))
+        if change(ctypes.c_uint32(_NO_ID)) != number:  # they return the former number, no error
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
 
 def punch_hole(descriptor: int, offset: int, length: int) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SystemCalls:
-    """Numbers of seccomp, and of system calls that Python or a guest's perl lacks.
+    """Numbers of seccomp, and of system calls that Python, its threads or a guest's perl lack.
 
     `audit` is the architecture's AUDIT_ARCH_… in linux/audit.h.
     """
@@ -25,6 +25,7 @@ class SystemCalls:
     fdatasync: int
     perf_event_open: int
     fallocate: int
+    setgroups: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,13 @@ X86_64 = Architecture(
     ),
     diskspd="amd64/diskspd.exe",
     system_calls=SystemCalls(
-        audit=0xC000003E, seccomp=317, fsync=74, fdatasync=75, perf_event_open=298, fallocate=285
+        audit=0xC000003E,
+        seccomp=317,
+        fsync=74,
+        fdatasync=75,
+        perf_event_open=298,
+        fallocate=285,
+        setgroups=116,
     ),
 )
 
@@ -168,7 +175,13 @@ GUEST = X86_64
 SYSTEM_CALLS: Mapping[str, SystemCalls] = {
     **{row.name: row.system_calls for row in ARCHITECTURES},
     "aarch64": SystemCalls(
-        audit=0xC00000B7, seccomp=277, fsync=82, fdatasync=83, perf_event_open=241, fallocate=47
+        audit=0xC00000B7,
+        seccomp=277,
+        fsync=82,
+        fdatasync=83,
+        perf_event_open=241,
+        fallocate=47,
+        setgroups=159,
     ),
 }
 """The numbers of each architecture that a host may have, by the name of uname(2)."""

@@ -44,8 +44,10 @@ from vdisklab.errors import (
     UnstorableError,
     extra_hint,
 )
-from vdisklab.host.safe_places import is_shared, open_file, require_safe
+from vdisklab.host.safe_places import is_shared, open_file
+from vdisklab.host.writing import Rights, acting, writable
 from vdisklab.results import migrations
+from vdisklab.results.connection_with_rights import connections_with
 from vdisklab.results.damage import UnsoundError
 from vdisklab.results.rows import UnusableError
 
@@ -67,6 +69,9 @@ _EXPORTS = (b"\x1f\x8b", b'{"format": "vdis')
 
 _JOURNALS = ("-journal", "-wal", "-shm")
 """SQLite's own files beside a database (tempfiles.html). It follows no link there."""
+
+_SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
+"""The last bytes of a journal that names a super-journal (fileformat2.html, section 3)."""
 
 _FULL = (
     "free some space on that file system, or give --db a file on another; then repeat the command"
@@ -236,13 +241,14 @@ if TYPE_CHECKING:
 class Database:
     """Short transactions on one database; every failure in them is a DatabaseError.
 
-    `_opened` has device and inode of SQLite's file as it was opened.
+    `_opened` has device and inode of SQLite's file as it was opened. Root uses it with `_rights`.
     """
 
     address: Address
     _readers: sa.Engine
     _writers: sa.Engine
     _opened: tuple[int, int] | None = None
+    _rights: Rights | None = None
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
@@ -262,8 +268,18 @@ class Database:
         taking what nobody will find.
         """
         self._require_same_file()
-        with driver_errors_as_sentences(self.address), self._writers.begin() as connection:
-            yield connection
+        try:
+            with driver_errors_as_sentences(self.address), self._writers.begin() as connection:
+                yield connection
+        except DatabaseError as error:
+            if self._rights is None or error.hint != _WRITABLE:
+                raise
+            raise DatabaseError(
+                f"{error.message}: root writes there with the rights of {self._rights.name}, who "
+                "can change the directory",
+                hint=f"chown {self._rights.name} {self.address}, or give --db a file in a "
+                "directory that only root can change",
+            ) from error
         self._require_same_file()
 
     def _require_same_file(self) -> None:
@@ -297,19 +313,26 @@ def open_database(
     address: Address, *, create: bool, patience: float, read_only: bool = False
 ) -> Iterator[Database]:
     """The database, migrated to the current schema; raises like `open_store`."""
+    rights = None
     if address.file is None:
         engine = _postgresql(address, read_only, patience)
     else:
-        engine = _sqlite(address, address.file, create and not read_only, read_only, patience)
+        rights = _rights_to(address.file)
+        with acting(rights):
+            engine = _sqlite(
+                address, address.file, rights, patience,
+                create=create and not read_only, read_only=read_only,
+            )  # fmt: skip
     try:
         database = Database(
             address,
             _readers=engine.execution_options(**_consistent(engine)),
             _writers=engine.execution_options(vdisklab_writes=True),
+            _rights=rights,
         )
-        with _removed_if_empty(address.file):
-            if address.file is not None and create and os.geteuid() == 0:
-                _create_as_root(address.file)
+        with _removed_if_empty(address.file, rights):
+            if address.file is not None and os.geteuid() == 0 and rights is None:
+                _create_as_root(address.file, create=create)
             _bring_up_to_date(database, read_only)
         yield replace(database, _opened=_file_id(address.file))
     finally:
@@ -360,7 +383,13 @@ def _consistent(engine: sa.Engine) -> dict[str, Any]:
 
 
 def _sqlite(
-    address: Address, file: Path, create: bool, read_only: bool, patience: float
+    address: Address,
+    file: Path,
+    rights: Rights | None,
+    patience: float,
+    *,
+    create: bool,
+    read_only: bool,
 ) -> sa.Engine:
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         raise DatabaseError(
@@ -373,16 +402,19 @@ def _sqlite(
             f"there is no database {file}",
             hint="`vdisklab run PATHS…` creates one, or name another with --db",
         )
-    _require_safe(file)
     if exists:
         _require_no_other_file(file)
+        _require_no_super_journal(file)
     else:
         _require_directory(file.parent)
-    options = {"connect_args": {"timeout": patience}, "hide_parameters": True}
+    connect: dict[str, Any] = {"timeout": patience}
+    if rights is not None:
+        connect["factory"] = connections_with(rights)
+    options: dict[str, Any] = {"connect_args": connect, "hide_parameters": True}
     if read_only:  # https://sqlite.org/uri.html
         uri = f"file:{quote(str(file))}?mode=ro"
         options["creator"] = partial(
-            sqlite3.connect, uri, uri=True, timeout=patience, check_same_thread=False
+            sqlite3.connect, uri, uri=True, check_same_thread=False, **connect
         )
     engine = sa.create_engine(address.url, **options)
     event.listen(engine, "connect", _prepare_sqlite)
@@ -414,22 +446,39 @@ def _is_there(file: Path) -> bool:
     return True
 
 
-def _require_safe(file: Path) -> None:
-    """Raises DatabaseError if as root another user can change the database or its journals."""
+def _rights_to(file: Path) -> Rights | None:
+    """The rights with which root uses a database and its journals; None are the process's own.
+
+    Raises DatabaseError if another user than the caller can change one of them.
+    """
+    way = "name another with --db, or work on a copy"
     try:
-        for each in (file, *(Path(f"{file}{ending}") for ending in _JOURNALS)):
-            require_safe(each, "the database", "name another with --db, or work on a copy")
+        rights = [
+            writable(Path(f"{file}{ending}"), "the database", way).rights
+            for ending in ("", *_JOURNALS)
+        ]
     except HostError as error:
         raise DatabaseError(error.message, hint=error.hint) from error
+    return next(filter(None, rights), None)
 
 
-def _create_as_root(file: Path) -> None:
+def _create_as_root(file: Path, *, create: bool) -> None:
     """Makes a database, and its journal in a directory that others may write to, before SQLite
-    does: SQLite does not insist on a new file, and takes its mode from the umask."""
-    journal = [Path(f"{file}-journal")] if is_shared(file.parent) else []
-    for new in (file, *journal):
+    does: SQLite does not insist on a new file, and takes its mode from the umask.
+
+    Raises DatabaseError if another user was faster.
+    """
+    new = [file] if create else []
+    if is_shared(file.parent):
+        new.append(Path(f"{file}-journal"))
+    for each in new:
         with suppress(OSError):  # SQLite says why
-            os.close(open_file(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644))
+            os.close(open_file(each, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644))
+    if new and _rights_to(file) is not None:
+        raise DatabaseError(
+            f"the database {file}, or its journal, was made by another user meanwhile",
+            hint="give --db a file in a directory that only root can change",
+        )
 
 
 def _keep_journal(connection: sqlite3.Connection, _record: object) -> None:
@@ -463,15 +512,35 @@ def _require_no_other_file(file: Path) -> None:
         raise DatabaseError(f"the database {file} is not a database", hint="give --db another file")
 
 
+def _require_no_super_journal(file: Path) -> None:
+    """Raises DatabaseError for a journal that names a file, which SQLite would remove.
+
+    It does that after transactions on several databases at once, which vdisklab never makes.
+    """
+    journal = Path(f"{file}-journal")
+    try:
+        with journal.open("rb") as opened:
+            opened.seek(-len(_SUPER_JOURNAL), os.SEEK_END)
+            names_a_file = opened.read() == _SUPER_JOURNAL
+    except OSError:
+        return  # there is none, or it is shorter than a name
+    if names_a_file:
+        raise DatabaseError(
+            f"the journal {journal} is not vdisklab's: it names a file that SQLite would remove",
+            hint=f"if nobody uses the database, remove it: rm {journal}",
+        )
+
+
 @contextmanager
-def _removed_if_empty(file: Path | None) -> Iterator[None]:
+def _removed_if_empty(file: Path | None, rights: Rights | None) -> Iterator[None]:
     """Removes a new file in which not even the schema could be stored, as on a full disk."""
     is_new = file is not None and not file.exists()
     try:
         yield
     except DatabaseError:
         if file is not None and is_new and file.exists() and file.stat().st_size == 0:
-            file.unlink()
+            with suppress(OSError), acting(rights):
+                file.unlink()
         raise
 
 

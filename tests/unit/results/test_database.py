@@ -22,6 +22,7 @@ from vdisklab.results.store import Store, open_store
 from .damaging import unchecked
 from .postgresql_server import PASSWORD, Server
 from .programs import output_of, start
+from .super_journal import lay_trap
 from .values import BROKEN, HOST, a_campaign, a_measurement, a_power_cut, a_run
 
 
@@ -148,6 +149,16 @@ class TestSqlite:
     def test_a_file_in_the_way_of_the_directory(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         assert "Not a directory" in refusal(os.fspath(tmp_path / "file" / "lab.sqlite")).message
+
+    def test_a_journal_that_names_a_file_removes_nothing(self, tmp_path: Path) -> None:
+        file, victim = tmp_path / "r.sqlite", tmp_path / "victim"
+        victim.touch()
+        with open_store(str(file)):
+            pass
+        lay_trap(file, victim)
+        said = refusal(os.fspath(file))
+        assert said.message.startswith(f"the journal {file}-journal is not vdisklab's: it names a")
+        assert victim.exists()
 
     @pytest.mark.parametrize("replaced", [True, False])
     def test_a_file_that_goes_in_mid_run_is_said_to_have_gone(

@@ -186,6 +186,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     _turn_signals_into_interrupts()
     if os.geteuid() == 0:  # no file of root's may be written by others, whatever the umask was
         os.umask(os.umask(0o022) | 0o022)
+        from vdisklab.host.writing import own_temporary_directory  # noqa: PLC0415 - for root alone
+
+        own_temporary_directory()
     try:
         # Inside the try: on a busy machine this takes seconds, and Ctrl-C may come meanwhile.
         command = typer.main.get_command(app_for(arguments, os.environ))

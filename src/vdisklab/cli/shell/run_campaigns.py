@@ -36,6 +36,7 @@ from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.progress_file import CAMPAIGNS_FILE, progress_file
 from vdisklab.host.safe_places import open_file
 from vdisklab.host.waiting import patience
+from vdisklab.host.writing import acting, writable
 from vdisklab.path.needs import DURABLE
 from vdisklab.plan.run_request import ONLY_MEASURE, RunRequest
 from vdisklab.progress import CampaignStarted, Event, Note, Progress
@@ -131,7 +132,11 @@ def _write_ids(measured: Sequence[Measured]) -> None:
     file = os.environ.get(CAMPAIGNS_FILE)
     if file is not None:
         ids = [campaign.campaign for campaign in measured if campaign.campaign is not None]
-        with os.fdopen(open_file(Path(file), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as stream:
+        way = f"set {CAMPAIGNS_FILE} to another one"
+        target = writable(Path(file), "the list of campaigns", way)
+        with acting(target.rights):
+            descriptor = open_file(target.place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        with os.fdopen(descriptor, "w") as stream:
             stream.write("\n".join(ids))
 
 
