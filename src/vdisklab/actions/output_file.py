@@ -60,7 +60,7 @@ def output_file(path: Path) -> Iterator[IO[bytes]]:
         name = "standard output" if path == STDOUT else str(path)
         way = _NOT_WRITABLE
         if rights is not None:
-            way = f"name a file that {rights.name} may write to: root writes there as the caller"
+            way = f"root writes there as the user {rights.name}: name a file that this user may write"
         raise HostError(
             f"{name} cannot be written: {error.strerror or error}",
             hint=_FULL if error.errno in _NO_ROOM else way,
@@ -127,16 +127,15 @@ def empty_file(path: Path) -> None:
 @contextmanager
 def _replacing(file: Path, rights: Rights | None) -> Iterator[IO[bytes]]:
     """A new file beside `file` that takes its name at the end; each name is used with `rights`."""
+    mask = os.umask(0)
+    os.umask(mask)
     with acting(rights):
         descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     partial = Path(name)
     try:
+        os.fchmod(descriptor, 0o666 & ~mask)
         with os.fdopen(descriptor, "wb") as stream:
             yield stream
-            stream.flush()
-            mask = os.umask(0)
-            os.umask(mask)
-            os.fchmod(descriptor, 0o666 & ~mask)
         with acting(rights):
             partial.replace(file)
     except BaseException:

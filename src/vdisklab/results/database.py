@@ -275,8 +275,8 @@ class Database:
             if self._rights is None or error.hint != _WRITABLE:
                 raise
             raise DatabaseError(
-                f"{error.message}: root writes there with the rights of {self._rights.name}, who "
-                "can change the directory",
+                f"{error.message}: root writes there as the user {self._rights.name}, who can "
+                "change the directory",
                 hint=f"chown {self._rights.name} {self.address}, or give --db a file in a "
                 "directory that only root can change",
             ) from error
