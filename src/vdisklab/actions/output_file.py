@@ -60,7 +60,7 @@ def output_file(path: Path) -> Iterator[IO[bytes]]:
         name = "standard output" if path == STDOUT else str(path)
         way = _NOT_WRITABLE
         if rights is not None:
-            way = f"root writes there as the user {rights.name}: name a file that this user may write"
+            way = f"root writes there as the user {rights.name}: name a file that user may write"
         raise HostError(
             f"{name} cannot be written: {error.strerror or error}",
             hint=_FULL if error.errno in _NO_ROOM else way,

@@ -83,7 +83,7 @@ def acting(rights: Rights | None) -> Iterator[None]:
         return
     from vdisklab.host import syscalls  # noqa: PLC0415 - loads ctypes, which few commands need
 
-    own = os.getgroups()
+    former = os.getgroups()
     try:
         try:
             syscalls.set_file_rights(rights.user, rights.group, rights.groups)
@@ -94,7 +94,7 @@ def acting(rights: Rights | None) -> Iterator[None]:
             ) from error
         yield
     finally:
-        syscalls.set_file_rights(0, os.getegid(), own)
+        syscalls.set_file_rights(0, os.getegid(), former)
 
 
 def own_temporary_directory() -> None:
