@@ -360,7 +360,7 @@ def require_destination(
         raise PlanError(
             f"--to {to.path} is no disk to copy to",
             hint="write --to ext4/qcow2, --to /mnt/backup, or --target nas=nbd://10.0.0.5/disk "
-            "--to nas",
+            "--to nas/raw",
         )
     require_possible(to.path, capabilities, backing)
 

@@ -29,7 +29,8 @@ from vdisklab.actions import missing_claims
 from vdisklab.actions.find_best import BestSearch
 from vdisklab.answers import plan as plan_answer
 from vdisklab.answers.race_plan import as_race
-from vdisklab.cli import advise, density, run
+from vdisklab.cli import advise, density
+from vdisklab.cli.shell import run_campaigns
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import VdisklabError
 from vdisklab.guest.qemu.command_line import BootFiles
@@ -142,8 +143,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise PlannedError("planned")
 
     for module, name, instead in (
-        (run, "measure", planned),
-        (run, "measure_in_turns", planned),
+        (run_campaigns, "measure", planned),
+        (run_campaigns, "measure_in_turns", planned),
         (density, "measure_density", planned),
         (density, "measure_neighbour", planned),
         (advise, "measure", planned),
@@ -389,7 +390,7 @@ def test_a_tie_prints_the_command_that_races_its_paths_as_they_were_measured(
         raced.append((request, search))
         raise PlannedError("planned")
 
-    monkeypatch.setattr(run, "measure", measured)
+    monkeypatch.setattr(run_campaigns, "measure", measured)
     command = shlex.split(choice["surer"]["command"])
     assert main(command[1:]) == 0
     ((asked, search),) = raced
@@ -504,7 +505,7 @@ def test_an_undecided_race_names_the_command_that_continues_it(
         continued.append(search.narrow(drafted, CrashVerdicts()).plan.fingerprint)
         raise PlannedError("planned")
 
-    monkeypatch.setattr(run, "measure", measured)
+    monkeypatch.setattr(run_campaigns, "measure", measured)
     assert choice["surer"]["paths"] == 0
     assert main(shlex.split(choice["surer"]["command"])[1:]) == 0
     assert continued == [plan.fingerprint]
