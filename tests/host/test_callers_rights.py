@@ -22,7 +22,7 @@ from tests.caller_of_sudo import EVE, Prize
 from tests.unit.results.super_journal import lay_trap
 from tests.unit.results.values import a_campaign, a_run
 from vdisklab.actions.export_data import stream_of_runs
-from vdisklab.actions.output_file import output_file, remove_output
+from vdisklab.actions.output_file import output_file
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import DatabaseError, HostError, VdisklabError
 from vdisklab.fleet.certificates import make_certificates
@@ -168,7 +168,6 @@ def make_keys(place: Path) -> None:
         (append_to_stream, ("out",)),
         (store_twice, ("a.sqlite", "a.sqlite-journal", "a.sqlite-wal")),
         (make_keys, ()),
-        (lambda place: remove_output(place / "out"), ("out",)),
     ],
     ids=["output", "stream", "database", "certificates", "removal"],
 )

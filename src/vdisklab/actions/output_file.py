@@ -79,16 +79,6 @@ def opened_to_append(path: Path) -> int:
         return open_file(target.place, flags, 0o644)
 
 
-def remove_output(path: Path) -> None:
-    """Removes a file that `output_file` wrote, if it is there. Raises HostError."""
-    target = writable(path, "the file", "name another one", replaced=True)
-    try:
-        with acting(target.rights):
-            target.place.unlink(missing_ok=True)
-    except OSError as error:
-        raise HostError(f"{path} cannot be removed: {error.strerror}", hint="remove it") from error
-
-
 def _opened(place: Path) -> int:
     """A descriptor of a FIFO, a device or an open file of this process; never a new file's."""
     flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY
@@ -122,6 +112,18 @@ def empty_file(path: Path) -> None:
     if path != STDOUT and not (path.is_fifo() or path.is_char_device()):
         with output_file(path):
             pass
+
+
+def require_writable(path: Path) -> None:
+    """Raises HostError if a result could not be written to `path` later; a file that is there keeps
+    its content until then."""
+    if path != STDOUT and not (path.is_fifo() or path.is_char_device()):
+        with suppress(_NotYetError), output_file(path):
+            raise _NotYetError
+
+
+class _NotYetError(Exception):
+    """Leaves a file as it is."""
 
 
 @contextmanager

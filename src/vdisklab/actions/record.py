@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.actions.output_file import empty_file, output_file, remove_output
+from vdisklab.actions.output_file import output_file, require_writable
 from vdisklab.answers.record import CountedLatencyRow, CountedSecondRow, RecordAnswer
 from vdisklab.errors import PlanError
 from vdisklab.host.command import Host
@@ -56,7 +56,7 @@ def record_guest(host: Host, wish: RecordWish, progress: Progress) -> RecordAnsw
     disk, events, qemu = find_disk(host, guest, wish.disk)
     file = wish.file or Path(file_name(guest.name, disk.name))
     if not isinstance(events, NotTraced):
-        empty_file(file)  # before the wait: a place that cannot be written to costs no time
+        require_writable(file)  # before the wait: a place that cannot be written to costs no time
     with open_ledger() as ledger, until_interrupted() as ended_early:
         wait = Wait(wish.seconds, wish.log_limit, ended_early)
         progress(
@@ -69,7 +69,6 @@ def record_guest(host: Host, wish: RecordWish, progress: Progress) -> RecordAnsw
             recorded = record_disk(host, ledger, guest, disk, events=events, qemu=qemu, wait=wait)
             if isinstance(recorded, RecordedLoad):
                 return _written(recorded, guest.name, disk.name, file)
-            remove_output(file)
             events = recorded
             progress(Note(f"{events.why}: counting instead"))
         counted = count_disk(host, ledger, guest, disk, wait)
@@ -83,7 +82,7 @@ def record_here(host: Host, device: str, wish: RecordWish, progress: Progress) -
         raise PlanError("--here names the disk already", hint="leave out --disk and --libvirt")
     traced = traced_device(device)
     file = wish.file or Path(file_name(os.uname().nodename, traced.file.name))
-    empty_file(file)
+    require_writable(file)
     with open_ledger() as ledger, until_interrupted() as ended_early:
         wait = Wait(wish.seconds, wish.log_limit, ended_early)
         progress(Note(f"recording {traced.file} for {format_duration(wish.seconds)}"))

@@ -36,6 +36,10 @@ _LOOK_SECONDS = 0.25
 _END_SECONDS = 30.0
 _PARSE_SECONDS = 1800.0
 _DROPPED = re.compile(r"dropped ([0-9]{1,12})")
+_LOCKED = (
+    "the kernel's lockdown forbids it, as with Secure Boot: record the guest on its host, with "
+    "`vdisklab record GUEST`"
+)
 _FORBIDDEN = re.compile("permitted|denied", re.IGNORECASE)
 
 
@@ -144,7 +148,9 @@ def _traced(
         forbidden = _FORBIDDEN.search(printed)
         raise HostError(
             f"blktrace cannot trace {device.file}: {' | '.join(lines[-2:])[:200] or 'it ended'}",
-            hint="be root; the kernel's lockdown forbids it"
+            hint=_LOCKED
+            if forbidden and os.geteuid() == 0
+            else "be root"
             if forbidden
             else "mount debugfs: mount -t debugfs debugfs /sys/kernel/debug",
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.results.values import a_campaign, a_run
-from vdisklab.actions.output_file import empty_file, output_file
+from vdisklab.actions.output_file import empty_file, output_file, require_writable
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import HostError
 from vdisklab.results.store import open_store
@@ -103,3 +103,13 @@ def test_what_another_user_left_in_a_shared_directory_is_refused(tmp_path: Path,
     with pytest.raises(HostError, match="belongs to another user"):
         _write(trap)
     assert mine.read_text() == "kept"
+
+
+def test_a_place_is_tried_before_there_is_a_result(tmp_path: Path) -> None:
+    (tmp_path / "old").write_text("kept")
+    for name in ("old", "new"):
+        require_writable(tmp_path / name)
+    assert [file.name for file in tmp_path.iterdir()] == ["old"]
+    assert (tmp_path / "old").read_text() == "kept"
+    with pytest.raises(HostError, match="cannot be written: No such file or directory"):
+        require_writable(tmp_path / "gone" / "new")

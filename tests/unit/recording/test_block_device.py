@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from vdisklab.actions.record import RecordWish, record_here
 from vdisklab.errors import HostError, PlanError, WorkloadError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
@@ -72,6 +73,21 @@ def test_a_kernel_that_forbids_it_is_a_sentence(programs: Path, said: str, hint:
         recorded()
     assert hint in str(refused.value.hint)
     assert list((programs / "state" / "recordings").iterdir()) == []
+
+
+def test_a_recording_that_fails_leaves_files_as_they_were(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake(programs, "blktrace", "echo failed; exit 1")
+    monkeypatch.setattr("vdisklab.actions.record.traced_device", lambda _name: DISK)
+    for file in (programs / "new.load", programs / "old.load"):
+        if file.name == "old.load":
+            file.write_bytes(b"an hour's work")
+        wish = RecordWish("", None, 1, file, None, 1 << 30)
+        with pytest.raises(HostError, match="blktrace cannot trace"):
+            record_here(LocalHost(), "sdz", wish, print)
+    assert not (programs / "new.load").exists()
+    assert (programs / "old.load").read_bytes() == b"an hour's work"
 
 
 def test_without_blktrace_its_package_is_named(
