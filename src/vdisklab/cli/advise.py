@@ -86,7 +86,7 @@ def advise(request: Request, asked_for: AdviseOptions, output: OutputOptions) ->
 
       vdisklab advise web.xml --measure
 
-      vdisklab advise web.xml --record 5m --measure
+      vdisklab advise web01 --record 5m --measure
 
       vdisklab advise /etc/pve/qemu-server --format json
     """
@@ -131,8 +131,8 @@ def _record(
 ) -> RecordAnswer:
     """The recording of the one guest's disk.
 
-    Raises PlanError for several guests, WorkloadError if the disk's requests cannot be traced, and
-    what `record_guest` raises.
+    Raises PlanError for several guests or disks, WorkloadError if the disk's requests cannot be
+    traced, and what `record_guest` raises.
     """
     if request.profile is not None:
         raise PlanError(
@@ -146,8 +146,16 @@ def _record(
             f"--record records one guest, and {named} would be advised",
             hint="name one guest's configuration; `vdisklab record GUEST` records any of them",
         )
+    written = [disk for disk in disks if not disk.read_only]
+    if len(written) > 1:
+        name, file = guests[0], f"{guests[0]}.load"
+        raise PlanError(
+            f"--record records one disk, and guest {name} has {len(written)}",
+            hint=f"`vdisklab record {name} --disk {written[0].target} -o {file}`, then "
+            f"`vdisklab advise {name} --measure --profile {file}`",
+        )
     seconds = asked_for.record or 0.0
-    disk = disks[0].source or disks[0].target if len(disks) == 1 else None
+    disk = written[0].source or written[0].target if written else None
     wish = RecordWish(guests[0], disk, seconds, None, asked_for.libvirt, LOG_LIMIT)
     with TerminalProgress(Console(stderr=True)) as progress:
         recorded = record_guest(host, wish, progress)

@@ -79,11 +79,17 @@ class ExistingGuests:
 def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGuests:
     """The disks of the guests in files and directories, and of all guests of a libvirt.
 
-    In a directory, files that do not describe a guest are skipped with a note. Raises PlanError if
-    a named file cannot be read or no guest has a disk, HostError if libvirt does not answer.
+    A name that is no file may be that of a guest: of this host, or of the libvirt. In a directory,
+    files that do not describe a guest are skipped with a note. Raises PlanError if a named file
+    cannot be read or no guest has a disk, HostError if libvirt does not answer.
     """
     texts: list[GuestText] = []
     notes: list[str] = []
+    guests, files = _guests_or_files(files)
+    of_names: list[ConfiguredDisk] = []
+    if guests:
+        of_names += _disks_of_names(host, guests, uri, notes)
+        uri = None
     for file in files:
         if is_visible_directory(file):
             found = _directory(file, notes)
@@ -98,15 +104,53 @@ def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGu
             texts += (text for text in beside if text.file_name not in names)
     if uri is not None:
         texts += _texts_at(host, uri)
-    elif not texts and not notes:
+    elif not texts and not notes and not guests:
         raise PlanError("no guest is named", hint=f"name files: {PRINTED}; or --libvirt URI")
-    disks = tuple(as_probed(disk) for disk in read_guests(_each_once(texts), notes))
+    of_texts = read_guests(_each_once(texts), notes) if texts else ()
+    disks = (*of_names, *map(as_probed, of_texts))
     if not disks:
         why = f" ({'; '.join(note.rstrip('.') for note in notes[-2:])})" if notes else ""
         raise PlanError(
             f"there is no guest with a hard disk{why}", hint=f"name other guests: {PRINTED}"
         )
     return ExistingGuests(disks, tuple(notes))
+
+
+def _guests_or_files(named_by_user: Iterable[Path]) -> tuple[list[str], list[Path]]:
+    """The names that can only be guests' names, and the files."""
+    names: list[str] = []
+    files: list[Path] = []
+    for name in named_by_user:
+        is_file = len(name.parts) != 1 or name.suffix in _ENDINGS or str(name) == "-"
+        if not is_file and not name.exists():
+            names.append(str(name))
+        else:
+            files.append(name)
+    return names, files
+
+
+def _disks_of_names(
+    host: Host, names: Sequence[str], uri: str | None, notes: list[str]
+) -> Iterator[ConfiguredDisk]:
+    """The disks of the guests of these names. Raises PlanError for a name that no guest has."""
+    if uri is None:
+        try:
+            found = read_host(host)
+        except PlanError as error:
+            raise PlanError(f"{names[0]} is no file, and {error}", hint=error.hint) from error
+        notes += found.notes
+        disks = found.disks
+    else:
+        disks = tuple(map(as_probed, read_guests(tuple(_texts_at(host, uri)), notes)))
+    for name in names:
+        chosen = [disk for disk in disks if name in (disk.guest, disk.domain)]
+        if not chosen:
+            guests = sorted({disk.guest or disk.domain for disk in disks})
+            raise PlanError(
+                f"{name} is no file, and no guest with a hard disk",
+                hint=f"the guests are {named(guests)}; or name a file: {PRINTED}",
+            )
+        yield from chosen
 
 
 def _each_once(texts: Iterable[GuestText]) -> tuple[GuestText, ...]:

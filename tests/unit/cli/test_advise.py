@@ -852,3 +852,37 @@ def test_what_cannot_be_recorded(
     guests = [guest(tmp_path, "raw/default", name) for name in names]
     assert main(["advise", *guests, "--record", "1s", *arguments]) != 0
     assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.fixture
+def virsh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A libvirt with the guests web and mail."""
+    for name in ("web", "mail"):
+        guest(tmp_path, "raw/default", name)
+    program = tmp_path / "virsh"
+    program.write_text(
+        '#!/bin/sh\ncase "$*" in *--uuid*) echo a; echo b ;;\n'
+        f"*dumpxml*) cat {tmp_path}/web.xml {tmp_path}/mail.xml ;; *) exit 1 ;; esac\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return program
+
+
+def test_a_guest_is_named_without_its_file(
+    store: Database, virsh: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = advised(capsys, "web", "--libvirt", "qemu:///system")
+    (disk,) = document["disks"]
+    assert "web.img" in str(disk)
+    assert main(["advise", "wbe", "--libvirt", "qemu:///system"]) == PlanError.exit_code
+    said = " ".join(capsys.readouterr().err.split())
+    assert "wbe is no file, and no guest with a hard disk" in said
+    assert "the guests are mail, web;" in said
+
+
+def test_a_name_that_neither_a_file_nor_a_guest_has(
+    store: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["advise", "nobody"]) == PlanError.exit_code
+    assert "nobody is no file, and no guest" in " ".join(capsys.readouterr().err.split())

@@ -121,7 +121,8 @@ class GuestsOptions(OptionRows):
 
     guests: tuple[Path, ...] = argument(
         FILES,
-        f"Guests' configurations, or directories of them: {PRINTED}; - is a pipe.",
+        "Names of this host's guests; guests' configurations, or directories of them: "
+        f"{PRINTED}; - is a pipe.",
         "GUEST...",
         default=(),
     )
