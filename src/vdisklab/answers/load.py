@@ -56,6 +56,25 @@ class LoadIntervalRow:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadSizeRow:
+    """How many requests have more than half of so many bytes, and not more than all of them."""
+
+    size_at_most: int
+    reads: Count
+    writes: Count
+
+
+@dataclass(frozen=True, slots=True)
+class LoadServiceRow:
+    """How many requests took more than half of so many seconds, and not more than all of them."""
+
+    service_at_most: float
+    reads: Count
+    writes: Count
+    flushes: Count
+
+
+@dataclass(frozen=True, slots=True)
 class LoadAnswer(Answer):
     """`vdisklab show LOAD`: what a recorded guest asks of its disk."""
 
@@ -94,6 +113,8 @@ class LoadAnswer(Answer):
     rewritten_share: Annotated[float | None, "written bytes that were written before"]
     kinds: tuple[LoadKindRow, ...]
     intervals: tuple[LoadIntervalRow, ...]
+    sizes: Annotated[tuple[LoadSizeRow, ...], "by powers of two"]
+    services: Annotated[tuple[LoadServiceRow, ...], "by powers of two; without unseen ends"]
     notes: Annotated[tuple[str, ...], "what the recorder could not see"]
 
 
@@ -138,6 +159,11 @@ def answer_load(load: RecordedLoad, file: str) -> LoadAnswer:
         requests=found.requests,
         kinds=tuple(_kind(kind) for kind in found.kinds if kind.count),
         intervals=tuple(map(_interval, found.intervals)),
+        sizes=tuple(LoadSizeRow(each.at_most, each.reads, each.writes) for each in found.sizes),
+        services=tuple(
+            LoadServiceRow(each.at_most, each.reads, each.writes, each.flushes)
+            for each in found.services
+        ),
         notes=source.notes,
         write_share=found.write_share,
         forced_share=found.forced_share,

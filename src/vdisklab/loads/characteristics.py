@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -59,6 +59,25 @@ class IntervalSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeCount:
+    """The reads and writes that are larger than half of `at_most` bytes and not larger than it."""
+
+    at_most: int
+    reads: int
+    writes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceCount:
+    """The requests that took longer than half of `at_most` seconds and not longer than it."""
+
+    at_most: float
+    reads: int
+    writes: int
+    flushes: int
+
+
+@dataclass(frozen=True, slots=True)
 class LoadCharacteristics:
     """What a load is like.
 
@@ -87,6 +106,8 @@ class LoadCharacteristics:
     touched_written: int
     rewritten_share: float | None
     intervals: tuple[IntervalSummary, ...]
+    sizes: tuple[SizeCount, ...]
+    services: tuple[ServiceCount, ...]
 
     def of(self, kind: IoKind) -> KindSummary:
         """The summary of one kind."""
@@ -134,7 +155,36 @@ def characteristics_of(load: RecordedLoad) -> LoadCharacteristics:
         touched_written=touched_written,
         rewritten_share=1 - touched_written / writes.bytes if writes.bytes else None,
         intervals=tuple(_intervals(load, each_second)),
+        sizes=tuple(
+            SizeCount(at_most, *counts)
+            for at_most, counts in _doubling(load, load.length, moves, _MOVING)
+        ),
+        services=tuple(
+            ServiceCount(at_most / _SECOND, *counts)
+            for at_most, counts in _doubling(load, load.service_us, load.is_timed, _TIMED)
+        ),
     )
+
+
+_MOVING = (IoKind.READ, IoKind.WRITE)
+_TIMED = (*_MOVING, IoKind.FLUSH)
+
+
+def _doubling(
+    load: RecordedLoad, numbers: Integers, chosen: Flags, kinds: Sequence[IoKind]
+) -> Iterator[tuple[int, list[int]]]:
+    """Counts by powers of two that the numbers do not exceed, from the lowest to the highest that
+    has some, for each kind."""
+    chosen = chosen & np.isin(load.kind, kinds)
+    if not chosen.any():
+        return
+    powers = np.ceil(np.log2(np.maximum(numbers[chosen], 1))).astype(np.int64)
+    by_kind = [
+        np.bincount(powers[load.kind[chosen] == kind], minlength=int(powers.max()) + 1)
+        for kind in kinds
+    ]
+    for power in range(int(powers.min()), int(powers.max()) + 1):
+        yield 1 << power, [int(counts[power]) for counts in by_kind]
 
 
 def _kind(load: RecordedLoad, kind: IoKind, seconds: float) -> KindSummary:

@@ -48,13 +48,29 @@ class Column(Generic[Row]):
 
 
 @dataclass(frozen=True)
+class StackedColumns:
+    """A figure above a table on a page: a column for each label, of stacked parts.
+
+    `values` has a number for each of `names`, by label; `top` says how much the highest column is,
+    with its unit. `alt` is the figure in words.
+    """
+
+    alt: str
+    names: Sequence[str]
+    labels: Sequence[str]
+    values: Sequence[Sequence[float]]
+    top: str
+
+
+@dataclass(frozen=True)
 class Table(Generic[Row]):
     """Rows with the columns that a terminal shows.
 
     CSV has the rows themselves, dataclasses of type `kind`, in SI units and unrounded. A table
     without `kind` has no such form. `intro` stands below the title and `notes` below the
     rows, one sentence each. `verbatim` comes last, line by line and never wrapped, so that it can
-    be pasted. `brief` is shown instead to who asks neither why nor for the wide form.
+    be pasted. `brief` is shown instead to who asks neither why nor for the wide form. `figure` is
+    shown on a page only.
     """
 
     title: str
@@ -65,6 +81,7 @@ class Table(Generic[Row]):
     intro: tuple[str, ...] = ()
     kind: type[Any] | None = None
     brief: Table[Row] | None = None
+    figure: StackedColumns | None = None
 
     @property
     def sentences(self) -> tuple[str, ...]:

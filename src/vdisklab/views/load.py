@@ -6,18 +6,28 @@ from collections.abc import Iterator
 from typing import Any
 
 from vdisklab import numbers
-from vdisklab.answers.load import LoadAnswer, LoadIntervalRow, LoadKindRow
+from vdisklab.answers.load import (
+    LoadAnswer,
+    LoadIntervalRow,
+    LoadKindRow,
+    LoadServiceRow,
+    LoadSizeRow,
+)
 from vdisklab.units import format_bytes, format_duration
-from vdisklab.views.layout import WORDS, Column, Table
+from vdisklab.views.layout import WORDS, Column, StackedColumns, Table
 
 _BAR = 20
 
 
 def tables(answer: LoadAnswer) -> Iterator[Table[Any]]:
-    """The sentence above the kinds of requests, the figures, and the time in parts."""
+    """The sentence above the kinds of requests, the figures, the time in parts, and how requests
+    are spread over sizes and service times."""
     yield _kinds(answer)
     yield _figures(answer)
     yield _time(answer)
+    yield _sizes_table(answer)
+    if answer.services:
+        yield _services_table(answer)
 
 
 def _kinds(answer: LoadAnswer) -> Table[LoadKindRow]:
@@ -127,7 +137,65 @@ def _time(answer: LoadAnswer) -> Table[LoadIntervalRow]:
         Column("busiest second", lambda row: f"{row.busiest:,}", right=True),
         Column("", lambda row: "█" * round(_BAR * row.busiest / most), spare=1),
     )
-    return Table("Over time", columns, answer.intervals, kind=LoadIntervalRow)
+    names = ("reads", "writes", "flushes")
+    rates = [
+        tuple(count / (row.seconds or 1.0) for count in (row.reads, row.writes, row.flushes))
+        for row in answer.intervals
+    ]
+    figure = StackedColumns(
+        f"Columns over time: {numbers.value(answer.per_second, '1/s')} requests on average, "
+        f"at most {answer.burst:,} in a second.",
+        names,
+        [format_duration(row.start_seconds) for row in answer.intervals],
+        rates,
+        numbers.value(max(map(sum, rates), default=0.0), "1/s"),
+    )
+    return Table("Over time", columns, answer.intervals, kind=LoadIntervalRow, figure=figure)
+
+
+def _sizes_table(answer: LoadAnswer) -> Table[LoadSizeRow]:
+    most = max((row.reads + row.writes for row in answer.sizes), default=0) or 1
+    columns: tuple[Column[LoadSizeRow], ...] = (
+        Column("up to", lambda row: format_bytes(row.size_at_most), right=True),
+        Column("reads", lambda row: f"{row.reads:,}", right=True),
+        Column("writes", lambda row: f"{row.writes:,}", right=True),
+        Column("", lambda row: "█" * round(_BAR * (row.reads + row.writes) / most), spare=1),
+    )
+    figure = StackedColumns(
+        f"Columns of requests by size, up to {columns[0].show(answer.sizes[-1])}."
+        if answer.sizes
+        else "",
+        ("reads", "writes"),
+        [format_bytes(row.size_at_most) for row in answer.sizes],
+        [(row.reads, row.writes) for row in answer.sizes],
+        f"{most:,} requests",
+    )
+    return Table(
+        "Sizes", columns, answer.sizes, kind=LoadSizeRow, figure=figure if answer.sizes else None
+    )
+
+
+def _services_table(answer: LoadAnswer) -> Table[LoadServiceRow]:
+    most = max(row.reads + row.writes + row.flushes for row in answer.services)
+    columns: tuple[Column[LoadServiceRow], ...] = (
+        Column("up to", lambda row: numbers.value(row.service_at_most, "s"), right=True),
+        Column("reads", lambda row: f"{row.reads:,}", right=True),
+        Column("writes", lambda row: f"{row.writes:,}", right=True),
+        Column("flushes", lambda row: f"{row.flushes:,}", right=True),
+        Column(
+            "",
+            lambda row: "█" * round(_BAR * (row.reads + row.writes + row.flushes) / most),
+            spare=1,
+        ),
+    )
+    figure = StackedColumns(
+        f"Columns of requests by service time, up to {columns[0].show(answer.services[-1])}.",
+        ("reads", "writes", "flushes"),
+        [numbers.value(row.service_at_most, "s") for row in answer.services],
+        [(row.reads, row.writes, row.flushes) for row in answer.services],
+        f"{most:,} requests",
+    )
+    return Table("Service times", columns, answer.services, kind=LoadServiceRow, figure=figure)
 
 
 def _percent(share: float | None) -> str:

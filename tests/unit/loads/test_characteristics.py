@@ -48,6 +48,10 @@ def test_parts_sum_up_to_the_whole(made: RecordedLoad) -> None:
     assert sum(each.seconds for each in found.intervals) == pytest.approx(found.seconds)
     assert len(found.intervals) <= 60
     assert max((each.busiest for each in found.intervals), default=0) == found.burst
+    for kind, count in ((READ, "reads"), (WRITE, "writes")):
+        assert sum(getattr(each, count) for each in found.sizes) == found.of(kind).count
+    timed = made.is_timed & (made.kind <= FLUSH)
+    assert sum(each.reads + each.writes + each.flushes for each in found.services) == timed.sum()
     assert likeness_of(found).sentence
 
 
@@ -115,6 +119,18 @@ def test_other_loads_are_told_apart(requests: list[tuple[int, ...]], said: str) 
 
 def test_every_known_load_is_a_profile_that_is_shipped() -> None:
     assert {load.profile for load in KNOWN} <= set(builtin_profiles())
+
+
+def test_sizes_and_service_times_are_counted_up_to_powers_of_two() -> None:
+    found = characteristics_of(
+        load((0, READ, 0, 4096, 100), (1, WRITE, 0, 4608, 128), (2, FLUSH, 0, 0, 129))
+    )
+    assert [(each.at_most, each.reads, each.writes) for each in found.sizes] == [
+        (4096, 1, 0), (8192, 0, 1),
+    ]  # fmt: skip
+    assert [(each.at_most, each.reads, each.writes, each.flushes) for each in found.services] == [
+        (128e-6, 1, 1, 0), (256e-6, 0, 0, 1),
+    ]  # fmt: skip
 
 
 def test_depth_counts_the_request_itself() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from vdisklab import __version__
+from vdisklab.views.charts.columns import rectangles, shown_labels
 from vdisklab.views.layout import Table
 from vdisklab.views.page.html import page_style, page_templates, report_policy
 
@@ -14,6 +17,11 @@ def tables_page(tables: Sequence[Table[Any]]) -> str:
     """The whole page. It needs no network, and has no script."""
     template = page_templates().get_template("tables.html")
     page = template.render(
-        tables=tables, style=page_style(), policy=report_policy(), version=__version__
+        tables=tables,
+        rectangles=rectangles,
+        shown_labels=shown_labels,
+        style=Markup(page_style()),  # noqa: S704 - our own file
+        policy=report_policy(),
+        version=__version__,
     )
     return f"{page}\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
@@ -12,7 +14,9 @@ from vdisklab.cli.shell.main import main
 from vdisklab.cli.shell.options import Format, OutputOptions
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.documents import Answer
-from vdisklab.views.layout import Column, Table
+from vdisklab.views.charts.columns import rectangles, shown_labels
+from vdisklab.views.layout import Column, StackedColumns, Table
+from vdisklab.views.page.tables import tables_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,33 @@ class Texts(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self.elements and self.elements[-1] in {"td", "th"}:
             self.cells[-1] += data.strip()
+
+
+def test_the_policy_allows_the_style() -> None:
+    page = tables_page([Table("Toys", [Column[str]("name", str)], ["plain"])])
+    style = page.partition("<style>")[2].partition("</style>")[0]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"style-src &#39;sha256-{digest}&#39;" in page
+
+
+def test_a_figure_stands_above_its_table() -> None:
+    figure = StackedColumns(
+        "Two columns.", ("reads", "writes"), ["a", "<b>"], [(1, 3), (0, 2)], "4 requests"
+    )
+    assert [(part.part, part.x, part.y, part.height) for part in rectangles(figure)] == [
+        (0, "0.000%", "75.00%", "25.00%"),
+        (1, "0.000%", "0.00%", "75.00%"),
+        (1, "50.000%", "50.00%", "50.00%"),
+    ]
+    page = tables_page([Table("Toys", [Column[str]("name", str)], ["plain"], figure=figure)])
+    assert page.count("<rect") == 3 + 2, "parts, and the legend"
+    assert "&lt;b&gt;" in page
+    assert 'aria-label="Two columns."' in page
+
+
+def test_of_many_labels_some_are_shown() -> None:
+    figure = StackedColumns("", ("x",), list("abcdefghij"), [(1,)] * 10, "")
+    assert shown_labels(figure) == ["a", "d", "g", "j"]
 
 
 def test_a_toy_verb_has_html_from_its_table(capsys: pytest.CaptureFixture[str]) -> None:
