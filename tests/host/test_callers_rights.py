@@ -169,7 +169,7 @@ def make_keys(place: Path) -> None:
         (store_twice, ("a.sqlite", "a.sqlite-journal", "a.sqlite-wal")),
         (make_keys, ()),
     ],
-    ids=["output", "stream", "database", "certificates", "removal"],
+    ids=["output", "stream", "database", "certificates"],
 )
 def test_no_swap_leads_root_out(
     home: Path, prize: Prize, work: Callable[[Path], object], names: tuple[str, ...]

@@ -71,7 +71,8 @@ _HEAD = re.compile(
     re.MULTILINE,
 )
 _NUMBERS = re.compile(
-    r"^(requests|done|refused|nanoseconds|started|direct|threads|deepest|stall) ([0-9]{1,20})$"
+    r"^(requests|done|refused|nanoseconds|started|direct|threads|deepest|stall|fua)"
+    r" ([0-9]{1,20})$"
 )
 _KIND = re.compile(
     r"^kind (read|write|flush|discard|zeroes|forced|late)"
@@ -447,9 +448,12 @@ class ReplayReport:
 
     @property
     def counted(self) -> IoCounters:
-        """The requests that were begun; a forced write is a write and a flush."""
+        """The requests that were begun; a forced write is a write, and a flush too on a disk
+        without FUA."""
         reads, writes = self.of("read"), self.of("write", "forced")
-        flushes = self.of("flush", "forced").count
+        flushes = self.of("flush").count
+        if not self.numbers.get("fua"):
+            flushes += self.of("forced").count
         return IoCounters(reads.size, writes.size, reads.count, writes.count, flushes)
 
 

@@ -271,6 +271,16 @@ class TestProgram:
         written = {i for i in range(400) if i % 4 in (1, 2)}
         assert {int(i) for i in np.flatnonzero(disk.any(axis=1))} == written
 
+    def test_forced_writes(self, replayer: Path, tmp_path: Path) -> None:
+        recording = load(*((i * 100, WRITE, i * 512, 512, 50, i % 2 == 1) for i in range(100)))
+        text, _ = replayed(replayer, tmp_path, "fast", recording)
+        report = read_report(text)
+        assert report.counted == IoCounters(0, 100 * 512, 0, 100, 50)
+        on_nvme = text.replace("\nkind ", "\nfua 1\nkind ", 1)
+        assert read_report(on_nvme).counted == IoCounters(0, 100 * 512, 0, 100, 0)
+        disk = np.frombuffer((tmp_path / "disk").read_bytes(), np.uint8).reshape(-1, 512)
+        assert disk[:100].any(axis=1).all()
+
     def test_timed_requests_begin_when_they_are_due(self, replayer: Path, tmp_path: Path) -> None:
         text, log = replayed(replayer, tmp_path, "timed", database(1))
         assert [row[0] for row in log] == database(1).due_us.tolist()
