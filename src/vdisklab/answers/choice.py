@@ -99,6 +99,9 @@ class Behind:
     measure: MeasureKey
     cell: Annotated[MeasuredCell, "the other path"]
     least: Annotated[float, "how many times as good the other path is, at least"]
+    in_memory: Annotated[
+        bool, "true if less than half of the bytes of the other path reached the disk there"
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +259,10 @@ def decided_among(
         return decision
     others = [row.cell for row in ranking.rows]
     behind = behind_in(observations, analysis.scored.rates, choice.cell, others)
+    if behind is not None:
+        cached = {(found.cell, found.measurement, found.direction) for found in analysis.cached}
+        in_memory = (behind.cell, behind.measure.name, behind.measure.direction) in cached
+        behind = replace(behind, in_memory=in_memory)
     return replace(decision, choice=replace(choice, behind_in=behind))
 
 

@@ -73,7 +73,8 @@ def _behind_in(choice: PathChoice) -> str:
     if behind is None:
         return ""
     more = f"{math.floor(100 * (behind.least - 1))} %"
-    return f"; but in {behind.measure.name}, {behind.cell.label} is at least {more} better"
+    memory = ", in the host's RAM" if behind.in_memory else ""
+    return f"; but in {behind.measure.name}, {behind.cell.label} is at least {more} better{memory}"
 
 
 def short_headline(choice: PathChoice, most: int = MOST_CHARACTERS) -> str:
