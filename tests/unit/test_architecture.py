@@ -32,7 +32,8 @@ ALLOWED = {
     "path": {"as_text", "errors", "units"},
     # What is done to a running guest's disk: it knows neither loads nor verdicts.
     "operations": {"as_text", "errors", "path", "host"},
-    "plan": {"errors", "units", "validation", "path", "operations.registry"},
+    "plan": {"errors", "units", "validation", "path", "operations.registry", "operations.making",
+             "operations.ways.registry"},
     # Pure: what a guest asked of its disk, and what others' traces say of theirs.
     "loads": {"errors", "units", "validation"},
     "host": {"errors", "units", "progress", "path", "results.model"},
@@ -57,7 +58,8 @@ ALLOWED = {
     "recording": {"errors", "units", "host", "inspection", "loads", "platforms"},
     # An answer is a value that says all that is shown of it: loaded, computed, never printed.
     "answers": {"as_text", "documents", "errors", "numbers", "sanitise", "units", "progress",
-                "path", "operations.registry", "plan", "host", "storage", "guest", "workload",
+                "path", "operations.registry", "operations.making", "operations.ways.registry",
+                "plan", "host", "storage", "guest", "workload",
                 "campaign", "results", "analysis", "platforms", "inspection", "loads"},
     # What changes something: measures, cuts power, imports, deletes.
     "actions": {"errors", "units", "progress", "path", "plan", "host", "storage", "guest",

@@ -14,6 +14,7 @@ from vdisklab.campaign.context import guest_buses, require_space
 from vdisklab.campaign.named_here import NamedHere, named_here
 from vdisklab.campaign.schedule import check_measurements, device_bytes_needed
 from vdisklab.campaign.survey import survey
+from vdisklab.campaign.template import disk_size_for
 from vdisklab.guest.factory import kernel_for
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger, cache_directory
@@ -130,6 +131,8 @@ def possible_draft(host: Host, request: Request) -> Possible:
     """
     named = named_here(host, request)
     request = replace(request, target=named.targets)
+    if named.template is not None and request.size_bytes is None:
+        request = replace(request, size_bytes=disk_size_for(named.template))
     draft = draft_plan(request, named.profile, named.qemus, named.guest)
     # Refuse requests that no host could measure before trying anything on this one.
     plan = draft.on(Capabilities(qemus=named.limits, on_tmpfs=named.on_tmpfs))

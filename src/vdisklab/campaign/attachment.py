@@ -280,6 +280,8 @@ class AttachedDisk:
     memory: BoundedMemory | None = None
     disk: block_nodes.Disk | None = None
     """The disk in QEMU's terms; None outside a guest."""
+    plug_seconds: float | None = None
+    """How long it took to plug the disk into a running guest; None if it was not plugged."""
 
     def set_page_cache(self, state: PageCache) -> None:
         """Sets the state of the host's page cache, and the memory that it may take from now on.
@@ -450,6 +452,7 @@ def _in_guest(
             in_windows=system.family is systems.Family.WINDOWS,
             memory=memory,
             disk=disk,
+            plug_seconds=plugged_disk.plug_seconds,
             flush=_flush_of(cell.path, image, machine, disk, is_served=daemon is not None),
         )
 

@@ -169,6 +169,8 @@ def qemus_of(plan: CampaignPlan) -> tuple[Qemu | None, ...]:
 
 def guest_buses(plan: CampaignPlan) -> frozenset[Bus]:
     """The buses that the plan's guests need drivers for; empty without guests."""
+    if plan.profile.without_guests:
+        return frozenset()
     return frozenset(cell.path.attachment.bus for cell in plan.cells if not cell.path.on_host)
 
 

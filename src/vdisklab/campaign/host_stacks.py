@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar, cast
 
 from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.disk_health import disk_checks
@@ -41,6 +42,11 @@ from vdisklab.storage.site import Site
 from vdisklab.storage.stack import build_stack
 from vdisklab.storage.targets import Directory, Remote, Target, bottoms, shared_directory
 from vdisklab.units import MIB, format_bytes
+
+_TEMPLATES = 2
+"""A template as the user has it, and one in the format of the disks that are made."""
+
+_Kept = TypeVar("_Kept")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,10 @@ def _capacity(plan: CampaignPlan, paths: list[DiskPath]) -> int:
         copies[image] = max(copies.get(image, 1), guests_of(path))
         if image is not None:
             copies.setdefault(image.base, 1)
+    on_device = plan.backing.ends_on_device(paths[0].layers)
+    if not on_device and any(path.attachment.made is not None for path in paths):
+        for image in tuple(copies):
+            copies[image] += _TEMPLATES
     whole = paths[0].may_hold_formats and all(image and image.driver == "raw" for image in copies)
     capacity = sum(
         count * (plan.size_bytes if whole else room_of_image(image, plan.size_bytes))
@@ -165,7 +175,11 @@ def layout_of(plan: CampaignPlan) -> StackLayout:
     uses: dict[Stack, StackUse] = {}
     for number, (stack, capacity) in enumerate(stacks_of(plan).items()):
         paths = [path for path in places if places[path][0] == stack]
-        keys = [places[path][1] for path in paths if not path.shares_directory]
+        keys = [
+            places[path][1]
+            for path in paths
+            if not path.shares_directory and path.attachment.made is None
+        ]
         images = dict.fromkeys(image and image.base for image in keys)
         allocated = [image for image in images if image is None or not image.is_made_anew]
         uses[stack] = StackUse(number, capacity, max(map(guests_of, paths)), allocated)
@@ -181,6 +195,7 @@ class ActiveStack:
     teardown: ExitStack
     images: dict[tuple[Image | None, int], ImageFile] = field(default_factory=dict)
     link: Link | None = None
+    kept: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -200,6 +215,7 @@ class HostStacks:
     thin_source: Path | None = None
     write_system: Callable[[Path], None] | None = None
     _compressible: Path | None = None
+    _template_source: Path | None = None
     layout: StackLayout = field(init=False)
     left: list[DirtyHostError] = field(default_factory=list)
     _active: dict[Stack, ActiveStack] = field(default_factory=dict)
@@ -240,6 +256,34 @@ class HostStacks:
         else:
             with self._image(active, image, name, self._content(image), member) as made:
                 yield made
+
+    def target_for(self, path: DiskPath, member: int = 0) -> Target:
+        """The top of a path's stack, on which the disk of a guest is made."""
+        self.site.require_in_place()
+        active = self._activate(self.layout.places[path][0])
+        self.site.check(lambda: self._require_answer(path))
+        return active.target.of_guest(member)
+
+    def kept(
+        self, path: DiskPath, name: str, make: Callable[[int], AbstractContextManager[_Kept]]
+    ) -> _Kept:
+        """What `make` makes on a path's stack: once for all cells, and removed with the stack.
+
+        `make` gets a number that no other thing on the stack has.
+        """
+        active = self._activate(self.layout.places[path][0])
+        if name not in active.kept:
+            active.kept[name] = active.teardown.enter_context(make(len(active.kept)))
+        return cast("_Kept", active.kept[name])
+
+    def template_source(
+        self, make: Callable[[Site, Path, int], AbstractContextManager[Path]]
+    ) -> Path:
+        """The default template's bytes, which `make` makes of random ones when they are needed."""
+        if self._template_source is None:
+            made = make(self.site, self.source, self.plan.size_bytes)
+            self._template_source = self._teardown.enter_context(made)
+        return self._template_source
 
     @contextmanager
     def _base(self, active: ActiveStack, base: Image, name: str) -> Iterator[ImageFile]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vdisklab.campaign.guests import find_firmware, inspect_image
 from vdisklab.campaign.qemu_limits import limits_of, missing_program, with_daemon
+from vdisklab.campaign.template import GivenImage, inspect_template, require_fits
 from vdisklab.guest.qemu.probe import probe_qemu
 from vdisklab.guest.systems import read_diskspd
 from vdisklab.host.blockdevice import open_device
@@ -36,6 +37,7 @@ class NamedHere:
     limits: Mapping[str, QemuLimits]
     targets: tuple[NamedTarget, ...]
     mount: Mount | None
+    template: GivenImage | None = None
 
     @property
     def on_tmpfs(self) -> bool:
@@ -51,13 +53,16 @@ def named_here(host: Host, request: Request) -> NamedHere:
     guest = requested_guest(host, request)
     qemus, limits = find_qemus(host, request.qemu)
     profile = requested_profile(request)
+    given = None if request.template is None else inspect_template(host, request.template)
+    if given is not None and request.size_bytes is not None:
+        require_fits(given, request.size_bytes)
     targets = with_kinds(host, request.target)
     for device in request.devices:
         open_device(device)  # before a path is judged by it
     directory = (request.directory or Path()).absolute()
     require_work_directory(directory)
     mount = None if request.devices else mount_of(directory)
-    return NamedHere(profile, guest, qemus, limits, targets, mount)
+    return NamedHere(profile, guest, qemus, limits, targets, mount, given)
 
 
 def requested_guest(host: Host, request: Request) -> UserGuest | None:

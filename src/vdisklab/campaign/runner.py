@@ -16,6 +16,7 @@ from vdisklab.campaign.measure_boots import measure_boots
 from vdisklab.campaign.measure_cell import measure_cell
 from vdisklab.campaign.measure_during import measure_during
 from vdisklab.campaign.measure_group import measure_group
+from vdisklab.campaign.measure_life import measure_life
 from vdisklab.campaign.measured_evidence import StateError
 from vdisklab.campaign.schedule import Slot, round_order, run_seconds, schedule
 from vdisklab.host.machine import is_emulated
@@ -186,7 +187,8 @@ def _run(context: CampaignContext, tag: RunTag, slot: Slot) -> Run:
     started, begin = datetime.now(UTC), time.monotonic()
     result, failure = _measure(context, slot.cell)
     wall = time.monotonic() - begin
-    on_host, named = slot.cell.path.on_host, context.stacks.named
+    on_host = slot.cell.path.on_host or context.plan.profile.without_guests
+    named = context.stacks.named
     return Run(
         id=secrets.token_hex(8),
         campaign=tag.campaign,
@@ -222,6 +224,8 @@ def _measure(context: CampaignContext, cell: Cell) -> tuple[CellResult, Failure 
     measure = measure_cell
     if context.plan.profile.boots:
         measure = measure_boots
+    elif context.plan.profile.makes_disks:
+        measure = measure_life
     elif cell.path.attachment.during is not None:
         measure = measure_during
     elif not cell.path.on_host and cell.path.attachment.guests is not None:

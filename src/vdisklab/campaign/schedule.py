@@ -26,7 +26,7 @@ from vdisklab.path import backing, disk_path, segments
 from vdisklab.path.cell import Cell
 from vdisklab.plan.age import REWRITTEN
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.plan.profile import LIFE, MeasurementPlan
 from vdisklab.units import GIB, MIB, format_bytes
 from vdisklab.workload import fio, open_load, registry
 from vdisklab.workload.bonnie import BonnieSettings, file_size
@@ -226,7 +226,7 @@ def script_for(
     Raises PlanError for settings that the program lacks.
     """
     timing = Timing(plan.runtime, plan.ramp, plan.scale)
-    if not grouped:
+    if not grouped or measurement.program == LIFE:
         workload = registry.workload_for(measurement, in_windows=in_windows)
         return workload.script(measurement, subject, timing)
     together = registry.grouped_workload_for(measurement)
@@ -266,6 +266,8 @@ def room_needed(plan: CampaignPlan) -> int:
     total = plan.size_bytes  # the random bytes that images are filled with
     if any(cell.path.image and cell.path.image.compressed for cell in plan.cells):
         total += plan.size_bytes  # the bytes that compress
+    if plan.profile.makes_disks:
+        total += plan.size_bytes  # the template
     for stack, capacity in stacks_of(plan).items():
         layers = stack.layers
         elsewhere = plan.backing.target_of(layers) is not None

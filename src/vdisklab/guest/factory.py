@@ -38,6 +38,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.facts import QEMU
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.machine import is_emulated
+from vdisklab.path.disk_path import Attachment
 from vdisklab.path.segments import Aio, Bus
 from vdisklab.plan.guest import USUAL_GUEST, Accelerator, GuestPlan, Qemu
 from vdisklab.progress import Note, Progress, Step
@@ -395,6 +396,13 @@ class GuestPool:
         else:
             with self.dedicated_guest(bus, disk) as pooled:
                 yield pooled, pooled.machine.find_disk(disk.serial)
+
+    def make_ready(self, attachment: Attachment, member: int = 0) -> None:
+        """Boots the guest that a disk is plugged into, if none runs; none for other buses."""
+        bus = attachment.bus
+        if bus.hot_pluggable:
+            with self.guest(GuestKey(bus.machine, attachment.aio, attachment.qemu, member)):
+                pass
 
     @contextmanager
     def dedicated_guest(self, bus: Bus, disk: Disk) -> Iterator[PooledGuest]:

@@ -8,9 +8,10 @@ A host directory (virtiofs, 9p) is mounted in the same way, by its tag and as it
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.errors import GuestError, VdisklabError, WorkloadError
@@ -55,9 +56,11 @@ def attached_disk(machine: Machine, disk: block_nodes.Disk) -> Iterator[GuestDis
     error of the unplug would hide the first one.
     """
     port = block_nodes.port_for(disk)
+    begin = time.monotonic()
     for command in block_nodes.attach_commands(disk, port):
         machine.monitor.perform(command)
-    yield machine.find_disk(disk.guest_serial)
+    found = machine.find_disk(disk.guest_serial)
+    yield replace(found, plug_seconds=time.monotonic() - begin)
     for command in block_nodes.detach_commands(disk, port):
         if command.execute == "device_del":
             _unplug(machine, command.arguments["id"])

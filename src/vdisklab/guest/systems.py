@@ -111,6 +111,8 @@ class GuestDisk:
     device: str
     facts: Mapping[str, str]
     hidden: frozenset[str] = field(default_factory=frozenset)
+    plug_seconds: float | None = None
+    """From the order to plug it until the guest had found it; None if it was there at boot."""
 
 
 class UnfitGuestError(GuestError):

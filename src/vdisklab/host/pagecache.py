@@ -159,17 +159,36 @@ def occupied_bytes(path: Path) -> int | None:
     return sum(file.stat().st_blocks * 512 for file in files_of([path]))
 
 
+def unwritten_bytes(file: Path) -> int | None:
+    """Bytes of a file's pages that have not reached the disk: dirty ones, and those on their way.
+
+    None where the kernel does not count them (before 6.5), and for a file that is not there.
+    """
+    try:
+        with syscalls.opened(file, os.O_RDONLY) as descriptor:
+            counts = _cache_counts(descriptor, 0)  # to the end of the file
+    except OSError:
+        return None
+    return None if counts is None else (int(counts.dirty) + int(counts.writeback)) * _PAGE
+
+
 def _cached_pages(descriptor: int, size: int) -> int:
+    counts = _cache_counts(descriptor, size)
+    return _mincore(descriptor, size) if counts is None else int(counts.cached)
+
+
+def _cache_counts(descriptor: int, size: int) -> _Cachestat | None:
+    """The pages of the first `size` bytes; None if the kernel has no cachestat(2)."""
     where = _Range(0, size)
     counts = _Cachestat()
     done = _libc.syscall(
         ctypes.c_long(_SYS_CACHESTAT), descriptor, ctypes.byref(where), ctypes.byref(counts), 0
     )
     if done == 0:
-        return int(counts.cached)
+        return counts
     if ctypes.get_errno() not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
         raise OSError(ctypes.get_errno(), "cachestat")
-    return _mincore(descriptor, size)
+    return None
 
 
 def _mincore(descriptor: int, size: int) -> int:

@@ -310,6 +310,13 @@ class Attachment(_Segment):
         return None if value is None else str(value).replace("+", ":")
 
     @property
+    def made(self) -> str | None:
+        """The way in which the disk is made from a template, as a user writes it; None for a disk
+        that vdisklab fills and settles."""
+        value = self.option("made")
+        return None if value is None else str(value).replace("+", ":")
+
+    @property
     def error_policy(self) -> Options:
         """What the path says of failed requests: `werror`, `rerror`."""
         return tuple(option for option in self.options if option[0] in ERROR_POLICY)

@@ -383,6 +383,17 @@ def _operation_of_one_guest(path: DiskPath, _backing: BackingDevices) -> Iterato
         yield Impossible("the null device holds nothing that an operation could copy", "write raw")
 
 
+def _made_from_a_template(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
+    if path.attachment.made is None:
+        return
+    if path.attachment.during is not None:
+        yield Impossible("an operation is measured on a settled disk", "leave out made or during")
+    if path.shares_directory:
+        yield Impossible("a shared directory is no disk that is made", "write another bus")
+    if not path.has_storage:
+        yield Impossible("the null device is not made from a template", "write raw")
+
+
 def too_many_queues(path: DiskPath, cpus: int) -> Impossible | None:
     """Why a guest with `cpus` CPUs cannot use all queues and threads of the path; None if it can.
 
@@ -410,6 +421,7 @@ _RULES: tuple[Callable[[DiskPath, BackingDevices], Iterator[Impossible]], ...] =
     _raw_on_block, _null_stands_alone, _native_needs_direct, _qcow2_features, _reserved_in_files,
     _usb_keeps_its_write_cache, _image_files, _what_a_chain_excludes, _threads_to_set, _discards,
     _a_disk_for_each_guest, _operation_of_one_guest, _a_disk_to_limit, _a_bus_of_the_machines,
+    _made_from_a_template,
 )  # fmt: skip
 
 

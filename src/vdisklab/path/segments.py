@@ -658,6 +658,7 @@ _ANY_BUS: Schema = {
     "guest_mount": MountOptions(),
     "guests": Number(1, MOST_GUESTS),
     "during": Order(),
+    "made": Order(),
 }
 
 

@@ -22,7 +22,7 @@ from vdisklab.plan.age import NEW, Age, not_aged, not_with_age
 from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.destination import Destination, destination_of, named_directory
-from vdisklab.plan.guest import GuestPlan, Qemu, UserGuest
+from vdisklab.plan.guest import GuestPlan, Qemu, UserGuest, with_each
 from vdisklab.plan.matrix import (
     Matrix,
     cells_of,
@@ -32,9 +32,11 @@ from vdisklab.plan.matrix import (
     measured_once,
     not_booted,
     not_during,
+    not_made,
     not_shared,
     not_together,
     not_trimmed,
+    possible_ways,
     require_destination,
     require_only_boots,
     require_possible,
@@ -92,7 +94,13 @@ def draft_plan(
         )
     if profile.is_open_load and not settings.guests and not settings.during:
         settings = replace(settings, guests=("1",))
-    in_guests = profile.boots or profile.is_open_load or profile.trims or settings.during
+    in_guests = (
+        profile.boots
+        or profile.is_open_load
+        or profile.trims
+        or profile.makes_disks
+        or settings.during
+    )
     if in_guests and settings.baseline is None:
         settings = replace(settings, baseline=NO_BASELINE)
     baseline = None if settings.baseline == NO_BASELINE else settings.baseline
@@ -105,8 +113,15 @@ def draft_plan(
         "guest_mount": settings.guest_mount,
         "guests": settings.guests,
         "during": tuple(order.replace(":", "+") for order in settings.during),
+        "made": tuple(way.replace(":", "+") for way in settings.made),
     }
     paths = expand_paths(settings.patterns, axes, settings.target)
+    if profile.makes_disks and not settings.made:
+        paths = tuple(
+            made
+            for path in paths
+            for made in with_each(path, "made", possible_ways(profile, settings.template, path))
+        )
     baselines = () if baseline is None else expand_paths([baseline], axes, settings.target)
     if usual.get("ramp") == 0 and any((path.attachment.guests or 1) > 1 for path in paths):
         settings = replace(settings, ramp=defaults(Request).ramp)  # in which several guests start
@@ -207,6 +222,7 @@ class Draft:
             partial(not_shared, self.profile),
             partial(not_together, float(_set(settings.ramp))),
             partial(not_during, self.destination, self.backing),
+            partial(not_made, self.profile, settings.template),
             partial(not_with_age, age, self.backing),
         ):
             matrix = drop(matrix, rule)

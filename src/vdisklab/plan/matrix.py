@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from vdisklab.errors import HostError, PlanError
+from vdisklab.operations.making import PACKED, TemplateForm
 from vdisklab.operations.registry import OPERATIONS, parse_operation
+from vdisklab.operations.ways.registry import WAYS, parse_way
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.braces import MAX_WORDS, expand_segments
 from vdisklab.path.cell import Cell, PageCacheChoice, own_cache, page_cache_states
@@ -363,6 +366,42 @@ def require_destination(
             "--to nas/raw",
         )
     require_possible(to.path, capabilities, backing)
+
+
+def not_made(profile: Profile, template: Path | None, path: DiskPath) -> Impossible | None:
+    """Why a path's disk cannot be made as the path says, or lacks what the profile needs.
+
+    Raises PlanError for a way that does not exist.
+    """
+    if path.attachment.made is None:
+        if not profile.makes_disks:
+            return None
+        return Impossible(
+            "it is measured on the host, and a disk that is made is a guest's", "leave it out"
+        )
+    if not profile.makes_disks:
+        return Impossible(
+            f"made={path.attachment.made} says how a disk is made, and profile {profile.name} "
+            "measures settled disks",
+            "choose --profile life",
+        )
+    way = parse_way(path.attachment.made)
+    packed = template is not None and template.suffix == PACKED
+    if way.kind.template is TemplateForm.XZ and not packed:
+        return Impossible("the template is not packed by xz", f"name one: --from IMAGE.raw{PACKED}")
+    return way.refusal(without_options(path, ("made",)))
+
+
+def possible_ways(profile: Profile, template: Path | None, path: DiskPath) -> tuple[str, ...]:
+    """The ways that make a path's disk, as values of its option; all if none does."""
+    names = [row.name for row in WAYS]
+    fit = [
+        name
+        for name in names
+        for (made,) in (with_each(path, "made", (name,)),)
+        if not_made(profile, template, made) is None
+    ]
+    return tuple(fit or names)
 
 
 def not_trimmed(profile: Profile, path: DiskPath) -> Impossible | None:

@@ -17,6 +17,12 @@ BOOT = "boot"
 DISCARD = "discard"
 """The program of a measurement that deletes a file, and trims the guest's file system."""
 
+LIFE = "life"
+"""The program of a measurement that makes disks from a template, and deletes them."""
+
+IN_GUEST = "guest"
+"""The setting of a life: False for disks that no guest uses."""
+
 Setting = str | int | float | bool | tuple[str, ...]
 
 
@@ -78,6 +84,19 @@ class Profile:
     def trims(self) -> bool:
         """True when a file system is trimmed, which must therefore be the guest's own."""
         return any(measurement.program == DISCARD for measurement in self.measurements)
+
+    @property
+    def makes_disks(self) -> bool:
+        """True when the measured disks are made from a template, and deleted."""
+        return any(measurement.program == LIFE for measurement in self.measurements)
+
+    @property
+    def without_guests(self) -> bool:
+        """True when no guest is started, whatever the paths are."""
+        return any(
+            measurement.program == LIFE and measurement.settings.get(IN_GUEST) is False
+            for measurement in self.measurements
+        )
 
     @property
     def is_open_load(self) -> bool:

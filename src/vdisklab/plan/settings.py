@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from vdisklab.errors import PlanError
 from vdisklab.operations.registry import OPERATIONS, spelled_order
+from vdisklab.operations.ways.registry import WAYS, spelled_way
 from vdisklab.path.architecture import GUEST
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import HostDisk
@@ -31,6 +32,9 @@ from vdisklab.units import GIB, MIB
 
 DURING_PROFILE = "during"
 """The profile beside an operation."""
+
+LIFE_PROFILE = "life"
+"""The profile of disks that are made from a template."""
 
 DEFAULT_PROFILE = "short"
 
@@ -196,6 +200,26 @@ class Request(OptionRows):
         limits=kinds.Limits(0, _DAY, above=True),
         needs="during",
         stored="during_limit",
+    )
+    template: Path | None = what_setting(
+        kinds.INPUT_FILE,
+        "The image that disks are made from: raw, qcow2, vmdk, vhdx or vdi, or raw packed by xz. "
+        "It is copied first, and never changed.",
+        flag="--from",
+        key="from",
+        metavar="IMAGE",
+        shown="half random data, a quarter that compresses, a quarter zeros",
+        stored="from",
+        identifies=True,
+    )
+    made: tuple[str, ...] = what_setting(
+        kinds.texts(spelled_way),
+        "How disks are made from the template: "
+        f"{', '.join(row.name for row in WAYS)}, with options as in convert:workers=8; commas or "
+        "repeating it compare several.",
+        key="made",
+        metavar="WAY",
+        shown="every way that a path allows",
     )
     clients: int | None = what_setting(
         kinds.WHOLE,

@@ -57,6 +57,7 @@ _OF_KRBD = re.compile(r"/dev/rbd[0-9/-]")
 _NOT_CONFIGURED = {
     "qemu": "the guest runs under the QEMU that is installed",
     "guests": "give each guest a disk of its own like this one",
+    "made": "it is how the disk was made from a template",
     "during": "it is what was done while the guest was measured",
     **dict.fromkeys(IN_THE_GUEST, "set it inside the guest"),
     "cgroup_iops": "set IOReadIOPSMax and IOWriteIOPSMax of QEMU's systemd unit",

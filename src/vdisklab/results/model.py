@@ -96,6 +96,9 @@ class Metric:
 DURING_WINDOWS = ("before", "during", "after")
 """How the names of an operation's three measurements end, in order."""
 
+LIFE_STEPS = ("make", "attach", "first-write", "settle", "reset", "delete")
+"""The names of the measurements of a disk that is made from a template, in order."""
+
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -136,6 +139,14 @@ METRICS: Mapping[str, Metric] = {
         # of an operation on a running guest's disk: what it copied, how long QEMU stopped the guest
         Metric("copied", "B", Better.LOWER, step=1),
         Metric("paused", "s", Better.LOWER, step=0.001),
+        # of a disk that is made from a template: bytes that wait in the host's memory (the most),
+        # bytes that no longer share their place, space that deleting gave back, and when
+        # ready: from the order to make it until its first flush was answered
+        Metric("ready", "s", Better.LOWER),
+        Metric("unwritten", "B", Better.LOWER, step=4096),
+        Metric("unshared", "B", Better.LOWER, step=4096),
+        Metric("given_back", "B", Better.HIGHER, step=4096),
+        Metric("space_back", "s", Better.LOWER),
         # of a guest whose system is on the measured disk
         Metric("boot_time", "s", Better.LOWER),
         Metric("shutdown_time", "s", Better.LOWER),

@@ -74,6 +74,14 @@ def create_command(
     )  # fmt: skip
 
 
+def format_settings(image: Image) -> tuple[str, ...]:
+    """The options of a path's image that its user wrote, as qemu-img takes them: defaults, such as
+    a full preallocation, are left out."""
+    names, written = FORMAT_OPTIONS[image.format], dict(image.options)
+    wanted = [name for name in (*_SETTINGS, "extended_l2") if name in names and name in written]
+    return tuple(f"{name}={names[name].format(written[name])}" for name in wanted)
+
+
 def _encryption(image: Image) -> dict[str, str]:
     """LUKS with QEMU's ciphers. The key is random, so deriving it need not be slow (`iter-time`, in
     milliseconds); this changes only how long opening takes."""

@@ -13,6 +13,7 @@ from vdisklab.workload import (
     discard,
     diskspd,
     fio,
+    life,
     mariadb,
     postgresql,
     program,
@@ -41,6 +42,7 @@ WORKLOADS: Mapping[str, program.Workload] = {
     replay.PROGRAM: replay.Replay(),
     INSTALL: Install(),
     BOOT: Boot(),
+    life.PROGRAM: life.Life(),
 }
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from vdisklab.errors import PlanError
 from vdisklab.plan.profile import RATE, MeasurementPlan, Profile
-from vdisklab.plan.settings import DEFAULT_PROFILE, DURING_PROFILE, Request
+from vdisklab.plan.settings import DEFAULT_PROFILE, DURING_PROFILE, LIFE_PROFILE, Request
 from vdisklab.workload.profile_files import load_profile
 from vdisklab.workload.registry import WORKLOADS
 
@@ -25,7 +25,11 @@ def requested_profile(request: Request) -> Profile:
 
 def profile_of(request: Request) -> str:
     """The name of the profile, or its file: the request's, else what fits its other options."""
-    return request.profile or (DURING_PROFILE if request.during else DEFAULT_PROFILE)
+    if request.profile:
+        return request.profile
+    if request.made or request.template is not None:
+        return LIFE_PROFILE
+    return DURING_PROFILE if request.during else DEFAULT_PROFILE
 
 
 def _beside_operation(profile: Profile) -> Profile:

@@ -27,7 +27,7 @@ PLAIN = {
     "value", "number", "position", "round", "rounds", "runs", "cells", "measured", "failed",
     "competitors", "measurements", "step", "all_judged", "groups", "unplaced",
     "paths", "power_cuts", "known_runs", "command_seconds",
-    "disk_bytes", "room_bytes",
+    "disk_bytes", "room_bytes", "disks", "size",
     # what `fleet` finds on hosts
     "free_bytes", "leftovers", "measuring_since", "silent_seconds",
     # `show` prints what observers counted

@@ -86,7 +86,7 @@ def is_configurable(path: DiskPath) -> bool:
     return path.is_guest_storage and path.attachment.qemu is None and impossible(path) is None
 
 
-NOT_CONFIGURED = ("qemu", GUESTS, "during", "cgroup_iops", "cgroup_bps", *IN_THE_GUEST)
+NOT_CONFIGURED = ("qemu", GUESTS, "during", "made", "cgroup_iops", "cgroup_bps", *IN_THE_GUEST)
 plain_attachments = st.one_of([st.builds(Attachment, st.just(bus), options_of(
     {name: option for name, option in BUS_OPTIONS[bus].items() if name not in NOT_CONFIGURED}))
     for bus in Bus if not bus.is_served and not bus.shares_directory])  # fmt: skip

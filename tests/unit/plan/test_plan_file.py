@@ -84,8 +84,8 @@ def test_every_key_is_read() -> None:
     not_said = {row.key for row in settings_of()} - {row.key for row, _ in given(FULL_REQUEST)}
     assert not_said == {
         "qemu", "image", "firmware", "system_bus", "boot", "diskspd", "scheduler", "filesystem",
-        "mount", "guests", "load", "clients", "during", "during_limit", "neighbour", "target", "to",
-        "",
+        "mount", "guests", "load", "clients", "during", "during_limit", "made", "from",
+        "neighbour", "target", "to", "",
     }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ VALUES = {
     "throttle_bps": ("10M",), "cgroup_iops": ("100",), "cgroup_bps": ("10M",), "qemu": ("10.0.2",),
     "guest_scheduler": ("kyber",), "guest_fs": ("xfs",), "guest_mount": ("noatime+commit=60",),
     "guests": ("2",), "iothread": ("on",), "iothreads": ("2", "2:queues=2"),
-    "during": ("nothing",),
+    "during": ("nothing",), "made": ("reflink",),
     "poll": ("0:iothread=on",), "aio_max_batch": ("4:iothread=on",), "queues": ("1", "2"),
     "queue_size": ("256",), "packed": ("on",), "block_size": ("512", "4096"),
     "werror": ("enospc", "report", "stop", "ignore", "stop:rerror=stop"),

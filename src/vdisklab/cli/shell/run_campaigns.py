@@ -16,6 +16,7 @@ from vdisklab.actions.find_best import make_search
 from vdisklab.actions.measure import Measured, Publish, measure, measure_in_turns
 from vdisklab.answers.analysis import DEFAULT_METRIC
 from vdisklab.answers.during import operations_of
+from vdisklab.answers.life import lives_of, measured_lives
 from vdisklab.answers.loading import database_url
 from vdisklab.answers.race import race_outcome
 from vdisklab.answers.rank import RankAnswer
@@ -44,6 +45,7 @@ from vdisklab.results.store import Store, open_store
 from vdisklab.units import counted
 from vdisklab.views.durability import loss_sentences
 from vdisklab.views.during import tables as tables_of_operations
+from vdisklab.views.life import tables as tables_of_lives
 from vdisklab.views.run import (
     left_out_sentences,
     next_step,
@@ -95,6 +97,8 @@ def run_campaigns(request: RunRequest, output: OutputOptions) -> int:
         _print_end(console, measured)
         if any(place.campaign and request.during for place in measured):
             _print_operations(store, measured, output)
+        elif any(_made_disks(store, place.campaign) for place in measured):
+            _print_lives(store, measured, output)
         else:
             _print_answers(console, store, measured, request, output)
     left_out = dict.fromkeys(cell for place in measured for cell in place.left_out)
@@ -157,6 +161,18 @@ def _print_operations(store: Store, measured: Sequence[Measured], output: Output
         if place.campaign is not None:
             answer = operations_of(store, place.campaign)
             print_answer(answer, tables_of_operations(answer), output)
+
+
+def _made_disks(store: Store, campaign: str | None) -> bool:
+    return campaign is not None and measured_lives(store.campaign(campaign))
+
+
+def _print_lives(store: Store, measured: Sequence[Measured], output: OutputOptions) -> None:
+    """Prints what disks made from a template cost."""
+    for place in measured:
+        if place.campaign is not None:
+            answer = lives_of(store, place.campaign)
+            print_answer(answer, tables_of_lives(answer), output)
 
 
 def _print_answers(

@@ -1,0 +1,220 @@
+"""`life`: what disks made from a template cost, step by step, by path and way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
+from vdisklab.answers.loading import require_one_accelerator
+from vdisklab.documents import Answer
+from vdisklab.errors import PlanError
+from vdisklab.operations.making import Way
+from vdisklab.operations.ways.registry import parse_way
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.plan.guest import without_options
+from vdisklab.results.model import LIFE_STEPS, Campaign, Measurement, Run
+from vdisklab.results.store import Store
+from vdisklab.units import format_bytes
+
+_UNMADE = "measure one: `vdisklab run '{xfs,btrfs}/{raw,qcow2}/none' --profile life`"
+_BLOCK = "4 KiB"
+_LARGE = 1 << 20
+"""Bytes in the host's memory that make a first flush slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class LifeStep:
+    """One step: medians of its rounds; null where nothing was measured."""
+
+    name: str
+    seconds: Annotated[float | None, "until the last of the disks had it behind it"]
+    read: Annotated[float | None, "bytes read from the device below the disks' file system"]
+    written: Annotated[float | None, "bytes written there"]
+    unwritten: Annotated[
+        float | None, "bytes of the disks that waited in the host's memory, at most"
+    ]
+    allocated: Annotated[float | None, "bytes by which grew what the disks occupy alone"]
+
+
+@dataclass(frozen=True, slots=True)
+class DiskLife:
+    """The disks of one path, made in one way."""
+
+    path: str
+    made: Annotated[str, "the way in which they were made"]
+    summary: str
+    disks: Annotated[int, "how many were made at once"]
+    in_guests: Annotated[bool, "false if qemu-io opened them, without a guest"]
+    runs: int
+    failed: int
+    steps: tuple[LifeStep, ...]
+    ready: Annotated[
+        float | None, "seconds from the order to make them to the end of the first flush"
+    ]
+    flush: Annotated[float | None, "seconds of the first flush alone; null without a guest"]
+    unshared: Annotated[float | None, "bytes that the first write took out of what was shared"]
+    given_back: Annotated[float | None, "bytes of the file system that deleting gave back"]
+    space_back: Annotated[
+        float | None, "seconds from the order to delete until they were free; null if never"
+    ]
+    why: Annotated[str | None, "why the first write and flush took so long, as far as counted"]
+    failure: str | None
+
+    def step(self, name: str) -> LifeStep | None:
+        """A step by its name; None if it was not measured."""
+        return next((step for step in self.steps if step.name == name), None)
+
+    def seconds(self, name: str) -> float | None:
+        """The seconds of a step; None if it was not measured."""
+        step = self.step(name)
+        return None if step is None else step.seconds
+
+    @property
+    def each_second(self) -> float | None:
+        """Disks made in a second."""
+        made = self.seconds("make")
+        return self.disks / made if made else None
+
+
+@dataclass(frozen=True, slots=True)
+class LifeAnswer(Answer):
+    """`vdisklab life`: disks by path and way, the soonest ready first."""
+
+    FORMAT = "vdisklab.life/1"
+
+    campaign: str
+    caveats: Caveats
+    size: Annotated[int, "bytes of each disk"]
+    template: Annotated[str | None, "the image that they were made from; null: the default"]
+    lives: tuple[DiskLife, ...]
+
+
+def measured_lives(campaign: Campaign) -> bool:
+    """True for a campaign with disks that were made from a template."""
+    return any(_way(cell) is not None for cell in campaign.cells)
+
+
+def stored_lives(store: Store, name: str | None) -> LifeAnswer:
+    """The answer of the named campaign, or of the newest with such disks.
+
+    Raises PlanError if there is none.
+    """
+    if name is not None:
+        return lives_of(store, name)
+    for campaign in store.campaigns(with_runs=True):
+        if measured_lives(campaign):
+            return lives_of(store, campaign.id)
+    raise PlanError(f"{store} has no disks that were made from a template", hint=_UNMADE)
+
+
+def lives_of(store: Store, campaign_id: str) -> LifeAnswer:
+    """The answer of a campaign, from its stored runs.
+
+    Raises PlanError for a campaign without such disks, or with two accelerators.
+    """
+    campaign = store.campaign(campaign_id)
+    if not measured_lives(campaign):
+        raise PlanError(
+            f"the campaign {campaign.id} has no disks that were made from a template",
+            hint=_UNMADE,
+        )
+    require_one_accelerator(store, campaign)
+    runs: dict[MeasuredCell, list[Run]] = {
+        cell: [] for cell in campaign.cells if _way(cell) is not None
+    }
+    for run in store.runs(campaign.id):
+        if run.measured_cell in runs:
+            runs[run.measured_cell].append(run)
+    lives = [_life(cell, of_cell) for cell, of_cell in runs.items()]
+    return LifeAnswer(
+        campaign=campaign.id,
+        caveats=caveats_of(store.outlines((campaign.id,))),
+        size=int(campaign.plan["size_bytes"]),
+        template=campaign.plan.get("template"),
+        lives=tuple(sorted(lives, key=lambda life: (life.ready is None, life.ready or 0.0))),
+    )
+
+
+def _way(cell: MeasuredCell) -> str | None:
+    return None if cell.path is None else cell.path.attachment.made
+
+
+def _life(cell: MeasuredCell, runs: Sequence[Run]) -> DiskLife:
+    if cell.path is None:
+        raise TypeError(f"{cell} names no way")
+    way = parse_way(_way(cell) or "")
+    good = [run for run in runs if run.failure is None]
+    failures = [run.failure.sentence for run in runs if run.failure is not None]
+    by_name: Mapping[str, list[Measurement]] = {
+        name: [each for run in good for each in run.measurements if each.name == name]
+        for name in LIFE_STEPS
+    }
+    steps = tuple(_step(name, found) for name, found in by_name.items() if found)
+    return DiskLife(
+        path=MeasuredCell(
+            str(without_options(cell.path, ("made", "guests"))), cell.page_cache
+        ).label,
+        made=str(way),
+        summary=way.kind.summary,
+        disks=cell.path.attachment.guests or 1,
+        in_guests=bool(by_name["settle"]),
+        runs=len(good),
+        failed=len(failures),
+        steps=steps,
+        ready=_metric(by_name["first-write"], "ready"),
+        flush=_metric(by_name["first-write"], "sync_max"),
+        unshared=_metric(by_name["first-write"], "unshared"),
+        given_back=_metric(by_name["delete"], "given_back"),
+        space_back=_metric(by_name["delete"], "space_back"),
+        why=_why(way, by_name["first-write"]),
+        failure=failures[-1] if failures else None,
+    )
+
+
+def _why(way: Way, first: Sequence[Measurement]) -> str | None:
+    """What the first write and flush had to do besides, by what was counted."""
+    waiting, written = _metric(first, "unwritten"), _step("", first).written
+    if waiting is not None and waiting >= _LARGE:
+        return f"the flush wrote {format_bytes(round(waiting))} that waited in the host's memory"
+    unshared, allocated = _metric(first, "unshared"), _metric(first, "allocated")
+    mapped = _metric(first, "mapped")
+    if unshared:
+        return f"{format_bytes(round(unshared))} shared with the template got a new place"
+    if mapped:
+        return f"{format_bytes(round(mapped))} of the image were allocated for the {_BLOCK} written"
+    if allocated:
+        return f"{format_bytes(round(allocated))} of the file were allocated"
+    if written is not None and not waiting:
+        return "nothing waited, and nothing was allocated"
+    return way.kind.first_write or None
+
+
+def _step(name: str, measurements: Sequence[Measurement]) -> LifeStep:
+    devices = [of.evidence.device for of in measurements if of.evidence.device is not None]
+    return LifeStep(
+        name=name,
+        seconds=_metric(measurements, "duration"),
+        read=_median([device.read_bytes for device in devices]),
+        written=_median([device.write_bytes for device in devices]),
+        unwritten=_metric(measurements, "unwritten"),
+        allocated=_metric(measurements, "allocated"),
+    )
+
+
+def _metric(measurements: Iterable[Measurement], metric: str) -> float | None:
+    return _median(
+        [
+            sample.value
+            for measurement in measurements
+            for sample in measurement.samples
+            if sample.metric == metric
+        ]
+    )
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return float(np.median(values)) if values else None

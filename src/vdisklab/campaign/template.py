@@ -1,0 +1,223 @@
+"""The image that disks are made from: looked at, and copied in the form that a way takes.
+
+The user's own file is only read: every disk is made from a copy on the measured storage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdisklab.errors import CommandError, HostError, PlanError
+from vdisklab.host import ledger, pagecache
+from vdisklab.host.command import Host, not_installed
+from vdisklab.host.image_file import format_of, seen_file
+from vdisklab.operations.making import PACKED, NewDisk, Template, TemplateForm, Way
+from vdisklab.storage.site import Site
+from vdisklab.units import MIB, format_bytes
+from vdisklab.workload.life import LEAST_DISK
+
+TEMPLATE = "template"
+"""The name of a template's file, or of the subvolume that it lies in."""
+
+_TIMEOUT = 4 * 3600.0
+_LOCKED = "Failed to get"
+_DESCRIPTOR = b"# Disk DescriptorFile"
+_XZ = b"\xfd7zXZ\0"
+
+
+@dataclass(frozen=True, slots=True)
+class GivenImage:
+    """An image that the user names: QEMU's driver, and the size that a guest sees, in bytes.
+
+    `packed` is True for a raw image that xz compressed.
+    """
+
+    file: Path
+    driver: str
+    size: int
+    packed: bool = False
+
+
+def inspect_template(host: Host, file: Path) -> GivenImage:
+    """An image from which disks can be made.
+
+    Raises HostError for one that is missing or in use, PlanError for one that needs other files or
+    a key.
+    """
+    with seen_file(file) as seen:
+        first = None if seen is None else seen.first(32)
+        form = format_of(seen)
+    if first is None or form is None:
+        what = "cannot be read" if file.exists() else "does not exist"
+        raise HostError(f"the template {file} {what}", hint="name an image file with --from")
+    if file.suffix == PACKED:
+        if not first.startswith(_XZ):
+            raise PlanError(f"the template {file} is not packed by xz", hint="rename the file")
+        return GivenImage(file, "raw", _unpacked_size(host, file), packed=True)
+    if first.startswith(_DESCRIPTOR):
+        raise PlanError(
+            f"the template {file} is a list of other files",
+            hint=f"make one file of it: qemu-img convert -O qcow2 {file} template.qcow2",
+        )
+    if host.which("qemu-img") is None:
+        raise not_installed("qemu-img")
+    try:
+        answer = host.run("qemu-img", "info", "--output=json", "-f", form.value, file).stdout
+    except CommandError as error:
+        if _LOCKED in error.stderr:
+            raise HostError(
+                f"the template {file} is in use: a guest has it open for writing",
+                hint="shut the guest down, or name a copy of the image",
+            ) from error
+        raise HostError(
+            f"the template {file} is no {form} image that qemu-img can read: {error}",
+            hint="check it with `qemu-img check`",
+        ) from error
+    info = json.loads(answer)
+    below = info.get("backing-filename")
+    if below:
+        raise PlanError(
+            f"the template {file} has the backing file {below}, which is not copied with it",
+            hint=f"make one file of it: qemu-img convert -O qcow2 {file} template.qcow2",
+        )
+    details = info.get("format-specific", {}).get("data", {})
+    if info.get("encrypted"):
+        raise PlanError(
+            f"the template {file} is encrypted, and each copy would have the same key",
+            hint="name an image without encryption",
+        )
+    if details.get("data-file"):
+        raise PlanError(
+            f"the template {file} has its data in {details['data-file']}, which is not copied",
+            hint=f"make one file of it: qemu-img convert -O qcow2 {file} template.qcow2",
+        )
+    return GivenImage(file, form.value, int(info["virtual-size"]))
+
+
+def _unpacked_size(host: Host, file: Path) -> int:
+    try:
+        lines = host.run("xz", "--robot", "--list", "--", file).stdout.splitlines()
+    except CommandError as error:
+        raise HostError(
+            f"the template {file} is not packed by xz: {error}", hint="pack it again with xz"
+        ) from error
+    totals = next(line.split("\t") for line in lines if line.startswith("totals"))
+    return int(totals[4])
+
+
+@contextmanager
+def default_source(site: Site, random: Path, size: int) -> Iterator[Path]:
+    """A raw file of `size` bytes: half of them random, a quarter that compresses to half, a quarter
+    zeros that take no place."""
+    file = site.directory / "template.source"
+    script = (
+        'dd if="$1" of="$2" bs=1M count="$3" iflag=fullblock,count_bytes status=none && '
+        'basenc --base16 --wrap=0 "$1" | head --bytes="$4" >> "$2" && truncate --size="$5" "$2"'
+    )
+    half, quarter = size // 2, size // 4
+    with site.tracked(ledger.Kind.FILE, file):
+        site.new_file(file)
+        arguments = (random, file, str(half), str(quarter), str(size))
+        site.run_marked("sh", "-c", script, "sh", *arguments, timeout=_TIMEOUT)
+        yield file
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateOrder:
+    """The image from which a disk is made in a way, which decides the template's form."""
+
+    given: GivenImage
+    way: Way
+    disk: NewDisk
+
+    @property
+    def key(self) -> str:
+        """Equal for orders that one template serves."""
+        settings, subvolume = ",".join(self.disk.settings), self.way.kind.in_subvolume
+        return f"{self.way.kind.template}/{self.disk.driver}/{settings}/{subvolume}"
+
+
+@contextmanager
+def placed_template(
+    site: Site, directory: Path, order: TemplateOrder, number: int
+) -> Iterator[Template]:
+    """The template in the form that a way takes it, in the directory that the disks are made in;
+    its name has the `number`.
+
+    It is on the disk, and unchanged since, when the context begins. Raises HostError.
+    """
+    form, disk = order.way.kind.template, order.disk
+    if order.way.kind.in_subvolume:
+        home = directory / f"{TEMPLATE}-{number}"
+        with site.tracked(ledger.Kind.DIRECTORY, home):
+            site.run("btrfs", "--quiet", "subvolume", "create", home)
+            yield _written(site, home / disk.place.name, order)
+        return
+    suffix = disk.driver if form is TemplateForm.OF_DISK else order.given.driver
+    file = directory / f"{TEMPLATE}-{number}.{suffix}"
+    with site.tracked(ledger.Kind.FILE, file):
+        yield _written(site, file, order)
+
+
+def _written(site: Site, file: Path, order: TemplateOrder) -> Template:
+    given, form, disk = order.given, order.way.kind.template, order.disk
+    if form is TemplateForm.NONE:
+        return Template(file, "raw", disk.size)
+    if form is TemplateForm.XZ or (form is TemplateForm.GIVEN and not given.packed):
+        _filled(site, "cp", "--sparse=auto", "--reflink=never", "--", given.file, file)
+        template = Template(file, given.driver, given.size)
+    else:
+        template = _converted(site, file, given, form, disk)
+    site.check(lambda: pagecache.evict(file))
+    return template
+
+
+def _converted(
+    site: Site, file: Path, given: GivenImage, form: TemplateForm, disk: NewDisk
+) -> Template:
+    source, driver = given.file, given.driver
+    unpacked = file.with_name(f"{file.name}.unpacked")
+    with ExitStack() as opened:
+        if given.packed:
+            script = 'xz --decompress --stdout -- "$1" | dd of="$2" conv=sparse bs=1M status=none'
+            opened.enter_context(site.tracked(ledger.Kind.FILE, unpacked))
+            _filled(site, "sh", "-c", script, "sh", given.file, unpacked)
+            source = unpacked
+        if form is TemplateForm.GIVEN:
+            site.run("mv", "--", source, file)
+            return Template(file, driver, given.size)
+        convert = ("qemu-img", "convert", "-q", "-f", driver, "-O", disk.driver)
+        _filled(site, *convert, *disk.format_options, source, file)
+    if disk.size != given.size:
+        site.run("qemu-img", "resize", "-q", "-f", disk.driver, file, str(disk.size))
+    return Template(file, disk.driver, disk.size)
+
+
+def _filled(site: Site, *command: str | os.PathLike[str]) -> None:
+    try:
+        site.run_marked(*command, timeout=_TIMEOUT)
+    except CommandError as error:
+        raise HostError(
+            f"the template cannot be copied to the measured storage: {error}",
+            hint="choose a larger --size, or another --dir",
+        ) from error
+
+
+def require_fits(given: GivenImage, size: int) -> None:
+    """Raises PlanError for a template that is larger than the disks that are made from it."""
+    if given.size > size:
+        raise PlanError(
+            f"the template {given.file} has {format_bytes(given.size)}, and a disk of "
+            f"{format_bytes(size)} cannot hold it",
+            hint="leave out --size: the disks are then as large as the template",
+        )
+
+
+def disk_size_for(given: GivenImage) -> int:
+    """The size of disks for a template: its own, as whole MiB, and at least the least disk's."""
+    return max(LEAST_DISK, -(-given.size // MIB) * MIB)

@@ -1,0 +1,28 @@
+"""qemu-img create alone: an empty disk, without a template."""
+
+from __future__ import annotations
+
+from vdisklab.operations.making import (
+    Command,
+    NewDisk,
+    Template,
+    TemplateForm,
+    Way,
+    WayKind,
+    needs_image,
+)
+
+
+def _created(_way: Way, _template: Template, disk: NewDisk) -> tuple[Command, ...]:
+    create = ("qemu-img", "create", "-q", "-f", disk.driver, *disk.format_options)
+    return ((*create, str(disk.place), str(disk.size)),)
+
+
+CREATE = WayKind(
+    "create",
+    "an empty disk by qemu-img create, without the template",
+    _created,
+    needs_image,
+    TemplateForm.NONE,
+    first_write="the file system and the format first find a place for the block",
+)

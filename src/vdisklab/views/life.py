@@ -1,0 +1,127 @@
+"""The life of disks made from a template, in words and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from vdisklab import numbers
+from vdisklab.answers.life import DiskLife, LifeAnswer
+from vdisklab.units import counted, format_bytes
+from vdisklab.views.layout import NAMES, WORDS, Column, Table
+
+
+def tables(answer: LifeAnswer) -> Iterator[Table[DiskLife]]:
+    """One row for each path and way, the soonest ready first; then what was counted."""
+    names = (
+        Column[DiskLife]("path", lambda row: row.path, folds=NAMES),
+        Column[DiskLife]("made by", _made, folds=NAMES),
+    )
+    times = (
+        _seconds("make", lambda row: row.seconds("make")),
+        _seconds("attach", lambda row: row.seconds("attach"), 4),
+        _seconds("first write + flush", lambda row: row.seconds("first-write")),
+        _seconds("ready", lambda row: row.ready, 5),
+        _seconds("settled after", lambda row: row.seconds("settle"), 3),
+        _seconds("reset", lambda row: row.seconds("reset"), 2),
+        _seconds("delete", lambda row: row.seconds("delete"), 1),
+    )
+    yield Table(
+        headline(answer),
+        (*names, *times),
+        answer.lives,
+        tuple(_notes(answer)),
+        kind=DiskLife,
+    )
+    counts = (
+        _bytes("read to make", lambda row: _of(row, "make", "read"), 3),
+        _bytes("written until flushed", _written),
+        _bytes("in memory at the flush", lambda row: _of(row, "first-write", "unwritten"), 4),
+        _bytes("allocated by make", lambda row: _of(row, "make", "allocated"), 2),
+        _bytes("given back", lambda row: row.given_back, 1),
+        Column[DiskLife]("at the first write", lambda row: row.why or "", folds=WORDS, spare=5),
+    )
+    yield Table("What was counted", (*names, *counts), answer.lives, kind=DiskLife)
+
+
+def _made(row: DiskLife) -> str:
+    return row.made if row.disks == 1 else f"{row.made}, {row.disks} at once"
+
+
+def _seconds(
+    title: str, value: Callable[[DiskLife], float | None], spare: int = 0
+) -> Column[DiskLife]:
+    return Column[DiskLife](
+        title, lambda row: numbers.value(value(row), "s"), right=True, spare=spare
+    )
+
+
+def _bytes(
+    title: str, value: Callable[[DiskLife], float | None], spare: int = 0
+) -> Column[DiskLife]:
+    return Column[DiskLife](
+        title, lambda row: numbers.value(value(row), "B"), right=True, spare=spare
+    )
+
+
+def _of(row: DiskLife, step: str, name: str) -> float | None:
+    found = row.step(step)
+    return None if found is None else getattr(found, name)
+
+
+def _written(row: DiskLife) -> float | None:
+    """Bytes written to the device until the first flush was answered; None if one step lacks."""
+    values = [_of(row, step, "written") for step in ("make", "attach", "first-write")]
+    counted_values = [value for value in values if value is not None]
+    return sum(counted_values) if len(counted_values) == len(values) else None
+
+
+def headline(answer: LifeAnswer) -> str:
+    """How many disks a second, how slow the first flush is, and what a full copy costs."""
+    made = [life for life in answer.lives if life.ready is not None and life.made != "create"]
+    if not made:
+        return "No disk could be made and written."
+    best = made[0]
+    rate = best.each_second
+    phrases = [f"{best.path} by {best.made}"]
+    if rate is not None:
+        phrases.append(f"makes {_rate(rate)} a second")
+    first = numbers.value(best.seconds("first-write"), "s")
+    sentence = f"{' '.join(phrases)}; the first write and flush take {first}"
+    copy = next((life for life in made if life.made == "cp"), None)
+    if copy is not None and copy is not best:
+        slow = numbers.value(copy.seconds("first-write"), "s")
+        sentence += (
+            f", and {slow} after a full copy on {copy.path}, "
+            f"which takes {numbers.value(copy.seconds('make'), 's')} to make"
+        )
+    return f"{sentence}."
+
+
+def _rate(each_second: float) -> str:
+    if each_second >= 1:
+        return counted(round(each_second), "disk")
+    return f"{each_second:.2g} disks"
+
+
+def _notes(answer: LifeAnswer) -> Iterator[str]:
+    source = "the default template" if answer.template is None else answer.template
+    runs = max((life.runs for life in answer.lives), default=0)
+    yield (
+        f"disks of {format_bytes(answer.size)} from {source}; medians of {counted(runs, 'round')} "
+        "at most; ready: from the order to make to the answer of the first flush"
+    )
+    if any(not life.in_guests for life in answer.lives):
+        yield (
+            "no guest: the times of attach and of the first write have the start of qemu-io in them"
+        )
+    unsettled = [life for life in answer.lives if life.in_guests and life.seconds("settle") is None]
+    for life in unsettled:
+        yield f"{life.made} on {life.path}: the rate had not settled; choose a longer --runtime"
+    for life in answer.lives:
+        if life.failure is not None:
+            yield f"{life.made} on {life.path} failed in {life.failed} runs: {life.failure}"
+    for life in answer.lives:
+        if life.given_back is not None and life.space_back is None:
+            yield f"{life.made} on {life.path}: not all of its space came back within half a minute"
+    yield "rank by a step: `vdisklab rank --metric ready`, or first-write/none/duration"
+    yield from answer.caveats.notes

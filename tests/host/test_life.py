@@ -1,0 +1,273 @@
+"""The life of disks on real file systems: what each way reads and writes is counted exactly.
+
+Campaigns without a guest, through the real command line. Everything is on loop devices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.lab import Lab
+from vdisklab.host.syscalls import attach_loop, detach_loop
+from vdisklab.path.disk_path import parse_path
+from vdisklab.results.model import FailureKind, Run
+
+pytestmark = pytest.mark.host
+
+MIB = 1 << 20
+SIZE = 64 * MIB
+DATA = SIZE // 4 * 3
+"""The default template's last quarter are zeros, which take no place."""
+
+TABLES = MIB
+"""What a file system writes of its own, at most, in a step of a small disk."""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path, tmp_path / "state")
+    made.prepare()
+    yield made
+    assert made.leftovers() == []
+
+
+def command(lab: Lab, *arguments: str, size: str = "64M") -> tuple[str, ...]:
+    return (
+        "run", *arguments, "--profile", "life-host", "--rounds", "1", "--size", size,
+        "--dir", str(lab.work), "--db", str(lab.database),
+    )  # fmt: skip
+
+
+def lives(lab: Lab, *arguments: str) -> Mapping[str, Run]:
+    """The runs by the way in which their disks were made."""
+    with lab.start(*command(lab, *arguments)) as process:
+        printed, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, printed
+    runs = lab.runs()
+    assert [run.failure for run in runs if run.failure] == [], printed
+    return {str(parse_path(run.path).attachment.made): run for run in runs}
+
+
+def sample(run: Run, step: str, metric: str) -> float:
+    (found,) = (measured for measured in run.measurements if measured.name == step)
+    return next(each.value for each in found.samples if each.metric == metric)
+
+
+def moved(run: Run, *steps: str) -> tuple[int, int]:
+    """Bytes that the loop device read and wrote in these steps."""
+    devices = [step.evidence.device for step in run.measurements if step.name in steps]
+    assert None not in devices
+    counted = [device for device in devices if device is not None]
+    return sum(each.read_bytes for each in counted), sum(each.write_bytes for each in counted)
+
+
+READY = ("make", "attach", "first-write")
+
+
+@pytest.mark.parametrize("filesystem", ["xfs", "btrfs"])
+def test_what_each_way_writes_is_what_it_must(lab: Lab, filesystem: str) -> None:
+    ways = ("cp", "sparse", "reflink", "convert", "create")
+    found = lives(lab, f"{filesystem}/raw/none", "--made", ",".join(ways))
+    assert set(found) == set(ways)
+    written = {way: moved(run, *READY)[1] for way, run in found.items()}
+    assert SIZE <= written["cp"] <= SIZE + TABLES, "a full copy writes the disk once"
+    for way in ("sparse", "convert"):
+        assert DATA <= written[way] <= DATA + TABLES, "zeros are not written"
+    for way in ("reflink", "create"):
+        assert written[way] < TABLES, "and shared blocks are not either, whatever their number"
+    assert moved(found["reflink"], "make")[0] < TABLES
+    assert moved(found["cp"], "make")[0] >= DATA
+
+    for way, run in found.items():
+        allocated = sample(run, "make", "allocated") + sample(run, "first-write", "allocated")
+        given_back = sample(run, "delete", "given_back")
+        if way in ("cp", "sparse", "convert"):
+            assert abs(given_back - allocated) <= TABLES, "delete gives back what make took"
+        else:
+            assert given_back <= TABLES
+    assert sample(found["reflink"], "first-write", "unshared") == 4096
+    assert sample(found["cp"], "make", "unwritten") >= SIZE - TABLES
+    assert sample(found["reflink"], "make", "unwritten") < TABLES
+
+
+def test_a_first_write_to_an_overlay_costs_a_cluster(lab: Lab) -> None:
+    """Of 4 KiB written, a cluster of 64 KiB is allocated; with subclusters, too, but less of it is
+    copied from the template."""
+    path = "xfs/qcow2{,:extended_l2=on:cluster_size=128k}/none"
+    with lab.start(*command(lab, path, "--made", "overlay,overlay:depth=2")) as process:
+        printed, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, printed
+    mapped = {}
+    for run in lab.runs():
+        assert run.failure is None, printed
+        path_of = parse_path(run.path)
+        assert path_of.image is not None
+        key = (bool(path_of.image.option("extended_l2")), path_of.attachment.made)
+        mapped[key] = sample(run, "first-write", "mapped")
+        assert moved(run, "make")[1] < 2 * TABLES
+    assert mapped == {
+        (False, "overlay"): 64 << 10,
+        (False, "overlay:depth=2"): 64 << 10,
+        (True, "overlay"): 4 << 10,
+        (True, "overlay:depth=2"): 4 << 10,
+    }
+
+
+def test_disks_are_made_at_once(lab: Lab) -> None:
+    (run,) = lives(lab, "xfs/raw/none", "--made", "cp", "--guests", "3").values()
+    assert 3 * SIZE <= moved(run, *READY)[1] <= 3 * SIZE + TABLES
+
+
+def test_target_is_zero_saves_the_writes_of_zeros(lab: Lab) -> None:
+    """Onto a device qemu-img writes zeros, too, unless it is told that they are there."""
+    file = lab.directory / "device"
+    file.touch()
+    os.truncate(file, SIZE + 2 * MIB)
+    device = attach_loop(file, direct_io=False)
+    try:
+        found = lives(lab, "none", "--on", device, "--made", "convert,convert:zeroed=on")
+    finally:
+        detach_loop(device)
+    plain, told = (moved(found[way], *READY)[1] for way in ("convert", "convert:zeroed=on"))
+    assert plain - told == SIZE - DATA
+    assert "delete" not in {step.name for step in found["convert"].measurements}
+
+
+@pytest.mark.parametrize("form", ["vmdk", "vhdx", "qcow2"])
+def test_a_template_in_another_format_is_imported_and_untouched(lab: Lab, form: str) -> None:
+    template = lab.directory / f"golden.{form}"
+    _template(template, form)
+    before = hashlib.sha256(template.read_bytes()).hexdigest()
+    with lab.start(*_from(lab, template, "xfs/raw/none", "--made", "convert,cp")) as process:
+        printed, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, printed
+    assert hashlib.sha256(template.read_bytes()).hexdigest() == before
+    for run in lab.runs():
+        assert 8 * MIB <= moved(run, *READY)[1] <= 16 * MIB + 2 * TABLES
+        (check,) = (check for check in run.checks if check.name == "life.template")
+        assert check.confirmed
+
+
+def test_a_packed_template_is_unpacked(lab: Lab) -> None:
+    raw = lab.directory / "golden.raw"
+    _template(raw, "raw")
+    subprocess.run(["xz", "-0", raw], check=True)
+    packed = raw.with_name("golden.raw.xz")
+    with lab.start(*_from(lab, packed, "xfs/raw/none", "--made", "unpack,cp")) as process:
+        printed, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, printed
+    made = {parse_path(run.path).attachment.made: run for run in lab.runs()}
+    assert set(made) == {"unpack", "cp"}
+    for run in made.values():
+        assert 8 * MIB <= moved(run, *READY)[1] <= 16 * MIB + TABLES
+
+
+def _template(file: Path, form: str, zeros: int = 8) -> None:
+    """8 MiB of random data, and MiB of zeros."""
+    source = file.with_name("source")
+    source.write_bytes(os.urandom(8 * MIB) + bytes(zeros * MIB))
+    subprocess.run(["qemu-img", "convert", "-O", form, source, file], check=True)
+    source.unlink()
+
+
+def _from(lab: Lab, template: Path, *arguments: str) -> tuple[str, ...]:
+    return (
+        "run", *arguments, "--profile", "life-host", "--rounds", "1", "--from", str(template),
+        "--dir", str(lab.work), "--db", str(lab.database),
+    )  # fmt: skip
+
+
+def test_templates_that_cannot_be_used_are_refused_in_a_sentence(lab: Lab) -> None:
+    good, backing, secret = (lab.directory / f"{name}.qcow2" for name in ("good", "top", "luks"))
+    _template(good, "qcow2", zeros=24)
+    image = ("qemu-img", "create", "-q", "-f", "qcow2")
+    subprocess.run([*image, "-b", good, "-F", "qcow2", backing], check=True)
+    key = ("--object", "secret,id=k,data=x", "-o", "encrypt.format=luks,encrypt.key-secret=k")
+    subprocess.run([*image, *key, secret, "1M"], check=True)
+    fifo = lab.directory / "fifo"
+    subprocess.run(["mkfifo", fifo], check=True)
+    writer = subprocess.Popen(
+        ["qemu-io", "-f", "qcow2", good], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert writer.stdout is not None
+    writer.stdout.read(1)  # the prompt: the image is open
+    refusals = {
+        lab.directory / "missing": "does not exist",
+        fifo: "cannot be read",
+        backing: "has the backing file",
+        secret: "is encrypted",
+        good: "is in use: a guest has it open for writing",
+    }
+    try:
+        for file, said in refusals.items():
+            assert said in _refused(lab, file)
+    finally:
+        writer.communicate(timeout=60)
+    assert "cannot hold it" in _refused(lab, good, "--size", "16M")
+
+
+def _refused(lab: Lab, template: Path, *arguments: str) -> str:
+    with lab.start(*_from(lab, template, "xfs/raw/none", *arguments)) as process:
+        printed, _ = process.communicate(timeout=60)
+    assert process.returncode in (2, 3), printed
+    assert "Traceback" not in printed
+    errors = [line for line in printed.splitlines() if line.startswith("error:")]
+    assert len(errors) == 1, printed
+    return " ".join(printed.split())
+
+
+def test_a_full_file_system_fails_the_cell_and_leaves_nothing(lab: Lab) -> None:
+    """A program named cp, first on PATH, fills what a copy of the disk does not find room for."""
+    fake = lab.directory / "bin" / "cp"
+    fake.parent.mkdir()
+    fake.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *made-*) echo "cp: error writing: No space left on device" >&2; exit 1;; '
+        'esac\nexec /bin/cp "$@"\n'
+    )
+    fake.chmod(0o755)
+    arguments = command(lab, "xfs/raw/none", "--made", "cp,create")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(fake.parent), prepend=":")
+        with lab.start(*arguments) as process:
+            printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 8, printed
+    failed = [run for run in lab.runs() if run.failure is not None]
+    assert [run.failure and run.failure.kind for run in failed] == [FailureKind.STORAGE]
+    assert failed[0].failure is not None
+    assert "no space is left on xfs for the disk that cp makes" in failed[0].failure.message
+
+
+@pytest.mark.parametrize("step", ["cp", "qemu-io", "rm"])
+def test_what_a_kill_leaves_is_cleaned(lab: Lab, step: str) -> None:
+    """The program of a step, first on PATH, kills vdisklab in its middle."""
+    fake = lab.directory / "bin" / step
+    fake.parent.mkdir()
+    told = lab.directory / "pid"
+    fake.write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in *made-*) test -f {told} && kill -KILL $(cat {told});; esac\n'
+        f'exec /usr/bin/{step} "$@"\n'
+    )
+    fake.chmod(0o755)
+    template = lab.directory / "golden.raw"
+    _template(template, "raw")
+    before = hashlib.sha256(template.read_bytes()).hexdigest()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(fake.parent), prepend=":")
+        with lab.start(*_from(lab, template, "xfs/raw/none", "--made", "cp")) as process:
+            told.write_text(str(process.pid))
+            printed, _ = process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL, printed
+    assert lab.leftovers() != []
+    with lab.start("clean") as cleaning:
+        said, _ = cleaning.communicate(timeout=60)
+    assert cleaning.returncode == 0, said
+    assert hashlib.sha256(template.read_bytes()).hexdigest() == before
