@@ -3,46 +3,38 @@
 No kernel of the host sees them, so QEMU's programs create, fill, inspect and empty them. A password
 or key is never on a command line: QEMU's secret objects read it from a file.
 
-    python -m vdisklab.storage.remote remove SERVER EXPORT FILE
-    python -m vdisklab.storage.remote promises PORTAL TARGET LUN [USER FILE]
-
-The first removes a file by libnfs, the second asks an iSCSI disk for its write cache by libiscsi:
-no program does either.
+What differs between kinds of servers, such as the questions of a protocol, stands in `servers`.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import ctypes
-import ctypes.util
-import errno
-import hashlib
 import json
 import os
 import re
-import shlex
-import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from vdisklab.errors import CommandError, CommandTimeoutError, DirtyHostError, HostError
 from vdisklab.host.command import Host, require_programs
 from vdisklab.host.ledger import Entry, Kind, pending
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.named_target import NamedTarget, secret_variable
-from vdisklab.path.segments import LayerKind
-from vdisklab.storage.server_url import KEYS, Url, url_of
+from vdisklab.storage.server_answers import ANSWER_SECONDS, undone
+from vdisklab.storage.server_url import (
+    KEYS,
+    Url,
+    kind_opened_by,
+    module_of,
+    server_module,
+    url_of,
+)
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Remote
 from vdisklab.storage.undo import Removable
 from vdisklab.units import format_bytes
-
-_ANSWER_SECONDS = 30.0
-"""How long a server may take to answer a question; QEMU's own drivers wait for ever."""
 
 _FILL_SECONDS = 3600.0
 _SECTOR = 512
@@ -91,12 +83,6 @@ _WAYS_OUT = (
     ("authentication", "give user and password: USER@ in the URL, and --secret NAME=FILE"),
     ("host key", "add the server's key to known_hosts: ssh-keyscan HOST >> ~/.ssh/known_hosts"),
 )
-
-_NBD_FLAGS = ("can_flush", "can_fua", "can_multi_conn", "is_read_only", "can_trim", "can_zero")
-_NBD_LIMITS = ("block_size_minimum", "block_size_preferred", "block_size_maximum")
-_NORMAL_SESSION = 2
-_CACHING_PAGE = 8
-_MOST = 255
 
 
 @contextmanager
@@ -240,7 +226,7 @@ def _require_files(site: Site, target: NamedTarget, url: Url) -> None:
         site.ledger.strike(trial)
 
 
-def ask(host: Host, name: str, url: Url, *command: str, timeout: float = _ANSWER_SECONDS) -> str:
+def ask(host: Host, name: str, url: Url, *command: str, timeout: float = ANSWER_SECONDS) -> str:
     """What a program of QEMU says of a target. Raises HostError with the way out."""
     program, verb, *arguments = command
     require_programs(host, program)
@@ -290,52 +276,14 @@ def disk_size(host: Host, name: str, url: Url) -> int:
 def promises(host: Host, target: NamedTarget, url: Url) -> dict[str, str]:
     """What the server says of flushes and limits, in the words of its protocol.
 
-    NBD's flags of the export (doc/proto.md), iSCSI's caching mode page and its DPOFUA bit (SBC-3).
     Empty for a protocol without such words. Raises HostError if it cannot be asked.
     """
-    if target.kind is LayerKind.NBD:
-        return _nbd_promises(host, target, url)
-    return _iscsi_promises(host, target, url) if target.kind is LayerKind.ISCSI else {}
-
-
-def _nbd_promises(host: Host, target: NamedTarget, url: Url) -> dict[str, str]:
-    require_programs(host, "nbdinfo")
-    place = url.text
-    if "tls-creds" in url.node:
-        (held,) = url.objects
-        # libnbd would present the user of this host.
-        place = place.replace("://", f"://{held.get('username', '')}@", 1)
-        place += ("&" if "?" in place else "?") + f"tls-psk-file={held['dir']}/keys.psk"
-    try:
-        text = host.run("nbdinfo", "--json", place, timeout=_ANSWER_SECONDS).stdout
-        (export,) = json.loads(text)["exports"]
-    except (CommandError, CommandTimeoutError, ValueError, KeyError) as error:
-        raise HostError(
-            f"target {target.name} ({url.text}): nbdinfo cannot read what the server promises",
-            hint="run `nbdinfo` on the URL to see why",
-        ) from error
-    flags = {f"nbd.{name}": "on" if export.get(name) else "off" for name in _NBD_FLAGS}
-    return flags | {f"nbd.{name}": str(export[name]) for name in _NBD_LIMITS if name in export}
-
-
-def _iscsi_promises(host: Host, target: NamedTarget, url: Url) -> dict[str, str]:
-    node = url.node
-    user = (node["user"], url.objects[0]["file"]) if url.objects and "user" in node else ()
-    asked = (str(node["portal"]), str(node["target"]), str(node["lun"]), *map(str, user))
-    program = (sys.executable, "-m", "vdisklab.storage.remote", "promises")
-    try:
-        answer = json.loads(host.run(*program, *asked, timeout=_ANSWER_SECONDS).stdout)
-    except (CommandError, CommandTimeoutError, ValueError) as error:
-        raise HostError(
-            f"target {target.name} ({url.text}) does not say whether it has a write cache",
-            hint="libiscsi asks it by MODE SENSE: install qemu-block-extra, and see that the "
-            "target answers (`iscsi-inq`)",
-        ) from error
-    return {f"iscsi.{name}": "on" if value else "off" for name, value in answer.items()}
+    asked: dict[str, str] = server_module(target).promises(host, target, url)
+    return asked
 
 
 def _require_writable(target: NamedTarget, properties: Mapping[str, str]) -> None:
-    if "on" in (properties.get("nbd.is_read_only"), properties.get("iscsi.read_only")):
+    if any(name.endswith("read_only") and said == "on" for name, said in properties.items()):
         raise HostError(
             f"target {target.name} ({target.place}) is exported read-only",
             hint="let the server export it read-write",
@@ -372,7 +320,7 @@ def _require_same_again(host: Host, target: NamedTarget, url: Url, size: int, sa
     offset = int(seen[1]) // _SECTOR * _SECTOR
     again = ("-c", f"read -P 0 {offset} {min(_SECTOR, size - offset)}", _part(url, size))
     try:
-        read = host.run("qemu-io", *url.secrets, *again, allowed=(0, 1), timeout=_ANSWER_SECONDS)
+        read = host.run("qemu-io", *url.secrets, *again, allowed=(0, 1), timeout=ANSWER_SECONDS)
     except CommandError as error:
         raise unusable(f"target {target.name} ({url.text})", url, error) from error
     if read.status == 0 and "Pattern verification failed" not in read.stdout:
@@ -389,11 +337,11 @@ def empty_disk(host: Host, entry: Entry) -> None:
     part = json.loads(entry.detail["node"].removeprefix("json:"))["file"]
     url = Url(entry.name, part, tuple(json.loads(entry.detail["objects"])))
     size = int(entry.detail["bytes"])
-    _undone(host, entry, "qemu-img", "info", *url.secrets, url.opened)
+    undone(host, entry, "qemu-img", "info", *url.secrets, url.opened)
 
     def zero(write: str) -> None:
         commands = ("-c", f"{write} 0 {size}", "-c", "flush", _part(url, size))
-        _undone(host, entry, "qemu-io", *url.secrets, *commands, timeout=_FILL_SECONDS)
+        undone(host, entry, "qemu-io", *url.secrets, *commands, timeout=_FILL_SECONDS)
 
     try:
         zero("write -z")
@@ -401,62 +349,10 @@ def empty_disk(host: Host, entry: Entry) -> None:
         zero("write -z -u")  # a full server: without the blocks that it had to allocate
 
 
-def _undone(host: Host, entry: Entry, *command: str, timeout: float = _ANSWER_SECONDS) -> str:
-    try:
-        return host.run(*command, timeout=timeout).stdout
-    except (CommandError, CommandTimeoutError) as error:
-        said = error.stderr.strip() if isinstance(error, CommandError) else error.message
-        raise DirtyHostError(
-            f"{entry.name} is left as it is: {said.rpartition(': ')[2] or 'no reason given'}",
-            hint="run `vdisklab clean` when its server can be written again, or `vdisklab clean "
-            f"--forget {shlex.quote(entry.name)}` if it never can",
-        ) from error
-
-
 def remove_remote_file(host: Host, entry: Entry) -> None:
     """Removes an image from a server."""
     node = json.loads(entry.detail["node"])
-    server, path = node["server"], PurePosixPath(node["path"])
-    if node["driver"] == "ssh":
-        user = ("-l", node["user"]) if "user" in node else ()
-        where = (*user, "-p", server["port"], "-o", "BatchMode=yes")
-        removal = ("rm", "-f", "--", _quoted(str(path)))
-        with _known_hosts(host, entry, server, node["host-key-check"]) as known_hosts:
-            _undone(host, entry, "ssh", *where, *known_hosts, server["host"], *removal)
-    else:
-        program = (sys.executable, "-m", "vdisklab.storage.remote", "remove")
-        _undone(host, entry, *program, server["host"], str(path.parent), path.name)
-
-
-@contextmanager
-def _known_hosts(
-    host: Host, entry: Entry, server: Mapping[str, str], check: Mapping[str, str]
-) -> Iterator[tuple[str, ...]]:
-    """The options with which ssh accepts the same host key as QEMU does."""
-    if check["mode"] == "known_hosts":
-        yield ()
-        return
-    with tempfile.NamedTemporaryFile("w", suffix=".known_hosts") as file:
-        strict = "no"
-        if check["mode"] == "hash":
-            strict = "yes"
-            keys = _undone(host, entry, "ssh-keyscan", "-p", server["port"], server["host"])
-            file.writelines(f"{line}\n" for line in keys.splitlines() if _is_key(line, check))
-            file.flush()
-        yield ("-o", f"StrictHostKeyChecking={strict}", "-o", f"UserKnownHostsFile={file.name}")
-
-
-def _is_key(line: str, check: Mapping[str, str]) -> bool:
-    """True for the line of ssh-keyscan whose key has the hash."""
-    with contextlib.suppress(ValueError, IndexError):
-        digest = hashlib.new(check["type"], base64.b64decode(line.split()[2]))
-        return digest.hexdigest() == check["hash"].lower()
-    return False
-
-
-def _quoted(text: str) -> str:
-    """A word for the shell on the server."""
-    return "'" + text.replace("'", "'\\''") + "'"
+    module_of(kind_opened_by(node["driver"])).remove(host, entry, node)
 
 
 DISK = Removable("disk on a server", empty_disk)
@@ -464,73 +360,3 @@ DISK = Removable("disk on a server", empty_disk)
 
 FILE = Removable("file on a server", remove_remote_file)
 """An image in a directory that a server exports."""
-
-
-def remove_by_libnfs(server: str, export: str, file: str) -> None:
-    """Removes a file; one that is not there is no error. Raises OSError.
-
-    The functions of libnfs.h return 0 or a negative errno. A read-only export refuses to remove
-    even what is not there, so that is looked at first; `struct nfs_stat_64` has 136 bytes.
-    """
-    library = ctypes.CDLL(ctypes.util.find_library("nfs") or "libnfs.so.13")
-    library.nfs_init_context.restype = ctypes.c_void_p
-    context = ctypes.c_void_p(library.nfs_init_context())
-    name = f"/{file}".encode()
-    for call, *arguments in (
-        (library.nfs_mount, server.encode(), export.encode()),
-        (library.nfs_stat64, name, ctypes.create_string_buffer(256)),
-        (library.nfs_unlink, name),
-    ):
-        status = call(context, *arguments)
-        if status == -errno.ENOENT and call is not library.nfs_mount:
-            return
-        if status < 0:
-            raise OSError(-status, os.strerror(-status))
-
-
-def disk_promises(portal: str, target: str, lun: int, login: tuple[str, ...]) -> dict[str, bool]:
-    """What an iSCSI disk says in MODE SENSE(6) of the caching page. Raises OSError.
-
-    The header's byte 2 has WP and DPOFUA, the page's byte 2 WCE (SBC-3, 6.5.6).
-    """
-    library = ctypes.CDLL(ctypes.util.find_library("iscsi") or "libiscsi.so.7")
-    for name in ("iscsi_create_context", "scsi_cdb_modesense6", "iscsi_scsi_command_sync"):
-        getattr(library, name).restype = ctypes.c_void_p
-    library.iscsi_get_error.restype = ctypes.c_char_p
-    context = ctypes.c_void_p(library.iscsi_create_context(b"iqn.2026-11.org.vdisklab:probe"))
-    library.iscsi_set_targetname(context, target.encode())
-    library.iscsi_set_session_type(context, _NORMAL_SESSION)
-    library.iscsi_set_timeout(context, int(_ANSWER_SECONDS) // 2)
-    if login:
-        user, file = login
-        password = Path(file).read_text().rstrip("\n")
-        library.iscsi_set_initiator_username_pwd(context, user.encode(), password.encode())
-    if library.iscsi_full_connect_sync(context, portal.encode(), lun):
-        raise OSError(library.iscsi_get_error(context).decode())
-    task = ctypes.c_void_p(library.scsi_cdb_modesense6(1, 0, _CACHING_PAGE, 0, _MOST))
-    answer = ctypes.create_string_buffer(_MOST)
-    library.scsi_task_add_data_in_buffer(task, _MOST, answer)
-    if not library.iscsi_scsi_command_sync(context, lun, task, None) or not answer.raw[0]:
-        raise OSError(library.iscsi_get_error(context).decode())
-    header, page = answer.raw[:4], answer.raw[4 + answer.raw[3] :]
-    library.iscsi_logout_sync(context)
-    return {
-        "read_only": bool(header[2] & 0x80),
-        "dpofua": bool(header[2] & 0x10),
-        "write_cache": bool(page[2] & 0x04),
-    }
-
-
-if __name__ == "__main__":
-    verb, *operands = sys.argv[1:]
-    try:
-        if verb == "remove":
-            remove_by_libnfs(*operands)
-        else:
-            sys.stdout.write(
-                json.dumps(
-                    disk_promises(operands[0], operands[1], int(operands[2]), tuple(operands[3:]))
-                )
-            )
-    except OSError as failure:
-        sys.exit(failure.strerror or str(failure))

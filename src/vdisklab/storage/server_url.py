@@ -10,11 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.parse import SplitResult
 
 from vdisklab.errors import PlanError
 from vdisklab.path.named_target import NamedTarget
+from vdisklab.path.segments import LayerKind
 from vdisklab.units import whole_number
 
 Node = Mapping[str, Any]
@@ -92,20 +94,40 @@ def url_of(target: NamedTarget, secret: Path | None) -> Url:
     """The URL as QEMU's node, with the object for its secret. Raises PlanError for a wrong one."""
     if target.kind is None or target.kind.facts.target is None:
         raise ValueError(f"{target} is no URL")
-    driver = str(target.kind.facts.target.driver)
     held = None if secret is None else HELD
-    module = f"vdisklab.storage.servers.{target.kind}"
+    members: dict[str, Any] = server_module(target).members(target, held)
+    driver = str(target.kind.facts.target.driver)
+    return Url(target.place, {"driver": driver, **members}, _objects(target, members, secret))
+
+
+def server_module(target: NamedTarget) -> ModuleType:
+    """The module for the kind of server that a target is on. Raises PlanError if it is not here."""
+    if target.kind is None:
+        raise ValueError(f"{target} is on no server")
+    return module_of(target.kind, f"target {target.name}: ")
+
+
+def module_of(kind: LayerKind, subject: str = "") -> ModuleType:
+    """The module for a kind of server. Raises PlanError if this vdisklab has none."""
+    name = f"vdisklab.storage.servers.{kind}"
     try:
-        server = import_module(module)
+        return import_module(name)
     except ModuleNotFoundError as error:
-        if error.name != module:
+        if error.name != name:
             raise
         raise PlanError(
-            f"target {target.name}: this vdisklab opens no {target.kind} targets",
+            f"{subject}this vdisklab opens no {kind} targets",
             hint="install the whole of vdisklab, or name another place",
         ) from None
-    members: dict[str, Any] = server.members(target, held)
-    return Url(target.place, {"driver": driver, **members}, _objects(target, members, secret))
+
+
+def kind_opened_by(driver: str) -> LayerKind:
+    """The kind of server that a driver of QEMU opens."""
+    return next(
+        kind
+        for kind in LayerKind
+        if kind.facts.target is not None and kind.facts.target.driver == driver
+    )
 
 
 def _objects(

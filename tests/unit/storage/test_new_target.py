@@ -32,6 +32,9 @@ def members(target, secret):
     parts = urlsplit_of(target.name, target.place)
     held = {"password-secret": secret} if secret else {}
     return {"server": server_of(parts, 4000), "disk": unquote(parts.path[1:]), **held}
+
+def promises(host, target, url):
+    return {"toy.can_flush": "on"}
 """
 
 PROGRAM = """
@@ -44,6 +47,8 @@ from vdisklab.path.durability import promise_of
 from vdisklab.path.named_target import parse_target, with_targets
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.matrix import judge_paths
+from vdisklab.host.command import LocalHost
+from vdisklab.storage.remote import promises
 from vdisklab.storage.server_url import url_of
 
 target = parse_target("san=toy://10.0.0.5/a%20disk")
@@ -54,6 +59,7 @@ url = url_of(target, Path("/root/key"))
 print(json.dumps({
     "canonical": path.canonical, "by QEMU": path.opened_by_qemu, "promise": promise_of(path),
     "raw": with_targets("san/raw/none", [target]), "cells": [str(cell) for cell in matrix.cells],
+    "promises": promises(LocalHost(), target, url),
     "node": url.node, "server": url.server, "objects": list(url.objects),
 }))
 """
@@ -76,6 +82,7 @@ def test_a_row_and_a_file_are_a_target(tmp_path: Path) -> None:
         "canonical": "toy:at=san/qcow2/none",
         "by QEMU": True,
         "promise": "after a flush",
+        "promises": {"toy.can_flush": "on"},
         "raw": "toy:at=san/raw/none",
         "cells": ["toy:at=san/qcow2/none"],
         "node": {

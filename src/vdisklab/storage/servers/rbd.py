@@ -6,7 +6,9 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from vdisklab.errors import PlanError
+from vdisklab.host.command import Host
 from vdisklab.path.named_target import NamedTarget
+from vdisklab.storage.server_url import Url
 
 
 def members(target: NamedTarget, secret: str | None) -> dict[str, Any]:
@@ -27,3 +29,8 @@ def members(target: NamedTarget, secret: str | None) -> dict[str, Any]:
         **({"conf": conf} if conf else {}), **({"user": users[0]} if users else {}),
         **({"key-secret": secret} if secret else {}),
     }  # fmt: skip
+
+
+def promises(_host: Host, _target: NamedTarget, _url: Url) -> dict[str, str]:
+    """Nothing: the protocol has no words for flushes and limits."""
+    return {}
