@@ -27,13 +27,14 @@ from vdisklab.path.durability import (
     PathCrashes,
     forgets_fua,
     promise_of_device,
+    storage_name,
     verdict_name,
 )
 from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting, StateOutcome
 from vdisklab.path.segments import HOST, PageCache
 from vdisklab.results.database import default_url
 from vdisklab.results.model import Campaign, Example, HostFacts, Origin, RanUnder, RunOutline
-from vdisklab.results.power_cut import PowerCut
+from vdisklab.results.power_cut import PowerCut, StorageFacts
 from vdisklab.results.store import Store, open_store
 
 MOST_JOINED = 8
@@ -467,7 +468,11 @@ def verdicts_of(
     above a disk that keeps its cache may be lost above any.
     """
     verdicts: dict[str, PathCrashes] = {}
+    storage: dict[tuple[str, FailureModel], str] = {}
     for cut in power_cuts:
+        facts = StorageFacts.of(cut)
+        if facts is not None and cut.model in set(FailureModel):
+            storage[storage_name(parse_path(cut.path)), FailureModel(cut.model)] = facts.worst
         if cut.failure is not None or cut.survives is None:
             continue
         decides_for_all = _KEEPS_ALL if cut.survives else _LOSES_ALWAYS
@@ -497,6 +502,7 @@ def verdicts_of(
         any(host.has_zfs_fuse for host in hosts),
         unsafe,
         below=below.pop() if len(below) == 1 else None,
+        storage=storage,
     )
 
 

@@ -11,7 +11,14 @@ from vdisklab.answers.loading import judged_without_its_device
 from vdisklab.documents import Answer
 from vdisklab.path.power_cut_words import ClientKind, DriverSetting
 from vdisklab.results.model import HostFacts
-from vdisklab.results.power_cut import ControlResult, Counterexample, PowerCut, outcome_words
+from vdisklab.results.power_cut import (
+    STORAGE_FACTS,
+    ControlResult,
+    Counterexample,
+    PowerCut,
+    StorageFacts,
+    outcome_words,
+)
 
 _KEYS = {
     "afterlives": "post_recovery_states",
@@ -54,13 +61,16 @@ class CrashVerdict:
     settings: Mapping[str, Any]
     observed: Annotated[Mapping[str, str], "read back while recording"]
     host: HostFacts
+    storage: Annotated[
+        StorageFacts | None, "what its runs showed, if the storage failed (storage-…); else null"
+    ]
     without_device: Annotated[
         bool, "true if the path's device ignores FUA, and the run did not write through the device"
     ]
 
     @property
     def flushed_lost(self) -> bool:
-        """True if a client lost what it had made durable by a flush, FUA or COMMIT."""
+        """True if a client lost what it had made durable by a flush, FUA, fsync or COMMIT."""
         return self.survives is False and self.client != ClientKind.NEVER
 
 
@@ -112,10 +122,11 @@ def crash_verdict(cut: PowerCut) -> CrashVerdict:
         settings=present_keys(cut.settings),
         observed=present_keys(cut.observed),
         host=cut.host,
+        storage=StorageFacts.of(cut),
         without_device=judged_without_its_device(cut),
     )
 
 
 def present_keys(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Stored settings or properties under the keys of today."""
-    return {_KEYS.get(key, key): value for key, value in stored.items()}
+    return {_KEYS.get(key, key): value for key, value in stored.items() if key != STORAGE_FACTS}

@@ -71,12 +71,14 @@ def prepare_guests(
     carried: tuple[CarriedDisk, ...] = (),
     qemus: Sequence[Qemu | None] = (None,),
     user_boots: UserBoots | None = None,
+    stops_are_errors: bool = True,
 ) -> tuple[Accelerator, StartGuest]:
     """Returns the accelerator of all guests, and a function that starts a guest with drivers for
     `buses`.
 
     With `user_boots` it starts user guests, else micro guests. Each runs under one of `qemus` and
-    has the disks `carried`. The console and QEMU's errors are written below `directory`.
+    has the disks `carried`. The console and QEMU's errors are written below `directory`. Of
+    `stops_are_errors` see `start_machine`.
     """
     micro = cache(partial(_micro_guest, context, guest, buses))
     if user_boots is None:
@@ -101,7 +103,7 @@ def prepare_guests(
             version=None if qemu is None else qemu.version,
             sandbox=sandboxed(binary_of(qemu)),
         )  # fmt: skip
-        return start_machine(config, context.ledger, directory)
+        return start_machine(config, context.ledger, directory, stops_are_errors=stops_are_errors)
 
     if user_boots is None:
         return accelerator, lambda machine, disks, name: start(machine, micro(), disks, name)

@@ -156,8 +156,11 @@ def start_machine(
     *,
     timeout: float | None = None,
     watch: Callable[[Channel], None] | None = None,
+    stops_are_errors: bool = True,
 ) -> Iterator[Machine]:
     """Starts a guest and waits until its agent answers.
+
+    Unless `stops_are_errors`, waits go on when QEMU stops the guest because its storage fails.
 
     `watch` is called with QEMU's monitor as soon as it answers, and while the guest boots.
 
@@ -185,7 +188,8 @@ def start_machine(
         monitor = stack.enter_context(
             open_channel(loop, monitor_end, "monitor", negotiate=True, timeout=left(), clock=clock)
         )
-        stack.enter_context(monitor.noticing_stops())
+        if stops_are_errors:
+            stack.enter_context(monitor.noticing_stops())
         meanwhile = None if watch is None else partial(watch, monitor)
         _await_agent_port(monitor, left(), config.accelerator, begin=meanwhile, meanwhile=meanwhile)
         channel = stack.enter_context(

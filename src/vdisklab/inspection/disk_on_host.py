@@ -48,32 +48,48 @@ def read_contexts(disks: Iterable[ConfiguredDisk]) -> Iterator[DiskContext]:
     All are unknown if the source is not on this host, or cannot be read.
     """
     places: dict[tuple[Path, int], DiskContext] = {}
+    growth: dict[int, dict[int, int]] = {}
+    found: list[tuple[DiskContext, tuple[int, int] | None]] = []
     for disk in disks:
         try:
-            yield _context(disk, places)
+            found.append(_context(disk, places))
         except OSError:  # it has gone meanwhile
-            yield UNKNOWN_CONTEXT
+            found.append((UNKNOWN_CONTEXT, None))
+            continue
+        context, file = found[-1]
+        grows = (context.virtual_size or 0) - (context.allocated or 0)
+        if file is not None and grows > 0 and not disk.read_only:
+            growth.setdefault(file[0], {})[file[1]] = grows
+    for context, file in found:
+        others = {} if file is None else dict(growth.get(file[0], {}))
+        others.pop(file[1] if file else 0, None)
+        yield replace(context, others=len(others), others_grow=sum(others.values()))
 
 
-def _context(disk: ConfiguredDisk, places: dict[tuple[Path, int], DiskContext]) -> DiskContext:
-    """The context of one disk; `places` caches the facts that a directory's files share."""
+def _context(
+    disk: ConfiguredDisk, places: dict[tuple[Path, int], DiskContext]
+) -> tuple[DiskContext, tuple[int, int] | None]:
+    """The context of one disk, and device and inode of its file if it is one on this host.
+
+    `places` caches the facts that a directory's files share.
+    """
+    context = _context_elsewhere(disk)
+    if context is not None:
+        return context, None
     source = local_source(disk)
-    if source is None:
-        return _by_name(disk.source or "")
-    if disk.path is not None and disk.path.shares_directory:
-        return _shared(source) if mounts.is_visible_directory(source) else UNKNOWN_CONTEXT
+    assert source is not None  # noqa: S101 - `_context_elsewhere` has looked
     with seen_file(source, disk.held) as file:
         if file is None or not file.is_regular:
-            return _of_device(str(source), file)
+            return _of_device(str(source), file), None
         if disk.path is None:
-            return replace(_shared(source), layers=None)
+            return replace(_shared(source), layers=None), None
         status = file.status
         place = (source.parent, status.st_dev)
         if place not in places:
             places[place] = _file_system(source)
         allocated = status.st_blocks * 512
         size, image, below = _image(disk.path.image, source, file)
-        return replace(
+        context = replace(
             places[place],
             header=format_of(file),
             image=image,
@@ -81,6 +97,17 @@ def _context(disk: ConfiguredDisk, places: dict[tuple[Path, int], DiskContext]) 
             virtual_size=size,
             allocated=allocated,
         )
+        return context, (status.st_dev, status.st_ino)
+
+
+def _context_elsewhere(disk: ConfiguredDisk) -> DiskContext | None:
+    """The context of a disk that is no file or device on this host; None for all others."""
+    source = local_source(disk)
+    if source is None:
+        return _by_name(disk.source or "")
+    if disk.path is not None and disk.path.shares_directory:
+        return _shared(source) if mounts.is_visible_directory(source) else UNKNOWN_CONTEXT
+    return None
 
 
 def local_source(disk: ConfiguredDisk) -> Path | None:

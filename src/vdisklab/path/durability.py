@@ -50,6 +50,9 @@ class FailureModel(StrEnum):
     HOST_CRASH = "host-crash"
     QEMU_KILLED = "qemu-killed"
     GUEST_RESET = "guest-reset"
+    STORAGE_ERROR = "storage-error"
+    STORAGE_FULL = "storage-full"
+    STORAGE_SILENT = "storage-silent"
 
     @property
     def survivors(self) -> str:
@@ -65,6 +68,12 @@ class FailureModel(StrEnum):
             "order of completion, and QEMU's memory is gone",
             FailureModel.GUEST_RESET: "every acknowledged write survives, because QEMU and the "
             "host do",
+            FailureModel.STORAGE_ERROR: "every write that the storage did not refuse survives, and "
+            "for a while it refuses all requests with EIO",
+            FailureModel.STORAGE_FULL: "every write that the storage did not refuse survives, and "
+            "until it has been grown it refuses writes to places without data (ENOSPC)",
+            FailureModel.STORAGE_SILENT: "every write survives, but for a while the storage "
+            "answers no request",
         }[self]
 
     @property
@@ -74,6 +83,9 @@ class FailureModel(StrEnum):
             FailureModel.HOST_CRASH: ("crash of the host", "crashes of the host"),
             FailureModel.QEMU_KILLED: ("kill of QEMU", "kills of QEMU"),
             FailureModel.GUEST_RESET: ("reset of the guest", "resets of the guest"),
+            FailureModel.STORAGE_ERROR: ("error of the storage", "errors of the storage"),
+            FailureModel.STORAGE_FULL: ("full storage", "full storage"),
+            FailureModel.STORAGE_SILENT: ("silent storage", "silent storage"),
         }.get(self, ("power cut", "power cuts"))
 
     @property
@@ -87,9 +99,16 @@ class FailureModel(StrEnum):
         return self in (FailureModel.POWER, FailureModel.PLP)
 
     @property
+    def fails_storage(self) -> bool:
+        """True if nothing dies: the storage below the image fails, and is good again."""
+        return self in (
+            FailureModel.STORAGE_ERROR, FailureModel.STORAGE_FULL, FailureModel.STORAGE_SILENT,
+        )  # fmt: skip
+
+    @property
     def spares_the_host(self) -> bool:
         """True if the host's kernel survives, with its page cache and file systems."""
-        return self in (FailureModel.QEMU_KILLED, FailureModel.GUEST_RESET)
+        return self in (FailureModel.QEMU_KILLED, FailureModel.GUEST_RESET) or self.fails_storage
 
     @property
     def spares_qemu(self) -> bool:
@@ -269,6 +288,8 @@ class CrashVerdicts:
     served: frozenset[str] = frozenset()
     below: str | None = None
     stalls: MeasuredStalls = field(default_factory=MeasuredStalls)
+    storage: Mapping[tuple[str, FailureModel], str] = field(default_factory=dict)
+    """What became of guests whose storage failed, by `storage_name` and failure."""
 
     def of(self, path: DiskPath) -> PathCrashes | None:
         """All that power cuts showed of a path; None without any."""
@@ -292,6 +313,12 @@ class CrashVerdicts:
 def verdict_name(path: DiskPath) -> str:
     """The name under which verdicts on a path are looked up: writeback is the default's meaning."""
     return path.spelled_out.without_error_policy.canonical
+
+
+def storage_name(path: DiskPath) -> str:
+    """The name under which verdicts on failing storage are looked up: host layers have no part in
+    them, and the error policy decides."""
+    return replace(path.spelled_out, layers=()).canonical
 
 
 def is_in_directory(path: DiskPath) -> bool:

@@ -18,9 +18,12 @@ from vdisklab.path.durability import (
     NOTHING_STORED,
     CrashVerdicts,
     DurabilityKind,
+    FailureModel,
     durability,
     needs_no_flush,
+    storage_name,
 )
+from vdisklab.path.power_cut_words import RunOutcome
 from vdisklab.path.rules import Impossible, impossible
 from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, LayerKind
 
@@ -40,6 +43,17 @@ _CACHE_PREFERENCE = (
 
 _NO_WRITE_CACHE: Options = (("write_cache", "off"),)
 _DISCARDING: Options = (("discard", "unmap"),)
+_STOPPING: Options = (("rerror", "stop"), ("werror", "stop"))
+_PAUSING: Options = (("rerror", "report"), ("werror", "enospc"))
+
+
+_CAME_OUT = {
+    RunOutcome.READ_ONLY: "had a read-only file system",
+    RunOutcome.REPAIR: "needed a repair of its file system",
+    RunOutcome.HANGS: "hung for good",
+    RunOutcome.DATABASE: "had a damaged database",
+    RunOutcome.LOST: "lost what it had fsynced",
+}
 
 
 class NeedKind(StrEnum):
@@ -52,6 +66,8 @@ class NeedKind(StrEnum):
     SNAPSHOTS = "snapshots"
     DISCARD = "discard"
     LIVE_MIGRATION = "live-migration"
+    SURVIVES_FULL = "survives-full"
+    SURVIVES_ERRORS = "survives-errors"
     FORMAT = "format"
     CACHE = "cache"
     BUS = "bus"
@@ -231,6 +247,34 @@ def _cannot_migrate(path: DiskPath, _value: str, _verdicts: CrashVerdicts) -> st
     return None
 
 
+def _does_not_survive(model: FailureModel, path: DiskPath, verdicts: CrashVerdicts) -> str | None:
+    """Why a guest is not what it was after a failure of its storage: as judged here, else by QEMU's
+    policy."""
+    if not path.has_storage:
+        return NOTHING_STORED
+    worst = verdicts.storage.get((storage_name(path), model))
+    if worst is not None:
+        harmless = worst in (RunOutcome.GOES_ON, RunOutcome.PAUSED)
+        return None if harmless else f"its guest, under {model}, {_CAME_OUT[RunOutcome(worst)]}"
+    attachment, full = path.attachment, model is FailureModel.STORAGE_FULL
+    if "werror" not in BUS_OPTIONS[attachment.bus]:
+        return f"QEMU passes every error on to a guest with a disk on {attachment.bus}"
+    writes, reads = attachment.option("werror") or "enospc", attachment.option("rerror")
+    wrong = [
+        f"{name}={policy}"
+        for name, policy, good in (
+            ("werror", writes, ("stop", "enospc") if full else ("stop",)),
+            ("rerror", reads, ("stop", "report") if full else ("stop",)),
+        )
+        if policy not in good
+    ]
+    if not wrong:
+        return None
+    ignored = any(policy == "ignore" for policy in (writes, reads))
+    what = "hides errors from the guest" if ignored else "passes errors on to the guest"
+    return f"QEMU {what} ({', '.join(wrong)})"
+
+
 def _has_another_format(path: DiskPath, value: str, _verdicts: CrashVerdicts) -> str | None:
     if path.image is None:
         return "it has no image format"
@@ -289,6 +333,16 @@ _RULES: Mapping[NeedKind, _Rule] = {
     NeedKind.DISCARD: _Rule("the guest's discards free space on the host", _ignores_discards),
     NeedKind.LIVE_MIGRATION: _Rule(
         "the image bypasses the host's page cache, and the device can migrate", _cannot_migrate
+    ),
+    NeedKind.SURVIVES_FULL: _Rule(
+        "a guest whose storage is full goes on, whole, once it has been grown",
+        lambda path, _value, verdicts: _does_not_survive(FailureModel.STORAGE_FULL, path, verdicts),
+    ),
+    NeedKind.SURVIVES_ERRORS: _Rule(
+        "a guest whose storage has failed goes on, whole, when it is good again",
+        lambda path, _value, verdicts: _does_not_survive(
+            FailureModel.STORAGE_ERROR, path, verdicts
+        ),
     ),
     NeedKind.FORMAT: _Rule("this image format", _has_another_format, tuple(ImageFormat)),
     NeedKind.CACHE: _Rule("this cache mode", _has_another_cache, tuple(CacheMode)),
@@ -368,6 +422,10 @@ def _variations(path: DiskPath, needs: Sequence[Need]) -> Iterator[DiskPath]:
     extras: list[Options] = [(), _NO_WRITE_CACHE]
     if NeedKind.DISCARD in named:
         extras += [(*extra, *_DISCARDING) for extra in extras]
+    if NeedKind.SURVIVES_ERRORS in named:
+        extras += [(*extra, *_STOPPING) for extra in extras]
+    elif NeedKind.SURVIVES_FULL in named:
+        extras += [(*extra, *_PAUSING) for extra in extras]
     # Also without the path's own options, because some of them contradict the needs.
     moved = (
         Attachment(bus, tuple(item for item in path.attachment.options if item[0] in schema))

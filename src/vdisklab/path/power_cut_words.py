@@ -129,3 +129,25 @@ class StateOutcome(StrEnum):
     def is_loss(self) -> bool:
         """True when an acknowledged write was lost."""
         return self is not StateOutcome.KEPT
+
+
+class RunOutcome(StrEnum):
+    """What became of a guest whose storage failed, best first; databases store these words."""
+
+    GOES_ON = "goes on"
+    PAUSED = "paused and complete"
+    READ_ONLY = "file system read-only"
+    REPAIR = "needs repair"
+    HANGS = "hangs for good"
+    DATABASE = "database refuses"
+    LOST = "lost what it had acknowledged"
+
+    @property
+    def is_loss(self) -> bool:
+        """True if the guest's program lost what it had been told is durable."""
+        return self in (RunOutcome.LOST, RunOutcome.DATABASE)
+
+    @property
+    def needs_hands(self) -> bool:
+        """True if the guest is not again what it was when its storage is good again."""
+        return self not in (RunOutcome.GOES_ON, RunOutcome.PAUSED)

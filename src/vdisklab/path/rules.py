@@ -15,6 +15,12 @@ _LEAST_SUBCLUSTERED = 16 << 10
 """MIN_CLUSTER_BITS + 5 bits: 32 subclusters of 512 bytes (block/qcow2.h)."""
 
 _RAW = Image(ImageFormat.RAW)
+_NOT_FAILABLE = (
+    "backing", "data_file", "encrypt", "snapshots", "bitmaps", "compression", "guests", "during",
+    "qemu", "cgroup_iops", "cgroup_bps",
+)  # fmt: skip
+"""Options with which the image is not one file that one QEMU opens, or needs a host disk."""
+
 JUDGED = tuple(kind for kind in LayerKind if kind.facts.recovery is not None)
 """The file systems whose recovery after a power cut vdisklab knows."""
 
@@ -470,6 +476,35 @@ def not_judgeable(path: DiskPath) -> Impossible | None:
             "names a QEMU, but a power cut is judged with the installed one", "leave out qemu"
         )
     return _unknown_recovery(path) or _unknown_image(path)
+
+
+def not_failable(path: DiskPath) -> Impossible | None:
+    """Why the storage of a path cannot be made to fail, as what follows its name; None if it can.
+
+    The image's own file fails, so host layers have no part in it.
+    """
+    image = path.image
+    if path.target is not None:
+        return Impossible(
+            "is on storage that you have, which vdisklab does not make fail",
+            f"judge the same image: {replace(path, layers=(), image=image or _RAW)}",
+        )
+    if path.on_host or path.shares_directory or image is None:
+        return Impossible(
+            "has no image whose file could fail", "write a format: raw:preallocation=off/none"
+        )
+    if image.format not in (ImageFormat.RAW, ImageFormat.QCOW2) or path.attachment.bus.is_served:
+        return Impossible(
+            "cannot be judged when its storage fails: only raw and qcow2 opened by QEMU can",
+            "write raw or qcow2, on another bus than vhostuser",
+        )
+    for option, value in (*image.options, *path.attachment.options):
+        if option in _NOT_FAILABLE or (option == "guest_fs" and value in ("ext2", "ext3")):
+            return Impossible(
+                f"cannot be judged when its storage fails: {option} is not supported there",
+                f"leave out {option}",
+            )
+    return None
 
 
 def _unknown_recovery(path: DiskPath) -> Impossible | None:

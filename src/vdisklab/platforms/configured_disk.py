@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from vdisklab.as_text import Saying
@@ -24,9 +25,9 @@ from vdisklab.path.durability import (
 )
 from vdisklab.path.platforms import Platform
 from vdisklab.path.rules import impossible, native_without_direct
-from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
+from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.platforms.network import ServerDisk
-from vdisklab.units import format_bytes
+from vdisklab.units import counted, format_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +176,10 @@ class DiskContext:
     virtual_size: int | None = None
     allocated: int | None = None
     free: int | None = None
+    others: int = 0
+    """Images of the same configurations that lie on the same file system and may grow, too."""
+    others_grow: int = 0
+    """Bytes by which those may grow."""
     disk: HostDisk = HostDisk.VOLATILE
     """What the user says about the host's disk."""
 
@@ -387,18 +392,63 @@ class FlushAfterEachWrite(Risk, short="flush after each write"):
         return "No write cache: each write is flushed at once, which is safe and slow."
 
 
+class WhenFull(StrEnum):
+    """What becomes of a guest when the storage of its thin disk is full, by QEMU's policy."""
+
+    PAUSED = "paused"
+    ERRORS = "errors"
+    IGNORED = "ignored"
+
+    @classmethod
+    def of(cls, path: DiskPath) -> WhenFull:
+        """By the disk's werror; QEMU's default, enospc, and KubeVirt's, stop, pause the guest."""
+        if "werror" not in BUS_OPTIONS[path.attachment.bus]:
+            return cls.ERRORS
+        policies = {"report": cls.ERRORS, "ignore": cls.IGNORED}
+        return policies.get(str(path.attachment.option("werror")), cls.PAUSED)
+
+
+_WHEN_FULL = {
+    WhenFull.PAUSED: "this guest is paused, not damaged, and goes on once there is space and it is "
+    "continued",
+    WhenFull.ERRORS: "this guest gets I/O errors, and its file system may turn read-only",
+    WhenFull.IGNORED: "QEMU drops what this guest writes and says that it was written",
+}
+
+_PAUSING_LINES = {
+    Platform.LIBVIRT: "error_policy='enospace' in its <driver>",
+    Platform.PROXMOX: "werror=enospc on its drive",
+    Platform.KUBEVIRT: "errorPolicy: enospace of its disk",
+    Platform.QEMU: "werror=enospc of its device",
+}
+"""How platforms say that QEMU pauses a guest whose storage is full."""
+
+
 @dataclass(frozen=True, slots=True)
 class MayOutgrow(Risk, short="may outgrow its disk"):
-    """A thin image that may grow by more bytes than its file system has left."""
+    """A thin image that may grow by more bytes than its file system has left, alone or together
+    with other images there."""
 
     may_grow: int
     free: int
+    others: Annotated[int, "other images on its file system that may grow"] = 0
+    others_grow: Annotated[int, "bytes by which those may grow"] = 0
+    when_full: Annotated[WhenFull, "what QEMU then does with the guest"] = WhenFull.PAUSED
+    instead: Annotated[str | None, "the platform's setting that pauses the guest"] = None
 
     def __str__(self) -> str:
+        together = (
+            f" and {counted(self.others, 'other image')} there by {format_bytes(self.others_grow)}"
+            if self.others
+            else ""
+        )
+        remedy = "Free some space, or allocate the image in full."
+        if self.instead is not None:
+            remedy = f"Set {self.instead}, so that QEMU pauses the guest instead."
         return (
-            f"The image may grow by {format_bytes(self.may_grow)}, and its file system has "
-            f"{format_bytes(self.free)} left: when it is full, the guest stops or gets errors. "
-            "Free some space, or allocate the image in full."
+            f"The image may grow by {format_bytes(self.may_grow)}{together}, and its file system "
+            f"has {format_bytes(self.free)} left: when it is full, {_WHEN_FULL[self.when_full]}. "
+            f"{remedy}"
         )
 
 
@@ -612,6 +662,7 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
         cached = caches and (is_rbd or not path.opened_by_qemu)
         no_wait = cached and is_rbd and disk.platform is Platform.PROXMOX
         risky.append(OnServer(path.layers[0].kind, cached, no_wait))
+    risky = [_with_setting(risk, disk, path) for risk in risky]
     ignores = path.attachment.option("discard") == "ignore"
     if disk.on_thin_volume and ignores and not disk.read_only and NoDiscard() not in risky:
         risky.append(NoDiscard())
@@ -624,6 +675,14 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
     if disk.stale_note is not None:
         risky.append(StaleNote(disk.stale_note.canonical))
     return tuple(risky)
+
+
+def _with_setting(risk: Risk, disk: ConfiguredDisk, path: DiskPath) -> Risk:
+    """The risk with the platform's own words for its remedy, if the guest could be paused."""
+    if not isinstance(risk, MayOutgrow) or risk.when_full is WhenFull.PAUSED:
+        return risk
+    has_policy = "werror" in BUS_OPTIONS[path.attachment.bus]
+    return replace(risk, instead=_PAUSING_LINES.get(disk.platform) if has_policy else None)
 
 
 def _cannot_work(path: DiskPath, _context: DiskContext) -> Risk | None:
@@ -688,7 +747,10 @@ def _too_little_room(path: DiskPath, context: DiskContext) -> Risk | None:
     size, allocated, free = context.virtual_size, context.allocated, context.free
     if size is None or allocated is None or free is None or path.image is None:
         return None
-    return MayOutgrow(size - allocated, free) if size - allocated > free else None
+    grows = size - allocated
+    if grows <= 0 or grows + context.others_grow <= free:
+        return None
+    return MayOutgrow(grows, free, context.others, context.others_grow, WhenFull.of(path))
 
 
 def _slow_bus(path: DiskPath, _context: DiskContext) -> Risk | None:

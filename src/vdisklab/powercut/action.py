@@ -17,10 +17,11 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.host.mounts import require_work_directory
 from vdisklab.path.power_cut_words import AccessKind, ClientKind
-from vdisklab.path.segments import LayerKind
+from vdisklab.path.segments import Bus, LayerKind
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.client_guests import observed_accelerator, open_guests
 from vdisklab.powercut.controls import controls_of, run_controls
+from vdisklab.powercut.failing_verdicts import judge_storage_failures, run_storage_controls
 from vdisklab.powercut.postgresql import CLUSTER
 from vdisklab.powercut.questions import Question, judge_questions
 from vdisklab.powercut.session import PowerCutSession, open_session, replayed
@@ -107,17 +108,32 @@ def _judge(
         open_session(host, ledger, setup.work) as session,
         _guests_for(session, questions, setup, progress),
     ):
-        models = {question.model for question in questions}
-        during = {question.settings.during for question in questions}
-        operations = [operation for operation in during if operation is not None]
-        in_guest = any(question.access is AccessKind.GUEST for question in questions)
-        clients = {question.client for question in questions}
-        controlling = controls_of(models, operations, in_guest=in_guest, clients=clients)
-        for result in run_controls(session, progress, controlling):
+        failing = [question for question in questions if question.model.fails_storage]
+        dying = [question for question in questions if not question.model.fails_storage]
+        for result in _controls(session, dying, failing, progress):
             controls.append(result)
             losses = f"{result.losses} of {counted(result.states, 'state')} lost data"
             progress(Note(f"control passed: {result.name}: {losses}"))
-        yield from judge_questions(session, questions, facts, kept_recordings(), progress)
+        yield from judge_questions(session, dying, facts, kept_recordings(), progress)
+        yield from judge_storage_failures(session, failing, facts, progress)
+
+
+def _controls(
+    session: PowerCutSession,
+    dying: Sequence[Question],
+    failing: Sequence[Question],
+    progress: Progress,
+) -> Iterator[ControlResult]:
+    """Runs the controls of the questions in which something dies, and in which storage fails."""
+    models = {question.model for question in dying}
+    during = {question.settings.during for question in dying}
+    operations = [operation for operation in during if operation is not None]
+    in_guest = any(question.access is AccessKind.GUEST for question in dying)
+    clients = {question.client for question in dying}
+    controlling = controls_of(models, operations, in_guest=in_guest, clients=clients)
+    yield from run_controls(session, progress, controlling)
+    if failing:
+        yield from run_storage_controls(session, progress)
 
 
 @contextmanager
@@ -142,7 +158,11 @@ def _guests_for(
         progress(Step("making an empty PostgreSQL cluster"))
         cluster = kept_or_made(session.site, setup.guest_cache / "data", CLUSTER)
         carried = (CarriedDisk(CLUSTER.name, cluster.disk),)
-    with open_guests(context, setup.guest, buses, session.site, carried) as session.guests:
+    failing = any(question.model.fails_storage for question in questions)
+    buses |= {Bus.VIRTIO} if failing else set()  # that of the controls
+    with open_guests(
+        context, setup.guest, buses, session.site, carried, stops_are_errors=not failing
+    ) as session.guests:
         yield
 
 

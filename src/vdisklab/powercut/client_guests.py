@@ -188,6 +188,12 @@ class Guests:
             yield ResettableDisk(client, reset)
 
     @contextmanager
+    def with_disk(self, disk: Disk) -> Iterator[tuple[Machine, str, Mapping[str, str]]]:
+        """A guest with the disk, the disk's name there, and the properties read back."""
+        with self._attached(disk, DriverSetting.AS_FOUND) as place:
+            yield place.machine, place.device, place.observed
+
+    @contextmanager
     def _attached(self, disk: Disk, setting: DriverSetting) -> Iterator[_GuestWithDisk]:
         if (refusal := setting.refusal(disk.attachment.bus)) is not None:
             raise refusal
@@ -238,9 +244,16 @@ def open_guests(
     buses: frozenset[Bus],
     site: Site,
     carried: tuple[CarriedDisk, ...] = (),
+    *,
+    stops_are_errors: bool = True,
 ) -> Iterator[Guests]:
-    """Guests with drivers for these buses and the disks `carried`, which end with the context."""
-    accelerator, start = prepare_guests(context, guest, buses, site.directory, carried=carried)
+    """Guests with drivers for these buses and the disks `carried`, which end with the context.
+
+    Unless `stops_are_errors`, QEMU may stop them when their storage fails.
+    """
+    accelerator, start = prepare_guests(
+        context, guest, buses, site.directory, carried=carried, stops_are_errors=stops_are_errors
+    )
     with GuestPool(start, context.progress) as pool:
         yield Guests(context.host, pool, accelerator, context.ledger, site.directory)
 

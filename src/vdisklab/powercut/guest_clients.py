@@ -21,7 +21,7 @@ import os
 import socket
 import sqlite3
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -142,17 +142,23 @@ class GuestProgram:
 
 @contextmanager
 def guest_program(
-    machine: Machine, port: str, argv: Sequence[str], title: str
+    machine: Machine,
+    port: str,
+    argv: Sequence[str],
+    title: str,
+    *,
+    allowed: Collection[int] = (0,),
 ) -> Iterator[GuestProgram]:
     """Runs a program that opens its end of the port by the name `port`, unique on this host.
 
-    The caller must make the program end. Raises GuestError, and WorkloadError if it fails.
+    The caller must make the program end. Raises GuestError, and WorkloadError if it fails: if it
+    ends with a status other than those `allowed`.
     """
     with virtio_serial(machine, port) as line:
         process = machine.agent.start(argv)
         program = GuestProgram(machine, line, process, title, port)
         yield program
-        machine.agent.finish(program.process, (title,), timeout=_END_SECONDS)
+        machine.agent.finish(program.process, (title,), timeout=_END_SECONDS, allowed=allowed)
 
 
 class RequestKind(IntEnum):
@@ -281,6 +287,17 @@ def transaction(version: int) -> str:
     return (
         f"BEGIN IMMEDIATE; INSERT INTO promise VALUES ({version}, '{payload(version)}'); "  # noqa: S608 - numbers
         f"UPDATE newest SET version = {version}; COMMIT; SELECT 'done {version}';\n"
+    )
+
+
+def sqlite_settings(kind: ClientKind) -> str:
+    """The SQL that sets a client's journal mode and synchronous level, and makes its tables."""
+    mode, level = _MODES[kind]
+    checkpoint = f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}; " if mode == "wal" else ""
+    return (
+        f"PRAGMA journal_mode={mode}; PRAGMA synchronous={level}; {checkpoint}"  # noqa: S608
+        "CREATE TABLE promise (version INTEGER PRIMARY KEY, payload TEXT NOT NULL); "
+        "CREATE TABLE newest (version INTEGER); INSERT INTO newest VALUES (0);\n"
     )
 
 

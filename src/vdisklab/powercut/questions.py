@@ -64,6 +64,8 @@ class QuestionSettings:
     """How a guest changes its disk's write cache beforehand."""
     during: DiskOperation | None = None
     """The operation on the image in mid-run; None without one."""
+    failing_seconds: float | None = None
+    """How long storage fails; None: as long as the failure's row says."""
 
     def as_stored(self) -> dict[str, Any]:
         """The settings under the keys that databases hold; fingerprints depend on them."""
@@ -79,6 +81,7 @@ class QuestionSettings:
             "logged_by": "fuse",  # as earlier verdicts were stored
             "driver": self.driver.value,
             **({} if self.during is None else {DURING: str(self.during)}),
+            **({} if self.failing_seconds is None else {"failing_seconds": self.failing_seconds}),
         }
 
 
@@ -102,7 +105,8 @@ class Question:
     def recorded_run(self) -> tuple[object, ...]:
         """Equal for questions that the same recording answers."""
         survivors = self.model.spares_the_host, self.model.spares_qemu
-        return self.path, self.client, self.settings, self.access, *survivors
+        fails = self.model if self.model.fails_storage else None
+        return self.path, self.client, self.settings, self.access, *survivors, fails
 
     @property
     def fingerprint(self) -> str:

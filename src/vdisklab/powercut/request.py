@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.errors import PlanError
 from vdisklab.operations.operation import DiskOperation
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, FailureModel
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.needs import Need, needs_help, parse_need
 from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting
-from vdisklab.path.rules import not_judgeable
+from vdisklab.path.rules import not_failable, not_judgeable
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.matrix import Matrix, expand_matrix, expand_paths, narrow_to_needs
@@ -22,11 +23,14 @@ from vdisklab.plan.value_kinds import SWITCH, TEXT, WHOLE, Limits, one_of, sever
 from vdisklab.powercut import crash_states, mid_run, postgresql, recordings
 from vdisklab.powercut.client import DEFAULT_WRITES
 from vdisklab.powercut.client_guests import bus_refusal
+from vdisklab.powercut.failing_verdicts import RUNS
 from vdisklab.powercut.questions import Question, QuestionSettings
+from vdisklab.powercut.storage_failures import STORAGE_FAILURES, SYNCING
 
 DEFAULT_STATES = 1000
 EXHAUSTIVE_CHANGES = 16
 GUEST_RESETS = 8
+_LONGEST_FAILURE = 600  # seconds
 _MOST_WRITES = 10_000
 """More prove nothing: the client has about two thousand places to write to."""
 
@@ -59,9 +63,9 @@ class PowercutRequest(OptionRows):
     )
     states: int | None = option(
         WHOLE,
-        "Judge at most N states of each run.",
+        "Judge at most N states of each run; of failing storage make N runs.",
         metavar="N",
-        shown=f"{DEFAULT_STATES}; postgresql {postgresql.STATES}",
+        shown=f"{DEFAULT_STATES}; postgresql {postgresql.STATES}; failing storage {RUNS}",
         limits=Limits(1),
     )
     exhaustive: bool = option(
@@ -90,9 +94,20 @@ class PowercutRequest(OptionRows):
         several(FailureModel, FailureModel),
         "What dies: the power of a disk with a volatile cache (power) or with power-loss "
         "protection (plp), the host's kernel (host-crash), QEMU (qemu-killed), the guest alone "
-        "(guest-reset); can be repeated.",
+        "(guest-reset); or nothing dies, and for a while the storage below the image answers with "
+        "errors (storage-error), has no space (storage-full) or is silent (storage-silent), below "
+        "a real guest that syncs files; can be repeated.",
         flag="--model",
         shown=FailureModel.POWER.value,
+    )
+    failing_seconds: int | None = option(
+        WHOLE,
+        "How long the storage fails.",
+        metavar="SECONDS",
+        shown=", ".join(
+            f"{failure.seconds:g} of {model}" for model, failure in STORAGE_FAILURES.items()
+        ),
+        limits=Limits(1, _LONGEST_FAILURE),
     )
     during: tuple[DiskOperation, ...] = option(
         several(mid_run.parse_judged, str),
@@ -146,11 +161,23 @@ def plan_questions(request: PowercutRequest) -> PlannedQuestions:
         sampling=request.sampling,
     )
     matrix = _matrix(request)
-    clients, drivers, models = _clients(request), _drivers(request), _models(request)
+    all_models = _models(request)
+    failing = [model for model in all_models if model.fails_storage]
+    models = [model for model in all_models if not model.fails_storage]
+    clients = _clients(request) if models else ()
+    drivers = _drivers(request)
     operations = tuple(dict.fromkeys(request.during)) or (None,)
     dropped = list(matrix.dropped)
     questions: list[Question] = []
     for path in dict.fromkeys(cell.path for cell in matrix.cells):
+        if failing:
+            refused = not_failable(path)
+            if refused is not None:
+                dropped.append(Dropped(path.canonical, refused.reason, refused.instead))
+            else:
+                questions += _storage_questions(path, failing, settings, request)
+        if not models:
+            continue
         judged_clients = [k for k in clients if k.uses_directories or not path.shares_directory]
         if not judged_clients:
             able = "SQLite" if ClientKind.POSTGRESQL in clients else "a database"
@@ -193,6 +220,21 @@ def plan_questions(request: PowercutRequest) -> PlannedQuestions:
     return PlannedQuestions(tuple(questions), tuple(dropped))
 
 
+def _storage_questions(
+    path: DiskPath,
+    models: Sequence[FailureModel],
+    settings: QuestionSettings,
+    request: PowercutRequest,
+) -> Iterator[Question]:
+    """A question for each model; they have a client and a number of runs of their own."""
+    sampling = crash_states.Sampling(request.states or RUNS, seed=request.seed)
+    seconds = None if request.failing_seconds is None else float(request.failing_seconds)
+    failing = replace(settings, sampling=sampling, failing_seconds=seconds)
+    clients = [client for client in SYNCING if client in request.clients] or [ClientKind.FILES]
+    for model, client in itertools.product(models, clients):
+        yield Question(path, client, failing, AccessKind.GUEST, model)
+
+
 def _under(
     settings: QuestionSettings, kind: ClientKind, model: FailureModel, request: PowercutRequest
 ) -> QuestionSettings:
@@ -217,14 +259,16 @@ def _under(
 def _matrix(request: PowercutRequest) -> Matrix:
     if not request.paths:
         raise PlanError("no path is named", hint="`vdisklab powercut ext4/{raw,qcow2}/none`")
+    only_storage = bool(request.models) and all(model.fails_storage for model in request.models)
+    refusal = not_failable if only_storage else not_judgeable
     for path in expand_paths(request.paths, targets=request.target):
-        verdict = not_judgeable(path) if path.target is not None else None
+        verdict = refusal(path) if path.target is not None else None
         if verdict is not None:
             raise PlanError(f"{path} {verdict.reason}", hint=verdict.instead)
     # Needs use rules, not stored power cuts, because the verdicts are what is requested.
     matrix = expand_matrix(request.paths)
-    matrix = narrow_to_needs(matrix, request.need, CrashVerdicts(), not_judgeable)
-    for cell in matrix.cells:
+    matrix = narrow_to_needs(matrix, request.need, CrashVerdicts(), refusal)
+    for cell in matrix.cells if not only_storage else ():
         recordings.require_judgeable(cell.path)
     return matrix
 
@@ -244,9 +288,38 @@ def _clients(request: PowercutRequest) -> Sequence[ClientKind]:
 
 def _models(request: PowercutRequest) -> Sequence[FailureModel]:
     _require_logged_operation(request)
+    _require_synced_files(request)
     if FailureModel.GUEST_RESET in request.models:
         _require_resettable_client(request)
     return [model for model in FailureModel if model in request.models] or [FailureModel.POWER]
+
+
+def _require_synced_files(request: PowercutRequest) -> None:
+    """Raises PlanError for options that a guest whose storage fails does not have."""
+    failing = next((model for model in request.models if model.fails_storage), None)
+    if failing is None:
+        if request.failing_seconds is not None:
+            raise PlanError(
+                "--failing-seconds is for storage that fails, and no such --model is given",
+                hint=f"add --model {FailureModel.STORAGE_ERROR}",
+            )
+        return
+    others = set(request.clients) - set(SYNCING)
+    alone = all(model.fails_storage for model in request.models)
+    if alone and others:
+        raise PlanError(
+            f"--model {failing} is judged by a client that tells errors, not by {min(others)}",
+            hint=f"leave out --client, or write one of {', '.join(SYNCING)}",
+        )
+    if alone and request.access is AccessKind.BOOT_SECTOR:
+        raise PlanError(
+            f"--model {failing} needs a guest with a file system",
+            hint=f"choose --access {AccessKind.GUEST}",
+        )
+    if alone and request.drivers:
+        raise PlanError(
+            f"--driver has no effect on --model {failing}", hint="leave one of them out"
+        )
 
 
 def _require_resettable_client(request: PowercutRequest) -> None:
@@ -278,7 +351,7 @@ def _require_logged_operation(request: PowercutRequest) -> None:
     if alone:
         raise PlanError(
             f"--during {request.during[0]} cannot be judged under {alone[0]}: only one file is "
-            "logged",
+            + ("served" if alone[0].fails_storage else "logged"),
             hint=f"leave out --model {alone[0]}",
         )
 

@@ -53,6 +53,8 @@ def powercut(request: PowercutRequest, context: typer.Context, output: OutputOpt
 
       vdisklab powercut ext4/qcow2/none --during snapshot --client flushes
 
+      vdisklab powercut raw/none/virtio:werror={report,stop} --model storage-error
+
       vdisklab powercut --replay 3f2a9c01/12-3f
     """
     work = (request.directory or Path()).resolve()

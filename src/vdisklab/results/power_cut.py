@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from vdisklab.path.durability import FailureModel
 from vdisklab.results.model import HostFacts
@@ -16,6 +17,9 @@ MODEL = "model"
 
 DURING = "during"
 """Key in `PowerCut.settings`: what was done to the disk in the middle of the run, if anything."""
+
+STORAGE_FACTS = "storage_failure"
+"""Key in `PowerCut.observed`: the `StorageFacts` as JSON."""
 
 _SHOWN = {"corrupt in the afterlife": "corrupted by later writes"}
 """Stored outcomes that are shown in other words."""
@@ -49,6 +53,43 @@ class Counterexample:
     case: str
     outcome: str
     detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageFacts:
+    """What several runs with failing storage showed, in sums over all runs; seconds are medians,
+    from the first request that failed."""
+
+    worst: Annotated[str, "what became of the guest in the worst run"]
+    acknowledged: Annotated[int, "files that the guest's program was told are durable"]
+    lost: Annotated[int, "those of them that are gone or damaged"]
+    told: Annotated[int, "files of which the program was told that they failed"]
+    failed: Annotated[int, "QEMU's requests that the storage did not answer as usual"]
+    failed_flushes: Annotated[int, "flushes among them"]
+    paused_runs: Annotated[int, "runs in which QEMU paused the guest"]
+    paused_after: Annotated[float | None, "seconds until it did; null: never"]
+    told_runs: Annotated[int, "runs in which the program was told an error"]
+    told_after: Annotated[float | None, "seconds until it was; null: never"]
+    again: Annotated[int, "files whose fsync failed and then, called again, succeeded"]
+    again_lost: Annotated[int, "those of them that are gone or damaged"]
+    error: Annotated[str, "the commonest first error of the program: `fsync: EIO`"]
+    kernel: Annotated[Mapping[str, int], "runs by what the guest's kernel logged"]
+    detail: Annotated[str, "more about the worst run"]
+
+    def as_stored(self) -> dict[str, str]:
+        """The facts as properties of a verdict."""
+        return {STORAGE_FACTS: json.dumps(asdict(self))}
+
+    @classmethod
+    def of(cls, cut: PowerCut) -> StorageFacts | None:
+        """The facts of a verdict; None if no storage failed, or another version stored them."""
+        text = cut.observed.get(STORAGE_FACTS)
+        if text is None:
+            return None
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError):
+            return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,13 +48,13 @@ _IN = struct.Struct("<IIQQIIII")
 _OUT = struct.Struct("<IiQ")
 _INIT_IN = struct.Struct("<IIII")
 _INIT_OUT = struct.Struct("<IIIIHHIIHHI28x")
-_READ_IN = struct.Struct("<QQI")
-_WRITE_IN = struct.Struct("<QQI20x")
-_FALLOCATE_IN = struct.Struct("<QQQI4x")
+READ_IN = struct.Struct("<QQI")
+WRITE_IN = struct.Struct("<QQI20x")
+FALLOCATE_IN = struct.Struct("<QQQI4x")
 _ATTRIBUTES = struct.Struct("<QQQQQQIIIIIIIIII")
 _ATTR_OUT = struct.Struct("<QII")
 _OPEN_OUT = struct.Struct("<QII")
-_WRITE_OUT = struct.Struct("<II")
+WRITE_OUT = struct.Struct("<II")
 _STATFS_OUT = struct.Struct("<QQQQQIIII24x")
 
 _MAJOR, _MINOR = 7, 38
@@ -255,13 +255,13 @@ class DiskServer:
             complete()
 
     def _write(self, request: FuseRequest) -> None:
-        _, offset, length = _WRITE_IN.unpack_from(request.body)
+        _, offset, length = WRITE_IN.unpack_from(request.body)
         # A copy: the buffer is reused for the next request.
-        data = bytes(request.body[_WRITE_IN.size : _WRITE_IN.size + length])
+        data = bytes(request.body[WRITE_IN.size : WRITE_IN.size + length])
         syscalls.write_whole(self._disk, [data], offset)
         first, sectors = self._whole_sectors(offset, data)
         self._answer_when_logged(
-            request.unique, lambda: self._log.write(first, sectors), _WRITE_OUT.pack(length, 0)
+            request.unique, lambda: self._log.write(first, sectors), WRITE_OUT.pack(length, 0)
         )
 
     def _whole_sectors(self, offset: int, data: bytes) -> tuple[int, bytes]:
@@ -288,7 +288,7 @@ class DiskServer:
         self._pending.append(complete)
 
     def _fallocate(self, request: FuseRequest) -> None:
-        _, offset, length, mode = _FALLOCATE_IN.unpack_from(request.body)
+        _, offset, length, mode = FALLOCATE_IN.unpack_from(request.body)
         length = min(length, self._size - offset)
         discards = bool(mode & syscalls.FALLOC_PUNCH_HOLE)
         if mode & ~_KNOWN_FALLOCATE or not (discards or mode & syscalls.FALLOC_ZERO_RANGE):
@@ -308,7 +308,7 @@ class DiskServer:
         self._reply(request.unique)
 
     def _read(self, request: FuseRequest) -> None:
-        _, offset, length = _READ_IN.unpack_from(request.body)
+        _, offset, length = READ_IN.unpack_from(request.body)
         length = max(0, min(length, self._size - offset))
         self._reply(request.unique, os.pread(self._disk, length, offset))
 
@@ -394,10 +394,10 @@ def main() -> None:
             return RatedDisk(device, disk, options.size, options.rate)
         return DiskServer(device, disk, _new_log(options.log), options.size, lies)
 
-    _serve_file(options.marker, options.mountpoint, options.disk, options.size, server)
+    serve_file(options.marker, options.mountpoint, options.disk, options.size, server)
 
 
-def _serve_file(
+def serve_file(
     marker: str, mountpoint: Path, content: Path, size: int, make: Callable[[int, int], DiskServer]
 ) -> None:
     """Mounts a file with `content`, prints `ready`, serves until it is unmounted.

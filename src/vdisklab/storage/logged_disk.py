@@ -9,7 +9,7 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from pathlib import Path
 from vdisklab.errors import DirtyHostError, HostError, memory_full
 from vdisklab.host import command, mounts, pagecache, syscalls, waiting
 from vdisklab.host.ledger import Kind
+from vdisklab.storage import disk_server
 from vdisklab.storage.device import read_direct_io, require_flushes
 from vdisklab.storage.disk_server import FULL, HONEST, READY, Lies
 from vdisklab.storage.site import Site
@@ -67,8 +68,11 @@ def rated_disk(site: Site, name: str, size: int, rate: float) -> Iterator[Path]:
 
     Raises HostError as `logged_file` does.
     """
-    with _served_file(site, name, size, f"--rate={rate:g}") as file, site.tracked(Kind.LOOP, file):
-        yield Path(syscalls.attach_loop(file, direct_io=True))
+    with (
+        served_file(site, name, size, f"--rate={rate:g}") as served,
+        site.tracked(Kind.LOOP, served.path),
+    ):
+        yield Path(syscalls.attach_loop(served.path, direct_io=True))
 
 
 @contextmanager
@@ -85,22 +89,41 @@ def logged_file(
     options = (f"--dropped-flushes={lies.dropped_flushes}", f"--seed={lies.seed}")
     with (
         site.tracked(Kind.FILE, log) if log.parent == site.directory else nullcontext(),
-        _served_file(site, name, size, *options, log=log) as file,
+        served_file(site, name, size, *options, log=log) as served,
     ):
-        yield LoggedDisk(file, log, size)
+        yield LoggedDisk(served.path, log, size)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedFile:
+    """A file that a server of our own answers for, and the server's process."""
+
+    path: Path
+    process: subprocess.Popen[bytes]
 
 
 @contextmanager
-def _served_file(
-    site: Site, name: str, size: int, *options: str, log: Path | None = None
-) -> Iterator[Path]:
+def served_file(
+    site: Site,
+    name: str,
+    size: int,
+    *options: str,
+    log: Path | None = None,
+    program: str = disk_server.__name__,
+    fill: Callable[[Path], object] | None = None,
+) -> Iterator[ServedFile]:
+    """A file of `size` bytes that the module `program` serves, until the context closes.
+
+    `fill` gets the file with its content, before it is served. Raises HostError without FUSE or
+    when the server does not start.
+    """
     refused = pagecache.try_device("fuse")
     if refused is not None:
         raise HostError(f"/dev/fuse: {refused.strerror}", hint="modprobe fuse, or run as root")
     mountpoint, content = site.directory / f"{name}.disk", site.directory / f"{name}.content"
     marker = f"{site.directory.name}-{name}"
     argv = (
-        sys.executable, "-m", "vdisklab.storage.disk_server", f"--marker={marker}",
+        sys.executable, "-m", program, f"--marker={marker}",
         f"--size={size}", *options, *map(os.fspath, filter(None, (mountpoint, content, log))),
     )  # fmt: skip
     with (
@@ -109,8 +132,10 @@ def _served_file(
         site.tracked(Kind.PROCESS, f"--marker={marker}"),
     ):
         site.new_file(mountpoint)
-        with site.tracked(Kind.MOUNT, mountpoint), _server(argv, marker):
-            yield mountpoint
+        if fill is not None:
+            fill(content)
+        with site.tracked(Kind.MOUNT, mountpoint), _server(argv, marker) as process:
+            yield ServedFile(mountpoint, process)
             # The server ends with its mount; `_server` waits for that.
             site.host.run("umount", mountpoint)
 
@@ -120,11 +145,11 @@ def _direct_io(site: Site, loop: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _server(argv: tuple[str, ...], marker: str) -> Iterator[None]:
+def _server(argv: tuple[str, ...], marker: str) -> Iterator[subprocess.Popen[bytes]]:
     """The running server. It ends when its file is unmounted; otherwise it is killed."""
     process = subprocess.Popen(
         argv,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,  # a server that takes orders sees its end when this process dies
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=command.environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -134,7 +159,7 @@ def _server(argv: tuple[str, ...], marker: str) -> Iterator[None]:
     try:
         _await_ready(process)
         with _required_health(process, marker):
-            yield
+            yield process
     finally:
         process.kill()
         process.communicate()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from vdisklab.answers.powercut import CrashVerdict, PowercutAnswer
 from vdisklab.path.durability import CrashStates, FailureModel
 from vdisklab.results.power_cut import ReplayedState, outcome_words
 from vdisklab.units import counted, named
+from vdisklab.views import failing_storage
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _MOST_STATES = 1_000_000
@@ -18,7 +20,12 @@ _NAMED = 3
 
 def tables(answer: PowercutAnswer) -> Iterator[Table[CrashVerdict]]:
     """One row per verdict, in the order of the questions."""
-    rows = answer.verdicts
+    failing = [row for row in answer.verdicts if _fails_storage(row)]
+    rows = [row for row in answer.verdicts if not _fails_storage(row)]
+    if failing:
+        yield failing_storage.table(failing, controls=0 if rows else len(answer.controls))
+        if not rows:
+            return
     models = any(row.model != FailureModel.POWER for row in rows)
     columns: tuple[Column[CrashVerdict], ...] = (
         Column("path", lambda row: row.path, folds=NAMES),
@@ -38,7 +45,12 @@ def tables(answer: PowercutAnswer) -> Iterator[Table[CrashVerdict]]:
         Column("case", lambda row: row.counterexample.case if row.counterexample else "", spare=1),
         Column("detail", _detail, folds=WORDS),
     )
-    yield Table(headline(answer), columns, rows, tuple(_notes(answer)), kind=CrashVerdict)
+    shown = replace(answer, verdicts=tuple(rows))
+    yield Table(headline(shown), columns, rows, tuple(_notes(shown)), kind=CrashVerdict)
+
+
+def _fails_storage(row: CrashVerdict) -> bool:
+    return row.model in set(FailureModel) and FailureModel(row.model).fails_storage
 
 
 def verdict_word(row: CrashVerdict) -> str:

@@ -40,6 +40,9 @@ PLAIN = {
     # what `record` and `show LOAD` counted
     "requests", "reads", "count", "bytes", "file_bytes", "written_bytes", "logical_block",
     "at_seconds", "start_seconds",
+    # what `powercut` counted while storage failed, and what `audit` adds up of thin images
+    "failed_flushes", "lost", "told", "told_runs", "told_after", "paused_runs",
+    "paused_after", "again", "again_lost", "others", "others_grow",
     # what `watch` shows of the running cell
     "at", "since", "began", "finished", "process", "bytes_per_second", "operations_per_second",
 }  # fmt: skip

@@ -171,7 +171,8 @@ def test_unknown_needs_are_refused_with_the_known_ones(text: str, message: str) 
 def test_help_and_hint_name_every_word() -> None:
     assert all(kind in needs_help("What") for kind in NeedKind)
     assert NEED_WORDS.startswith(
-        "durable, no-flush-safe, disposable, backup, snapshots, discard, live-migration, form"
+        "durable, no-flush-safe, disposable, backup, snapshots, discard, live-migration, "
+        "survives-full, "
     )
     assert all(Need(kind).meaning for kind in NeedKind)
 

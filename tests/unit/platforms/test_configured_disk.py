@@ -8,6 +8,7 @@ import pytest
 
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import HostDisk
+from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import CacheMode
 from vdisklab.platforms.configured_disk import (
     UNKNOWN_CONTEXT,
@@ -118,8 +119,30 @@ def test_a_thin_image_on_a_nearly_full_file_system_is_seen() -> None:
     tight = DiskContext(virtual_size=100, allocated=10, free=50)
     assert MayOutgrow(90, 50) in risks_of("qcow2/none", tight)
     assert NoDiscard() in risks_of("qcow2/none", tight)
+    shared = DiskContext(virtual_size=100, allocated=10, free=95, others=2, others_grow=10)
+    assert MayOutgrow(90, 95, 2, 10) in risks_of("qcow2/none", shared)
     roomy = DiskContext(virtual_size=100, allocated=100, free=0)
     assert not any(isinstance(risk, MayOutgrow) for risk in risks_of("qcow2/none", roomy))
+
+
+@pytest.mark.parametrize(
+    ("bus", "platform", "said"),
+    [
+        ("virtio", Platform.LIBVIRT, "is paused, not damaged"),
+        ("virtio:werror=stop", Platform.QEMU, "is paused, not damaged"),
+        ("virtio:werror=report", Platform.LIBVIRT, "error_policy='enospace'"),
+        ("scsi:werror=report", Platform.PROXMOX, "Set werror=enospc on its drive"),
+        ("sata:werror=ignore", Platform.QEMU, "says that it was written"),
+        ("nvme", Platform.QEMU, "gets I/O errors"),
+    ],
+)
+def test_what_becomes_of_a_guest_whose_storage_is_full_follows_from_the_policy(
+    bus: str, platform: Platform, said: str
+) -> None:
+    tight = DiskContext(virtual_size=100, allocated=10, free=50)
+    disk = ConfiguredDisk("d", "vda", "/a", parse_path(f"qcow2/none/{bus}"), platform=platform)
+    (risk,) = (risk for risk in risks(disk, tight) if isinstance(risk, MayOutgrow))
+    assert said in str(risk)
 
 
 def test_ignored_write_errors_are_a_risk_with_and_without_a_path() -> None:

@@ -1,0 +1,415 @@
+"""One run: a guest writes, the storage below its disk fails and recovers; what is left is judged.
+
+The image's own file fails, whatever file system it would lie on. When the failure is over,
+vdisklab does what an administrator would: storage that was full has been grown, and a guest that
+QEMU has paused is continued. Then the guest must go on; its file system is unmounted, checked on
+the host, and compared with all that the guest's program was told.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vdisklab.errors import GuestError, WorkloadError
+from vdisklab.guest.machine import Machine
+from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options, mount_command
+from vdisklab.host import syscalls
+from vdisklab.host.ledger import Kind
+from vdisklab.host.waiting import patience
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.power_cut_words import ClientKind, RunOutcome
+from vdisklab.path.segments import GuestFsKind, ImageFormat, LayerKind
+from vdisklab.powercut.guest_clients import DATABASE, MOUNTPOINT
+from vdisklab.powercut.kernel_messages import kernel_messages
+from vdisklab.powercut.recovery import unmount_state
+from vdisklab.powercut.storage_failures import StorageFailure
+from vdisklab.powercut.synced_files import (
+    FileAnswer,
+    Kept,
+    SyncedFiles,
+    lost_files,
+    synced_files,
+)
+from vdisklab.powercut.synced_rows import SyncedRows, kept_rows, synced_rows
+from vdisklab.storage.failing_disk import StorageOrder, StorageRequest, TouchedRequest
+from vdisklab.storage.failing_file import FailingFile, failing_file
+from vdisklab.storage.image import ImageFile, image_file
+from vdisklab.storage.site import Site
+from vdisklab.storage.targets import Directory
+from vdisklab.units import MIB
+
+_SIZES = {GuestFsKind.EXT4: 64 * MIB, GuestFsKind.XFS: 320 * MIB, GuestFsKind.BTRFS: 192 * MIB}
+"""Bytes of the guest's disk: a little more than the least of each file system."""
+
+_MKFS: Mapping[GuestFsKind, tuple[str, ...]] = {
+    GuestFsKind.EXT4: (
+        "mkfs.ext4", "-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0",
+    ),
+    GuestFsKind.XFS: ("mkfs.xfs", "-q", "-f"),
+    GuestFsKind.BTRFS: ("mkfs.btrfs", "-q", "-f"),
+}  # fmt: skip
+_CHECKS: Mapping[GuestFsKind, tuple[str, ...]] = {
+    GuestFsKind.EXT4: ("e2fsck", "-fn"),
+    GuestFsKind.XFS: ("xfs_repair", "-n"),
+    GuestFsKind.BTRFS: ("btrfs", "check", "--readonly"),
+}
+FILESYSTEMS = tuple(_SIZES)
+"""The guest's file systems that can be judged."""
+
+_BEFORE = (5, 15)
+"""The failure begins after a random number of acknowledged files."""
+_AFTER = 5
+"""Files that are requested after the failure is over."""
+_LATEST = 0.03  # seconds from the request of a file to the failure
+_USUAL_SECONDS = 30.0
+_RECOVERY_SECONDS = 60.0
+"""How long a guest may take to go on after the failure; later it hangs."""
+_PAUSED_LONG_ENOUGH = 0.3
+_LOOK_SECONDS = 0.05
+_EVENT_SECONDS = 0.005  # in which QEMU's events are taken in
+_MARK = "vdisklab: the storage fails from here on"
+_AGENT_SECONDS = 60.0
+_PAUSED = ("io-error", "paused")
+_EVENTS = ("STOP", "BLOCK_IO_ERROR")
+_LEAKED = 3
+"""qemu-img(1), check: there are leaked clusters, but the image is not corrupted."""
+
+PluggedGuest = Callable[[Disk], AbstractContextManager[tuple[Machine, str, Mapping[str, str]]]]
+"""Gives a guest the disk: its machine, the disk's name there, and what was read back."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailingRun:
+    """What one run showed. Seconds count from the first request that the storage failed."""
+
+    outcome: RunOutcome
+    acknowledged: int
+    """Files that the program was told are durable."""
+    lost: int
+    """Those of them that are not there, or damaged."""
+    told: int
+    """Files of which the program was told that they failed."""
+    failed: int
+    """QEMU's requests that the storage did not answer as usual."""
+    failed_flushes: int
+    paused_after: float | None = None
+    told_after: float | None = None
+    resumed: bool = False
+    """True if vdisklab had to continue the guest."""
+    error: str = ""
+    """The first error that the program was told: `fsync: EIO`."""
+    again: int = 0
+    """Files whose second fsync succeeded after the first one had failed."""
+    again_lost: int = 0
+    """Those of them that are not there, or damaged."""
+    kernel: Mapping[str, int] = field(default_factory=dict)
+    """Lines that the guest's kernel logged, by kind."""
+    detail: str = ""
+    observed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FailingImage:
+    """The image that every run of a path begins with: a new file system of the guest's."""
+
+    path: DiskPath
+    filesystem: GuestFsKind
+    image: ImageFile
+    size: int
+    journal: tuple[tuple[int, int], ...]
+    """Ranges of bytes of the disk in which ext4 has its journal; empty for other file systems."""
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of the file: a qcow2 image has room for its tables."""
+        is_raw = self.image.format == ImageFormat.RAW
+        return self.size if is_raw else 2 * self.size + 4 * MIB
+
+
+@contextmanager
+def failing_image(site: Site, path: DiskPath, name: str) -> Iterator[FailingImage]:
+    """The image of a path with a new file system, for as many runs as are wanted."""
+    kind = GuestFsKind(path.attachment.guest_fs or GuestFsKind.EXT4)
+    size, source = _SIZES[kind], site.directory / f"{name}.fs"
+    assert path.image is not None  # noqa: S101 - not_failable refuses a device
+    with site.tracked(Kind.FILE, source):
+        site.new_file(source)
+        site.run("truncate", "--size", str(size), source)
+        site.run(*_MKFS[kind], source)
+        journal = _journal(site, source) if kind is GuestFsKind.EXT4 else ()
+        with image_file(
+            site, Directory(site.directory), path.image, size=size, name=name, source=source
+        ) as image:
+            yield FailingImage(path, kind, image, size, journal)
+
+
+def _journal(site: Site, source: Path) -> tuple[tuple[int, int], ...]:
+    """The bytes of ext4's journal, which is inode 8, as debugfs(8) prints its extents."""
+    text = site.run("debugfs", "-R", "stat <8>", source).stdout
+    extents = text.partition("EXTENTS:")[2]
+    found = re.findall(r"\(\d+(?:-\d+)?\):(\d+)(?:-(\d+))?", extents)
+    return tuple((4096 * int(a), 4096 * (int(b or a) + 1)) for a, b in found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the host finds on a guest's disk."""
+
+    lost: tuple[str, ...] = ()
+    again_lost: tuple[str, ...] = ()
+    damaged: bool = False
+    detail: str = ""
+    refused: str = ""
+    """Why a database refuses its file."""
+
+
+class _HangingGuestError(GuestError):
+    """The guest cannot be used any more, which is a result."""
+
+
+@dataclass(slots=True)
+class _RunUnderWay:
+    """A run under way: the answers of its program, QEMU's events, what the guest's kernel said."""
+
+    site: Site
+    image: FailingImage
+    file: FailingFile
+    name: str
+    client: ClientKind = ClientKind.FILES
+    answers: list[FileAnswer] = field(default_factory=list)
+    events: list[tuple[str, float]] = field(default_factory=list)
+    resumed: bool = False
+    mounts: str = ""
+    log: str = ""
+    stuck: str = ""
+    """Why the guest cannot be used any more."""
+
+    @property
+    def paused_at(self) -> float | None:
+        """When QEMU first paused the guest."""
+        return next((moment for event, moment in self.events if event == "STOP"), None)
+
+    @property
+    def disk(self) -> Disk:
+        """The guest's disk, whose file fails."""
+        return Disk(
+            serial=self.name[-20:],
+            size=self.image.size,
+            source={"driver": "file", "filename": str(self.file.path)},
+            driver=self.image.image.format,
+            cache=self.image.path.cache,
+            attachment=self.image.path.attachment,
+            parts=ImageParts(format_options=format_options(self.image.path.image)),
+        )
+
+    def in_guest(
+        self, machine: Machine, device: str, failure: StorageFailure, chance: random.Random
+    ) -> None:
+        """The part in the guest. Raises _HangingGuestError if the guest does not go on."""
+        agent = machine.agent
+        kind, options = self.image.filesystem, self.image.path.attachment.guest_mount
+        agent.run(mount_command(device, kind, options, MOUNTPOINT), timeout=_AGENT_SECONDS)
+        agent.run(("sh", "-c", f"echo {_MARK} > /dev/kmsg"), timeout=_AGENT_SECONDS)
+        with (
+            self._program(machine) as client,
+            machine.monitor.noting(_EVENTS) as noted,
+        ):
+            for _ in range(chance.randint(*_BEFORE)):
+                if not self.take(client, _USUAL_SECONDS * patience()):
+                    raise GuestError("the guest did not write before the storage failed")
+            client.request_next()
+            time.sleep(chance.uniform(0, _LATEST))
+            within = self.image.journal if failure.journal_only else ()
+            order = StorageOrder(failure.behaviour, failure.kinds, within, failure.most)
+            with self.file.failing(order) as began:
+                end = began + failure.seconds
+                while time.time() < end:
+                    self.take(client, min(_LOOK_SECONDS, max(0.0, end - time.time())))
+                    machine.monitor.pause(_EVENT_SECONDS)
+                    self.events += noted()
+                    paused = self.paused_at
+                    if paused is not None and time.time() > paused + _PAUSED_LONG_ENOUGH:
+                        break  # a paused guest asks for nothing more
+            state = machine.query("query-status")
+            self.events += noted()
+            if state.get("status") in _PAUSED:
+                machine.thaw()
+                self.resumed = True
+            for _ in range(_AFTER):
+                if not self.take(client, _RECOVERY_SECONDS * patience()):
+                    raise _HangingGuestError(
+                        f"no answer within {_RECOVERY_SECONDS:.0f} s after the storage was good"
+                    )
+            self.events += noted()
+        self._leave(machine)
+
+    def _program(self, machine: Machine) -> AbstractContextManager[SyncedFiles | SyncedRows]:
+        """The guest's program that makes its data durable."""
+        port = f"{self.name}-port"
+        if self.client is ClientKind.FILES:
+            return synced_files(machine, port)
+        return synced_rows(machine, port, self.client)
+
+    def take(self, client: SyncedFiles | SyncedRows, seconds: float) -> bool:
+        """Waits for the answer of a file, requested now unless it was before; True if it came."""
+        if client.pending is None:
+            client.request_next()
+        answer = client.answer(seconds)
+        if answer is not None:
+            self.answers.append(answer)
+        return answer is not None
+
+    def _leave(self, machine: Machine) -> None:
+        agent = machine.agent
+        try:
+            self.mounts = agent.run(("cat", "/proc/mounts"), timeout=_AGENT_SECONDS).stdout
+            log = agent.run(("dmesg",), timeout=_AGENT_SECONDS).stdout
+            self.log = log.rpartition(_MARK)[2]
+            agent.run(("umount", MOUNTPOINT), timeout=_AGENT_SECONDS)
+        except WorkloadError as error:
+            raise _HangingGuestError(
+                f"the guest cannot unmount its disk: {error.message}"
+            ) from error
+
+    def judged(self, observed: Mapping[str, str]) -> FailingRun:
+        """What the run showed, after the guest has left its disk."""
+        touched = self.file.touched()
+        acknowledged = [answer.version for answer in self.answers if answer.acknowledged]
+        again = [answer.version for answer in self.answers if answer.acknowledged_again]
+        refused = [answer for answer in self.answers if not answer.acknowledged]
+        found = self._on_host(acknowledged, again)
+        first = touched[0].seconds if touched else None
+        paused = [] if self.paused_at is None else [self.paused_at]
+        return FailingRun(
+            outcome=self._outcome(found, touched),
+            acknowledged=len(acknowledged),
+            lost=len(found.lost),
+            told=len(refused),
+            failed=len(touched),
+            failed_flushes=sum(request.kind is StorageRequest.FLUSH for request in touched),
+            paused_after=_after(first, paused),
+            told_after=_after(first, [answer.seconds for answer in refused]),
+            resumed=self.resumed,
+            error=refused[0].error if refused else "",
+            again=len(again),
+            again_lost=len(found.again_lost),
+            kernel=kernel_messages(self.log),
+            detail=self.stuck or found.refused or found.detail,
+            observed=observed,
+        )
+
+    def _outcome(self, found: _Found, touched: Sequence[TouchedRequest]) -> RunOutcome:
+        """The worst that happened."""
+        if found.lost:
+            return RunOutcome.LOST
+        if found.refused:
+            return RunOutcome.DATABASE
+        if self.stuck:
+            return RunOutcome.HANGS
+        if found.damaged:
+            return RunOutcome.REPAIR
+        if _is_read_only(self.mounts) or not self.answers[-1].acknowledged:
+            return RunOutcome.READ_ONLY
+        return RunOutcome.PAUSED if self.resumed and touched else RunOutcome.GOES_ON
+
+    def _on_host(self, acknowledged: Sequence[str], again: Sequence[str]) -> _Found:
+        """Reads the image as it is now: its format, the file system's recovery, the files."""
+        site, form = self.site, self.image.image.format
+        content = site.directory / f"{self.name}.raw"
+        mountpoint = site.directory / f"{self.name}.mnt"
+        with (
+            site.tracked(Kind.FILE, content),
+            site.tracked(Kind.DIRECTORY, mountpoint),
+            site.tracked(Kind.LOOP, content),
+            site.tracked(Kind.MOUNT, mountpoint),
+        ):
+            mountpoint.mkdir()
+            site.new_file(content)
+            if form != ImageFormat.RAW:
+                check = ("qemu-img", "check", "-q", "-f", form, self.file.path)
+                if site.host.run(*check, allowed=range(256)).status not in (0, _LEAKED):
+                    return _Found(tuple(acknowledged), tuple(again), True, "the image is damaged")
+            site.run("qemu-img", "convert", "-f", form, "-O", "raw", self.file.path, content)
+            device = syscalls.attach_loop(content)
+            refused = self._mounted(device, mountpoint)
+            if refused is not None and not self._mounts_once_repaired(device, mountpoint):
+                return _Found(tuple(acknowledged), tuple(again), True, refused)
+            try:
+                kept = (
+                    kept_rows(mountpoint / DATABASE, acknowledged)
+                    if self.client is not ClientKind.FILES
+                    else Kept(lost_files(mountpoint, acknowledged))
+                )
+                again_lost = lost_files(mountpoint, again)
+            finally:
+                unmount_state(mountpoint)
+            program = _CHECKS[self.image.filesystem]
+            checked = site.host.run(*program, device, allowed=range(256))
+            problem = f"{program[0]}: {_first_problem(checked.stdout)}" if checked.status else ""
+            damaged = refused is not None or checked.status != 0
+            return _Found(kept.lost, again_lost, damaged, refused or problem, kept.refused)
+
+    def _mounted(self, device: str, mountpoint: Path) -> str | None:
+        """Mounts the guest's file system, which replays its journal; None, or why that failed."""
+        try:
+            syscalls.mount(device, mountpoint, self.image.filesystem)
+        except OSError as error:
+            return f"the kernel refuses to mount it: {error.strerror}"
+        return None
+
+    def _mounts_once_repaired(self, device: str, mountpoint: Path) -> bool:
+        recovery = LayerKind(self.image.filesystem.value).facts.recovery
+        for command, _ in () if recovery is None else recovery.repairs:
+            self.site.host.run(*command, device, allowed=range(256))
+        return self._mounted(device, mountpoint) is None
+
+
+def run_failure(
+    site: Site,
+    plugged: PluggedGuest,
+    image: FailingImage,
+    failure: StorageFailure,
+    *,
+    name: str,
+    seed: int,
+    client: ClientKind = ClientKind.FILES,
+) -> FailingRun:
+    """Runs a failure once and judges what is left. Raises GuestError if it could not begin."""
+    observed: dict[str, str] = {}
+    content = image.image.on_host
+    sparse = image.path.image is not None and image.path.image.is_thin
+    with failing_file(site, name, content, image.file_size, sparse=sparse) as file:
+        run = _RunUnderWay(site, image, file, name, client)
+        try:
+            with plugged(run.disk) as (machine, device, read_back):
+                observed |= read_back
+                chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
+                run.in_guest(machine, device, failure, chance)
+        except _HangingGuestError as error:
+            run.stuck = error.message
+        return run.judged(observed)
+
+
+def _after(first: float | None, moments: Sequence[float]) -> float | None:
+    return None if first is None or not moments else max(0.0, min(moments) - first)
+
+
+def _is_read_only(mounts: str) -> bool:
+    """True if the kernel has made the disk's file system read-only (/proc/mounts)."""
+    for line in mounts.splitlines():
+        columns = line.split()
+        if len(columns) > 3 and columns[1] == MOUNTPOINT:
+            return "ro" in columns[3].split(",")
+    return False
+
+
+def _first_problem(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    problems = [line for line in lines if not line.startswith(("Pass ", "e2fsck "))]
+    return (problems or lines or ["it printed nothing"])[0][:120]

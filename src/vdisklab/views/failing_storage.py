@@ -1,0 +1,147 @@
+"""What guests keep whose storage fails, in words and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from vdisklab.answers.powercut import CrashVerdict
+from vdisklab.path.durability import FailureModel
+from vdisklab.path.power_cut_words import RunOutcome
+from vdisklab.results.power_cut import StorageFacts
+from vdisklab.units import counted, named
+from vdisklab.views.layout import NAMES, WORDS, Column, Table
+
+_NOT_NOTICED = "notices nothing"
+_WORST_NAMED = 3
+"""The headline tells at most that many paths."""
+
+
+def table(rows: Sequence[CrashVerdict], *, controls: int) -> Table[CrashVerdict]:
+    """One row per path and failure, in the order of the questions."""
+    columns: tuple[Column[CrashVerdict], ...] = (
+        Column("path", lambda row: row.path, folds=NAMES),
+        Column("failure", lambda row: row.model),
+        Column("guest", _outcome, phone=True),
+        Column("paused\nafter", lambda row: _after(row, "paused_after"), right=True),
+        Column("told\nafter", lambda row: _after(row, "told_after"), right=True),
+        Column("lost of\nacknowledged", _lost, right=True),
+        Column("runs", lambda row: str(row.states), right=True, spare=1),
+        Column("requests\nfailed", _failed, right=True, spare=1),
+        Column("told", _told, spare=2),
+        Column("the guest's kernel", _kernel, folds=WORDS, spare=2),
+        Column("detail", _detail, folds=WORDS, spare=1),
+    )
+    return Table(headline(rows), columns, rows, tuple(_notes(rows, controls)), kind=CrashVerdict)
+
+
+def headline(rows: Sequence[CrashVerdict]) -> str:
+    """What became of the guests, worst first."""
+    parts = [_sentence(row) for row in sorted(rows, key=_badness)]
+    more = len(parts) - _WORST_NAMED
+    if more > 0:
+        parts = [*parts[:_WORST_NAMED], f"{counted(more, 'further verdict')} below"]
+    return "; ".join(parts) + "."
+
+
+def _badness(row: CrashVerdict) -> int:
+    facts = row.storage
+    if facts is None:
+        return 1
+    return 0 if facts.lost else 3 if _is_whole(facts) else 2
+
+
+def _is_whole(facts: StorageFacts) -> bool:
+    """True if the guest is what it was as soon as its storage is good again."""
+    return facts.worst in (RunOutcome.GOES_ON, RunOutcome.PAUSED)
+
+
+def _sentence(row: CrashVerdict) -> str:
+    """One verdict as a clause: what the guest lost, and how it learned of the failure."""
+    facts, where = row.storage, f"{row.path} under {row.model}"
+    if row.failure is not None or facts is None:
+        return f"{where} could not be judged"
+    kept = "lost nothing that it had fsynced"
+    if facts.lost:
+        kept = f"lost {facts.lost / facts.acknowledged:.0%} of what it had fsynced"
+    learned = "was never told"
+    if facts.told_after is not None:
+        learned = f"was told after {_seconds(facts.told_after)}"
+    elif facts.paused_after is not None:
+        learned = f"was paused after {_seconds(facts.paused_after)}"
+    elif not facts.failed:
+        return f"{where} {_NOT_NOTICED}, because no request failed"
+    state = "" if _is_whole(facts) or facts.lost else f": {facts.worst}"
+    return f"{where} {kept} and {learned}{state}"
+
+
+def _outcome(row: CrashVerdict) -> str:
+    """The outcomes of the runs; one of them alone without its number."""
+    if row.failure is not None:
+        return "failed"
+    if row.storage is not None and not row.storage.failed:
+        return _NOT_NOTICED
+    if len(row.outcomes) == 1:
+        return next(iter(row.outcomes))
+    return ", ".join(f"{word} ×{count}" for word, count in row.outcomes.items())
+
+
+def _after(row: CrashVerdict, moment: str) -> str:
+    value = None if row.storage is None else getattr(row.storage, moment)
+    return "" if value is None else _seconds(value)
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
+
+
+def _lost(row: CrashVerdict) -> str:
+    facts = row.storage
+    return "" if facts is None else f"{facts.lost} of {facts.acknowledged}"
+
+
+def _failed(row: CrashVerdict) -> str:
+    return "" if row.storage is None else str(row.storage.failed)
+
+
+def _told(row: CrashVerdict) -> str:
+    """In how many runs the program was told, and what."""
+    facts = row.storage
+    if facts is None or not facts.failed:
+        return ""
+    if not facts.told:
+        return "never"
+    return f"{facts.error} in {facts.told_runs} of {row.states} runs"
+
+
+def _kernel(row: CrashVerdict) -> str:
+    facts = row.storage
+    return "" if facts is None else ", ".join(facts.kernel)
+
+
+def _detail(row: CrashVerdict) -> str:
+    if row.failure is not None:
+        return row.failure
+    return "" if row.storage is None else row.storage.detail
+
+
+def _notes(rows: Sequence[CrashVerdict], controls: int) -> Iterator[str]:
+    for model in FailureModel:
+        if any(row.model == model for row in rows):
+            yield f"Model {model}: {model.survivors}."
+    untold = [row.path for row in rows if _was_betrayed(row.storage)]
+    if untold:
+        yield (
+            f"{named(tuple(dict.fromkeys(untold)))}: an fsync failed, was called again, succeeded, "
+            "and the file was lost. After a failed fsync a program must write its data again."
+        )
+    yield (
+        "When the storage is good again, vdisklab grows what was full and continues a guest that "
+        "QEMU has paused. The image's own file fails, whatever host layers its path names."
+    )
+    yield "Times are medians, from the first request that failed."
+    if controls:
+        yield f"{counted(controls, 'control')} passed before the first verdict."
+
+
+def _was_betrayed(facts: StorageFacts | None) -> bool:
+    return facts is not None and facts.again_lost > 0

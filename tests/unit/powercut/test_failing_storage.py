@@ -1,0 +1,213 @@
+"""What is made of runs with failing storage: messages, answers, facts, sentences, needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.results.test_power_cut import KEPT
+from vdisklab.answers.loading import verdicts_of
+from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
+from vdisklab.documents import document as document_of
+from vdisklab.errors import GuestError, PlanError
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import CrashVerdicts, FailureModel, storage_name
+from vdisklab.path.needs import lack, nearest, parse_need
+from vdisklab.path.power_cut_words import AccessKind, ClientKind, RunOutcome
+from vdisklab.powercut.failing_runs import FailingRun
+from vdisklab.powercut.failing_verdicts import RUNS, _filled, facts_of
+from vdisklab.powercut.kernel_messages import kernel_messages
+from vdisklab.powercut.request import PowercutRequest, plan_questions
+from vdisklab.powercut.synced_files import FileAnswer
+from vdisklab.results.power_cut import MODEL, PowerCut
+from vdisklab.views import powercut as view
+
+LOG = """\
+[   12.1] I/O error, dev vda, sector 35104 op 0x1:(WRITE) flags 0x800 phys_seg 2 prio class 2
+[   12.1] critical space allocation error, dev vda, sector 35104 op 0x1:(WRITE) flags 0x800
+[   12.1] EXT4-fs warning (device vda): ext4_end_bio:343: I/O error 10 writing to inode 24
+[   12.1] Buffer I/O error on device vda, logical block 4388
+[   12.2] Buffer I/O error on dev vda, logical block 1, lost sync page write
+[   12.2] Aborting journal on device vda-8.
+[   12.2] EXT4-fs error (device vda): ext4_journal_check_start:83: Detected aborted journal
+[   12.2] EXT4-fs (vda): Remounting filesystem read-only
+[   45.0] nvme nvme0: I/O 5 QID 1 timeout, aborting
+[   45.0] INFO: task perl:120 blocked for more than 120 seconds.
+[   45.0] something else
+"""
+CLEAN = FailingRun(RunOutcome.PAUSED, 20, 0, 0, 1, 0, paused_after=0.1, resumed=True)
+
+
+def test_the_guests_kernel_is_read_line_by_line() -> None:
+    assert kernel_messages(LOG) == {
+        "journal aborted": 2,
+        "file system read-only": 1,
+        "no space on the disk": 1,
+        "write of file data failed": 3,
+        "request failed": 1,
+        "request timed out": 1,
+        "task hung": 1,
+    }
+    assert kernel_messages("") == {}
+
+
+def test_an_answer_says_which_call_failed_and_what_a_second_fsync_said() -> None:
+    kept = FileAnswer.from_line("7 - 0 -1\n", 1.0)
+    assert (kept.acknowledged, kept.acknowledged_again) == (True, False)
+    refused = FileAnswer.from_line("8 fsync 5 0\n", 1.0)
+    assert (refused.acknowledged, refused.acknowledged_again) == (False, True)
+    assert refused.error == "fsync: EIO"
+    with pytest.raises(GuestError, match="said 'nonsense'"):
+        FileAnswer.from_line("nonsense", 1.0)
+
+
+def test_facts_of_runs_are_sums_medians_and_the_worst() -> None:
+    lost = FailingRun(
+        RunOutcome.LOST, 40, 30, 2, 9, 3, told_after=0.3, error="fsync: EIO", again=2, again_lost=1,
+        kernel={"journal aborted": 4}, detail="why",
+    )  # fmt: skip
+    facts = facts_of([CLEAN, replace(CLEAN, paused_after=0.3), lost])
+    assert (facts.worst, facts.detail) == ("lost what it had acknowledged", "why")
+    assert (facts.acknowledged, facts.lost, facts.told, facts.failed) == (80, 30, 2, 11)
+    assert (facts.paused_runs, facts.paused_after, facts.told_after) == (2, 0.2, 0.3)
+    assert (facts.again, facts.again_lost, facts.error) == (2, 1, "fsync: EIO")
+    assert facts.kernel == {"journal aborted": 1}
+    never = facts_of([replace(CLEAN, paused_after=None)])
+    assert (never.paused_after, never.told_after) == (None, None)
+
+
+def ask(*paths: str, **options: object) -> PowercutRequest:
+    return PowercutRequest(paths=paths, models=(FailureModel.STORAGE_ERROR,), **options)  # type: ignore[arg-type]
+
+
+def test_failing_storage_is_asked_with_a_guest_and_some_runs() -> None:
+    planned = plan_questions(ask("{raw,qcow2}/none/virtio:werror=stop"))
+    assert [str(question.path) for question in planned.questions] == [
+        "raw/none/virtio:werror=stop", "qcow2/none/virtio:werror=stop",
+    ]  # fmt: skip
+    (first, _) = planned.questions
+    assert (first.access, first.client) == (AccessKind.GUEST, ClientKind.FILES)
+    assert first.settings.sampling.states == RUNS
+    longer = plan_questions(ask("raw/none", failing_seconds=9, states=3)).questions[0]
+    assert longer.settings.failing_seconds == 9
+    assert longer.settings.sampling.states == 3
+    assert longer.fingerprint != plan_questions(ask("raw/none")).questions[0].fingerprint
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "said"),
+    [
+        ("raw/none", {"clients": (ClientKind.FUA,)}, "a client that tells errors"),
+        ("raw/none", {"access": AccessKind.BOOT_SECTOR}, "a guest with a file system"),
+        ("lvm/none", {}, "has no image whose file could fail"),
+        ("qcow2:backing=1/none", {}, "backing is not supported there"),
+        ("raw/none/vhostuser", {}, "only raw and qcow2"),
+    ],
+)
+def test_what_cannot_be_asked_says_why(path: str, options: Mapping[str, object], said: str) -> None:
+    with pytest.raises(PlanError, match=said) as refused:
+        plan_questions(ask(path, **options))
+    assert refused.value.hint
+
+
+def test_seconds_need_storage_that_fails() -> None:
+    with pytest.raises(PlanError, match="--failing-seconds is for storage that fails"):
+        plan_questions(PowercutRequest(paths=("ext4/raw/none",), failing_seconds=3))
+
+
+@pytest.mark.parametrize(
+    ("path", "full", "errors"),
+    [
+        ("raw/none", None, "passes errors on to the guest (werror=enospc, rerror=report)"),
+        ("raw/none/virtio:werror=stop:rerror=stop", None, None),
+        ("raw/none/virtio:werror=report", "passes errors on to the guest (werror=report)",
+         "passes errors on to the guest (werror=report, rerror=report)"),
+        ("raw/none/scsi:werror=ignore", "hides errors from the guest (werror=ignore)",
+         "hides errors from the guest (werror=ignore, rerror=report)"),
+        ("raw/none/nvme", "every error on to a guest with a disk on nvme",
+         "every error on to a guest with a disk on nvme"),
+    ],
+)  # fmt: skip
+def test_needs_go_by_the_policy_until_something_was_judged(
+    path: str, full: str | None, errors: str | None
+) -> None:
+    for need, expected in (("survives-full", full), ("survives-errors", errors)):
+        found = lack(parse_path(path), parse_need(need), CrashVerdicts())
+        assert (found is None) == (expected is None), need
+        assert expected is None or expected in str(found)
+
+
+def test_needs_go_by_what_was_judged_whatever_is_below_the_image() -> None:
+    path = parse_path("ext4/raw/none/nvme")
+    key = storage_name(path), FailureModel.STORAGE_FULL
+    kept = CrashVerdicts(storage={key: RunOutcome.GOES_ON.value})
+    assert lack(path, parse_need("survives-full"), kept) is None
+    lost = CrashVerdicts(storage={key: RunOutcome.READ_ONLY.value})
+    assert "a read-only file system" in str(lack(path, parse_need("survives-full"), lost))
+
+
+def test_the_nearest_path_that_survives_errors_stops_the_guest() -> None:
+    needs = [parse_need("survives-errors")]
+    found = nearest(parse_path("ext4/raw/none"), needs, CrashVerdicts())
+    assert str(found) == "ext4/raw/none/virtio:rerror=stop:werror=stop"
+    full = nearest(parse_path("ext4/raw/none/nvme"), [parse_need("survives-full")], CrashVerdicts())
+    assert full is not None
+    assert full.attachment.bus == "virtio"
+
+
+def verdict(path: str, model: FailureModel, *runs: FailingRun) -> PowerCut:
+    blank = replace(
+        KEPT, path=path, client=ClientKind.FILES.value, settings={**KEPT.settings, MODEL: model},
+        counterexample=None,
+    )  # fmt: skip
+    return _filled(blank, runs)
+
+
+def test_the_answer_is_one_sentence_first_worst_first() -> None:
+    ignored = replace(CLEAN, outcome=RunOutcome.LOST, lost=17, paused_after=None)
+    untouched = replace(CLEAN, failed=0, resumed=False, paused_after=None)
+    cuts = (
+        verdict("raw/none/virtio:werror=stop", FailureModel.STORAGE_ERROR, CLEAN, CLEAN),
+        verdict("raw/none/virtio:werror=ignore", FailureModel.STORAGE_ERROR, ignored),
+        verdict("raw/none", FailureModel.STORAGE_FULL, untouched),
+    )
+    assert [cut.survives for cut in cuts] == [True, False, True]
+    answer = PowercutAnswer((), tuple(map(crash_verdict, cuts)))
+    (table,) = view.tables(answer)
+    assert table.title == (
+        "raw/none/virtio:werror=ignore under storage-error lost 85% of what it had fsynced and was "
+        "never told; raw/none/virtio:werror=stop under storage-error lost nothing that it had "
+        "fsynced and was paused after 0.10 s; raw/none under storage-full notices nothing, because "
+        "no request failed."
+    )
+    columns = {column.title: [column.show(row) for row in table.rows] for column in table.columns}
+    assert columns["guest"] == [
+        "paused and complete", "lost what it had acknowledged", "notices nothing",
+    ]  # fmt: skip
+    assert columns["lost of\nacknowledged"] == ["0 of 40", "17 of 20", "0 of 20"]
+    assert columns["told"] == ["never", "never", ""]
+    document_of(answer)
+
+
+def test_an_fsync_that_lied_the_second_time_is_told() -> None:
+    lied = replace(
+        CLEAN, outcome=RunOutcome.GOES_ON, told=3, told_after=0.02, again=3, again_lost=2,
+        error="fsync: EIO", paused_after=None,
+    )  # fmt: skip
+    cut = verdict("raw/none/virtio:werror=report", FailureModel.STORAGE_ERROR, lied)
+    (table,) = view.tables(PowercutAnswer((), (crash_verdict(cut),)))
+    assert any("called again, succeeded, and the file was lost" in note for note in table.notes)
+    assert "was told after 0.02 s" in table.title
+
+
+def test_a_verdict_on_failing_storage_decides_nothing_about_power_cuts() -> None:
+    lost = verdict(
+        "raw/none/virtio:werror=ignore:rerror=ignore", FailureModel.STORAGE_ERROR,
+        replace(CLEAN, outcome=RunOutcome.LOST, lost=17),
+    )  # fmt: skip
+    stored = verdicts_of([lost])
+    assert stored.by_path == {}
+    path = parse_path("ext4/raw/none/virtio:werror=ignore:rerror=ignore")
+    assert "lost what it had fsynced" in str(lack(path, parse_need("survives-errors"), stored))
