@@ -24,11 +24,14 @@ FINE, ENDLESS, LONG, LONGER = "backup", "mirror:speed=1M", "backup:speed=2M", "b
 NOTES = "the user's own\n" * 100
 
 
-def arguments(lab: Lab, orders: Sequence[str], to: Path) -> tuple[str, ...]:
+def arguments(
+    lab: Lab, orders: Sequence[str], to: Path | None, *, path: str = "qcow2/none", limit: int = 6
+) -> tuple[str, ...]:
     """A command that measures the orders in this order."""
     return (
-        "run", "qcow2/none", "--during", ",".join(orders), "--to", str(to),
-        "--during-limit", "6", "--rounds", "1", "--runtime", "1", "--ramp", "0.5", "--load", "40",
+        "run", path, "--during", ",".join(orders), *(() if to is None else ("--to", str(to))),
+        "--during-limit", str(limit), "--rounds", "1", "--runtime", "1", "--ramp", "0.5",
+        "--load", "40",
         "--size", "32M", "--accelerator", "tcg", "--guest-cpus", "1", "--page-cache", "cold",
         "--seed", str(seed_of(len(orders))), "--dir", str(lab.work), "--db", str(lab.database),
     )  # fmt: skip
@@ -111,6 +114,27 @@ def test_one_ends_at_its_limit_and_one_with_vdisklab_itself(lab: Lab) -> None:
     assert "--during-limit" in endless.failure.message
 
 
+def test_what_is_done_below_and_inside_a_guest(lab: Lab) -> None:
+    orders = (
+        "host-snapshot", "host-snapshot:delete", "reflink", "scrub", "backup:incremental", "trim",
+    )  # fmt: skip
+    path = "btrfs/qcow2/none/virtio:discard=unmap"
+    with lab.start(*arguments(lab, orders, None, path=path, limit=60)) as process:
+        printed, _ = process.communicate(timeout=590)
+    assert failures(lab) == [None] * len(orders), printed
+    assert process.returncode == 0, printed
+    runs = in_order(lab)
+    during = [
+        {sample.metric: sample.value for sample in run.measurements[1].samples} for run in runs
+    ]
+    assert all(0 < found["duration"] < 240 for found in during)
+    incremental, trimmed = during[4]["copied"], during[5]["copied"]
+    # 4 KiB at 40 requests a second, half of them writes, for a few seconds: clusters of 64 KiB.
+    assert 0 < incremental < 32 << 20
+    assert trimmed >= 8 << 20
+    assert {check.name for check in runs[5].checks} >= {"guest.filesystem"}
+
+
 @pytest.mark.nightly
 def test_qemu_is_killed_and_the_target_is_full(lab: Lab) -> None:
     small = lab.directory / "small"
@@ -119,7 +143,7 @@ def test_qemu_is_killed_and_the_target_is_full(lab: Lab) -> None:
     try:
         with of_the_user(small) as to:
             orders = (LONG, LONGER, "nothing")
-            with lab.start(*arguments(lab, orders, to), "--during-limit", "60") as process:
+            with lab.start(*arguments(lab, orders, to, limit=60)) as process:
                 when(lambda: copied(to) > 1 << 20, process)
                 (guest,) = lab.guests()
                 os.kill(guest, signal.SIGKILL)
@@ -152,7 +176,7 @@ def test_the_server_of_a_target_goes_away(lab: Lab) -> None:
     serve = ("nbdkit", "-f", "-U", str(address), "file", str(file))
     with subprocess.Popen(serve, stderr=subprocess.DEVNULL) as server:
         try:
-            command_line = list(arguments(lab, (LONG, "nothing"), lab.directory))
+            command_line = list(arguments(lab, (LONG, "nothing"), lab.directory, limit=60))
             command_line[command_line.index("--to") + 1] = "far"
             url = f"far=nbd+unix:///?socket={address}"
             with lab.start(*command_line, "--target", url, "--destroy", "far") as process:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -29,8 +30,9 @@ pytestmark = pytest.mark.guest
 
 SIZE = 32 << 20
 WITH_BACKING = {"commit", "stream"}
+RUN_PROGRAMS = {"trim", "host-snapshot", "host-snapshot:delete", "reflink", "scrub"}
 ORDERS = [
-    *(row.name for row in OPERATIONS),
+    *(row.name for row in OPERATIONS if row.name not in RUN_PROGRAMS),
     "backup:compress=on",
     "backup:workers=1:speed=32M",
     "mirror:copy-mode=write-blocking",
@@ -173,3 +175,24 @@ def test_a_target_that_takes_no_more_is_named(tmp_path: Path) -> None:
         running.undo()
         bench.unplug()
         assert bench.nodes() == set()
+
+
+def test_the_lines_to_paste_are_taken_by_a_monitor(tmp_path: Path) -> None:
+    lines = {line for row in OPERATIONS for _, line in row.relief if line.startswith("{")}
+    assert len(lines) == 3
+    for number, line in enumerate(sorted(lines)):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        with plugged(directory, with_backing=False) as bench:
+            running = bench.on("backup:speed=1M")
+            running.prepare()
+            if "JOB" in line:
+                running.start()
+            node, target = drive_node(bench.disk), "during-target"
+            for name, value in (
+                ("NODE", node), ("TARGET", target), ("JOB", "during"),
+                ("FILE", str(directory / "above")),
+            ):  # fmt: skip
+                line = line.replace(f'"{name}"', f'"{value}"')  # noqa: PLW2901
+            asked = json.loads(line)
+            bench.monitor.execute(asked["execute"], asked["arguments"])

@@ -20,13 +20,27 @@ from vdisklab.path.needs import NeedKind
 from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.path.stalls import MeasuredStalls, OperationStall
 from vdisklab.plan.guest import without_options
-from vdisklab.results.model import Campaign, Direction, HostFacts, Run
+from vdisklab.results.model import Campaign, Direction, HostFacts, Measurement, Run
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store
 
 BEFORE, DURING, AFTER = "before", "during", "after"
 
 _OPTION = "during"
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyOverTime:
+    """The latencies of one run, from the beginning of the window before the operation."""
+
+    round: int
+    interval: Annotated[float, "seconds of each interval"]
+    longest: Annotated[
+        tuple[float | None, ...],
+        "seconds: the longest latency of the requests due in each interval; null: none was due",
+    ]
+    begin: Annotated[float | None, "seconds: when the operation was ordered"]
+    end: Annotated[float | None, "seconds: when it had ended"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +76,7 @@ class OperationCost:
         Mapping[str, str], "by platform, what makes the operation bearable, as a line to paste"
     ]
     failure: str | None
+    runs_over_time: tuple[LatencyOverTime, ...] = ()
 
     @property
     def felt(self) -> float:
@@ -99,6 +114,17 @@ def stored_operations(store: Store, name: str | None) -> DuringAnswer:
         f"{store} has no operation on a running guest's disk",
         hint="measure one: `vdisklab run qcow2/none --during backup,snapshot`",
     )
+
+
+def newest_of_speed(store: Store) -> Campaign | None:
+    """The newest campaign of paths' speed if a newer one has operations; None otherwise.
+
+    Speed is not what a campaign of operations measures: its load is far below what a path can do.
+    """
+    campaigns = store.campaigns(with_runs=True)
+    if not campaigns or not measured_operations(campaigns[0]):
+        return None
+    return next((each for each in campaigns if not measured_operations(each)), None)
 
 
 def operations_of(store: Store, campaign_id: str) -> DuringAnswer:
@@ -211,7 +237,32 @@ def _cost(cell: MeasuredCell, runs: Sequence[Run], cuts: Iterable[PowerCut]) -> 
         ),
         relief=dict(order.kind.relief),
         failure=failures[-1] if failures else None,
+        runs_over_time=tuple(found for run in good if (found := _over_time(run)) is not None),
     )
+
+
+def _over_time(run: Run) -> LatencyOverTime | None:
+    """The latencies of a run over time; None if they were not stored."""
+    windows = {window: _measured(run, window) for window in (BEFORE, DURING)}
+    before, during = windows[BEFORE], windows[DURING]
+    series = () if during is None else during.series
+    stored = next((each for each in series if each.metric == "latency_max"), None)
+    if stored is None:
+        return None
+    took = _median(_by_metric([run], DURING)["duration"])
+    begin = None if before is None else before.measured_seconds
+    return LatencyOverTime(
+        run.round,
+        stored.interval,
+        tuple(value or None for value in stored.values),
+        begin,
+        None if begin is None or took is None else begin + took,
+    )
+
+
+def _measured(run: Run, window: str) -> Measurement | None:
+    names = (each for each in run.measurements if each.name.endswith(f"-{window}"))
+    return next(names, None)
 
 
 def _by_metric(

@@ -33,6 +33,7 @@ from vdisklab.analysis.sums import RelativeSums
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
 from vdisklab.answers.choice import PathChoice, decided_among, only
 from vdisklab.answers.density import searched_capacity
+from vdisklab.answers.during import measured_operations
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.loading import first_measure
 from vdisklab.answers.race import race_of
@@ -265,6 +266,14 @@ def _explaining(found: Recommendation, order: Sequence[MeasuredCell]) -> dict[Me
 
 def _require_comparable(analysis: Analysis, weights: str | None) -> None:
     """Raises PlanError for rates that are given, and for different numbers of guests."""
+    ordered = [campaign.id for campaign in analysis.campaigns if measured_operations(campaign)]
+    if ordered:
+        raise PlanError(
+            f"the campaign {ordered[0]} measured what operations cost a guest, not how fast a path "
+            "is",
+            hint="`vdisklab during` shows it; measure speed with `vdisklab run PATHS… host`, and "
+            "`vdisklab recommend --need backup` then takes both into account",
+        )
     searched = [campaign.id for campaign in analysis.campaigns if searched_capacity(campaign.plan)]
     if searched and weights is None:
         raise PlanError(

@@ -27,6 +27,7 @@ from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
 from vdisklab.answers.claims import ClaimsAnswer, evaluate_claims
 from vdisklab.answers.compare import PublishedAnswer, all_published
 from vdisklab.answers.density import DensityAnswer, density_of, searched_capacity
+from vdisklab.answers.during import DuringAnswer, measured_operations, operations_of
 from vdisklab.answers.export import ConfiguredFor, configurations_of
 from vdisklab.answers.hosts import HostsAnalysis, MeasuredHost
 from vdisklab.answers.loading import first_measure
@@ -217,6 +218,9 @@ class ReportAnswer(Answer):
     density: Annotated[
         DensityAnswer | None, "for a search of how many guests each path carries, instead"
     ]
+    operations: Annotated[
+        DuringAnswer | None, "for a campaign of `run --during`: what operations cost, instead"
+    ]
     trade_offs: Annotated[ParetoAnswer | None, "null without two measures, and for many cells"]
     claims: ClaimsAnswer | None
     published: Annotated[
@@ -305,6 +309,16 @@ def report_on(analysis: Analysis) -> ReportAnswer:
         report = replace(
             report, recommendation=None, why_none="", density=density_of(analysis.results, searched)
         )
+    ordered = next(
+        (campaign.id for campaign in analysis.campaigns if measured_operations(campaign)), None
+    )
+    if ordered is not None:
+        report = replace(
+            report,
+            recommendation=None,
+            why_none="",
+            operations=operations_of(analysis.results, ordered),
+        )
     few = len(analysis.observations.cells) <= TRADE_OFF_CELLS
     return replace(
         report,
@@ -374,6 +388,7 @@ def _common(analysis: Analysis, summaries: Mapping[MeasureKey, Summaries]) -> Re
             else configurations_of(recommendation.recommendation.cell, ranked.campaigns[0])
         ),
         density=None,
+        operations=None,
         trade_offs=None,
         claims=None,
         published=(),

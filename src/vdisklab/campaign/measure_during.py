@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from vdisklab.campaign import measured_evidence
 from vdisklab.campaign.attachment import AttachedDisk, GuestPlace, attached, run_measured
@@ -20,6 +21,7 @@ from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.campaign.measure_group import clock_offset
 from vdisklab.campaign.new_images import NewImages, destination_stack
 from vdisklab.errors import GuestError, OperationError, PlanError
+from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk, QmpCommand
 from vdisklab.guest.qemu.open_disk import backend_of, open_disk
 from vdisklab.host.waiting import patience
@@ -31,11 +33,14 @@ from vdisklab.progress import MeasurementStarted
 from vdisklab.results import model
 from vdisklab.results.model import DURING_WINDOWS
 from vdisklab.storage.image import ImageFile, require_returned
-from vdisklab.units import format_bytes
+from vdisklab.storage.site import Site
+from vdisklab.units import MIB, format_bytes
 from vdisklab.workload import fio, load_windows, open_load, program
 
 _LIMIT_SECONDS = 120.0
 _PROBE = program.Timing(2.0, 0.5, 1.0)
+_PROGRAM_SECONDS = 600.0
+_LOAD_BYTES = 256 * MIB
 _LEAD_SECONDS = 2.0
 _LOOK_SECONDS = 0.1
 _STOP = "kill -INT {}"
@@ -61,18 +66,22 @@ def measure_during(context: CampaignContext, cell: Cell) -> CellResult:
         if not isinstance(image, ImageFile):
             raise PlanError(f"{cell.path} has no disk that an operation could change")
         with measured_evidence.writing_back(image) as write_back:
-            with attached(context, cell, image, write_back, fresh=False) as attachment:
+            order = parse_operation(cell.path.attachment.during or "")
+            with (
+                attached(context, cell, image, write_back, fresh=False) as attachment,
+                _place(attachment).workspace(order.kind.filesystem) as space,
+            ):
                 monitor = _place(attachment).machine.monitor
                 images = NewImages(
                     site, context.stacks.source, image, _disk(attachment), monitor, made,
                     context.plan.destination, target,
                 )  # fmt: skip
-                measured, running = _measured(context, cell, attachment, images)
+                measured, running = _measured(context, cell, attachment, images, space.subject)
             for node in running.left_nodes:
                 monitor.execute("blockdev-del", {"node-name": node})
             images.close_objects()
         require_returned(site, image, context.plan.size_bytes)
-    checks = (*attachment.checks, *images.checks)
+    checks = (*attachment.checks, *space.checks, *images.checks)
     commands = (*attachment.commands, measured[0].command)
     return CellResult(checks, commands, tuple(measured))
 
@@ -111,7 +120,11 @@ class _Timeline:
 
 
 def _measured(
-    context: CampaignContext, cell: Cell, attachment: AttachedDisk, images: NewImages
+    context: CampaignContext,
+    cell: Cell,
+    attachment: AttachedDisk,
+    images: NewImages,
+    subject: program.Subject,
 ) -> tuple[list[model.Measurement], RunningOperation]:
     place, disk = _place(attachment), _disk(attachment)
     machine, plan = place.machine, context.plan.profile.measurements[0]
@@ -124,6 +137,10 @@ def _measured(
             new_image=images.new,
             use_node=lambda node: _use_node(attachment, node),
             device=backend_of(disk),
+            on_host=partial(on_host, context.stacks.site),
+            in_guest=partial(_in_guest, machine),
+            mount_point=subject.path,
+            layers=tuple(layer.kind for layer in cell.path.layers),
         ),
     )
     for file in running.left_files:
@@ -131,11 +148,11 @@ def _measured(
     timing = program.Timing(context.plan.runtime, context.plan.ramp, context.plan.scale)
     attachment.write_back.wait()
     attachment.set_page_cache(cell.page_cache)
+    subject = replace(_load_place(machine, subject), mark=f"-{secrets.token_hex(4)}")
     running.prepare()
-    rate = context.plan.settings.load or _shown_rate(context, attachment, plan)
+    rate = context.plan.settings.load or _shown_rate(context, attachment, plan, subject)
     limit = (context.plan.settings.during_limit or _LIMIT_SECONDS) * patience()
     longest = timing.ramp + 2 * timing.runtime + max(timing.runtime, limit)
-    subject = replace(place.disk, mark=f"-{secrets.token_hex(4)}")
     start = open_load.GroupStart(_LEAD_SECONDS * patience(), secrets.randbelow(1 << 31) + 1)
     script, rates = _FIO.beside_script(plan, subject, longest, rate, start)
     context.progress(MeasurementStarted(f"{plan.name} beside {order}", timing.runtime * 3))
@@ -181,13 +198,36 @@ def _measured(
     return results, running
 
 
-def _shown_rate(context: CampaignContext, attachment: AttachedDisk, plan: MeasurementPlan) -> int:
+def _load_place(machine: Machine, subject: program.Subject) -> program.Subject:
+    """Where the load works: on the disk, or on a new file of a file system on it."""
+    if subject.is_device:
+        return subject
+    size = min(_LOAD_BYTES, subject.nominal // 4)
+    file, count = f"{subject.path}/load", f"count={size // MIB}"
+    _in_guest(machine, "dd", "if=/dev/urandom", f"of={file}", "bs=1M", count, "conv=fsync")
+    return replace(subject, path=file, size=size, is_directory=False)
+
+
+def _in_guest(machine: Machine, *argv: str) -> str:
+    return machine.agent.run(argv, timeout=_PROGRAM_SECONDS).stdout
+
+
+def on_host(site: Site, *argv: str) -> str:
+    """What a program of an operation printed. Raises HostError if it fails."""
+    return site.run_marked(*argv, timeout=_PROGRAM_SECONDS).stdout
+
+
+def _shown_rate(
+    context: CampaignContext,
+    attachment: AttachedDisk,
+    plan: MeasurementPlan,
+    subject: program.Subject,
+) -> int:
     """A third of what the path carries if each request waits for those before it."""
     place = _place(attachment)
     settings = {name: value for name, value in plan.settings.items() if name != RATE}
     probe = replace(plan, name=f"{plan.name}-probe", settings=settings)
-    subject = replace(place.disk, mark=f"-{secrets.token_hex(4)}")
-    script = _FIO.script(probe, subject, _PROBE)
+    script = _FIO.script(probe, replace(subject, mark=f"{subject.mark}-probe"), _PROBE)
     samples = _FIO.parse(probe, run_measured(place, script, attachment.watch)).samples
     shown = sum(sample.value for sample in samples if sample.metric == "iops")
     emulated = context.accelerator is not None and context.accelerator.is_emulation

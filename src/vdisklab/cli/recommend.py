@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from vdisklab.answers import recommend as answers
 from vdisklab.answers.density import carrying, stored_density
-from vdisklab.answers.during import stored_stalls
+from vdisklab.answers.during import newest_of_speed, stored_stalls
 from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
 from vdisklab.cli.shell.options import NEEDS, AnalysisOptions, OutputOptions, takes_options
@@ -83,7 +83,10 @@ def recommend(request: RecommendOptions, output: OutputOptions) -> None:
         return
     needs = with_default(request.need, unsafe=request.unsafe)
     with open_results(request.db) as results:
-        analysis = analysis_of(results, request.campaign, request.hosts, disk=request.disk)
+        names = request.campaign
+        if not names and not request.hosts and (speed := newest_of_speed(results)) is not None:
+            names = (speed.id,)
+        analysis = analysis_of(results, names, request.hosts, disk=request.disk)
         if any(need.goes_by_stalls for need in needs):
             analysis.stalls = stored_stalls(results, analysis.campaigns[0].host, request.stall)
         answer = answers.recommend(analysis, needs, request.weights)

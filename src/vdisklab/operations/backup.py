@@ -10,26 +10,37 @@ the backup is read from there: the guest waits for that image, not for the targe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from vdisklab.errors import OperationError
 from vdisklab.operations.block_jobs import JOB, JobOperation
 from vdisklab.operations.operation import SCRATCH, TARGET, OperationKind
 from vdisklab.path.needs import NeedKind
-from vdisklab.path.options import Number, Size, Switch
+from vdisklab.path.options import Number, OptionValue, Size, Switch
+from vdisklab.path.platforms import Platform
 
-_TARGET_NODE, _FILTER, _FLEECE, _SNAPSHOT = (
+TARGET_NODE, _FILTER, _FLEECE, _SNAPSHOT = (
     f"during-{name}" for name in ("target", "filter", "fleece", "snapshot")
 )
 _MOST_WORKERS = 1024
 
-_OPTIONS = {
+BACKUP_OPTIONS = {
     "workers": Number(1, _MOST_WORKERS),
     "speed": Size(1, 1 << 50, power_of_two=False),
     "compress": Switch(),
 }
 """`workers` is x-perf.max-workers: 64 by default (block/block-copy.c, BLOCK_COPY_MAX_WORKERS);
 Proxmox VE's vzdump sets 16. `speed` is in bytes a second."""
+
+
+BY_PLATFORM: Mapping[Platform, Mapping[str, OptionValue]] = {
+    Platform.PROXMOX: {"workers": 16},
+    Platform.LIBVIRT: {},
+}
+"""Proxmox VE: vzdump.conf(5), `performance`: max-workers, 16 by default; bwlimit and fleecing are
+off by default. libvirt: src/qemu/qemu_backup.c, qemuBackupDiskPrepareDataOnePush, sends neither
+x-perf nor speed, so QEMU's 64 hold."""
 
 
 class Backup(JobOperation):
@@ -41,7 +52,7 @@ class Backup(JobOperation):
         """Makes and opens the target."""
         driver = "qcow2" if self.order.option("compress") else "raw"
         made = self.access.new_image(TARGET, driver)
-        self.monitor.execute("blockdev-add", {**made, "node-name": _TARGET_NODE})
+        self.monitor.execute("blockdev-add", {**made, "node-name": TARGET_NODE})
 
     def start(self) -> None:
         """Begins to copy; from here on the backup holds what the disk held now."""
@@ -52,7 +63,7 @@ class Backup(JobOperation):
         return {
             "job-id": JOB,
             "device": self.source or self.disk.node,
-            "target": _TARGET_NODE,
+            "target": TARGET_NODE,
             "sync": "full",
             "auto-dismiss": False,
             **({"compress": True} if self.order.option("compress") else {}),
@@ -63,7 +74,7 @@ class Backup(JobOperation):
     def undo(self) -> None:
         """Ends the job and closes the target."""
         super().undo()
-        close(self, _TARGET_NODE)
+        close(self, TARGET_NODE)
 
 
 class FleecingBackup(Backup):
@@ -113,10 +124,17 @@ _RELIEF = (
     ("Proxmox VE 8.2 and later", "vzdump VMID --fleecing enabled=1,storage=local-lvm"),
     ("Proxmox VE, /etc/vzdump.conf", "performance: max-workers=1"),
     (
-        "libvirt, virsh backup-begin DOMAIN FILE",
-        "<domainbackup mode='pull'> … <scratch file='/fast/scratch.qcow2'/>",
+        "libvirt, a pull backup",
+        "echo \"<domainbackup mode='pull'><server transport='unix' socket='/run/backup.sock'/>"
+        "<disks><disk name='vda' type='file'><driver type='qcow2'/>"
+        "<scratch file='/fast/scratch.qcow2'/></disk></disks></domainbackup>\" > pull.xml && "
+        "virsh backup-begin DOMAIN pull.xml",
     ),
-    ("QEMU, blockdev-backup", '"x-perf": {"max-workers": 1}'),
+    (
+        "QEMU",
+        '{"execute": "blockdev-backup", "arguments": {"job-id": "backup", "device": "NODE", '
+        '"target": "TARGET", "sync": "full", "x-perf": {"max-workers": 1}}}',
+    ),
 )
 """A pull backup of libvirt reads old data from its scratch file, as fleecing does."""
 
@@ -124,7 +142,8 @@ BACKUP = OperationKind(
     "backup",
     "a full backup: the disk as it was when the backup began",
     Backup,
-    options=_OPTIONS,
+    options=BACKUP_OPTIONS,
+    by_platform=BY_PLATFORM,
     copies=True,
     relief=_RELIEF,
     need=NeedKind.BACKUP,
@@ -133,7 +152,8 @@ FLEECING = OperationKind(
     "backup:fleecing",
     "the same, with old data saved to a file on this host first",
     FleecingBackup,
-    options=_OPTIONS,
+    options=BACKUP_OPTIONS,
+    by_platform=BY_PLATFORM,
     copies=True,
     need=NeedKind.BACKUP,
 )

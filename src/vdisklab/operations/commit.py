@@ -49,7 +49,10 @@ COMMIT = OperationKind(
     _refusal,
     relief=(
         ("libvirt", "virsh blockcommit DOMAIN vda --active --bandwidth 50 --wait --pivot"),
-        ("QEMU, block-commit", '"speed": 52428800'),
+        (
+            "QEMU, while it runs",
+            '{"execute": "block-job-set-speed", "arguments": {"device": "JOB", "speed": 52428800}}',
+        ),
     ),
     judging=Judging(control="ext4/qcow2:backing=1/none"),
 )

@@ -60,7 +60,11 @@ def _refusal(path: DiskPath) -> Impossible | None:
 
 _RELIEF = (
     ("libvirt, a snapshot in a new file", "virsh snapshot-create-as DOMAIN NAME --disk-only"),
-    ("QEMU", "blockdev-snapshot-sync in place of blockdev-snapshot-internal-sync"),
+    (
+        "QEMU, in a new file",
+        '{"execute": "blockdev-snapshot-sync", "arguments": {"node-name": "NODE", '
+        '"snapshot-node-name": "above", "snapshot-file": "FILE", "format": "qcow2"}}',
+    ),
 )
 
 INTERNAL = OperationKind(

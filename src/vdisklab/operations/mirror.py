@@ -73,8 +73,14 @@ MIRROR = OperationKind(
     judging=Judging(),
     copies=True,
     relief=(
-        ("libvirt", "virsh blockcopy DOMAIN vda --dest FILE --bandwidth 50 --wait --pivot"),
+        (
+            "libvirt",
+            "virsh blockcopy DOMAIN vda --dest FILE --bandwidth 50 --transient-job --wait --pivot",
+        ),
         ("Proxmox VE", "qm disk move VMID scsi0 STORAGE --bwlimit 51200"),
-        ("QEMU, blockdev-mirror", '"copy-mode": "background", "speed": 52428800'),
+        (
+            "QEMU, while it runs",
+            '{"execute": "block-job-set-speed", "arguments": {"device": "JOB", "speed": 52428800}}',
+        ),
     ),
 )

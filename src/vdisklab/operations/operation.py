@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,8 +18,9 @@ from vdisklab.errors import OperationError
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.needs import NeedKind
 from vdisklab.path.options import OptionType, OptionValue, Schema
+from vdisklab.path.platforms import Platform
 from vdisklab.path.rules import Impossible
-from vdisklab.path.segments import ImageFormat
+from vdisklab.path.segments import ImageFormat, LayerKind
 
 
 class Monitor(Protocol):
@@ -67,12 +68,20 @@ def no_other_node(node: str) -> None:
     raise OperationError(f"the device cannot be given the node {node}")
 
 
+def no_program(*argv: str) -> str:
+    """For a disk whose host or guest runs no programs for an operation. Raises OperationError."""
+    raise OperationError(f"{argv[0]} cannot be run for an operation here")
+
+
 @dataclass(frozen=True, slots=True)
 class DiskAccess:
     """How an operation reaches a disk: the monitor of its QEMU, and what gives it another size.
 
     `resize` gets bytes; where a client must connect again afterwards, it does so. `use_node` makes
     the guest's device use another block node. `device` is the device's place among QEMU's objects.
+    `on_host` and `in_guest` run a program and return what it printed; the guest's file system of
+    `OperationKind.filesystem` is mounted at `mount_point`. `layers` are the host's layers below the
+    image, lowest first.
     """
 
     monitor: Monitor
@@ -80,6 +89,10 @@ class DiskAccess:
     new_image: NewImage = no_new_image
     use_node: Callable[[str], None] = no_other_node
     device: str = ""
+    on_host: Callable[..., str] = no_program
+    in_guest: Callable[..., str] = no_program
+    mount_point: str = ""
+    layers: tuple[LayerKind, ...] = ()
 
 
 class RunningOperation(ABC):
@@ -185,8 +198,13 @@ class OperationKind:
     """None if no power cut is judged in its middle."""
     relief: tuple[tuple[str, str], ...] = ()
     """(platform, line to paste) that makes the operation bearable for a guest."""
+    by_platform: Mapping[Platform, Mapping[str, OptionValue]] = field(default_factory=dict)
+    """The options with which platforms do it unless they are told otherwise; empty: QEMU's own."""
     doubles: bool = False
     """True if the disk then has twice its size."""
+    filesystem: str | None = None
+    """The file system that the guest has on the disk meanwhile; None: its load works on the disk.
+    """
     need: NeedKind | None = None
     """The need of a path that the operation's stall decides."""
     copies: bool = False
@@ -210,6 +228,11 @@ class DiskOperation(AsText):
         """The value of an option, or its default."""
         option: OptionType = self.kind.options[name]
         return dict(self.options).get(name, option.default)
+
+    def of_platform(self, platform: Platform) -> DiskOperation:
+        """The operation as a platform does it; options that the user wrote stay."""
+        options = {**self.kind.by_platform.get(platform, {}), **dict(self.options)}
+        return replace(self, options=tuple(sorted(options.items())))
 
     @property
     def compresses(self) -> bool:

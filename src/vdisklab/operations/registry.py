@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from vdisklab.operations.backup import BACKUP, FLEECING
 from vdisklab.operations.commit import COMMIT
 from vdisklab.operations.control import NOTHING, STALL
+from vdisklab.operations.host_layers import DELETE_HOST_SNAPSHOT, HOST_SNAPSHOT, REFLINK, SCRUB
+from vdisklab.operations.incremental import INCREMENTAL
 from vdisklab.operations.internal_snapshot import DELETE_INTERNAL, INTERNAL
 from vdisklab.operations.mirror import MIRROR
 from vdisklab.operations.operation import DiskOperation, OperationKind
@@ -12,6 +16,8 @@ from vdisklab.operations.resize import RESIZE
 from vdisklab.operations.snapshot import SNAPSHOT
 from vdisklab.operations.spelling import parse_spelled
 from vdisklab.operations.stream import STREAM
+from vdisklab.operations.trim import TRIM
+from vdisklab.path.platforms import Platform
 
 OPERATIONS: tuple[OperationKind, ...] = (
     SNAPSHOT,
@@ -19,10 +25,16 @@ OPERATIONS: tuple[OperationKind, ...] = (
     MIRROR,
     RESIZE,
     BACKUP,
+    INCREMENTAL,
     FLEECING,
     STREAM,
     INTERNAL,
     DELETE_INTERNAL,
+    TRIM,
+    HOST_SNAPSHOT,
+    DELETE_HOST_SNAPSHOT,
+    REFLINK,
+    SCRUB,
     NOTHING,
     STALL,
 )
@@ -36,6 +48,13 @@ def parse_operation(text: str) -> DiskOperation:
 def spelled_order(text: str) -> str:
     """The canonical spelling of an operation. Raises PlanError."""
     return str(parse_operation(text))
+
+
+def as_platforms_do(text: str, platforms: Collection[Platform]) -> tuple[str, ...]:
+    """An order as each of the platforms does it, each once; the order itself without platforms."""
+    order = parse_operation(text)
+    variants = [order.of_platform(platform) for platform in platforms] or [order]
+    return tuple(dict.fromkeys(map(str, variants)))
 
 
 def judged_operations() -> tuple[OperationKind, ...]:

@@ -42,6 +42,9 @@ STREAM = OperationKind(
     options={"speed": Size(1, 1 << 50, power_of_two=False)},
     relief=(
         ("libvirt", "virsh blockpull DOMAIN vda --bandwidth 50 --wait"),
-        ("QEMU, block-stream", '"speed": 52428800'),
+        (
+            "QEMU, while it runs",
+            '{"execute": "block-job-set-speed", "arguments": {"device": "JOB", "speed": 52428800}}',
+        ),
     ),
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vdisklab.errors import PlanError
+from vdisklab.operations.registry import as_platforms_do
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.named_target import require_targets
@@ -112,7 +113,11 @@ def draft_plan(
         "guest_fs": settings.guest_fs,
         "guest_mount": settings.guest_mount,
         "guests": settings.guests,
-        "during": tuple(order.replace(":", "+") for order in settings.during),
+        "during": tuple(
+            variant.replace(":", "+")
+            for order in settings.during
+            for variant in as_platforms_do(order, settings.platform)
+        ),
         "made": tuple(way.replace(":", "+") for way in settings.made),
     }
     paths = expand_paths(settings.patterns, axes, settings.target)

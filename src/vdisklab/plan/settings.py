@@ -151,8 +151,8 @@ class Request(OptionRows):
     )
     platform: tuple[Platform, ...] = what_setting(
         kinds.several(parse_platform, str),
-        "Also measure the disk that this platform gives a new guest today: "
-        f"{PLATFORMS}; can be repeated.",
+        "Also measure the disk that this platform gives a new guest today, and do --during with "
+        f"the platform's own settings: {PLATFORMS}; can be repeated.",
         metavar="NAME",
         shown="none",
     )

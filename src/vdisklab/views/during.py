@@ -69,9 +69,9 @@ def headline(answer: DuringAnswer) -> str:
     worst, mildest = measured[0], measured[-1]
     if worst.felt < _FELT:
         return f"No operation made the guest's requests wait for more than {_FELT:g} s."
-    sentence = f"{worst.operation} on {worst.path} made {_felt(worst)}"
+    sentence = f"During {worst.operation} on {worst.path} {_felt(worst)}"
     if mildest is not worst:
-        sentence += f"; {mildest.operation} on {mildest.path} {_felt(mildest)}"
+        sentence += f"; during {mildest.operation} on {mildest.path} {_felt(mildest)}"
         ratio = mildest.to_first
         if ratio is not None and ratio.low is not None:
             within = numbers.ratio_interval(ratio.low, ratio.high)
@@ -79,10 +79,37 @@ def headline(answer: DuringAnswer) -> str:
     return f"{sentence}."
 
 
+def short_headline(answer: DuringAnswer) -> str:
+    """The operation that is felt most, in a few words."""
+    measured = [cost for cost in answer.costs if cost.stall is not None]
+    if not measured:
+        return "No operation could be measured"
+    worst = measured[0]
+    return f"{worst.operation}: a guest waits {numbers.value(worst.felt, 's')}"
+
+
+def operation_in_words(row: OperationCost) -> str:
+    """How long an operation took, and what the guest felt."""
+    return f"it took {numbers.value(row.seconds, 's')}; {_felt(row)}"
+
+
+def first_lines(answer: DuringAnswer) -> tuple[tuple[str, str], ...]:
+    """The lines below a page's headline, each with its subject."""
+    notes = tuple(("Note", note) for note in _notes(answer))
+    return (
+        ("Felt most", headline(answer)),
+        *(("To paste", line) for line in _relief(answer)),
+        *notes,
+    )
+
+
 def _felt(row: OperationCost) -> str:
     """What the guest felt: how slow, and for how long nothing went on."""
     stalled = numbers.value(row.stall, "s")
-    slow = f"one request of a hundred wait for {numbers.value(row.latency, 's')} or longer"
+    slow = (
+        f"one request of a hundred waited {numbers.value(row.latency, 's')} or longer "
+        f"({numbers.value(row.latency_before, 's')} before it)"
+    )
     if row.write_stall is None or row.write_stall <= (row.stall or 0.0):
         return f"{slow}, and none was completed for {stalled}"
     return f"{slow}, and no write was completed for {numbers.value(row.write_stall, 's')}"
@@ -108,6 +135,7 @@ def _notes(answer: DuringAnswer) -> Iterator[str]:
     for row in answer.costs:
         if row.failure is not None:
             yield f"{row.operation} on {row.path} failed in {row.failed} runs: {row.failure}"
+    yield f"latency over time: `vdisklab report --campaign {answer.campaign}`"
     unjudged = [row for row in answer.costs if row.survives is None and row.judge]
     if unjudged:
         yield f"judge a power cut in the middle: `{unjudged[0].judge}`"
@@ -121,7 +149,7 @@ def _relief(answer: DuringAnswer) -> Iterator[str]:
         if row.felt < _FELT:
             continue
         for platform, line in row.relief.items():
-            labelled = f"{platform}: {line}"
+            labelled = f"{row.operation.partition(':')[0]}, {platform}: {line}"
             if labelled not in shown:
                 shown.add(labelled)
                 yield labelled

@@ -15,7 +15,7 @@ from vdisklab.answers.hosts import MeasuredHost, varying
 from vdisklab.answers.report import FEATURED, ReportAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.units import counted, named
-from vdisklab.views import claims, hosts, recommend
+from vdisklab.views import claims, during, hosts, recommend
 from vdisklab.views.choice import MOST_CHARACTERS
 from vdisklab.views.density import density_headline, density_lines
 from vdisklab.views.layout import Table
@@ -35,6 +35,8 @@ def question(report: ReportAnswer) -> str:
     host = report.ranked.campaigns[0].host.hostname
     if report.density is not None:
         return f"How many guests does each disk path carry on {host}?"
+    if report.operations is not None:
+        return f"What do operations on its disk cost a running guest on {host}?"
     return f"Which disk should a guest have on {host}?"
 
 
@@ -42,6 +44,8 @@ def headline(report: ReportAnswer) -> str:
     """The answer in a few words."""
     if report.density is not None:
         return density_headline(report.density)
+    if report.operations is not None:
+        return during.short_headline(report.operations)
     answer, over = report.recommendation, _over(report)
     return f"{recommend.headline(answer)}{over}" if answer else f"No answer yet{over}"
 
@@ -49,7 +53,7 @@ def headline(report: ReportAnswer) -> str:
 def page_headline(report: ReportAnswer) -> str:
     """The same in at most 60 characters; the rest stands in the first line."""
     answer, over = report.recommendation, _over(report)
-    if report.density is not None or answer is None:
+    if report.density is not None or report.operations is not None or answer is None:
         return headline(report)
     return f"{recommend.short_headline(answer, MOST_CHARACTERS - len(over))}{over}"
 
@@ -74,6 +78,8 @@ def first_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
     """The lines below the headline, each with its subject."""
     if report.density is not None:
         return density_lines(report.density)
+    if report.operations is not None:
+        return during.first_lines(report.operations)
     answer, over = report.recommendation, report.ranked.hosts
     lines = (("Why", report.why_none),) if answer is None else ()
     if over is None:

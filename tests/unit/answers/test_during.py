@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import jsonschema
@@ -11,7 +12,13 @@ import pytest
 
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
-from vdisklab.answers.during import DuringAnswer, OperationCost, stored_operations, stored_stalls
+from vdisklab.answers.during import (
+    DuringAnswer,
+    OperationCost,
+    newest_of_speed,
+    stored_operations,
+    stored_stalls,
+)
 from vdisklab.cli.shell.main import main
 from vdisklab.documents import as_csv, document, schemas
 from vdisklab.errors import PlanError
@@ -20,12 +27,14 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.needs import lack, parse_need
 from vdisklab.path.stalls import MeasuredStalls, OperationStall
-from vdisklab.results.model import Campaign, Direction, Sample
+from vdisklab.results.model import Campaign, Direction, Sample, Series
 from vdisklab.results.store import Store, open_store
+from vdisklab.views.charts.lines import operation_figures
 from vdisklab.views.during import headline, tables
 
 BACKUP = "qcow2/none/virtio:during=backup+workers=64"
 SNAPSHOT = "qcow2/none/virtio:during=snapshot"
+HOUR = timedelta(hours=1)
 MIRROR = "raw/none/virtio:during=mirror"
 
 
@@ -57,6 +66,12 @@ def campaign(store: Store) -> Campaign:
                         replace(
                             a_measurement(),
                             name=f"mixed-4k-{window}",
+                            measured_seconds=2.0,
+                            series=(
+                                (Series("latency_max", Direction.NONE, 0.25, (0.002, 0.0, 5.0)),)
+                                if window == "during"
+                                else ()
+                            ),
                             samples=(
                                 Sample("latency_p99", Direction.NONE, p99),
                                 Sample("latency_p99", Direction.READ, 99.0),
@@ -89,10 +104,10 @@ def test_the_longest_stall_comes_first_with_its_relief(store: Store, campaign: C
     assert snapshot.judge == "vdisklab powercut qcow2/none --during snapshot --client flushes"
     assert (mirror.stall, mirror.failure is None, mirror.failed) == (None, False, 1)
     assert headline(answer) == (
-        "backup:workers=64 on qcow2/none made one request of a hundred wait for 4.08 s or longer, "
-        "and none was completed for 5.00 s; snapshot on qcow2/none one request of a hundred "
-        "wait for 8.16 ms or longer, and none was completed for 30.0 ms, ×0.00200 (0.00200–0.00200)"
-        " of that within rounds."
+        "During backup:workers=64 on qcow2/none one request of a hundred waited 4.08 s or longer "
+        "(4.00 ms before it), and none was completed for 5.00 s; during snapshot on qcow2/none one "
+        "request of a hundred waited 8.16 ms or longer (4.00 ms before it), and none was completed "
+        "for 30.0 ms, ×0.00200 (0.00200–0.00200) of that within rounds."
     )
     (table,) = tables(answer)
     assert any("--fleecing" in line for line in table.verbatim)
@@ -122,7 +137,7 @@ def test_the_verb_prints_it(
 ) -> None:
     database = str(store).removeprefix("sqlite:///")
     assert main(["during", "--db", database]) == 0
-    assert "wait for 4.08 s or longer" in " ".join(capsys.readouterr().out.split())
+    assert "waited 4.08 s or longer" in " ".join(capsys.readouterr().out.split())
     assert main(["during", "--db", database, "--campaign", campaign.id, "--format", "csv"]) == 0
     assert "backup:workers=64" in capsys.readouterr().out
 
@@ -145,3 +160,51 @@ def test_a_path_whose_backup_stalls_does_not_meet_the_need(
 def test_the_mildest_operation_of_a_kind_counts() -> None:
     by_path = {"qcow2/none": {"backup": OperationStall("backup:fleecing", 0.2)}}
     assert MeasuredStalls(by_path).too_long(parse_path("qcow2/none"), "backup") is None
+
+
+def test_latencies_over_time_are_drawn_with_the_span_of_the_operation(
+    store: Store, campaign: Campaign
+) -> None:
+    answer = stored_operations(store, campaign.id)
+    runs = answer.costs[0].runs_over_time
+    assert [run.round for run in runs] == [1, 2, 3]
+    assert runs[0].longest == (0.002, None, 5.0)
+    assert (runs[0].begin, runs[0].end) == (2.0, 9.5)
+    (figure,) = operation_figures(answer)
+    panels = {lines.panel: lines for lines in figure.curves}
+    assert list(panels) == ["backup:workers=64 on qcow2/none", "snapshot on qcow2/none"]
+    drawn = panels["backup:workers=64 on qcow2/none"]
+    assert drawn.data == ((0.0, 0.25, 0.5), (0.002, None, 5.0))
+    assert (drawn.gaps, drawn.y) == (((2.0, 9.5),), "s")
+    assert "it took 7.50 s; one request of a hundred waited 4.08 s" in figure.alt
+
+
+def test_the_report_on_operations_has_their_figure_alone(
+    store: Store, campaign: Campaign, tmp_path: Path
+) -> None:
+    page = tmp_path / "r.html"
+    database = str(store).removeprefix("sqlite:///")
+    assert main(["report", "--db", database, "-o", str(page), "--campaign", campaign.id]) == 0
+    text = page.read_text()
+    assert "What do operations on its disk cost a running guest" in text
+    assert "What the guest felt while the operation ran" in text
+    assert "Speed against safety" not in text
+
+
+def test_a_recommendation_does_not_come_from_operations(
+    store: Store, campaign: Campaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = str(store).removeprefix("sqlite:///")
+    assert main(["recommend", "--db", database, "--need", "backup"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"the campaign {campaign.id} measured what operations cost a guest" in said
+    assert newest_of_speed(store) is None
+    speed = replace(a_campaign(), id="5beed", fingerprint="5beed", started=campaign.started)
+    store.add_campaign(speed)
+    store.add_run(a_run(speed))
+    later = replace(campaign, id="1a7e", fingerprint="1a7e", started=campaign.started + HOUR)
+    store.add_campaign(later)
+    store.add_run(replace(a_run(later, path=BACKUP, cell=MeasuredCell(BACKUP).fingerprint)))
+    found = newest_of_speed(store)
+    assert found is not None
+    assert found.id == "5beed"

@@ -37,6 +37,7 @@ class FakeMonitor:
     def __init__(self, *, error: str | None = None, gone: bool = False) -> None:
         self.asked: list[tuple[str, Any]] = []
         self.nodes: list[str] = ["d-node"]
+        self.bitmaps: list[str] = []
         self.error = error
         self.gone = gone
         self.job: dict[str, Any] | None = None
@@ -49,12 +50,20 @@ class FakeMonitor:
         if command == "query-block-jobs":
             return [self.job] if self.job and not self.gone else []
         if command == "query-named-block-nodes":
-            return [{"node-name": name} for name in self.nodes]
+            bitmaps = [{"name": name} for name in self.bitmaps]
+            return [{"node-name": name, "dirty-bitmaps": bitmaps} for name in self.nodes]
         self.asked.append((command, arguments))
         if command == "blockdev-add":
             self.nodes.append(values["node-name"])
         elif command == "blockdev-del":
             self.nodes.remove(values["node-name"])
+        elif command == "transaction":
+            for action in values["actions"]:
+                self.execute(action["type"], action["data"])
+        elif command == "block-dirty-bitmap-add":
+            self.bitmaps.append(values["name"])
+        elif command == "block-dirty-bitmap-remove":
+            self.bitmaps.remove(values["name"])
         elif "job-id" in values:
             pivots = command in {"block-commit", "drive-mirror", "blockdev-mirror"}
             self.job = {"device": "during", "offset": 1 << 20, "ready": pivots,

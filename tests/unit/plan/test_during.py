@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from vdisklab.errors import PlanError
+from vdisklab.operations.registry import as_platforms_do
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.named_target import NamedTarget
+from vdisklab.path.platforms import Platform
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import ImageFormat, LayerKind
 from vdisklab.plan.build import build_plan
@@ -119,3 +121,15 @@ def test_a_device_cannot_be_the_disk_and_its_copy() -> None:
     target = NamedTarget("nas", "nbd://10.0.0.5/disk", LayerKind.NBD)
     with pytest.raises(PlanError, match="both need the whole device"):
         plan_of("nas/raw/none", during=("mirror",), to="nas", target=(target,))
+
+
+def test_a_platform_does_an_operation_with_its_own_settings() -> None:
+    proxmox, libvirt = Platform.PROXMOX, Platform.LIBVIRT
+    assert as_platforms_do("backup", ()) == ("backup",)
+    assert as_platforms_do("backup", (proxmox, libvirt)) == ("backup:workers=16", "backup")
+    assert as_platforms_do("backup:workers=2", (proxmox,)) == ("backup:workers=2",)
+    assert as_platforms_do("snapshot", (proxmox, libvirt)) == ("snapshot",)
+    request = Request(paths=("raw/none",), during=("backup",), platform=(proxmox,))
+    plan = build_plan(request, Capabilities(), requested_profile(request))
+    assert {cell.path.attachment.during for cell in plan.cells} == {"backup:workers=16"}
+    assert len(plan.cells) == 2

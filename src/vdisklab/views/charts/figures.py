@@ -18,10 +18,12 @@ _LONGEST = 1.5
 def figures(report: ReportAnswer) -> tuple[Figure, ...]:
     """All figures in the order of the articles; one without numbers names the command to run.
 
-    A search of how many guests each path carries has only its own.
+    A search of how many guests each path carries has only its own, and so have operations.
     """
     if report.density is not None:
         return lines.density_figures(report)
+    if report.operations is not None:
+        return lines.operation_figures(report.operations)
     one_host = report.ranked.hosts is None
     return (
         *(_bar_figure(recipe, report) for recipe in answers.BAR_CHARTS),

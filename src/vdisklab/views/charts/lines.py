@@ -12,10 +12,15 @@ from vdisklab import numbers
 from vdisklab.analysis.guest_groups import GroupStep
 from vdisklab.analysis.sums import STALL_BELOW
 from vdisklab.answers import figures
+from vdisklab.answers.during import DuringAnswer
 from vdisklab.answers.report import Figure, Lines, ReportAnswer
 from vdisklab.units import counted
 from vdisklab.views import trend
 from vdisklab.views.density import capacity_text
+from vdisklab.views.during import operation_in_words
+
+MOST_OPERATIONS = 8
+"""Maximum number of panels of operations: those that were felt most."""
 
 RUN_COMMAND = "vdisklab run PATHS… host"
 
@@ -197,3 +202,38 @@ def _over(
 ) -> Lines:
     data = (tried, *([line.get(guests) for guests in tried] for line in values.values()))
     return Lines("guests", unit, tuple(values), tuple(map(tuple, data)), log=log)
+
+
+def operation_figures(answer: DuringAnswer) -> tuple[Figure, ...]:
+    """Latency over time with the operation's span shaded: the newest run of each that was felt
+    most."""
+    curves: list[Lines] = []
+    for cost in answer.costs:
+        if not cost.runs_over_time or len(curves) == MOST_OPERATIONS:
+            continue
+        run = max(cost.runs_over_time, key=lambda each: each.round)
+        scale = numbers.scale(max((value or 0.0 for value in run.longest), default=0.0), "s")
+        times = tuple(place * run.interval for place in range(len(run.longest)))
+        values = tuple(None if value is None else value / scale.factor for value in run.longest)
+        span = () if run.begin is None or run.end is None else ((run.begin, run.end),)
+        panel = f"{cost.operation} on {cost.path}"
+        unit = scale.suffix.strip()
+        curves.append(
+            Lines(
+                "s", unit, ("longest latency",), (times, values), gaps=span, panel=panel,
+                alt=f"Line chart of the longest latency over time, {panel}, in {unit}: "
+                f"{operation_in_words(cost)}.",
+            )
+        )  # fmt: skip
+    if not curves:
+        return ()
+    hidden = sum(bool(cost.runs_over_time) for cost in answer.costs) - len(curves)
+    return (
+        Figure(
+            "operations", "What the guest felt while the operation ran",
+            " ".join(each.alt for each in curves), curves=tuple(curves),
+            note="The longest latency of the requests that were due in each quarter of a second, "
+            "from when they were due. Shaded: from the order until the operation had ended. The "
+            f"newest run of each.{f' Not shown: {hidden} more.' if hidden else ''}",
+        ),
+    )  # fmt: skip

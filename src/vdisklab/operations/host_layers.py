@@ -1,0 +1,277 @@
+"""What is done below a running guest, by the host's own layers: snapshots and scrubs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdisklab.errors import HostError, OperationError
+from vdisklab.operations.operation import OperationKind, RunningOperation
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.needs import NeedKind
+from vdisklab.path.rules import Impossible
+from vdisklab.path.segments import LayerKind
+
+_NAME = "during"
+Run = Callable[..., str]
+Argv = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """`thing` is what the image lies on, as the layer's programs call it, found by the image."""
+
+    thing: Callable[[Run, Path], str]
+    make: Callable[[str], Argv]
+    remove: Callable[[str], Argv]
+
+
+def _directory(_run: Run, image: Path) -> str:
+    return str(image.parent)
+
+
+def _dataset(run: Run, image: Path) -> str:
+    """The dataset of a directory (df), or the volume of a device below /dev/zvol."""
+    if image.is_relative_to("/dev/zvol"):
+        return str(image.relative_to("/dev/zvol"))
+    return run("df", "--output=source", str(image.parent)).split()[-1]
+
+
+def _volume(run: Run, image: Path) -> str:
+    """VG/LV (lvs(8))."""
+    return run(
+        "lvs", "--noheadings", "--options=vg_name,lv_name", "--separator=/", str(image)
+    ).strip()
+
+
+_SNAPSHOTS: Mapping[LayerKind, _Layer] = {
+    LayerKind.BTRFS: _Layer(
+        _directory,
+        lambda place: ("btrfs", "subvolume", "snapshot", "-r", place, f"{place}/{_NAME}"),
+        lambda place: ("btrfs", "subvolume", "delete", f"{place}/{_NAME}"),
+    ),
+    LayerKind.ZFS: _Layer(
+        _dataset,
+        lambda name: ("zfs", "snapshot", f"{name}@{_NAME}"),
+        lambda name: ("zfs", "destroy", f"{name}@{_NAME}"),
+    ),
+    LayerKind.ZVOL: _Layer(
+        _dataset,
+        lambda name: ("zfs", "snapshot", f"{name}@{_NAME}"),
+        lambda name: ("zfs", "destroy", f"{name}@{_NAME}"),
+    ),
+    LayerKind.LVMTHIN: _Layer(
+        _volume,
+        lambda name: ("lvcreate", "--quiet", "--snapshot", f"--name={_snapshot(name)}", name),
+        lambda name: ("lvremove", "--quiet", "--yes", f"{_group(name)}/{_snapshot(name)}"),
+    ),
+}
+
+
+def _group(volume: str) -> str:
+    return volume.partition("/")[0]
+
+
+def _snapshot(volume: str) -> str:
+    return f"{volume.partition('/')[2]}-{_NAME}"
+
+
+class HostSnapshot(RunningOperation):
+    """A snapshot by the layer that the image lies on, which the guest does not know of."""
+
+    _thing: str | None = None
+
+    def finish(self) -> None:
+        """Makes it. Raises HostError if the layer's program fails."""
+        layer = _SNAPSHOTS[self.access.layers[-1]]
+        self._thing = layer.thing(self.access.on_host, self.image)
+        self.access.on_host(*layer.make(self._thing))
+
+    def undo(self) -> None:
+        """Removes it."""
+        if self._thing is not None:
+            remove = _SNAPSHOTS[self.access.layers[-1]].remove(self._thing)
+            self._thing = None
+            self.access.on_host(*remove)
+
+
+class DeletedHostSnapshot(HostSnapshot):
+    """The removal of one that was made before the load began."""
+
+    def prepare(self) -> None:
+        """Makes the snapshot."""
+        super().finish()
+
+    def finish(self) -> None:
+        """Removes it."""
+        super().undo()
+
+
+class Reflink(RunningOperation):
+    """A copy of the image that shares its blocks (`cp --reflink`, FICLONE)."""
+
+    @property
+    def left_files(self) -> tuple[Path, ...]:
+        """The copy."""
+        return (self.new_file,)
+
+    def finish(self) -> None:
+        """Copies."""
+        self.access.on_host("cp", "--reflink=always", str(self.image), str(self.new_file))
+
+
+class Scrub(RunningOperation):
+    """All blocks of the layer are read and checked, by the layer itself, until it is done."""
+
+    _thing: str | None = None
+
+    def start(self) -> None:
+        """Begins it."""
+        kind, run = _scrubbed(self.access.layers), self.access.on_host
+        self._thing = _SCRUBS[kind].thing(run, self.image)
+        run(*_SCRUBS[kind].start(self._thing))
+
+    def ready(self) -> bool:
+        """Asks whether it is done. Raises OperationError if that is not said."""
+        kind, run = _scrubbed(self.access.layers), self.access.on_host
+        if self._thing is None:
+            raise OperationError("the scrub was not begun")
+        return _SCRUBS[kind].over(run(*_SCRUBS[kind].ask(self._thing)))
+
+    def finish(self) -> None:
+        """Nothing more: it is done."""
+        self._thing = None
+
+    def undo(self) -> None:
+        """Ends one that still runs."""
+        if self._thing is not None:
+            with suppress(HostError):  # it has ended meanwhile
+                self.access.on_host(*_SCRUBS[_scrubbed(self.access.layers)].stop(self._thing))
+            self._thing = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Scrubbing:
+    thing: Callable[[Run, Path], str]
+    start: Callable[[str], Argv]
+    ask: Callable[[str], Argv]
+    over: Callable[[str], bool]
+    stop: Callable[[str], Argv]
+
+
+def _pool(run: Run, image: Path) -> str:
+    return _dataset(run, image).partition("/")[0]
+
+
+def _array(run: Run, image: Path) -> str:
+    """The array below a file system or device: `md127` (lsblk(8))."""
+    source = str(image)
+    if not source.startswith("/dev/"):
+        source = run("df", "--output=source", str(image.parent)).split()[-1]
+    lines = run("lsblk", "--inverse", "--noheadings", "--list", "--output=NAME,TYPE", source)
+    arrays = [line.split()[0] for line in lines.splitlines() if " raid" in line]
+    if not arrays:
+        raise OperationError(f"{source} is on no md array", hint="write md: in the path")
+    return arrays[0]
+
+
+def _action(array: str) -> str:
+    return f"/sys/block/{array}/md/sync_action"
+
+
+_ZPOOL = _Scrubbing(
+    _pool,
+    lambda pool: ("zpool", "scrub", pool),
+    lambda pool: ("zpool", "status", pool),
+    lambda said: "scrub in progress" not in said,
+    lambda pool: ("zpool", "scrub", "-s", pool),
+)
+_SCRUBS: Mapping[LayerKind, _Scrubbing] = {
+    LayerKind.BTRFS: _Scrubbing(
+        _directory,
+        lambda place: ("btrfs", "scrub", "start", place),
+        lambda place: ("btrfs", "scrub", "status", place),
+        lambda said: "running" not in said,
+        lambda place: ("btrfs", "scrub", "cancel", place),
+    ),
+    LayerKind.ZFS: _ZPOOL,
+    LayerKind.ZVOL: _ZPOOL,
+    LayerKind.MD: _Scrubbing(
+        _array,
+        lambda array: ("sh", "-c", f"echo check > {_action(array)}"),
+        lambda array: ("cat", _action(array)),
+        lambda said: said.strip() == "idle",
+        lambda array: ("sh", "-c", f"echo idle > {_action(array)}"),
+    ),
+}
+
+
+def _scrubbed(layers: Sequence[LayerKind]) -> LayerKind:
+    return next(kind for kind in reversed(layers) if kind in _SCRUBS)
+
+
+def _theirs(path: DiskPath) -> Impossible | None:
+    if path.target is not None:
+        return Impossible(
+            "lies on storage of yours, of which nothing but the disk is touched",
+            "let vdisklab build the layer: leave out the name of the target",
+        )
+    return None
+
+
+def _no_snapshot(path: DiskPath) -> Impossible | None:
+    if path.layers and path.layers[-1].kind in _SNAPSHOTS:
+        return _theirs(path)
+    names = ", ".join(_SNAPSHOTS)
+    return Impossible("has no host layer that makes snapshots", f"put it on {names}")
+
+
+def _no_reflink(path: DiskPath) -> Impossible | None:
+    top = path.layers[-1].kind if path.layers else None
+    if path.image is None or (top is not None and top not in (LayerKind.XFS, LayerKind.BTRFS)):
+        return Impossible(
+            "has no file whose blocks could be shared", "put it on xfs or btrfs, as xfs/raw"
+        )
+    if path.layers and dict(path.layers[-1].options).get("reflink") is False:
+        return Impossible("has reflink=off", "leave it out")
+    return _theirs(path)
+
+
+def _no_scrub(path: DiskPath) -> Impossible | None:
+    if any(layer.kind in _SCRUBS for layer in path.layers):
+        return _theirs(path)
+    return Impossible("has no layer that checks its blocks", f"put it on {', '.join(_SCRUBS)}")
+
+
+HOST_SNAPSHOT = OperationKind(
+    "host-snapshot",
+    "a snapshot by the host's layer (btrfs, ZFS, thin LVM)",
+    HostSnapshot,
+    _no_snapshot,
+    need=NeedKind.SNAPSHOTS,
+)
+DELETE_HOST_SNAPSHOT = OperationKind(
+    "host-snapshot:delete",
+    "a snapshot by the host's layer is removed",
+    DeletedHostSnapshot,
+    _no_snapshot,
+)
+REFLINK = OperationKind(
+    "reflink",
+    "a copy of the image that shares its blocks (xfs, btrfs)",
+    Reflink,
+    _no_reflink,
+)
+SCRUB = OperationKind(
+    "scrub",
+    "all blocks of the host's layer are checked (btrfs, ZFS, md)",
+    Scrub,
+    _no_scrub,
+    relief=(
+        ("btrfs, since kernel 5.14", "echo 50m > /sys/fs/btrfs/UUID/devinfo/1/scrub_speed_max"),
+        ("md", "echo 50000 > /sys/block/md0/md/sync_speed_max"),
+        ("ZFS", "echo 1 > /sys/module/zfs/parameters/zfs_vdev_scrub_max_active"),
+    ),
+)

@@ -1,0 +1,69 @@
+"""A trim: the guest gives back the space of deleted files, beside its load."""
+
+from __future__ import annotations
+
+import re
+
+from vdisklab.errors import OperationError
+from vdisklab.operations.operation import OperationKind, RunningOperation
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.options import Size
+from vdisklab.path.rules import Impossible
+
+_MIB = 1 << 20
+_SHARE = 4
+"""The deleted file is this part of the disk unless the user says otherwise."""
+# util-linux says "128 MiB (134217728 bytes) trimmed", busybox "134217728 bytes trimmed".
+_TRIMMED = re.compile(r"\b([0-9]{1,18}) bytes\)? trimmed")
+
+
+class Trim(RunningOperation):
+    """fstrim in the guest, after a file was written and deleted."""
+
+    _trimmed: int | None = None
+
+    @property
+    def copied(self) -> int | None:
+        """The bytes that fstrim gave back."""
+        return self._trimmed
+
+    def prepare(self) -> None:
+        """Writes a file of random bytes and deletes it; what was free before is trimmed first."""
+        wanted = self.order.option("size")
+        size = self.disk.size // _SHARE if wanted is None else int(wanted)
+        file = f"{self.access.mount_point}/deleted"
+        run, count = self.access.in_guest, f"count={max(1, size // _MIB)}"
+        run("fstrim", self.access.mount_point)
+        run("dd", "if=/dev/urandom", f"of={file}", "bs=1M", count, "conv=fsync")
+        run("sh", "-c", f"rm {file} && sync")
+
+    def finish(self) -> None:
+        """Trims. Raises OperationError if nothing was."""
+        said = self.access.in_guest("fstrim", "-v", self.access.mount_point)
+        found = _TRIMMED.search(said)
+        if found is None or not int(found[1]):
+            raise OperationError(
+                "fstrim gave back nothing",
+                hint="the guest's disk may take no discards: write discard=unmap on its bus",
+            )
+        self._trimmed = int(found[1])
+
+
+def _refusal(path: DiskPath) -> Impossible | None:
+    if path.attachment.option("discard") != "unmap":
+        return Impossible("does not pass the guest's discards on", "write discard=unmap on its bus")
+    return None
+
+
+TRIM = OperationKind(
+    "trim",
+    "the guest trims the space of a deleted file (fstrim)",
+    Trim,
+    _refusal,
+    options={"size": Size(_MIB, 1 << 50, power_of_two=False)},
+    relief=(
+        ("in a Linux guest", "systemctl enable --now fstrim.timer"),
+        ("libvirt", "<driver name='qemu' type='qcow2' discard='unmap'/>"),
+    ),
+    filesystem="ext4",
+)

@@ -1,0 +1,169 @@
+"""What is done by the host's layers: the programs that are run, and those that undo it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.operations.test_operations import FakeMonitor
+from vdisklab.errors import OperationError
+from vdisklab.operations.operation import DiskAccess, OpenDisk, RunningOperation
+from vdisklab.operations.registry import parse_operation
+from vdisklab.path.disk_path import parse_path
+
+ANSWERS = {
+    "df": "Filesystem\npool/images\n",
+    "lvs": "  vg/disk\n",
+    "btrfs scrub status": "Status:           running\n",
+    "zpool status": "  scan: scrub in progress since Sat\n",
+    "cat": "check\n",
+    "lsblk": "sda disk\nmd127 raid1\n",
+}
+
+
+class Host:
+    """Remembers what is run, and answers as the programs do."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.answers = dict(ANSWERS)
+
+    def run(self, *argv: str) -> str:
+        line = " ".join(argv)
+        found = [answer for start, answer in self.answers.items() if line.startswith(start)]
+        if not found:
+            self.ran.append(line)
+        return found[0] if found else ""
+
+
+def on(order: str, path: str, image: str, host: Host) -> RunningOperation:
+    disk = OpenDisk("d", 1 << 20, "raw", "d-node", (), Path(image))
+    layers = tuple(layer.kind for layer in parse_path(path).layers)
+    nothing: list[Any] = []
+    access = DiskAccess(FakeMonitor(), nothing.append, on_host=host.run, layers=layers)
+    return parse_operation(order).on(disk, access)
+
+
+@pytest.mark.parametrize(
+    ("path", "image", "made", "removed"),
+    [
+        (
+            "btrfs/raw/none", "/m/d.raw",
+            "btrfs subvolume snapshot -r /m /m/during", "btrfs subvolume delete /m/during",
+        ),
+        ("zfs/raw/none", "/m/d.raw", "zfs snapshot pool/images@during",
+         "zfs destroy pool/images@during"),
+        ("zvol/none", "/dev/zvol/pool/v", "zfs snapshot pool/v@during",
+         "zfs destroy pool/v@during"),
+        (
+            "lvmthin/none", "/dev/vg/disk",
+            "lvcreate --quiet --snapshot --name=disk-during vg/disk",
+            "lvremove --quiet --yes vg/disk-during",
+        ),
+    ],
+)  # fmt: skip
+def test_a_snapshot_and_its_removal(path: str, image: str, made: str, removed: str) -> None:
+    host = Host()
+    running = on("host-snapshot", path, image, host)
+    running.finish()
+    running.undo()
+    running.undo()
+    assert host.ran == [made, removed]
+    host = Host()
+    running = on("host-snapshot:delete", path, image, host)
+    running.prepare()
+    assert host.ran == [made]
+    running.finish()
+    running.undo()
+    assert host.ran == [made, removed]
+
+
+@pytest.mark.parametrize(
+    ("path", "image", "begun", "done", "stopped"),
+    [
+        ("btrfs/raw/none", "/m/d.raw", "btrfs scrub start /m",
+         {"btrfs scrub status": "Status:           finished\n"}, "btrfs scrub cancel /m"),
+        ("zvol/none", "/dev/zvol/pool/v", "zpool scrub pool",
+         {"zpool status": "  scan: scrub repaired 0B in 00:00:01\n"}, "zpool scrub -s pool"),
+        ("md/ext4/raw/none", "/m/d.raw",
+         "sh -c echo check > /sys/block/md127/md/sync_action", {"cat": "idle\n"},
+         "sh -c echo idle > /sys/block/md127/md/sync_action"),
+    ],
+)  # fmt: skip
+def test_a_scrub_ends_when_its_layer_says_so(
+    path: str, image: str, begun: str, done: dict[str, str], stopped: str
+) -> None:
+    host = Host()
+    running = on("scrub", path, image, host)
+    running.start()
+    assert host.ran == [begun]
+    assert not running.ready()
+    host.answers |= done
+    assert running.ready()
+    running.finish()
+    running.undo()
+    assert host.ran == [begun]
+    running = on("scrub", path, image, host)
+    running.start()
+    running.undo()
+    assert host.ran == [begun, begun, stopped]
+
+
+@pytest.mark.parametrize(
+    ("order", "path", "reason"),
+    [
+        ("host-snapshot", "ext4/raw/none", "no host layer that makes snapshots"),
+        ("host-snapshot", "raw/none", "no host layer that makes snapshots"),
+        ("reflink", "ext4/raw/none", "no file whose blocks could be shared"),
+        ("reflink", "lvm/none", "no file whose blocks could be shared"),
+        ("scrub", "lvm/ext4/raw/none", "no layer that checks its blocks"),
+        ("trim", "raw/none", "does not pass the guest's discards on"),
+        ("reflink", "dir:at=mine/raw/none", "no file whose blocks could be shared"),
+    ],
+)
+def test_where_it_is_impossible(order: str, path: str, reason: str) -> None:
+    refused = parse_operation(order).refusal(parse_path(path))
+    assert refused is not None
+    assert reason in refused.reason
+
+
+def test_a_trim_that_gives_nothing_back_has_failed() -> None:
+    said = {"fstrim -v": "/mnt: 0 B (0 bytes) trimmed"}
+
+    def run(*argv: str) -> str:
+        return said.get(" ".join(argv[:2]), "")
+
+    disk = OpenDisk("d", 64 << 20, "raw", "d-node", (), Path("/x"))
+    access = DiskAccess(FakeMonitor(), lambda _: None, in_guest=run, mount_point="/mnt")
+    running = parse_operation("trim").on(disk, access)
+    running.prepare()
+    with pytest.raises(OperationError, match="fstrim gave back nothing"):
+        running.finish()
+    said["fstrim -v"] = "/mnt: 16 MiB (16777216 bytes) trimmed"
+    running.finish()
+    assert running.copied == 16 << 20
+
+
+def test_an_incremental_backup_follows_a_full_one_with_a_bitmap() -> None:
+    monitor = FakeMonitor()
+    nodes = ({"driver": "qcow2", "node-name": "d-node"},)
+    disk = OpenDisk("d", 1 << 20, "qcow2", "d-node", nodes, Path("/x/d"))
+    access = DiskAccess(
+        monitor, lambda _: None, lambda purpose, driver: {"driver": driver, "file": purpose}
+    )
+    running = parse_operation("backup:incremental:workers=4").on(disk, access)
+    running.prepare()
+    running.start()
+    running.finish()
+    running.undo()
+    asked = dict(monitor.asked)
+    bitmap, full = asked["transaction"]["actions"]
+    assert bitmap["data"] == {"node": "d-node", "name": "during", "persistent": True}
+    assert full["data"]["sync"] == "full"
+    assert asked["blockdev-backup"]["sync"] == "incremental"
+    assert asked["blockdev-backup"]["bitmap"] == "during"
+    assert asked["blockdev-backup"]["x-perf"] == {"max-workers": 4}
+    assert "block-dirty-bitmap-remove" in asked
+    assert monitor.nodes == ["d-node"]
