@@ -23,7 +23,7 @@ from vdisklab.plan.guest import parse_qemu
 from vdisklab.plan.plan_file import request_alike
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.run_request import RunRequest, SearchFor
-from vdisklab.plan.settings import given, merge
+from vdisklab.plan.settings import NO_BASELINE, given, merge
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
 from vdisklab.workload.profile_files import load_profile
@@ -95,7 +95,7 @@ def _alike(campaign: Campaign) -> RunRequest:
         paths=paths,
         profile=_profile(plan["profile"]),
         page_cache=PageCacheChoice(state),
-        baseline=plan["baseline"],
+        baseline=NO_BASELINE if plan.get("no_baseline") else plan["baseline"],
         keep_equal=some_are_alike(paths),
         age=parse_age(plan["age"]) if "age" in plan else None,
         qemu=tuple(

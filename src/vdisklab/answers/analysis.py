@@ -137,9 +137,11 @@ class Analysis:
         return tuple(finding for finding in self._base[1] if isinstance(finding, ranked.NoBaseline))
 
     @property
-    def has_baseline(self) -> bool:
-        """True if the baseline is the plan's or the one that was asked for."""
-        return not self._base[1]
+    def names_baseline(self) -> bool:
+        """True if the baseline is the one that was asked for, or the plan's, unless the plan was to
+        have none: then the first path is a reference, and not what a user is said to have."""
+        unnamed = self.requested is None and self.campaigns[0].plan.get("no_baseline")
+        return not self._base[1] and not unnamed
 
     @cached_property
     def scored(self) -> Scored:

@@ -415,7 +415,7 @@ def present_disks(analysis: Analysis, among: Collection[MeasuredCell]) -> tuple[
     in use is allocated anyway.
     """
     paths = candidates(among)
-    is_present = analysis.has_baseline and analysis.baseline in paths
+    is_present = analysis.names_baseline and analysis.baseline in paths
     found = [PresentDisk(analysis.baseline, None)] if is_present else []
     bare = {cell: replace(path, layers=()).spelled_out for cell, path in paths.items()}
     for platform, disk in NEW_GUEST_DISKS.items():
@@ -443,7 +443,7 @@ def _present_unsafe(analysis: Analysis) -> tuple[PresentDisk, ...]:
         of_baseline is not None
         and not of_baseline.kind.acceptable
         and baseline in analysis.measured
-        and analysis.has_baseline
+        and analysis.names_baseline
     )
     return (PresentDisk(baseline, None),) if unsafe else ()
 
@@ -607,7 +607,7 @@ def _settings_again(
         for row, value in given(alike)
         if value == profile.usual.settings.get(row.name, row.default)
     }
-    baseline = plan.get("baseline")
+    baseline = NO_BASELINE if plan.get("no_baseline") else plan.get("baseline")
     caches = {str(cell.page_cache) for cell in tied}
     on = {path.layers[0].option("at") for path in paths if path is not None and path.layers}
     used = {path.attachment.qemu for path in paths if path is not None}

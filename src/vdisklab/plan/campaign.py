@@ -19,9 +19,9 @@ from vdisklab.plan.guest import GuestPlan, Qemu
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.run_request import DensityRequest
-from vdisklab.plan.settings import Request, identity
+from vdisklab.plan.settings import NO_BASELINE, Request, identity
 
-_HOW_OFTEN = ("seed", "rounds", "race", "requested", "guest_boot", "diskspd")
+_HOW_OFTEN = ("seed", "rounds", "race", "requested", "no_baseline", "guest_boot", "diskspd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +113,15 @@ class CampaignPlan:
     def stored_json(self) -> dict[str, Any]:
         """The plan as the database stores it.
 
-        That is the identifying parts, how often is measured, how to start the guest, and the cells
-        that were requested, if the host's survey dropped some.
+        That is the identifying parts, how often is measured, how to start the guest, whether no
+        baseline was wanted, and the cells that were requested, if the host's survey dropped some.
         """
         user = self.guest.user
         requested = [cell.label for cell in self.requested or self.cells]
         often = {"rounds": self.rounds} if self.race is None else {"race": self.race.as_json()}
         stored = self.as_json() | often | ({} if user is None else user.how_to_start())
+        if self.settings.baseline == NO_BASELINE:
+            stored["no_baseline"] = True  # the first path is the reference, and nobody's own
         return stored | ({} if requested == stored["cells"] else {"requested": requested})
 
     def as_begun(self, stored: Mapping[str, Any]) -> CampaignPlan:

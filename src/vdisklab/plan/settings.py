@@ -258,7 +258,8 @@ class Request(OptionRows):
     )
     baseline: str | None = what_setting(
         kinds.PATH,
-        "The disk path that scores relate to; `none` leaves it out.",
+        "The disk path that scores relate to; with `none` no path is added, and scores relate to "
+        "the first one.",
         metavar="PATH",
         shown="the first path on the host, else `host`",
     )

@@ -72,6 +72,7 @@ def test_the_request_of_a_stored_plan_makes_the_same_plan(asked: dict[str, Any])
     (only,) = request.campaigns()
     repeated = planned(only)
     assert what_is_measured(repeated.stored_json()) == what_is_measured(plan.stored_json())
+    assert repeated.stored_json().get("no_baseline") == plan.stored_json().get("no_baseline")
     assert repeated.rounds == plan.rounds
     assert request.new
 

@@ -324,3 +324,20 @@ def test_a_path_is_found_by_the_name_that_the_user_gave_its_target() -> None:
     assert find_cells(observations, "shelf/raw/none") == (cell("nbd:at=shelf/raw/none"),)
     with pytest.raises(PlanError):
         find_cells(observations, "other/raw/none")
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_reference_that_nobody_named_is_not_what_the_user_has(*, is_named: bool) -> None:
+    """`--baseline none` leaves the first path as the reference, and says no more of it."""
+    paths = ("raw/none/scsi", "raw/none")
+    plan = {**CAMPAIGN.plan, "cells": list(paths), "baseline": paths[0]}
+    campaign = replace(CAMPAIGN, plan=plan if is_named else {**plan, "no_baseline": True})
+    world = World(paths, (1.0, 1.0), (0.03, 0.03), (5, 5), 3, has_host=False)
+    with stored(world.runs(), campaigns=[campaign]) as store:
+        analysis = Analysis.of(store, [CAMPAIGN.id])
+        choice = rank_cells(analysis).choice
+        assert analysis.baseline == cell(paths[0])
+        assert Analysis.of(store, [CAMPAIGN.id], baseline=paths[0]).names_baseline
+    assert choice is not None
+    assert (cell(paths[0]) in {disk.cell for disk in choice.present}) is is_named
+    assert ("the baseline" in choice_view.headline(choice)) is is_named
