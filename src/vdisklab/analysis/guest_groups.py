@@ -19,7 +19,8 @@ LEAST_SERVED = 0.99
 _CRITERION = re.compile(r"(latency_(?:mean|p50|p99|max))\s*<=\s*(\S.*)")
 _FULL = 0.9
 _STOLEN = 0.05
-_FROM_CACHE = 0.5
+FROM_MEMORY = 0.5
+"""If less than this share of the bytes reached the device, the host's memory was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,16 @@ class Bottleneck:
     evidence: str
 
 
+def share_on_device(evidence: Evidence) -> float | None:
+    """Of the bytes that all guests wrote, the share that had reached the device when they ended.
+
+    None if nothing was written, or the device's counters are not known.
+    """
+    if evidence.guest is None or evidence.device is None or not evidence.guest.write_bytes:
+        return None
+    return min(1.0, evidence.device.write_bytes / evidence.guest.write_bytes)
+
+
 def bottleneck(group: GuestGroup, evidence: Evidence) -> Bottleneck:
     """The resource that limited a step. CPUs are tested first: without free CPUs, nothing else
     reaches its limit.
@@ -157,7 +168,7 @@ def bottleneck(group: GuestGroup, evidence: Evidence) -> Bottleneck:
     requested, moved = evidence.guest, evidence.device
     if requested is not None and moved is not None:
         wanted = requested.read_bytes + requested.write_bytes
-        if wanted and (moved.read_bytes + moved.write_bytes) / wanted < _FROM_CACHE:
+        if wanted and (moved.read_bytes + moved.write_bytes) / wanted < FROM_MEMORY:
             share = 1 - (moved.read_bytes + moved.write_bytes) / wanted
             return Bottleneck(
                 LimitedBy.PAGE_CACHE, f"{share:.0%} of the bytes never reached the device"

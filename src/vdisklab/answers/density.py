@@ -21,12 +21,14 @@ from vdisklab.analysis.guest_groups import (
     bottleneck,
     judge,
     parse_criterion,
+    share_on_device,
 )
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.answers.loading import require_one_accelerator
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.segments import PageCache
 from vdisklab.plan.guest import GUESTS, without_options
 from vdisklab.plan.run_request import DEFAULT_MOST
 from vdisklab.results.model import GuestGroup, Measurement, Run
@@ -50,6 +52,11 @@ class PathCapacity:
     at_limit: Annotated[
         GroupStep | None,
         "the worst run with the guests that the path carries; with one guest if it carries none",
+    ]
+    on_device: Annotated[
+        float | None,
+        "of the bytes that the guests of `at_limit` wrote, the share that had reached the device "
+        "when they ended; null if unknown, and of a path that bypasses the host's page cache",
     ]
     reached: Annotated[float | None, "the rate that one guest alone reached, if less than its load"]
     complete: Annotated[
@@ -84,6 +91,11 @@ class NeighbourEffect:
     beside: Annotated[float | None, "seconds: the same beside the neighbour"]
     ratio: Annotated[Ratio, "beside over alone, paired within rounds"]
     limited: Bottleneck | None
+    on_device: Annotated[
+        float | None,
+        "the smallest share of the bytes written beside the neighbour that had reached the device "
+        "at the end; null if unknown, and of a path that bypasses the host's page cache",
+    ]
     failure: str | None
 
 
@@ -238,6 +250,7 @@ def _path_capacity(
     carried = capacity(outcomes, most)
     most_carried = 0 if carried is None else carried.guests
     at_limit = [step for step in steps if carried and step.guests == max(1, most_carried)]
+    shown = max(at_limit, key=lambda step: step.worst, default=None)
     least = most_carried + (carried is None or carried.at_least)
     slow = [step for step in judged if not step[0].passed and step[0].guests >= least]
     if slow:
@@ -256,12 +269,23 @@ def _path_capacity(
         path=name,
         capacity=carried,
         limited=limited,
-        at_limit=max(at_limit, key=lambda step: step.worst, default=None),
+        at_limit=shown,
+        on_device=next(
+            (_on_device(runs, measurement) for step, _, measurement in judged if step is shown),
+            None,
+        ),
         reached=min(short, default=None),
         complete=complete,
         failure=failures[-1] if failures else None,
         steps=steps,
     )
+
+
+def _on_device(runs: Sequence[Run], measurement: Measurement) -> float | None:
+    """The share of a measurement's writes that reached the device, of paths through the cache."""
+    if any(run.measured_cell.page_cache is PageCache.BYPASSED for run in runs):
+        return None
+    return share_on_device(measurement.evidence)
 
 
 def neighbour_answer(
@@ -287,11 +311,13 @@ def neighbour_answer(
 def _neighbour_effect(path: str, runs: list[Run]) -> NeighbourEffect:
     p99: dict[int, dict[int, float]] = {ALONE: {}, BESIDE: {}}
     limited = None
+    on_device = []
     for run in runs:
         for measurement, group in groups_of(run)[:1]:
             p99[len(group.members)][run.round] = group.members[0].latency_p99
             if len(group.members) == BESIDE:
                 limited = bottleneck(group, measurement.evidence)
+                on_device.append(_on_device(runs, measurement))
     rounds = sorted(p99[ALONE].keys() & p99[BESIDE].keys())
     beside, alone = (
         np.array([[p99[guests][round] for round in rounds]]) for guests in (BESIDE, ALONE)
@@ -303,5 +329,6 @@ def _neighbour_effect(path: str, runs: list[Run]) -> NeighbourEffect:
         beside=float(np.median(beside)) if rounds else None,
         ratio=paired_ratios(beside, alone)[0] if rounds else Ratio(0),
         limited=limited,
+        on_device=min((share for share in on_device if share is not None), default=None),
         failure=failures[-1] if failures else None,
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from vdisklab import numbers
-from vdisklab.analysis.guest_groups import Bottleneck, GroupStep, LimitedBy
+from vdisklab.analysis.guest_groups import FROM_MEMORY, Bottleneck, GroupStep, LimitedBy
 from vdisklab.answers.density import DensityAnswer, NeighbourAnswer, NeighbourEffect, PathCapacity
 from vdisklab.units import named
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
@@ -62,6 +62,7 @@ def _notes(answer: DensityAnswer) -> Iterator[str]:
     yield from answer.caveats.notes
     if any(row.limited.limit is LimitedBy.PAGE_CACHE for row in answer.paths):
         yield _FROM_MEMORY
+    yield from _in_memory(answer.paths)
     for row in answer.paths:
         if row.reached is not None:
             yield (
@@ -72,6 +73,19 @@ def _notes(answer: DensityAnswer) -> Iterator[str]:
         if not row.complete:
             why = row.failure or "the same command continues it"
             yield f"{row.path}: the search did not end: {why}"
+
+
+def _in_memory(paths: Sequence[PathCapacity | NeighbourEffect]) -> Iterator[str]:
+    """The paths whose guests wrote faster than the disk took it, with what shows the rest."""
+    told = [row for row in paths if row.on_device is not None and row.on_device < FROM_MEMORY]
+    if told:
+        least = min(row.on_device for row in told if row.on_device is not None)
+        yield (
+            f"{named([row.path for row in told], _MOST_NAMED)}: only {least:.0%} of what the "
+            "guests wrote had reached the disk at the end, and the host's memory held the rest. "
+            "Whether the disk keeps up for longer is not shown: look at cache=none, or measure "
+            "with --cache-memory 25% or a longer --runtime"
+        )
 
 
 def density_headline(answer: DensityAnswer) -> str:
@@ -157,6 +171,7 @@ def neighbour_tables(answer: NeighbourAnswer) -> Iterator[Table[NeighbourEffect]
     notes = (
         "the ratio is paired within rounds; its interval needs three of them",
         *answer.caveats.notes,
+        *_in_memory(answer.paths),
         *(f"{row.path}: {row.failure}" for row in answer.paths if row.failure),
     )
     title = f"p99 of {answer.victim}, alone and beside {answer.neighbour}"

@@ -19,11 +19,20 @@ from vdisklab.answers.density import NeighbourAnswer, NeighbourEffect, neighbour
 from vdisklab.documents import as_csv, document, schemas
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.segments import PageCache
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.run_request import DensityRequest
-from vdisklab.results.model import GuestGroup, HostLoad, Member, Origin, RanUnder
+from vdisklab.results.model import (
+    Evidence,
+    GuestGroup,
+    HostLoad,
+    IoCounters,
+    Member,
+    Origin,
+    RanUnder,
+)
 from vdisklab.results.store import Store, open_store
 from vdisklab.views.density import neighbour_tables
 from vdisklab.workload.profile_files import load_profile
@@ -69,6 +78,39 @@ def test_the_ratio_is_paired_within_rounds(store: Store) -> None:
     )
     assert "raw/none,0.003" in as_csv(answer.paths, NeighbourEffect)
     assert found["paths"][1]["failure"]
+
+
+@pytest.mark.parametrize(
+    ("state", "reached", "share"),
+    [("cold", 10, 0.1), ("cold", 90, 0.9), ("cold", 120, 1.0), ("bypassed", 10, None)],
+)
+def test_what_stayed_in_memory_is_told(
+    store: Store, state: str, reached: int, share: float | None
+) -> None:
+    """Guests whose writes went to the host's memory say nothing of their disk."""
+    campaign = a_campaign()
+    store.add_campaign(campaign)
+    for round in (1, 2):
+        for guests in (1, 2):
+            members = tuple(
+                Member(number, 0.0, 50.0, 0.001, 0.001, 0.001, 0.001, None, 500)
+                for number in range(1, guests + 1)
+            )
+            evidence = Evidence(guest=IoCounters(0, 100, 0, 1), device=IoCounters(0, reached, 0, 1))
+            measured = a_measurement(
+                group=GuestGroup(10.0, members, HostLoad(cpu=0.95)), evidence=evidence
+            )
+            cell = MeasuredCell(f"raw/writeback/virtio:guests={guests}", PageCache(state))
+            run = a_run(
+                campaign, path=cell.name, page_cache=cell.page_cache, cell=cell.fingerprint,
+                round=round, measurements=(measured,),
+            )  # fmt: skip
+            store.add_run(run)
+    answer = neighbour_answer(store, campaign.id, "quiet-db", "bulk-write")
+    (path,) = answer.paths
+    assert path.on_device == share
+    said = " ".join(note for table in neighbour_tables(answer) for note in table.notes)
+    assert ("only 10% of what the guests wrote had reached the disk" in said) is (share == 0.1)
 
 
 def test_two_accelerators_have_no_answer(store: Store) -> None:

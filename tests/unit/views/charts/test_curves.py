@@ -88,7 +88,7 @@ def test_paths_whose_intervals_overlap_are_not_told_apart() -> None:
     def carries(path: str, guests: int, low: int, high: int) -> PathCapacity:
         answer = Capacity(guests, low, high, at_least=False)
         device = Bottleneck(LimitedBy.DEVICE, "")
-        return PathCapacity(path, answer, device, None, None, True, None, ())
+        return PathCapacity(path, answer, device, None, None, None, True, None, ())
 
     both = DensityAnswer(
         "c", 100, parse_criterion("latency_p99<=5ms"), caveats_of(()),
@@ -109,7 +109,7 @@ def test_paths_whose_intervals_overlap_are_not_told_apart() -> None:
     assert "Doubt" not in dict(density_lines(told_apart))
     limited = both.paths[0].limited
     none = replace(
-        both, paths=(PathCapacity("x", None, limited, None, None, False, "it died", ()),)
+        both, paths=(PathCapacity("x", None, limited, None, None, None, False, "it died", ()),)
     )
     assert density_headline(none) == "No answer yet"
     assert density_lines(none) == (("Why", "it died"),)
