@@ -1,7 +1,7 @@
 """What guests keep whose storage fails: every row of a matrix, in many runs.
 
     python bench/failing.py run RUNS.jsonl [--runs 20] [--minutes 9] [--only TEXT] [--dir DIR]
-    python bench/failing.py record RUNS.jsonl | gzip -9n > bench/results/failing.json.gz
+    python bench/failing.py record RUNS.jsonl       # writes bench/results/failing.json.gz
 
 `run` adds a line for each run to the file, in rounds over all rows, and goes on where it was; it
 needs root. `record` writes the machine's facts, each row's sums and all runs.
@@ -18,7 +18,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from machine import machine_facts, print_result
+from machine import machine_facts
+from pages import keep_record, record_of
 from vdisklab.errors import VdisklabError
 from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import LocalHost
@@ -35,6 +36,8 @@ from vdisklab.progress import silent
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import Site, open_site
 from vdisklab.units import GIB, MIB
+
+RECORD = "failing.json.gz"
 
 _POLICIES = {
     "report": ":werror=report",
@@ -72,7 +75,7 @@ def main() -> None:
     recording.add_argument("--dir", type=Path, default=Path())
     options = parser.parse_args()
     if options.verb == "record":
-        print_result(record(read(options.file), options.dir.absolute()))
+        keep_record(RECORD, record(read(options.file), options.dir.absolute()))
         return
     wanted = [
         row
@@ -159,6 +162,33 @@ def record(lines: Sequence[Mapping[str, Any]], directory: Path) -> dict[str, Any
             }
         )
     return {"bench": "failing", **machine_facts(directory), "rows": table, "runs": list(lines)}
+
+
+def shown(arguments: Sequence[str]) -> str:
+    """The record's table."""
+    del arguments
+    lines = [
+        "| path | `--model` | runs | the guest | paused after | program told after | lost of "
+        "acknowledged | second fsync said yes, file lost |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in record_of(RECORD)["rows"]:
+        facts, image = row["facts"], row["path"].replace(":preallocation=off/none", "/none")
+        outcomes = row["outcomes"]
+        state = ", ".join(
+            word if len(outcomes) == 1 else f"{word} ×{count}" for word, count in outcomes.items()
+        )
+        lines.append(
+            f"| `{image}` | {row['model']} | {row['runs']} | {state} "
+            f"| {_seconds(facts['paused_after'])} | {_seconds(facts['told_after'])} "
+            f"| {facts['lost']} of {facts['acknowledged']} "
+            f"| {facts['again_lost']} of {facts['again']} |"
+        )
+    return "\n".join(lines)
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2g} s"
 
 
 def _run_of(line: Mapping[str, Any]) -> FailingRun:

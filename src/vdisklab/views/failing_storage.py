@@ -69,7 +69,10 @@ def _sentence(row: CrashVerdict) -> str:
     elif facts.paused_after is not None:
         learned = f"was paused after {_seconds(facts.paused_after)}"
     elif not facts.failed:
-        return f"{where} {_NOT_NOTICED}, because no request failed"
+        why = "no request failed"
+        if row.model == FailureModel.STORAGE_FULL:
+            why = "no write needed a new place: judge a thin image (preallocation=off)"
+        return f"{where} {_NOT_NOTICED}: {why}"
     state = "" if _is_whole(facts) or facts.lost else f": {facts.worst}"
     return f"{where} {kept} and {learned}{state}"
 

@@ -179,8 +179,8 @@ def test_the_answer_is_one_sentence_first_worst_first() -> None:
     assert table.title == (
         "raw/none/virtio:werror=ignore under storage-error lost 85% of what it had fsynced and was "
         "never told; raw/none/virtio:werror=stop under storage-error lost nothing that it had "
-        "fsynced and was paused after 0.10 s; raw/none under storage-full notices nothing, because "
-        "no request failed."
+        "fsynced and was paused after 0.10 s; raw/none under storage-full notices nothing: no "
+        "write needed a new place: judge a thin image (preallocation=off)."
     )
     columns = {column.title: [column.show(row) for row in table.rows] for column in table.columns}
     assert columns["guest"] == [
