@@ -72,8 +72,9 @@ class SyncedRows:
             errors = [said for said in self._said if "rror" in said]
             if not errors:
                 return FileAnswer(moment, version)
-            # SQLite has ended the transaction at some errors, and says so; at others not.
-            self.program.send(f"ROLLBACK; SELECT '{_ROLLED_BACK}';\n".encode())
+            # SQLite has ended the transaction at some errors, and says so; at others not. After
+            # an error the shell skips the rest of the line.
+            self.program.send(f"ROLLBACK;\nSELECT '{_ROLLED_BACK}';\n".encode())
             return FileAnswer(moment, version, "COMMIT", 1, said=_reason(errors[0]))
         return None
 
