@@ -41,5 +41,6 @@ FORM = TraceForm(
     lambda lines: any(_LINE.fullmatch(line) for line in lines[:2]),
     AlibabaReader,
     note="the trace has reads and writes only: no flushes, and no service times",
+    epoch_us=0,
 )
 """What the registry knows of it."""

@@ -17,6 +17,8 @@ _LINE = re.compile(
 )
 _HEADING = b"Timestamp,"
 _PER_US = 10
+_FILETIME_1970 = 11_644_473_600 * 1_000_000
+"""Microseconds from 1601, where Windows' filetime begins, to 1970."""
 
 
 class MsrCambridgeReader:
@@ -52,5 +54,6 @@ FORM = TraceForm(
     lambda lines: any(_LINE.fullmatch(line) for line in lines[:2]),
     MsrCambridgeReader,
     note="the trace has reads and writes only: no flushes",
+    epoch_us=-_FILETIME_1970,
 )
 """What the registry knows of it."""

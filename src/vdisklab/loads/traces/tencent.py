@@ -52,5 +52,6 @@ FORM = TraceForm(
     resolution_us=_SECOND,
     note="the trace has reads and writes only, with times in whole seconds: bursts and depth "
     "cannot be told",
+    epoch_us=0,
 )
 """What the registry knows of it."""

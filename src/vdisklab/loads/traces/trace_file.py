@@ -15,7 +15,7 @@ from typing import IO
 import numpy as np
 
 from vdisklab.errors import LoadError
-from vdisklab.loads.load import LONGEST_US, LoadSource, RecordedBy, RecordedLoad
+from vdisklab.loads.load import LONGEST_US, LoadSource, RecordedLoad
 from vdisklab.loads.requests import PlaceRequests, Requests
 from vdisklab.loads.traces import alibaba, blkparse, fio_iolog, msr_cambridge, tencent
 from vdisklab.loads.traces.trace_form import LineReader, TraceForm
@@ -34,8 +34,6 @@ _GZIP = b"\x1f\x8b"
 _STRANGE_SHARE = 0.01
 _OUT_OF_ORDER_US = 60 * 1_000_000
 """Requests of several CPUs are seen a little out of order; more is another trace."""
-_FILETIME_1970 = 11_644_473_600 * 1_000_000
-"""Microseconds from 1601, where Windows' filetime begins, to 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +182,9 @@ def _load(place: PlaceRequests, form: TraceForm, name: str, lost: int | None) ->
 
 def _recorded_at(form: TraceForm, start_us: int) -> datetime | None:
     """When the first request was, of forms whose times are dates."""
-    if form.recorded_by is RecordedBy.MSR_CAMBRIDGE:
-        start_us -= _FILETIME_1970
-    elif form.recorded_by not in (RecordedBy.ALIBABA, RecordedBy.TENCENT):
+    if form.epoch_us is None:
         return None
     try:
-        return datetime.fromtimestamp(start_us / 1e6, UTC)
+        return datetime.fromtimestamp((form.epoch_us + start_us) / 1e6, UTC)
     except (ValueError, OverflowError, OSError):
         return None

@@ -25,7 +25,8 @@ class TraceForm:
     """A form of trace. `recognises` looks at the first lines of a file.
 
     `resolution_us`: two times that are nearer to each other are one in this form. `note` says what
-    the form does not tell. `wordy`: between the requests stand lines for people.
+    the form does not tell. `epoch_us` is the form's time zero, in microseconds since 1970; None if
+    its times are no dates. `wordy`: between the requests stand lines for people.
     """
 
     recorded_by: RecordedBy
@@ -34,6 +35,7 @@ class TraceForm:
     reader: Callable[[Requests], LineReader]
     resolution_us: int = 1
     note: str = ""
+    epoch_us: int | None = None
     wordy: bool = False
 
 
