@@ -246,7 +246,7 @@ class RankedBy:
         return replace(self, rank=ranked)
 
     def once(self) -> RankedBy:
-        """The same, but equal numbers are ranked once."""
+        """The same ranking, but observations with equal numbers are ranked only once."""
         rankings: dict[tuple[object, ...], Ranking] = {}
 
         def ranked(observations: Observations, measure: MeasureKey) -> Ranking:

@@ -78,9 +78,10 @@ def next_steps(
 ) -> tuple[int, ...]:
     """The numbers of guests to measure in the next round; empty when the capacity is known.
 
-    First they are doubled until a step fails, then halved between; then two numbers around the
-    limit are repeated, each once in a round: `repeats` times, or until the interval spans no more
-    than `narrow` guests.
+    The number is doubled until a step fails. Then the middle between the largest number that passed
+    and the smallest that failed is tried, until they are neighbours. Then the two numbers around
+    the limit are repeated, each once in a round: `repeats` times, or until the interval spans no
+    more than `narrow` guests.
     """
     passing, failing = _bracket(outcomes)
     if not outcomes:

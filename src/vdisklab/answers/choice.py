@@ -557,8 +557,12 @@ def race_command(
 
 
 def _continuing_command(analysis: Analysis) -> str | None:
-    """The command that continues the campaign's own race: the same paths in the same order, as a
-    campaign is known by them; None as above."""
+    """The command that continues the campaign's own race; None if the campaign does not say how its
+    paths were made and measured.
+
+    It names the same paths in the same order, because they decide which campaign a command
+    continues.
+    """
     campaign, terms = analysis.campaigns[0], RaceTerms.of(analysis.campaigns[0].plan)
     cells = [MeasuredCell.parse(text) for text in what_is_measured(campaign.plan)["cells"]]
     argv = _settings_again(analysis, cells, cells)

@@ -55,8 +55,10 @@ class MethodAnswer(Answer):
 
 
 def explanations_about(word: str | None) -> MethodAnswer:
-    """The entries with the word in their title, keys or verbs; all for None. Of a word that is a
-    number's title, those with it in their title."""
+    """The entries with the word in their title, keys or verbs; all for None.
+
+    If the word is a whole title, only titles are searched.
+    """
     wanted = (word or "").lower()
     titled = wanted in {entry.title.lower() for entry in EXPLANATIONS}
     return MethodAnswer(

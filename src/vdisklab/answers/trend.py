@@ -383,7 +383,10 @@ def _first(found: CampaignLevels) -> Floats:
 
 
 def _verdict(rows: Sequence[TrendRow]) -> TrendVerdict:
-    """What decides: the newest campaign is worse, its level is by a dated change, or better."""
+    """The first that holds of any row: worse, better, no change shown, too few campaigns.
+
+    A row counts by its newest campaign, and by the lasting change of its level if it has one.
+    """
     seen = {row.newest.verdict for row in rows}
     seen |= {TrendVerdict.of(row.lasting) for row in rows if row.lasting is not None}
     order = (

@@ -1,8 +1,8 @@
 """The private directory of a run, which programs reach whatever becomes of its name.
 
-Who owns the directory above renames it, and puts one of links there. Root may work in a directory
-of the caller of sudo, whose name this caller can change at any time. Then root opens its private
-directory once and mounts what it has opened in a place of root's own (mount(2), MS_BIND): there
+Root may work in a directory of the caller of sudo. The caller can rename the private directory
+there at any time, and put a directory full of links in its place. So root opens its private
+directory once and mounts what it has opened in a place of root's own (mount(2), MS_BIND). There
 every program, image header and daemon finds the same files under names that root alone can change.
 """
 

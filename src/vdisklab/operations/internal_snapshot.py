@@ -38,11 +38,11 @@ class DeletedSnapshot(InternalSnapshot):
         super().finish()
 
     def finish(self) -> None:
-        """Deletes it."""
+        """Deletes the snapshot."""
         super().undo()
 
     def undo(self) -> None:
-        """Nothing: it is deleted."""
+        """Nothing to do: `finish` has deleted the snapshot."""
 
 
 def _refusal(path: DiskPath) -> Impossible | None:

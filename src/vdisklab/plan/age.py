@@ -95,7 +95,7 @@ def not_aged(
     if age.rewrites and image is not None and image.backing:
         return Impossible(
             "a chain has written overlays, so rewrites are not made in it",
-            "choose its share with overlay=SHARE",
+            "say how much of each overlay is written with overlay=SHARE",
         )
     if age.snapshots and not (image is not None and image.can_have_snapshots and not path.on_host):
         return Impossible(

@@ -221,7 +221,7 @@ def few_changes(argv: Sequence[str]) -> tuple[tuple[str, str], ...]:
     options = tuple(options_of(argv))
     if sum(flag in ("set", "global") for flag, _ in options) > MOST_CHANGES:
         raise PlanError(
-            f"the arguments have more than {MOST_CHANGES} times -set and -global",
+            f"the arguments have -set and -global more than {MOST_CHANGES} times",
             hint="no guest needs so many: write the settings into the arguments that they change",
         )
     return options

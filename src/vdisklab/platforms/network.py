@@ -1,6 +1,7 @@
-"""Disks on servers: QEMU's node of one as the place that `--target` takes, and back.
+"""Disks on servers: from the node with which QEMU opens a disk to the URL that `--target` takes.
 
-The opposite of `storage.server_url.url_of`. No password or key is read: only that there is one.
+`storage.server_url.url_of` goes the other way. Whether a node has a password or key is read, never
+the password or key itself.
 """
 
 from __future__ import annotations

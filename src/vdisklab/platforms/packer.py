@@ -72,7 +72,7 @@ def _command(source: HclBlock, name: str) -> Iterator[str]:
 
 
 def _drive(source: HclBlock, name: str) -> Iterator[str]:
-    """driveArgs of builder/qemu/step_run.go."""
+    """The arguments of a drive, as driveArgs of builder/qemu/step_run.go writes them."""
     form, interface = source.text("format", "qcow2"), source.text("disk_interface", "virtio")
     place = source.text("output_directory", f"output-{name}")
     settings = {

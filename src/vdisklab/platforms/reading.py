@@ -232,8 +232,9 @@ def queues_of(text: str, admin: int = 0) -> OptionValue:
 def parsed_options(
     bus: Bus | ImageFormat, settings: Mapping[str, object]
 ) -> dict[str, OptionValue]:
-    """The values of options that the bus or format has; None and an empty or zero limit are not
-    set.
+    """The values of the options that the bus or format has.
+
+    A setting of None, and a limit that is empty or zero, count as not set.
 
     Raises ValueError for a value that no path can have.
     """

@@ -1,10 +1,9 @@
-"""Sparse files in memory; if memory is full, an error is raised, so it is never taken for a
-loss.
+"""Builds a disk's states after cuts: the durable part once, then each state on top of it.
 
-Builds a disk's states after cuts: the durable part once, then each state on top of it.
+Two sparse files in memory hold the durable part, which grows with the log, and the current state.
+Full memory raises an error, so it is never taken for a loss.
 
-Two sparse files in memory: the durable part, which grows with the log, and the current state. A
-state is not built from scratch: the two files are compared page by page to find and undo the
+A state is not built from scratch: the two files are compared page by page to find and undo the
 changes by recovery and by the next boot; then the surviving changes of the next cut are applied. So
 the cost of a state depends on its difference from the previous one, and only one loop device is
 between file system and memory. A disk is always built forward from an empty one: XFS reports

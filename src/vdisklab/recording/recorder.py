@@ -332,8 +332,10 @@ def _now_us() -> int:
 
 @contextmanager
 def until_interrupted() -> Iterator[Callable[[], bool]]:
-    """A function that tells whether Ctrl-C or SIGTERM asked to end, which then interrupts nothing
-    else: what was recorded so far is kept."""
+    """A function that tells whether Ctrl-C, SIGTERM or SIGHUP asked to end.
+
+    The signals interrupt nothing else in the body, so what was recorded so far is kept.
+    """
     import signal  # noqa: PLC0415
 
     asked: list[int] = []

@@ -370,7 +370,7 @@ def store_export(store: Store, export: Export, *, name: str) -> StoredExport:
 
 def _other(item: str, store: Store, name: str) -> DatabaseError:
     return DatabaseError(
-        f"{item} of {name} differs from the one in {store}",
+        f"{item} in {name} differs from {item} in {store}",
         hint="import the file into a separate database: --db FILE",
     )
 

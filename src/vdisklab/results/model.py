@@ -89,7 +89,7 @@ class Metric:
 
     @property
     def shown_unit(self) -> str:
-        """The unit as tables say it: requests are IOPS, and other things by the second are not."""
+        """The unit in tables: IOPS for requests per second, the stored unit for everything else."""
         return "IOPS" if self.name == "iops" else self.unit
 
 

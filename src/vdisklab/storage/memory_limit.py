@@ -48,7 +48,7 @@ class BoundedMemory:
             ) from error
 
     def check(self) -> Check:
-        """What the pages may take, by the limit as read back."""
+        """The limit as it was read back, and how much of it is for pages."""
         limit = self._file.read_text().strip()
         observed = f"limit {limit} bytes, of these {self.amount} for pages"
         return Check("host.cache_memory", None, observed)

@@ -1,4 +1,4 @@
-"""How long a server may take to answer, and what is said of a thing that it does not undo."""
+"""How long a server may take to answer, and the error if it does not let go of what we made."""
 
 from __future__ import annotations
 

@@ -117,7 +117,11 @@ def _shown_with_images(row: ExistingDisk, advice: Advice) -> str:
 
 
 def _changed_settings(row: ExistingDisk, to: DiskPath) -> str:
-    """The settings to change. Unknown storage decides on the aio mode that follows a cache mode."""
+    """The settings to change.
+
+    On unknown storage only the cache mode is named: which aio mode follows it depends on the
+    storage.
+    """
     path, assumed = row.advised.path, row.disk.assumed
     if path is None and (assumed is None or assumed.cache is not to.cache):
         return f"cache {to.cache}"

@@ -146,11 +146,11 @@ class TestRoundTrip:
         store_export(other, export, name="lab.json")
         before = exported(other)
         plain["campaigns"][0]["runs"][1]["medium"] = "another disk"
-        with pytest.raises(DatabaseError, match=r"run \w+ of lab.json differs from the one in"):
+        with pytest.raises(DatabaseError, match=r"run (\w+) in lab.json differs from run \1 in"):
             store_export(other, read_export(json.dumps(plain).encode(), name="lab.json"),
                          name="lab.json")  # fmt: skip
         plain["campaigns"][0]["label"] = "mine"
-        with pytest.raises(DatabaseError, match=r"campaign \w+ of lab.json differs"):
+        with pytest.raises(DatabaseError, match=r"campaign \w+ in lab.json differs"):
             store_export(other, read_export(json.dumps(plain).encode(), name="lab.json"),
                          name="lab.json")  # fmt: skip
         assert exported(other) == before
