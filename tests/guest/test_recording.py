@@ -9,10 +9,12 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -23,6 +25,7 @@ import pytest
 from tests.guest.rig import Agent, disk, running
 from tests.guest.test_guest_boot import FIND, facts, image_for
 from vdisklab.actions.clean import remove_leftovers
+from vdisklab.cli.shell.main import main
 from vdisklab.errors import GuestError, WorkloadError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
@@ -32,7 +35,6 @@ from vdisklab.loads.load_file import read_load
 from vdisklab.path.segments import Bus
 from vdisklab.recording.guests import RunningGuest, find_guest
 from vdisklab.recording.recorder import LOG_LIMIT, NotTraced, Wait, find_disk, record_disk
-from vdisklab.recording.statistics import count_disk
 
 pytestmark = pytest.mark.guest
 
@@ -105,6 +107,7 @@ def web(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runni
         *disk(3, made("t"), "scsi-hd,bus=scsi.0,serial=on-dt,id=dt,dpofua=on"),
         *disk(4, made("n"), "nvme,serial=on-dn,id=dn"),
         *disk(5, made("a"), "ide-hd,bus=ide.0,serial=on-da,id=da"),
+        *disk(6, made("m"), "nvme,serial=on-dm,id=dm"),
         "-qmp", f"unix:{directory}/qmp,server=on,wait=off",
     ]  # fmt: skip
     with running(image_for(cache, frozenset(Bus)), directory / "console", *devices) as agent:
@@ -158,6 +161,23 @@ def test_two_disks_at_once_are_told_apart(web: Running) -> None:
     with pytest.raises(WorkloadError, match="asked nothing of dv"):
         web.record("dv", seconds=4)
     other.join()
+
+
+def test_two_busy_nvme_disks_are_not_told_apart(web: Running) -> None:
+    other = Thread(
+        target=web.fio, args=("on-dm", "--ioengine=psync", "--rw=write", "--bs=64k", "--size=4M")
+    )
+    other.start()
+    found, events, qemu = find_disk(LocalHost(), web.guest, "dn")
+    assert not isinstance(events, NotTraced)
+    wait = Wait(4, LOG_LIMIT, lambda: not other.is_alive())
+    with open_ledger() as ledger:
+        made = record_disk(
+            LocalHost(), ledger, web.guest, found, events=events, qemu=qemu, wait=wait
+        )
+    other.join()
+    assert isinstance(made, NotTraced)
+    assert made.why.endswith("several nvme disks apart, and dm worked, too")
 
 
 @dataclass
@@ -328,17 +348,66 @@ def test_two_recordings_at_once_are_a_sentence(tiny: Tiny) -> None:
     assert tiny.states() == set()
 
 
-def test_statistics_where_requests_cannot_be_traced(tiny: Tiny) -> None:
-    found, _, _ = find_disk(LocalHost(), tiny.guest, None)
-    with open_ledger() as ledger:
-        wait = Wait(3, LOG_LIMIT, lambda: False)
-        counted = count_disk(LocalHost(), ledger, tiny.guest, found, wait)
-    writes = sum(each.counts.writes for each in counted.seconds)
+def test_statistics_where_qemu_has_no_events(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A program answers at QEMU's socket, and refuses trace events as a QEMU without them does."""
+    monkeypatch.chdir(tiny.directory)
+    with without_events(tiny.directory / "qmp"):
+        assert main(["record", tiny.name, "--for", "3s", "--format", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["only_statistics"] == "this QEMU has no trace event virtio_blk_handle_read"
+    writes = sum(each["writes"] for each in answer["statistics"])
     assert writes > 5
-    (latency,) = (each for each in counted.latencies if each.kind == "write")
-    assert abs(sum(latency.counts) - writes) < 60
+    (latency,) = (each for each in answer["latencies"] if each["operation"] == "write")
+    assert abs(latency["count"] - writes) < 60
+    assert not list(tiny.directory.glob("*.load"))
     with process_monitor(tiny.directory / "qmp", os.geteuid()) as monitor:
         assert "latency_histogram" not in json.dumps(monitor.execute("query-blockstats"))
+
+
+@contextmanager
+def without_events(monitor: Path) -> Iterator[None]:
+    """At the monitor's name a program that passes everything on but requests for trace events."""
+    real = monitor.with_suffix(".real")
+    monitor.rename(real)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.fspath(monitor))
+        listener.listen()
+        Thread(target=pass_on, args=(listener, real), daemon=True).start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+    real.replace(monitor)
+
+
+def pass_on(listener: socket.socket, real: Path) -> None:
+    while True:
+        try:
+            client, _ = listener.accept()
+        except OSError:
+            return
+        with client, socket.socket(socket.AF_UNIX) as qemu:
+            qemu.connect(os.fspath(real))
+            answers = qemu.makefile("rb")
+            client.sendall(answers.readline())
+            request = b""
+            while part := client.recv(1 << 16):
+                request += part
+                try:
+                    command = json.loads(request)
+                except ValueError:
+                    continue
+                if command["execute"].startswith("trace-event"):
+                    error = {"class": "GenericError", "desc": "unknown event"}
+                    answer = json.dumps({"error": error, "id": command.get("id")}).encode() + b"\n"
+                else:
+                    qemu.sendall(request)
+                    while b'"event"' in (answer := answers.readline()):
+                        pass
+                client.sendall(answer)
+                request = b""
 
 
 def test_a_paused_guest_is_a_sentence(tiny: Tiny) -> None:

@@ -29,7 +29,7 @@ from vdisklab.recording.guest_disks import (
 )
 from vdisklab.recording.guests import GuestMonitor, RunningGuest, open_monitor
 from vdisklab.recording.tracing import TracingLog, available_events, log_file, tracing
-from vdisklab.units import format_bytes, format_duration
+from vdisklab.units import format_bytes, format_duration, named
 
 TAINTED = (
     "libvirt marks the domain as tainted (custom-monitor) until its next start: a note in its log, "
@@ -42,6 +42,7 @@ _LOOK_SECONDS = 0.25
 _FINE_SECONDS = 0.004
 """How often the log's size is looked at where its lines have no times."""
 _GUARD_SECONDS = 120.0
+_LEAST_FREE = 8 << 20
 _SAME_BYTES, _SAME_SHARE = 1 << 20, 0.05
 """Two counts of one disk's bytes differ by the requests in flight at both ends."""
 
@@ -93,19 +94,14 @@ def find_disk(
                 f"guest {guest.name} does not run at the moment ({str(status)[:40]})",
                 hint="resume it, then record",
             )
-        disks = disks_of(monitor)
-        disk = choose_disk(disks, wanted, files, guest.name)
-        return disk, _events(monitor, disk, disks), _version(monitor)
+        disk = choose_disk(disks_of(monitor), wanted, files, guest.name)
+        return disk, _events(monitor, disk), _version(monitor)
 
 
-def _events(
-    monitor: GuestMonitor, disk: RecordableDisk, disks: Sequence[RecordableDisk]
-) -> tuple[str, ...] | NotTraced:
+def _events(monitor: GuestMonitor, disk: RecordableDisk) -> tuple[str, ...] | NotTraced:
     bus = disk.bus
     if bus is None:
         return NotTraced(disk, f"requests of a {disk.kind} are not traced")
-    if bus.one_place and sum(each.bus is bus for each in disks) > 1:
-        return NotTraced(disk, f"QEMU's events do not tell several {bus.name} disks apart")
     events = available_events(monitor, bus.events)
     missing = sorted(set(bus.events) - set(events))
     if missing:
@@ -137,12 +133,20 @@ def record_disk(
     watched = partial(guard, seconds=wait.seconds + _GUARD_SECONDS)
     with log_file(ledger, guest) as log:
         limit = min(wait.log_limit, _free(log) // 2)
+        idle = _counts_beside(host, guest, disk)
         with tracing(host, ledger, guest, events=events, log=log, guard=watched):
             start_us = _now_us()
             counts.append(_counted(host, guest, disk))
             notes += _waited(log, guest, wait, limit, looks)
             end_us = _now_us()
             counts.append(_counted(host, guest, disk))
+        if idle and (now := _counts_beside(host, guest, disk)) != idle:
+            busy = [name for name, before in idle.items() if now.get(name) != before]
+            return NotTraced(
+                disk,
+                f"QEMU's events do not tell several {disk.bus.name} disks apart, and "
+                f"{named(busy or list(now))} worked, too",
+            )
         traced = _read(log, disk.bus, disk.logical_block, looks, end_us)
     counted = _difference(counts)
     if not traced.lines and counted is not None and counted.reads + counted.writes:
@@ -188,6 +192,9 @@ def _waited(
             after = format_duration(passed)
             if size >= limit:
                 yield f"the recording ended after {after}: the log reached {format_bytes(limit)}"
+                return
+            if _free_bytes(log) < _LEAST_FREE:
+                yield f"the recording ended after {after}: the log's file system is full"
                 return
             if not guest.is_running:
                 yield f"the recording ended after {after}: the guest stopped, or was moved away"
@@ -287,6 +294,22 @@ def _counted(host: Host, guest: RunningGuest, disk: RecordableDisk) -> DiskCount
     return None
 
 
+def _counts_beside(
+    host: Host, guest: RunningGuest, disk: RecordableDisk
+) -> dict[str, DiskCounts | None]:
+    """What QEMU has counted of the guest's other disks that its events do not tell from this one;
+    none if they do, or when the guest has ended."""
+    if disk.bus is None or not disk.bus.one_place:
+        return {}
+    with contextlib.suppress(GuestError, HostError), open_monitor(host, guest) as monitor:
+        return {
+            each.name: counts_of(monitor, each)
+            for each in disks_of(monitor)
+            if each.bus is disk.bus and each.device != disk.device
+        }
+    return {}
+
+
 def _difference(counts: Sequence[DiskCounts | None]) -> DiskCounts | None:
     before, after = counts
     return None if before is None or after is None else after.since(before)
@@ -314,10 +337,14 @@ def _version(monitor: GuestMonitor) -> str:
     return ".".join(str(qemu.get(part)) for part in ("major", "minor", "micro"))
 
 
-def _free(log: TracingLog) -> int:
+def _free_bytes(log: TracingLog) -> int:
     found = os.fstatvfs(log.descriptor)
-    free = found.f_bavail * found.f_frsize
-    if free < 16 << 20:
+    return found.f_bavail * found.f_frsize
+
+
+def _free(log: TracingLog) -> int:
+    free = _free_bytes(log)
+    if free < 2 * _LEAST_FREE:
         raise HostError(
             f"only {format_bytes(free)} are free in {log.file.parent.parent}, too few for a log",
             hint="free some space there, or set VDISKLAB_STATE to another directory",
