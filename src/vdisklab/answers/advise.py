@@ -182,8 +182,8 @@ def _plans(
 
 
 def _wanted(row: ExistingDisk, stands_in: StandIn | None = None) -> Iterator[DiskPath]:
-    """The disk's path, the adjacent paths that it can have, and the default of its platform; as
-    images in a directory, if those stand in."""
+    """The disk's path, the adjacent paths that it can have, what it would be changed to, and the
+    default of its platform; as images in a directory, if those stand in."""
     path = row.advised.path or row.disk.assumed
     if path is None or path.shares_directory:
         return
@@ -191,7 +191,7 @@ def _wanted(row: ExistingDisk, stands_in: StandIn | None = None) -> Iterator[Dis
     for other in _adjacent(row.disk, path):
         if not same_image_and_bus(path, other) or can_change(row.disk, other):
             paths.append(other)
-    paths += filter(None, [default_path(row.disk.platform, path)])
+    paths += filter(None, [row.advised.to, default_path(row.disk.platform, path)])
     if stands_in is StandIn.IMAGE:
         paths = [_as_image(each) for each in paths]
     for each in dict.fromkeys(paths):

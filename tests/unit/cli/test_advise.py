@@ -351,6 +351,16 @@ def test_a_disk_that_loses_data_is_made_safe_and_the_cost_is_said(
     assert "it passes flushes on (untested), at -4" in " ".join(document["sentences"])
 
 
+def test_the_cost_of_safety_is_measured_with_what_the_disk_would_be_changed_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No adjacent path of an unsafe NVMe disk keeps flushed data."""
+    document = advised(capsys, guest(tmp_path, "qcow2/unsafe/nvme"))
+    (row,), (plan,) = document["disks"], document["planned"]
+    assert row["action"] == "change"
+    assert {"qcow2/unsafe/nvme", row["to"]} <= set(plan["command"].split())
+
+
 def test_a_disk_that_no_line_can_change_is_not_measured_again_and_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
