@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from vdisklab.analysis.candidates import RatioOf, candidates
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.analysis.race import RaceOutcome
@@ -579,6 +580,15 @@ def _continuing_command(analysis: Analysis) -> str | None:
     stated = [word for flag, values in options.items() for each in values for word in (flag, each)]
     unsafe = [] if DURABLE in terms.needs else ["--unsafe"]
     return shlex.join([*argv, *stated, *unsafe])
+
+
+def more_rounds_command(analysis: Analysis) -> str | None:
+    """The command that continues the campaign up to the fewest rounds that a rank needs; None as
+    above."""
+    measured = what_is_measured(analysis.campaigns[0].plan).get("cells", ())
+    cells = [MeasuredCell.parse(text) for text in measured]
+    argv = _settings_again(analysis, cells, cells) if cells else None
+    return None if argv is None else shlex.join([*argv, "--rounds", str(MIN_ROUNDS)])
 
 
 def _settings_again(

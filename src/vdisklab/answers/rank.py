@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.ranked import TooFewRounds
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.rank_intervals import Ranked, Ranking, WithoutRank
 from vdisklab.analysis.score import RoleSet
 from vdisklab.analysis.summary import Level, Summary
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
-from vdisklab.answers.choice import Decision, PathChoice, decide
+from vdisklab.answers.choice import Decision, PathChoice, decide, more_rounds_command
 from vdisklab.answers.hosts import CellOverHosts, HostsAnalysis, OverHosts
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.path.cell import MeasuredCell
@@ -116,9 +117,18 @@ def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
         rates=scored.rates if measure == scored.overall else (),
         cells=tuple(_ranked_cells(analysis, decision, shown)),
         rounds=analysis.rounds,
-        findings=analysis.findings(measure, shown),
+        findings=tuple(_with_command(analysis, analysis.findings(measure, shown))),
         hosts=_over_hosts(analysis, ranking) if isinstance(analysis, HostsAnalysis) else None,
     )
+
+
+def _with_command(analysis: Analysis, findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
+    """The findings; one of too few rounds with the command that measures more."""
+    for finding in findings:
+        if isinstance(finding, TooFewRounds):
+            yield replace(finding, command=more_rounds_command(analysis))
+        else:
+            yield finding
 
 
 def _over_hosts(analysis: HostsAnalysis, ranking: Ranking) -> OverHosts:

@@ -31,7 +31,7 @@ from vdisklab.analysis.score import MEAN, MIX, Score, add_mix, without_mix
 from vdisklab.analysis.summary import Level, Summaries, Summary, levels, summarise
 from vdisklab.analysis.sums import RelativeSums
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
-from vdisklab.answers.choice import PathChoice, decided_among, only
+from vdisklab.answers.choice import PathChoice, decided_among, more_rounds_command, only
 from vdisklab.answers.density import searched_capacity
 from vdisklab.answers.during import measured_operations
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
@@ -405,10 +405,12 @@ def _nothing_to_recommend(
     usable = narrowed(observations, paths)
     rounds = int(usable.rounds_of().max(initial=0))
     if rounds < MIN_ROUNDS:
+        command = more_rounds_command(analysis)
+        more = f"--rounds {MIN_ROUNDS} or more" if command is None else f"`{command}`"
         return PlanError(
             f"campaign {campaigns}: measured in {counted(rounds, 'round')}; a rank needs "
             f"{MIN_ROUNDS}",
-            hint=f"{use}continue the campaign with --rounds {MIN_ROUNDS} or more",
+            hint=f"{use}continue the campaign with {more}",
         )
     if not np.isfinite(usable.grid(measure)).any():
         return PlanError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from vdisklab.answers import claims as answers
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.loading import NOTHING, database_url, open_results
 from vdisklab.cli.shell import options
+from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
@@ -114,8 +116,25 @@ def claims(requested: Request, asked_for: ClaimsOptions, output: options.OutputO
     if junit is not None:
         with output_file(junit) as stream:
             stream.write(junit_xml(answer).encode())
-    print_answer(answer, tables(answer), output, requested, asked_for)
-    return EXIT_INTERRUPTED if measured.interrupted else exit_status(answer)
+    caller = Caller.of_process()
+    print_answer(answer, tables(answer, _measuring(caller)), output, requested, asked_for)
+    if not measured.interrupted:
+        return exit_status(answer)
+    continues = caller.same_command("the same command continues")
+    print(f"interrupted: all runs so far are kept; {continues}", file=sys.stderr)
+    return EXIT_INTERRUPTED
+
+
+def _measuring(caller: Caller) -> str:
+    """This process' command with --run, and without --rounds."""
+    typed = [] if caller.command is None else sys.argv[sys.argv.index("claims") + 1 :]
+    left = [
+        word
+        for before, word in zip(["", *typed], typed, strict=False)
+        if word not in ("--run", "--rounds") and before != "--rounds"
+    ]
+    left = [word for word in left if not word.startswith("--rounds=")]
+    return shlex.join(["vdisklab", "claims", *left, "--run"])
 
 
 def exit_status(answer: answers.ClaimsAnswer) -> int:

@@ -26,8 +26,13 @@ _NAMES: tuple[Column[JudgedClaim], ...] = (
 )
 
 
-def tables(answer: ClaimsAnswer) -> Iterator[Table[JudgedClaim]]:
-    """One row per claim, measured ones first; commands for missing cells follow."""
+def tables(
+    answer: ClaimsAnswer, measures: str = "vdisklab claims --run"
+) -> Iterator[Table[JudgedClaim]]:
+    """One row per claim, measured ones first; commands for missing cells follow.
+
+    `measures` is the command that asks for these claims and measures them, without --rounds.
+    """
     if answer.hosts is not None:
         yield _hosts_table(answer, answer.hosts)
         return
@@ -44,10 +49,10 @@ def tables(answer: ClaimsAnswer) -> Iterator[Table[JudgedClaim]]:
         Column("n", lambda row: str(row.rounds or numbers.MISSING), right=True, spare=1),
     )
     commands = dict.fromkeys(row.command for row in answer.claims if row.command)
-    notes = tuple(_notes(answer))
+    notes = tuple(_notes(answer, measures))
     rows = sorted(answer.claims, key=_is_open)
     whole = Table(title, columns, rows, notes, tuple(commands), remedies, JudgedClaim)
-    ways = "the same command with --run measures them, --why lists them with their commands"
+    ways = f"`{measures}` measures them, --why lists them with their commands"
     yield _with_brief(
         replace(whole, notes=notes[:-1] if commands else notes, verbatim=()), whole, ways
     )
@@ -145,7 +150,7 @@ def _what_is_void(answer: ClaimsAnswer) -> str:
     return " or ".join(dict.fromkeys(kinds))
 
 
-def _notes(answer: ClaimsAnswer) -> Iterator[str]:
+def _notes(answer: ClaimsAnswer, measures: str) -> Iterator[str]:
     yield from map(str, answer.findings)
     yield from (f"Left out: {reason}" for reason in answer.left_out)
     failures = dict.fromkeys(failure for row in answer.claims for failure in row.failures)
@@ -157,11 +162,9 @@ def _notes(answer: ClaimsAnswer) -> Iterator[str]:
             f"{several if any(len(row.left) > 1 for row in answer.claims) else ''}. Intervals hold "
             "for each claim alone; verdicts are corrected for the number of claims answered (Holm)."
         )
-    if any(row.more_rounds is not None for row in answer.claims):
-        yield (
-            "To measure more rounds, run the command that measured the first ones with a larger "
-            "--rounds; `vdisklab runs` lists the campaigns."
-        )
+    if any(row.more_rounds for row in answer.claims):
+        rounds = min(row.rounds + row.more_rounds for row in answer.claims if row.more_rounds)
+        yield f"To measure more rounds: `{measures} --rounds {rounds}`."
     if answer.counts.get(ClaimStatus.VOID):
         yield (
             "Void: numbers from an emulated host decide no claim."

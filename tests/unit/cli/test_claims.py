@@ -17,7 +17,8 @@ from vdisklab.actions.missing_claims import whole_claims
 from vdisklab.analysis import claimfile
 from vdisklab.analysis.claimfile import parse_claims
 from vdisklab.answers.missing_cells import MissingCells, request_for, run_command
-from vdisklab.cli.claims import claims
+from vdisklab.cli.claims import _measuring, claims
+from vdisklab.cli.shell.caller import Caller
 from vdisklab.errors import (
     EXIT_CLAIM_FAILS,
     EXIT_CLAIM_OPEN,
@@ -397,10 +398,28 @@ def test_what_is_measured_is_alike_to_what_it_will_stand_beside() -> None:
     assert (request.load, request.neighbour) == (None, None)
 
 
+def test_the_command_that_measures_is_this_one_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = [
+        "--debug",
+        "claims",
+        "--only",
+        "x",
+        "--rounds",
+        "3",
+        "--run",
+        "--junit",
+        "a.xml",
+        "--rounds=4",
+    ]
+    monkeypatch.setattr("sys.argv", ["/usr/bin/vdisklab", *typed])
+    assert _measuring(Caller.of_process()) == "vdisklab claims --only x --junit a.xml --run"
+    assert _measuring(Caller()) == "vdisklab claims --run"
+
+
 def test_many_claims_that_are_not_measured_are_one_line(call: Call, database: Database) -> None:
     database.write()
     _, said = call()
-    line = " claims are not measured: the same command with --run measures them, --why "
+    line = " claims are not measured: `vdisklab claims --run` measures them, --why "
     assert line in " ".join(said.split())
     assert len(said.splitlines()) < 30
     _, every = call("--why")

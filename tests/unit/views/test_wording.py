@@ -52,6 +52,7 @@ def test_a_ratio_in_words(ratio: Ratio, says: str) -> None:
 
 WORDED: list[tuple[Diagnostic, str]] = [
     (TooFewRounds((cell("a"),), 1, 3), "a: measured in 1 round; a rank needs 3."),
+    (TooFewRounds((cell("a"),), 1, 3, "vdisklab run a"), "3. To continue: `vdisklab run a`."),
     (
         TooFewRounds((cell("a"), cell("b"), cell("c"), cell("d"), cell("e")), 2, 3),
         "a, b, c and 2 more: measured in 2 rounds",

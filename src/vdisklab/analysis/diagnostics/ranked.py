@@ -21,16 +21,19 @@ _MEANINGS = {
 
 @dataclass(frozen=True, slots=True)
 class TooFewRounds(Diagnostic):
-    """Cells with fewer rounds than a rank needs; `have` is the largest number of rounds."""
+    """Cells with fewer rounds than a rank needs; `have` is the largest number of rounds, and
+    `command` continues the campaign."""
 
     cells: tuple[MeasuredCell, ...]
     have: int
     want: int
+    command: str | None = None
 
     def __str__(self) -> str:
+        way = f"Continue with --rounds {self.want} or more."
         return (
             f"{named(self.cells)}: measured in {counted(self.have, 'round')}; a rank needs "
-            f"{self.want}. Continue with --rounds {self.want} or more."
+            f"{self.want}. {way if self.command is None else f'To continue: `{self.command}`.'}"
         )
 
 
