@@ -20,7 +20,7 @@ from vdisklab.campaign.attachment import AttachedDisk, GuestPlace, attached, run
 from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.campaign.measure_group import clock_offset
 from vdisklab.campaign.new_images import NewImages, destination_stack
-from vdisklab.errors import GuestError, OperationError, PlanError
+from vdisklab.errors import GuestError, OperationError, PlanError, WorkloadError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk, QmpCommand
 from vdisklab.guest.qemu.open_disk import backend_of, open_disk
@@ -41,6 +41,9 @@ _LIMIT_SECONDS = 120.0
 _PROBE = program.Timing(2.0, 0.5, 1.0)
 _PROGRAM_SECONDS = 600.0
 _LOAD_BYTES = 256 * MIB
+_START_SECONDS = 120.0
+_FIRST_REQUESTS = 4
+"""More than a kernel's own look at a disk that was just plugged in."""
 _LEAD_SECONDS = 2.0
 _LOOK_SECONDS = 0.1
 _STOP = "kill -INT {}"
@@ -58,15 +61,15 @@ def measure_during(context: CampaignContext, cell: Cell) -> CellResult:
     Raises what `measure_cell` does; OperationError if the operation failed or did not end.
     """
     site = context.stacks.site
+    order = parse_operation(cell.path.attachment.during or "")
     with (
-        destination_stack(context) as target,
+        destination_stack(context, order) as target,
         ExitStack() as made,
         context.stacks.image_for(cell.path) as image,
     ):
         if not isinstance(image, ImageFile):
             raise PlanError(f"{cell.path} has no disk that an operation could change")
         with measured_evidence.writing_back(image) as write_back:
-            order = parse_operation(cell.path.attachment.during or "")
             with (
                 attached(context, cell, image, write_back, fresh=False) as attachment,
                 _place(attachment).workspace(order.kind.filesystem) as space,
@@ -160,14 +163,16 @@ def _measured(
     started = datetime.now(UTC)
     with machine.monitor.noting(_PAUSES) as paused:
         pid = machine.agent.start(script.command)
-        timeline = _timeline(attachment, running, timing, start.delay, limit)
+        _await_load(attachment)
+        begun = time.time()
+        timeline = _timeline(attachment, running, timing, limit)
         machine.agent.run(("sh", "-c", _STOP.format(pid)), timeout=_STOP_SECONDS)
         ended = machine.agent.finish(pid, script.command, timeout=_STOP_SECONDS, allowed=_ENDED)
         pauses = paused()
     wall = time.time() - started.timestamp()
     running.undo()
     logs = [machine.agent.read_file(name) for name in script.collect]
-    seconds = timeline.end - started.timestamp() - start.delay
+    seconds = timeline.end - begun
     requests = open_load.shifted(open_load.read_paced(logs, rates, seconds, start.seed), offset)
     beside = tuple(_operation_samples(running, timeline, pauses, images))
     over_time = (_over_time(requests, timeline),)
@@ -196,6 +201,28 @@ def _measured(
         )
     ]
     return results, running
+
+
+def _await_load(attachment: AttachedDisk) -> None:
+    """Returns once requests of the load come to QEMU: on a busy machine fio starts for seconds."""
+    monitor = _place(attachment).machine.monitor
+    left = monitor.deadline(_START_SECONDS * patience())
+    before = _requests(attachment)
+    while _requests(attachment) < before + _FIRST_REQUESTS:
+        if left() <= 0:
+            raise WorkloadError(
+                f"fio sent no request within {_START_SECONDS:g} s",
+                hint="the machine may be too busy: try again when it is idle",
+            )
+        monitor.pause(_LOOK_SECONDS)
+
+
+def _requests(attachment: AttachedDisk) -> int:
+    """How many reads and writes of the disk QEMU has counted."""
+    counted = attachment.counters.snapshot().qemu
+    if counted is None:
+        raise TypeError("QEMU counts what its guest's disk does")
+    return counted.read_operations + counted.write_operations
 
 
 def _load_place(machine: Machine, subject: program.Subject) -> program.Subject:
@@ -238,7 +265,6 @@ def _timeline(
     attachment: AttachedDisk,
     running: RunningOperation,
     timing: program.Timing,
-    delay: float,
     limit: float,
 ) -> _Timeline:
     """Waits through the three windows, and does the operation.
@@ -246,7 +272,7 @@ def _timeline(
     Raises OperationError for an operation that fails, or does not end within `limit` seconds.
     """
     monitor = _place(attachment).machine.monitor
-    monitor.pause(delay + timing.ramp)
+    monitor.pause(timing.ramp)
     begin, first = time.time(), attachment.counters.snapshot()
     monitor.pause(timing.runtime)
     second, ordered = attachment.counters.snapshot(), time.time()

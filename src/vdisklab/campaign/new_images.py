@@ -14,7 +14,7 @@ from vdisklab.campaign.host_stacks import room_of_image
 from vdisklab.guest.qemu.block_nodes import Disk, nested_node, node_objects
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host.ledger import Kind
-from vdisklab.operations.operation import TARGET
+from vdisklab.operations.operation import TARGET, DiskOperation
 from vdisklab.path.disk_path import DiskPath, Image, parse_path
 from vdisklab.path.segments import CacheMode, ImageFormat
 from vdisklab.plan.destination import Destination
@@ -103,10 +103,12 @@ def _checks(path: DiskPath, image: Image | None, made: ImageFile) -> tuple[Check
 
 
 @contextmanager
-def destination_stack(context: CampaignContext) -> Iterator[Target | None]:
-    """The stack that `--to` names, built for one cell; None without one."""
+def destination_stack(
+    context: CampaignContext, operation: DiskOperation
+) -> Iterator[Target | None]:
+    """The stack that `--to` names, built for one cell; None without one, or if nothing is copied."""
     to, plan = context.plan.destination, context.plan
-    if to is None:
+    if to is None or not operation.kind.copies:
         yield None
         return
     image = to.image(ImageFormat.QCOW2)

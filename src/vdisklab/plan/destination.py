@@ -18,7 +18,8 @@ _FILE_NAME = ("/", "./", "../", "~/")
 class Destination:
     """Where a copy goes. `path` is built for each cell anew; its bus is not used.
 
-    `chosen` is False for a directory without a format: the operation chooses one.
+    `chosen` is False for a directory, or a disk on a server, without a format: the operation
+    chooses one.
     """
 
     path: DiskPath
@@ -53,6 +54,6 @@ def destination_of(to: str | None, targets: Collection[NamedTarget]) -> Destinat
     text = with_targets(to, targets) if directory is None else directory.layer
     path = parse_path(text)
     holds_files = not path.layers or path.layers[-1].kind.facts.holds_files
-    if path.image is None and holds_files:
+    if path.image is None and (holds_files or path.may_hold_formats):
         return Destination(parse_path(f"{text}/{ImageFormat.RAW}"), chosen=False)
     return Destination(path, chosen=True)

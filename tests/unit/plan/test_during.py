@@ -76,7 +76,8 @@ def test_a_database_is_no_load_beside_an_operation() -> None:
     ("to", "shown", "chosen"),
     [
         ("ext4/qcow2", "ext4/qcow2/default", True),
-        ("nas", "nbd:at=nas/default", True),
+        ("nas", "nbd:at=nas/raw/default", False),
+        ("lvm", "lvm/default", True),
         ("store", "dir:at=store/raw/default", False),
         ("/mnt/backup", "dir:at=to/raw/default", False),
         ("ext4", "ext4/raw/default", False),
@@ -91,7 +92,7 @@ def test_a_copy_goes_where_a_path_leads(to: str, shown: str, chosen: bool) -> No
     assert destination is not None
     assert (destination.path.canonical, destination.chosen) == (shown, chosen)
     image = destination.image(ImageFormat.QCOW2)
-    wanted = None if to == "nas" else "qcow2:preallocation=off"
+    wanted = None if to == "lvm" else "qcow2:preallocation=off"
     assert (image and str(image)) == wanted
 
 
