@@ -106,7 +106,7 @@ def _checks(path: DiskPath, image: Image | None, made: ImageFile) -> tuple[Check
 def destination_stack(
     context: CampaignContext, operation: DiskOperation
 ) -> Iterator[Target | None]:
-    """The stack that `--to` names, built for one cell; None without one, or if nothing is copied."""
+    """The stack that `--to` names, built for one cell; None without one, or without a copy."""
     to, plan = context.plan.destination, context.plan
     if to is None or not operation.kind.copies:
         yield None
