@@ -61,6 +61,7 @@ STALLS = (1.0, 2.0, 4.0)
 ROUNDS = 5
 NEW_CASES = ((4, 30 * MIB), (32, 15 * MIB))
 """(workers, bytes a second) of backups whose waiting was computed before any was measured."""
+BITMAP_ROUNDS, BITMAP_SECONDS = 12, 1.5
 MIRRORED = 16
 """The copies of 1 MiB that a mirror has at its target."""
 MOST_WRITES_PER_SECOND, STALLED_PER_SECOND = 8.0, 50.0
@@ -318,11 +319,59 @@ def mirrors(directory: Path) -> Iterator[dict[str, Any]]:
                 yield mirror_row(directory, mode, rate, place, size)
 
 
+def bitmap(directory: Path) -> Iterator[dict[str, Any]]:
+    """The daemon's processor time for a write with a persistent dirty bitmap, by that without."""
+    image = directory / "disk.qcow2"
+    create = ("qemu-img", "create", "-q", "-f", "qcow2", "-o", "preallocation=full")
+    subprocess.run((*create, str(image), str(SIZE)), check=True)
+    path = parse_path("qcow2/writeback")
+    node = {"driver": "file", "filename": str(image)}
+    disk = Disk("bench", SIZE, node, "qcow2", path.cache, path.attachment)
+    name = f"vdisklab-bench-{time.monotonic_ns()}"
+    rng = random.Random(1)  # noqa: S311 - reproducible
+    ratios = []
+    with (
+        open_ledger(directory) as ledger,
+        start_storage_daemon(ledger, directory, name) as daemon,
+        nbd_disk(daemon, disk) as client,
+    ):
+        of = {"node": disk.names.node, "name": "bench"}
+        processor_time(daemon, client, rng)
+        for _ in range(BITMAP_ROUNDS):
+            found = {}
+            for kept in rng.sample((True, False), 2):
+                if kept:
+                    added = {**of, "persistent": True}
+                    daemon.monitor.execute("block-dirty-bitmap-add", added)
+                found[kept] = processor_time(daemon, client, rng)
+                if kept:
+                    daemon.monitor.execute("block-dirty-bitmap-remove", of)
+            ratios.append(found[True] / found[False])
+    image.unlink()
+    yield {"control": "bitmap", "predicted": None, "found": ratios}
+
+
+def processor_time(daemon: StorageDaemon, client: NbdDisk, rng: random.Random) -> float:
+    """Ticks of the daemon's processor time for one of many writes of 4 KiB, one after another."""
+
+    def ticks() -> int:
+        fields = Path(f"/proc/{daemon.pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+
+    before, writes, end = ticks(), 0, time.monotonic() + BITMAP_SECONDS
+    while time.monotonic() < end:
+        client.write(rng.randrange(SIZE // (4 * KIB)) * 8, 8, 1, fua=False)
+        client.await_one()
+        writes += 1
+    return (ticks() - before) / writes
+
+
 PARTS: Mapping[str, Callable[[Path], Iterator[dict[str, Any]]]] = {
     "controls": controls,
     "backups": backups,
     "new": new_cases,
     "mirrors": mirrors,
+    "bitmap": bitmap,
 }
 
 
