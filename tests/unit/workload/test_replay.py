@@ -305,6 +305,21 @@ class TestProgram:
             assert log[place][2] == FLUSH
             assert log[place][0] >= max(ends[place - 3 : place]) - 1, "rounded to microseconds"
 
+    def test_a_timed_flush_does_not_overtake_its_writes(
+        self, replayer: Path, tmp_path: Path
+    ) -> None:
+        """Each write took a microsecond in the recording, and takes longer here."""
+        requests = [
+            (turn * 20_000 + part, WRITE if part < 8 else FLUSH, 0, MIB * (part < 8), 1)
+            for turn in range(5)
+            for part in (*range(8), 9)
+        ]
+        _, log = replayed(replayer, tmp_path, "timed", load(*requests, disk_bytes=2 * MIB))
+        ends = [due + took for due, took, _, _ in log]
+        for place in range(8, len(log), 9):
+            assert log[place][2] == FLUSH
+            assert ends[place] >= max(ends[place - 8 : place]) - 1, "rounded to microseconds"
+
     def test_no_request_begins_after_the_limit(self, replayer: Path, tmp_path: Path) -> None:
         text, log = replayed(replayer, tmp_path, "timed", database(60), limit=0.2)
         report = read_report(text)

@@ -1,6 +1,7 @@
 /* replay MODE PLAN TARGET LIMIT [DELAY LOG [again]]: does the requests of a plan on a disk or file.
  *
- * MODE is `timed` (each request when it was due) or `fast` (each as soon as all requests that had ended before
+ * MODE is `timed` (each request when it was due; a flush not before all requests that had ended before it in the
+ * recording have ended here: else it would flush less) or `fast` (each as soon as all requests that had ended before
  * it in the recording have ended here, and its recorded think time has passed). No request begins more than
  * LIMIT seconds after the start. With DELAY and LOG the start is DELAY seconds after the call, and LOG gets a
  * line for each request: microseconds due, microseconds taken (-1: never done), kind, bytes. With `again` the
@@ -80,9 +81,9 @@ static uint64_t *reached;
 static uint8_t *has_ended;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t more = PTHREAD_COND_INITIALIZER, fewer_before = PTHREAD_COND_INITIALIZER;
 static uint64_t next_request, prefix;
-static int idle, stopped, in_flight, deepest;
+static int idle, waiting_flushes, stopped, in_flight, deepest;
 
 static char *out, *in;
 static uint64_t out_size;
@@ -210,11 +211,11 @@ static int is_eligible(void) {
 
 static void note_end(uint64_t number, uint64_t moment) {
     in_flight--;
-    if (timed)
-        return;
     has_ended[job(number).rank] = 1;
     while (prefix < count && has_ended[prefix])
         reached[++prefix] = moment;
+    if (waiting_flushes)
+        pthread_cond_broadcast(&fewer_before);
 }
 
 static void *work(void *unused) {
@@ -239,8 +240,14 @@ static void *work(void *unused) {
         if (moment > start + limit)
             moment = start + limit;
         wait_until(moment);
-        uint64_t begin = now();
         pthread_mutex_lock(&lock);
+        if (timed && r.kind == FLUSH) {
+            waiting_flushes++;
+            while (!stopped && prefix < r.after)
+                pthread_cond_wait(&fewer_before, &lock);
+            waiting_flushes--;
+        }
+        uint64_t begin = now();
         if (begin >= start + limit)
             stopped = 1;
         if (stopped)
@@ -256,6 +263,7 @@ static void *work(void *unused) {
         note_end(number, end);
     }
     pthread_cond_broadcast(&more);
+    pthread_cond_broadcast(&fewer_before);
     pthread_mutex_unlock(&lock);
     return NULL;
 }
