@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from vdisklab.answers.powercut import CrashVerdict
 from vdisklab.path.durability import FailureModel
@@ -12,6 +12,13 @@ from vdisklab.units import counted, named
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _NOT_NOTICED = "notices nothing"
+_AFTERWARDS: Mapping[str, str] = {
+    RunOutcome.READ_ONLY: ", but its file system is read-only",
+    RunOutcome.REPAIR: ", but its file system needs repair",
+    RunOutcome.HANGS: ", but it hangs for good",
+    RunOutcome.DATABASE: ", but its database is damaged",
+}
+_SHORT = 0.1  # seconds
 _WORST_NAMED = 3
 """The headline tells at most that many paths."""
 
@@ -73,7 +80,7 @@ def _sentence(row: CrashVerdict) -> str:
         if row.model == FailureModel.STORAGE_FULL:
             why = "no write needed a new place: judge a thin image (preallocation=off)"
         return f"{where} {_NOT_NOTICED}: {why}"
-    state = "" if _is_whole(facts) or facts.lost else f": {facts.worst}"
+    state = "" if facts.lost else _AFTERWARDS.get(facts.worst, "")
     return f"{where} {kept} and {learned}{state}"
 
 
@@ -94,6 +101,8 @@ def _after(row: CrashVerdict, moment: str) -> str:
 
 
 def _seconds(value: float) -> str:
+    if value < _SHORT:
+        return f"{max(1, round(1000 * value))} ms"
     return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
 
 
