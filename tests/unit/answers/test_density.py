@@ -130,7 +130,12 @@ def test_kvm_in_an_emulated_host_is_not_called_emulation(store: Store) -> None:
     store.add_run(replace(a_run(campaign), accelerator="kvm", emulated=True, origin=Origin.LAB))
     answer = neighbour_answer(store, campaign.id, "quiet-db", "bulk-write")
     caveats = document(answer)["caveats"]
-    assert caveats == {"accelerator": "kvm", "emulated": True, "lab": True}
+    assert caveats == {
+        "accelerator": "kvm",
+        "emulated": True,
+        "emulated_host": True,
+        "lab": True,
+    }
     (table,) = neighbour_tables(answer)
     assert f"Measured {UNDER_EMULATED_KVM}." in table.notes
 
