@@ -21,7 +21,6 @@ from vdisklab.results.store import Store
 from vdisklab.units import format_bytes
 
 _UNMADE = "measure one: `vdisklab run '{xfs,btrfs}/{raw,qcow2}/none' --profile life`"
-_BLOCK = "4 KiB"
 _LARGE = 1 << 20
 """Bytes in the host's memory that make a first flush slow."""
 
@@ -61,7 +60,9 @@ class DiskLife:
     space_back: Annotated[
         float | None, "seconds from the order to delete until they were free; null if never"
     ]
-    why: Annotated[str | None, "why the first write and flush took so long, as far as counted"]
+    why: Annotated[
+        str | None, "what the first write and flush had to do besides, as far as it was counted"
+    ]
     failure: str | None
 
     def step(self, name: str) -> LifeStep | None:
@@ -176,20 +177,20 @@ def _life(cell: MeasuredCell, runs: Sequence[Run]) -> DiskLife:
 
 
 def _why(way: Way, first: Sequence[Measurement]) -> str | None:
-    """What the first write and flush had to do besides, by what was counted."""
+    """What the first write and flush had to do besides, by what was counted, the most first."""
     waiting, written = _metric(first, "unwritten"), _step("", first).written
     if waiting is not None and waiting >= _LARGE:
-        return f"the flush wrote {format_bytes(round(waiting))} that waited in the host's memory"
-    unshared, allocated = _metric(first, "unshared"), _metric(first, "allocated")
-    mapped = _metric(first, "mapped")
-    if unshared:
-        return f"{format_bytes(round(unshared))} shared with the template got a new place"
-    if mapped:
-        return f"{format_bytes(round(mapped))} of the image were allocated for the {_BLOCK} written"
-    if allocated:
-        return f"{format_bytes(round(allocated))} of the file were allocated"
+        return f"{format_bytes(round(waiting))} still in memory"
+    for metric, what in (
+        ("unshared", "no longer shared"),
+        ("mapped", "allocated"),
+        ("allocated", "allocated in the file"),
+    ):
+        number = _metric(first, metric)
+        if number:
+            return f"{format_bytes(round(number))} {what}"
     if written is not None and not waiting:
-        return "nothing waited, and nothing was allocated"
+        return "nothing else"
     return way.kind.first_write or None
 
 

@@ -22,7 +22,7 @@ from typing import TypeVar
 from vdisklab.campaign import template as templates
 from vdisklab.campaign.attachment import AttachedDisk, GuestPlace, attached
 from vdisklab.campaign.context import CampaignContext, CellResult
-from vdisklab.campaign.host_stacks import guests_of
+from vdisklab.campaign.host_stacks import HostStacks, guests_of
 from vdisklab.campaign.measured_evidence import writing_back
 from vdisklab.errors import CommandError, HostError
 from vdisklab.host import counters, pagecache
@@ -79,10 +79,10 @@ def measure_life(context: CampaignContext, cell: Cell) -> CellResult:
     way = parse_way(cell.path.attachment.made or "")
     with ExitStack() as opened:
         disks = [
-            opened.enter_context(_place(context, cell, way, member))
+            opened.enter_context(_place(context.stacks, cell, way, member))
             for member in range(guests_of(cell.path))
         ]
-        template = _template(context, cell, way, disks[0])
+        template = _template(context.stacks, cell, way, disks[0])
         before = _seen(template)
         if way.kind.template is not TemplateForm.NONE:
             if cell.page_cache is PageCache.WARM:
@@ -111,13 +111,13 @@ def _seen(template: Template) -> str:
 
 
 @contextmanager
-def _place(context: CampaignContext, cell: Cell, way: Way, member: int) -> Iterator[NewDisk]:
+def _place(stacks: HostStacks, cell: Cell, way: Way, member: int) -> Iterator[NewDisk]:
     """Where the disk of a guest is made; what is left there is removed at the end."""
-    site, image = context.stacks.site, cell.path.image
-    target = context.stacks.target_for(cell.path, member)
+    site, image = stacks.site, cell.path.image
+    target = stacks.target_for(cell.path, member)
     driver = "raw" if image is None else image.driver
     settings = () if image is None else format_settings(image)
-    size = context.plan.size_bytes
+    size = stacks.plan.size_bytes
     with ExitStack() as opened:
         if not isinstance(target, Directory):
             yield NewDisk(target.on_host, driver, size, settings, is_device=True)
@@ -134,24 +134,26 @@ def _place(context: CampaignContext, cell: Cell, way: Way, member: int) -> Itera
         yield disk
 
 
-def _template(context: CampaignContext, cell: Cell, way: Way, disk: NewDisk) -> Template:
+def _template(stacks: HostStacks, cell: Cell, way: Way, disk: NewDisk) -> Template:
     """The template on the storage of the cell's path, made for the first cell that needs it."""
-    site, stacks = context.stacks.site, context.stacks
-    order = templates.TemplateOrder(_given(context), way, disk)
+    site = stacks.site
+    order = templates.TemplateOrder(_given(stacks), way, disk)
     target = stacks.target_for(cell.path)
     directory = target.path if isinstance(target, Directory) else site.directory
-    context.progress(Step("copying the template to the measured storage"))
+    stacks.progress(Step("copying the template to the measured storage"))
     make = partial(templates.placed_template, site, directory, order)
     return stacks.kept(cell.path, order.key, make)
 
 
-def _given(context: CampaignContext) -> templates.GivenImage:
+def _given(stacks: HostStacks) -> templates.GivenImage:
     """The user's template, or a raw one of random, compressible and no data."""
-    stacks, size = context.stacks, context.plan.size_bytes
-    file = context.plan.settings.template
+    size, file = stacks.plan.size_bytes, stacks.plan.settings.template
     if file is None:
         return templates.GivenImage(stacks.template_source(templates.default_source), "raw", size)
-    given = templates.inspect_template(stacks.site.host, file)
+    given = stacks.site.observe(
+        lambda: templates.inspect_template(stacks.site.host, file),
+        planned=templates.as_named(file, size),
+    )
     templates.require_fits(given, size)
     return given
 
@@ -303,9 +305,9 @@ class _Steps:
             )
         )
 
-    def opened_by(self, command: tuple[str, ...], disk: NewDisk) -> None:
-        """Runs a command with the disk as its last word."""
-        self._run(((*command, str(disk.place)),))
+    def run_alone(self, command: tuple[str, ...]) -> None:
+        """Runs one command on a disk."""
+        self._run((command,))
 
     def add_ready(self) -> None:
         """Adds to the first write the time from the order to make to the end of its flush."""
@@ -439,16 +441,13 @@ def _watching(files: Sequence[Path]) -> Iterator[_Unwritten]:
 
 def _used_on_host(steps: _Steps) -> tuple[tuple[Check, ...], tuple[str, ...]]:
     """qemu-io reads a block of each disk, and writes one and flushes."""
-    cache = str(steps.cell.path.cache)
-    mode = ("-t", cache if cache in _HOST_CACHES else "writeback")
-    reads = ("qemu-io", "-c", f"read -q 0 {life.BLOCK}")
-    writes = life.first_write_on_host(steps.context.plan.size_bytes)
-    for name, command in ((ATTACH, reads), (FIRST_WRITE, writes)):
+    images = [_image(steps.target, steps.way, steps.template, disk) for disk in steps.disks]
+    commands = [host_commands(steps.cell, image) for image in images]
+    for number, name in enumerate((ATTACH, FIRST_WRITE)):
         mapped = _mapped(steps)
         with steps.step(name) as step:
-            full = (*command, *mode, "-f", steps.disks[0].driver)
-            step.commands = [(*full, str(steps.disks[0].place))]
-            at_once(steps.disks, partial(steps.opened_by, full))
+            step.commands = [commands[0][number]]
+            at_once([each[number] for each in commands], steps.run_alone)
         if name == FIRST_WRITE and mapped is not None:
             steps.add_to_last("mapped", max(0, (_mapped(steps) or 0) - mapped))
     return (), ()
@@ -467,13 +466,33 @@ def _mapped(steps: _Steps) -> int | None:
     )
 
 
-def _image(steps: _Steps, disk: NewDisk) -> ImageFile:
+def _image(target: Target, way: Way, template: Template, disk: NewDisk) -> ImageFile:
     """The disk as a guest's: its image, and those that it reads from."""
-    beneath = steps.way.kind.beneath(steps.way, disk.place)
-    chain = (*beneath, steps.template.file) if steps.way.kind.reads_template else ()
-    properties = {**steps.target.properties, "image.virtual_size": str(disk.size)}
+    beneath = way.kind.beneath(way, disk.place)
+    chain = (*beneath, template.file) if way.kind.reads_template else ()
+    properties = {**target.properties, "image.virtual_size": str(disk.size)}
     caches = (disk.place, *chain)
-    return ImageFile(steps.target, disk.place, disk.driver, disk.size, properties, caches, chain)
+    return ImageFile(target, disk.place, disk.driver, disk.size, properties, caches, chain)
+
+
+@contextmanager
+def planned_disk(stacks: HostStacks, cell: Cell, member: int) -> Iterator[ImageFile]:
+    """A disk of which only the commands are wanted: the site notes those that make it."""
+    way = parse_way(cell.path.attachment.made or "")
+    with _place(stacks, cell, way, member) as disk:
+        template = _template(stacks, cell, way, disk)
+        for command in (*way.before(template, disk), *way.make(template, disk)):
+            stacks.site.run_marked(*command, timeout=_COMMAND_SECONDS)
+        yield _image(stacks.target_for(cell.path, member), way, template, disk)
+
+
+def host_commands(cell: Cell, image: ImageFile) -> tuple[tuple[str, ...], ...]:
+    """The commands that use a disk without a guest."""
+    cache = str(cell.path.cache)
+    mode = ("-t", cache if cache in _HOST_CACHES else "writeback", "-f", image.format)
+    reads = ("qemu-io", "-c", f"read -q 0 {life.BLOCK}")
+    writes = life.first_write_on_host(image.size)
+    return tuple((*command, *mode, str(image.on_host)) for command in (reads, writes))
 
 
 def _used_in_guests(steps: _Steps) -> tuple[tuple[Check, ...], tuple[str, ...]]:
@@ -485,7 +504,7 @@ def _used_in_guests(steps: _Steps) -> tuple[tuple[Check, ...], tuple[str, ...]]:
         disks: list[AttachedDisk] = []
         with steps.step(ATTACH) as step:
             for member, disk in enumerate(steps.disks):
-                image = _image(steps, disk)
+                image = _image(steps.target, steps.way, steps.template, disk)
                 write_back = opened.enter_context(writing_back(None))
                 disks.append(
                     opened.enter_context(

@@ -13,6 +13,8 @@ from vdisklab.campaign import context, schedule
 from vdisklab.campaign.attachment import disk_for, host_subject
 from vdisklab.campaign.guests import user_boot
 from vdisklab.campaign.host_stacks import guests_of, open_host_stacks
+from vdisklab.campaign.measure_life import host_commands as made_host_commands
+from vdisklab.campaign.measure_life import planned_disk
 from vdisklab.guest.factory import binary_of
 from vdisklab.guest.hotplug import MOUNT_POINT, make_commands
 from vdisklab.guest.image.guest_image import DiskSystem, write_disk
@@ -83,7 +85,11 @@ def preview_cell(
     with ExitStack() as opened:
         stacks = opened.enter_context(open_host_stacks(site, plan, silent, write_system))
         images = [
-            opened.enter_context(stacks.image_for(cell.path, member))
+            opened.enter_context(
+                planned_disk(stacks, cell, member)
+                if plan.profile.makes_disks
+                else stacks.image_for(cell.path, member)
+            )
             for member in range(guests_of(cell.path))
         ]
         user = plan.guest.user
@@ -99,6 +105,9 @@ def preview_cell(
         subject = host_subject(site, image, plan.size_bytes, plan.guest.memory_bytes)
         subject = replace(subject, mark=f"-{RUN}", packages=context.host_places(files.packages))
         return CellCommands(host_commands, None, (), _measurements(plan, cell, subject))
+    if isinstance(image, ImageFile) and plan.profile.without_guests:
+        used = tuple(map(shlex.join, made_host_commands(cell, image)))
+        return CellCommands(host_commands, None, (), used)
     boots, attachment = plan.profile.boots, cell.path.attachment
     disks = [disk_for(cell.path, image, plan.size_bytes, f"vdl{RUN}") for image in images]
     plugged = attachment.bus.hot_pluggable and not boots

@@ -15,8 +15,9 @@ from pathlib import Path
 from vdisklab.errors import CommandError, HostError, PlanError
 from vdisklab.host import ledger, pagecache
 from vdisklab.host.command import Host, not_installed
-from vdisklab.host.image_file import format_of, seen_file
+from vdisklab.host.image_file import format_of, header_format, seen_file
 from vdisklab.operations.making import PACKED, NewDisk, Template, TemplateForm, Way
+from vdisklab.path.segments import ImageFormat
 from vdisklab.storage.site import Site
 from vdisklab.units import MIB, format_bytes
 from vdisklab.workload.life import LEAST_DISK
@@ -97,6 +98,14 @@ def inspect_template(host: Host, file: Path) -> GivenImage:
             hint=f"make one file of it: qemu-img convert -O qcow2 {file} template.qcow2",
         )
     return GivenImage(file, form.value, int(info["virtual-size"]))
+
+
+def as_named(file: Path, size: int) -> GivenImage:
+    """An image of which only the name and the header are looked at: for commands that are only
+    shown."""
+    packed = file.suffix == PACKED
+    form = ImageFormat.RAW if packed else header_format(file) or ImageFormat.RAW
+    return GivenImage(file, form.value, size, packed=packed)
 
 
 def _unpacked_size(host: Host, file: Path) -> int:

@@ -310,9 +310,16 @@ class CrashVerdicts:
         return tuple(self.by_path[name] for name in names if name in self.by_path)
 
 
+def without_made(path: DiskPath) -> DiskPath:
+    """The path without the way in which its disk was made, which decides nothing in a power cut."""
+    bus = path.attachment
+    options = tuple(option for option in bus.options if option[0] != "made")
+    return replace(path, attachment=replace(bus, options=options))
+
+
 def verdict_name(path: DiskPath) -> str:
     """The name under which verdicts on a path are looked up: writeback is the default's meaning."""
-    return path.spelled_out.without_error_policy.canonical
+    return without_made(path).spelled_out.without_error_policy.canonical
 
 
 def storage_name(path: DiskPath) -> str:

@@ -467,6 +467,7 @@ def not_judgeable(path: DiskPath) -> Impossible | None:
         )
     for option, reason, instead in (
         ("guests", "names several guests, but a power cut is judged for one", "leave out guests"),
+        ("made", "says how the disk was made, and here every disk is filled", "leave out made"),
         ("during", "names an operation, for which `powercut` has an option", "write --during"),
     ):
         if path.attachment.option(option) is not None:

@@ -21,6 +21,7 @@ from vdisklab.path.durability import (
     PowerCutOutcome,
     known_durability,
     promise_of,
+    without_made,
 )
 from vdisklab.path.rules import impossible, not_judgeable
 from vdisklab.path.segments import Bus, LayerKind
@@ -133,6 +134,7 @@ def _test_command(path: str, durability: Durability) -> str:
     its directory, or ext4 where no cut can be simulated on that.
     """
     disk, below = durability.disk, durability.below
+    path = without_made(parse_path(path)).canonical
     options = f"{_client_options(path)}{_model_option(disk)}"
     if not_judgeable(parse_path(path)) is None:
         return f": `vdisklab powercut {path}{options}` simulates the cut"

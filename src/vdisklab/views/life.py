@@ -9,6 +9,9 @@ from vdisklab.answers.life import DiskLife, LifeAnswer
 from vdisklab.units import counted, format_bytes
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
+_SLOW = 1 << 20
+"""Bytes in memory that a flush is slow by."""
+
 
 def tables(answer: LifeAnswer) -> Iterator[Table[DiskLife]]:
     """One row for each path and way, the soonest ready first; then what was counted."""
@@ -38,7 +41,9 @@ def tables(answer: LifeAnswer) -> Iterator[Table[DiskLife]]:
         _bytes("in memory at the flush", lambda row: _of(row, "first-write", "unwritten"), 4),
         _bytes("allocated by make", lambda row: _of(row, "make", "allocated"), 2),
         _bytes("given back", lambda row: row.given_back, 1),
-        Column[DiskLife]("at the first write", lambda row: row.why or "", folds=WORDS, spare=5),
+        Column[DiskLife](
+            "besides the first write", lambda row: row.why or "", folds=WORDS, spare=5
+        ),
     )
     yield Table("What was counted", (*names, *counts), answer.lives, kind=DiskLife)
 
@@ -94,6 +99,12 @@ def headline(answer: LifeAnswer) -> str:
             f", and {slow} after a full copy on {copy.path}, "
             f"which takes {numbers.value(copy.seconds('make'), 's')} to make"
         )
+        waiting = _of(copy, "first-write", "unwritten")
+        if waiting is not None and waiting >= _SLOW:
+            sentence += (
+                f": {format_bytes(round(waiting))} of the copy were still in the host's memory, "
+                "and the flush wrote them"
+            )
     return f"{sentence}."
 
 

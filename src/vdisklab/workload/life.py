@@ -69,8 +69,13 @@ class Life(program.Workload):
             f"--write_lat_log={log}", "--output-format=json", "--eta=never",
         )  # fmt: skip
         collect = (f"{log}_lat.1.log",)
+        first = program.SideCommand(first_write(subject.path, subject.size), _TIMEOUT)
         return program.Script(
-            command, timing.runtime + _EXPECTED, timing.runtime + _TIMEOUT, collect=collect
+            command,
+            timing.runtime + _EXPECTED,
+            timing.runtime + _TIMEOUT,
+            prepare=(first,),
+            collect=collect,
         )
 
     def parse(self, plan: MeasurementPlan, output: program.Outputs) -> program.ProgramResult:

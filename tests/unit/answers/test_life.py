@@ -1,0 +1,122 @@
+"""What disks made from a template cost, from stored runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tests.unit.cli.test_widths import require_whole
+from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
+from vdisklab.answers.life import LifeAnswer, stored_lives
+from vdisklab.cli.shell.main import main
+from vdisklab.documents import document, schemas
+from vdisklab.errors import PlanError
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.results.model import Campaign, Direction, Evidence, IoCounters, Measurement, Sample
+from vdisklab.results.store import Store, open_store
+from vdisklab.views.life import headline, tables
+
+MIB = 1 << 20
+COPY = "xfs/raw/none/virtio:made=cp"
+REFLINK = "xfs/raw/none/virtio:made=reflink"
+TEN = "xfs/raw/none/virtio:guests=10:made=reflink"
+BROKEN_WAY = "btrfs/raw/none/virtio:made=dd"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path}/n.sqlite") as opened:
+        yield opened
+
+
+def step(name: str, written: int = 0, **numbers: float) -> Measurement:
+    device = IoCounters(read_bytes=0, write_bytes=written, read_operations=0, write_operations=1)
+    samples = tuple(Sample(metric, Direction.NONE, value) for metric, value in numbers.items())
+    evidence = Evidence(device=device)
+    return replace(a_measurement(), name=name, samples=samples, evidence=evidence)
+
+
+@pytest.fixture
+def campaign(store: Store) -> Campaign:
+    """A copy whose first flush writes 64 MiB, a reflink, ten of them, and a way that fails."""
+    plan = {
+        "seed": 1, "cells": [COPY, REFLINK, TEN, BROKEN_WAY], "measurements": [],
+        "size_bytes": 64 * MIB,
+    }  # fmt: skip
+    campaign = a_campaign(plan=plan)
+    store.add_campaign(campaign)
+    for round in (1, 2, 3):
+        for path, factor in ((COPY, 10), (REFLINK, 1), (TEN, 5)):
+            seconds = round * factor / 100
+            waiting = 64 * MIB if path == COPY else 0
+            shared = {} if path == COPY else {"unshared": 4096.0}
+            parts = (
+                step("make", 7, duration=seconds, allocated=waiting),
+                step("attach", duration=0.01),
+                step("first-write", waiting, duration=seconds, unwritten=waiting, allocated=4096,
+                     ready=2 * seconds + 0.01, sync_max=seconds / 2, **shared),
+                step("settle", iops=300),
+                step("reset", duration=0.5),
+                step("delete", duration=0.1, given_back=waiting),
+            )  # fmt: skip
+            fingerprint = MeasuredCell(path).fingerprint
+            store.add_run(
+                a_run(campaign, path=path, cell=fingerprint, round=round, measurements=parts)
+            )
+    fingerprint = MeasuredCell(BROKEN_WAY).fingerprint
+    store.add_run(
+        a_run(campaign, path=BROKEN_WAY, cell=fingerprint, failure=BROKEN, measurements=())
+    )
+    return campaign
+
+
+def test_the_soonest_ready_comes_first_and_what_was_counted_says_why(
+    store: Store, campaign: Campaign
+) -> None:
+    answer = stored_lives(store, None)
+    assert answer.campaign == campaign.id
+    reflink, ten, copy, broken = answer.lives
+    assert (reflink.path, reflink.made, reflink.disks) == ("xfs/raw/none", "reflink", 1)
+    assert reflink.ready == pytest.approx(0.05)
+    assert reflink.each_second == pytest.approx(50)
+    assert reflink.why == "4.0 KiB no longer shared"
+    assert ten.disks == 10
+    assert ten.each_second == pytest.approx(100)
+    assert copy.why == "64.0 MiB still in memory"
+    assert copy.flush == pytest.approx(0.1)
+    assert copy.given_back == 64 * MIB
+    assert copy.space_back is None
+    assert copy.seconds("settle") is None, "a rate that did not settle has no time"
+    assert (broken.ready, broken.failed, broken.failure is None) == (None, 1, False)
+    assert headline(answer) == (
+        "xfs/raw/none by reflink makes 50 disks a second; the first write and flush take 20.0 ms, "
+        "and 200 ms after a full copy on xfs/raw/none, which takes 200 ms to make: 64.0 MiB of "
+        "the copy were still in the host's memory, and the flush wrote them."
+    )
+    notes = next(iter(tables(answer))).notes
+    assert any("the rate had not settled" in note for note in notes)
+    assert any("not all of its space came back" in note for note in notes)
+    assert any("dd on btrfs/raw/none failed" in note for note in notes)
+
+
+def test_all_that_is_shown_is_in_its_document(store: Store, campaign: Campaign) -> None:
+    answer = stored_lives(store, campaign.id)
+    found = document(answer)
+    require_whole(list(tables(answer)), found)
+    schema = schemas([LifeAnswer])[LifeAnswer.FORMAT]
+    jsonschema.Draft202012Validator(schema).validate(found)
+
+
+def test_without_such_disks_the_hint_measures_some(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(PlanError) as caught:
+        stored_lives(store, None)
+    assert caught.value.hint is not None
+    assert "--profile life" in caught.value.hint
+    assert main(["life", "--db", f"{tmp_path}/n.sqlite"]) != 0
+    assert "no disks that were made from a template" in capsys.readouterr().err
