@@ -80,9 +80,10 @@ def measure_during(context: CampaignContext, cell: Cell) -> CellResult:
                     context.plan.destination, target,
                 )  # fmt: skip
                 measured, running = _measured(context, cell, attachment, images, space.subject)
-            for node in running.left_nodes:
-                monitor.execute("blockdev-del", {"node-name": node})
-            images.close_objects()
+            if cell.path.attachment.bus.hot_pluggable:  # else the guest has ended with its disk
+                for node in running.left_nodes:
+                    monitor.execute("blockdev-del", {"node-name": node})
+                images.close_objects()
         require_returned(site, image, context.plan.size_bytes)
     checks = (*attachment.checks, *space.checks, *images.checks)
     commands = (*attachment.commands, measured[0].command)

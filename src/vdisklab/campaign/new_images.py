@@ -25,6 +25,8 @@ from vdisklab.storage.stack import build_stack
 from vdisklab.storage.targets import Directory, Target
 
 _NAME = "to"
+_ENCRYPTED = "luks"
+"""QEMU's driver of an encrypted raw image, whose copy is plain."""
 
 
 @dataclass(slots=True)
@@ -53,7 +55,7 @@ class NewImages:
 
     def new(self, purpose: str, driver: str) -> Mapping[str, Any]:
         """A new, empty image, as arguments of `blockdev-add`; see `operation.NewImage`."""
-        form = ImageFormat(driver)
+        form = ImageFormat.RAW if driver == _ENCRYPTED else ImageFormat(driver)
         name = f"{self.disk.serial}.{purpose}"
         if purpose == TARGET and self.destination is not None and self.target is not None:
             image, target = self.destination.image(form), self.target

@@ -29,6 +29,7 @@ from vdisklab.units import MIB, format_size
 Axes = Mapping[str, Sequence[str]]
 """Values of options of the bus, by option, that every path of a guest gets in turn."""
 
+_NO_GUEST = Impossible("no guest runs there whose disk an operation could change", "leave it out")
 NO_AXES: Axes = {}
 _LEAST_SIZES: Mapping[str, int] = {GuestFsKind.XFS: 300 * MIB, GuestFsKind.BTRFS: 109 * MIB}
 """The least sizes that mkfs.xfs and mkfs.btrfs accept (xfsprogs 6.1, btrfs-progs 6.2)."""
@@ -324,15 +325,15 @@ def require_only_boots(profile: Profile) -> None:
 
 
 def not_during(
-    to: Destination | None, backing: BackingDevices, path: DiskPath
+    ordered: bool, to: Destination | None, backing: BackingDevices, path: DiskPath
 ) -> Impossible | None:
     """Why an operation that the path names cannot be done on its disk, or not with a copy there;
-    None if it can.
+    None if it can. With operations `ordered`, a path on the host has nothing to do.
 
     Raises PlanError for an operation that does not exist.
     """
     if path.attachment.during is None:
-        return None
+        return _NO_GUEST if ordered and path.on_host else None
     operation = parse_operation(path.attachment.during)
     refused = operation.refusal(without_options(path, ("during",)))
     if refused is not None or to is None or not operation.kind.copies:

@@ -134,3 +134,10 @@ def test_a_platform_does_an_operation_with_its_own_settings() -> None:
     plan = build_plan(request, Capabilities(), requested_profile(request))
     assert {cell.path.attachment.during for cell in plan.cells} == {"backup:workers=16"}
     assert len(plan.cells) == 2
+
+
+def test_the_host_has_no_guest_that_an_operation_could_change() -> None:
+    plan = plan_of("raw/none", "host", during=("backup",))
+    (dropped,) = plan.dropped
+    assert (dropped.path, len(plan.cells)) == ("host", 1)
+    assert "no guest runs there" in dropped.reason
