@@ -31,9 +31,9 @@ def left_out_sentences(left_out: Iterable[PathDropped]) -> Iterator[str]:
         yield f"Not measured: {cell.path}: {cell.reason}; {cell.instead}."
 
 
-def race_sentences(outcome: RaceOutcome) -> Iterator[str]:
+def race_sentences(outcome: RaceOutcome, again: str | None = None) -> Iterator[str]:
     """The path to use and how sure that is. For a race without a decision: the paths left, and the
-    cost of deciding.
+    cost of deciding. `again` is the command that continues the race.
     """
     after = f"after {counted(outcome.rounds, 'round')}"
     if outcome.measured == 1:
@@ -46,7 +46,8 @@ def race_sentences(outcome: RaceOutcome) -> Iterator[str]:
     if outcome.as_good:
         yield f"Not shown to be worse: {named(outcome.as_good)}."
         if outcome.rounds < outcome.most_rounds:
-            yield "The same command goes on, with a larger --budget if it has one."
+            command = "The same command" if again is None else f"`{again}`"
+            yield f"{command} goes on, with a larger --budget if it has one."
         else:
             yield "The limit of rounds was reached. More --rounds or a longer --runtime decide."
     yield from not_raced(outcome)

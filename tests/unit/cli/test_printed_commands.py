@@ -8,6 +8,7 @@ built either: the tests of guests hold `plan --commands` with one against what a
 from __future__ import annotations
 
 import html
+import io
 import json
 import re
 import shlex
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from rich.console import Console
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.cli.test_advice import runs
@@ -28,10 +30,13 @@ from tests.unit.stored import Database
 from vdisklab.actions import missing_claims
 from vdisklab.actions.find_best import BestSearch
 from vdisklab.answers import plan as plan_answer
+from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.race_plan import as_race
 from vdisklab.cli import advise, density
 from vdisklab.cli.shell import run_campaigns
+from vdisklab.cli.shell.after_run import print_verdict
 from vdisklab.cli.shell.main import main
+from vdisklab.cli.shell.options import Format
 from vdisklab.errors import VdisklabError
 from vdisklab.guest.qemu.command_line import BootFiles
 from vdisklab.lab import verb as lab
@@ -47,6 +52,7 @@ from vdisklab.plan.run_request import DensityRequest
 from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request
 from vdisklab.powercut import verb as powercut
 from vdisklab.results.model import Run
+from vdisklab.results.store import open_store
 from vdisklab.workload.profile_files import load_profile
 
 ROOT = Path(__file__).parents[3]
@@ -483,7 +489,7 @@ def test_an_undecided_race_names_the_command_that_continues_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same paths in the same order: in another one it would begin a new campaign."""
-    paths = ("raw/none/scsi", "host", "raw/writeback", "qcow2/none")
+    paths = ("raw/none/scsi", "host", "raw/none/sata", "qcow2/none")
     (tmp_path / "a b").mkdir()
     request = Request(paths=paths, directory=tmp_path / "a b", profile="short")
     plan = as_race(build_plan(request, Capabilities(), load_profile("short")), RaceTerms())
@@ -495,6 +501,12 @@ def test_an_undecided_race_names_the_command_that_continues_it(
     database.write([replace(row, cell=cells[row.path]) for row in made], campaigns=[begun])
     assert main(["rank", "--format", "json"]) == 0
     choice = json.loads(capsys.readouterr().out)["choice"]
+    with open_store(database.url) as store:
+        analysis, console = Analysis.of(store, [begun.id]), Console(file=io.StringIO())
+        print_verdict(analysis, Format.TABLE, console, again="vdisklab run A")
+    said = capsys.readouterr().out
+    assert "To tell them apart, `vdisklab run A`, which continues" in said
+    assert said.count("vdisklab run ") == 1, "one command: the user's own"
     continued: list[str] = []
 
     def measured(

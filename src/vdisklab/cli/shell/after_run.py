@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -108,10 +109,12 @@ def print_verdict(
     messages: Console,
     named: Named = NOTHING_NAMED,
     needs: tuple[Need, ...] = (DURABLE,),
+    again: str | None = None,
 ) -> RecommendAnswer | None:
     """Prints the recommendation in a few sentences, unless the format is for programs.
 
-    If there is none, explains it on `messages`.
+    If there is none, explains it on `messages`. `again` is the user's own command that continues
+    the race: two commands that do the same would be a riddle.
     """
     try:
         answer = recommend(analysis, needs)
@@ -119,6 +122,10 @@ def print_verdict(
         sentence = named.in_text(f"no recommendation: {error}; {error.hint}")
         messages.print(Text(sentence), soft_wrap=True)
         return None
+    surer = answer.choice.surer
+    if again is not None and surer is not None and not surer.paths:
+        choice = replace(answer.choice, surer=replace(surer, command=again))
+        answer = replace(answer, choice=choice)
     if form is Format.TABLE:
         show(completed(verdict_table(answer), named), console())
     return answer

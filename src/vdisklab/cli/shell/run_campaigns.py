@@ -204,6 +204,8 @@ def _print_answers(
         _say(console, () if race is None else race_sentences(race))
         return
     metric = DEFAULT_METRIC if outcome.race is None else outcome.race.metric
+    begins_anew = request.new or request.again is not None
+    again = None if begins_anew else Caller.of_process().command
     decides = not request.here and metric == DEFAULT_METRIC
     headed = not decides or output.form is not Format.TABLE
     answer = print_overview(analysis, output, console, metric, named, headed=headed)
@@ -213,10 +215,10 @@ def _print_answers(
     has_paths = isinstance(answer, RankAnswer) or answer.has_paths
     if has_paths and decides:
         needs = (DURABLE,) if outcome.race is None else outcome.race.needs
-        advised = print_verdict(analysis, output.form, console, named, needs)
+        advised = print_verdict(analysis, output.form, console, named, needs, again)
     if race is not None:
         if output.form is not Format.TABLE or advised is None or advised.race is None:
-            _say(console, race_sentences(race))
+            _say(console, race_sentences(race, again))
             _say(console, loss_sentences((race.best, *race.as_good), analysis.verdicts))
         _say(console, [race_effort(len(store.finished(campaigns[0])), race)])
         if isinstance(answer, RankAnswer):
