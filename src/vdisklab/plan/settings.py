@@ -9,7 +9,7 @@ measuring.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cache, partial
@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vdisklab.errors import PlanError
-from vdisklab.operations.registry import OPERATIONS, spelled_order
-from vdisklab.operations.ways.registry import WAYS, spelled_way
 from vdisklab.path.architecture import GUEST
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import HostDisk
@@ -44,6 +42,9 @@ PLAN_FLAG = "--plan"
 NO_BASELINE = "none"
 """The value of `baseline` for a campaign without one; no disk path has this spelling."""
 
+
+_NAMES = "{names}"
+"""Where the help of a row has names that are found when it is shown."""
 
 _SAME = "the field's name"
 _DAY = 86_400
@@ -92,7 +93,14 @@ class SettingRow:
     formerly: str = ""
     """An earlier name, or one that people try: plan files and command lines accept it, with a note.
     """
+    names: Callable[[], Sequence[str]] = tuple
+    """The names that stand for `_NAMES` in the help, read when the help is shown."""
     name: str = ""
+
+    @property
+    def explained(self) -> str:
+        """The help with all names in it."""
+        return self.help.replace(_NAMES, ", ".join(self.names()))
 
     def named(self, name: str) -> SettingRow:
         """The row with its field's name; key and flag get the same name unless they are given."""
@@ -111,7 +119,7 @@ class SettingRow:
         formats = [self.kind.hint] if self.kind.hint else []
         if self.kind is kinds.WHOLE and self.limits is not None:
             formats.append(f"a whole number from {self.limits.low}")
-        return self.help.rstrip(".") + (f" ({', '.join(formats)})" if formats else "")
+        return self.explained.rstrip(".") + (f" ({', '.join(formats)})" if formats else "")
 
 
 def setting(kind: kinds.ValueKind, help: str, panel: Panel, **more: Any) -> Any:  # noqa: ANN401
@@ -131,6 +139,31 @@ length_setting = partial(setting, panel=Panel.LENGTH)
 where_setting = partial(setting, panel=Panel.WHERE)
 guest_setting = partial(setting, panel=Panel.GUEST, table="guest")
 output_setting = partial(setting, panel=Panel.OUTPUT)
+
+
+# Imported late: every verb loads the rows, and few name an operation or a way to make disks.
+def _names_of_operations() -> list[str]:
+    from vdisklab.operations.registry import OPERATIONS  # noqa: PLC0415
+
+    return [row.name for row in OPERATIONS]
+
+
+def _spelled_operation(text: str) -> str:
+    from vdisklab.operations.registry import spelled_order  # noqa: PLC0415
+
+    return spelled_order(text)
+
+
+def _names_of_ways() -> list[str]:
+    from vdisklab.operations.ways.registry import WAYS  # noqa: PLC0415
+
+    return [row.name for row in WAYS]
+
+
+def _spelled_way(text: str) -> str:
+    from vdisklab.operations.ways.registry import spelled_way  # noqa: PLC0415
+
+    return spelled_way(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +205,11 @@ class Request(OptionRows):
         identifies=True,
     )
     during: tuple[str, ...] = what_setting(
-        kinds.texts(spelled_order),
+        kinds.texts(_spelled_operation),
         "Do this to the running guest's disk in the middle of its load, and measure before, "
-        "meanwhile and after: "
-        f"{', '.join(row.name for row in OPERATIONS)}, with options as in backup:workers=1; "
-        "commas or repeating it compare several.",
+        f"meanwhile and after: {_NAMES}, with options as in backup:workers=1; commas or repeating "
+        "it compare several.",
+        names=_names_of_operations,
         key="during",
         metavar="OPERATION",
         shown="nothing",
@@ -213,10 +246,10 @@ class Request(OptionRows):
         identifies=True,
     )
     made: tuple[str, ...] = what_setting(
-        kinds.texts(spelled_way),
-        "How disks are made from the template: "
-        f"{', '.join(row.name for row in WAYS)}, with options as in convert:workers=8; commas or "
-        "repeating it compare several.",
+        kinds.texts(_spelled_way),
+        f"How disks are made from the template: {_NAMES}, with options as in convert:workers=8; "
+        "commas or repeating it compare several.",
+        names=_names_of_ways,
         key="made",
         metavar="WAY",
         shown="every way that a path allows",

@@ -233,7 +233,7 @@ def _rows(request: type[OptionRows]) -> list[SettingRow]:
 
 
 def _option(row: SettingRow, panel: Panel | None) -> object:
-    texts: dict[str, Any] = {"help": row.help, "metavar": row.metavar or None}
+    texts: dict[str, Any] = {"help": row.explained, "metavar": row.metavar or None}
     if row.shown:
         texts["show_default"] = row.shown
     if not row.flag:
