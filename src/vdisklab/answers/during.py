@@ -27,6 +27,8 @@ from vdisklab.results.store import Store
 BEFORE, DURING, AFTER = "before", "during", "after"
 
 _OPTION = "during"
+_TWICE = 2.0
+_SHORTEST = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +85,20 @@ class OperationCost:
         """The longest of its stalls and p99, in seconds: reads may go on while writes wait."""
         return max(self.stall or 0.0, self.write_stall or 0.0, self.latency or 0.0)
 
+    @property
+    def is_felt(self) -> bool:
+        """True if the guest waited longer than before: p99 by its interval, or, with less than
+        three runs, twice as long; or a stall that is twice as long and longer than 0.1 s."""
+        longer = (self.during.ratio or 0.0) > _TWICE
+        if self.during.low is not None:
+            longer = self.during.low > 1
+        stall = max(self.stall or 0.0, self.write_stall or 0.0)
+        return longer or stall > max(_TWICE * (self.stall_before or 0.0), _SHORTEST)
+
 
 @dataclass(frozen=True, slots=True)
 class DuringAnswer(Answer):
-    """`vdisklab during`: what operations cost a running guest, the longest waits first."""
+    """`vdisklab during`: what operations cost a running guest, those that it felt first."""
 
     FORMAT = "vdisklab.during/1"
 
@@ -143,7 +155,7 @@ def operations_of(store: Store, campaign_id: str) -> DuringAnswer:
     machine = campaign.host.machine_id
     cuts = [cut for cut in store.power_cuts(machine) if cut.applies_to(campaign.host)]
     costs = [(_cost(cell, measured, cuts), measured) for cell, measured in runs.items()]
-    costs.sort(key=lambda pair: -pair[0].felt)
+    costs.sort(key=lambda pair: (not pair[0].is_felt, -pair[0].felt))
     first = _by_round(costs[0][1])
     return DuringAnswer(
         campaign=campaign.id,

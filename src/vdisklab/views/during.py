@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from vdisklab import numbers
 from vdisklab.answers.during import DuringAnswer, OperationCost
+from vdisklab.units import counted
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _FELT = 0.1
@@ -69,6 +70,13 @@ def headline(answer: DuringAnswer) -> str:
     worst, mildest = measured[0], measured[-1]
     if worst.felt < _FELT:
         return f"No operation made the guest's requests wait for more than {_FELT:g} s."
+    if not worst.is_felt:
+        rounds = max(cost.runs for cost in measured)
+        return (
+            f"No operation is shown to make the guest wait longer than before, in "
+            f"{counted(rounds, 'round')}; the longest: during {worst.operation} on {worst.path} "
+            f"{_felt(worst)}."
+        )
     sentence = f"During {worst.operation} on {worst.path} {_felt(worst)}"
     if mildest is not worst:
         sentence += f"; during {mildest.operation} on {mildest.path} {_felt(mildest)}"
@@ -85,6 +93,8 @@ def short_headline(answer: DuringAnswer) -> str:
     if not measured:
         return "No operation could be measured"
     worst = measured[0]
+    if not worst.is_felt:
+        return "No operation is shown to be felt"
     return f"{worst.operation}: a guest waits {numbers.value(worst.felt, 's')}"
 
 
@@ -146,7 +156,7 @@ def _relief(answer: DuringAnswer) -> Iterator[str]:
     """The lines to paste, once for each kind of operation that was felt."""
     shown = set[str]()
     for row in answer.costs:
-        if row.felt < _FELT:
+        if row.felt < _FELT or not row.is_felt:
             continue
         for platform, line in row.relief.items():
             labelled = f"{row.operation.partition(':')[0]}, {platform}: {line}"

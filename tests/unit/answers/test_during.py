@@ -12,6 +12,7 @@ import pytest
 
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
+from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.during import (
     DuringAnswer,
     OperationCost,
@@ -208,3 +209,24 @@ def test_a_recommendation_does_not_come_from_operations(
     found = newest_of_speed(store)
     assert found is not None
     assert found.id == "5beed"
+
+
+def test_a_wait_that_was_there_before_is_no_cost(store: Store, campaign: Campaign) -> None:
+    answer = stored_operations(store, campaign.id)
+    slow = replace(
+        answer.costs[0],
+        stall=0.3,
+        stall_before=0.4,
+        latency=0.5,
+        latency_before=0.6,
+        during=Ratio(1, 0.9),
+        runs=1,
+    )
+    assert not slow.is_felt
+    assert headline(replace(answer, costs=(slow,))) == (
+        "No operation is shown to make the guest wait longer than before, in 1 round; the longest: "
+        "during backup:workers=64 on qcow2/none one request of a hundred waited 500 ms or longer "
+        "(600 ms before it), and none was completed for 300 ms."
+    )
+    assert replace(slow, during=Ratio(3, 1.5, 1.2, 1.9)).is_felt
+    assert replace(slow, write_stall=2.0).is_felt
