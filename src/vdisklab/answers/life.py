@@ -171,7 +171,7 @@ def _life(cell: MeasuredCell, runs: Sequence[Run]) -> DiskLife:
         unshared=_metric(by_name["first-write"], "unshared"),
         given_back=_metric(by_name["delete"], "given_back"),
         space_back=_metric(by_name["delete"], "space_back"),
-        why=_why(way, by_name["first-write"]),
+        why=_why(way, by_name["first-write"]) if good else None,
         failure=failures[-1] if failures else None,
     )
 

@@ -18,8 +18,12 @@ from vdisklab.guest.systems import Family, expected_device
 from vdisklab.host.command import LocalHost
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import parse_path
+from vdisklab.plan.build import build_plan
+from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.guest import Accelerator, SystemBus, UserGuest
 from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.plan.settings import Request
+from vdisklab.workload.profile_files import load_profile
 
 from .plans import a_plan
 
@@ -162,6 +166,24 @@ def test_a_measurement_on_files_makes_its_file_system_first() -> None:
         shown = preview_cell(LocalHost(), plan, plan.cells[0], FILES, Accelerator.TCG)
         assert programs(shown.measurements) == programs_run
         assert "--directory=" in shown.measurements[-1]
+
+
+@pytest.mark.parametrize(
+    ("way", "last", "used"),
+    [
+        ("cp", "cp --reflink=never", ["fio", "fio"]),
+        ("convert", "qemu-img convert -q -f raw -O qcow2", ["fio", "fio"]),
+        ("overlay", "qemu-img create -q -f qcow2 -b", ["qemu-io", "qemu-io"]),
+    ],
+)
+def test_a_disk_is_made_from_a_template(way: str, last: str, used: list[str]) -> None:
+    profile = load_profile("life" if used[0] == "fio" else "life-host")
+    request = Request(paths=("xfs/qcow2/none",), made=(way,), size_bytes=64 << 20)
+    plan = replace(build_plan(request, Capabilities(), profile), directory=Path("/w"))
+    shown = preview_cell(LocalHost(), plan, plan.cells[0], FILES, Accelerator.TCG)
+    assert shown.host[-1].startswith(last)
+    assert programs(shown.measurements) == used
+    assert (shown.qemu is None) == (used[0] == "qemu-io")
 
 
 def test_a_thin_image_is_not_filled() -> None:
