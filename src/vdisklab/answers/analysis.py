@@ -396,7 +396,13 @@ class Analysis:
         return (
             *self.caveats.findings,
             *self.on_servers,
-            *self._base[1],
+            *(
+                finding
+                for finding in self._base[1]
+                if not isinstance(finding, ranked.NoBaseline)
+                or finding.instead is None
+                or measure.name == "score"
+            ),
             *(
                 finding
                 for finding in self.evidence

@@ -190,6 +190,7 @@ def test_an_import_alone_invents_nothing_and_leads_on(
     ranked = call("rank", *metric, "--format", "json")
     assert json.loads(ranked)["cells"]
     assert "bypassed" not in ranked
+    assert "Rank one measure" not in ranked, "that is what was asked for"
     assert "bypassed" not in call("rank", *metric)
     call("report", "-o", str(tmp_path / "report.html"), "--format", "html")
     call("report", "-o", str(tmp_path / "report.md"), "--format", "md")
