@@ -44,7 +44,7 @@ PLAIN = {
     "failed_flushes", "lost", "told", "told_runs", "told_after", "paused_runs",
     "paused_after", "again", "again_lost", "others", "others_grow",
     # what `watch` shows of the running cell
-    "at", "since", "began", "finished", "process", "bytes_per_second", "operations_per_second",
+    "moment", "since", "began", "finished", "process", "bytes_per_second", "operations_per_second",
 }  # fmt: skip
 """Numbers that need no explanation."""
 
