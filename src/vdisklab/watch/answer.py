@@ -71,7 +71,7 @@ class WatchedCampaign:
 class WatchAnswer(Answer):
     """What the live page shows."""
 
-    FORMAT = "vdisklab.watch/1"
+    FORMAT = "vdisklab.watch/2"
 
     watched: Annotated[
         tuple[WatchedCampaign, ...], "the running campaigns; if none runs, the newest"
