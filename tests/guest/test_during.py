@@ -125,6 +125,7 @@ def test_one_ends_at_its_limit_and_one_with_vdisklab_itself(lab: Lab) -> None:
     ],
     ids=["inside", "below"],
 )
+@pytest.mark.nightly
 def test_what_is_done_below_and_inside_a_guest(lab: Lab, below: tuple[str, ...]) -> None:
     orders = (*below, "backup:incremental", "trim")
     path = "btrfs/qcow2/none/virtio:discard=unmap"
