@@ -140,7 +140,10 @@ def test_target_is_zero_saves_the_writes_of_zeros(lab: Lab) -> None:
     assert "delete" not in {step.name for step in found["convert"].measurements}
 
 
-@pytest.mark.parametrize("form", ["vmdk", "vhdx", "qcow2"])
+@pytest.mark.parametrize(
+    "form",
+    ["vmdk", *(pytest.param(form, marks=pytest.mark.nightly) for form in ("vhdx", "qcow2"))],
+)
 def test_a_template_in_another_format_is_imported_and_untouched(lab: Lab, form: str) -> None:
     template = lab.directory / f"golden.{form}"
     _template(template, form)
@@ -245,7 +248,9 @@ def test_a_full_file_system_fails_the_cell_and_leaves_nothing(lab: Lab) -> None:
     assert "no space is left on xfs for the disk that cp makes" in failed[0].failure.message
 
 
-@pytest.mark.parametrize("step", ["cp", "qemu-io", "rm"])
+@pytest.mark.parametrize(
+    "step", ["cp", *(pytest.param(step, marks=pytest.mark.nightly) for step in ("qemu-io", "rm"))]
+)
 def test_what_a_kill_leaves_is_cleaned(lab: Lab, step: str) -> None:
     """The program of a step, first on PATH, kills vdisklab in its middle."""
     fake = lab.directory / "bin" / step
