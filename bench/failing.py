@@ -14,6 +14,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from vdisklab.path.durability import FailureModel
 from vdisklab.path.power_cut_words import RunOutcome
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.client_guests import Guests, open_guests
-from vdisklab.powercut.failing_runs import FailingRun, failing_image, run_failure
+from vdisklab.powercut.failing_runs import FailingImage, FailingRun, failing_image, run_failure
 from vdisklab.powercut.failing_verdicts import facts_of
 from vdisklab.powercut.storage_failures import STORAGE_FAILURES
 from vdisklab.progress import silent
@@ -108,7 +109,8 @@ def run_rows(
 ) -> None:
     """Runs rounds until each row has its runs, or the time is up."""
     there = Counter((line["path"], line["model"]) for line in read(options.file))
-    with options.file.open("a") as sink:
+    images: dict[str, FailingImage] = {}
+    with options.file.open("a") as sink, ExitStack() as made:
         for number in range(options.runs):
             for path, model in wanted:
                 if there[path, model.value] > number or time.monotonic() > end:
@@ -116,22 +118,20 @@ def run_rows(
                 begun = time.monotonic()
                 line: dict[str, Any] = {"path": path, "model": model.value, "number": number}
                 try:
-                    line |= run(site, guests, path, model, number)
+                    if path not in images:
+                        opened = failing_image(site, parse_path(path), f"image{len(images)}")
+                        images[path] = made.enter_context(opened)
+                    found = run_failure(
+                        site, guests.with_disk, images[path], STORAGE_FAILURES[model],
+                        name=f"run{len(images)}-{number}", seed=number,
+                    )  # fmt: skip
+                    line |= asdict(found)
                 except VdisklabError as error:
                     line["failure"] = error.message
                 line["seconds"] = round(time.monotonic() - begun, 2)
                 line["load"] = float(Path("/proc/loadavg").read_text().split()[0])
                 sink.write(json.dumps(line) + "\n")
                 sink.flush()
-
-
-def run(site: Site, guests: Guests, path: str, model: FailureModel, number: int) -> dict[str, Any]:
-    """One run of a row, as a line of the file."""
-    with failing_image(site, parse_path(path), "image") as image:
-        found = run_failure(
-            site, guests.with_disk, image, STORAGE_FAILURES[model], name="run", seed=number
-        )
-    return asdict(found)
 
 
 def read(file: Path) -> list[dict[str, Any]]:
