@@ -120,6 +120,11 @@ def advise(request: Request, asked_for: AdviseOptions, output: OutputOptions) ->
             status = _status(measured, failures)
             if status == EXIT_INTERRUPTED:
                 continues = Caller.of_process().same_command("the same command continues")
+                if asked_for.record is not None:  # which would record, and so measure, anew
+                    continues = (
+                        f"the same command continues with --profile {request.profile} instead of "
+                        "--record"
+                    )
                 notes.insert(0, f"Interrupted: all runs so far are kept; {continues}.")
     answer = replace(answer, notes=(*notes, *answer.notes))
     print_answer(answer, view.tables(answer), output, request, asked_for)

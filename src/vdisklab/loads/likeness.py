@@ -1,14 +1,18 @@
 """What a load is like in one sentence, and the shipped profile that is nearest to it.
 
-Four figures decide: the share of writes, the median size, the share of sequential requests and the
-flushes after a write. The profile is a first guess for who has no recording; a recording itself is
-always nearer.
+Four figures decide: the share of writes, the median sizes, the shares of sequential requests and
+the flushes after a write. Those of the profiles were recorded in a guest, as a load is. The profile
+is a first guess for who has no recording; a recording itself is always nearer.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import NamedTuple
 
 from vdisklab.loads.characteristics import KindSummary, LoadCharacteristics
 from vdisklab.loads.load import IoKind
@@ -17,40 +21,84 @@ from vdisklab.units import KIB, MIB
 _EVEN = 2.0
 """The busiest second has less than so many times the mean: no bursts worth telling."""
 
+_FAR = 0.9
+"""A load that is farther from all profiles is like none, such as one without their flushes."""
+
 _MIXED = 0.3
 """From this share on both reads and writes are told."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownLoad:
-    """A load that a profile makes: its figures, as the profile's description has them."""
+LIKE = {
+    "bulk-write": "a bulk writer",
+    "database": "a database with a log beside it",
+    "etcd": "etcd's or another synced log",
+    "fileserver": "a file server",
+    "mail": "a mail server",
+    "mixed": "many small requests at random",
+    "postgresql": "PostgreSQL",
+    "sync-heavy": "small transactions, each synced",
+    "vdi-boot": "a system that boots",
+}
+"""What the load of a profile is like. Profiles that compare settings are like no guest, and those
+of an open load measure groups of guests."""
+
+
+class LoadShape(NamedTuple):
+    """What loads are compared by: shares of 1, and bytes; None without a read or a write.
+
+    `syncs` is how many flushes there are after a write, or which share of the writes is forced.
+    """
+
+    write_share: float
+    read_size: int | None
+    read_sequential: float | None
+    write_size: int | None
+    write_sequential: float | None
+    syncs: float
+
+
+class ProfileShape(NamedTuple):
+    """The shape of a profile's measurement, as recorded in a guest (bench/shapes.py)."""
 
     profile: str
-    like: str
-    write_share: float
-    size: int
-    sequential_share: float
-    flushes_per_write: float
+    measurement: str
+    shape: LoadShape
 
 
-KNOWN = (
-    KnownLoad("postgresql", "a database's log", 0.9, 8 * KIB, 0.5, 0.5),
-    KnownLoad("etcd", "etcd's or another synced log", 1.0, 4 * KIB, 1.0, 1.0),
-    KnownLoad("sync-heavy", "small transactions, each synced", 1.0, 4 * KIB, 0.2, 1.0),
-    KnownLoad("quiet-db", "a quiet database without syncs", 1.0, 4 * KIB, 0.0, 0.0),
-    KnownLoad("database", "a database that mostly reads", 0.3, 8 * KIB, 0.0, 0.0),
-    KnownLoad("mixed", "many small requests at random", 0.3, 4 * KIB, 0.0, 0.0),
-    KnownLoad("fileserver", "a file server", 0.2, 4 * KIB, 0.3, 0.05),
-    KnownLoad("mail", "a mail server", 0.5, 4 * KIB, 0.2, 0.3),
-    KnownLoad("vdi-boot", "a system that boots", 0.05, 16 * KIB, 0.4, 0.0),
-    KnownLoad("bulk-write", "a bulk writer", 1.0, 1 * MIB, 1.0, 0.0),
-    KnownLoad("backup-stream", "a backup that reads", 0.0, 1 * MIB, 1.0, 0.0),
-)
+@cache
+def profile_shapes() -> tuple[ProfileShape, ...]:
+    """The shapes of the profiles in LIKE."""
+    text = (resources.files("vdisklab.loads") / "profile_shapes.json").read_text()
+    return tuple(
+        ProfileShape(row.pop("profile"), row.pop("measurement"), LoadShape(**row))
+        for row in json.loads(text)
+    )
+
+
+def shape_of(found: LoadCharacteristics) -> LoadShape:
+    """What a load is compared by. Raises ValueError for a load that moves nothing."""
+    if found.write_share is None:
+        raise ValueError("the load moves nothing")
+    reads, writes = found.of(IoKind.READ), found.of(IoKind.WRITE)
+    flushes = found.of(IoKind.FLUSH).count / writes.count if writes.count else 0.0
+    return LoadShape(
+        round(found.write_share, 3),
+        reads.size_median,
+        _rounded(reads.sequential_share),
+        writes.size_median,
+        _rounded(writes.sequential_share),
+        round(min(1.0, max(flushes, found.forced_share or 0.0)), 3),
+    )
+
+
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """A sentence about a load, and its nearest profile; None for a load that moves nothing."""
+    """A sentence about a load, and its nearest profile; None for a load that moves nothing, or is
+    like no profile."""
 
     sentence: str
     nearest: str | None
@@ -60,10 +108,13 @@ def likeness_of(found: LoadCharacteristics) -> Likeness:
     """The load in one sentence."""
     if found.write_share is None:
         return Likeness("nothing was read or written", None)
-    nearest = min(KNOWN, key=lambda published: _distance(found, published))
-    parts = [_main(found), *_syncs(found), _rate(found)]
+    shape = shape_of(found)
+    nearest = min(profile_shapes(), key=lambda recorded: _distance(shape, recorded.shape))
+    what = ", ".join([_main(found), *_syncs(found), _rate(found)])
+    if _distance(shape, nearest.shape) > _FAR:
+        return Likeness(f"{what}: like no profile that comes with vdisklab", None)
     return Likeness(
-        f"{', '.join(parts)}: like {nearest.like}; nearest profile: {nearest.profile}",
+        f"{what}: like {LIKE[nearest.profile]}; nearest profile: {nearest.profile}",
         nearest.profile,
     )
 
@@ -115,19 +166,32 @@ def _rate(found: LoadCharacteristics) -> str:
     return f"{mean} with bursts of {found.burst:,}"
 
 
-def _distance(found: LoadCharacteristics, published: KnownLoad) -> float:
-    """Each figure counts the same: shares as they are, a size by the tenfold."""
-    writes, reads = found.of(IoKind.WRITE), found.of(IoKind.READ)
-    main = writes if writes.count >= reads.count else reads
-    share = found.write_share or 0.0
-    flushes = min(1.0, found.of(IoKind.FLUSH).count / writes.count) if writes.count else 0.0
-    forced = found.forced_share or 0.0
-    return math.hypot(
-        share - published.write_share,
-        math.log10((main.size_median or 1) / published.size),
-        (main.sequential_share or 0.0) - published.sequential_share,
-        max(flushes, forced) - published.flushes_per_write,
+def _distance(shape: LoadShape, recorded: LoadShape) -> float:
+    """Each figure counts the same: shares as they are, a size by the tenfold. What is of reads
+    counts by the share of reads in both loads, what is of writes by the share of writes."""
+    write_weight = (shape.write_share + recorded.write_share) / 2
+    return math.sqrt(
+        (shape.write_share - recorded.write_share) ** 2
+        + (1 - write_weight)
+        * (
+            _apart(shape.read_size, recorded.read_size)
+            + _differ(shape.read_sequential, recorded.read_sequential)
+        )
+        + write_weight
+        * (
+            (shape.syncs - recorded.syncs) ** 2
+            + _apart(shape.write_size, recorded.write_size)
+            + _differ(shape.write_sequential, recorded.write_sequential)
+        )
     )
+
+
+def _apart(size: int | None, recorded: int | None) -> float:
+    return math.log10(size / recorded) ** 2 if size and recorded else 1.0
+
+
+def _differ(share: float | None, recorded: float | None) -> float:
+    return 1.0 if share is None or recorded is None else (share - recorded) ** 2
 
 
 def _percent(share: float) -> str:

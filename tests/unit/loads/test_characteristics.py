@@ -8,7 +8,7 @@ from hypothesis import given
 
 from tests.unit.loads.loads import SECOND, load, loads
 from vdisklab.loads.characteristics import RECENT, characteristics_of
-from vdisklab.loads.likeness import KNOWN, likeness_of
+from vdisklab.loads.likeness import LIKE, likeness_of, profile_shapes
 from vdisklab.loads.load import IoKind, RecordedLoad
 from vdisklab.workload.builtin_profiles import builtin_profiles
 
@@ -68,7 +68,7 @@ def test_sequential_is_what_looking_back_one_by_one_finds(made: RecordedLoad) ->
         assert share is None or share == pytest.approx(counted / len(chosen))
 
 
-def test_a_database_s_log_is_called_that() -> None:
+def test_writes_between_flushes_are_said_in_one_sentence() -> None:
     """93 % writes of 4 to 16 KiB, half of them sequential, a flush after every two or so."""
     chance = np.random.default_rng(1)
     requests, due, end = [], 0, 0
@@ -88,7 +88,7 @@ def test_a_database_s_log_is_called_that() -> None:
     said = likeness_of(found)
     assert said.sentence == (
         "93 % writes of 4–16 KiB, a flush after every 2.2 writes, 83/s with bursts of 2,859: "
-        "like a database's log; nearest profile: postgresql"
+        "like a mail server; nearest profile: mail"
     )
     assert found.of(FLUSH).service_p50 == pytest.approx(900e-6)
 
@@ -99,7 +99,7 @@ def test_a_database_s_log_is_called_that() -> None:
         (
             [(index * 1000, READ, index << 20, 1 << 20, 900) for index in range(4000)],
             "100 % sequential reads of 1 MiB, 400/s with bursts of 1,000: "
-            "like a backup that reads; nearest profile: backup-stream",
+            "like no profile that comes with vdisklab",
         ),
         (
             [
@@ -109,6 +109,11 @@ def test_a_database_s_log_is_called_that() -> None:
             "100 % random writes of 4 KiB, 100 % of the writes forced, 400/s: like small "
             "transactions, each synced; nearest profile: sync-heavy",
         ),
+        (
+            [(index * 2500, WRITE, (index * 7919 % 4001) << 12, 4096, 9) for index in range(4000)],
+            "100 % random writes of 4 KiB, no flush, 400/s: like no profile that comes with "
+            "vdisklab",
+        ),
         ([(0, FLUSH, 0, 0, 5)], "nothing was read or written"),
         ([], "nothing was read or written"),
     ],
@@ -117,8 +122,9 @@ def test_other_loads_are_told_apart(requests: list[tuple[int, ...]], said: str) 
     assert likeness_of(characteristics_of(load(*requests))).sentence == said
 
 
-def test_every_known_load_is_a_profile_that_is_shipped() -> None:
-    assert {load.profile for load in KNOWN} <= set(builtin_profiles())
+def test_every_shape_is_that_of_a_profile_that_is_shipped() -> None:
+    assert {row.profile for row in profile_shapes()} == set(LIKE)
+    assert set(LIKE) <= set(builtin_profiles())
 
 
 def test_sizes_and_service_times_are_counted_up_to_powers_of_two() -> None:
