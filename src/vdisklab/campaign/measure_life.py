@@ -89,6 +89,10 @@ def measure_life(context: CampaignContext, cell: Cell) -> CellResult:
                 pagecache.warm(template.file)
             else:
                 pagecache.evict(template.file)
+        if settings.guest:
+            # Before the clock: while a guest boots, the kernel would write back what was copied.
+            for member in range(len(disks)):
+                context.guests.make_ready(cell.path.attachment, member)
         steps = _Steps(context, cell, plan, way, template, tuple(disks))
         steps.make()
         if settings.guest:
@@ -499,8 +503,6 @@ def _used_in_guests(steps: _Steps) -> tuple[tuple[Check, ...], tuple[str, ...]]:
     """Each disk is plugged into a guest, which writes a block, flushes, and goes on writing."""
     context, cell = steps.context, steps.cell
     with ExitStack() as opened:
-        for member in range(len(steps.disks)):
-            context.guests.make_ready(cell.path.attachment, member)
         disks: list[AttachedDisk] = []
         with steps.step(ATTACH) as step:
             for member, disk in enumerate(steps.disks):
