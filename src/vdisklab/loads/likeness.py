@@ -29,6 +29,7 @@ _MIXED = 0.3
 
 
 LIKE = {
+    "backup-stream": "a backup or its restore",
     "bulk-write": "a bulk writer",
     "database": "a database with a log beside it",
     "etcd": "etcd's or another synced log",

@@ -99,7 +99,7 @@ def test_writes_between_flushes_are_said_in_one_sentence() -> None:
         (
             [(index * 1000, READ, index << 20, 1 << 20, 900) for index in range(4000)],
             "100 % sequential reads of 1 MiB, 400/s with bursts of 1,000: "
-            "like no profile that comes with vdisklab",
+            "like a backup or its restore; nearest profile: backup-stream",
         ),
         (
             [
