@@ -63,7 +63,7 @@ def measure_during(context: CampaignContext, cell: Cell) -> CellResult:
     site = context.stacks.site
     order = parse_operation(cell.path.attachment.during or "")
     with (
-        destination_stack(context, order) as target,
+        destination_stack(context, order, cell.path) as target,
         ExitStack() as made,
         context.stacks.image_for(cell.path) as image,
     ):

@@ -55,7 +55,7 @@ class NewImages:
 
     def new(self, purpose: str, driver: str) -> Mapping[str, Any]:
         """A new, empty image, as arguments of `blockdev-add`; see `operation.NewImage`."""
-        form = ImageFormat.RAW if driver == _ENCRYPTED else ImageFormat(driver)
+        form = _format(driver)
         name = f"{self.disk.serial}.{purpose}"
         if purpose == TARGET and self.destination is not None and self.target is not None:
             image, target = self.destination.image(form), self.target
@@ -104,17 +104,29 @@ def _checks(path: DiskPath, image: Image | None, made: ImageFile) -> tuple[Check
     return (Check("to", None, named), *sized)
 
 
+def _format(driver: str) -> ImageFormat:
+    return ImageFormat.RAW if driver == _ENCRYPTED else ImageFormat(driver)
+
+
 @contextmanager
 def destination_stack(
-    context: CampaignContext, operation: DiskOperation
+    context: CampaignContext, operation: DiskOperation, source: DiskPath
 ) -> Iterator[Target | None]:
-    """The stack that `--to` names, built for one cell; None without one, or without a copy."""
+    """The stack that `--to` names, built for one cell whose disk is that of `source`.
+
+    None without `--to`, or without a copy. A server's disk that holds a raw copy as it is may be as
+    large as the guest's disk; all else needs room for a format or a file system.
+    """
     to, plan = context.plan.destination, context.plan
     if to is None or not operation.kind.copies:
         yield None
         return
-    image = to.image(ImageFormat.QCOW2)
-    room = plan.size_bytes if image is None else room_of_image(image, plan.size_bytes)
+    driver = "raw" if source.image is None else source.image.driver
+    image = to.image(_format(operation.copy_driver(driver)))
+    if image is None or (to.path.may_hold_formats and image.driver == "raw"):
+        room = plan.size_bytes
+    else:
+        room = room_of_image(image, plan.size_bytes)
     site = context.stacks.site
     with build_stack(site, to.path.layers, room, _NAME, backing=plan.backing) as target:
         yield target

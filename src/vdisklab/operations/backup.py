@@ -50,8 +50,7 @@ class Backup(JobOperation):
 
     def prepare(self) -> None:
         """Makes and opens the target."""
-        driver = "qcow2" if self.order.option("compress") else "raw"
-        made = self.access.new_image(TARGET, driver)
+        made = self.access.new_image(TARGET, self.order.copy_driver(self.disk.driver))
         self.monitor.execute("blockdev-add", {**made, "node-name": TARGET_NODE})
 
     def start(self) -> None:

@@ -40,7 +40,7 @@ class Mirror(JobOperation):
     def prepare(self) -> None:
         """Makes and opens the target, unless it is a file beside the guest's."""
         if not self._beside:
-            made = self.access.new_image(TARGET, self.disk.driver)
+            made = self.access.new_image(TARGET, self.order.copy_driver(self.disk.driver))
             self.monitor.execute("blockdev-add", {**made, "node-name": _TARGET_NODE})
 
     def start(self) -> None:
@@ -72,6 +72,7 @@ MIRROR = OperationKind(
     },
     judging=Judging(),
     copies=True,
+    keeps_format=True,
     relief=(
         (
             "libvirt",

@@ -209,6 +209,8 @@ class OperationKind:
     """The need of a path that the operation's stall decides."""
     copies: bool = False
     """True if it writes a copy of the disk, whose place the user may choose."""
+    keeps_format: bool = False
+    """True if the copy has the format of the disk, because the guest goes on with the copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +240,12 @@ class DiskOperation(AsText):
     def compresses(self) -> bool:
         """True if its copy is compressed."""
         return "compress" in self.kind.options and bool(self.option("compress"))
+
+    def copy_driver(self, driver: str) -> str:
+        """QEMU's driver of the copy of a disk that has `driver`."""
+        if self.kind.keeps_format:
+            return driver
+        return "qcow2" if self.compresses else "raw"
 
     def refusal(self, path: DiskPath) -> Impossible | None:
         """Why a path's disk cannot be changed in this way, as what follows its name."""
