@@ -36,7 +36,7 @@ def life(request: LifeOptions, output: OutputOptions) -> None:
 
     Examples:
 
-      vdisklab run '{xfs,btrfs}/{raw,qcow2}/none' --profile life --from golden.qcow2
+      vdisklab run {xfs,btrfs}/raw/none --profile life --from golden.qcow2
 
       vdisklab run xfs/raw/none --made cp,reflink --guests 1,10 --profile life-host
 

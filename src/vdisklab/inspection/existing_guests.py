@@ -122,7 +122,7 @@ def _guests_or_files(named_by_user: Iterable[Path]) -> tuple[list[str], list[Pat
     files: list[Path] = []
     for name in named_by_user:
         is_file = len(name.parts) != 1 or name.suffix in _ENDINGS or str(name) == "-"
-        if not is_file and not name.exists():
+        if not (is_file or is_visible_file(name) or is_visible_directory(name)):
             names.append(str(name))
         else:
             files.append(name)

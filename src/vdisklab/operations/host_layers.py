@@ -15,6 +15,8 @@ from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import LayerKind
 
 _NAME = "during"
+_FORGET = 'rm -f "/var/lib/btrfs/scrub.status.$(findmnt -no UUID --target "$0")"'
+"""btrfs-scrub(8), FILES: the record of the last scrub of a file system."""
 Run = Callable[..., str]
 Argv = tuple[str, ...]
 
@@ -131,6 +133,7 @@ class Scrub(RunningOperation):
         """Begins it."""
         kind, run = _scrubbed(self.access.layers), self.access.on_host
         self._thing = _SCRUBS[kind].thing(run, self.image)
+        self._forget(self._thing)
         run(*_SCRUBS[kind].start(self._thing))
 
     def ready(self) -> bool:
@@ -141,15 +144,24 @@ class Scrub(RunningOperation):
         return _SCRUBS[kind].over(run(*_SCRUBS[kind].ask(self._thing)))
 
     def finish(self) -> None:
-        """Nothing more: it is done."""
-        self._thing = None
+        """Leaves no record of it: it is done."""
+        if self._thing is not None:
+            self._forget(self._thing)
+            self._thing = None
 
     def undo(self) -> None:
         """Ends one that still runs."""
         if self._thing is not None:
             with suppress(HostError):  # it has ended meanwhile
                 self.access.on_host(*_SCRUBS[_scrubbed(self.access.layers)].stop(self._thing))
+            self._forget(self._thing)
             self._thing = None
+
+    def _forget(self, thing: str) -> None:
+        """The record of an earlier scrub would say that this one is done already."""
+        forget = _SCRUBS[_scrubbed(self.access.layers)].forget
+        if forget is not None:
+            self.access.on_host(*forget(thing))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +171,14 @@ class _Scrubbing:
     ask: Callable[[str], Argv]
     over: Callable[[str], bool]
     stop: Callable[[str], Argv]
+    forget: Callable[[str], Argv] | None = None
+
+
+def _finished(said: str) -> bool:
+    """What `btrfs scrub status` says; "no stats available" just after the start."""
+    if "aborted" in said or "interrupted" in said:
+        raise OperationError("btrfs did not check all blocks", hint="look at the kernel's log")
+    return "finished" in said
 
 
 def _pool(run: Run, image: Path) -> str:
@@ -193,8 +213,9 @@ _SCRUBS: Mapping[LayerKind, _Scrubbing] = {
         _directory,
         lambda place: ("btrfs", "scrub", "start", place),
         lambda place: ("btrfs", "scrub", "status", place),
-        lambda said: "running" not in said,
+        _finished,
         lambda place: ("btrfs", "scrub", "cancel", place),
+        lambda place: ("sh", "-c", _FORGET, place),
     ),
     LayerKind.ZFS: _ZPOOL,
     LayerKind.ZVOL: _ZPOOL,

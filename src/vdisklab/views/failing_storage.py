@@ -29,14 +29,14 @@ def table(rows: Sequence[CrashVerdict], *, controls: int) -> Table[CrashVerdict]
         Column("path", lambda row: row.path, folds=NAMES),
         Column("failure", lambda row: row.model),
         Column("guest", _outcome, phone=True),
-        Column("paused\nafter", lambda row: _after(row, "paused_after"), right=True),
-        Column("told\nafter", lambda row: _after(row, "told_after"), right=True),
-        Column("lost of\nacknowledged", _lost, right=True),
-        Column("runs", lambda row: str(row.states), right=True, spare=1),
-        Column("requests\nfailed", _failed, right=True, spare=1),
-        Column("told", _told, spare=2),
-        Column("the guest's kernel", _kernel, folds=WORDS, spare=2),
-        Column("detail", _detail, folds=WORDS, spare=1),
+        Column("paused\nafter", lambda row: _after(row, "paused_after"), right=True, spare=1),
+        Column("told\nafter", lambda row: _after(row, "told_after"), right=True, spare=1),
+        Column("lost of\nacknowledged", _lost, right=True, spare=1),
+        Column("runs", lambda row: str(row.states), right=True, spare=2),
+        Column("requests\nfailed", _failed, right=True, spare=2),
+        Column("told", _told, spare=3),
+        Column("the guest's kernel", _kernel, folds=WORDS, spare=3),
+        Column("detail", _detail, folds=WORDS, spare=2),
     )
     return Table(headline(rows), columns, rows, tuple(_notes(rows, controls)), kind=CrashVerdict)
 

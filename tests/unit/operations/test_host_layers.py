@@ -20,6 +20,7 @@ ANSWERS = {
     "zpool status": "  scan: scrub in progress since Sat\n",
     "cat": "check\n",
     "lsblk": "sda disk\nmd127 raid1\n",
+    "sh -c rm -f": "",
 }
 
 
@@ -100,6 +101,9 @@ def test_a_scrub_ends_when_its_layer_says_so(
     running.start()
     assert host.ran == [begun]
     assert not running.ready()
+    if path.startswith("btrfs"):  # at first there is no status
+        host.answers["btrfs scrub status"] = "\tno stats available\n"
+        assert not running.ready()
     host.answers |= done
     assert running.ready()
     running.finish()

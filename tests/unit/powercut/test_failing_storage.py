@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.test_power_cut import KEPT
 from vdisklab.answers.loading import verdicts_of
 from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
@@ -188,7 +189,7 @@ def test_the_answer_is_one_sentence_first_worst_first() -> None:
     ]  # fmt: skip
     assert columns["lost of\nacknowledged"] == ["0 of 40", "17 of 20", "0 of 20"]
     assert columns["told"] == ["never", "never", ""]
-    document_of(answer)
+    require_whole([table], document_of(answer))
 
 
 def test_an_fsync_that_lied_the_second_time_is_told() -> None:
