@@ -170,11 +170,13 @@ def test_qemu_is_killed_and_the_target_is_full(lab: Lab) -> None:
         assert process.returncode == 8, printed
         killed, full, fine = failures(lab)
         assert "connection was lost" in (killed or "")
-        assert f"the {LONGER} failed: No space left on device" in (full or "")
+        # QEMU ends the job, or stops the guest at a write whose old data found no room.
+        reasons = (f"the {LONGER} failed: No space left on device", "or where its copy goes, so")
+        assert any(reason in (full or "") for reason in reasons)
         assert "free some space where the copy goes" in (full or "")
         assert fine is None
         kinds = {run.failure.kind for run in in_order(lab) if run.failure is not None}
-        assert kinds == {FailureKind.GUEST}
+        assert FailureKind.GUEST in kinds <= {FailureKind.GUEST, FailureKind.STORAGE}
     finally:
         subprocess.run(("umount", str(small)), check=True)
 
@@ -185,7 +187,7 @@ def test_the_server_of_a_target_goes_away(lab: Lab) -> None:
     file.touch()
     os.truncate(file, 32 << 20)
     serve = ("nbdkit", "-f", "-U", str(address), "file", str(file))
-    with subprocess.Popen(serve, stderr=subprocess.DEVNULL) as server:
+    with subprocess.Popen(serve, stderr=subprocess.DEVNULL, text=True) as server:
         try:
             command_line = list(arguments(lab, (LONG, "nothing"), lab.directory, limit=60))
             command_line[command_line.index("--to") + 1] = "far"
@@ -196,8 +198,18 @@ def test_the_server_of_a_target_goes_away(lab: Lab) -> None:
                 printed, _ = process.communicate(timeout=240)
         finally:
             server.kill()
-    assert process.returncode == 8, printed
+    assert process.returncode == 4, printed
+    assert f"{address} is left as it is: Connection refused" in printed
     gone, fine = failures(lab)
-    assert f"the {LONG} failed: " in (gone or "")
-    assert "the log of its server" in (gone or "")
+    assert "target far" in (gone or "")
+    assert "cannot be used: " in (gone or "")
     assert fine is None
+    address.unlink()
+    with subprocess.Popen(serve, stderr=subprocess.DEVNULL, text=True) as server:
+        try:
+            when(address.exists, server)
+            with lab.start("clean") as cleaning:
+                said, _ = cleaning.communicate(timeout=60)
+            assert cleaning.returncode == 0, said
+        finally:
+            server.kill()

@@ -334,9 +334,13 @@ def naming_a_full_disk(path: DiskPath) -> Iterator[None]:
     try:
         yield
     except errors.StoppedGuestError as error:
+        place, way = f"below {path}", "free some space there, or choose a smaller --size"
+        # A guest's write fails if the old data cannot be copied to a backup first.
+        if path.attachment.during is not None:
+            place = f"{place}, or where its copy goes"
+            way = "free some space where the copy goes, or below the disk"
         raise errors.HostError(
-            f"no space is left below {path}, so QEMU stopped the guest at a write",
-            hint="free some space there, or choose a smaller --size",
+            f"no space is left {place}, so QEMU stopped the guest at a write", hint=way
         ) from error
 
 

@@ -408,11 +408,18 @@ class HostStacks:
         return given.unanswered(self.site.host, named)
 
     def refusal(self, path: DiskPath) -> HostError | None:
-        """Why a cell on a path's target failed: it does not answer, or takes no writes any more."""
-        named = self.plan.backing.target_of(path.layers)
-        if named is None:
-            return None
-        return self.unanswered(path) or given.unwritable(self.site, named, self.plan.backing)
+        """Why a cell on a path's target failed, or one whose copy goes to a target: the target does
+        not answer, or takes no writes any more.
+        """
+        to = None if path.attachment.during is None else self.plan.destination
+        for used in (path,) if to is None else (path, to.path):
+            named = self.plan.backing.target_of(used.layers)
+            if named is None:
+                continue
+            gone = self.unanswered(used) or given.unwritable(self.site, named, self.plan.backing)
+            if gone is not None:
+                return gone
+        return None
 
     def _require_answer(self, path: DiskPath) -> None:
         """Raises HostError if a mount or a device does not answer: QEMU would wait for ever."""

@@ -38,7 +38,7 @@ def life(request: LifeOptions, output: OutputOptions) -> None:
 
       vdisklab run {xfs,btrfs}/raw/none --profile life --from golden.qcow2
 
-      vdisklab run xfs/raw/none --made cp,reflink --guests 1,10 --profile life-host
+      vdisklab run xfs/raw/none --made reflink --guests 1,10 --profile life-host
 
       vdisklab life
 
