@@ -45,6 +45,7 @@ _POLICIES = {
     "stop": ":rerror=stop:werror=stop",
     "enospc": ":werror=enospc",
 }
+_SHOWN_RUNS = 5
 _BUSES = ("virtio", "scsi", "sata")
 _FORMATS = ("raw", "qcow2")
 _MODELS = tuple(STORAGE_FAILURES)
@@ -165,7 +166,7 @@ def record(lines: Sequence[Mapping[str, Any]], directory: Path) -> dict[str, Any
 
 
 def shown(arguments: Sequence[str]) -> str:
-    """The record's table."""
+    """The record's table of all rows with enough runs."""
     del arguments
     lines = [
         "| path | `--model` | runs | the guest | paused after | program told after | lost of "
@@ -173,6 +174,8 @@ def shown(arguments: Sequence[str]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in record_of(RECORD)["rows"]:
+        if row["runs"] < _SHOWN_RUNS:
+            continue
         facts, image = row["facts"], row["path"].replace(":preallocation=off/none", "/none")
         outcomes = row["outcomes"]
         state = ", ".join(
