@@ -24,7 +24,7 @@ from vdisklab.analysis.guest_groups import (
     share_on_device,
 )
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
-from vdisklab.answers.loading import require_one_accelerator
+from vdisklab.answers.loading import newest_campaign, require_one_accelerator
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
@@ -176,9 +176,9 @@ def stored_density(store: Store, name: str | None) -> DensityAnswer:
     """
     if name is not None:
         return density_of(store, name)
-    for campaign in store.campaigns(with_runs=True):
-        if searched_capacity(campaign.plan):
-            return density_of(store, campaign.id)
+    campaign = newest_campaign(store, lambda campaign: searched_capacity(campaign.plan))
+    if campaign is not None:
+        return density_of(store, campaign.id)
     raise PlanError(
         f"{store} has no search of how many guests a path carries",
         hint="measure it: `vdisklab density PATHS --load 500iops`",

@@ -11,7 +11,7 @@ import numpy as np
 
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
-from vdisklab.answers.loading import require_one_accelerator
+from vdisklab.answers.loading import newest_campaign, require_one_accelerator
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.operations.registry import parse_operation
@@ -119,9 +119,9 @@ def stored_operations(store: Store, name: str | None) -> DuringAnswer:
     """
     if name is not None:
         return operations_of(store, name)
-    for campaign in store.campaigns(with_runs=True):
-        if measured_operations(campaign):
-            return operations_of(store, campaign.id)
+    campaign = newest_campaign(store, measured_operations)
+    if campaign is not None:
+        return operations_of(store, campaign.id)
     raise PlanError(
         f"{store} has no operation on a running guest's disk",
         hint="measure one: `vdisklab run qcow2/none --during backup,snapshot`",

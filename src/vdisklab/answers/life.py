@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
-from vdisklab.answers.loading import require_one_accelerator
+from vdisklab.answers.loading import newest_campaign, require_one_accelerator
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.operations.making import Way
@@ -106,9 +106,9 @@ def stored_lives(store: Store, name: str | None) -> LifeAnswer:
     """
     if name is not None:
         return lives_of(store, name)
-    for campaign in store.campaigns(with_runs=True):
-        if measured_lives(campaign):
-            return lives_of(store, campaign.id)
+    campaign = newest_campaign(store, measured_lives)
+    if campaign is not None:
+        return lives_of(store, campaign.id)
     raise PlanError(f"{store} has no disks that were made from a template", hint=_UNMADE)
 
 

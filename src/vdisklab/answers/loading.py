@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -269,6 +269,11 @@ def disagreement(
     return PlanError(
         f"campaigns {first.id} and {other.id} differ in {different[0].replace('_', ' ')}", hint=hint
     )
+
+
+def newest_campaign(store: Store, holds: Callable[[Campaign], bool]) -> Campaign | None:
+    """The newest campaign with runs of which `holds` is true; None without one."""
+    return next(filter(holds, store.campaigns(with_runs=True)), None)
 
 
 def require_one_accelerator(results: Store, campaign: Campaign) -> None:

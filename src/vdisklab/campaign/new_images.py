@@ -112,7 +112,7 @@ def _format(driver: str) -> ImageFormat:
 def destination_stack(
     context: CampaignContext, operation: DiskOperation, source: DiskPath
 ) -> Iterator[Target | None]:
-    """The stack that `--to` names, built for one cell whose disk is that of `source`.
+    """The host stack of `--to`, built for one cell; `source` is the path of the cell's disk.
 
     None without `--to`, or without a copy. A server's disk that holds a raw copy as it is may be as
     large as the guest's disk; all else needs room for a format or a file system.

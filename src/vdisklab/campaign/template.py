@@ -45,10 +45,9 @@ class GivenImage:
 
 
 def inspect_template(host: Host, file: Path) -> GivenImage:
-    """An image from which disks can be made.
+    """The image that disks are made from, as its header describes it.
 
-    Raises HostError for one that is missing or in use, PlanError for one that needs other files or
-    a key.
+    Raises HostError if the image is missing or in use, PlanError if it needs other files or a key.
     """
     with seen_file(file) as seen:
         first = None if seen is None else seen.first(32)

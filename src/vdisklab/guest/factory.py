@@ -400,7 +400,8 @@ class GuestPool:
                 yield pooled, pooled.machine.find_disk(disk.serial)
 
     def make_ready(self, attachment: Attachment, member: int = 0) -> None:
-        """Boots the guest that a disk is plugged into, if none runs; none for other buses."""
+        """Boots the guest that a disk will be plugged into, unless it runs already. Does nothing
+        for buses without hot-plug."""
         bus = attachment.bus
         if bus.hot_pluggable:
             with self.guest(GuestKey(bus.machine, attachment.aio, attachment.qemu, member)):

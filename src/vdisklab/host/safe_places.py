@@ -42,7 +42,7 @@ class Distrust:
 def trusted_users() -> frozenset[int]:
     """The users who may change what this process writes to: root, and the caller of sudo or doas.
 
-    Whoever can forge who called is root already.
+    Only root can set who called, so the answer is trusted.
     """
     return frozenset({0, os.geteuid(), caller() or 0})
 

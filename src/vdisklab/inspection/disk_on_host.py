@@ -101,7 +101,7 @@ def _context(
 
 
 def _context_elsewhere(disk: ConfiguredDisk) -> DiskContext | None:
-    """The context of a disk that is no file or device on this host; None for all others."""
+    """The context of a disk that is neither a file nor a device on this host; else None."""
     source = local_source(disk)
     if source is None:
         return _by_name(disk.source or "")

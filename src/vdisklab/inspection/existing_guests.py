@@ -77,10 +77,10 @@ class ExistingGuests:
 
 
 def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGuests:
-    """The disks of the guests in files and directories, and of all guests of a libvirt.
+    """The disks of the guests in files and directories, and of all guests of libvirt at `uri`.
 
-    A name that is no file may be that of a guest: of this host, or of the libvirt. In a directory,
-    files that do not describe a guest are skipped with a note. Raises PlanError if a named file
+    A name without a file may be a guest's name, on this host or in libvirt. In a directory, files
+    that do not describe a guest are skipped with a note. Raises PlanError if a named file
     cannot be read or no guest has a disk, HostError if libvirt does not answer.
     """
     texts: list[GuestText] = []
@@ -137,7 +137,7 @@ def _disks_of_names(
         try:
             found = read_host(host)
         except PlanError as error:
-            raise PlanError(f"{names[0]} is no file, and {error}", hint=error.hint) from error
+            raise PlanError(f"{names[0]} is not a file, and {error}", hint=error.hint) from error
         notes += found.notes
         disks = found.disks
     else:
@@ -147,7 +147,7 @@ def _disks_of_names(
         if not chosen:
             guests = sorted({disk.guest or disk.domain for disk in disks})
             raise PlanError(
-                f"{name} is no file, and no guest with a hard disk",
+                f"there is no file {name}, and no guest of that name with a hard disk",
                 hint=f"the guests are {named(guests)}; or name a file: {PRINTED}",
             )
         yield from chosen

@@ -22,7 +22,7 @@ _EVEN = 2.0
 """The busiest second has less than so many times the mean: no bursts worth telling."""
 
 _FAR = 0.9
-"""A load that is farther from all profiles is like none, such as one without their flushes."""
+"""A load farther than this from every profile has no nearest profile."""
 
 _MIXED = 0.3
 """From this share on both reads and writes are told."""

@@ -22,7 +22,7 @@ class JobOperation(RunningOperation):
     """
 
     pivots = False
-    """True if the job keeps copying until it is told to switch the guest over."""
+    """True if the job copies new writes, too, until it is told to move the guest to the copy."""
 
     _copied: int | None = None
 

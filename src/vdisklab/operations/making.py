@@ -31,7 +31,7 @@ class TemplateForm(StrEnum):
     XZ = "xz"
     """Raw, compressed by xz."""
     NONE = "none"
-    """There is no template: the disk is empty."""
+    """No template is used: the disk is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,12 @@ class Way(AsText):
     def before(self, template: Template, disk: NewDisk) -> tuple[Command, ...]:
         """The commands that a new disk needs before the clock starts."""
         return self.kind.before(self, template, disk)
+
+
+def created(disk: NewDisk, size: int) -> Command:
+    """The command that makes an empty image of `size` bytes."""
+    create = ("qemu-img", "create", "-q", "-f", disk.driver, *disk.format_options)
+    return (*create, str(disk.place), str(size))
 
 
 def needs_image(path: DiskPath) -> Impossible | None:

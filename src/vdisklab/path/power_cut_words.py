@@ -146,8 +146,3 @@ class RunOutcome(StrEnum):
     def is_loss(self) -> bool:
         """True if the guest's program lost what it had been told is durable."""
         return self in (RunOutcome.LOST, RunOutcome.DATABASE)
-
-    @property
-    def needs_hands(self) -> bool:
-        """True if the guest is not again what it was when its storage is good again."""
-        return self not in (RunOutcome.GOES_ON, RunOutcome.PAUSED)

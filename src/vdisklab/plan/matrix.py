@@ -352,8 +352,8 @@ def not_during(
 def require_destination(
     to: Destination, during: Collection[str], capabilities: Capabilities, backing: BackingDevices
 ) -> None:
-    """Raises PlanError for a `--to` that cannot exist or that no operation needs, HostError for one
-    that fails on this host."""
+    """Raises PlanError if the path of `--to` cannot exist or no operation makes a copy, HostError
+    if the path cannot be built on this host."""
     if not any(parse_operation(order).kind.copies for order in during):
         kinds = ", ".join(row.name for row in OPERATIONS if row.copies)
         raise PlanError(

@@ -427,7 +427,7 @@ _PAUSING_LINES = {
 @dataclass(frozen=True, slots=True)
 class MayOutgrow(Risk, short="may outgrow its disk"):
     """A thin image that may grow by more bytes than its file system has left, alone or together
-    with other images there."""
+    with the other images on that file system."""
 
     may_grow: int
     free: int

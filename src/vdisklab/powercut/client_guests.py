@@ -247,7 +247,8 @@ def open_guests(
     *,
     stops_are_errors: bool = True,
 ) -> Iterator[Guests]:
-    """Guests with drivers for these buses and the disks `carried`, which end with the context.
+    """Guests with drivers for these buses and with the disks of `carried`; all guests end with the
+    context.
 
     Unless `stops_are_errors`, QEMU may stop them when their storage fails.
     """

@@ -123,7 +123,7 @@ class FailingImage:
     image: ImageFile
     size: int
     journal: tuple[tuple[int, int], ...]
-    """Ranges of bytes of the disk in which ext4 has its journal; empty for other file systems."""
+    """The ranges of the disk, in bytes, that hold ext4's journal; empty for other file systems."""
 
     @property
     def file_size(self) -> int:

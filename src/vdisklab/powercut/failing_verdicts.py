@@ -150,18 +150,8 @@ def _judge(
         raise
     except VdisklabError as error:
         failure = "; ".join(filter(None, (error.message, error.hint)))
-    blank = PowerCut(
-        id=secrets.token_hex(4),
-        fingerprint=question.fingerprint,
-        path=question.path.canonical,
-        client=question.client.value,
-        access=question.access.value,
-        host=host,
-        started=started,
-        wall_seconds=time.monotonic() - begun,
-        settings=question.stored_settings,
-        failure=failure,
-    )
+    seconds = time.monotonic() - begun
+    blank = question.unanswered(secrets.token_hex(4), host, started, seconds, failure)
     return blank if failure is not None or not runs else _filled(blank, runs)
 
 

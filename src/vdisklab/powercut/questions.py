@@ -101,6 +101,23 @@ class Question:
         model = {} if self.model is durability.FailureModel.POWER else {MODEL: self.model.value}
         return {**self.settings.as_stored(), **model}
 
+    def unanswered(
+        self, name: str, host: HostFacts, started: datetime, seconds: float, failure: str | None
+    ) -> PowerCut:
+        """A verdict without an answer yet, or with the reason why there is none."""
+        return PowerCut(
+            id=name,
+            fingerprint=self.fingerprint,
+            path=self.path.canonical,
+            client=self.client.value,
+            access=self.access.value,
+            host=host,
+            started=started,
+            wall_seconds=seconds,
+            settings=self.stored_settings,
+            failure=failure,
+        )
+
     @property
     def recorded_run(self) -> tuple[object, ...]:
         """Equal for questions that the same recording answers."""
@@ -229,18 +246,7 @@ def _judge(
             shutil.rmtree(recordings / name, ignore_errors=True)
     seconds = (time.monotonic() - begun) / len(questions)
     for question, name, answer in itertools.zip_longest(questions, names, answers):
-        blank = PowerCut(
-            id=name,
-            fingerprint=question.fingerprint,
-            path=question.path.canonical,
-            client=question.client.value,
-            access=question.access.value,
-            host=host,
-            started=started,
-            wall_seconds=seconds,
-            settings=question.stored_settings,
-            failure=failure,
-        )
+        blank = question.unanswered(name, host, started, seconds, failure)
         yield blank if answer is None else _filled(blank, answer)
 
 

@@ -24,11 +24,6 @@ class StorageFailure:
     journal_only: bool = False
     most: int | None = None
 
-    @property
-    def is_silent(self) -> bool:
-        """True if no request is answered until the failure is over."""
-        return self.behaviour is Behaviour.SILENT
-
     def lasting(self, seconds: float | None) -> StorageFailure:
         """The same failure for another time; None leaves its own."""
         return self if seconds is None else replace(self, seconds=seconds)

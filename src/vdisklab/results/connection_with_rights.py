@@ -61,6 +61,10 @@ class _CursorWithRights(sqlite3.Cursor):
         with acting(self.connection.rights):
             return super().executemany(sql, parameters)
 
+    def executescript(self, sql_script: str, /) -> sqlite3.Cursor:
+        with acting(self.connection.rights):
+            return super().executescript(sql_script)
+
     def __next__(self) -> _Row:
         with acting(self.connection.rights):
             row: _Row = super().__next__()

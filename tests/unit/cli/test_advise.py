@@ -887,7 +887,7 @@ def test_a_guest_is_named_without_its_file(
     assert "web.img" in str(disk)
     assert main(["advise", "wbe", "--libvirt", "qemu:///system"]) == PlanError.exit_code
     said = " ".join(capsys.readouterr().err.split())
-    assert "wbe is no file, and no guest with a hard disk" in said
+    assert "there is no file wbe, and no guest of that name with a hard disk" in said
     assert "the guests are mail, web;" in said
 
 
@@ -895,4 +895,4 @@ def test_a_name_that_neither_a_file_nor_a_guest_has(
     store: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["advise", "nobody"]) == PlanError.exit_code
-    assert "nobody is no file, and no guest" in " ".join(capsys.readouterr().err.split())
+    assert "nobody is not a file, and no guest" in " ".join(capsys.readouterr().err.split())

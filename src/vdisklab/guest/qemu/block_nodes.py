@@ -209,7 +209,8 @@ def block_nodes(disk: Disk) -> tuple[Arguments, ...]:
 
 
 def nested_node(disk: Disk) -> Arguments:
-    """The node that a device would use, with those below it inside, and without names."""
+    """The top node of a disk as one nested argument of `blockdev-add`: its children stand inside
+    it, and no node has a name."""
     nodes = {str(node["node-name"]): node for node in block_nodes(disk)}
 
     def nested(name: str) -> dict[str, Any]:

@@ -24,9 +24,9 @@ class LineReader(Protocol):
 class TraceForm:
     """A form of trace. `recognises` looks at the first lines of a file.
 
-    `resolution_us`: two times that are nearer to each other are one in this form. `note` says what
-    the form does not tell. `epoch_us` is the form's time zero, in microseconds since 1970; None if
-    its times are no dates. `wordy`: between the requests stand lines for people.
+    `resolution_us` is the smallest difference between two times. `note` says what the form leaves
+    out. `epoch_us` is the form's time zero, in microseconds since 1970; None if its times are not
+    dates. `wordy`: lines that are not requests may stand between the requests.
     """
 
     recorded_by: RecordedBy

@@ -9,6 +9,7 @@ from vdisklab.operations.making import (
     TemplateForm,
     Way,
     WayKind,
+    created,
     needs_plain,
 )
 from vdisklab.path.options import Number, Switch
@@ -42,8 +43,7 @@ def _zeroed(way: Way, template: Template, disk: NewDisk) -> tuple[Command, ...]:
         return ()
     if disk.is_device:
         return (("blkdiscard", "--zeroout", "--force", str(disk.place)),)
-    create = ("qemu-img", "create", "-q", "-f", disk.driver, *disk.format_options)
-    return ((*create, str(disk.place), str(template.size)),)
+    return (created(disk, template.size),)
 
 
 CONVERT = WayKind(

@@ -35,7 +35,7 @@ def _dd(_way: Way, template: Template, disk: NewDisk) -> tuple[Command, ...]:
 
 def _raw_or_file(path: DiskPath) -> Impossible | None:
     if path.image is not None and path.image.format is not ImageFormat.RAW:
-        return Impossible("dd is measured with raw disks", "write raw, or cp for other images")
+        return Impossible("dd copies raw disks only", "write raw, or cp for other images")
     return needs_plain(path)
 
 

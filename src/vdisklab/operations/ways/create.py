@@ -9,13 +9,13 @@ from vdisklab.operations.making import (
     TemplateForm,
     Way,
     WayKind,
+    created,
     needs_image,
 )
 
 
 def _created(_way: Way, _template: Template, disk: NewDisk) -> tuple[Command, ...]:
-    create = ("qemu-img", "create", "-q", "-f", disk.driver, *disk.format_options)
-    return ((*create, str(disk.place), str(disk.size)),)
+    return (created(disk, disk.size),)
 
 
 CREATE = WayKind(
