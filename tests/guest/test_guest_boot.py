@@ -112,6 +112,7 @@ def test_facts(q35: Agent) -> None:
     assert found["cpus"] == "2"
     assert 900 << 20 < int(found["memory_bytes"]) <= 1 << 30
     assert found["kernel"].startswith(("5.", "6.", "7."))
+    assert found["page_size"] == "4096"
 
 
 def test_drivers_and_programs_are_there_after_load_drivers(loaded: Agent) -> None:

@@ -150,8 +150,8 @@ def test_one_wrong_block_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -
             site, Directory(site.directory), image_of("raw"), size=SIZE, name="i", source=source
         ) as made,
     ):
-        offsets = sampled(SIZE)
-        monkeypatch.setattr("vdisklab.storage.returned.sampled", lambda _size: offsets)
+        offsets = sampled(SIZE, 4096)
+        monkeypatch.setattr("vdisklab.storage.returned.sampled", lambda _size, _block: offsets)
 
         def damage(file: Path, *_more: Path) -> None:
             descriptor = os.open(file, os.O_WRONLY)
@@ -168,7 +168,7 @@ def test_one_wrong_block_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("size", [0, 4096, 10 * 4096, SIZE, (1 << 40) + 512])
 def test_the_sample_lies_all_over_the_disk(size: int) -> None:
-    offsets = sampled(size)
+    offsets = sampled(size, 4096)
     assert len(offsets) == min(BLOCKS, size // 4096)
     assert list(offsets) == sorted(set(offsets))
     assert all(offsets % 4096 == 0 and offsets + 4096 <= size for offsets in offsets)

@@ -42,7 +42,9 @@ _MKFS: dict[str, tuple[str, ...]] = {
     "ext3": ("mkfs.ext3", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"),
     "ext4": ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"),
     "xfs": ("mkfs.xfs", "-q", "-f", "-K"),
-    "btrfs": ("mkfs.btrfs", "-q", "-f", "-K"),
+    # Before version 6.7 its sectors are as large as a page of the guest's, and direct transfers are
+    # of whole sectors.
+    "btrfs": ("mkfs.btrfs", "-q", "-f", "-K", "--sectorsize", "4096"),
 }
 
 _SHARES = frozenset(bus.value for bus in Bus if bus.shares_directory)

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from vdisklab.errors import HostError
-from vdisklab.host.machine import SYSTEM, cpu_field, is_emulated, read_text
+from vdisklab.host.machine import SYSTEM, cpu_field, is_emulated, page_size, read_text
 from vdisklab.path.architecture import GUEST
 from vdisklab.results.model import OWN_FACTS, ZFS_FUSE, Check, HostFacts
 from vdisklab.units import whole_number
@@ -170,6 +170,7 @@ def _more(host: Host, root: Path) -> Iterator[tuple[str, str]]:
         "virtualised": virtualised(root),
         "emulated": "by QEMU (TCG)" if is_emulated(root) else None,
         "numa_nodes": str(_numa_nodes(root)) if _numa_nodes(root) else None,
+        "page_size": str(page_size()),
         "transparent_hugepages": _chosen(root / "sys/kernel/mm/transparent_hugepage/enabled"),
         "microcode": cpu_field(root, "microcode"),
         "cpu_flags_virtualisation": virtualisation_flag(root),

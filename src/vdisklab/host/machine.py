@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -15,6 +16,14 @@ def read_text(path: Path) -> str | None:
         return path.read_text(errors="replace").strip() or None
     except OSError:
         return None
+
+
+def page_size() -> int:
+    """Bytes of a page of this kernel's memory, as sysconf(3) says.
+
+    4096 on x86; 4096, 16384 or 65536 on arm64, whose kernel was built for one of them.
+    """
+    return os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_field(root: Path, name: str) -> str | None:

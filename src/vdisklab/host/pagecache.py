@@ -21,9 +21,9 @@ from pathlib import Path
 from vdisklab.errors import HostError
 from vdisklab.host import command, mounts, syscalls
 from vdisklab.host.answering import answered
-from vdisklab.host.machine import SYSTEM, read_text
+from vdisklab.host.direct_alignment import LEAST_BLOCK, direct_alignment
+from vdisklab.host.machine import SYSTEM, page_size, read_text
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _CHUNK = 4 << 20
 
 # cachestat(2), since Linux 6.5: counts cached pages without changing them.
@@ -36,9 +36,6 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 _PAUSES = (0.01, 0.05, 0.1, 0.3)
 """Seconds between the trials of O_DIRECT."""
-
-# O_DIRECT needs buffer, offset and length aligned to the logical block size; 4096 is the largest.
-_ALIGNED = 4096
 
 # The same number on every architecture.
 _IO_URING_SETUP = 425
@@ -114,17 +111,25 @@ def residency(path: Path) -> float:
     """
     try:
         with syscalls.opened(path, os.O_RDONLY) as descriptor:
-            size = os.lseek(descriptor, 0, os.SEEK_END)
-            pages = -(-size // _PAGE)
-            if pages == 0:
+            size, page = os.lseek(descriptor, 0, os.SEEK_END), page_size()
+            if size == 0:
                 return 0.0
-            return min(1.0, _cached_pages(descriptor, size) / pages)
+            return cached_share(_cached_pages(descriptor, size, page), size, page)
     except OSError as error:
         raise HostError(
             f"the page cache of {path} cannot be read back: {os.strerror(error.errno or 0)}",
             hint="this file system supports neither mincore(2) nor cachestat(2): name a directory "
             "on another one with --dir",
         ) from error
+
+
+def cached_share(cached: int, size: int, page: int) -> float:
+    """The share (0 to 1) of a file of `size` bytes that `cached` pages of `page` bytes hold."""
+    return min(1.0, cached / _pages(size, page))
+
+
+def _pages(size: int, page: int) -> int:
+    return -(-size // page)
 
 
 def files_of(paths: Iterable[Path]) -> tuple[Path, ...]:
@@ -169,12 +174,12 @@ def unwritten_bytes(file: Path) -> int | None:
             counts = _cache_counts(descriptor, 0)  # to the end of the file
     except OSError:
         return None
-    return None if counts is None else (int(counts.dirty) + int(counts.writeback)) * _PAGE
+    return None if counts is None else (int(counts.dirty) + int(counts.writeback)) * page_size()
 
 
-def _cached_pages(descriptor: int, size: int) -> int:
+def _cached_pages(descriptor: int, size: int, page: int) -> int:
     counts = _cache_counts(descriptor, size)
-    return _mincore(descriptor, size) if counts is None else int(counts.cached)
+    return _mincore(descriptor, size, page) if counts is None else int(counts.cached)
 
 
 def _cache_counts(descriptor: int, size: int) -> _Cachestat | None:
@@ -191,7 +196,7 @@ def _cache_counts(descriptor: int, size: int) -> _Cachestat | None:
     return None
 
 
-def _mincore(descriptor: int, size: int) -> int:
+def _mincore(descriptor: int, size: int, page: int) -> int:
     _libc.mmap.restype = ctypes.c_void_p
     _libc.mmap.argtypes = (
         ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
@@ -201,7 +206,7 @@ def _mincore(descriptor: int, size: int) -> int:
     if address in (None, ctypes.c_void_p(-1).value):
         raise OSError(ctypes.get_errno(), "mmap")
     try:
-        vector = (ctypes.c_ubyte * (-(-size // _PAGE)))()
+        vector = (ctypes.c_ubyte * _pages(size, page))()
         if _libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), vector) != 0:
             raise OSError(ctypes.get_errno(), "mincore")
         return sum(byte & 1 for byte in vector)
@@ -210,7 +215,10 @@ def _mincore(descriptor: int, size: int) -> int:
 
 
 def try_o_direct(directory: Path) -> str | None:
-    """Writes and reads a block with O_DIRECT in `directory`; returns why that failed, or None.
+    """Writes and reads 4 KiB with O_DIRECT in `directory`; returns why that failed, or None.
+
+    4 KiB is the largest alignment that QEMU tries for files (block/file-posix.c,
+    raw_probe_alignment). On a file system that needs more, QEMU refuses cache=none.
 
     Opening a file proves nothing: some file systems accept the flag and refuse the transfer, and
     some transfer through the page cache. btrfs does that now and then on a busy machine, so what
@@ -243,18 +251,28 @@ def _try_block(path: str, directory: Path) -> str | None:
     except OSError as error:
         return f"opening with O_DIRECT: {error.strerror}"
     # An anonymous mapping is aligned to a page, unlike a bytes object.
-    with mmap.mmap(-1, _ALIGNED) as block:
+    with mmap.mmap(-1, LEAST_BLOCK) as block:
         try:
-            block.write(b"v" * _ALIGNED)
+            block.write(b"v" * LEAST_BLOCK)
             os.pwritev(descriptor, [block], 0)
             os.preadv(descriptor, [block], 0)
         except OSError as error:
-            return f"transfer with O_DIRECT: {error.strerror}"
+            return _why_refused(error, descriptor)
         finally:
             os.close(descriptor)
-        if block[:] != b"v" * _ALIGNED:
+        if block[:] != b"v" * LEAST_BLOCK:
             return "the block read differs from the block written"
     return _cached_nevertheless(Path(path), directory)
+
+
+def _why_refused(error: OSError, descriptor: int) -> str:
+    alignment = direct_alignment(descriptor)
+    if alignment is not None and alignment.block > LEAST_BLOCK:
+        return (
+            f"it takes direct transfers in blocks of {alignment.block} bytes, and QEMU's have "
+            f"{LEAST_BLOCK}"
+        )
+    return f"transfer with O_DIRECT: {error.strerror}"
 
 
 def _cached_nevertheless(file: Path, directory: Path) -> str | None:

@@ -15,7 +15,7 @@ RECENT = 16
 """A request is sequential if it begins where one of so many of its kind before it ended."""
 
 ALIGNMENT = 4096
-"""Bytes: what a page, most file systems and most disks write at once."""
+"""Bytes: what most file systems and most disks write at once, and a page of most kernels."""
 
 _BINS = 60
 _SECOND = 1_000_000

@@ -52,7 +52,8 @@ _MKFS: Mapping[GuestFsKind, tuple[str, ...]] = {
         "mkfs.ext4", "-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0",
     ),
     GuestFsKind.XFS: ("mkfs.xfs", "-q", "-f"),
-    GuestFsKind.BTRFS: ("mkfs.btrfs", "-q", "-f"),
+    # Its own choice may be a page of the host's, which a guest with smaller pages cannot mount.
+    GuestFsKind.BTRFS: ("mkfs.btrfs", "-q", "-f", "--sectorsize", "4096"),
 }  # fmt: skip
 _CHECKS: Mapping[GuestFsKind, tuple[str, ...]] = {
     GuestFsKind.EXT4: ("e2fsck", "-fn"),

@@ -34,6 +34,9 @@ STATE_NAME = "state"
 """The file of the current state in the rebuilder's directory."""
 
 _PAGE = 4096
+"""Bytes that are compared at once. The kernel's pages are as large or larger, so a hole in a file
+in memory begins and ends where one of these does."""
+
 _ROOM_FOR_A_STATE = 96 * MIB
 """Room for changes by mounting and post-recovery writes: XFS alone logs 2 MiB on mount."""
 

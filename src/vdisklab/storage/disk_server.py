@@ -26,6 +26,7 @@ from pathlib import Path
 
 from vdisklab.errors import INTERRUPTS
 from vdisklab.host import syscalls
+from vdisklab.host.machine import page_size
 from vdisklab.storage.write_log import LogWriter
 from vdisklab.units import SECTOR
 
@@ -105,12 +106,15 @@ def _parse_request(message: memoryview) -> FuseRequest:
     return FuseRequest(operation, unique, message[_IN.size : length])
 
 
-def _init_reply(body: memoryview) -> bytes:
-    """The reply to FUSE_INIT: asynchronous direct I/O and long requests, if the kernel has them."""
+def init_reply(body: memoryview, page: int) -> bytes:
+    """The reply to FUSE_INIT: asynchronous direct I/O and long requests, if the kernel has them.
+
+    `page` is the size of the host's pages: the kernel wants a request's longest length in pages.
+    """
     _, minor, readahead, flags = _INIT_IN.unpack_from(body)
     return _INIT_OUT.pack(
         _MAJOR, min(minor, _MINOR), readahead, flags & _SUPPORTED,
-        _MAX_BACKGROUND, _CONGESTION, _MAX_WRITE, 1, _MAX_WRITE // _BLOCK, 0, 0,
+        _MAX_BACKGROUND, _CONGESTION, _MAX_WRITE, 1, _MAX_WRITE // page, 0, 0,
     )  # fmt: skip
 
 
@@ -186,7 +190,7 @@ class DiskServer:
             Operation.READ: self._read,
             Operation.FSYNC: self._flush,
             Operation.FALLOCATE: self._fallocate,
-            Operation.INIT: lambda it: self._reply(it.unique, _init_reply(it.body)),
+            Operation.INIT: lambda it: self._reply(it.unique, init_reply(it.body, page_size())),
             Operation.GETATTR: lambda it: self._reply(it.unique, _attributes_reply(size)),
             Operation.SETATTR: lambda it: self._reply(it.unique, _attributes_reply(size)),
             Operation.OPEN: lambda it: self._reply(it.unique, _open_reply()),

@@ -10,6 +10,7 @@ from pathlib import Path
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import available_memory
+from vdisklab.host.machine import SYSTEM, page_size, read_text
 from vdisklab.host.mounts import Mount, mount_at
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
@@ -17,6 +18,8 @@ from vdisklab.storage.site import Site, require_memory
 from vdisklab.storage.targets import Device, Directory
 
 _TMPFS = Layer(LayerKind.TMPFS)
+_BTRFS_SECTOR = 4096
+_BTRFS_SECTORS = SYSTEM / "sys/fs/btrfs/features/supported_sectorsizes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,13 @@ def filesystem(
 
     Raises HostError when a requested mount option is not among those that the kernel shows.
     """
-    make = mkfs_command(layer, below.path, site.label, just_created=not below.disks)
+    make = mkfs_command(
+        layer,
+        below.path,
+        site.label,
+        just_created=not below.disks,
+        sector=btrfs_sector(page_size(), read_text(_BTRFS_SECTORS)),
+    )
     with site.mount_point(name) as mountpoint:
         site.run(*make, timeout=600)
         site.run(*mount_command(layer, below.path, mountpoint), timeout=120)
@@ -93,18 +102,39 @@ def require_mounted(mountpoint: Path, filesystem: str) -> Mount:
 
 
 def mkfs_command(
-    layer: Layer, device: Path, label: str, *, just_created: bool = False
+    layer: Layer,
+    device: Path,
+    label: str,
+    *,
+    just_created: bool = False,
+    sector: int | None = None,
 ) -> tuple[str, ...]:
     """The mkfs command; the label marks the file system as vdisklab's.
 
     `just_created`: vdisklab has just made the device from others, as an array is. A file system on
-    it is a leftover of an earlier array and may be overwritten.
+    it is a leftover of an earlier array and may be overwritten. `sector`: of btrfs; None leaves it
+    to mkfs.
     """
     making = _MAKING[layer.kind]
     extra = list(making.force) if just_created else []
+    if layer.kind is LayerKind.BTRFS and sector is not None:
+        extra += ["--sectorsize", str(sector)]
     for option in layer.kind.facts.options:
         extra += making.mkfs_options.get((option, layer.option(option)), ())
     return (*making.mkfs, "-L", label, *extra, str(device))
+
+
+def btrfs_sector(page: int, supported: str | None) -> int | None:
+    """The sector size for a new btrfs on a host with pages of `page` bytes; None: mkfs's own.
+
+    mkfs.btrfs before 6.7 makes sectors as large as a page. Direct transfers are in whole sectors,
+    so with larger ones than 4 KiB QEMU refuses cache=none. `supported` is what the kernel says that
+    it can mount (features/supported_sectorsizes in sysfs, btrfs(5)): 4096 on any page size since
+    Linux 5.15 or so; None where it does not say it.
+    """
+    if page == _BTRFS_SECTOR or supported is None:
+        return None
+    return _BTRFS_SECTOR if str(_BTRFS_SECTOR) in supported.split() else page
 
 
 def mount_command(layer: Layer, device: Path, mountpoint: Path) -> tuple[str, ...]:

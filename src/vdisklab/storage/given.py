@@ -116,7 +116,8 @@ def unanswered(host: Host, target: NamedTarget) -> HostError | None:
         if target.holds_files:
             require_answer(host, place)
         else:
-            read = (f"if={place}", "of=/dev/null", "iflag=direct", "bs=4096", "count=1")
+            # Of more than a logical block of any device.
+            read = (f"if={place}", "of=/dev/null", "iflag=direct", "bs=65536", "count=1")
             seen = host.run("dd", "status=noxfer", *read, timeout=_READ_SECONDS)
             if "0+0 records in" in seen.stderr:  # /dev/nbd0 is there without a server, too
                 raise CommandError(seen.argv, 0, "it has become empty")

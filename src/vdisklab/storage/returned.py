@@ -22,6 +22,8 @@ from pathlib import Path
 
 from vdisklab.errors import CommandError, HostError
 from vdisklab.host import ledger, pagecache, syscalls
+from vdisklab.host.direct_alignment import LEAST_BLOCK, direct_block_of
+from vdisklab.host.machine import page_size
 from vdisklab.storage.image_commands import ImagePlace, opened
 from vdisklab.storage.server_url import Url
 from vdisklab.storage.site import Site
@@ -29,20 +31,19 @@ from vdisklab.units import counted
 
 BLOCKS = 192
 _LOOK = "do not trust this storage: look at its log and its memory, and at `dmesg`"
-_BLOCK = 4096
 _SECONDS = 120.0
 _WITHOUT_DIRECT = "O_DIRECT"
 _DUMPED = re.compile(r"\b([0-9a-f]{8,}):  ((?:[0-9a-f]{2} ){16})")
 _WRONG = re.compile(r"Pattern verification failed at offset (\d+)")
 
 
-def sampled(size: int) -> tuple[int, ...]:
+def sampled(size: int, block: int) -> tuple[int, ...]:
     """The offsets of the sampled blocks: one in each of equal parts of the disk, ascending."""
-    blocks = size // _BLOCK
+    blocks = size // block
     parts = min(BLOCKS, blocks)
     chosen = random.SystemRandom()
     bounds = [blocks * part // parts for part in range(parts + 1)] if parts else []
-    return tuple(chosen.randrange(low, high) * _BLOCK for low, high in itertools.pairwise(bounds))
+    return tuple(chosen.randrange(low, high) * block for low, high in itertools.pairwise(bounds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +60,24 @@ class SampledDisk:
         """The file or device that holds the disk's own bytes; None for any other."""
         return self.place if self.driver == "raw" and isinstance(self.place, Path) else None
 
+    def block(self) -> int:
+        """Bytes of a sampled block. QEMU aligns its own requests. Raises HostError."""
+        if self.plain is None:
+            return LEAST_BLOCK
+        try:
+            return direct_block_of(self.plain, page_size())
+        except OSError as error:
+            raise _unreadable(self.plain, error) from error
+
 
 def require_filled(site: Site, disk: SampledDisk, source: Path, size: int) -> None:
     """Raises HostError unless sampled blocks of a disk hold the bytes of `source`."""
-    offsets = sampled(min(size, source.stat().st_size))
+    block = disk.block()
+    offsets = sampled(min(size, source.stat().st_size), block)
     pagecache.evict(*disk.caches)
-    found = _read(site, disk, offsets)
+    found = _read(site, disk, offsets, block)
     with syscalls.opened(source, os.O_RDONLY) as descriptor:
-        expected = {offset: os.pread(descriptor, _BLOCK, offset) for offset in offsets}
+        expected = {offset: os.pread(descriptor, block, offset) for offset in offsets}
     wrong = [offset for offset in offsets if found[offset] != expected[offset]]
     _require_none(disk, wrong, len(offsets), "after filling")
 
@@ -77,23 +88,24 @@ def require_returned(site: Site, disk: SampledDisk, size: int) -> None:
     Each block holds a random byte of its own, so that one that was not written, or written
     elsewhere, is seen.
     """
-    content = {offset: 1 + secrets.randbelow(255) for offset in sampled(size)}
+    block = disk.block()
+    content = {offset: 1 + secrets.randbelow(255) for offset in sampled(size, block)}
     if disk.plain is not None:
-        _write_plain(disk.plain, content)
+        _write_plain(disk.plain, content, block)
         pagecache.evict(disk.plain, *disk.caches)
-        found = _read_plain(disk.plain, tuple(content))
+        found = _read_plain(disk.plain, tuple(content), block)
         wrong = [
-            offset for offset, byte in content.items() if found[offset] != bytes([byte]) * _BLOCK
+            offset for offset, byte in content.items() if found[offset] != bytes([byte]) * block
         ]
     else:
-        write = [f"aio_write -q -P {byte} {offset} {_BLOCK}" for offset, byte in content.items()]
+        write = [f"aio_write -q -P {byte} {offset} {block}" for offset, byte in content.items()]
         _qemu_io(site, disk, [*write, "aio_flush", "flush"])
         pagecache.evict(*disk.caches)
         said = _qemu_io(
-            site, disk, [f"read -P {byte} {offset} {_BLOCK}" for offset, byte in content.items()]
+            site, disk, [f"read -P {byte} {offset} {block}" for offset, byte in content.items()]
         )
         wrong = [int(offset) for offset in _WRONG.findall(said)]
-        if said.count(f"read {_BLOCK}/{_BLOCK} bytes") < len(content):
+        if said.count(f"read {block}/{block} bytes") < len(content):
             raise HostError(
                 f"blocks of {_shown(disk)} cannot be read back: {said.strip().splitlines()[-1:]}",
                 hint=_LOOK,
@@ -104,9 +116,9 @@ def require_returned(site: Site, disk: SampledDisk, size: int) -> None:
 def require_shared_returned(site: Site, directory: Path) -> None:
     """Requires that a directory that a guest mounts returns what is written: a new file in it."""
     file = directory / f"vdisklab-{secrets.token_hex(4)}.check"
-    size = BLOCKS * _BLOCK
     with site.tracked(ledger.Kind.FILE, file):
         site.new_file(file)
+        size = BLOCKS * SampledDisk(file).block()
         os.truncate(file, size)
         require_returned(site, SampledDisk(file), size)
 
@@ -124,13 +136,13 @@ def _shown(disk: SampledDisk) -> str:
     return disk.place.text if isinstance(disk.place, Url) else str(disk.place)
 
 
-def _read(site: Site, disk: SampledDisk, offsets: Sequence[int]) -> Mapping[int, bytes]:
+def _read(site: Site, disk: SampledDisk, offsets: Sequence[int], block: int) -> Mapping[int, bytes]:
     if disk.plain is not None:
-        return _read_plain(disk.plain, offsets)
-    text = _qemu_io(site, disk, [f"read -v {offset} {_BLOCK}" for offset in offsets])
+        return _read_plain(disk.plain, offsets, block)
+    text = _qemu_io(site, disk, [f"read -v {offset} {block}" for offset in offsets])
     lines = {int(offset, 16): bytes.fromhex(content) for offset, content in _DUMPED.findall(text)}
     return {
-        offset: b"".join(lines.get(line, b"") for line in range(offset, offset + _BLOCK, 16))
+        offset: b"".join(lines.get(line, b"") for line in range(offset, offset + block, 16))
         for offset in offsets
     }
 
@@ -156,9 +168,9 @@ def _qemu_io(site: Site, disk: SampledDisk, orders: Sequence[str]) -> str:
 
 
 @contextmanager
-def _direct(place: Path, flags: int) -> Iterator[tuple[int, mmap.mmap]]:
+def _direct(place: Path, flags: int, block: int) -> Iterator[tuple[int, mmap.mmap]]:
     """A descriptor past the page cache, where the file system has such a way, and a buffer."""
-    with mmap.mmap(-1, _BLOCK) as buffer:
+    with mmap.mmap(-1, block) as buffer:
         try:
             descriptor = os.open(place, flags | os.O_DIRECT | os.O_CLOEXEC)
         except OSError:
@@ -169,22 +181,22 @@ def _direct(place: Path, flags: int) -> Iterator[tuple[int, mmap.mmap]]:
             os.close(descriptor)
 
 
-def _write_plain(place: Path, content: Mapping[int, int]) -> None:
+def _write_plain(place: Path, content: Mapping[int, int], block: int) -> None:
     def write() -> None:
-        with _direct(place, os.O_WRONLY) as (descriptor, buffer):
+        with _direct(place, os.O_WRONLY, block) as (descriptor, buffer):
             for offset, byte in content.items():
-                buffer[:] = bytes([byte]) * _BLOCK
+                buffer[:] = bytes([byte]) * block
                 os.pwritev(descriptor, [buffer], offset)
             os.fsync(descriptor)
 
     _said_of(place, write)
 
 
-def _read_plain(place: Path, offsets: Sequence[int]) -> dict[int, bytes]:
+def _read_plain(place: Path, offsets: Sequence[int], block: int) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
 
     def read() -> None:
-        with _direct(place, os.O_RDONLY) as (descriptor, buffer):
+        with _direct(place, os.O_RDONLY, block) as (descriptor, buffer):
             for offset in offsets:
                 length = os.preadv(descriptor, [buffer], offset)
                 found[offset] = buffer[:length]
@@ -197,7 +209,11 @@ def _said_of(place: Path, work: Callable[[], None]) -> None:
     try:
         work()
     except OSError as error:
-        raise HostError(
-            f"blocks of {place} cannot be read back: {error.strerror}",
-            hint="look at `dmesg` for errors of the disk below",
-        ) from error
+        raise _unreadable(place, error) from error
+
+
+def _unreadable(place: Path, error: OSError) -> HostError:
+    return HostError(
+        f"blocks of {place} cannot be read back: {error.strerror}",
+        hint="look at `dmesg` for errors of the disk below",
+    )

@@ -22,13 +22,13 @@ from pathlib import Path
 from vdisklab.errors import HostError
 from vdisklab.host import blockdevice, ledger, pagecache
 from vdisklab.host.counters import device_below
+from vdisklab.host.direct_alignment import LEAST_BLOCK, direct_block
+from vdisklab.host.machine import page_size
 from vdisklab.path.backing import BackingDevices, in_memory
 from vdisklab.path.disk_path import Layer
 from vdisklab.storage.server_url import Node, Url
 from vdisklab.storage.site import Site
 from vdisklab.units import whole_number
-
-_BLOCK = 4096
 
 WRITABLE = "export and mount it read-write for this user (NFS: no_root_squash for root)"
 """The way out where a directory of a server cannot be written."""
@@ -96,7 +96,7 @@ class Directory(_Place):
             return True
         try:
             with tempfile.TemporaryFile(dir=self.path) as file:
-                file.write(bytes(_BLOCK))
+                file.write(bytes(LEAST_BLOCK))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -172,8 +172,9 @@ class Device(_Place):
                 hint="check that the device still exists (`lsblk`) and that you are root",
             ) from error
         try:
-            with mmap.mmap(-1, _BLOCK) as block:
-                return os.preadv(descriptor, [block], 0) == _BLOCK
+            size = direct_block(descriptor, page_size())
+            with mmap.mmap(-1, size) as block:
+                return os.preadv(descriptor, [block], 0) == size
         finally:
             os.close(descriptor)
 

@@ -17,6 +17,7 @@ from enum import IntFlag
 from pathlib import Path
 
 from vdisklab.errors import PowercutError
+from vdisklab.host.machine import page_size
 from vdisklab.host.syscalls import opened, write_whole
 from vdisklab.units import SECTOR
 
@@ -26,7 +27,6 @@ _SUPER = struct.Struct("<QQQI")
 _HEADER = struct.Struct("<QQQQ")
 _COUNT_AT = 16
 _MAX_SECTORS = 1 << 40
-_PAGE = 4096
 
 
 class Flag(IntFlag):
@@ -161,6 +161,7 @@ def read_log(path: Path) -> Log:
 
 def _entries(descriptor: int, path: Path) -> Iterator[LogEntry]:
     count, sector = _read_super(descriptor, path)
+    page = page_size()
     size = os.fstat(descriptor).st_size
     header_sector = sector
     for number in range(count):
@@ -176,7 +177,7 @@ def _entries(descriptor: int, path: Path) -> Iterator[LogEntry]:
         stored = 0 if flags & (Flag.DISCARD | Flag.MARK) else length
         if data_at + stored > size:
             raise _cut_short(f"the log {path} ends within the data of entry {number} of {count}")
-        hole = bool(stored) and _is_hole(descriptor, data_at, stored)
+        hole = bool(stored) and is_hole(descriptor, data_at, stored, page)
         yield LogEntry(first * sector, length, flags, data_at, hole, header_sector)
         header_sector = data_at + stored
 
@@ -207,12 +208,13 @@ def _read_super(descriptor: int, path: Path) -> tuple[int, int]:
     return count, sector
 
 
-def _is_hole(descriptor: int, offset: int, length: int) -> bool:
+def is_hole(descriptor: int, offset: int, length: int, page: int) -> bool:
     """True if the range is a hole (lseek(2), SEEK_DATA), except for zeros at its two ends.
 
-    Files are stored in pages; the first and last one are shared with the headers around the data.
+    Files in memory are stored in pages of `page` bytes; the first and last one are shared with the
+    headers around the data.
     """
-    first, last = -(-offset // _PAGE) * _PAGE, (offset + length) // _PAGE * _PAGE
+    first, last = -(-offset // page) * page, (offset + length) // page * page
     if first >= last:
         return False  # less than a page: treat it as data
     try:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from vdisklab.errors import CommandError, DirtyHostError, HostError
 from vdisklab.host import command, facts, ledger, waiting
+from vdisklab.host.machine import page_size
 from vdisklab.path.disk_path import Layer
 from vdisklab.storage import targets, undo
 from vdisklab.storage.site import Site, require_memory
@@ -19,7 +20,7 @@ from vdisklab.storage.site import Site, require_memory
 ZRAM_CONTROL = Path("/sys/class/zram-control")
 ZRAM_BLOCK = Path("/sys/block")
 _LOOKING_SECONDS = 5.0
-_PAGE = 4096
+_MOST_EXTRA_PAGES = 4096
 
 
 @contextmanager
@@ -38,7 +39,7 @@ def zram(site: Site, _name: str, size: int, layer: Layer) -> Iterator[targets.De
             hint="modprobe zram num_devices=0",
         )
     site.check(lambda: require_memory(size, facts.available_memory(), "this stack"))
-    exact = (-(-size // _PAGE) + secrets.randbelow(4096)) * _PAGE
+    exact = unique_size(size, page_size(), secrets.randbelow(_MOST_EXTRA_PAGES))
     earlier = site.observe(lambda: " ".join(sorted(zram_devices())), planned="")
     with site.tracked(ZRAM, str(exact), earlier=earlier):
         number = site.run("cat", ZRAM_CONTROL / "hot_add").stdout.strip() or "N"
@@ -49,6 +50,11 @@ def zram(site: Site, _name: str, size: int, layer: Layer) -> Iterator[targets.De
         _set(site, name, "disksize", str(exact))
         properties = site.read_back(lambda: _read_back(name, exact))
         yield targets.Device(Path("/dev") / name, properties)
+
+
+def unique_size(size: int, page: int, extra: int) -> int:
+    """At least `size` bytes, and `extra` pages: the kernel rounds a disksize up to whole pages."""
+    return (-(-size // page) + extra) * page
 
 
 def _choose(site: Site, device: str, algorithm: str) -> None:

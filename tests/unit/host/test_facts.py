@@ -71,6 +71,7 @@ def test_facts_of_a_whole_machine(
     assert facts.more["distribution"] == "Debian GNU/Linux 12"
     assert facts.more["transparent_hugepages"] == "madvise"
     assert facts.more["numa_nodes"] == "1"
+    assert facts.more["page_size"] == str(os.sysconf("SC_PAGE_SIZE"))
 
 
 def test_the_administrators_facts_stand_beside_the_machines(machine: Path) -> None:

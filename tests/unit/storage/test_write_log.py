@@ -91,11 +91,11 @@ def test_what_there_was_no_room_for_is_not_in_the_log(
         full.setattr(log, "write_whole", cut_short)
         with pytest.raises(OSError, match="No space left"):
             writer.write(4096, b"b" * 16384)
-    writer.zero(8192, 16384)
+    writer.zero(8192, 1 << 18)
     writer.write(0, b"c" * 512)
     found = read_log(tmp_path / "log").entries
     assert [(each.offset, each.length, each.zeroes) for each in found] == [
-        (0, 512, False), (8192, 16384, True), (0, 512, False),
+        (0, 512, False), (8192, 1 << 18, True), (0, 512, False),
     ]  # fmt: skip
 
 

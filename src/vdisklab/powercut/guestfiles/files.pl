@@ -6,7 +6,7 @@
 # leaves out every fsync, as a control. FSYNC and FALLOCATE are numbers of system calls, OLD, NEW and ADDED lengths.
 my ($root, $syncs, $FSYNC, $FALLOCATE, $OLD, $NEW, $ADDED) = @ARGV;
 $_ += 0 for $FSYNC, $FALLOCATE, $OLD, $NEW, $ADDED;    # syscall takes a string for its address
-my ($O_RDONLY, $O_WRONLY, $O_CREAT, $O_EXCL, $O_DIRECTORY) = (0, 1, 0x40, 0x80, 0x10000);
+my ($O_RDONLY, $O_WRONLY, $O_CREAT, $O_EXCL) = (0, 1, 0x40, 0x80);    # the same on every architecture
 $| = 1;
 
 sub sync_of {
@@ -36,8 +36,8 @@ while (defined(my $line = <STDIN>)) {
     mkdir $directory or die "$directory: $!\n";
     create($directory, $version, "old", $OLD);
     sync_of("$directory/old", $O_WRONLY);
-    sync_of($directory, $O_RDONLY | $O_DIRECTORY);
-    sync_of($root, $O_RDONLY | $O_DIRECTORY);
+    sync_of($directory, $O_RDONLY);
+    sync_of($root, $O_RDONLY);
     my ($current, $number) = ("old", 0);
     for my $step (@steps) {
         $number++;
@@ -59,6 +59,6 @@ while (defined(my $line = <STDIN>)) {
         }
     }
     sync_of("$directory/$current", $O_WRONLY) if $at_end ne "directory";
-    sync_of($directory, $O_RDONLY | $O_DIRECTORY) if $at_end ne "file";
+    sync_of($directory, $O_RDONLY) if $at_end ne "file";
     print "done $version\n";
 }

@@ -8,7 +8,7 @@
 # the number of the system call.
 my ($root, $BYTES, $FSYNC) = @ARGV;
 $_ += 0 for $BYTES, $FSYNC;    # syscall takes a string for its address
-my ($O_RDONLY, $O_WRONLY, $O_CREAT, $O_EXCL, $O_DIRECTORY) = (0, 1, 0x40, 0x80, 0x10000);
+my ($O_RDONLY, $O_WRONLY, $O_CREAT, $O_EXCL) = (0, 1, 0x40, 0x80);    # the same on every architecture
 $| = 1;
 
 sub errno_of_fsync {
@@ -25,7 +25,7 @@ sub synced {
     return ("write", 28, -1) if $put != $BYTES;
     my $errno = errno_of_fsync($file);
     return ("fsync", $errno, errno_of_fsync($file)) if $errno;
-    sysopen(my $directory, $root, $O_RDONLY | $O_DIRECTORY) or return ("open", $! + 0, -1);
+    sysopen(my $directory, $root, $O_RDONLY) or return ("open", $! + 0, -1);
     $errno = errno_of_fsync($directory);
     return ("fsync", $errno, -1) if $errno;
     return ("-", 0, -1);

@@ -45,7 +45,6 @@ enum { LATE = KINDS, HISTOGRAMS };
 enum { FEWEST_THREADS = 16, MOST_THREADS = 256, MOST_FASTER = 8, SUB_BITS = 6, BINS = 64 << SUB_BITS };
 
 #define SECOND 1000000000ull
-#define HUGE_PAGE (2ul << 20)
 #define NEVER UINT64_MAX
 #define COMPUTED (5 * SECOND / 1000)
 
@@ -72,6 +71,7 @@ struct histogram {
 static const struct request *plan;
 static uint64_t planned, span; /* requests in the plan, and its length in microseconds */
 static uint64_t count, start, limit;
+static uint64_t page, piece; /* bytes: of a page of memory, and what buffers are a multiple of */
 static int timed, target, is_device;
 
 /* By request: when it was allowed to begin, when it began, when it ended. */
@@ -175,8 +175,8 @@ static ssize_t write_forced(const void *from, const struct job *r) {
 }
 
 static int perform(const struct job *r, uint64_t number) {
-    uint64_t room = (out_size - r->length) / 4096 + 1;
-    char *from = out + number % room * 4096;
+    uint64_t room = (out_size - r->length) / page + 1;
+    char *from = out + number % room * page;
     switch (r->kind) {
     case READ:
         return whole(pread(target, in, r->length, r->offset), r->length);
@@ -409,20 +409,27 @@ static void report(int direct, unsigned threads, uint64_t real_start) {
     puts("end");
 }
 
-static void *huge(uint64_t size) {
-    char *place = mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+/* A request in few segments stays whole in a queue, as the recording has it. Of pages of 4 KiB that takes huge pages of
+ * 2 MiB. Larger pages need none: their huge pages have 32 or 512 MiB. */
+static void measure_pages(void) {
+    page = getpagesize();
+    piece = page == 4096 ? 2ul << 20 : page;
+}
+
+static void *buffer(uint64_t size) {
+    char *place = mmap(NULL, size + piece, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (place == MAP_FAILED)
         die("memory");
-    place += HUGE_PAGE - (uintptr_t)place % HUGE_PAGE;
-    /* Few segments, or a queue would split large requests that the recording has whole. */
-    madvise(place, size, MADV_HUGEPAGE);
+    place += piece - (uintptr_t)place % piece;
+    if (piece > page)
+        madvise(place, size, MADV_HUGEPAGE);
     return place;
 }
 
 static void make_buffers(uint64_t largest) {
-    out_size = (largest + 2 * HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    out = huge(out_size);
-    in = huge(out_size);
+    out_size = (largest + 2 * piece - 1) / piece * piece;
+    out = buffer(out_size);
+    in = buffer(out_size);
     uint64_t state = 0x9e3779b97f4a7c15ull;
     for (uint64_t *word = (uint64_t *)out; word < (uint64_t *)(out + out_size); word++) {
         state ^= state << 13, state ^= state >> 7, state ^= state << 17;
@@ -479,6 +486,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: replay timed|fast PLAN TARGET LIMIT [DELAY LOG [again]]\n");
         return 2;
     }
+    measure_pages();
     timed = !strcmp(argv[1], "timed");
     limit = (uint64_t)(atof(argv[4]) * SECOND);
     uint64_t depth = read_plan(argv[2]), begin = now();
