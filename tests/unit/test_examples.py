@@ -88,6 +88,19 @@ def test_the_readme_quotes_the_ranking_of_the_recorded_quickstart(
     assert pattern(plain(textwrap.dedent(quoted))).fullmatch(plain(capsys.readouterr().out))
 
 
+@pytest.mark.parametrize("verb", ["rank", "recommend"])
+def test_what_the_race_has_decided_no_note_calls_undecided(
+    verb: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VDISKLAB_DB", str(tmp_path / "lab.sqlite"))
+    assert main(["import", str(ROOT / "docs/images/quickstart.json.gz")]) == 0
+    capsys.readouterr()
+    assert main([verb, "--why"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Use raw/none: within 10 % of the best")
+    assert "Inconclusive" not in said
+
+
 def test_there_are_examples_on_the_pages_that_teach() -> None:
     found = {example.page for example in examples()}
     assert {"index.md", "paths.md", "profiles.md"} <= found

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated
 
 from vdisklab.analysis.candidates import RatioOf, candidates
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.ranked import Inconclusive
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
@@ -215,6 +217,12 @@ def decide(analysis: Analysis, measure: MeasureKey) -> Decision:
         if len(measured) == 1:
             return replace(decision, choice=only(analysis, measured[0], ranking))
     return decision
+
+
+def in_agreement(choice: PathChoice | None, findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
+    """The findings, without the one that more rounds may decide what this choice has decided."""
+    decided = choice is not None and choice.verdict.decided
+    return (each for each in findings if not (decided and isinstance(each, Inconclusive)))
 
 
 def behind_in(

@@ -17,7 +17,13 @@ from vdisklab.analysis.rank_intervals import Ranked, Ranking, WithoutRank
 from vdisklab.analysis.score import RoleSet
 from vdisklab.analysis.summary import Level, Summary
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
-from vdisklab.answers.choice import Decision, PathChoice, decide, more_rounds_command
+from vdisklab.answers.choice import (
+    Decision,
+    PathChoice,
+    decide,
+    in_agreement,
+    more_rounds_command,
+)
 from vdisklab.answers.hosts import CellOverHosts, HostsAnalysis, OverHosts
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.path.cell import MeasuredCell
@@ -101,6 +107,7 @@ def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
     decision = decide(analysis, measure)
     ranking, best = decision.ranking, decision.ranking.best
     scored = analysis.scored
+    findings = analysis.findings(measure, shown)
     return RankAnswer(
         campaigns=analysis.campaigns,
         caveats=analysis.caveats,
@@ -117,7 +124,7 @@ def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
         rates=scored.rates if measure == scored.overall else (),
         cells=tuple(_ranked_cells(analysis, decision, shown)),
         rounds=analysis.rounds,
-        findings=tuple(_with_command(analysis, analysis.findings(measure, shown))),
+        findings=tuple(_with_command(analysis, in_agreement(decision.choice, findings))),
         hosts=_over_hosts(analysis, ranking) if isinstance(analysis, HostsAnalysis) else None,
     )
 

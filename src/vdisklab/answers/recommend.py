@@ -31,7 +31,13 @@ from vdisklab.analysis.score import MEAN, MIX, Score, add_mix, without_mix
 from vdisklab.analysis.summary import Level, Summaries, Summary, levels, summarise
 from vdisklab.analysis.sums import RelativeSums
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
-from vdisklab.answers.choice import PathChoice, decided_among, more_rounds_command, only
+from vdisklab.answers.choice import (
+    PathChoice,
+    decided_among,
+    in_agreement,
+    more_rounds_command,
+    only,
+)
 from vdisklab.answers.density import searched_capacity
 from vdisklab.answers.during import measured_operations
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
@@ -191,7 +197,7 @@ def recommend(
             if cell in analysis.relative_sums
         },
         findings=(
-            *analysis.ranking_findings(found.ranking),
+            *in_agreement(choice, analysis.ranking_findings(found.ranking)),
             *analysis.missing_scores(measure),
             *(without_mix(observations, analysis.baseline, shown[1:]) if measure == MIX else ()),
             *_grown(analysis, chosen),

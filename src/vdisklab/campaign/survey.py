@@ -93,7 +93,8 @@ def _try_stack(
         return _takes_direct_io(named)
     if above and (lacking := missing_right()) is not None:
         right, way = lacking
-        missing[spelled] = Missing(f"building it needs {right}", way)
+        instead = f", or leave out {spelled}/: images in --dir are on the file system that is there"
+        missing[spelled] = Missing(f"building it needs {right}", f"{way}{'' if named else instead}")
         return None
     if not layers and backing.devices:
         return Device(backing.devices[0]).usable()

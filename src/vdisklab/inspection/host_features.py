@@ -380,7 +380,7 @@ def _devices(inspection: Inspection) -> Iterator[HostFinding]:
             yield _ok(topic, f"/dev/{name} opens")
             continue
         if isinstance(error, PermissionError):  # loading a driver does not help against that
-            mend = "sudo vdisklab …"
+            mend = "run vdisklab as root"
         elif inspection.parts.has_misc_device(name):
             mend = f"its driver is loaded: pass /dev/{name} into the container (--privileged does)"
         else:
@@ -460,5 +460,5 @@ def _rights(inspection: Inspection) -> HostFinding:
     costs = "cannot be measured: host layers (ext4, xfs, …), power cuts, density"
     if right == "root":
         costs += ", cold page cache of the whole host"
-        return _limited("root", f"no (user {os.geteuid()})", costs, "sudo vdisklab …")
+        return _limited("root", f"no (user {os.geteuid()})", costs, way)
     return _limited("root", f"yes, but without {right}", costs, way)

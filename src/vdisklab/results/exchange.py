@@ -159,7 +159,8 @@ def _run_fields(run: Run) -> dict[str, Any]:
 
 
 def _as_stored(runs: object) -> object:
-    """The runs as a database has them: `emulated` is about the host. Older files have no other."""
+    """The runs as a database has them: `emulated` is about the host, as in files from before
+    0.1.0."""
     if not isinstance(runs, list):
         return runs
     return [
@@ -290,7 +291,6 @@ def _campaign(plain: object, name: str) -> WholeCampaign:
     error = plan_error(campaign.plan) or settings_error(campaign.plan)
     if error is not None:
         _refuse(name, f"the plan of campaign {campaign.id[:64]!r}: {error}")
-    runs = _as_stored(plain.get("runs")) if isinstance(plain, dict) else None
     plain_runs = _as_stored(plain.get("runs")) if isinstance(plain, dict) else None
     runs = _validated(_RUNS, plain_runs, name, "runs")
     planned = campaign.plan.get("cells")

@@ -25,6 +25,9 @@ _NOTHING_KNOWN = 10
 """How many times as good a path may be before a bound says nothing: noisy first rounds give
 thousands."""
 
+_LONG = 3600.0
+"""Seconds above which a race is said to take a budget."""
+
 _MOVED = {Direction.READ: "read came from the disk", Direction.WRITE: "written reached the disk"}
 
 
@@ -56,7 +59,10 @@ def headline(choice: PathChoice) -> str:
                 "for data that matter"
             )
         case ChoiceVerdict.KEEP:
-            text = f"{_no_difference(choice)}: keep what you have ({_one_of_them(choice)})"
+            text = (
+                f"{_no_difference(choice)}: keep what you have; for a new guest take "
+                f"{choice.cell.name} ({_whose(choice.kept, choice.cell)})"
+            )
         case ChoiceVerdict.TIED:
             text = (
                 f"{_no_difference(choice)}: keep what you have if it is one of them; for a new "
@@ -145,16 +151,6 @@ def _whose(disks: tuple[PresentDisk, ...], cell: MeasuredCell) -> str:
     return f"the default of {', '.join(names[:-1])} and {names[-1]}"
 
 
-def _one_of_them(choice: PathChoice) -> str:
-    names = [disk.of.full_name for disk in choice.kept if disk.of is not None]
-    names = list(dict.fromkeys(names))
-    if not names:
-        return f"the baseline {choice.cell.name} is one of them"
-    if len(names) == 1:
-        return f"{names[0]}'s default is one of them"
-    return f"the defaults of {', '.join(names[:-1])} and {names[-1]} are among them"
-
-
 def _beaten(choice: PathChoice) -> str:
     """What somebody may have now, which is shown to be worse."""
     owners = dict.fromkeys(_whose(choice.present, disk.cell) for disk in choice.present)
@@ -239,7 +235,8 @@ def _cost(choice: PathChoice) -> str:
         return ""
     usual = f"usually less than {format_duration(surer.seconds / 2)}, " if surer.usual else ""
     most = f"at most {format_duration(surer.seconds)} ({counted(surer.runs, 'more run')})"
-    effort = f"{usual}{most}"
+    earlier = "; `--budget 30m` ends it earlier" if surer.seconds > _LONG else ""
+    effort = f"{usual}{most}{earlier}"
     if not surer.paths:
         again = "run its command again" if surer.command is None else f"`{surer.command}`"
         return f"To tell them apart, {again}, which continues: {effort}."

@@ -201,7 +201,10 @@ class TestStacks:
         monkeypatch.setattr(os, "geteuid", lambda: 1000)
         seen = found(tmp_path, "ext4/host", "host")
         assert set(seen.stacks) == {"ext4"}
-        assert seen.stacks["ext4"].mend == "run vdisklab as root"
+        assert seen.stacks["ext4"].mend == (
+            "run vdisklab as root, or leave out ext4/: images in --dir are on the file system that "
+            "is there"
+        )
         assert set(seen.direct_io) == {"ext4", ""}
         assert seen.direct_io["ext4"] is None
         assert not programs.calls.exists()

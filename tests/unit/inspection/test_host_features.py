@@ -195,7 +195,7 @@ def test_a_device_that_may_not_be_opened_needs_a_right_and_no_driver(
     real_open = os.open
     monkeypatch.setattr("vdisklab.inspection.host_features.os.open", refuse)
     found = findings(tmp_path, ScriptedHost())
-    assert found["loop devices"].mend == "sudo vdisklab …"
+    assert found["loop devices"].mend == "run vdisklab as root"
     assert found["FUSE"].state is Availability.OK
 
 

@@ -52,24 +52,31 @@ UNSAFE = cell("raw/unsafe")
             "guest take raw/none",
         ),
         (
-            replace(CHOICE, verdict=ChoiceVerdict.KEEP, present=(LIBVIRT,)),
-            "No difference shown among these 5: keep what you have (libvirt's default is one of "
-            "them)",
+            replace(
+                CHOICE,
+                verdict=ChoiceVerdict.KEEP,
+                present=(PresentDisk(CHOICE.cell, Platform.LIBVIRT),),
+            ),
+            "No difference shown among these 5: keep what you have; for a new guest take raw/none "
+            "(libvirt's default)",
         ),
         (
             replace(
                 CHOICE,
                 verdict=ChoiceVerdict.KEEP,
                 ties=CHOICE.ties[-1:],
-                present=(LIBVIRT, PresentDisk(cell("raw/none"), Platform.OPENSTACK)),
+                present=(
+                    PresentDisk(CHOICE.cell, Platform.LIBVIRT),
+                    PresentDisk(CHOICE.cell, Platform.OPENSTACK),
+                ),
             ),
-            "No difference shown between these 2: keep what you have (the defaults of libvirt and "
-            "OpenStack are among them)",
+            "No difference shown between these 2: keep what you have; for a new guest take "
+            "raw/none (the default of libvirt and OpenStack)",
         ),
         (
             replace(CHOICE, verdict=ChoiceVerdict.KEEP, present=(PresentDisk(CHOICE.cell, None),)),
-            "No difference shown among these 5: keep what you have (the baseline raw/none is one "
-            "of them)",
+            "No difference shown among these 5: keep what you have; for a new guest take raw/none "
+            "(the baseline)",
         ),
         (
             replace(
@@ -144,7 +151,7 @@ def test_below_it_are_ties_safety_and_what_it_costs_to_tell_them_apart() -> None
     surer = Surer(4, 240, 4020.0, command="vdisklab run raw/none raw/unsafe --find best")
     assert dict(verdict_lines(replace(choice, surer=surer), verdicts))["Cost"] == (
         "To tell them apart: `vdisklab run raw/none raw/unsafe --find best`: usually less than "
-        "33 min 30 s, at most 1 h 07 min (240 more runs)."
+        "33 min 30 s, at most 1 h 07 min (240 more runs); `--budget 30m` ends it earlier."
     )
     race = dict(verdict_lines(replace(choice, surer=Surer(0, 12, 60.0)), verdicts))
     assert race["Cost"] == (

@@ -14,9 +14,9 @@ EMULATION = (
     "under emulation (TCG): good for comparing host-side choices, not for the speed of a KVM guest"
 )
 KVM_REMEDY = (
-    "To measure under KVM: `usermod --append -G kvm USER` as root and log in again; else turn on "
-    "VT-x or AMD-V in the BIOS, or nested virtualisation for a virtual machine. `vdisklab doctor` "
-    "says which."
+    "To measure under KVM: if you are not root, `sudo usermod --append -G kvm USER` and log in "
+    "again; else turn on VT-x or AMD-V in the BIOS, or nested virtualisation for a virtual "
+    "machine. `vdisklab doctor` says which."
 )
 """What makes KVM usable. Which of them a host lacks is not stored with its numbers."""
 KVM_SHORTLY = (
