@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -18,6 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from vdisklab.errors import extra_hint
+from vdisklab.path.architecture import ARCHITECTURES
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = (
@@ -362,6 +364,7 @@ PROGRAMS = [
     line.split()[1].split(",")[0]
     for line in (ROOT / TABLE).read_text().splitlines()
     if line.startswith(("needed", "optional"))
+    and line.split()[0].partition("@")[2] in ("", platform.machine())
 ] + ["venv"]
 APT = """echo "$@" >>LOG
 for word; do [[ "$word" != fio ]] || { echo exit 0 >BIN/fio; chmod +x BIN/fio; }; done"""
@@ -378,6 +381,8 @@ def test_every_row_names_a_program_and_four_packages() -> None:
     assert all(len(row) == 5 for row in rows("needs"))
     for line in (ROOT / TABLE).read_text().splitlines():
         kind, _, row = line.partition(" ")
+        kind, _, host = kind.partition("@")
+        assert host in ("", *(known.name for known in ARCHITECTURES))
         assert kind in ("", "#", "manager", "needed", "optional", "database", "other")
         if kind in ("needed", "optional"):
             assert "-" not in row.split(maxsplit=5)[1:5]

@@ -41,7 +41,9 @@ MOST_JOINED = 8
 """Maximum number of campaigns that are joined without being named: each costs a database's time."""
 
 _PLACES = ("directory", "devices", "disks")
-_SAME_PLAN = ("size_bytes", "runtime", "ramp", "scale", "guest", *_PLACES, "arc_bytes")
+_SAME_PLAN = (
+    "size_bytes", "runtime", "ramp", "scale", "guest", "guest_arch", *_PLACES, "arc_bytes",
+)  # fmt: skip
 _MAIN = ("bandwidth", "transactions", "freed_image", "boot_time")
 _KEEPS_ALL = (FailureModel.POWER,)
 """What survives these models survives them on any disk."""

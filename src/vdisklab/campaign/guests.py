@@ -168,5 +168,6 @@ def find_firmware() -> tuple[Path, Path]:
         if Path(code).exists() and Path(variables).exists():
             return Path(code), Path(variables)
     raise HostError(
-        "UEFI for virtual machines is not installed", hint=install_hint([GUEST.firmware.program])
+        f"UEFI for virtual machines of {GUEST.title} is not installed",
+        hint=install_hint([GUEST.firmware.program]),
     )

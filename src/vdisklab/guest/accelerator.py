@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -19,7 +20,7 @@ from vdisklab.host.facts import virtualisation_flag, virtualised
 from vdisklab.host.machine import SYSTEM
 from vdisklab.host.safe_places import make_state_directory, open_file
 from vdisklab.host.waiting import patience
-from vdisklab.path.architecture import GUEST
+from vdisklab.path.architecture import GUEST, is_foreign
 
 DEVICE = Path("/dev/kvm")
 TRIAL_SECONDS = 12.0
@@ -38,7 +39,13 @@ class KvmTrial:
 
 
 def device_refused(device: Path = DEVICE, root: Path = SYSTEM) -> KvmTrial | None:
-    """Why this user cannot open the KVM device, with a remedy; None if it opens."""
+    """Why this user cannot run guests under KVM, with a remedy; None if its device opens."""
+    if is_foreign():
+        return KvmTrial(
+            False,
+            f"guests of {GUEST.name} do not run under the KVM of this host ({platform.machine()})",
+            remedy=f"measure on a host of {GUEST.name} for KVM",
+        )
     try:
         os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
     except FileNotFoundError:
@@ -67,7 +74,7 @@ def _remedy_without_kvm(root: Path) -> str:
         return f"load its module: modprobe {module} (`dmesg` says why if it does not load)"
     if virtualised(root):
         return "enable nested virtualisation in the hypervisor that this machine runs under"
-    return "enable VT-x or AMD-V in the firmware"
+    return GUEST.without_kvm
 
 
 def _remedy_for_hang(root: Path) -> str:

@@ -38,6 +38,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.facts import QEMU
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.machine import is_emulated
+from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.disk_path import Attachment
 from vdisklab.path.segments import Aio, Bus
 from vdisklab.plan.guest import USUAL_GUEST, Accelerator, GuestPlan, Qemu
@@ -349,7 +350,7 @@ class GuestPool:
         """Waits until the boot is finished and the guest is idle, and checks its programs."""
         machine.await_ready()
         machine.system.require(machine.agent, self._programs)
-        return machine.system.facts(machine.agent)
+        return (*_machine_facts(machine), *machine.system.facts(machine.agent))
 
     @contextmanager
     def guest(self, key: GuestKey) -> Iterator[PooledGuest]:
@@ -424,6 +425,16 @@ class GuestPool:
         key = GuestKey(Bus.VIRTIO.machine, Aio.THREADS, disk.attachment.qemu)
         with self.guest(key) as other:
             return other.at_start
+
+
+def _machine_facts(machine: Machine) -> Iterator[Check]:
+    """The guest's architecture, if it is not this host's, and what QEMU chose for its machine."""
+    if is_foreign():
+        yield Check("guest.architecture", None, GUEST.name)
+    name = GUEST.interrupts
+    if name:
+        value = machine.monitor.execute("qom-get", {"path": "/machine", "property": name})
+        yield Check(f"guest.{name}", None, str(value))
 
 
 def _reason(error: SilentGuestError | WrongClockError) -> str:

@@ -57,7 +57,7 @@ def _rows(*kinds: str) -> Iterator[str]:
     text = resources.files("vdisklab.host").joinpath("packages.txt").read_text("utf-8")
     for line in text.splitlines():
         kind, _, row = line.partition(" ")
-        if kind in kinds:
+        if kind.partition("@")[0] in kinds:  # @ and the architecture of the hosts that want it
             yield row
 
 

@@ -6,6 +6,8 @@ import os
 import re
 from pathlib import Path
 
+from vdisklab.path.architecture import ARCHITECTURES
+
 SYSTEM = Path("/")
 """The directory with /proc, /sys and /etc; tests use other directories."""
 
@@ -36,7 +38,9 @@ def cpu_field(root: Path, name: str) -> str | None:
 def is_emulated(root: Path = SYSTEM) -> bool:
     """True if QEMU emulates this machine's CPU (TCG).
 
-    The CPU's name shows it for QEMU's model `max` (target/i386/cpu.c); with other models TCG is not
-    recognised.
+    The CPU's fields show it for QEMU's model `max`; with other models TCG is not recognised.
     """
-    return "QEMU TCG CPU" in (cpu_field(root, "model name") or "")
+    return any(
+        all(mark in (cpu_field(root, name) or "") for name, mark in row.emulated_marks.items())
+        for row in ARCHITECTURES
+    )

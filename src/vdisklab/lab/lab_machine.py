@@ -101,7 +101,7 @@ def lab_argv(config: LabConfig, files: LabFiles, name: str, monitor: int | None)
     clock that is read from an emulated timer, string instructions that are emulated byte by byte
     (ERMS, FSRM; the kernel then copies and clears eight bytes at a time), and random addresses
     (ASLR), with which QEMU translates a program anew at each start (docs/decisions/0015).
-    The clock is explained at `Architecture.emulated_clock`.
+    The clock is explained at `Architecture.emulated_clock`, other CPUs at `Architecture.lab_cpu`.
     """
     append = (
         f"root=/dev/vda rw console={GUEST.console} quiet panic=-1 unknown_nmi_panic "
@@ -109,11 +109,11 @@ def lab_argv(config: LabConfig, files: LabFiles, name: str, monitor: int | None)
     )
     cpu = "host"
     if config.accelerator is Accelerator.TCG:
-        cpu = ",-".join(("max", *GUEST.slow_cpu_features))
+        cpu = GUEST.lab_cpu
         append += f" mitigations=off norandmaps {GUEST.emulated_clock}"
     return (
         facts.QEMU, "-name", f"guest={name},debug-threads=on", "-nodefaults", "-display", "none",
-        "-machine", f"{Bus.VIRTIO.machine},accel={config.accelerator}", "-cpu", cpu,
+        "-machine", _machine(config.accelerator), "-cpu", cpu,
         "-smp", str(config.cpus),
         "-m", f"{config.memory_bytes // MIB}M", "-nic", "none", "-no-reboot",
         "-device", "virtio-rng-pci",
@@ -129,6 +129,12 @@ def lab_argv(config: LabConfig, files: LabFiles, name: str, monitor: int | None)
         *_monitor(files.monitor),
         *(("-serial", "mon:stdio") if monitor is None else _job_channels(files, monitor)),
     )  # fmt: skip
+
+
+def _machine(accelerator: Accelerator) -> str:
+    """The machine, which under emulation offers KVM to the lab's kernel."""
+    options = GUEST.lab_options if accelerator.is_emulation else ""
+    return f"{Bus.VIRTIO.machine}{GUEST.machine_options}{options},accel={accelerator}"
 
 
 def _job_channels(files: LabFiles, monitor: int) -> tuple[str, ...]:
@@ -212,10 +218,10 @@ def boot_lab_kernel(
     Raises GuestError when this takes more than `seconds` times the patience, or if the accelerator
     does not work.
     """
-    cpu = "host" if accelerator is Accelerator.KVM else "max"
+    cpu = "host" if accelerator is Accelerator.KVM else GUEST.lab_cpu
     try:
         host.run(
-            facts.QEMU, "-machine", f"{Bus.VIRTIO.machine},accel={accelerator}", "-cpu", cpu,
+            facts.QEMU, "-machine", _machine(accelerator), "-cpu", cpu,
             "-m", "256M", "-nodefaults", "-display", "none", "-no-reboot",
             "-kernel", kernel, "-append", "panic=-1 quiet",
             timeout=seconds,

@@ -1,15 +1,21 @@
 """An architecture is one row: what its machines, kernels and programs are called.
 
-`GUEST` is the architecture of the guests that are measured, whatever else QEMU could emulate. Code
-that reads what other programs write compares with `X86_64`, because the defaults of these programs
-do not depend on the guests measured here.
+`GUEST` is the architecture of the guests that this process measures: the host's own, or the
+one that `--guest-arch` names. Code that reads what other programs write compares with a row, because the
+defaults of these programs do not depend on the guests measured here.
 """
 
 from __future__ import annotations
 
+import os
+import platform
+import re
 import struct
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+from vdisklab.errors import HostError, PlanError
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +39,26 @@ class BootFile:
     """The format of a kernel that QEMU boots with `-kernel`.
 
     `described` names it with its article, for messages. `release` returns the kernel's release, as
-    `uname -r` prints it, from the first 64 KiB of a file; None for a file of another format.
+    `uname -r` prints it, from the first `head` bytes of a file (None: from all of them); None for a
+    file of another format. `unpacked` is the image in a packed file, for which QEMU may be too old;
+    a file that is not packed is returned as it is.
     """
 
     name: str
     described: str
     release: Callable[[bytes], str | None]
+    head: int | None = 64 << 10
+    unpacked: Callable[[bytes], bytes] = bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Packages:
-    """Debian's packages. `kernel` and `cloud_kernel` depend on the newest kernel of their kind."""
+    """Debian's packages. `kernel` and `cloud_kernel` depend on the newest kernel of their kind.
 
+    `architecture` is what dpkg and apt call the architecture.
+    """
+
+    architecture: str
     kernel: str
     cloud_kernel: str
     kernel_headers: str
@@ -83,15 +97,36 @@ class Architecture:
     """`if=` of a -drive that names none (QEMU, MachineClass.block_default_type)."""
     machines: Mapping[str, str]
     """QEMU's machine by bus. A bus without a machine does not exist on this architecture."""
+    missing_buses: Mapping[str, str]
+    """Why a bus of other architectures does not exist on this one."""
+    machine_options: str
+    """Options of the machine of each guest, each with a comma before it."""
+    interrupts: str
+    """The property of a running machine that says which interrupt controller it has; or empty."""
+    lab_options: str
+    """Options of the lab's machine, under emulation, that give its kernel KVM."""
     console: str
     """The kernel's name of the serial port."""
     emulated_clock: str
     """Kernel parameters that give an emulated guest the fast clock of a KVM guest."""
-    slow_cpu_features: tuple[str, ...]
-    """Features of the CPU that cost most under emulation."""
+    emulated_cpu: str
+    """QEMU's CPU of an emulated guest."""
+    lab_cpu: str
+    """QEMU's CPU of an emulated lab, without the features that cost most under emulation."""
+    emulated_marks: Mapping[str, str]
+    """What fields of /proc/cpuinfo contain in an emulated lab, and on no CPU that is sold."""
+    qemu_since: tuple[int, int]
+    """The first QEMU with this machine and these CPUs."""
     kvm_modules: Mapping[str, str]
-    """KVM's kernel module by the CPU's flag in /proc/cpuinfo."""
+    """KVM's kernel module by the CPU's flag in /proc/cpuinfo. Empty if it is part of the kernel."""
+    without_kvm: str
+    """The way to KVM on a machine whose kernel offers none."""
     boot_file: BootFile
+    has_bios: bool
+    """False if users' guests boot by UEFI only. The boot sector (powercut/client_guests.py) needs
+    a BIOS."""
+    display: tuple[str, ...]
+    """QEMU's arguments for a display, which some users' guests want."""
     firmware: UefiFiles
     packages: Packages
     diskspd: str
@@ -129,6 +164,10 @@ X86_64 = Architecture(
             ("virtio", "scsi", "sata", "nvme", "usb", "vhostuser", "virtiofs", "9p"), "q35"
         ),
     },
+    missing_buses={},
+    machine_options="",
+    interrupts="",
+    lab_options="",
     console="ttyS0",
     # Under KVM guests read the clock without leaving the CPU. Under emulation the kernel does not
     # trust the CPU's counter and reads an emulated timer, which costs more than a small read from a
@@ -137,9 +176,15 @@ X86_64 = Architecture(
     # the emulated timer's ticks while it tests them (check_timer in
     # arch/x86/kernel/apic/io_apic.c); a KVM guest does not test.
     emulated_clock="tsc=reliable no_timer_check",
-    slow_cpu_features=("la57", "erms", "fsrm"),
+    emulated_cpu="max",
+    lab_cpu="max,-la57,-erms,-fsrm",
+    emulated_marks={"model name": "QEMU TCG CPU"},  # target/i386/cpu.c
+    qemu_since=(5, 0),  # aio=io_uring and all properties that are set here; 5.2 was tested
     kvm_modules={"vmx": "kvm_intel", "svm": "kvm_amd"},
+    without_kvm="enable VT-x or AMD-V in the firmware",
     boot_file=BootFile("bzImage", "an x86 kernel image (bzImage)", _release_of_bzimage),
+    has_bios=True,
+    display=("-vga", "std"),
     firmware=UefiFiles(
         "OVMF",
         (
@@ -149,6 +194,7 @@ X86_64 = Architecture(
         ),
     ),
     packages=Packages(
+        architecture="amd64",
         kernel="linux-image-amd64",
         cloud_kernel="linux-image-cloud-amd64",
         kernel_headers="linux-headers-amd64",
@@ -167,14 +213,100 @@ X86_64 = Architecture(
     ),
 )
 
-ARCHITECTURES = (X86_64,)
 
-GUEST = X86_64
-"""The architecture of the guests that are measured."""
+def _unpacked_arm64(image: bytes) -> bytes:
+    """The Image in a file that distributions install: as it is, in gzip, or in an EFI program.
 
-SYSTEM_CALLS: Mapping[str, SystemCalls] = {
-    **{row.name: row.system_calls for row in ARCHITECTURES},
-    "aarch64": SystemCalls(
+    Debian installs the Image, Ubuntu one in gzip; the EFI program is that of CONFIG_EFI_ZBOOT
+    (drivers/firmware/efi/libstub/zboot-header.S: "MZ", "zimg", place and length of what is packed,
+    and how), which QEMU unpacks since 8.1. zstd is left to QEMU.
+    """
+    if image[:2] == b"MZ" and image[4:8] == b"zimg" and image[24:28] == b"gzip":
+        start, length = struct.unpack_from("<II", image, 8)
+        image = image[start : start + length]
+    if image[:2] != b"\x1f\x8b":
+        return image
+    try:
+        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(image, _LARGEST_KERNEL)
+    except zlib.error:
+        return image
+
+
+_LARGEST_KERNEL = 256 << 20
+
+
+def _release_of_arm64(image: bytes) -> str | None:
+    """The header is that of Documentation/arch/arm64/booting.rst, and has no release.
+
+    The kernel's banner (init/version.c) lies in its read-only data, far behind the header.
+    """
+    image = _unpacked_arm64(image)
+    if image[0x38:0x3C] != b"ARM\x64":
+        return None
+    banner = re.search(rb"Linux version (\d[\x21-\x7e]*) ", image)
+    return banner[1].decode() if banner else None
+
+
+AARCH64 = Architecture(
+    name="aarch64",
+    title="64-bit Arm",
+    aliases=("arm64",),
+    # Most server CPUs have no 32-bit mode (docs/virt/kvm/arm), so none is promised.
+    runs=(),
+    emulator="qemu-system-aarch64",
+    emulator_targets={"aarch64": "aarch64", "arm": "armv7l"},
+    default_machine="",
+    default_interface="virtio",  # of virt (hw/arm/virt.c)
+    machines=dict.fromkeys(
+        ("virtio", "scsi", "nvme", "usb", "vhostuser", "virtiofs", "9p"), "virt"
+    ),
+    missing_buses={
+        "ide": "QEMU's machine virt has no IDE controller",
+        "sata": "QEMU's machine virt has no SATA controller, and libvirt refuses to add one",
+    },
+    # The newest that QEMU or the host's KVM has: a Raspberry Pi has version 2 only, and version 2
+    # serves no more than eight CPUs. Left out, QEMU prefers the old one (hw/arm/virt.c,
+    # finalize_gic_version).
+    machine_options=",gic-version=max",
+    interrupts="gic-version",
+    lab_options=",virtualization=on",
+    console="ttyAMA0",
+    # Guests read the architecture's own counter, under emulation too.
+    emulated_clock="",
+    emulated_cpu="cortex-a76",
+    # Pointer authentication by the architecture's own algorithm costs most; vectors of variable
+    # length and their matrices (SVE, SME) make each switch of KVM's guests longer.
+    lab_cpu="max,pauth-impdef=on,sve=off,sme=off",
+    # MIDR_EL1 of the CPU `max` (target/arm/tcg/cpu64.c): no maker, and the letter Q.
+    emulated_marks={"CPU implementer": "0x00", "CPU part": "0x051"},
+    qemu_since=(7, 1),  # cortex-a76
+    kvm_modules={},
+    without_kvm="let the firmware start the kernel at EL2: `dmesg | grep -i kvm` says if it did",
+    boot_file=BootFile(
+        "Image", "an arm64 kernel image (Image)", _release_of_arm64, None, _unpacked_arm64
+    ),
+    has_bios=False,
+    display=(),
+    firmware=UefiFiles(
+        "AAVMF",
+        (
+            ("/usr/share/AAVMF/AAVMF_CODE.fd", "/usr/share/AAVMF/AAVMF_VARS.fd"),  # Debian, Ubuntu
+            (
+                "/usr/share/edk2/aarch64/QEMU_EFI-pflash.raw",
+                "/usr/share/edk2/aarch64/vars-template-pflash.raw",
+            ),  # Fedora
+        ),
+    ),
+    packages=Packages(
+        architecture="arm64",
+        kernel="linux-image-arm64",
+        cloud_kernel="linux-image-cloud-arm64",
+        kernel_headers="linux-headers-arm64",
+        emulator="qemu-system-arm",
+        firmware="qemu-efi-aarch64",
+    ),
+    diskspd="ARM64/diskspd.exe",
+    system_calls=SystemCalls(
         audit=0xC00000B7,
         seccomp=277,
         fsync=82,
@@ -183,10 +315,63 @@ SYSTEM_CALLS: Mapping[str, SystemCalls] = {
         fallocate=47,
         setgroups=159,
     ),
-}
+)
+
+ARCHITECTURES = (X86_64, AARCH64)
+
+CHOICE = "VDISKLAB_GUEST_ARCH"
+"""The variable that names the guests' architecture. `--guest-arch` sets it for its process."""
+
+SYSTEM_CALLS: Mapping[str, SystemCalls] = {row.name: row.system_calls for row in ARCHITECTURES}
 """The numbers of each architecture that a host may have, by the name of uname(2)."""
+
+
+def architecture_of(name: str) -> Architecture | None:
+    """The row with that name or alias; None if there is none."""
+    return next((row for row in ARCHITECTURES if name in (row.name, *row.aliases)), None)
+
+
+HOST = architecture_of(platform.machine())
+"""The architecture of this machine; None if no row describes it."""
+
+GUEST = architecture_of(os.environ.get(CHOICE, "")) or HOST or X86_64
+"""The architecture of the guests that this process measures."""
+
+
+def parse_architecture(text: str) -> str:
+    """The name of the architecture with that name or alias. Raises PlanError if there is none."""
+    row = architecture_of(text)
+    if row is None:
+        names = " or ".join(row.name for row in ARCHITECTURES)
+        raise PlanError(f"there are no guests of {text!r}", hint=f"choose {names}")
+    return row.name
+
+
+def require_host(
+    host: Architecture | None = HOST, environment: Mapping[str, str] = os.environ
+) -> None:
+    """Raises HostError if no row describes this machine, unless other guests are asked for."""
+    if host is None and not environment.get(CHOICE):
+        raise HostError(unknown_host(platform.machine()), hint=OTHER_HOSTS)
+
+
+def unknown_host(machine: str) -> str:
+    """The sentence about a machine that no row describes."""
+    names = " and ".join(row.name for row in ARCHITECTURES)
+    return f"this machine is {machine}, and vdisklab measures guests of {names}"
+
+
+OTHER_HOSTS = (
+    f"measure on one of these hosts, or guests under emulation: --guest-arch {X86_64.name}"
+)
+"""The way out on a machine that no row describes."""
 
 
 def host_of(name: str) -> str:
     """The architecture, as uname(2) names it, of the hosts that run guests of `name` natively."""
     return next((row.name for row in ARCHITECTURES if row.runs_guests_of(name)), name)
+
+
+def is_foreign(guest: Architecture = GUEST, host: Architecture | None = HOST) -> bool:
+    """True if the host cannot run the guests' instructions, so QEMU emulates them."""
+    return guest is not host

@@ -345,7 +345,7 @@ def _a_bus_of_the_machines(path: DiskPath, _backing: BackingDevices) -> Iterator
     bus = path.attachment.bus
     if bus not in GUEST.machines:
         yield Impossible(
-            f"no machine of {GUEST.title} has the bus {bus}",
+            GUEST.missing_buses.get(bus, f"no machine of {GUEST.title} has the bus {bus}"),
             f"choose {', '.join(GUEST.machines)}",
         )
 

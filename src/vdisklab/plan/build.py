@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from vdisklab.errors import PlanError
 from vdisklab.operations.registry import as_platforms_do
+from vdisklab.path.architecture import GUEST
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.named_target import require_targets
@@ -138,6 +139,12 @@ def draft_plan(
             hint="leave out the path, or --guests and rate_iops",
         )
     schedulers = (path.attachment.guest_scheduler for path in paths)
+    architecture = _set(settings.guest_arch)
+    if architecture != GUEST.name:
+        raise PlanError(
+            f"the plan's guests are {architecture}, and this command's are {GUEST.name}",
+            hint=f"add --guest-arch {architecture}",
+        )
     return Draft(
         settings=settings,
         paths=paths,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vdisklab.errors import PlanError
-from vdisklab.path.architecture import GUEST
+from vdisklab.path.architecture import ARCHITECTURES, GUEST, HOST
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.named_target import NamedTarget, parse_secret, parse_target
@@ -435,6 +435,18 @@ class Request(OptionRows):
         "What runs the guest; auto is KVM if it really runs one, else emulation (tcg).",
         default=guest.AcceleratorChoice.AUTO,
         stored="guest.accelerator",
+    )
+    guest_arch: str | None = guest_setting(
+        kinds.ARCHITECTURE,
+        "The guests' architecture: "
+        + " or ".join(row.name for row in ARCHITECTURES)
+        + ". QEMU emulates guests of another one than this host's.",
+        key="architecture",
+        metavar="NAME",
+        default=(HOST or GUEST).name,
+        shown="this host's",
+        stored="guest_arch",
+        identifies=True,
     )
     guest_cpus: int | None = guest_setting(
         kinds.WHOLE,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from vdisklab.errors import PlanError
+from vdisklab.path.architecture import parse_architecture
 from vdisklab.path.braces import expand_segments
 from vdisklab.path.disk_path import PathSyntaxError, parse_path
 from vdisklab.path.options import NAME
@@ -169,6 +170,12 @@ def one_of(enumeration: type[StrEnum]) -> ValueKind:
     return ValueKind(Annotated[enumeration, Checked({"strict": False})], enumeration)
 
 
+ARCHITECTURE = ValueKind(
+    Annotated[str, _text_parsed_by(parse_architecture)],
+    str,
+    parse_architecture,
+    noun="an architecture",
+)
 LABEL = ValueKind(str, str)
 TEXT = ValueKind(_NonEmpty, str)
 PATH = ValueKind(Annotated[_NonEmpty, _text_parsed_by(_require_readable)], str)

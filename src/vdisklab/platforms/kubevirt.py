@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from vdisklab.errors import PlanError
-from vdisklab.path.architecture import X86_64
+from vdisklab.path.architecture import ARCHITECTURES
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
@@ -54,7 +54,7 @@ _NO_DISKS = (
     "cloudInitNoCloud", "cloudInitConfigDrive", "configMap", "secret", "serviceAccount",
     "downwardAPI", "downwardMetrics", "sysprep", "memoryDump",
 )  # fmt: skip
-_ARCHITECTURES = {**dict.fromkeys(X86_64.aliases, X86_64.name), "arm64": "aarch64"}
+_ARCHITECTURES = {alias: row.name for row in ARCHITECTURES for alias in row.aliases}
 
 
 _KNOWN = (

@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from vdisklab.guest.qemu import block_nodes
-from vdisklab.path.architecture import GUEST, X86_64
+from vdisklab.path.architecture import ARCHITECTURES, GUEST
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import SHARED_MEMORY, Bus, CacheMode, ImageFormat, WriteCache
@@ -45,7 +45,9 @@ _DAEMON = re.compile(
     re.MULTILINE,
 )
 _NBD_SERVER = re.compile(r"(sudo )?[^\s\0]*\b(qemu-nbd|nbdkit)[ \t\0]")
-_ARCHITECTURES = {**X86_64.emulator_targets, "arm": "armv7l"}
+_ARCHITECTURES = {
+    name: machine for row in ARCHITECTURES for name, machine in row.emulator_targets.items()
+}
 
 
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*")

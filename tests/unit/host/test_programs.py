@@ -11,6 +11,7 @@ from vdisklab.guest.image.content import PROGRAMS as GUEST_PROGRAMS
 from vdisklab.guest.image.content import SERVERS
 from vdisklab.host.command import PROGRAMS, LocalHost, install_hint, require_programs
 from vdisklab.lab.lab_image import PACKAGES as LAB_PACKAGES
+from vdisklab.path.architecture import ARCHITECTURES, GUEST, Architecture
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,10 @@ def test_the_table_has_every_program_of_the_guest() -> None:
     assert {program.name for program in (*GUEST_PROGRAMS, *SERVERS)} <= PROGRAMS.keys()
 
 
+def of_hosts(row: Architecture) -> tuple[str, str]:
+    return row.packages.emulator, row.packages.firmware
+
+
 def test_the_lab_has_the_packages_of_all_layers_and_programs_that_measure() -> None:
     elsewhere = (
         "mmdebstrap",
@@ -53,6 +58,7 @@ def test_the_lab_has_the_packages_of_all_layers_and_programs_that_measure() -> N
         "dmsetup",
         "hdparm",
         "ovmf",
+        *(name for row in ARCHITECTURES for name in of_hosts(row) if row is not GUEST),
         "virtiofsd",
         "postgresql",  # databases: an emulated CPU would be measured
         "rocksdb-tools",

@@ -45,6 +45,7 @@ scale = 0.5
 keep_equal = true
 
 [guest]
+architecture = "arm64"
 cpus = 4
 memory = 1073741824
 accelerator = "tcg"
@@ -73,6 +74,7 @@ FULL_REQUEST = Request(
     scale=0.5,
     keep_equal=True,
     accelerator=AcceleratorChoice.TCG,
+    guest_arch="aarch64",
     guest_cpus=4,
     guest_memory=1 << 30,
     guest_kernel="/boot/vmlinuz",

@@ -50,7 +50,7 @@ from vdisklab.path.architecture import GUEST
 IMAGE_SERIAL = "vdisklab-image"
 """Serial number by which the guest finds the virtio disk with `GuestImage.root`."""
 
-APPEND = f"console={GUEST.console} quiet panic=-1 {GUEST.emulated_clock}"
+APPEND = f"console={GUEST.console} quiet panic=-1 {GUEST.emulated_clock}".rstrip()
 """The guest's kernel command line: that of an ordinary guest, except for its clock under emulation.
 
 A guest that panics reboots at once, which ends QEMU (-no-reboot).
@@ -160,7 +160,7 @@ def _build(
 ) -> GuestImage:
     with building(directory) as work:
         content = guest_content(host, kernel, programs)
-        shutil.copyfile(kernel.image, work / "kernel")
+        (work / "kernel").write_bytes(GUEST.boot_file.unpacked(kernel.image.read_bytes()))
         content.early.write_archive(work / "initrd")
         write_root(host, content.late, work)
         stored = {

@@ -113,7 +113,7 @@ class Kernel:
 
 
 def kernel_release(image: bytes) -> str:
-    """The release of a kernel, as `uname -r` prints it in the guest.
+    """The release of a kernel, as `uname -r` prints it in the guest. `image` is its head.
 
     Raises HostError if the file is not a kernel: damaged, or for another architecture.
     """
@@ -196,7 +196,7 @@ def _read_kernel(image: Path, roots: Iterable[Path], flavour: Flavour) -> Kernel
     """
     try:
         with image.open("rb") as file:
-            release = kernel_release(file.read(64 << 10))
+            release = kernel_release(file.read(GUEST.boot_file.head or -1))
     except (OSError, HostError):
         return None
     for root in roots:

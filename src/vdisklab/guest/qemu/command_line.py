@@ -110,7 +110,7 @@ def build_argv(config: GuestConfig, channels: Channels) -> tuple[str, ...]:
         *(("-sandbox", SANDBOX) if config.sandbox else ()),
         "-machine", _machine(config),
         "-accel", "kvm" if is_kvm else "tcg,thread=multi",
-        "-cpu", "host" if is_kvm else "max",
+        "-cpu", "host" if is_kvm else GUEST.emulated_cpu,
         "-smp", str(plan.cpus),
         *_memory(config),
         *_boot(config.boot),
@@ -134,13 +134,13 @@ def _memory(config: GuestConfig) -> tuple[str, ...]:
 
 def _machine(config: GuestConfig) -> str:
     """The machine type with the options for the firmware of a user guest."""
-    boot = config.boot
+    boot, machine = config.boot, f"{config.machine}{GUEST.machine_options}"
     if isinstance(boot, BootFiles):
-        return config.machine
+        return machine
     if boot.firmware is None:
         # SeaBIOS then writes to the serial port (etc/sercon-port), including why it cannot boot.
-        return f"{config.machine},graphics=off"
-    return f"{config.machine},pflash0=firmware,pflash1=variables"
+        return f"{machine},graphics=off"
+    return f"{machine},pflash0=firmware,pflash1=variables"
 
 
 def _boot(boot: BootFiles | UserBoot) -> tuple[str, ...]:
@@ -186,7 +186,7 @@ def _system_disk(boot: UserBoot) -> tuple[str, ...]:
     return (
         "-blockdev", f"driver=qcow2,node-name=system,cache.no-flush=on,{file}",
         "-device", device,
-        "-vga", "std",
+        *GUEST.display,
     )  # fmt: skip
 
 

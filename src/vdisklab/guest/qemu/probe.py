@@ -48,9 +48,6 @@ AGENT_CHANNEL = "virtio-serial-pci"
 
 DEVICES = (*dict.fromkeys(name for names in BUS_DEVICES.values() for name in names), AGENT_CHANNEL)
 
-OLDEST = (5, 0)
-"""The oldest QEMU with aio=io_uring and all properties that are set here; 5.2 was tested."""
-
 _SECONDS = 30.0
 _QUERIES = ("query-version", "query-target", "query-machines", "query-qmp-schema")
 _NO_MACHINE = (
@@ -145,10 +142,11 @@ def probe_qemu(
                 f"{binary} is QEMU for {target}, but the guests are {GUEST.name}",
                 hint=f"give --qemu the path of a {GUEST.emulator}",
             )
-        if (version.qemu.major, version.qemu.minor) < OLDEST:
+        oldest = GUEST.qemu_since
+        if (version.qemu.major, version.qemu.minor) < oldest:
             raise HostError(
                 f"{binary} is QEMU {version}, which is too old",
-                hint=f"version {OLDEST[0]}.{OLDEST[1]} or newer is needed",
+                hint=f"version {oldest[0]}.{oldest[1]} or newer is needed",
             )
         return QemuFeatures(
             number=version.number,
