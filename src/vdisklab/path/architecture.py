@@ -1,8 +1,8 @@
 """An architecture is one row: what its machines, kernels and programs are called.
 
-`GUEST` is the architecture of the guests that this process measures: the host's own, or the
-one that `--guest-arch` names. Code that reads what other programs write compares with a row, because the
-defaults of these programs do not depend on the guests measured here.
+`GUEST` is the architecture of the guests that this process measures: the host's own, or the one
+that `--guest-arch` names. Code that reads what other programs write compares with a row, because
+the defaults of these programs do not depend on the guests measured here.
 """
 
 from __future__ import annotations
