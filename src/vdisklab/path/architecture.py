@@ -275,8 +275,8 @@ AARCH64 = Architecture(
     emulated_clock="",
     emulated_cpu="cortex-a76",
     # Pointer authentication by the architecture's own algorithm costs most; vectors of variable
-    # length and their matrices (SVE, SME) make each switch of KVM's guests longer.
-    lab_cpu="max,pauth-impdef=on,sve=off,sme=off",
+    # length make each switch of KVM's guests longer.
+    lab_cpu="max,pauth-impdef=on,sve=off",
     # MIDR_EL1 of the CPU `max` (target/arm/tcg/cpu64.c): no maker, and the letter Q.
     emulated_marks={"CPU implementer": "0x00", "CPU part": "0x051"},
     qemu_since=(7, 1),  # cortex-a76
