@@ -382,7 +382,7 @@ def test_every_row_names_a_program_and_four_packages() -> None:
     for line in (ROOT / TABLE).read_text().splitlines():
         kind, _, row = line.partition(" ")
         kind, _, host = kind.partition("@")
-        assert host in ("", *(known.name for known in ARCHITECTURES))
+        assert host in ("", *(row.name for row in ARCHITECTURES))
         assert kind in ("", "#", "manager", "needed", "optional", "database", "other")
         if kind in ("needed", "optional"):
             assert "-" not in row.split(maxsplit=5)[1:5]
