@@ -35,7 +35,7 @@ from vdisklab.campaign.measured_evidence import StateError
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
-from vdisklab.plan.run_request import DensityRequest
+from vdisklab.plan.density_request import DensityRequest
 from vdisklab.progress import Event, MeasurementStarted, RunFinished
 from vdisklab.results.model import Direction, Member, Run
 from vdisklab.results.store import open_store

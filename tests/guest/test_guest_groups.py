@@ -14,7 +14,7 @@ import pytest
 
 from tests.lab import Lab
 from vdisklab.actions.measure import measure
-from vdisklab.plan.run_request import DensityRequest
+from vdisklab.plan.density_request import DensityRequest
 from vdisklab.progress import Event, MeasurementStarted
 from vdisklab.results.store import open_store
 from vdisklab.units import MIB

@@ -11,7 +11,7 @@ from tests.unit.loads.loads import SECOND, load
 from vdisklab.actions.measure import measure
 from vdisklab.loads.load import IoKind
 from vdisklab.loads.load_file import encode
-from vdisklab.plan.run_request import DensityRequest
+from vdisklab.plan.density_request import DensityRequest
 from vdisklab.plan.settings import Request
 from vdisklab.results.store import open_store
 from vdisklab.units import MIB

@@ -26,9 +26,9 @@ from vdisklab.path.rules import impossible
 from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.build import backing_of
 from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.density_request import DEFAULT_LIMIT, DEFAULT_MOST, OPEN_LOAD, DensityRequest
 from vdisklab.plan.guest import GUESTS, USUAL_GUEST, with_each
 from vdisklab.plan.matrix import expand_paths
-from vdisklab.plan.run_request import DEFAULT_LIMIT, DEFAULT_MOST, OPEN_LOAD, DensityRequest
 from vdisklab.plan.settings import NO_BASELINE
 from vdisklab.progress import Note, Progress
 from vdisklab.results.model import Campaign, Run

@@ -29,8 +29,8 @@ from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
+from vdisklab.plan.density_request import DEFAULT_MOST
 from vdisklab.plan.guest import GUESTS, without_options
-from vdisklab.plan.run_request import DEFAULT_MOST
 from vdisklab.results.model import GuestGroup, Measurement, Run
 from vdisklab.results.store import Store
 

@@ -15,7 +15,7 @@ from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.waiting import patience
-from vdisklab.plan.run_request import DensityRequest
+from vdisklab.plan.density_request import DensityRequest
 from vdisklab.results.store import open_store
 from vdisklab.views.density import neighbour_tables, tables
 

@@ -18,7 +18,6 @@ from vdisklab.plan.destination import Destination
 from vdisklab.plan.guest import GuestPlan, Qemu
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.race_terms import RaceTerms
-from vdisklab.plan.run_request import DensityRequest
 from vdisklab.plan.settings import NO_BASELINE, Request, identity
 
 _HOW_OFTEN = ("seed", "rounds", "race", "requested", "no_baseline", "guest_boot", "diskspd")
@@ -75,7 +74,7 @@ class CampaignPlan:
     @property
     def searches_guests(self) -> bool:
         """True if it measures only as many guests as a search of each path's capacity needs."""
-        return isinstance(self.settings, DensityRequest) and self.settings.victim is None
+        return self.settings.searches_guests
 
     def as_json(self) -> dict[str, Any]:
         """The parts that identify the plan, as plain JSON values.

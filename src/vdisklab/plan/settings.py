@@ -566,6 +566,11 @@ class Request(OptionRows):
     )
 
     @property
+    def searches_guests(self) -> bool:
+        """True if it measures only as many guests as a search of each path's capacity needs."""
+        return False
+
+    @property
     def patterns(self) -> tuple[str, ...]:
         """The patterns of all paths to measure: the user's, and those of the platforms."""
         return (*self.paths, *(platform.value for platform in self.platform))

@@ -36,8 +36,8 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.density_request import DensityRequest
 from vdisklab.plan.guest import Accelerator
-from vdisklab.plan.run_request import DensityRequest
 from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note, silent
 from vdisklab.results.model import Campaign, GuestGroup, HostLoad, Member, RanUnder, Run

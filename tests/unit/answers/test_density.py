@@ -22,8 +22,8 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.density_request import DensityRequest
 from vdisklab.plan.guest import Accelerator
-from vdisklab.plan.run_request import DensityRequest
 from vdisklab.results.model import (
     Evidence,
     GuestGroup,

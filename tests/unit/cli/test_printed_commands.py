@@ -46,9 +46,9 @@ from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.plan.build import build_plan, draft_plan
 from vdisklab.plan.capabilities import Capabilities, QemuLimits
+from vdisklab.plan.density_request import DensityRequest
 from vdisklab.plan.guest import AcceleratorChoice, Qemu
 from vdisklab.plan.race_terms import RaceTerms
-from vdisklab.plan.run_request import DensityRequest
 from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request
 from vdisklab.powercut import verb as powercut
 from vdisklab.results.model import Run

@@ -1,0 +1,146 @@
+"""What `run` prints of its campaigns when they have been measured.
+
+Imported after the last run: measuring needs none of what answers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from vdisklab.actions.measure import Measured
+from vdisklab.answers.analysis import DEFAULT_METRIC
+from vdisklab.answers.during import operations_of
+from vdisklab.answers.life import lives_of, measured_lives
+from vdisklab.answers.race import race_outcome
+from vdisklab.answers.rank import RankAnswer
+from vdisklab.answers.table import answer_table
+from vdisklab.cli.shell.after_run import analysed, print_overview, print_tables, print_verdict
+from vdisklab.cli.shell.caller import Caller
+from vdisklab.cli.shell.named import Named
+from vdisklab.cli.shell.options import Format, OutputOptions
+from vdisklab.cli.shell.output import print_answer
+from vdisklab.path.needs import DURABLE
+from vdisklab.plan.run_request import ONLY_MEASURE, RunRequest
+from vdisklab.progress import PathDropped
+from vdisklab.results.store import Store
+from vdisklab.views.durability import loss_sentences
+from vdisklab.views.during import tables as tables_of_operations
+from vdisklab.views.life import tables as tables_of_lives
+from vdisklab.views.run import (
+    left_out_sentences,
+    next_step,
+    race_effort,
+    race_sentences,
+    ranking_after_race,
+)
+
+
+def print_measured(
+    console: Console,
+    store: Store,
+    measured: Sequence[Measured],
+    request: RunRequest,
+    output: OutputOptions,
+) -> None:
+    """Prints what the campaigns of a request have shown."""
+    if any(place.campaign and request.during for place in measured):
+        _print_operations(store, measured, output)
+    elif any(_made_disks(store, place.campaign) for place in measured):
+        _print_lives(store, measured, output)
+    else:
+        _print_answers(console, store, measured, request, output)
+
+
+def print_left_out(console: Console, left_out: Iterable[PathDropped]) -> None:
+    """Prints the paths that were asked for and that this host cannot measure."""
+    _say(console, left_out_sentences(left_out))
+
+
+def _print_operations(store: Store, measured: Sequence[Measured], output: OutputOptions) -> None:
+    """Prints what the operations of `--during` cost."""
+    for place in measured:
+        if place.campaign is not None:
+            answer = operations_of(store, place.campaign)
+            print_answer(answer, tables_of_operations(answer), output)
+
+
+def _made_disks(store: Store, campaign: str | None) -> bool:
+    return campaign is not None and measured_lives(store.campaign(campaign))
+
+
+def _print_lives(store: Store, measured: Sequence[Measured], output: OutputOptions) -> None:
+    """Prints what disks made from a template cost."""
+    for place in measured:
+        if place.campaign is not None:
+            answer = lives_of(store, place.campaign)
+            print_answer(answer, tables_of_lives(answer), output)
+
+
+def _print_answers(
+    console: Console,
+    store: Store,
+    measured: Sequence[Measured],
+    request: RunRequest,
+    output: OutputOptions,
+) -> None:
+    """Prints the numbers of several places side by side, or what a campaign has shown."""
+    named = Named.by(request)
+    campaigns = [place.campaign for place in measured if place.campaign is not None]
+    if len(measured) > 1:
+        if campaigns and ONLY_MEASURE not in os.environ:
+            print_tables(answer_table(store, campaigns), output, named)
+        return
+    if not campaigns or (ONLY_MEASURE in os.environ and measured[0].race is None):
+        return
+    (outcome,) = measured
+    analysis = analysed(
+        store, campaigns[0], console, failed=outcome.failed, disk=request.disk, named=named
+    )
+    if analysis is None:
+        return
+    race = None
+    if outcome.race is not None:
+        race = race_outcome(analysis.loaded, outcome.race, analysis.verdicts)
+    if ONLY_MEASURE in os.environ:
+        _say(console, () if race is None else race_sentences(race))
+        return
+    metric = DEFAULT_METRIC if outcome.race is None else outcome.race.metric
+    begins_anew = request.new or request.again is not None
+    again = None if begins_anew else Caller.of_process().command
+    decides = not request.here and metric == DEFAULT_METRIC
+    headed = not decides or output.form is not Format.TABLE
+    answer = print_overview(analysis, output, console, metric, named, headed=headed)
+    if answer is None:
+        return
+    advised = None
+    has_paths = isinstance(answer, RankAnswer) or answer.has_paths
+    if has_paths and decides:
+        needs = (DURABLE,) if outcome.race is None else outcome.race.needs
+        advised = print_verdict(analysis, output.form, console, named, needs, again)
+    if race is not None:
+        if output.form is not Format.TABLE or advised is None or advised.race is None:
+            _say(console, race_sentences(race, again))
+            _say(console, loss_sentences((race.best, *race.as_good), analysis.verdicts))
+        _say(console, [race_effort(len(store.finished(campaigns[0])), race)])
+        if isinstance(answer, RankAnswer):
+            _say(console, filter(None, [ranking_after_race(race, answer.ranking)]))
+    if not outcome.interrupted:
+        newest = store.campaigns(with_runs=True)[0].id
+        campaign = None if campaigns[0] == newest else campaigns[0]
+        path = None if advised is None else advised.path
+        # Imported late: it knows all platforms, and is needed after the last run.
+        from vdisklab.answers.export import measured_place  # noqa: PLC0415
+
+        found = path and measured_place(path, analysis.campaigns[0], request.secret)
+        where = found.option if found else ()
+        _say(console, [named.in_text(next_step(path, campaign, where))])
+
+
+def _say(console: Console, sentences: Iterable[str]) -> None:
+    """Prints each sentence on one line, as it is."""
+    for sentence in sentences:
+        console.print(Text(sentence), soft_wrap=True)
