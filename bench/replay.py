@@ -1,14 +1,17 @@
 """Does a replay repeat a recording, and choose the path that the application would choose?
 
     python bench/replay.py measure WORK [ROUNDS]    # an hour or two under emulation; goes on
-    python bench/replay.py repeat WORK ROUNDS       # more pairs for `fidelity`
+    python bench/replay.py repeat WORK PAIRS        # timed replays, for `fidelity`
     python bench/replay.py keep WORK
-    python bench/replay.py show fidelity [all]      # `all`: also on the other five paths
+    python bench/replay.py show fidelity
     python bench/replay.py show choice
 
-`measure` runs four applications (replay-applications.toml) on six paths, and records with QEMU's
-trace events what each asks of its disk. What each did on one path is then replayed on all six, and
-these replays are recorded, too. The default score is measured on the same paths.
+`measure` runs ten applications (replay-applications.toml) on six paths, and records with QEMU's
+trace events what each asks of its disk. What each did on one path is then replayed on all six as
+fast as it goes. The default score is measured on the same paths. All of it lies on a disk that
+takes stated times (slow_disk.py), so that the disk decides and not the emulated processor.
+
+`repeat` replays each load as it was timed, on the path and disk of the recording.
 
 `fidelity` compares each recording with the recording of its timed replay on the same path: requests
 and bytes by kind, the time from the first request to the last one's end, and service times at QEMU.
@@ -20,6 +23,7 @@ replay would choose.
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +36,7 @@ import numpy as np
 
 from machine import machine_facts
 from pages import keep_record, record_of
+from slow_disk import DiskTimes, slow_disk
 from vdisklab.campaign import measure_cell
 from vdisklab.campaign.attachment import GuestPlace, Place, run_measured
 from vdisklab.campaign.watches import Watch
@@ -49,9 +54,16 @@ PATHS = (
     "qcow2:preallocation=off/none",
 )  # fmt: skip
 RECORDED_ON = "qcow2/none"
-APPLICATIONS = ("sqlite", "postgresql", "rocksdb", "mariadb")
 PROFILE = Path(__file__).with_name("replay-applications.toml")
+APPLICATIONS = tuple(
+    measurement["name"] for measurement in tomllib.loads(PROFILE.read_text())["measurement"]
+)
+READERS = ("postgresql-reads",)
+"""Their transactions are counted as reads."""
 DISK_BYTES = 1 << 30
+SLOW = DiskTimes(read=2, write=2, flush=8)
+SLOW_BYTES = 12 << 30
+COMMON = ("--size", "1G", "--guest-memory", "512M", "--page-cache", "cold")
 _KINDS = (IoKind.READ, IoKind.WRITE, IoKind.FLUSH)
 
 
@@ -138,20 +150,14 @@ def recording(recorder: Recorder) -> Iterator[None]:
         vars(machine)["build_argv"] = build_argv
 
 
-def run(work: Path, name: str, *arguments: str, paths: Sequence[str] = PATHS) -> None:
-    """One campaign on these paths, with a database of its own."""
-    database = work / f"{name}.sqlite"
+def run(
+    work: Path, directory: Path, name: str, *arguments: str, paths: Sequence[str] = PATHS
+) -> None:
+    """One campaign on these paths in a directory, with a database of its own."""
     command = [
-        "run",
-        *paths,
-        "--baseline",
-        "none",
-        "--db",
-        str(database),
-        "--dir",
-        str(work),
-        *arguments,
-    ]
+        "run", *paths, "--baseline", "none", "--db", str(work / f"{name}.sqlite"),
+        "--dir", str(directory), *arguments,
+    ]  # fmt: skip
     status = vdisklab(command)
     if status:
         raise SystemExit(f"vdisklab {' '.join(command)} ended with {status}")
@@ -160,17 +166,37 @@ def run(work: Path, name: str, *arguments: str, paths: Sequence[str] = PATHS) ->
 def measure(work: Path, rounds: str) -> None:
     """The score, and then each application with its replay: what is there by then can be kept."""
     work.mkdir(exist_ok=True)
-    common = ("--size", "1G", "--guest-memory", "512M", "--page-cache", "cold", "--rounds", rounds)
-    run(work, "score", "--profile", "short", *common)
-    for application in APPLICATIONS:
-        with recording(Recorder(work)):
-            run(work, application, "--profile", str(_profile_of(application, work)), *common)
-        load = work / f"{application}.load"
-        if not load.exists():
-            recorded = Recorder(work, f"{application} {RECORDED_ON}").file(1)
-            load.write_bytes(recorded.read_bytes())
-        with recording(Recorder(work, of=f"{application}-replayed-")):
-            run(work, f"replay-{application}", "--profile", str(load), *common)
+    with slow_disk(work, SLOW_BYTES, SLOW) as slow:
+        run(work, slow, "score", "--profile", "short", *COMMON, "--rounds", rounds)
+        for application in APPLICATIONS:
+            with recording(Recorder(work)):
+                profile = str(_profile_of(application, work))
+                run(work, slow, application, "--profile", profile, *COMMON, "--rounds", rounds)
+            load = work / f"{application}.load"
+            if not load.exists():
+                recorded = Recorder(work, f"{application} {RECORDED_ON}").file(1)
+                load.write_bytes(recorded.read_bytes())
+            replay = str(_replay_of(load, "fast"))
+            run(
+                work,
+                slow,
+                f"replay-{application}",
+                "--profile",
+                replay,
+                *COMMON,
+                "--rounds",
+                rounds,
+            )
+
+
+def _replay_of(load: Path, mode: str) -> Path:
+    """A profile with this replay alone; its measurement is called by the mode."""
+    file = load.with_name(f"{mode}-{load.stem}.toml")
+    file.write_text(
+        f'name = "{mode}-{load.stem}"\ntitle = "{mode}"\n[[measurement]]\nname = "{mode}"\n'
+        f'program = "replay"\nload = "{load}"\nmode = "{mode}"\n'
+    )
+    return file
 
 
 def _profile_of(application: str, work: Path) -> Path:
@@ -182,23 +208,17 @@ def _profile_of(application: str, work: Path) -> Path:
     return file
 
 
-def repeat(work: Path, rounds: str) -> None:
+def repeat(work: Path, pairs: str) -> None:
     """Timed replays of each load on the path where it was recorded, each recorded, too."""
-    for application in APPLICATIONS:
-        load = work / f"{application}.load"
-        if not load.exists():
-            continue
-        profile = work / f"timed-{application}.toml"
-        profile.write_text(
-            f'name = "timed-{application}"\ntitle = "timed"\n[[measurement]]\nname = "timed"\n'
-            f'program = "replay"\nload = "{load}"\nmode = "timed"\n'
-        )
-        with recording(Recorder(work, of=f"{application}-replayed-")):
-            run(
-                work, f"timed-{application}", "--profile", str(profile), "--size", "1G",
-                "--runtime", "60s", "--guest-memory", "512M", "--page-cache", "cold",
-                "--rounds", rounds, paths=(RECORDED_ON,),
-            )  # fmt: skip
+    loads = [load for name in APPLICATIONS if (load := work / f"{name}.load").exists()]
+    with slow_disk(work, SLOW_BYTES, SLOW) as slow:
+        for load in loads:
+            profile = str(_replay_of(load, "timed"))
+            with recording(Recorder(work, of=f"{load.stem}-replayed-")):
+                run(
+                    work, slow, f"timed-{load.stem}", "--profile", profile, "--rounds", pairs,
+                    "--runtime", "60s", *COMMON, paths=(RECORDED_ON,),
+                )  # fmt: skip
 
 
 def medians(database: Path, wanted: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, float]]:
@@ -268,17 +288,14 @@ def keep(work: Path) -> dict[str, Any]:
                     {"application": application, "path": path, "recorded": described(recorded),
                      "replayed": described(read_load(of.file(number)))}
                 )  # fmt: skip
-    rates = {
-        "sqlite": ("transactions", "write"), "postgresql": ("transactions", "write"),
-        "rocksdb": ("transactions", "write"), "mariadb": ("transactions", "write"),
-    }  # fmt: skip
     choice = []
     score = scores(work / "score.sqlite")
     for application in APPLICATIONS:
         original, replay = work / f"{application}.sqlite", work / f"replay-{application}.sqlite"
         if not original.exists() or not replay.exists():
             continue
-        mine = medians(original, {application: rates[application]})[application]
+        side = "read" if application in READERS else "write"
+        mine = medians(original, {application: ("transactions", side)})[application]
         replays = medians(replay, {"fast": ("iops", "none")}).get("fast", {})
         if len(replays) == len(mine) == len(PATHS):
             choice.append(

@@ -54,7 +54,7 @@ def record(work: Path, profiles: list[str]) -> None:
         recorder = Recorder(work, of=f"{profile}_")
         with recording(recorder):
             run(
-                work, f"shape-{profile}", "--profile", _SHORT.get(profile, profile),
+                work, work, f"shape-{profile}", "--profile", _SHORT.get(profile, profile),
                 "--size", _SIZES.get(profile, SIZE), "--rounds", "1", "--runtime", SECONDS,
                 "--ramp", "0",
                 paths=(PATH,),

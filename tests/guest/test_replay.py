@@ -14,7 +14,7 @@ from vdisklab.loads.load_file import encode
 from vdisklab.plan.density_request import DensityRequest
 from vdisklab.plan.settings import Request
 from vdisklab.results.store import open_store
-from vdisklab.units import MIB
+from vdisklab.units import GIB, MIB
 
 pytestmark = pytest.mark.guest
 
@@ -66,6 +66,27 @@ def test_a_guest_repeats_every_request(lab: Lab, monkeypatch: pytest.MonkeyPatch
         }
         assert seconds["timed"] is not None
         assert 1.95 <= seconds["timed"] < 3
+
+
+@pytest.mark.nightly  # 25 s; operations are measured in test_during, and one guest replays above
+def test_a_load_beside_an_operation(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(lab.state))
+    place = lab.directory / "two.load"
+    requests = [(20_000 * turn, WRITE, turn % 20 * 8192, 4096, 90) for turn in range(100)]
+    place.write_bytes(encode(load(*requests, span_us=2_000_000, disk_bytes=GIB)))
+    request = Request(
+        paths=("qcow2/none",), during=("backup",), profile=str(place), rounds=1, runtime=2.0,
+        ramp=0.5, size_bytes=64 * MIB, guest_memory=192 * MIB, guest_cpus=1, directory=lab.work,
+    )  # fmt: skip
+    with open_store(f"sqlite:///{lab.database}") as store:
+        assert measure(store, request, print).failed == 0
+    (run,) = lab.runs()
+    assert [measurement.name for measurement in run.measurements] == [
+        "timed-before", "timed-during", "timed-after",
+    ]  # fmt: skip
+    for measurement in run.measurements:
+        (iops,) = (sample for sample in measurement.samples if sample.metric == "iops")
+        assert 30 <= iops.value <= 60, "50 writes a second, in windows of two seconds and more"
 
 
 @pytest.mark.nightly  # 38 s; groups are released in test_guest_groups, and one guest replays above

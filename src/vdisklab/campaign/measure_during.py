@@ -1,7 +1,7 @@
 """Measures what an operation on its disk costs a running guest: before, meanwhile and after.
 
-One open load runs through all three windows; the operation is ordered in its middle. So what is
-compared is one guest with itself, seconds apart.
+A load whose requests are due at moments that are told beforehand runs through all three windows;
+the operation is ordered in its middle. So what is compared is one guest with itself, seconds apart.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from datetime import UTC, datetime
 from functools import partial
 
 from vdisklab.campaign import measured_evidence
-from vdisklab.campaign.attachment import AttachedDisk, GuestPlace, attached, run_measured
+from vdisklab.campaign.attachment import (
+    AttachedDisk,
+    GuestPlace,
+    attached,
+    prepared,
+    run_measured,
+)
 from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.campaign.measure_group import clock_offset
 from vdisklab.campaign.new_images import NewImages, destination_stack
@@ -36,6 +42,8 @@ from vdisklab.storage.image import ImageFile, require_returned
 from vdisklab.storage.site import Site
 from vdisklab.units import MIB, format_bytes
 from vdisklab.workload import fio, load_windows, open_load, program
+from vdisklab.workload.grouped import BesideRun
+from vdisklab.workload.registry import beside_workload_for
 
 _LIMIT_SECONDS = 120.0
 _PROBE = program.Timing(2.0, 0.5, 1.0)
@@ -154,27 +162,33 @@ def _measured(
     attachment.set_page_cache(cell.page_cache)
     subject = replace(_load_place(machine, subject), mark=f"-{secrets.token_hex(4)}")
     running.prepare()
-    rate = context.plan.settings.load or _shown_rate(context, attachment, plan, subject)
+    workload = beside_workload_for(plan)
+    rate = None
+    if workload.needs_rate:
+        rate = context.plan.settings.load or _shown_rate(context, attachment, plan, subject)
     limit = (context.plan.settings.during_limit or _LIMIT_SECONDS) * patience()
     longest = timing.ramp + 2 * timing.runtime + max(timing.runtime, limit)
     start = open_load.GroupStart(_LEAD_SECONDS * patience(), secrets.randbelow(1 << 31) + 1)
-    script, rates = _FIO.beside_script(plan, subject, longest, rate, start)
+    run = BesideRun(longest, timing.runtime * timing.scale, rate, start)
+    script = workload.beside_script(plan, subject, run)
     context.progress(MeasurementStarted(f"{plan.name} beside {order}", timing.runtime * 3))
-    offset = clock_offset(machine)
-    started = datetime.now(UTC)
-    with machine.monitor.noting(_PAUSES) as paused:
-        pid = machine.agent.start(script.command)
+    with prepared(place, script), machine.monitor.noting(_PAUSES) as paused:
+        offset = clock_offset(machine)
+        started = datetime.now(UTC)
+        pid = machine.agent.start(script.command, stdin=script.stdin)
         _await_load(attachment)
         begun = time.time()
         timeline = _timeline(attachment, running, timing, limit)
         machine.agent.run(("sh", "-c", _STOP.format(pid)), timeout=_STOP_SECONDS)
         ended = machine.agent.finish(pid, script.command, timeout=_STOP_SECONDS, allowed=_ENDED)
         pauses = paused()
+        logs = {name: machine.agent.read_file(name) for name in script.collect}
     wall = time.time() - started.timestamp()
     running.undo()
-    logs = [machine.agent.read_file(name) for name in script.collect]
-    seconds = timeline.end - begun
-    requests = open_load.shifted(open_load.read_paced(logs, rates, seconds, start.seed), offset)
+    output = program.Outputs(ended.stdout, ended.stderr, logs)
+    requests = open_load.shifted(
+        workload.beside_requests(plan, output, run, timeline.end - begun), offset
+    )
     beside = tuple(_operation_samples(running, timeline, pauses, images))
     over_time = (_over_time(requests, timeline),)
     results = [

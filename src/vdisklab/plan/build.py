@@ -233,7 +233,9 @@ class Draft:
             partial(not_trimmed, self.profile),
             partial(not_shared, self.profile),
             partial(not_together, float(_set(settings.ramp))),
-            partial(not_during, bool(settings.during), self.destination, self.backing),
+            partial(
+                not_during, self.profile, bool(settings.during), self.destination, self.backing
+            ),
             partial(not_made, self.profile, settings.template),
             partial(not_with_age, age, self.backing),
         ):

@@ -325,16 +325,27 @@ def require_only_boots(profile: Profile) -> None:
 
 
 def not_during(
-    ordered: bool, to: Destination | None, backing: BackingDevices, path: DiskPath
+    profile: Profile,
+    ordered: bool,
+    to: Destination | None,
+    backing: BackingDevices,
+    path: DiskPath,
 ) -> Impossible | None:
-    """Why an operation that the path names cannot be done on its disk, or not with a copy there;
-    None if it can. With operations `ordered`, a path on the host has nothing to do.
+    """Why an operation that the path names cannot be done on its disk, not beside the profile's
+    load, or not with a copy there; None if it can. With operations `ordered`, a path on the host
+    has nothing to do.
 
     Raises PlanError for an operation that does not exist.
     """
     if path.attachment.during is None:
         return _NO_GUEST if ordered and path.on_host else None
     operation = parse_operation(path.attachment.during)
+    if profile.replays and operation.kind.filesystem is not None:
+        return Impossible(
+            f"a recorded load works on the disk itself, and {operation.kind.name} needs a file "
+            "system on it",
+            "leave out --profile",
+        )
     refused = operation.refusal(without_options(path, ("during",)))
     if refused is not None or to is None or not operation.kind.copies:
         return refused

@@ -17,6 +17,9 @@ BOOT = "boot"
 DISCARD = "discard"
 """The program of a measurement that deletes a file, and trims the guest's file system."""
 
+REPLAY = "replay"
+"""The program of a measurement that repeats a recorded load on the disk itself."""
+
 LIFE = "life"
 """The program of a measurement that makes disks from a template, and deletes them."""
 
@@ -84,6 +87,11 @@ class Profile:
     def trims(self) -> bool:
         """True when a file system is trimmed, which must therefore be the guest's own."""
         return any(measurement.program == DISCARD for measurement in self.measurements)
+
+    @property
+    def replays(self) -> bool:
+        """True when a recorded load is repeated, which works on the disk itself."""
+        return any(measurement.program == REPLAY for measurement in self.measurements)
 
     @property
     def makes_disks(self) -> bool:

@@ -14,6 +14,7 @@ from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction
 from vdisklab.units import MIB, parse_size
 from vdisklab.workload import fio_report, fiojob, open_load, program
+from vdisklab.workload.grouped import BesideRun
 
 _OPEN_DIRECTIONS = ("randread", "randwrite")
 _EACH_REQUEST = (
@@ -110,6 +111,8 @@ def _check_open(settings: FioSettings, name: str) -> None:
 
 class Fio(program.Workload):
     """The flexible I/O tester."""
+
+    needs_rate = True
 
     def script(
         self, plan: MeasurementPlan, subject: program.Subject, timing: program.Timing
@@ -215,27 +218,20 @@ class Fio(program.Workload):
         return program.Script(("fio", *options), expected, expected + _SLACK_SECONDS, collect=logs)
 
     def beside_script(
-        self,
-        plan: MeasurementPlan,
-        subject: program.Subject,
-        seconds: float,
-        rate: int,
-        start: open_load.GroupStart,
-    ) -> tuple[program.Script, tuple[int, ...]]:
-        """The script of an open load beside an operation, and the rates of its threads, in order.
+        self, plan: MeasurementPlan, subject: program.Subject, run: BesideRun
+    ) -> program.Script:
+        """The script of an open load beside an operation.
 
         Each thread reads or writes, as `rwmixread` shares the rate. Raises PlanError for
         measurements that are not random reads and writes of one size.
         """
-        settings = read_fio_settings(plan)
+        settings, seconds, start = read_fio_settings(plan), run.seconds, run.start
         if settings.rw not in (*_OPEN_DIRECTIONS, "randrw") or settings.bs is None:
             raise PlanError(
                 f"measurement {plan.name!r} is no open load of random requests, which an operation "
                 "is measured beside",
                 hint='leave out --profile, or set rw = "randrw" and bs',
             )
-        reads = {"randread": 100, "randwrite": 0}.get(settings.rw, settings.rwmixread or 50)
-        shares = {"randread": rate * reads // 100, "randwrite": rate - rate * reads // 100}
         prefix = f"{subject.scratch}/{plan.name}{subject.mark}"
         options = [
             "--name=global",
@@ -256,19 +252,23 @@ class Fio(program.Workload):
             "--ioengine=psync",
             *_flushing(settings),
         ]
-        rates: list[int] = []
-        for rw, share in shares.items():
-            threads = open_load.thread_rates(share) if share else ()
-            for per_thread in sorted(set(threads), reverse=True):
-                count = threads.count(per_thread)
-                options += [f"--name={plan.name}", f"--rw={rw}", f"--rate_iops={per_thread}"]
-                options += [f"--numjobs={count}", "--thread"]
-                rates += [per_thread] * count
-        logs = tuple(f"{prefix}_lat.{number}.log" for number in range(1, len(rates) + 1))
-        script = program.Script(
+        threads = _beside_threads(settings, run)
+        for rw, per_thread, count in threads:
+            options += [f"--name={plan.name}", f"--rw={rw}", f"--rate_iops={per_thread}"]
+            options += [f"--numjobs={count}", "--thread"]
+        every = sum(count for *_, count in threads)
+        logs = tuple(f"{prefix}_lat.{number}.log" for number in range(1, every + 1))
+        return program.Script(
             ("fio", *options), seconds, seconds + start.delay + _SLACK_SECONDS, collect=logs
         )
-        return script, tuple(rates)
+
+    def beside_requests(
+        self, plan: MeasurementPlan, output: program.Outputs, run: BesideRun, lasted: float
+    ) -> open_load.GuestRequests:
+        """The requests of an open load beside an operation, from the logs of its threads."""
+        threads = _beside_threads(read_fio_settings(plan), run)
+        rates = [per_thread for _, per_thread, count in threads for _ in range(count)]
+        return open_load.read_paced([*output.files.values()], rates, lasted, run.start.seed)
 
     def leaves_writes(self, plan: MeasurementPlan) -> bool:
         """True for writes without fsync; a job file is judged by its own options."""
@@ -355,6 +355,20 @@ class Fio(program.Workload):
         return replace(
             outcome, samples=(*outcome.samples, *bandwidth_log.samples), series=bandwidth_log.series
         )
+
+
+def _beside_threads(settings: FioSettings, run: BesideRun) -> list[tuple[str, int, int]]:
+    """The threads of an open load beside an operation, in fio's order: rw, each thread's rate, and
+    how many there are."""
+    if run.rate is None:
+        raise ValueError("an open load has a rate")
+    reads = {"randread": 100, "randwrite": 0}.get(settings.rw or "", settings.rwmixread or 50)
+    share = run.rate * reads // 100
+    threads = []
+    for rw, rate in (("randread", share), ("randwrite", run.rate - share)):
+        rates = open_load.thread_rates(rate) if rate else ()
+        threads += [(rw, each, rates.count(each)) for each in sorted(set(rates), reverse=True)]
+    return threads
 
 
 def _block_size(settings: FioSettings) -> str:

@@ -22,7 +22,7 @@ from vdisklab.workload import (
     sqlite,
     sysbench,
 )
-from vdisklab.workload.grouped import GroupWorkload
+from vdisklab.workload.grouped import BesideWorkload, GroupWorkload
 from vdisklab.workload.systems import PROGRAM as INSTALL
 from vdisklab.workload.systems import Boot, Install
 
@@ -90,6 +90,23 @@ def grouped_workload_for(plan: MeasurementPlan) -> GroupWorkload:
     raise PlanError(
         f"measurement {plan.name!r} does not log its requests, so guests cannot run it at once",
         hint="choose a profile of fio measurements or a recorded load, or leave out --guests",
+    )
+
+
+def beside_workload_for(plan: MeasurementPlan) -> BesideWorkload:
+    """The program of a measurement that runs on beside an operation.
+
+    Raises PlanError for a program whose requests have no moments at which they are due.
+    """
+    workload = workload_for(plan)
+    if isinstance(workload, replay.Replay) and plan.settings.get("mode") == replay.TIMED:
+        return workload
+    if isinstance(workload, fio.Fio) and "job" not in plan.settings:
+        return workload
+    raise PlanError(
+        f"--during measures beside random requests of fio or a recorded load, and measurement "
+        f"{plan.name!r} is neither",
+        hint="leave out --profile: the load is then a third of what the path carries",
     )
 
 

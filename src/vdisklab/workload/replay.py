@@ -27,7 +27,7 @@ from vdisklab.loads.load import RecordedLoad
 from vdisklab.loads.load_file import SUFFIX, read_load
 from vdisklab.loads.parts import Cut, Part, cut
 from vdisklab.loads.replay_plan import encode_plan, least_seconds
-from vdisklab.plan.profile import MeasurementPlan, Profile, Usual
+from vdisklab.plan.profile import REPLAY, MeasurementPlan, Profile, Usual
 from vdisklab.results.model import (
     BEGUN_LATE,
     REPEATED,
@@ -39,8 +39,9 @@ from vdisklab.results.model import (
 )
 from vdisklab.units import GIB, MIB
 from vdisklab.workload import open_load, program
+from vdisklab.workload.grouped import BesideRun
 
-PROGRAM = "replay"
+PROGRAM = REPLAY
 TIMED, FAST = "timed", "fast"
 
 PART_SECONDS = 60.0
@@ -193,6 +194,8 @@ def load_profile_of(name: str) -> Profile:
 class Replay(program.Workload):
     """The replay of a load, by a program of our own."""
 
+    needs_rate = False
+
     def files(
         self, plan: MeasurementPlan, subject: program.Subject, timing: program.Timing
     ) -> program.PreparedFiles:
@@ -266,16 +269,8 @@ class Replay(program.Workload):
         start: open_load.GroupStart,
     ) -> program.Script:
         """The replay of one of several guests: after a delay, again and again until all ended."""
-        alone = self.script(plan, subject, timing)
         seconds = timing.ramp + timing.runtime
-        log = f"{_directory(subject)}/requests.log"
-        return replace(
-            alone,
-            command=(*alone.command[:-1], f"{seconds:.3f}", f"{start.delay:.3f}", log, "again"),
-            expected=start.delay + seconds,
-            timeout=start.delay + seconds + _SLACK_SECONDS,
-            collect=(log,),
-        )
+        return _repeated(self.script(plan, subject, timing), subject, seconds, start)
 
     def group_requests(
         self,
@@ -286,13 +281,20 @@ class Replay(program.Workload):
     ) -> open_load.GuestRequests:
         """The requests of one guest of a group, from its log and the moment of its start."""
         del start
-        report = read_report(output.stdout)
-        seconds = timing.ramp + timing.runtime
-        timed = program.read_settings(plan, ReplaySettings).mode == TIMED
-        (log,) = output.files.values()
-        begin = report.numbers["started"] / 1e9
-        end = begin + (seconds if timed else min(seconds, report.measured_seconds))
-        return open_load.GuestRequests(begin, end, timed, tuple(_logged(log, begin, end)))
+        return _requests(plan, output, timing.ramp + timing.runtime)
+
+    def beside_script(
+        self, plan: MeasurementPlan, subject: program.Subject, run: BesideRun
+    ) -> program.Script:
+        """The replay beside an operation: again and again."""
+        timing = program.Timing(run.part_seconds, 0.0, 1.0)
+        return _repeated(self.script(plan, subject, timing), subject, run.seconds, run.start)
+
+    def beside_requests(
+        self, plan: MeasurementPlan, output: program.Outputs, run: BesideRun, lasted: float
+    ) -> open_load.GuestRequests:
+        """The requests of a replay beside an operation, from its log."""
+        return _requests(plan, output, min(lasted, run.seconds))
 
     def parse(self, plan: MeasurementPlan, output: program.Outputs) -> program.ProgramResult:
         """Latencies of reads, writes and flushes; as fast as it goes also requests per second.
@@ -333,6 +335,32 @@ class Replay(program.Workload):
                 REPEATED, abs(ratio - 1) <= _SAME_COUNT, ratio,
                 "1 within 1 %", only_said=True,
             )  # fmt: skip
+
+
+def _repeated(
+    alone: program.Script, subject: program.Subject, seconds: float, start: open_load.GroupStart
+) -> program.Script:
+    """A replay that begins after a delay, and again at its end, and logs its requests."""
+    log = f"{_directory(subject)}/requests.log"
+    return replace(
+        alone,
+        command=(*alone.command[:-1], f"{seconds:.3f}", f"{start.delay:.3f}", log, "again"),
+        expected=start.delay + seconds,
+        timeout=start.delay + seconds + _SLACK_SECONDS,
+        collect=(log,),
+    )
+
+
+def _requests(
+    plan: MeasurementPlan, output: program.Outputs, seconds: float
+) -> open_load.GuestRequests:
+    """The requests of a repeated replay by the guest's clock. Raises WorkloadError."""
+    report = read_report(output.stdout)
+    timed = program.read_settings(plan, ReplaySettings).mode == TIMED
+    (log,) = output.files.values()
+    begin = report.numbers["started"] / 1e9
+    end = begin + (seconds if timed else min(seconds, report.measured_seconds))
+    return open_load.GuestRequests(begin, end, timed, tuple(_logged(log, begin, end)))
 
 
 def _directory(subject: program.Subject) -> str:

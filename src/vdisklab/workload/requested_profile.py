@@ -9,7 +9,7 @@ from vdisklab.errors import PlanError
 from vdisklab.plan.profile import RATE, MeasurementPlan, Profile
 from vdisklab.plan.settings import DEFAULT_PROFILE, DURING_PROFILE, LIFE_PROFILE, Request
 from vdisklab.workload.profile_files import load_profile
-from vdisklab.workload.registry import WORKLOADS
+from vdisklab.workload.registry import WORKLOADS, beside_workload_for
 
 
 def requested_profile(request: Request) -> Profile:
@@ -19,7 +19,7 @@ def requested_profile(request: Request) -> Profile:
     """
     profile = load_profile(profile_of(request), beside=request.neighbour)
     if request.during:
-        return _beside_operation(profile)  # whose rate need not be in the profile
+        return _beside_operation(profile, request.load)
     return with_load(with_clients(profile, request.clients), request.load)
 
 
@@ -32,14 +32,16 @@ def profile_of(request: Request) -> str:
     return DURING_PROFILE if request.during else DEFAULT_PROFILE
 
 
-def _beside_operation(profile: Profile) -> Profile:
-    """The profile's first measurement alone. Raises PlanError if it is not fio's own."""
+def _beside_operation(profile: Profile, rate: int | None) -> Profile:
+    """The profile's first measurement alone, whose rate need not be in the profile.
+
+    Raises PlanError if it cannot run beside an operation, or not at that rate.
+    """
     first = profile.measurements[0]
-    if first.program != "fio" or "job" in first.settings:
+    if not beside_workload_for(first).needs_rate and rate is not None:
         raise PlanError(
-            f"--during measures beside random requests of fio, and profile {profile.name} has "
-            f"{first.name!r}",
-            hint="leave out --profile: the load is then a third of what the path carries",
+            f"--load sets the rate of made-up requests, and {profile.name} has the recording's",
+            hint="leave out --load",
         )
     return replace(profile, measurements=(first,))
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.unit.loads.loads import load
 from vdisklab.errors import PlanError
+from vdisklab.loads.load import IoKind
+from vdisklab.loads.load_file import encode
 from vdisklab.operations.registry import as_platforms_do
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.named_target import NamedTarget
@@ -16,6 +21,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.destination import destination_of
 from vdisklab.plan.settings import Request
+from vdisklab.units import GIB
 from vdisklab.workload.requested_profile import requested_profile
 
 
@@ -70,6 +76,30 @@ def test_a_database_is_no_load_beside_an_operation() -> None:
     request = Request(paths=("raw/none",), during=("backup",), profile="postgresql")
     with pytest.raises(PlanError, match="beside random requests of fio"):
         requested_profile(request)
+
+
+class TestBesideARecordedLoad:
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> str:
+        place = tmp_path / "web.load"
+        place.write_bytes(encode(load((0, IoKind.WRITE, 0, 4096, 90), disk_bytes=GIB)))
+        return str(place)
+
+    def test_it_is_timed_as_it_was(self, file: str) -> None:
+        request = Request(paths=("raw/none",), during=("backup",), profile=file)
+        plan = build_plan(request, Capabilities(), requested_profile(request))
+        (measurement,) = plan.profile.measurements
+        assert measurement.settings["mode"] == "timed"
+
+    def test_its_rate_is_the_recordings(self, file: str) -> None:
+        request = Request(paths=("raw/none",), during=("backup",), profile=file, load=50)
+        with pytest.raises(PlanError, match="has the recording's"):
+            requested_profile(request)
+
+    def test_a_file_system_on_the_disk_leaves_it_no_room(self, file: str) -> None:
+        request = Request(paths=("raw/none",), during=("trim",), profile=file)
+        with pytest.raises(PlanError, match="trim needs a file system on it"):
+            build_plan(request, Capabilities(), requested_profile(request))
 
 
 @pytest.mark.parametrize(

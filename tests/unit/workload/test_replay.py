@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,10 +27,11 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import BEGUN_LATE, Direction, Evidence, IoCounters
 from vdisklab.units import GIB, MIB
+from vdisklab.workload.grouped import BesideRun
 from vdisklab.workload.open_load import GroupStart
 from vdisklab.workload.profile_files import load_profile
 from vdisklab.workload.program import Around, Outputs, Subject, Timing
-from vdisklab.workload.registry import WORKLOADS, grouped_workload_for
+from vdisklab.workload.registry import WORKLOADS, beside_workload_for, grouped_workload_for
 from vdisklab.workload.replay import Histogram, load_profile_of, read_report
 
 READ, WRITE, FLUSH, DISCARD = IoKind.READ, IoKind.WRITE, IoKind.FLUSH, IoKind.DISCARD
@@ -215,6 +218,30 @@ class TestGroup:
             grouped_workload_for(MeasurementPlan("x", "dd", {}))
 
 
+class TestBeside:
+    RUN = BesideRun(120, 60, None, GroupStart(2, 1))
+
+    def test_it_repeats_the_part_that_a_plan_has_brought(self, file: Path) -> None:
+        timed, _ = load_profile(str(file)).measurements
+        made = beside_workload_for(timed).beside_script(timed, DISK, self.RUN)
+        assert made.command[-6:] == (
+            "timed", "/dev/vda", "120.000", "2.000", f"{PLACE}/requests.log", "again",
+        )  # fmt: skip
+        assert made.prepare == REPLAY.script(timed, DISK, TIMING).prepare
+
+    def test_its_requests_end_with_it(self) -> None:
+        output = Outputs(TIMED, "", {"log": "0 150 1 4096\n2000000 9 2 0\n7000000 -1 0 512\n"})
+        workload = beside_workload_for(plan("timed"))
+        found = workload.beside_requests(plan("timed"), output, self.RUN, 5.0)
+        assert found.end - found.start == pytest.approx(5)
+        assert len(found.requests) == 2
+
+    def test_only_what_was_due_at_known_moments(self) -> None:
+        for refused in (plan("fast"), MeasurementPlan("x", "dd", {})):
+            with pytest.raises(PlanError, match="fio or a recorded load"):
+                beside_workload_for(refused)
+
+
 def test_histograms_add_up() -> None:
     first, other = Histogram(2, 0, 30, 20, {10: 1, 20: 1}), Histogram(1, 0, 20, 20, {20: 1})
     both = first + other
@@ -334,6 +361,30 @@ class TestProgram:
         text, log = replayed(replayer, tmp_path, "fast", recording, 0.35, "again")
         assert len([row for row in log if row[1] >= 0]) >= 6
         assert read_report(text).numbers["deepest"] == 1
+
+    @pytest.mark.parametrize("mode", ["timed", "fast"])
+    def test_an_interrupt_ends_it_with_its_report(
+        self, replayer: Path, tmp_path: Path, mode: str
+    ) -> None:
+        requests, log = tmp_path / "plan", tmp_path / "log"
+        # The last request is due long after the interrupt, and a thread sleeps until then.
+        recording = load(
+            *((10_000 * turn, WRITE, 0, 512, 9) for turn in range(100)),
+            (50_000_000, WRITE, 0, 512, 9), span_us=60_000_000,
+        )  # fmt: skip
+        requests.write_bytes(encode_plan(recording, folded(recording, 2 * MIB)))
+        disk = tmp_path / "disk"
+        command: list[str | Path] = [replayer, mode, requests, disk, "120", "0", log, "again"]
+        disk.write_bytes(bytes(2 * MIB))
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            printed, _ = process.communicate(timeout=10)
+        assert process.returncode == 0
+        report = read_report(HEAD + printed)
+        assert 0.1 < report.measured_seconds < 5
+        done = [line for line in log.read_text().splitlines() if " -1 " not in line]
+        assert len(done) == report.numbers["done"] > 5
 
     def test_discards_and_zeroes(self, replayer: Path, tmp_path: Path) -> None:
         recording = load(

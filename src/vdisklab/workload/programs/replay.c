@@ -5,7 +5,7 @@
  * it in the recording have ended here, and its recorded think time has passed). No request begins more than
  * LIMIT seconds after the start. With DELAY and LOG the start is DELAY seconds after the call, and LOG gets a
  * line for each request: microseconds due, microseconds taken (-1: never done), kind, bytes. With `again` the
- * plan begins again at its end until LIMIT.
+ * plan begins again at its end until LIMIT. SIGINT ends the run: LIMIT is then this moment.
  *
  * PLAN (little-endian): the text VDLPLAN1, the number of requests, the largest one's bytes, the depth of the
  * recording and its length in microseconds, as 64-bit numbers; then for each request, by due time, 64 bits offset and 32 bits each of: due and
@@ -24,6 +24,7 @@
 #include <linux/fs.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -481,6 +482,42 @@ static int open_target(const char *name) {
     return direct;
 }
 
+struct results {
+    int direct;
+    unsigned threads;
+    uint64_t real_start;
+    const char *log;
+};
+
+/* Only once: the threads may end at the moment of a signal. */
+static void finish(const struct results *r) {
+    static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&once);
+    if (failed) {
+        fprintf(stderr, "replay: %llu requests failed; the first was the %s\n", (unsigned long long)failed, failure);
+        exit(1);
+    }
+    report(r->direct, r->threads, r->real_start);
+    if (r->log)
+        print_log(r->log);
+    exit(0);
+}
+
+/* Threads that sleep until a request is due are not woken, and one may wait for storage that does not answer. */
+static void *await_signal(void *results) {
+    int number;
+    sigset_t interrupt;
+    sigemptyset(&interrupt);
+    sigaddset(&interrupt, SIGINT);
+    sigwait(&interrupt, &number);
+    pthread_mutex_lock(&lock);
+    stopped = 1;
+    if (now() - start < limit)
+        limit = now() > start ? now() - start : 0;
+    finish(results); /* with the lock held: no request begins any more */
+    return NULL;
+}
+
 int main(int argc, char **argv) {
     if (argc < 5) {
         fprintf(stderr, "usage: replay timed|fast PLAN TARGET LIMIT [DELAY LOG [again]]\n");
@@ -489,6 +526,11 @@ int main(int argc, char **argv) {
     measure_pages();
     timed = !strcmp(argv[1], "timed");
     limit = (uint64_t)(atof(argv[4]) * SECOND);
+    sigset_t interrupt;
+    sigemptyset(&interrupt);
+    sigaddset(&interrupt, SIGINT);
+    signal(SIGINT, SIG_DFL); /* an ignored one would not be waited for */
+    pthread_sigmask(SIG_BLOCK, &interrupt, NULL); /* for all threads: one waits for it */
     uint64_t depth = read_plan(argv[2]), begin = now();
     int repeats = argc > 7;
     uint64_t turns = repeats ? limit / 1000 / span + 1 : 1;
@@ -512,8 +554,15 @@ int main(int argc, char **argv) {
     reached[0] = start;
     for (uint64_t i = 0; timed && i < count; i++)
         allowed[i] = start + job(i).due * 1000;
+    struct results results = {direct, threads, real_start, argc > 6 ? argv[6] : NULL};
+    pthread_t awaiting;
+    int problem = pthread_create(&awaiting, &small, await_signal, &results);
+    if (problem) {
+        errno = problem;
+        die("a thread");
+    }
     for (unsigned i = 0; i < threads; i++) {
-        int problem = pthread_create(&pool[i], &small, work, NULL);
+        problem = pthread_create(&pool[i], &small, work, NULL);
         if (problem) {
             errno = problem;
             die("a thread");
@@ -521,12 +570,5 @@ int main(int argc, char **argv) {
     }
     for (unsigned i = 0; i < threads; i++)
         pthread_join(pool[i], NULL);
-    if (failed) {
-        fprintf(stderr, "replay: %llu requests failed; the first was the %s\n", (unsigned long long)failed, failure);
-        return 1;
-    }
-    report(direct, threads, real_start);
-    if (argc > 6)
-        print_log(argv[6]);
-    return 0;
+    finish(&results);
 }

@@ -1,0 +1,83 @@
+"""A directory on a disk that takes a stated time for each read, write and flush.
+
+Under emulation the processor decides what a guest's program feels, and the order of paths is noise.
+On a disk that takes milliseconds the disk decides again, on a busy machine, too. The disk is an
+nbdkit of ours (slow_disk_plugin.py), shown as a file by nbdfuse, with a loop device on it.
+
+    apt install nbdkit nbdkit-plugin-python libnbd-bin
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+PLUGIN = Path(__file__).with_name("slow_disk_plugin.py")
+_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class DiskTimes:
+    """Milliseconds that each request takes at least."""
+
+    read: float
+    write: float
+    flush: float
+
+
+def _run(*command: str | Path) -> str:
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=120)
+    return done.stdout.strip()
+
+
+def _await(condition: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + _SECONDS
+    while not condition():
+        if time.monotonic() > end:
+            raise SystemExit(f"{what} did not come within {_SECONDS:.0f} s")
+        time.sleep(0.05)
+
+
+@contextmanager
+def _running(*command: str | Path) -> Iterator[None]:
+    process = subprocess.Popen(command)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(_SECONDS)
+
+
+@contextmanager
+def slow_disk(work: Path, size: int, times: DiskTimes) -> Iterator[Path]:
+    """An ext4 file system on such a disk, mounted below `work`; as root.
+
+    Afterwards nothing is mounted, attached or running, and the disk's file is gone.
+    """
+    back, socket, disk, place = (work / name for name in ("back", "socket", "disk", "slow"))
+    with ExitStack() as undo:
+        with back.open("wb") as file:
+            file.truncate(size)
+        undo.callback(back.unlink)
+        each = (f"{kind}={getattr(times, kind)}" for kind in ("read", "write", "flush"))
+        undo.enter_context(
+            _running("nbdkit", "-f", "-U", socket, "python", PLUGIN, f"disk={back}", *each)
+        )
+        undo.callback(socket.unlink, missing_ok=True)
+        _await(socket.exists, "nbdkit's socket")
+        disk.touch()
+        undo.callback(disk.unlink)
+        undo.enter_context(_running("nbdfuse", disk, "--unix", socket))
+        _await(lambda: disk.stat().st_size == size, "nbdfuse's file")
+        loop = _run("losetup", "--find", "--show", "--direct-io=on", disk)
+        undo.callback(_run, "losetup", "--detach", loop)
+        _run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0", loop)
+        place.mkdir(exist_ok=True)
+        undo.callback(place.rmdir)
+        _run("mount", loop, place)
+        undo.callback(_run, "umount", place)
+        yield place
