@@ -12,7 +12,7 @@ from vdisklab.actions.planning import possible_plan
 from vdisklab.answers.loading import stored_verdicts
 from vdisklab.errors import LoadError, PlanError
 from vdisklab.host.command import LocalHost
-from vdisklab.host.facts import collect_facts
+from vdisklab.host.facts import machine_facts
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import some_are_alike
 from vdisklab.path.needs import DURABLE
@@ -42,7 +42,7 @@ def repeated(store: Store, request: RunRequest) -> RunRequest:
             "--again measures the paths of its campaign and takes no PATHS",
             hint="leave out the paths, or --again",
         )
-    this = collect_facts(LocalHost())
+    this = machine_facts(LocalHost())
     if campaign.host.machine_id != this.machine_id:
         name = campaign.host.hostname
         also = ", of this name, with another machine-id" if name == this.hostname else ""

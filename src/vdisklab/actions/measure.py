@@ -101,7 +101,7 @@ def measure(
             report_plan(plan, progress)
             context = GuestContext(host, ledger, cache_directory(), progress)
             steps_of_plan = _measure_plan(
-                store, context, plan, planned.search, new=new, publish=publish
+                store, context, plan, facts, planned.search, new=new, publish=publish
             )
             with _alone(store, plan), closing(steps_of_plan) as steps:
                 for step in steps:
@@ -130,12 +130,13 @@ def measure_in_turns(
         with open_ledger() as ledger, ExitStack() as stack:
             host = LocalHost()
             context = GuestContext(host, ledger, cache_directory(), progress)
-            plans = []
+            plans, places = [], []
             for request in requests:
                 possible = possible_draft(host, request)
                 facts = _facts(host, possible.named.mount)
                 begun = None if new else begun_plan(store, facts, possible.plan)
                 plans.append(make_plan(host, ledger, possible, progress, begun=begun).plan)
+                places.append(facts)
             for plan in plans:
                 report_plan(plan, progress)
             for plan in plans:
@@ -144,8 +145,9 @@ def measure_in_turns(
                 for place, plan in enumerate(plans):
                     before = measured[place].failed
                     part = replace(plan, rounds=round)
+                    is_first = new and round == 1
                     turn = _measure_plan(
-                        store, context, part, new=new and round == 1, publish=publish
+                        store, context, part, places[place], new=is_first, publish=publish
                     )
                     with closing(turn) as steps:
                         for step in steps:
@@ -235,13 +237,14 @@ def _measure_plan(
     store: Store,
     context: GuestContext,
     plan: CampaignPlan,
+    facts: HostFacts,
     search: CellSearch | None = None,
     *,
     new: bool,
     publish: Publish | None = None,
 ) -> Generator[Measured, None, None]:
     """Measures and stores the remaining runs of a plan; yields the counts after each run."""
-    campaign = _campaign(store, plan, context.host, context.progress, new=new)
+    campaign = _campaign(store, plan, facts, context.progress, new=new)
     finished = store.finished(campaign.id)
     # nobody knows beforehand what a search will measure
     slots = () if search is not None else tuple(schedule(plan, finished))
@@ -319,14 +322,13 @@ def begun_plan(store: Store, facts: HostFacts, possible: CampaignPlan) -> Campai
 
 
 def _campaign(
-    store: Store, plan: CampaignPlan, host: Host, progress: Progress, *, new: bool
+    store: Store, plan: CampaignPlan, facts: HostFacts, progress: Progress, *, new: bool
 ) -> Campaign:
     """The campaign that this plan continues, or a new one.
 
     A host with another kernel, QEMU or fio than before gets a new campaign: its numbers must not
     be mixed with the old ones.
     """
-    facts = _facts(host, _mount_below(plan))
     stored_campaign = None if new else store.find_campaign(plan.fingerprint, facts.machine_id)
     changes = [] if stored_campaign is None else _changes(stored_campaign.host, facts)
     if stored_campaign is not None and not changes:

@@ -16,7 +16,7 @@ from vdisklab.answers.loading import NOTHING, Joining, Loaded, load_chosen
 from vdisklab.answers.missing_cells import missing_cells, request_for
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
-from vdisklab.host.facts import collect_facts
+from vdisklab.host.facts import machine_facts
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.plan_file import request_alike
@@ -69,7 +69,7 @@ def measure_missing(
     `names` are the campaigns to consider, None for all. Raises PlanError if a named campaign cannot
     be joined with the new measurements.
     """
-    machine = collect_facts(LocalHost()).machine_id
+    machine = machine_facts(LocalHost()).machine_id
     measured = _measured_before(store, names, requested, machine)
     like = measured.campaigns[0] if measured.campaigns else None
     campaigns = measured.ids

@@ -30,13 +30,14 @@ from vdisklab.answers.disks import (
     place_of,
     problem_of,
 )
-from vdisklab.answers.loading import choose_campaigns, load_chosen, stored_verdicts
+from vdisklab.answers.here import verdicts_here
+from vdisklab.answers.loading import choose_campaigns, load_chosen
 from vdisklab.answers.plan import answer_plan
 from vdisklab.answers.race import race_outcome
 from vdisklab.answers.race_plan import as_race, can_race
 from vdisklab.errors import PlanError
 from vdisklab.host.command import Host
-from vdisklab.host.facts import collect_facts
+from vdisklab.host.facts import machine_facts
 from vdisklab.host.mounts import lies_in_memory
 from vdisklab.inspection.disk_on_host import is_mounted, measured_form, read_contexts
 from vdisklab.inspection.host_features import cannot_build
@@ -244,8 +245,8 @@ class _Desk:
         self._campaigns: tuple[Campaign, ...] = ()
         if results is None:
             return
-        facts = collect_facts(host)
-        self._verdicts = stored_verdicts(results, facts, disk)
+        machine = machine_facts(host).machine_id
+        self._verdicts = verdicts_here(results, host, disk)
         stored = (
             choose_campaigns(results, campaigns) if campaigns else results.campaigns(with_runs=True)
         )
@@ -253,7 +254,7 @@ class _Desk:
         self._campaigns = tuple(
             campaign
             for campaign in stored
-            if (campaigns or campaign.host.machine_id == facts.machine_id)
+            if (campaigns or campaign.host.machine_id == machine)
             and (digest is None or _replayed(campaign, digest))
         )
 

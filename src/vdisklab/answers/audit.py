@@ -19,11 +19,11 @@ from vdisklab.answers.disks import (
     command_to_measure,
     is_alike,
 )
-from vdisklab.answers.loading import choose_campaigns, load_chosen, open_results, stored_verdicts
+from vdisklab.answers.here import verdicts_here
+from vdisklab.answers.loading import choose_campaigns, load_chosen, open_results
 from vdisklab.errors import DatabaseError
 from vdisklab.host.blockdevice import device_of, stacked_device
 from vdisklab.host.command import Host
-from vdisklab.host.facts import collect_facts
 from vdisklab.host.mounts import is_visible_device, is_visible_file
 from vdisklab.inspection.disk_on_host import local_source, read_contexts
 from vdisklab.path.backing import backing_below
@@ -65,7 +65,7 @@ def audit_disks(
                 analysis = Analysis(results, loaded, host_disk)
                 audit = _Audit(needs, analysis.verdicts, MeasuredPaths(analysis))
                 return audit.answer(disks, loaded.caveats)
-            verdicts = stored_verdicts(results, collect_facts(host), host_disk)
+            verdicts = verdicts_here(results, host, host_disk)
             reason = "the database holds no campaign"
     except DatabaseError as error:
         if db is not None or campaign:

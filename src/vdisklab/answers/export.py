@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from vdisklab.answers.loading import open_results, stored_verdicts
+from vdisklab.answers.here import verdicts_here
+from vdisklab.answers.loading import open_results
 from vdisklab.documents import Answer
 from vdisklab.errors import DatabaseError, HostError, NoDatabaseError, PlanError
 from vdisklab.host.command import Host, LocalHost
-from vdisklab.host.facts import collect_facts
+from vdisklab.host.facts import machine_facts
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
@@ -183,11 +184,11 @@ def _verdicts_here(db: str | None, disk: HostDisk) -> CrashVerdicts:
 
     Raises DatabaseError for a named one that does not exist, and for any that cannot be read.
     """
-    facts = collect_facts(LocalHost())
+    host = LocalHost()
     try:
         with open_results(db) as results:
-            return stored_verdicts(results, facts, disk)
+            return verdicts_here(results, host, disk)
     except NoDatabaseError:
         if db is not None:
             raise
-        return CrashVerdicts(disk=disk, zfs_fuse=facts.has_zfs_fuse)
+        return CrashVerdicts(disk=disk, zfs_fuse=machine_facts(host).has_zfs_fuse)

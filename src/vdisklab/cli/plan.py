@@ -13,7 +13,8 @@ from vdisklab.actions.again import repeated
 from vdisklab.actions.cell_search import Narrow, Narrowed
 from vdisklab.actions.find_best import make_search
 from vdisklab.actions.planning import make_plan, possible_draft
-from vdisklab.answers.loading import open_results, stored_verdicts
+from vdisklab.answers.here import verdicts_here
+from vdisklab.answers.loading import open_results
 from vdisklab.answers.plan import PlanAnswer, answer_plan
 from vdisklab.cli.shell.live import TerminalProgress, print_dropped, warning_line
 from vdisklab.cli.shell.options import Format, OutputOptions, takes_options
@@ -21,7 +22,6 @@ from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import NoDatabaseError, PlanError
 from vdisklab.host.command import Host, LocalHost
-from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.plan.run_request import RunRequest
@@ -102,7 +102,7 @@ def _results(stack: ExitStack, request: RunRequest) -> Store | None:
 
 
 def _verdicts(store: Store, host: Host, request: Request) -> CrashVerdicts:
-    return stored_verdicts(store, collect_facts(host), request.disk)
+    return verdicts_here(store, host, request.disk)
 
 
 def _print_beside(answer: PlanAnswer, console: Console) -> None:

@@ -20,7 +20,7 @@ from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CLAIM_FAILS, EXIT_INTERRUPTED
 from vdisklab.host.command import LocalHost
-from vdisklab.host.facts import collect_facts
+from vdisklab.host.facts import machine_facts
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import option
 from vdisklab.plan.value_kinds import FILE, PATHS, PERCENTAGE, SWITCH, TEXT
@@ -72,7 +72,7 @@ def trend(request: TrendOptions, output: OutputOptions) -> int:
     """
     if request.junit is not None:
         empty_file(request.junit)  # before measuring: an old file is not this answer
-    named, machine = Named.of(request.db), collect_facts(LocalHost()).machine_id
+    named, machine = Named.of(request.db), machine_facts(LocalHost()).machine_id
     with open_store(database_url(request.db), create=False) as store:
         answer = answer_trend(
             store, request.paths, campaigns=request.campaign,

@@ -44,7 +44,7 @@ def campaign(plan: CampaignPlan) -> Campaign:
 @pytest.fixture(autouse=True)
 def _this_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """This is the host of the made-up campaigns, and can build everything."""
-    monkeypatch.setattr(again, "collect_facts", lambda _: HOST)
+    monkeypatch.setattr(again, "machine_facts", lambda _: HOST)
     monkeypatch.setattr(again, "possible_plan", lambda _, request: planned(request))
 
 

@@ -32,7 +32,7 @@ from vdisklab.answers.report import report_on
 from vdisklab.documents import as_csv, document, schemas
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
-from vdisklab.host.facts import collect_facts
+from vdisklab.host.facts import machine_facts
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
@@ -82,7 +82,7 @@ def add_search_of_this_host(store: Store, request: DensityRequest) -> tuple[Camp
         a_density(),
         plan=plan.stored_json(),
         fingerprint=plan.fingerprint,
-        host=collect_facts(LocalHost()),
+        host=machine_facts(LocalHost()),
     )
     store.add_campaign(campaign)
     return campaign, plan.guest.memory_bytes

@@ -71,9 +71,10 @@ def planned(
     host, said = LocalHost(), list[Event]()
     with open_ledger() as ledger:
         possible = possible_draft(host, request)
-        begun = None if new else begun_plan(store, collect_facts(host), possible.plan)
+        facts = collect_facts(host)
+        begun = None if new else begun_plan(store, facts, possible.plan)
         plan = make_plan(host, ledger, possible, said.append, begun=begun).plan
-    _campaign(store, plan, host, said.append, new=new)
+    _campaign(store, plan, facts, said.append, new=new)
     return plan
 
 

@@ -21,7 +21,7 @@ from vdisklab.cli import advise
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, DatabaseError, HostError, PlanError
 from vdisklab.host.command import LocalHost
-from vdisklab.host.facts import collect_facts
+from vdisklab.host.facts import machine_facts
 from vdisklab.inspection.existing_guests import read_disks, read_host
 from vdisklab.loads.load import IoKind
 from vdisklab.loads.load_file import encode
@@ -50,7 +50,7 @@ SPEEDS = {
 def store(database: Database) -> Database:
     here = replace(
         CAMPAIGN,
-        host=collect_facts(LocalHost()),
+        host=machine_facts(LocalHost()),
         plan={**CAMPAIGN.plan, "cells": [
             f"{path} (cold)" if "default" in path else path for path in SPEEDS
         ]},
@@ -410,7 +410,7 @@ def test_what_a_better_path_needs_is_said(
     speeds = {"host": 1.0, present: 0.2, present.replace("none", "writeback"): 0.2, "raw/none": 0.8}
     here = replace(
         CAMPAIGN,
-        host=collect_facts(LocalHost()),
+        host=machine_facts(LocalHost()),
         plan={**CAMPAIGN.plan, "cells": list(speeds)},
     )
     database.write(runs(speeds=speeds), campaigns=[here])
@@ -431,7 +431,7 @@ def test_an_empty_image_is_no_conversion(
     }
     here = replace(
         CAMPAIGN,
-        host=collect_facts(LocalHost()),
+        host=machine_facts(LocalHost()),
         plan={**CAMPAIGN.plan, "cells": list(speeds)},
     )
     database.write(runs(speeds=speeds), campaigns=[here])
@@ -695,7 +695,7 @@ def test_a_campaign_of_fewer_rounds_is_continued(
     cells = [f"{path} (cold)" if "default" in path else path for path in SPEEDS]
     here = replace(
         CAMPAIGN,
-        host=collect_facts(LocalHost()),
+        host=machine_facts(LocalHost()),
         plan={**CAMPAIGN.plan, **plan, "cells": cells},
     )
     database.write(runs(speeds=SPEEDS), campaigns=[here])
@@ -711,7 +711,7 @@ def test_an_answer_from_another_file_system_is_said_and_measured_anew(
 ) -> None:  # fmt: skip
     here = replace(
         CAMPAIGN,
-        host=collect_facts(LocalHost()),
+        host=machine_facts(LocalHost()),
         plan={**CAMPAIGN.plan, "cells": list(SPEEDS), "directory": place},
     )
     database.write(runs(speeds=SPEEDS), campaigns=[here])
@@ -729,7 +729,7 @@ def test_the_best_other_setting_is_the_fastest_of_those_in_doubt(
               "raw/none/virtio:aio=io_uring": 0.9, "raw/none/virtio:iothread=on": 1.4}  # fmt: skip
     here = replace(
         CAMPAIGN,
-        host=collect_facts(LocalHost()),
+        host=machine_facts(LocalHost()),
         plan={**CAMPAIGN.plan, "cells": list(speeds)},
     )
     database.write(runs(3, speeds, noise=1.0), campaigns=[here])
@@ -794,7 +794,7 @@ def test_what_quickstart_measured_answers_for_libvirts_default(
     }  # fmt: skip
     cells = [f"{path} (cold)" if "write" in path else path for path in speeds]
     here = replace(
-        CAMPAIGN, host=collect_facts(LocalHost()), plan={**CAMPAIGN.plan, "cells": cells}
+        CAMPAIGN, host=machine_facts(LocalHost()), plan={**CAMPAIGN.plan, "cells": cells}
     )
     database.write(runs(speeds=speeds), campaigns=[here])
     file = guest(tmp_path, "qcow2/default")

@@ -200,7 +200,7 @@ class Measuring:
         self.interrupted = False
         here = dataclasses.replace(HOST, machine_id=machine)
         monkeypatch.setattr(missing_claims, "measure", self.measure)
-        monkeypatch.setattr(missing_claims, "collect_facts", lambda host: here)
+        monkeypatch.setattr(missing_claims, "machine_facts", lambda host: here)
 
     def measure(
         self, _store: object, request: Request, _progress: object, **_more: object
