@@ -181,6 +181,11 @@ def _why(way: Way, first: Sequence[Measurement]) -> str | None:
     waiting, written = _metric(first, "unwritten"), _step("", first).written
     if waiting is not None and waiting >= _LARGE:
         return f"{format_bytes(round(waiting))} still in memory"
+    unit, allocated = _metric(first, "unit"), _metric(first, "allocated")
+    if unit and allocated:
+        return (
+            f"{format_bytes(round(allocated))} of the pool, in units of {format_bytes(round(unit))}"
+        )
     for metric, what in (
         ("unshared", "no longer shared"),
         ("mapped", "allocated"),

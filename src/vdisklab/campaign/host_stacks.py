@@ -7,7 +7,7 @@ user's devices take turns: the next one is built when a cell needs it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,8 @@ from vdisklab.host.facts import host_queue_checks
 from vdisklab.host.mounts import mount_of
 from vdisklab.host.network import Link, link_to
 from vdisklab.host.pagecache import evict
+from vdisklab.operations.registry import parse_operation
+from vdisklab.operations.ways.registry import parse_way
 from vdisklab.path.backing import BackingDevices, size_for
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.segments import ImageFormat
@@ -42,9 +44,6 @@ from vdisklab.storage.site import Site
 from vdisklab.storage.stack import build_stack
 from vdisklab.storage.targets import Directory, Remote, Target, bottoms, shared_directory
 from vdisklab.units import MIB, format_bytes
-
-_TEMPLATES = 2
-"""A template as the user has it, and one in the format of the disks that are made."""
 
 _Kept = TypeVar("_Kept")
 
@@ -109,9 +108,9 @@ def _capacity(plan: CampaignPlan, paths: list[DiskPath]) -> int:
         if image is not None:
             copies.setdefault(image.base, 1)
     on_device = plan.backing.ends_on_device(paths[0].layers)
-    if not on_device and any(path.attachment.made is not None for path in paths):
+    if not on_device:
         for image in tuple(copies):
-            copies[image] += _TEMPLATES
+            copies[image] += len(_templates(path for path in paths if path.image == image))
     whole = paths[0].may_hold_formats and all(image and image.driver == "raw" for image in copies)
     capacity = sum(
         count * (plan.size_bytes if whole else room_of_image(image, plan.size_bytes))
@@ -121,9 +120,33 @@ def _capacity(plan: CampaignPlan, paths: list[DiskPath]) -> int:
     capacity = max(capacity, copies.get(None, 0) * plan.size_bytes)
     if _works_on_files(plan) and any(not path.gives_disk for path in paths):
         capacity += plan.size_bytes  # one directory exists at a time
+    if not on_device and any(map(_keeps_old, paths)):
+        capacity += plan.size_bytes
     if plan.age.snapshots:
         capacity += sum(copies.values()) * plan.size_bytes // 4  # what passes write beside it
     return plan.age.capacity(capacity)
+
+
+def _templates(paths: Iterable[DiskPath]) -> set[tuple[object, ...]]:
+    """The templates of disks that are made on some paths: each form and place once."""
+    ways = [parse_way(made).kind for path in paths if (made := path.attachment.made)]
+    return {(way.template, way.clones, way.in_subvolume) for way in ways}
+
+
+def _beside(paths: Sequence[DiskPath]) -> int:
+    """How many disks' room the volumes beside a stack's own need: for a template and those cloned
+    from it, or for what a snapshot keeps."""
+    cloned = [
+        path for path in paths if (made := path.attachment.made) and parse_way(made).kind.clones
+    ]
+    of_template = 1 + max(map(guests_of, cloned)) if cloned else 0
+    return max(of_template, int(any(map(_keeps_old, paths))))
+
+
+def _keeps_old(path: DiskPath) -> bool:
+    """True if an operation makes the layer keep what the guest overwrites."""
+    during = path.attachment.during
+    return during is not None and parse_operation(during).kind.keeps_old
 
 
 def guests_of(path: DiskPath) -> int:
@@ -151,12 +174,14 @@ def room_of_image(image: Image, size: int) -> int:
 @dataclass(slots=True)
 class StackUse:
     """The use of one stack in a plan: its number, the bytes it must hold, the largest number of
-    guests at once, and the images that are made once (all but thin ones).
+    guests at once, the bytes for volumes beside theirs, and the images that are made once (all but
+    thin ones).
     """
 
     number: int
     capacity: int
     guests: int
+    spare: int
     allocated: list[Image | None]
 
 
@@ -182,7 +207,10 @@ def layout_of(plan: CampaignPlan) -> StackLayout:
         ]
         images = dict.fromkeys(image and image.base for image in keys)
         allocated = [image for image in images if image is None or not image.is_made_anew]
-        uses[stack] = StackUse(number, capacity, max(map(guests_of, paths)), allocated)
+        on_device = plan.backing.ends_on_device(stack.layers)
+        spare = _beside(paths) * plan.size_bytes if on_device else 0
+        guests = max(map(guests_of, paths))
+        uses[stack] = StackUse(number, capacity, guests, spare, allocated)
     return StackLayout(places, uses)
 
 
@@ -317,7 +345,7 @@ class HostStacks:
         for stack, use in self.layout.uses.items():
             named = self.plan.backing.target_of(stack.layers)
             if named is not None and not named.holds_files:
-                needed = size_for(stack.layers, use.capacity)
+                needed = size_for(stack.layers, use.capacity + use.spare)
                 given.require_fit(self.site, named, self.plan.backing, needed)
             if not self.plan.backing.on_devices(stack.layers):
                 active = self._activate(stack)
@@ -375,7 +403,7 @@ class HostStacks:
         target = teardown.enter_context(
             build_stack(
                 self.site, stack.layers, use.capacity, f"stack{use.number}",
-                backing=self.plan.backing, guests=use.guests,
+                backing=self.plan.backing, guests=use.guests, spare=use.spare,
             )
         )  # fmt: skip
         if self.plan.age.fill and isinstance(target, Directory):

@@ -153,6 +153,8 @@ def _measured(
             in_guest=partial(_in_guest, machine),
             mount_point=subject.path,
             layers=tuple(layer.kind for layer in cell.path.layers),
+            volume=images.volume,
+            new_file=images.new_file,
         ),
     )
     for file in running.left_files:

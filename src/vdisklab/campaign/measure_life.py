@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from vdisklab.campaign import template as templates
 from vdisklab.campaign.attachment import AttachedDisk, GuestPlace, attached
+from vdisklab.campaign.clones import Clones, clones_beside, devices_of
 from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.campaign.host_stacks import HostStacks, guests_of
 from vdisklab.campaign.measured_evidence import writing_back
@@ -34,7 +35,7 @@ from vdisklab.host.waiting import patience
 from vdisklab.operations.making import NewDisk, Template, TemplateForm, Way
 from vdisklab.operations.ways.registry import parse_way
 from vdisklab.path.cell import Cell
-from vdisklab.path.segments import PageCache
+from vdisklab.path.segments import LayerKind, PageCache
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import MeasurementStarted, Step
 from vdisklab.results.model import (
@@ -48,7 +49,7 @@ from vdisklab.results.model import (
 )
 from vdisklab.storage.image import ImageFile, extents
 from vdisklab.storage.image_commands import format_settings
-from vdisklab.storage.targets import Directory, Target
+from vdisklab.storage.targets import Device, Directory, Remote, Target
 from vdisklab.units import MIB
 from vdisklab.workload import life, program
 
@@ -123,10 +124,13 @@ def _place(stacks: HostStacks, cell: Cell, way: Way, member: int) -> Iterator[Ne
     settings = () if image is None else format_settings(image)
     size = stacks.plan.size_bytes
     with ExitStack() as opened:
+        name = f"made-{cell.path.fingerprint}-{member}"
+        if way.kind.clones is not None:
+            yield opened.enter_context(_cloned_place(stacks, cell, way.kind.clones, name))
+            return
         if not isinstance(target, Directory):
             yield NewDisk(target.on_host, driver, size, settings, is_device=True)
             return
-        name = f"made-{cell.path.fingerprint}-{member}"
         if way.kind.in_subvolume:
             home = target.path / name
             opened.enter_context(site.tracked(Kind.DIRECTORY, home))
@@ -138,6 +142,21 @@ def _place(stacks: HostStacks, cell: Cell, way: Way, member: int) -> Iterator[Ne
         yield disk
 
 
+@contextmanager
+def _cloned_place(stacks: HostStacks, cell: Cell, layer: LayerKind, name: str) -> Iterator[NewDisk]:
+    """Where a volume or dataset appears that is cloned from the template's."""
+    image, size = cell.path.image, stacks.plan.size_bytes
+    clones = clones_beside(stacks.site, stacks.target_for(cell.path), layer)
+    driver = "raw" if image is None else image.driver
+    settings = () if image is None else format_settings(image)
+    place, volume = clones.place(name), clones.named(name)
+    with clones.tracked(name):
+        if clones.layer.gives_device:
+            yield NewDisk(place, driver, size, settings, is_device=True, volume=volume)
+        else:
+            yield NewDisk(place / f"disk.{driver}", driver, size, settings, volume=volume)
+
+
 def _template(stacks: HostStacks, cell: Cell, way: Way, disk: NewDisk) -> Template:
     """The template on the storage of the cell's path, made for the first cell that needs it."""
     site = stacks.site
@@ -146,6 +165,10 @@ def _template(stacks: HostStacks, cell: Cell, way: Way, disk: NewDisk) -> Templa
     directory = target.path if isinstance(target, Directory) else site.directory
     stacks.progress(Step("copying the template to the measured storage"))
     make = partial(templates.placed_template, site, directory, order)
+    if way.kind.clones is not None:
+        make = partial(
+            templates.cloned_template, clones_beside(site, target, way.kind.clones), order
+        )
     return stacks.kept(cell.path, order.key, make)
 
 
@@ -188,10 +211,21 @@ class _Steps:
     disks: tuple[NewDisk, ...]
     measured: list[Measurement] = field(default_factory=list)
     devices: tuple[tuple[int, int], ...] = ()
+    clones: Clones | None = None
+    used_before: int = 0
     taken: int | None = None
 
     def __post_init__(self) -> None:
+        layer = self.way.kind.clones
+        if layer is not None:
+            self.clones = clones_beside(self.context.stacks.site, self.target, layer)
+            self.used_before = self.clones.used(self._names)
         self.devices = self._devices()
+
+    @property
+    def _names(self) -> list[str]:
+        """The names of the cloned volumes."""
+        return [disk.volume.rpartition("/")[2] for disk in self.disks]
 
     @property
     def target(self) -> Target:
@@ -215,7 +249,7 @@ class _Steps:
         free = self._free()
         with self.step(MAKE) as step:
             step.commands = [*self.way.make(self.template, self.disks[0])]
-            self._each(lambda disk: self._run(self.way.make(self.template, disk)))
+            self._each(self._made)
         left = self._free()
         self.taken = None if free is None or left is None else free - left
 
@@ -229,16 +263,21 @@ class _Steps:
             step.commands = [*deleted, *made]
             self._each(self._made_anew)
 
+    def _made(self, disk: NewDisk) -> None:
+        self._run(self.way.make(self.template, disk))
+        if self.clones is not None:
+            self.clones.await_node(disk.place)
+
     def _made_anew(self, disk: NewDisk) -> None:
         for file in self.way.kind.beneath(self.way, disk.place):
             self._run((("rm", "--", str(file)),))
         self._run(self.way.kind.delete(disk))
         self._run(self.way.before(self.template, disk))
-        self._run(self.way.make(self.template, disk))
+        self._made(disk)
 
     def delete(self) -> None:
         """Deletes all disks, and waits until the file system has their space again."""
-        if any(disk.is_device for disk in self.disks):
+        if not self.way.kind.delete(self.disks[0]):
             return
         self._sync()
         free, wanted = self._free(), self._own_bytes()
@@ -283,12 +322,16 @@ class _Steps:
             yield step
             wall = time.monotonic() - begin
         moved = counters.read_devices(self.devices)
+        if self.clones is not None:
+            self.clones.sync()
         after, still_shared = self._own_bytes(), self._shared()
         seconds = wall if step.seconds is None else step.seconds
         step.add("duration", seconds)
         step.add("unwritten", unwritten.most)
         if allocated is not None and after is not None and name in _ALLOCATING:
             step.add("allocated", max(0, after - allocated))
+        if name == FIRST_WRITE and self.clones is not None:
+            step.add("unit", self.clones.unit)
         if name == FIRST_WRITE and shared is not None and still_shared is not None:
             step.add("unshared", max(0, shared - still_shared))
         self.measured.append(
@@ -355,28 +398,40 @@ class _Steps:
 
     def _devices(self) -> tuple[tuple[int, int], ...]:
         """The device right below the disks; else those of the path's stack."""
+        if self.clones is not None:
+            return self.clones.devices
         target = self.target
         mount = mount_of(target.path) if isinstance(target, Directory) else None
         source = target.on_host if mount is None else Path(mount.source)
         number = counters.device_below(source) if source.is_block_device() else None
-        return self.context.stacks.devices_for(self.cell.path) if number is None else (number,)
+        if number is not None:
+            return (number,)
+        if not isinstance(target, Remote) and target.volume is not None:
+            return devices_of(target.volume)
+        return self.context.stacks.devices_for(self.cell.path)
 
     def _sync(self) -> None:
+        if self.clones is not None:
+            self.clones.sync()
         if isinstance(self.target, Directory):
             sync_filesystem(self.target.path)
 
     def _free(self) -> int | None:
-        """Free bytes of the disks' file system, also those that it reserves."""
+        """Free bytes of the disks' file system, also those that it reserves, or of their pool."""
+        if self.clones is not None:
+            return self.clones.free()
         return free_space(self.target.path) if isinstance(self.target, Directory) else None
 
     def _own_bytes(self) -> int | None:
         """Bytes that the disks occupy alone: those that they share are the template's."""
+        if self.clones is not None:
+            return max(0, self.clones.used(self._names) - self.used_before)
         if any(disk.is_device for disk in self.disks):
             return None
         return sum(map(own_bytes, self.files))
 
     def _shared(self) -> int | None:
-        if any(disk.is_device for disk in self.disks):
+        if self.clones is not None or any(disk.is_device for disk in self.disks):
             return None
         found = [extents_of(file) for file in self.files if file.exists()]
         counted = [extents.shared for extents in found if extents is not None]
@@ -474,6 +529,8 @@ def _image(target: Target, way: Way, template: Template, disk: NewDisk) -> Image
     """The disk as a guest's: its image, and those that it reads from."""
     beneath = way.kind.beneath(way, disk.place)
     chain = (*beneath, template.file) if way.kind.reads_template else ()
+    if disk.is_device and isinstance(target, Device):
+        target = replace(target, path=disk.place)  # a clone is another device than the stack's
     properties = {**target.properties, "image.virtual_size": str(disk.size)}
     caches = (disk.place, *chain)
     return ImageFile(target, disk.place, disk.driver, disk.size, properties, caches, chain)

@@ -11,6 +11,7 @@ from typing import Any
 from vdisklab.campaign.attachment import disk_for
 from vdisklab.campaign.context import CampaignContext
 from vdisklab.campaign.host_stacks import room_of_image
+from vdisklab.errors import OperationError
 from vdisklab.guest.qemu.block_nodes import Disk, nested_node, node_objects
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host.ledger import Kind
@@ -22,7 +23,7 @@ from vdisklab.results.model import Check
 from vdisklab.storage.image import ImageFile, image_file
 from vdisklab.storage.site import Site
 from vdisklab.storage.stack import build_stack
-from vdisklab.storage.targets import Directory, Target
+from vdisklab.storage.targets import Directory, Remote, Target
 
 _NAME = "to"
 _ENCRYPTED = "luks"
@@ -52,6 +53,29 @@ class NewImages:
         """Makes sure that a file that QEMU creates is removed."""
         self.made.enter_context(self.site.tracked(Kind.FILE, file))
         self.files = (*self.files, file)
+
+    @property
+    def volume(self) -> str:
+        """The volume or dataset that the guest's image lies on; empty if it lies on none."""
+        target = self.image.target
+        volume = None if isinstance(target, Remote) else target.volume
+        return "" if volume is None else volume.name
+
+    def new_file(self, name: str, suffixes: tuple[str, ...] = ()) -> Path:
+        """The place of a new file: on `--to`, else in the work directory; see `NewFile`.
+
+        Raises OperationError if `--to` holds no files.
+        """
+        target = self.target or Directory(self.site.directory)
+        if not isinstance(target, Directory):
+            raise OperationError(
+                "a stream is written to a file, and --to names no directory",
+                hint="name one, such as --to ext4/raw",
+            )
+        file = target.path / f"{self.disk.serial}.{name}"
+        for each in (file, *(file.with_name(f"{file.name}{suffix}") for suffix in suffixes)):
+            self.track(each)
+        return file
 
     def new(self, purpose: str, driver: str) -> Mapping[str, Any]:
         """A new, empty image, as arguments of `blockdev-add`; see `operation.NewImage`."""

@@ -9,9 +9,10 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from vdisklab.campaign.clones import Clones
 from vdisklab.errors import CommandError, HostError, PlanError
 from vdisklab.host import ledger, pagecache
 from vdisklab.host.command import Host, not_installed
@@ -146,8 +147,9 @@ class TemplateOrder:
     @property
     def key(self) -> str:
         """Equal for orders that one template serves."""
-        settings, subvolume = ",".join(self.disk.settings), self.way.kind.in_subvolume
-        return f"{self.way.kind.template}/{self.disk.driver}/{settings}/{subvolume}"
+        kind, settings = self.way.kind, ",".join(self.disk.settings)
+        home = kind.clones or ("subvolume" if kind.in_subvolume else "")
+        return f"{kind.template}/{self.disk.driver}/{settings}/{home}"
 
 
 @contextmanager
@@ -170,6 +172,35 @@ def placed_template(
     file = directory / f"{TEMPLATE}-{number}.{suffix}"
     with site.tracked(ledger.Kind.FILE, file):
         yield _written(site, file, order)
+
+
+@contextmanager
+def cloned_template(clones: Clones, order: TemplateOrder, number: int) -> Iterator[Template]:
+    """The template as, or in, a volume of its own from which disks are cloned. Raises HostError."""
+    site, disk, name = clones.site, order.disk, f"{TEMPLATE}-{number}"
+    is_device = clones.layer.gives_device
+    made: list[Template] = []
+
+    def fill(place: Path) -> None:
+        if is_device:
+            _onto_device(site, place, order.given)
+            written = Template(place, "raw", disk.size)
+        else:
+            written = _written(site, place / disk.place.name, order)
+        made.append(replace(written, volume=clones.named(name)))
+
+    with clones.template(name, disk.size, fill):
+        yield made[0]
+
+
+def _onto_device(site: Site, device: Path, given: GivenImage) -> None:
+    """The template's data on a new volume, of which every byte is zero."""
+    if given.packed:
+        script = 'xz --decompress --stdout -- "$1" | dd of="$2" conv=sparse,fsync bs=1M status=none'
+        _filled(site, "sh", "-c", script, "sh", given.file, device)
+        return
+    convert = ("qemu-img", "convert", "-q", "-n", "--target-is-zero", "-f", given.driver)
+    _filled(site, *convert, "-O", "raw", given.file, device)
 
 
 def _written(site: Site, file: Path, order: TemplateOrder) -> Template:

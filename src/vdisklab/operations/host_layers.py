@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import HostError, OperationError
-from vdisklab.operations.operation import OperationKind, RunningOperation
+from vdisklab.operations.operation import DiskAccess, OperationKind, RunningOperation
+from vdisklab.operations.volume_commands import (
+    Argv,
+    thin_snapshot,
+    volume_removed,
+    zfs_destroyed,
+    zfs_snapshot,
+)
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.needs import NeedKind
 from vdisklab.path.rules import Impossible
@@ -17,66 +24,51 @@ from vdisklab.path.segments import LayerKind
 _NAME = "during"
 _FORGET = 'rm -f "/var/lib/btrfs/scrub.status.$(findmnt -no UUID --target "$0")"'
 """btrfs-scrub(8), FILES: the record of the last scrub of a file system."""
-Run = Callable[..., str]
-Argv = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
     """`thing` is what the image lies on, as the layer's programs call it, found by the image."""
 
-    thing: Callable[[Run, Path], str]
+    thing: Callable[[DiskAccess, Path], str]
     make: Callable[[str], Argv]
     remove: Callable[[str], Argv]
 
 
-def _directory(_run: Run, image: Path) -> str:
+def _directory(access: DiskAccess, image: Path) -> str:
+    del access
     return str(image.parent)
 
 
-def _dataset(run: Run, image: Path) -> str:
-    """The dataset of a directory (df), or the volume of a device below /dev/zvol."""
-    if image.is_relative_to("/dev/zvol"):
-        return str(image.relative_to("/dev/zvol"))
-    return run("df", "--output=source", str(image.parent)).split()[-1]
+def _volume(access: DiskAccess, _image: Path) -> str:
+    """The dataset or volume that the image lies on: the host's layers know its name."""
+    if not access.volume:
+        raise OperationError("the image lies on no volume", hint="put it on a layer that makes one")
+    return access.volume
 
 
-def _volume(run: Run, image: Path) -> str:
-    """VG/LV (lvs(8))."""
-    return run(
-        "lvs", "--noheadings", "--options=vg_name,lv_name", "--separator=/", str(image)
-    ).strip()
-
-
+_ZFS_SNAPSHOT = _Layer(
+    _volume,
+    lambda name: zfs_snapshot(name, _NAME),
+    lambda name: zfs_destroyed(f"{name}@{_NAME}"),
+)
 _SNAPSHOTS: Mapping[LayerKind, _Layer] = {
     LayerKind.BTRFS: _Layer(
         _directory,
         lambda place: ("btrfs", "subvolume", "snapshot", "-r", place, f"{place}/{_NAME}"),
         lambda place: ("btrfs", "subvolume", "delete", f"{place}/{_NAME}"),
     ),
-    LayerKind.ZFS: _Layer(
-        _dataset,
-        lambda name: ("zfs", "snapshot", f"{name}@{_NAME}"),
-        lambda name: ("zfs", "destroy", f"{name}@{_NAME}"),
-    ),
-    LayerKind.ZVOL: _Layer(
-        _dataset,
-        lambda name: ("zfs", "snapshot", f"{name}@{_NAME}"),
-        lambda name: ("zfs", "destroy", f"{name}@{_NAME}"),
-    ),
+    LayerKind.ZFS: _ZFS_SNAPSHOT,
+    LayerKind.ZVOL: _ZFS_SNAPSHOT,
     LayerKind.LVMTHIN: _Layer(
         _volume,
-        lambda name: ("lvcreate", "--quiet", "--snapshot", f"--name={_snapshot(name)}", name),
-        lambda name: ("lvremove", "--quiet", "--yes", f"{_group(name)}/{_snapshot(name)}"),
+        lambda name: thin_snapshot(name, _beside(name)),
+        lambda name: volume_removed(f"{name.partition('/')[0]}/{_beside(name)}"),
     ),
 }
 
 
-def _group(volume: str) -> str:
-    return volume.partition("/")[0]
-
-
-def _snapshot(volume: str) -> str:
+def _beside(volume: str) -> str:
     return f"{volume.partition('/')[2]}-{_NAME}"
 
 
@@ -88,7 +80,7 @@ class HostSnapshot(RunningOperation):
     def finish(self) -> None:
         """Makes it. Raises HostError if the layer's program fails."""
         layer = _SNAPSHOTS[self.access.layers[-1]]
-        self._thing = layer.thing(self.access.on_host, self.image)
+        self._thing = layer.thing(self.access, self.image)
         self.access.on_host(*layer.make(self._thing))
 
     def undo(self) -> None:
@@ -132,7 +124,7 @@ class Scrub(RunningOperation):
     def start(self) -> None:
         """Begins it."""
         kind, run = _scrubbed(self.access.layers), self.access.on_host
-        self._thing = _SCRUBS[kind].thing(run, self.image)
+        self._thing = _SCRUBS[kind].thing(self.access, self.image)
         self._forget(self._thing)
         run(*_SCRUBS[kind].start(self._thing))
 
@@ -166,7 +158,7 @@ class Scrub(RunningOperation):
 
 @dataclass(frozen=True, slots=True)
 class _Scrubbing:
-    thing: Callable[[Run, Path], str]
+    thing: Callable[[DiskAccess, Path], str]
     start: Callable[[str], Argv]
     ask: Callable[[str], Argv]
     over: Callable[[str], bool]
@@ -181,13 +173,13 @@ def _finished(said: str) -> bool:
     return "finished" in said
 
 
-def _pool(run: Run, image: Path) -> str:
-    return _dataset(run, image).partition("/")[0]
+def _pool(access: DiskAccess, image: Path) -> str:
+    return _volume(access, image).partition("/")[0]
 
 
-def _array(run: Run, image: Path) -> str:
+def _array(access: DiskAccess, image: Path) -> str:
     """The array below a file system or device: `md127` (lsblk(8))."""
-    source = str(image)
+    run, source = access.on_host, str(image)
     if not source.startswith("/dev/"):
         source = run("df", "--output=source", str(image.parent)).split()[-1]
     lines = run("lsblk", "--inverse", "--noheadings", "--list", "--output=NAME,TYPE", source)
@@ -272,12 +264,14 @@ HOST_SNAPSHOT = OperationKind(
     HostSnapshot,
     _no_snapshot,
     need=NeedKind.SNAPSHOTS,
+    keeps_old=True,
 )
 DELETE_HOST_SNAPSHOT = OperationKind(
     "host-snapshot:delete",
     "a snapshot by the host's layer is removed",
     DeletedHostSnapshot,
     _no_snapshot,
+    keeps_old=True,
 )
 REFLINK = OperationKind(
     "reflink",

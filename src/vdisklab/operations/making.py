@@ -14,6 +14,7 @@ from vdisklab.as_text import AsText
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.options import OptionType, OptionValue, Schema
 from vdisklab.path.rules import Impossible
+from vdisklab.path.segments import LayerKind
 
 Command = tuple[str, ...]
 
@@ -36,11 +37,16 @@ class TemplateForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What disks are made from: a file in QEMU's format `driver`, `size` bytes for a guest."""
+    """What disks are made from: a file in QEMU's format `driver`, `size` bytes for a guest.
+
+    `volume` is the volume or dataset that it is or lies on, as LVM or ZFS names it, for the ways
+    that clone volumes.
+    """
 
     file: Path
     driver: str
     size: int
+    volume: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,7 @@ class NewDisk:
     """A disk to be made: its file or block device, QEMU's driver, its size in bytes.
 
     `settings` are options of its format as qemu-img takes them, such as `cluster_size=65536`.
+    `volume` is the volume or dataset that the way makes, as LVM or ZFS names it.
     """
 
     place: Path
@@ -55,6 +62,7 @@ class NewDisk:
     size: int
     settings: tuple[str, ...] = ()
     is_device: bool = False
+    volume: str = ""
 
     @property
     def format_options(self) -> Command:
@@ -92,6 +100,8 @@ class WayKind:
     """True if the disk reads from the template for as long as it lives."""
     in_subvolume: bool = False
     """True if the template and each disk lie in a directory of their own, which is a subvolume."""
+    clones: LayerKind | None = None
+    """The host layer whose volumes or datasets the way clones: the template is or has one."""
     first_write: str = ""
     """Why the disk's first write and flush may be slow, as a clause."""
 
@@ -132,9 +142,11 @@ def created(disk: NewDisk, size: int) -> Command:
 
 
 def needs_image(path: DiskPath) -> Impossible | None:
-    """Why a way that makes a file cannot make a path's disk; None for a path with a plain image."""
-    if path.image is None:
-        return Impossible("this way makes a file, and the path ends on a block device", "write raw")
+    """Why a way that makes a file cannot make a path's disk; None for a path with a plain file."""
+    if path.image is None or (path.layers and not path.layers[-1].kind.facts.holds_files):
+        return Impossible(
+            "this way makes a file, and the path ends on a block device", "write dd or convert"
+        )
     return needs_plain(path)
 
 

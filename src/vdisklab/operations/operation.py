@@ -55,12 +55,21 @@ NewImage = Callable[[str, str], Mapping[str, Any]]
 """(purpose, format) -> a new, empty image of the disk's size, as the arguments of `blockdev-add`
 without the node's name. The purpose is TARGET or SCRATCH."""
 
+NewFile = Callable[[str, tuple[str, ...]], Path]
+"""(name, suffixes) -> where a program may write a file that is removed at the end, and others whose
+names have the suffixes."""
+
 TARGET, SCRATCH = "target", "scratch"
 
 
 def no_new_image(purpose: str, _format: str) -> Mapping[str, Any]:
     """For a disk beside which nothing can be made. Raises OperationError."""
     raise OperationError(f"there is no place for the {purpose} of an operation")
+
+
+def no_new_file(name: str, _suffixes: tuple[str, ...] = ()) -> Path:
+    """For a disk beside which nothing can be made. Raises OperationError."""
+    raise OperationError(f"there is no place for the {name} of an operation")
 
 
 def no_other_node(node: str) -> None:
@@ -81,7 +90,8 @@ class DiskAccess:
     the guest's device use another block node. `device` is the device's place among QEMU's objects.
     `on_host` and `in_guest` run a program and return what it printed; the guest's file system of
     `OperationKind.filesystem` is mounted at `mount_point`. `layers` are the host's layers below the
-    image, lowest first.
+    image, lowest first; `volume` is the highest of their volumes or datasets, as LVM or ZFS names
+    it.
     """
 
     monitor: Monitor
@@ -93,6 +103,8 @@ class DiskAccess:
     in_guest: Callable[..., str] = no_program
     mount_point: str = ""
     layers: tuple[LayerKind, ...] = ()
+    volume: str = ""
+    new_file: NewFile = no_new_file
 
 
 class RunningOperation(ABC):
@@ -211,6 +223,8 @@ class OperationKind:
     """True if it writes a copy of the disk, whose place the user may choose."""
     keeps_format: bool = False
     """True if the copy has the format of the disk, because the guest goes on with the copy."""
+    keeps_old: bool = False
+    """True if a layer keeps what the guest overwrites meanwhile, and so needs room for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from vdisklab.operations.snapshot import SNAPSHOT
 from vdisklab.operations.spelling import parse_spelled
 from vdisklab.operations.stream import STREAM
 from vdisklab.operations.trim import TRIM
+from vdisklab.operations.zfs_send import ZFS_SEND
 from vdisklab.path.platforms import Platform
 
 OPERATIONS: tuple[OperationKind, ...] = (
@@ -35,6 +36,7 @@ OPERATIONS: tuple[OperationKind, ...] = (
     DELETE_HOST_SNAPSHOT,
     REFLINK,
     SCRUB,
+    ZFS_SEND,
     NOTHING,
     STALL,
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import CommandError, HostError
@@ -16,7 +17,7 @@ from vdisklab.host import blockdevice, command, ledger
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
 from vdisklab.storage.site import Site
-from vdisklab.storage.targets import Device
+from vdisklab.storage.targets import Device, Volume
 from vdisklab.storage.undo import Removable, retried
 
 VOLUME = "disk"
@@ -41,7 +42,8 @@ def logical_volume(
             site.run_uninterrupted(*pool_command(group, members), timeout=300)
         with _volume(site, group, members, capacity, thin=thin) as node:
             properties = site.read_back(lambda: _read_back(site.host, layer, members))
-            yield below.device(node, properties)
+            volume = Volume(f"{group}/{VOLUME}", members)
+            yield replace(below.device(node, properties), volume=volume)
 
 
 @contextmanager

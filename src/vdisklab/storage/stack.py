@@ -44,17 +44,20 @@ def build_stack(
     backing: BackingDevices = WORK_DIRECTORY,
     allocate: bool = True,
     guests: int = 1,
+    spare: int = 0,
 ) -> Iterator[Target]:
     """The target on top of `layers`, with room for `capacity` bytes.
 
-    If a layer divides, each of several guests gets a volume with its share of the capacity.
+    If a layer divides, each of several guests gets a volume with its share of the capacity. `spare`
+    bytes more are in the group or pool, for volumes beside these.
 
     Without layers the target is the site's directory, or the first backing device. After an error
     the built part is removed. With `allocate` False the slices are thin, for trials that write
     almost nothing.
     """
     with ExitStack() as built:
-        target = _bottom(built, site, layers, capacity, name, backing=backing, allocate=allocate)
+        whole = capacity + spare
+        target = _bottom(built, site, layers, whole, name, backing=backing, allocate=allocate)
         if backing.arc_bytes is not None and any(zfs.uses_zfs(layer) for layer in layers):
             built.enter_context(zfs.limited_arc(site, backing.arc_bytes))
         for number, layer in enumerate(layers):
@@ -63,9 +66,10 @@ def build_stack(
             if not isinstance(target, Device):
                 raise HostError(f"{layer} needs a block device, and {target.identity()} is none")
             host_layer, below, layer_name = HOST_LAYERS[layer.kind], target, f"{name}-{number}"
-            another = host_layer.another if number == len(layers) - 1 else None
+            is_top = number == len(layers) - 1
+            another = host_layer.another if is_top else None
             volumes = 1 if another is None else guests
-            needed = capacity_above(layers, number, capacity // volumes)
+            needed = capacity_above(layers, number, capacity // volumes if is_top else whole)
             target = built.enter_context(host_layer.build(site, below, layer, layer_name, needed))
             if another is not None and isinstance(target, Device) and volumes > 1:
                 more = [
@@ -136,8 +140,8 @@ HOST_LAYERS: Mapping[LayerKind, HostLayer] = {
     LayerKind.EXT4: HostLayer(filesystem),
     LayerKind.XFS: HostLayer(filesystem),
     LayerKind.BTRFS: HostLayer(filesystem),
-    LayerKind.ZFS: HostLayer(zfs.dataset, (zfs.POOL, zfs.ARC)),
-    LayerKind.ZVOL: HostLayer(zfs.volume, (zfs.POOL, zfs.ARC), zfs.another_volume),
+    LayerKind.ZFS: HostLayer(zfs.dataset, zfs.REMOVES),
+    LayerKind.ZVOL: HostLayer(zfs.volume, zfs.REMOVES, zfs.another_volume),
     LayerKind.LVM: HostLayer(lvm.logical_volume, lvm.REMOVES, lvm.another_logical_volume),
     LayerKind.LVMTHIN: HostLayer(lvm.logical_volume, lvm.REMOVES, lvm.another_logical_volume),
     LayerKind.MD: HostLayer(md.array, (md.ARRAY,)),

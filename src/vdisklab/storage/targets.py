@@ -35,17 +35,32 @@ WRITABLE = "export and mount it read-write for this user (NFS: no_root_squash fo
 
 
 @dataclass(frozen=True, slots=True)
+class Volume:
+    """A volume or dataset as LVM and ZFS name it, `GROUP/VOLUME` or `POOL/DATASET`, and the devices
+    of its group or pool."""
+
+    name: str
+    members: tuple[Path, ...]
+
+    @property
+    def container(self) -> str:
+        """The group or pool."""
+        return self.name.partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
 class _Place:
     """The fields of all targets; valid while the context that made the target is open.
 
     `properties` were read back from the system, named `layer.option`, such as `xfs.reflink`.
     `cached_below` are files of lower layers whose pages are in the host's page cache: emptying the
-    cache must include them.
+    cache must include them. `volume` is the highest volume or dataset that the target lies on.
     """
 
     path: Path
     properties: Mapping[str, str] = field(default_factory=dict)
     cached_below: tuple[Path, ...] = ()
+    volume: Volume | None = field(default=None, kw_only=True)
 
     @property
     def on_host(self) -> Path:
@@ -197,11 +212,12 @@ class Device(_Place):
     def file_system(self, mountpoint: Path, properties: Mapping[str, str]) -> Directory:
         """The file system that a layer has made on it, with all that is known so far."""
         merged = {**self.properties, **properties}
-        return Directory(mountpoint, merged, self.cached_below)
+        return Directory(mountpoint, merged, self.cached_below, volume=self.volume)
 
     def device(self, node: Path, properties: Mapping[str, str]) -> Device:
         """The device that a layer has made of it, with all that is known so far."""
-        return Device(node, {**self.properties, **properties}, self.cached_below)
+        merged = {**self.properties, **properties}
+        return Device(node, merged, self.cached_below, volume=self.volume)
 
 
 @dataclass(frozen=True, slots=True)

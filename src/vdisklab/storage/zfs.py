@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import CommandError, DirtyHostError, HostError
@@ -19,7 +20,7 @@ from vdisklab.path.segments import LayerKind
 from vdisklab.results.model import ZFS_FUSE
 from vdisklab.storage.filesystem import require_mounted
 from vdisklab.storage.site import Site
-from vdisklab.storage.targets import Device, Directory
+from vdisklab.storage.targets import Device, Directory, Volume
 from vdisklab.storage.undo import Removable, openers_of, retried
 from vdisklab.units import format_bytes, whole_number
 
@@ -77,7 +78,8 @@ def dataset(
                 properties = _read_back(site.host, layer, pool, supported)
                 return {**properties, "zfs.o_direct": directness(site, mountpoint, below.members)}
 
-            yield below.file_system(mountpoint, site.read_back(read_back))
+            top = below.file_system(mountpoint, site.read_back(read_back))
+            yield replace(top, volume=Volume(f"{pool}/{DATASET}", below.members))
 
 
 @contextmanager
@@ -86,7 +88,8 @@ def volume(site: Site, below: Device, layer: Layer, name: str, capacity: int) ->
     with _new_pool(site, below, layer, name) as (pool, supported):
         node = _volume_node(site, layer, f"{pool}/{DATASET}", capacity, supported)
         properties = site.read_back(lambda: _read_back(site.host, layer, pool, supported))
-        yield below.device(node, properties)
+        volume = Volume(f"{pool}/{DATASET}", below.members)
+        yield replace(below.device(node, properties), volume=volume)
 
 
 @contextmanager
@@ -435,5 +438,18 @@ def restore_arc(_host: Host, entry: ledger.Entry) -> None:
         raise DirtyHostError(f"{parameter} is {read_text(parameter)} after it was restored")
 
 
+def destroy_dataset(host: Host, entry: ledger.Entry) -> None:
+    """Destroys a dataset or volume POOL/NAME with its snapshots and what was cloned from them."""
+    pool = entry.name.partition("/")[0]
+    members = blockdevice.recorded_devices(entry.detail["devices"])
+    if pool not in pools(host) or not _stands_on(host, pool, members):
+        return
+    there = host.run("zfs", "list", "-H", "-o", "name", "-t", "filesystem,volume").stdout.split()
+    if entry.name in there:
+        retried(host, ("zfs", "destroy", "-R", entry.name))
+
+
 POOL = Removable("pool", destroy_pool)
+DATASET_BESIDE = Removable("dataset", destroy_dataset)
 ARC = Removable("limit of ZFS's cache", restore_arc)
+REMOVES = (POOL, DATASET_BESIDE, ARC)

@@ -63,9 +63,12 @@ def _seconds(
 def _bytes(
     title: str, value: Callable[[DiskLife], float | None], spare: int = 0
 ) -> Column[DiskLife]:
-    return Column[DiskLife](
-        title, lambda row: numbers.value(value(row), "B"), right=True, spare=spare
-    )
+    return Column[DiskLife](title, lambda row: _in_bytes(value(row)), right=True, spare=spare)
+
+
+def _in_bytes(value: float | None) -> str:
+    """Powers of two, as in the words beside it: blocks and clusters are powers of two."""
+    return numbers.MISSING if value is None else format_bytes(round(value))
 
 
 def _of(row: DiskLife, step: str, name: str) -> float | None:
@@ -106,6 +109,17 @@ def headline(answer: LifeAnswer) -> str:
                 "and the flush wrote them"
             )
     return f"{sentence}."
+
+
+def next_step(answer: LifeAnswer) -> Iterator[str]:
+    """What to run next: the figure, and which way to take, or why none could be used."""
+    if all(life.ready is None for life in answer.lives):
+        yield f"why the cells failed: `vdisklab runs {answer.campaign}`"
+        return
+    yield (
+        f"see it: `vdisklab report --campaign {answer.campaign}`; which way to take for disks that "
+        f"are thrown away: `vdisklab recommend --need disposable --campaign {answer.campaign}`"
+    )
 
 
 def _rate(each_second: float) -> str:

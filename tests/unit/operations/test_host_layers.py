@@ -14,14 +14,17 @@ from vdisklab.operations.registry import parse_operation
 from vdisklab.path.disk_path import parse_path
 
 ANSWERS = {
-    "df": "Filesystem\npool/images\n",
-    "lvs": "  vg/disk\n",
+    "df": "Filesystem\n/dev/md127\n",
     "btrfs scrub status": "Status:           running\n",
     "zpool status": "  scan: scrub in progress since Sat\n",
     "cat": "check\n",
     "lsblk": "sda disk\nmd127 raid1\n",
     "sh -c rm -f": "",
 }
+VOLUMES = {"zfs": "pool/images", "zvol": "pool/v", "lvmthin": "vg/disk"}
+"""What the layers name the volume that the image lies on."""
+
+LVM = "--quiet --config devices/use_devicesfile=0 backup/backup=0 backup/archive=0"
 
 
 class Host:
@@ -43,7 +46,11 @@ def on(order: str, path: str, image: str, host: Host) -> RunningOperation:
     disk = OpenDisk("d", 1 << 20, "raw", "d-node", (), Path(image))
     layers = tuple(layer.kind for layer in parse_path(path).layers)
     nothing: list[Any] = []
-    access = DiskAccess(FakeMonitor(), nothing.append, on_host=host.run, layers=layers)
+    volume = next((VOLUMES[kind] for kind in reversed(layers) if kind in VOLUMES), "")
+    access = DiskAccess(
+        FakeMonitor(), nothing.append, on_host=host.run, layers=layers, volume=volume,
+        new_file=lambda name, _suffixes: Path("/w") / name,
+    )  # fmt: skip
     return parse_operation(order).on(disk, access)
 
 
@@ -56,12 +63,12 @@ def on(order: str, path: str, image: str, host: Host) -> RunningOperation:
         ),
         ("zfs/raw/none", "/m/d.raw", "zfs snapshot pool/images@during",
          "zfs destroy pool/images@during"),
-        ("zvol/none", "/dev/zvol/pool/v", "zfs snapshot pool/v@during",
+        ("zvol/none", "/dev/zd0", "zfs snapshot pool/v@during",
          "zfs destroy pool/v@during"),
         (
-            "lvmthin/none", "/dev/vg/disk",
-            "lvcreate --quiet --snapshot --name=disk-during vg/disk",
-            "lvremove --quiet --yes vg/disk-during",
+            "lvmthin/none", "/dev/dm-3",
+            f"lvcreate {LVM} --snapshot --setactivationskip n --name disk-during vg/disk",
+            f"lvremove {LVM} --yes vg/disk-during",
         ),
     ],
 )  # fmt: skip
@@ -86,7 +93,7 @@ def test_a_snapshot_and_its_removal(path: str, image: str, made: str, removed: s
     [
         ("btrfs/raw/none", "/m/d.raw", "btrfs scrub start /m",
          {"btrfs scrub status": "Status:           finished\n"}, "btrfs scrub cancel /m"),
-        ("zvol/none", "/dev/zvol/pool/v", "zpool scrub pool",
+        ("zvol/none", "/dev/zd0", "zpool scrub pool",
          {"zpool status": "  scan: scrub repaired 0B in 00:00:01\n"}, "zpool scrub -s pool"),
         ("md/ext4/raw/none", "/m/d.raw",
          "sh -c echo check > /sys/block/md127/md/sync_action", {"cat": "idle\n"},
@@ -123,6 +130,8 @@ def test_a_scrub_ends_when_its_layer_says_so(
         ("reflink", "ext4/raw/none", "no file whose blocks could be shared"),
         ("reflink", "lvm/none", "no file whose blocks could be shared"),
         ("scrub", "lvm/ext4/raw/none", "no layer that checks its blocks"),
+        ("zfs-send", "btrfs/raw/none", "is not on ZFS"),
+        ("zfs-send", "zvol/ext4/raw/none", "is not on ZFS"),
         ("trim", "raw/none", "does not pass the guest's discards on"),
         ("reflink", "dir:at=mine/raw/none", "no file whose blocks could be shared"),
     ],
@@ -171,3 +180,44 @@ def test_an_incremental_backup_follows_a_full_one_with_a_bitmap() -> None:
     assert asked["blockdev-backup"]["x-perf"] == {"max-workers": 4}
     assert "block-dirty-bitmap-remove" in asked
     assert monitor.nodes == ["d-node"]
+
+
+def test_a_send_ends_when_its_program_has_ended_well() -> None:
+    host = Host()
+    host.answers |= {"sh -c setsid": "77\n", "stat": "4096\n", "cat": ""}
+    running = on("zfs-send", "zvol/none", "/dev/zd0", host)
+    running.prepare()
+    running.start()
+    assert not running.ready()
+    assert running.copied == 4096
+    host.answers["cat"] = "ended 0\n"
+    assert running.ready()
+    running.finish()
+    running.undo()
+    assert host.ran == ["zfs snapshot pool/v@during", "zfs destroy pool/v@during"]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [("cannot open 'pool/v'\nended 1\n", "cannot open"), ("ended 141\n", "ended with 141")],
+)
+def test_a_send_that_fails_says_why_and_leaves_nothing(said: str, reason: str) -> None:
+    host = Host()
+    host.answers |= {"sh -c setsid": "77\n", "stat": "0\n", "cat": said}
+    running = on("zfs-send", "zfs/raw/none", "/m/d.raw", host)
+    running.prepare()
+    running.start()
+    with pytest.raises(OperationError, match=reason):
+        running.ready()
+    running.undo()
+    assert host.ran == ["zfs snapshot pool/images@during", "zfs destroy pool/images@during"]
+
+
+def test_a_send_that_still_runs_is_ended() -> None:
+    host = Host()
+    host.answers |= {"sh -c setsid": "77\n"}
+    running = on("zfs-send", "zvol/none", "/dev/zd0", host)
+    running.prepare()
+    running.start()
+    running.undo()
+    assert host.ran[1:] == ["sh -c kill -TERM -- -$0 || true 77", "zfs destroy pool/v@during"]

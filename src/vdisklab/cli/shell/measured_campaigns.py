@@ -29,6 +29,7 @@ from vdisklab.progress import PathDropped
 from vdisklab.results.store import Store
 from vdisklab.views.durability import loss_sentences
 from vdisklab.views.during import tables as tables_of_operations
+from vdisklab.views.life import next_step as next_step_of_lives
 from vdisklab.views.life import tables as tables_of_lives
 from vdisklab.views.run import (
     left_out_sentences,
@@ -48,9 +49,9 @@ def print_measured(
 ) -> None:
     """Prints what the campaigns of a request have shown."""
     if any(place.campaign and request.during for place in measured):
-        _print_operations(store, measured, output)
+        _print_operations(store, measured, request, output)
     elif any(_made_disks(store, place.campaign) for place in measured):
-        _print_lives(store, measured, output)
+        _print_lives(console, store, measured, request, output)
     else:
         _print_answers(console, store, measured, request, output)
 
@@ -60,24 +61,38 @@ def print_left_out(console: Console, left_out: Iterable[PathDropped]) -> None:
     _say(console, left_out_sentences(left_out))
 
 
-def _print_operations(store: Store, measured: Sequence[Measured], output: OutputOptions) -> None:
+def _print_operations(
+    store: Store, measured: Sequence[Measured], request: RunRequest, output: OutputOptions
+) -> None:
     """Prints what the operations of `--during` cost."""
+    named = Named.by(request)
     for place in measured:
         if place.campaign is not None:
             answer = operations_of(store, place.campaign)
-            print_answer(answer, tables_of_operations(answer), output)
+            tables = tables_of_operations(answer)
+            print_answer(answer, tables, output, named, verb="vdisklab during")
 
 
 def _made_disks(store: Store, campaign: str | None) -> bool:
     return campaign is not None and measured_lives(store.campaign(campaign))
 
 
-def _print_lives(store: Store, measured: Sequence[Measured], output: OutputOptions) -> None:
-    """Prints what disks made from a template cost."""
+def _print_lives(
+    console: Console,
+    store: Store,
+    measured: Sequence[Measured],
+    request: RunRequest,
+    output: OutputOptions,
+) -> None:
+    """Prints what disks made from a template cost, and the next step."""
+    named = Named.by(request)
     for place in measured:
-        if place.campaign is not None:
-            answer = lives_of(store, place.campaign)
-            print_answer(answer, tables_of_lives(answer), output)
+        if place.campaign is None:
+            continue
+        answer = lives_of(store, place.campaign)
+        print_answer(answer, tables_of_lives(answer), output, named, verb="vdisklab life")
+        if not place.interrupted and ONLY_MEASURE not in os.environ:
+            _say(console, map(named.in_text, next_step_of_lives(answer)))
 
 
 def _print_answers(

@@ -20,7 +20,8 @@ _MOST_WORKERS = 16
 
 def _converted(way: Way, template: Template, disk: NewDisk) -> tuple[Command, ...]:
     workers, zeroed = way.option("workers"), bool(way.option("zeroed"))
-    onto = disk.is_device or zeroed
+    # A device has no header of another format that could be written into.
+    onto = zeroed or (disk.is_device and disk.driver == "raw")
     convert: Command = (
         "qemu-img", "convert", "-q",
         *(("-W",) if way.option("unordered") else ()),
@@ -41,7 +42,7 @@ def _zeroed(way: Way, template: Template, disk: NewDisk) -> tuple[Command, ...]:
     """With `zeroed`, qemu-img is told that the target holds zeros: here it is made so."""
     if not way.option("zeroed"):
         return ()
-    if disk.is_device:
+    if disk.is_device and disk.driver == "raw":
         return (("blkdiscard", "--zeroout", "--force", str(disk.place)),)
     return (created(disk, template.size),)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ from vdisklab.operations.making import NewDisk, Template, TemplateForm
 from vdisklab.operations.ways.registry import WAYS, parse_way, spelled_way
 from vdisklab.path.disk_path import parse_path
 
-TEMPLATE = Template(Path("/t/golden.raw"), "raw", 8 << 20)
+TEMPLATE = Template(Path("/t/golden.raw"), "raw", 8 << 20, "vg/template")
 RAW = NewDisk(Path("/d/disk.raw"), "raw", 8 << 20)
 QCOW2 = NewDisk(Path("/d/disk.qcow2"), "qcow2", 8 << 20, ("cluster_size=4096",))
 DEVICE = NewDisk(Path("/dev/x"), "raw", 8 << 20, is_device=True)
+VOLUME = NewDisk(Path("/dev/vg/made"), "raw", 8 << 20, is_device=True, volume="vg/made")
+LVM = "--quiet --config devices/use_devicesfile=0 backup/backup=0 backup/archive=0"
 
 
 @pytest.mark.parametrize(
@@ -48,12 +51,37 @@ DEVICE = NewDisk(Path("/dev/x"), "raw", 8 << 20, is_device=True)
             ["qemu-img convert -q -n --target-is-zero -f raw -O raw /t/golden.raw /dev/x"],
         ),
         ("convert", DEVICE, ["qemu-img convert -q -n -f raw -O raw /t/golden.raw /dev/x"]),
+        (
+            "convert",
+            NewDisk(Path("/dev/x"), "qcow2", 8 << 20, is_device=True),
+            ["qemu-img convert -q -f raw -O qcow2 /t/golden.raw /dev/x"],
+        ),
         ("btrfs-snapshot", RAW, ["btrfs --quiet subvolume snapshot /t /d"]),
         ("create", RAW, ["qemu-img create -q -f raw /d/disk.raw 8388608"]),
+        (
+            "thin-snapshot",
+            VOLUME,
+            [f"lvcreate {LVM} --snapshot --setactivationskip n --name made vg/template"],
+        ),
+        ("zvol-clone", VOLUME, ["zfs clone vg/template@golden vg/made"]),
+        ("zfs-clone", VOLUME, ["zfs clone vg/template@golden vg/made"]),
     ],
 )
 def test_the_commands_of_a_way(way: str, disk: NewDisk, commands: list[str]) -> None:
     assert [" ".join(command) for command in parse_way(way).make(TEMPLATE, disk)] == commands
+
+
+@pytest.mark.parametrize(
+    ("way", "command"),
+    [
+        ("thin-snapshot", f"lvremove {LVM} --yes vg/made"),
+        ("zvol-clone", "zfs destroy vg/made"),
+        ("zfs-clone", "zfs destroy vg/made"),
+        ("cp", ""),
+    ],
+)
+def test_a_volume_is_removed_and_a_device_of_the_stack_stays(way: str, command: str) -> None:
+    assert " ".join(chain(*parse_way(way).kind.delete(VOLUME))) == command
 
 
 def test_a_disk_that_is_larger_than_what_was_converted_grows() -> None:
@@ -77,8 +105,11 @@ def test_a_device_is_zeroed_before_qemu_img_is_told_so() -> None:
         ("btrfs:datacow=off/qcow2/none",
          {"cp", "sparse", "overlay", "convert", "create", "btrfs-snapshot"}),
         ("lvm/none", {"dd", "convert", "unpack"}),
-        ("lvmthin/none", {"dd", "convert", "unpack"}),
-        ("zvol/none", {"dd", "convert", "unpack"}),
+        ("lvmthin/none", {"dd", "convert", "unpack", "thin-snapshot"}),
+        ("lvmthin/qcow2/none", {"convert"}),
+        ("zvol/none", {"dd", "convert", "unpack", "zvol-clone"}),
+        ("zvol/ext4/raw/none", {"cp", "dd", "sparse", "convert", "create", "unpack"}),
+        ("zfs/qcow2/none", {"cp", "sparse", "overlay", "convert", "create", "zfs-clone"}),
         ("xfs/qcow2:encrypt=luks/none", set()),
         ("xfs/qcow2:backing=1/none", set()),
     ],

@@ -1,0 +1,33 @@
+#!/bin/sh
+# Runs inside the lab (script/test-lab operations): the life of disks on thin LVM and ZFS, counted; what
+# is done below an image by ZFS, thin LVM and md; both with guests. The last line counts what failed.
+# PARTS names some of: life operations during guests.
+. /vdisklab/files/lab_checks.sh
+cp "$carried/life.py" "$carried/machine.py" /tmp/
+PARTS="${PARTS:-life operations during guests}"
+lived() { python3 /tmp/life.py /work --sizes 32M 64M --paths lvmthin/none zvol/none zfs/raw/none lvm/none; }
+did() { python3 "$carried/lab_operations.py" /work; }
+with_guests() { # DATABASE RUNS VERB WORDS...: each cell must be measured under KVM; shows VERB's answer
+    database="$1" runs="$2" verb="$3"
+    shift 3
+    status=0
+    python3 -m vdisklab run "$@" --rounds 1 --ramp 0.5 --size 32M --dir /work --db "$database" >/tmp/said 2>&1 ||
+        { status=$?; tail -5 /tmp/said; }
+    python3 -m vdisklab "$verb" --db "$database" --why
+    python3 "$carried/lab_under_kvm.py" "$database" "$runs" && [ $status = 0 ]
+}
+for part in $PARTS; do
+    case "$part" in
+    life) check "the life of disks" lived ;;
+    operations) check "below an image" did ;;
+    during) check "below a guest" with_guests /work/during.sqlite 11 during '{zvol/none,zfs/raw/none,lvmthin/none,md:level=1/ext4/raw/none}' \
+        --during host-snapshot,host-snapshot:delete,scrub,zfs-send --runtime 2 --load 20 --page-cache cold ;;
+    guests) check "the life of guests' disks" with_guests /work/life.sqlite 3 life lvmthin/none zvol/none zfs/raw/none \
+        --profile life --made thin-snapshot,zvol-clone,zfs-clone --runtime 3 ;;
+    esac
+    indented
+done
+check "nothing is left" sh -c '! { vgs --noheadings; zpool list -H; losetup -a; ls -d /work/vdisklab-*; } 2>/dev/null | grep .'
+indented
+echo "failed: $failed"
+[ $failed = 0 ]
