@@ -166,7 +166,9 @@ def zfs_scrub(path: str) -> dict[str, Any]:
         spoilt = sorted(stack.site.directory.glob("*.slice"))[0]
         data = spoilt.read_bytes()
         places = [
-            at for n in range(8) if (at := data.find(stack.data[n * MIB : n * MIB + 512])) >= 0
+            place
+            for n in range(8)
+            if (place := data.find(stack.data[n * MIB : n * MIB + 512])) >= 0
         ]
         assert places, "no block of the image was found on the disk"
         loop = said("losetup", "--associated", spoilt).partition(":")[0]
