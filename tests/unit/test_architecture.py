@@ -31,7 +31,7 @@ ALLOWED = {
     # The pure core: every rule about a disk path, once.
     "path": {"as_text", "errors", "units"},
     # What is done to a running guest's disk: it knows neither loads nor verdicts.
-    "operations": {"as_text", "errors", "path", "host"},
+    "operations": {"as_text", "errors", "units", "path", "host"},
     "plan": {"errors", "units", "validation", "path", "operations.registry", "operations.making",
              "operations.ways.registry"},
     # Pure: what a guest asked of its disk, and what others' traces say of theirs.

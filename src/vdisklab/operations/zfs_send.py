@@ -11,6 +11,7 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.needs import NeedKind
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import LayerKind
+from vdisklab.units import whole_number
 
 _NAME = "during"
 _ENDED = "ended "
@@ -55,11 +56,12 @@ class ZfsSend(RunningOperation):
         run = self.access.on_host
         self._copied = int(run("stat", "--format=%s", str(self._file)) or 0)
         said = run("cat", f"{self._file}.log").strip()
-        before, _, status = said.rpartition(_ENDED)
-        if not status.isdecimal():
+        before, _, text = said.rpartition(_ENDED)
+        status = whole_number(text)
+        if status is None:
             return False
         self._process = None
-        if status != "0":
+        if status:
             reason = before.strip() or f"zfs send ended with {status}"
             raise OperationError(f"the {self.order} failed: {reason}")
         return True
