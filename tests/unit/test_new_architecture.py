@@ -40,6 +40,9 @@ ELSEWHERE = {
     # Names of files in KubeVirt's source, which are cited.
     ("path/platforms.py", "amd64"),
     ("platforms/kubevirt.py", "amd64"),
+    # And in those of edk2, libvirt and KubeVirt.
+    ("platforms/machine_buses.py", "aarch64"),
+    ("platforms/machine_buses.py", "arm64"),
 }
 """The strings in other files that are no fact about the architecture, by file."""
 

@@ -52,6 +52,7 @@ OWN_KEYS = {
     "options['discard']", "BUS_OPTIONS[Bus.VIRTIO]['poll']", "BUS_OPTIONS[Bus.VIRTIO]['queues']",
     "server['host']", "server['port']", "_server(parts, 2049)['host']", "each['qom-type']",
     "self.node['path']", "X86_64.machines['sata']", "X86_64.machines['virtio']",
+    "row.machines['virtio']",
     # asked for with get() just before
     "state['line']", "variables['ARGUMENTS']", "lines['Cache mode']",
     "document['driver']", "document['kind']", "blocks['physical_block_size']", "node['driver']",

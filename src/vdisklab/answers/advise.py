@@ -61,6 +61,7 @@ from vdisklab.platforms.configured_disk import (
     FlushesDroppedBelow,
     disk_path,
     risks,
+    works_for,
 )
 from vdisklab.platforms.registry import can_change, change_of, dialect_of, same_image_and_bus
 from vdisklab.results.model import Campaign
@@ -584,8 +585,7 @@ def _safe_settings(
         for cache in (CacheMode.DIRECTSYNC, CacheMode.WRITETHROUGH)
     )
     for other in (*_settings(disk, path), *without_cache):
-        works = impossible(other, backing_below(other)) is None
-        if works and can_change(disk, other) and meets(other, DURABLE, rules):
+        if works_for(disk, other) and can_change(disk, other) and meets(other, DURABLE, rules):
             yield other
 
 

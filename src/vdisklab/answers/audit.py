@@ -26,6 +26,7 @@ from vdisklab.host.blockdevice import device_of, stacked_device
 from vdisklab.host.command import Host
 from vdisklab.host.mounts import is_visible_device, is_visible_file
 from vdisklab.inspection.disk_on_host import local_source, read_contexts
+from vdisklab.path.architecture import GUEST, host_of
 from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
@@ -35,6 +36,7 @@ from vdisklab.path.rules import impossible
 from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
     DiskContext,
+    OtherArchitecture,
     disk_path,
     loses_writes,
     risks,
@@ -98,6 +100,9 @@ class _Audit:
 
     def _audited(self, disk: ConfiguredDisk, context: DiskContext) -> ExistingDisk:
         path, disk_risks = disk_path(disk, context), risks(disk, context)
+        native = disk.architecture is None or host_of(disk.architecture) == GUEST.name
+        if not native:
+            disk_risks += (OtherArchitecture(disk.architecture or "", GUEST.name),)
         loss = loses_writes(disk) or (context.drops_flushes if path is None else None)
         below = disk.lost_below or context.lost_below
         verdicts = replace(
@@ -126,6 +131,8 @@ class _Audit:
             below if any(need.goes_by_power_cuts for need in lacks) else None,
             _caches_below(disk),
         )
+        if not native:
+            return row
         row = row if disk.limits or context.without_flushes or below else self._compared(row, path)
         return replace(row, to_measure=_way_to_measure(row, path))
 
@@ -169,7 +176,7 @@ def _way_to_measure(row: ExistingDisk, path: DiskPath) -> str | None:
     if row.standing is not None or row.disk.limits:
         return None
     needed = backing_below(path)
-    if impossible(path, needed) is not None:
+    if impossible(path, needed) is not None or any(risk.blocks for risk in row.risks):
         return None
     beside = None if row.nearest is None else row.nearest.cell.path
     command = command_to_measure(path, beside, row.disk)

@@ -55,22 +55,28 @@ def problem_of(
 
     `machine` is this host's architecture as uname(2) names it.
     """
-    arch = disk.architecture
     blocking = next((risk for risk in disk_risks if risk.blocks), None)
     if disk.problem is not None or path is None:
         return disk.problem or "it has no disk path"
     if path.shares_directory:
         return "it is a host directory, not a disk: compare both kinds, `vdisklab run virtiofs 9p`"
+    if blocking is not None:
+        return blocking.clause
+    return _problem_here(disk, path, machine)
+
+
+def _problem_here(disk: ConfiguredDisk, path: DiskPath, machine: str) -> str | None:
+    arch = disk.architecture
     if arch is not None and host_of(arch) != host_of(machine):
         return f"its guest is {arch} and this host is {machine}: ask on a host of its architecture"
-    if blocking is None and path.target is not None and disk.source is not None:
+    if path.target is not None and disk.source is not None:
         return f"a server has it; measure there: {command_to_measure(path, disk=disk)}"
-    if blocking is None and path.image is None and not path.layers:
+    if path.image is None and not path.layers:
         return (
             "its device's layers are not known, and only a spare device of the same kind could "
             "stand in for it (--on)"
         )
-    return None if blocking is None else blocking.clause
+    return None
 
 
 def images_can_stand_in(disk: ConfiguredDisk, risks: Iterable[Risk], machine: str) -> bool:

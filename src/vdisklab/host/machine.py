@@ -23,7 +23,7 @@ def read_text(path: Path) -> str | None:
 def page_size() -> int:
     """Bytes of a page of this kernel's memory, as sysconf(3) says.
 
-    4096 on x86; 4096, 16384 or 65536 on arm64, whose kernel was built for one of them.
+    4096 on x86; 4096, 16384 or 65536 on Arm, whose kernel was built for one of them.
     """
     return os.sysconf("SC_PAGE_SIZE")
 

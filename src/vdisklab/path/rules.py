@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
-from vdisklab.path.architecture import GUEST
+from vdisklab.path.architecture import GUEST, Architecture
 from vdisklab.path.backing import ON, WORK_DIRECTORY, BackingDevices, fewest_disks, in_memory
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
@@ -341,12 +342,12 @@ def _discards(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
         )
 
 
-def _a_bus_of_the_machines(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
+def _a_bus_of_the_machines(path: DiskPath, guest: Architecture) -> Iterator[Impossible]:
     bus = path.attachment.bus
-    if bus not in GUEST.machines:
+    if bus not in guest.machines:
         yield Impossible(
-            GUEST.missing_buses.get(bus, f"no machine of {GUEST.title} has the bus {bus}"),
-            f"choose {', '.join(GUEST.machines)}",
+            guest.missing_buses.get(bus, f"no machine of {guest.title} has the bus {bus}"),
+            f"choose {', '.join(guest.machines)}",
         )
 
 
@@ -426,22 +427,27 @@ _RULES: tuple[Callable[[DiskPath, BackingDevices], Iterator[Impossible]], ...] =
     _through_qemu, _shared_directory, _stacking, _once, _enough_disks, _something_to_give,
     _raw_on_block, _null_stands_alone, _native_needs_direct, _qcow2_features, _reserved_in_files,
     _usb_keeps_its_write_cache, _image_files, _what_a_chain_excludes, _threads_to_set, _discards,
-    _a_disk_for_each_guest, _operation_of_one_guest, _a_disk_to_limit, _a_bus_of_the_machines,
-    _made_from_a_template,
+    _a_disk_for_each_guest, _operation_of_one_guest, _a_disk_to_limit, _made_from_a_template,
 )  # fmt: skip
 
 
-def impossible(path: DiskPath, backing: BackingDevices = WORK_DIRECTORY) -> Impossible | None:
+def impossible(
+    path: DiskPath,
+    backing: BackingDevices = WORK_DIRECTORY,
+    guest: Architecture | None = GUEST,
+) -> Impossible | None:
     """Why no host could build this path, or None.
 
-    What is only not built by vdisklab is the reason if there is no other.
+    What is only not built by vdisklab is the reason if there is no other. `guest` is the
+    architecture of the path's guest; None leaves out what depends on it, for a guest that exists.
     """
     not_built = None
-    for rule in _RULES:
-        for verdict in rule(path, backing):
-            if not verdict.exists:
-                return verdict
-            not_built = not_built or verdict
+    found = (verdict for rule in _RULES for verdict in rule(path, backing))
+    of_guest = () if guest is None else _a_bus_of_the_machines(path, guest)
+    for verdict in chain(found, of_guest):
+        if not verdict.exists:
+            return verdict
+        not_built = not_built or verdict
     return not_built
 
 

@@ -12,11 +12,11 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vdisklab.path.architecture import X86_64
+from vdisklab.path.architecture import AARCH64, X86_64, Architecture
 from vdisklab.platforms.reading import GuestText, tree
 from vdisklab.platforms.text_form import TextForm
 
-_IMAGE = re.compile(r"(?:^|/)(?:qemux?|qemus|dockurr?)/(?P<name>qemu|windows|macos)")
+_IMAGE = re.compile(r"(?:^|/)(?:qemux?|qemus|dockurr?)/(?P<name>qemu|windows|macos)(?P<kind>-arm)?")
 _DEVICES = {
     "scsi": "virtio-scsi-pci,id={0}b,iothread=io2 -device scsi-hd,drive={0},bus={0}b.0",
     "blk": "virtio-blk-pci,drive={0},iothread=io2",
@@ -39,20 +39,21 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
                 _IMAGE.search(str(service.get("image", ""))) if isinstance(service, dict) else None
             )
             if match is not None:
-                argv = _command(str(name), service, match["name"])
+                row = AARCH64 if match["kind"] else X86_64
+                argv = _command(str(name), service, match["name"], row)
                 yield GuestText("\0".join(argv), f"{text.origin}/{name}")
 
 
-def _command(name: str, service: Mapping[str, Any], image: str) -> Iterator[str]:
+def _command(name: str, service: Mapping[str, Any], image: str, row: Architecture) -> Iterator[str]:
     variables = _variables(service.get("environment"))
     usual = {"macos": "blk"}.get(image, "scsi")
     kind = variables.get("DISK_TYPE", "").lower() or usual
     yield from (
-        X86_64.emulator,
+        row.emulator,
         "-name",
         name,
         "-machine",
-        X86_64.machines["virtio"],
+        row.machines["virtio"],
         "-object",
         "iothread,id=io2",
     )

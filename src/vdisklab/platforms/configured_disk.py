@@ -26,6 +26,7 @@ from vdisklab.path.durability import (
 from vdisklab.path.platforms import Platform
 from vdisklab.path.rules import impossible, native_without_direct
 from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, LayerKind
+from vdisklab.platforms.machine_buses import MaybeUnseen, NoSuchBus, verdict_on
 from vdisklab.platforms.network import ServerDisk
 from vdisklab.units import counted, format_bytes
 
@@ -498,6 +499,32 @@ class CannotWork(Risk, short="cannot work", blocks=True):
 
 
 @dataclass(frozen=True, slots=True)
+class MayBeUnseen(Risk, short="may not be seen"):
+    """The guest's firmware or kernel may have no driver for what the disk is attached to."""
+
+    guest: Annotated[str, "its architecture"]
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"A guest of {self.guest} may not see it: {self.what}. {self.remedy}."
+
+
+@dataclass(frozen=True, slots=True)
+class OtherArchitecture(Risk, short="foreign guest"):
+    """The guest's architecture is not that of the guests that are measured here."""
+
+    guest: Annotated[str, "its architecture"]
+    measured: Annotated[str, "that of the guests measured here"]
+
+    def __str__(self) -> str:
+        return (
+            f"Its guest is {self.guest}, and the guests measured here are {self.measured}: no "
+            "speed is shown for it. Ask on a host of its architecture."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class NotOfToday(Risk, short="not of today"):
     """The configuration of a snapshot: the guest of today may have another one."""
 
@@ -595,6 +622,14 @@ class StaleNote(Risk, short="stale note"):
         )
 
 
+def works_for(disk: ConfiguredDisk, path: DiskPath) -> bool:
+    """True if the disk's own guest, whatever runs here, could have the path."""
+    bus = path.attachment.bus
+    verdict = verdict_on(disk.architecture, disk.platform, bus, disk.controller)
+    possible = impossible(path, backing_below(path), guest=None) is None
+    return possible and not isinstance(verdict, NoSuchBus)
+
+
 def loses_writes(disk: ConfiguredDisk) -> str | None:
     """Why a disk's settings lose what the guest has flushed, whatever its path is; None if not."""
     if disk.read_only:
@@ -629,6 +664,14 @@ def _risks_of_settings(disk: ConfiguredDisk) -> Iterator[Risk]:
         yield ErrorsIgnored(errors)
     if disk.refused is not None:
         yield CannotWork(*disk.refused)
+    bus = None if disk.path is None else disk.path.attachment.bus
+    match verdict_on(disk.architecture, disk.platform, bus, disk.controller):
+        case NoSuchBus(reason, instead):
+            yield CannotWork(reason, instead)
+        case MaybeUnseen(what, remedy):
+            yield MayBeUnseen(disk.architecture or "", what, remedy)
+        case None:
+            pass
     if disk.past is not None:
         yield NotOfToday(disk.past)
     if disk.was_unsafe and not disk.read_only:
@@ -688,7 +731,8 @@ def _with_setting(risk: Risk, disk: ConfiguredDisk, path: DiskPath) -> Risk:
 def _cannot_work(path: DiskPath, _context: DiskContext) -> Risk | None:
     if native_without_direct(path):
         return AioConflict(path.cache)
-    reason = impossible(path, backing_below(path))
+    # What the guest's machine lacks is said of the guest's own (`verdict_on`).
+    reason = impossible(path, backing_below(path), guest=None)
     if reason is None or reason.exists:
         return None
     return CannotWork(reason.reason, reason.instead)

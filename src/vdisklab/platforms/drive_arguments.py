@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vdisklab.errors import PlanError
-from vdisklab.path.architecture import X86_64
+from vdisklab.path.architecture import ARCHITECTURES, X86_64, Architecture
 from vdisklab.path.segments import CacheMode, WriteCache
 from vdisklab.platforms.reading import is_deep, one_of
 from vdisklab.units import whole_number
@@ -50,6 +50,7 @@ _DEVICES: Mapping[str, Settings] = {
     "ide": {"driver": "ide-hd", "unit": "0"},
 }
 
+_VIRT = re.compile(r"(?:^|[ ,=])virt(?:[-,. ]|$)")
 _OTHER_MEDIA = ("floppy", "pflash")
 _OWN_KEYS = re.compile(
     "if|id|media|index|bus|unit|cache|aio|format|file|snapshot|readonly|read-only|werror|rerror|"
@@ -174,9 +175,15 @@ class Arguments:
 
     @property
     def machine(self) -> str:
-        """The machine's name: without `-machine` the default on x86. Empty if unknown."""
-        named = " ".join(value for flag, value in self.options if flag in ("machine", "M"))
-        return named or (X86_64.default_machine if self.program else "")
+        """The machine's name: without `-machine` the program's default. Empty if unknown."""
+        named = _machine_named(self.options)
+        row = _row_of(self.program)
+        return named or ("" if row is None or not self.program else row.default_machine)
+
+    @property
+    def has_virt(self) -> bool:
+        """True for the machine `virt`, whose disks of type ide-hd can only be on AHCI."""
+        return _VIRT.search(self.machine) is not None
 
     def all(self, flag: str) -> Iterator[Settings]:
         """The settings of all options of that name; those that cannot be read are left out."""
@@ -355,7 +362,7 @@ class _Drive:
 
 def _drives(options: Sequence[tuple[str, str]], program: str) -> Iterator[_Drive]:
     """The disks of `-drive` and `-hda`…`-hdd`; CD-ROMs, floppies and firmware are left out."""
-    machine = " ".join(value for flag, value in options if flag in ("machine", "M"))
+    machine = _machine_named(options)
     ahci = X86_64.machines["sata"] in machine
     usual = _usual_interface(machine, program)
     used: Counter[str] = Counter()
@@ -390,13 +397,28 @@ def _name(interface: str, media: str, number: int, *, ahci: bool) -> str:
 
 
 def _usual_interface(machine: str, program: str) -> str:
-    """The interface of a -drive that names none: MachineClass.block_default_type."""
-    arch = program.rpartition("qemu-system-")[2] if "qemu-system-" in program else X86_64.name
+    """The interface of a -drive that names none: MachineClass.block_default_type.
+
+    Red Hat calls its program qemu-kvm on every architecture; then the machine tells it.
+    """
     if "microvm" in machine:
         return "none"
-    if arch in X86_64.emulator_targets:
-        return X86_64.default_interface
-    return "virtio" if "virt" in machine or arch == "s390x" else "the machine's own"
+    if _VIRT.search(machine) or program.endswith("qemu-system-s390x"):
+        return "virtio"
+    row = _row_of(program)
+    return X86_64.default_interface if row is X86_64 else "the machine's own"
+
+
+def _machine_named(options: Sequence[tuple[str, str]]) -> str:
+    return " ".join(value for flag, value in options if flag in ("machine", "M"))
+
+
+def _row_of(program: str) -> Architecture | None:
+    """The row of a program's machines: x86 unless its name says another; None for one without."""
+    if "qemu-system-" not in program:
+        return X86_64
+    arch = program.rpartition("qemu-system-")[2]
+    return next((row for row in ARCHITECTURES if arch in row.emulator_targets), None)
 
 
 def _drive(options: Settings, name: str, interface: str, *, ahci: bool) -> _Drive:

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from vdisklab.errors import PlanError
-from vdisklab.path.architecture import ARCHITECTURES
+from vdisklab.path.architecture import AARCH64, Architecture, architecture_of
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
@@ -54,7 +54,6 @@ _NO_DISKS = (
     "cloudInitNoCloud", "cloudInitConfigDrive", "configMap", "secret", "serviceAccount",
     "downwardAPI", "downwardMetrics", "sysprep", "memoryDump",
 )  # fmt: skip
-_ARCHITECTURES = {alias: row.name for row in ARCHITECTURES for alias in row.aliases}
 
 
 _KNOWN = (
@@ -170,7 +169,9 @@ def _disks(
     volumes = {word(volume, "name"): volume for volume in branches(inner, "volumes")}
     name = word(document, "metadata", "name") or "unnamed"
     namespace = word(document, "metadata", "namespace") or ""
-    architecture = word(inner, "architecture")
+    named = word(inner, "architecture") or word(preference, "requirements", "architecture")
+    row = architecture_of(named or "")
+    architecture = named if row is None else row.name
     for number, shared in enumerate(branches(domain, "devices", "filesystems")):
         yield ConfiguredDisk(
             domain=name,
@@ -180,7 +181,7 @@ def _disks(
             platform=Platform.KUBEVIRT,
             guest=f"{namespace}/{name}" if namespace else name,
             text=json.dumps({"at": number, **shared}, default=str),
-            architecture=_ARCHITECTURES.get(architecture or "", architecture),
+            architecture=architecture,
         )
     disks = branches(domain, "devices", "disks")
     used = {word(disk, "name") for disk in (*disks, *branches(domain, "devices", "filesystems"))}
@@ -194,7 +195,7 @@ def _disks(
         try:
             mode = _mode(volume, namespace, modes)
             chosen = _with_preferences(disk, preferred, missing)
-            path = _path(domain, chosen, on_device=mode == "Block")
+            path = _path(domain, chosen, _usual_bus(row), on_device=mode == "Block")
         except ValueError as error:
             problem = str(error)
         host_file = word(volume, "hostDisk", "path")
@@ -215,7 +216,7 @@ def _disks(
                 },
                 default=str,
             ),
-            architecture=_ARCHITECTURES.get(architecture or "", architecture),
+            architecture=architecture,
             on_file_volume=mode == "Filesystem" and host_file is None,
             limits=(
                 *beyond,
@@ -270,17 +271,26 @@ def _mode(volume: Tree, namespace: str, modes: Mapping[tuple[str, str], str]) ->
     return mode
 
 
-def _path(domain: Tree, disk: Tree, *, on_device: bool) -> DiskPath:
+def _usual_bus(guest: Architecture | None) -> str:
+    """The bus of a disk without one: sata, and virtio on Arm (setDefaultAmd64DisksBus,
+    setDefaultArm64DisksBus in pkg/defaults).
+
+    A guest without an architecture gets the cluster's, which is amd64 as a rule.
+    """
+    return "virtio" if guest is AARCH64 else "sata"
+
+
+def _path(domain: Tree, disk: Tree, usual_bus: str, *, on_device: bool) -> DiskPath:
     if "lun" in disk:
         raise ValueError(SCSI_PASSED)
     buses = tuple(bus for bus in Bus if not bus.shares_directory)
-    bus = Bus(one_of(word(disk, "disk", "bus") or "sata", buses, "bus"))
+    bus = Bus(one_of(word(disk, "disk", "bus") or usual_bus, buses, "bus"))
     cache = CacheMode(one_of(word(disk, "cache") or "none", tuple(CacheMode), "cache mode"))
     usual = Aio.NATIVE if on_device and cache is CacheMode.NONE else Aio.THREADS
     io = word(disk, "io") or usual.value
     pool = word(domain, "ioThreadsPolicy") == "supplementalPool"
     asking = {
-        word(each, "disk", "bus") or "sata"
+        word(each, "disk", "bus") or usual_bus
         for each in branches(domain, "devices", "disks")
         if each.get("dedicatedIOThread") is True
     } | ({bus.value} if disk.get("dedicatedIOThread") is True else set())

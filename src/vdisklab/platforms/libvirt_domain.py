@@ -378,6 +378,7 @@ class _Guest:
             found,
             server=server,
             io_thread=self.free_io_thread,
+            controller=self._scsi_model(disk) if bus == Bus.SCSI else "",
             limits=(*self._limits(disk, bus, driver, properties), *beyond),
             drops_flushes=opens
             and (driver.get("cache") == CacheMode.UNSAFE or drive_arguments.drops_flushes(changes)),
@@ -504,8 +505,7 @@ class _Guest:
         owner: ET.Element | None = disk
         if bus is Bus.SCSI:
             owner = self._controller(disk, "scsi")
-            model = None if owner is None else owner.get("model")
-            reading.one_of(model or self._usual_scsi, _SCSI_MODELS, "controller")
+            reading.one_of(self._scsi_model(disk), _SCSI_MODELS, "controller")
         elif bus is Bus.NVME:
             owner = self._controller(disk, "nvme")
         threading = {} if owner is None else _attributes(owner, "driver")
@@ -543,10 +543,15 @@ class _Guest:
         index = _attributes(disk, "address").get("controller", "0")
         return self.controllers.get((kind, index))
 
+    def _scsi_model(self, disk: ET.Element) -> str:
+        owner = self._controller(disk, "scsi")
+        model = None if owner is None else owner.get("model")
+        return self._usual_scsi if model in (None, "auto") else str(model)
+
     @property
     def _usual_scsi(self) -> str:
-        """The controller that libvirt adds: LSI where QEMU has it, as on x86
-        (qemuDomainGetSCSIControllerModel)."""
+        """The controller that libvirt adds: LSI where QEMU has it, as on x86, and on Arm
+        before libvirt 11.6 (qemuDomainGetSCSIControllerModel)."""
         machine = _attributes(self.element, "os/type").get("machine", "")
         if machine.startswith("pseries"):
             return "ibmvscsi"

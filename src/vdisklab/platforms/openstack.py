@@ -267,7 +267,8 @@ def _disk(
         path = _path(compute, layers, image, properties)
     except ValueError as error:
         problem = str(error)
-    architecture = properties.get("hw_architecture", properties.get("architecture"))
+    named = ("hw_emulation_architecture", "hw_architecture", "architecture")
+    architecture = next((properties[key] for key in named if key in properties), None)
     return ConfiguredDisk(
         domain=name,
         target="root",
@@ -278,6 +279,7 @@ def _disk(
         platform=Platform.OPENSTACK,
         guest=name,
         architecture=None if architecture is None else str(architecture),
+        controller=_scsi_model(properties) if properties.get("hw_disk_bus") == Bus.SCSI else "",
         limits=LIMITS.beyond(properties),
         drops_flushes=_compute(host).is_unsafe(
             _kind_of(path) if path is not None else "block",
@@ -327,7 +329,7 @@ def _path(
 ) -> DiskPath:
     bus = Bus(one_of(str(properties.get("hw_disk_bus", "virtio")), _BUSES, "bus"))
     if bus is Bus.SCSI:
-        one_of(str(properties.get("hw_scsi_model", "lsilogic")), ("virtio-scsi",), "controller")
+        one_of(_scsi_model(properties), ("virtio-scsi",), "controller")
     cache = host.cache(_kind_of(DiskPath(layers, image)))
     discard = one_of(host.option("hw_disk_discard", "ignore"), ("ignore", "unmap"), "discard")
     allocated = image is not None and host.option("preallocate_images", "none") == "space"
@@ -335,6 +337,12 @@ def _path(
     limits = parsed_options(bus, LIMITS.of_path(properties))
     path = DiskPath(layers, image, cache, attachment_of(bus, settings | limits))
     return placed(path, layers[0].kind) if path.opened_by_qemu else path
+
+
+def _scsi_model(properties: Mapping[str, object]) -> str:
+    """The model of the guest's SCSI controller: Nova leaves the usual one to libvirt, which takes
+    LSI where QEMU has it (before 11.6 on Arm, too)."""
+    return str(properties.get("hw_scsi_model", "lsilogic"))
 
 
 def _aio(cache: CacheMode, allocated: bool) -> Aio:

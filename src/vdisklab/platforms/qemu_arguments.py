@@ -318,12 +318,14 @@ def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
         except ValueError as error:
             reason = str(error)
     file = chain[-1]
+    owner = _controller_of(device, arguments.devices) if bus is Bus.SCSI else {}
     source = str(file.get("filename", file.get("path", file.get("driver"))))
     return replace(
         _found(
             name, network.without_secret(source) if server is None else server.place, path, reason
         ),
         server=server,
+        controller=plain_driver(owner) if owner else "",
         read_only=any(is_on(node.get("read-only")) for node in chain),
         probed=chain[0].get("probed") is True,
         limits=tuple(limits),
@@ -439,6 +441,7 @@ def _hard_disk(device: Settings, arguments: Arguments) -> Bus | None:
     owner = str(_controller_of(device, arguments.devices).get("driver", ""))
     ahci = (
         "ahci" in owner
+        or arguments.has_virt
         or X86_64.machines["sata"] in arguments.machine
         or not (owner or arguments.machine)
     )

@@ -11,7 +11,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vdisklab.path.architecture import X86_64
+from vdisklab.path.architecture import X86_64, architecture_of
 from vdisklab.platforms.hcl import HclBlock, read_hcl
 from vdisklab.platforms.qm_commands import as_conf
 from vdisklab.platforms.reading import GuestText
@@ -126,10 +126,10 @@ def _telmate(disk: HclBlock, vmid: str, slot: str) -> str:
 def _domain(resource: HclBlock, label: str, volumes: Mapping[str, HclBlock]) -> str:
     domain = ET.Element("domain", {"type": resource.text("type", "kvm")})
     ET.SubElement(domain, "name").text = resource.text("name", label)
-    system = {
-        "arch": resource.text("arch", X86_64.name),
-        "machine": resource.text("machine", X86_64.default_machine),
-    }
+    arch = resource.text("arch", X86_64.name)
+    row = architecture_of(arch) or X86_64
+    usual = row.default_machine or row.machines["virtio"]
+    system = {"arch": arch, "machine": resource.text("machine", usual)}
     ET.SubElement(ET.SubElement(domain, "os"), "type", system).text = "hvm"
     devices = ET.SubElement(domain, "devices")
     changed = {"xslt": "set"} if any(resource.all("xml")) or "xml" in resource.attributes else {}

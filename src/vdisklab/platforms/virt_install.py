@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import PurePath
 
-from vdisklab.path.architecture import X86_64
+from vdisklab.path.architecture import X86_64, architecture_of
 from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.shell_script import commands_of, tells
@@ -45,10 +45,9 @@ def _domain(argv: Sequence[str], name: str) -> str:
     ET.SubElement(domain, "name").text = first.get("name", first.get("n", name))
     if "iothreads" in first:
         ET.SubElement(domain, "iothreads").text = first["iothreads"].partition("=")[2] or "1"
-    system = {
-        "arch": first.get("arch", X86_64.name),
-        "machine": first.get("machine", X86_64.machines["virtio"]),
-    }
+    arch = first.get("arch", X86_64.name)
+    row = architecture_of(arch) or X86_64
+    system = {"arch": arch, "machine": first.get("machine", row.machines["virtio"])}
     ET.SubElement(ET.SubElement(domain, "os"), "type", system).text = "hvm"
     devices = ET.SubElement(domain, "devices")
     numbers = count()

@@ -9,7 +9,7 @@ from vdisklab import numbers
 from vdisklab.answers.disks import ClaimedCache, DisksAnswer, ExistingDisk
 from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.path.needs import DURABLE, lack
-from vdisklab.platforms.configured_disk import DurableOnceFlushed
+from vdisklab.platforms.configured_disk import DurableOnceFlushed, OtherArchitecture
 from vdisklab.units import counted
 from vdisklab.views.disks import (
     disk_column,
@@ -58,7 +58,10 @@ def _better(audited: ExistingDisk) -> str:
 
 def _notes(answer: DisksAnswer) -> Iterator[str]:
     def unmeasured(audited: ExistingDisk) -> Iterator[str]:
-        if audited.standing is None and audited.path is not None and not audited.disk.limits:
+        said = audited.disk.limits or any(
+            isinstance(risk, OtherArchitecture) for risk in audited.risks
+        )
+        if audited.standing is None and audited.path is not None and not said:
             yield f"not measured here{_way_to_measure(audited)}."
 
     disks = sorted(
