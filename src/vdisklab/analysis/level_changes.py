@@ -245,12 +245,12 @@ class _Series:
 
     @property
     def none(self) -> Floats:
-        """Of a constant level, for each of `_LASTS`."""
+        """The likelihood of a constant level, for each of `_LASTS`."""
         whole, cross, ones = self._level_products
         return self._likelihood(1.0, ones, whole - cross**2 / ones)
 
     def _with(self, products: tuple[Floats, Floats, Floats], variance: float) -> Floats:
-        """With a regressor, given its products with the numbers, the constant and itself."""
+        """The likelihood with a regressor: its products with the numbers, the constant, itself."""
         by_value, by_one, by_itself = products
         whole, cross, ones = self._level_products
         spread = 1 + variance * by_itself

@@ -287,7 +287,7 @@ class Analysis:
 
     @cached_property
     def competing(self) -> tuple[MeasuredCell, ...]:
-        """Those of them that keep flushed data in a power cut; all if none does, or if `unsafe`."""
+        """The measured cells that keep flushed data in a power cut; all if none, or `unsafe`."""
         durable = tuple(
             cell
             for cell in self.measured

@@ -299,7 +299,7 @@ class Joining:
         self._different = {self._names(first): first}
 
     def add(self, other: Campaign) -> PlanError | None:
-        """Why a campaign cannot join the others, or None: then it has joined them."""
+        """Joins a campaign to the others; returns why it cannot be joined, or None."""
         for joined in self._different.values():
             error = disagreement(
                 self._results, joined, other, places=self._places, machines=self._machines

@@ -147,7 +147,7 @@ class OwnRank:
 
 @dataclass(frozen=True, slots=True)
 class OwnAnswer:
-    """The first paths of one host."""
+    """Which paths are the best on one host."""
 
     host: MeasuredHost
     first: tuple[OwnRank, ...]

@@ -295,9 +295,8 @@ class HostStacks:
     def kept(
         self, path: DiskPath, name: str, make: Callable[[int], AbstractContextManager[_Kept]]
     ) -> _Kept:
-        """What `make` makes on a path's stack: once for all cells, and removed with the stack.
-
-        `make` gets a number that no other thing on the stack has.
+        """What `make` makes on a path's stack. It is made once for all cells, and removed with the
+        stack. `make` gets a number, another for each thing on the stack.
         """
         active = self._activate(self.layout.places[path][0])
         if name not in active.kept:
@@ -436,8 +435,8 @@ class HostStacks:
         return given.unanswered(self.site.host, named)
 
     def refusal(self, path: DiskPath) -> HostError | None:
-        """Why a cell on a path's target failed, or one whose copy goes to a target: the target does
-        not answer, or takes no writes any more.
+        """Why a cell failed whose disk or copy lies on a target: the target does not answer, or
+        takes no writes any more. None if its targets do both.
         """
         to = None if path.attachment.during is None else self.plan.destination
         for used in (path,) if to is None else (path, to.path):

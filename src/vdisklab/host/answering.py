@@ -37,9 +37,10 @@ def require_answer(host: Host, place: Path) -> None:
 
 
 def answered(place: Path, call: Callable[[], _Answer]) -> _Answer:
-    """What `call` returns or raises. Raises HostError if the file system of `place` stops answering
-    meanwhile: then the call goes on in a thread that ends with its server's return, or with this
-    process.
+    """What `call` returns or raises.
+
+    Raises HostError if the file system of `place` stops answering meanwhile. The call then goes on
+    in a thread, which ends when the server is back, or with this process.
     """
     future: Future[_Answer] = Future()
     context = contextvars.copy_context()

@@ -193,7 +193,7 @@ def _is_known(text: GuestText) -> bool:
 
 
 def _left_out(dialect: Dialect, text: GuestText) -> Iterator[str]:
-    """The parts of a guest that hold data, but are no hard disks; what may be one has its name."""
+    """The parts of a guest that hold data but are no hard disks, with the names of its devices."""
     named: dict[str, dict[str, None]] = {}
     for what, pattern in (*dialect.left_out.items(), (HOST_DEVICES, _QEMUS_HOST_DEVICE)):
         for match in islice(re.finditer(pattern, text.text, re.MULTILINE), _MOST_NAMED + 1):

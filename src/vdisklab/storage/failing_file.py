@@ -42,7 +42,7 @@ class FailingFile:
         return self.served.path
 
     def obey(self, order: StorageOrder) -> float:
-        """Makes the storage answer so from now on; returns the host's time of day.
+        """Makes the storage answer requests as ordered from now on; returns the host's time of day.
 
         Raises HostError if the server does not confirm it.
         """

@@ -96,7 +96,8 @@ def _group_for(pid: int, run_id: str, amount: int, root: Path) -> tuple[BoundedM
         )
     if "vdisklab-" in groups[""]:
         raise HostError(
-            "this kernel has one control group for each process (version 2)",
+            "with control groups of version 2 a process is in one group, and QEMU is already in "
+            "the group of its I/O limits",
             hint="leave out --cache-memory, or cgroup_iops and cgroup_bps",
         )
     return BoundedMemory(root / name, is_v2=True, amount=amount), root / groups[""]

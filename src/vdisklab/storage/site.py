@@ -294,7 +294,7 @@ class Site:
         return replace(entry, name=os.fspath(place / name.relative_to(self.private.path)))
 
     def _directories(self) -> list[Entry]:
-        """The directories that `_here` does not know to be moved."""
+        """The work directories in the ledger, by the names that were noted."""
         return noted_directories(self.ledger.entries)
 
 

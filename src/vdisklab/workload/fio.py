@@ -228,8 +228,8 @@ class Fio(program.Workload):
         settings, seconds, start = read_fio_settings(plan), run.seconds, run.start
         if settings.rw not in (*_OPEN_DIRECTIONS, "randrw") or settings.bs is None:
             raise PlanError(
-                f"measurement {plan.name!r} is no open load of random requests, which an operation "
-                "is measured beside",
+                "an operation is measured beside random requests at a fixed rate, and measurement "
+                f"{plan.name!r} has none",
                 hint='leave out --profile, or set rw = "randrw" and bs',
             )
         prefix = f"{subject.scratch}/{plan.name}{subject.mark}"
@@ -358,8 +358,10 @@ class Fio(program.Workload):
 
 
 def _beside_threads(settings: FioSettings, run: BesideRun) -> list[tuple[str, int, int]]:
-    """The threads of an open load beside an operation, in fio's order: rw, each thread's rate, and
-    how many there are."""
+    """The threads of an open load beside an operation, in fio's order.
+
+    Each entry is (rw, requests per second of a thread, number of such threads).
+    """
     if run.rate is None:
         raise ValueError("an open load has a rate")
     reads = {"randread": 100, "randwrite": 0}.get(settings.rw or "", settings.rwmixread or 50)

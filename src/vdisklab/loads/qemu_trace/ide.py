@@ -117,7 +117,7 @@ class IdeReader:
         return True
 
     def _end_of_command(self, port: str, at_us: int) -> None:
-        """The port's disk is the one that has a command, if only one can be it."""
+        """Ends the command of the port's disk: the only disk that waits, if it is not yet known."""
         if port not in self._ports:
             taken = self._ports.values()
             waiting = [state for state in self._commands if state not in taken]

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -377,36 +378,38 @@ _DIFFERENCE = """async (files) => {
 """Of two pictures at an eighth of their size, the mean difference of a colour's 256 steps."""
 
 
-def test_the_pictures_of_the_pages_are_those_of_today(browser: Browser, tmp_path: Path) -> None:
-    """script/pictures writes them anew: VDISKLAB_SCREENSHOTS names where."""
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
+def test_the_pictures_of_the_pages_are_those_of_today(
+    scheme: Literal["light", "dark"], browser: Browser, tmp_path: Path
+) -> None:
+    """script/pictures writes them anew: VDISKLAB_SCREENSHOTS names where. The dark page is the same
+    in other colours.
+    """
     kept = os.environ.get("VDISKLAB_SCREENSHOTS")
     place = Path(kept or tmp_path)
     file = tmp_path / "report.html"
     file.write_text(pictured(tmp_path), encoding="utf-8")
     shown: dict[str, list[str]] = {}
     empty = browser.new_page()  # the report's own policy allows no pictures
-    for scheme in ("light", "dark"):
-        page = browser.new_page(viewport={"width": 1080, "height": 900})
-        page.emulate_media(
-            color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce"
-        )
-        page.goto(file.as_uri())
-        assert "under emulation" in page.locator("header").inner_text()
-        page.screenshot(path=place / f"report-{scheme}.png")
-        shown["report"] = page.evaluate(_SHOWN)
-        page.locator("tbody th button").nth(1).click()
-        page.locator("tr.details pre").first.wait_for()
-        for _ in range(5):  # what comes into view above it gets its true height
-            page.evaluate(_TO_THE_CELLS)
-        page.screenshot(path=place / f"report-cells-{scheme}.png")
-        shown["report-cells"] = page.evaluate(_SHOWN)
-        for name in (f"report-{scheme}.png", f"report-cells-{scheme}.png"):
-            pictures = [
-                base64.b64encode((directory / name).read_bytes()).decode()
-                for directory in (place, IMAGES)
-            ]
-            assert empty.evaluate(_DIFFERENCE, pictures) < 2, f"script/pictures: {name} is old"
-        page.close()
+    page = browser.new_page(viewport={"width": 1080, "height": 900})
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    page.goto(file.as_uri())
+    assert "under emulation" in page.locator("header").inner_text()
+    page.screenshot(path=place / f"report-{scheme}.png")
+    shown["report"] = page.evaluate(_SHOWN)
+    page.locator("tbody th button").nth(1).click()
+    page.locator("tr.details pre").first.wait_for()
+    for _ in range(5):  # what comes into view above it gets its true height
+        page.evaluate(_TO_THE_CELLS)
+    page.screenshot(path=place / f"report-cells-{scheme}.png")
+    shown["report-cells"] = page.evaluate(_SHOWN)
+    for name in (f"report-{scheme}.png", f"report-cells-{scheme}.png"):
+        pictures = [
+            base64.b64encode((directory / name).read_bytes()).decode()
+            for directory in (place, IMAGES)
+        ]
+        assert empty.evaluate(_DIFFERENCE, pictures) < 2, f"script/pictures: {name} is old"
+    page.close()
     texts = IMAGES / "shown.json"
     if kept:
         texts.write_text(json.dumps(shown, indent=1, ensure_ascii=False) + "\n")
