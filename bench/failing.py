@@ -1,16 +1,21 @@
 """What guests keep whose storage fails: every row of a matrix, in many runs.
 
     python bench/failing.py run RUNS.jsonl [--runs 20] [--minutes 9] [--only TEXT] [--dir DIR]
+    python bench/failing.py run RUNS.jsonl --only silent --beside 8
     python bench/failing.py record RUNS.jsonl       # writes bench/results/failing.json.gz
 
 `run` adds a line for each run to the file, in rounds over all rows, and goes on where it was; it
-needs root. `record` writes the machine's facts, each row's sums and all runs.
+needs root. With `--beside N` the rows are dealt out to N processes with guests of their own: while
+storage is silent, a guest costs no processor time. `record` writes the machine's facts, each row's
+sums and all runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,8 +75,10 @@ def main() -> None:
     running.add_argument("--runs", type=int, default=20)
     running.add_argument("--minutes", type=float, default=9.0)
     running.add_argument("--only", default="")
-    running.add_argument("--without", default="no row")
+    running.add_argument("--without", action="append", default=[])
     running.add_argument("--dir", type=Path, default=Path())
+    running.add_argument("--beside", type=int, default=1)
+    running.add_argument("--part", type=int, default=None)
     recording = verbs.add_parser("record")
     recording.add_argument("file", type=Path)
     recording.add_argument("--dir", type=Path, default=Path())
@@ -79,11 +86,15 @@ def main() -> None:
     if options.verb == "record":
         keep_record(RECORD, record(read(options.file), options.dir.absolute()))
         return
+    if options.beside > 1 and options.part is None:
+        run_beside(options.beside)
+        return
     wanted = [
         row
         for row in rows()
-        if options.only in " ".join(row) and options.without not in " ".join(row)
-    ]
+        if options.only in " ".join(row)
+        and not any(text in " ".join(row) for text in options.without)
+    ][options.part or 0 :: options.beside]
     end = time.monotonic() + options.minutes * 60
     with (
         open_ledger() as ledger,
@@ -99,6 +110,15 @@ def main() -> None:
         ) as guests,
     ):
         run_rows(site, guests, wanted, options, end)
+
+
+def run_beside(count: int) -> None:
+    """This command in several processes, each with its part of the rows; all add to one file."""
+    argv = (sys.executable, *sys.argv)
+    running = [subprocess.Popen((*argv, "--part", str(part))) for part in range(count)]
+    statuses = [process.wait() for process in running]
+    if any(statuses):
+        sys.exit(1)
 
 
 def run_rows(
@@ -118,6 +138,7 @@ def run_rows(
                     continue
                 begun = time.monotonic()
                 line: dict[str, Any] = {"path": path, "model": model.value, "number": number}
+                line |= {"beside": options.beside} if options.beside > 1 else {}
                 try:
                     if path not in images:
                         opened = failing_image(site, parse_path(path), f"image{len(images)}")

@@ -19,7 +19,7 @@ from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.client_guests import open_guests
 from vdisklab.powercut.crash_states import Sampling
 from vdisklab.powercut.failing_verdicts import (
-    STORAGE_CONTROLS,
+    ControlledGuest,
     judge_storage_failures,
     run_storage_controls,
 )
@@ -50,14 +50,16 @@ def test_controls_come_out_as_known_and_a_full_disk_pauses_a_database(
             stops_are_errors=False,
         ) as session.guests,
     ):
-        results = list(run_storage_controls(session, silent))
+        results = list(run_storage_controls(session, [ControlledGuest()], silent))
         settings = QuestionSettings(sampling=Sampling(states=1))
         question = Question(
             parse_path(FULL), ClientKind.SQLITE_WAL, settings, AccessKind.GUEST,
             FailureModel.STORAGE_FULL,
         )  # fmt: skip
-        (found,) = judge_storage_failures(session, [question], collect_facts(host), silent)
-    assert [result.passed for result in results] == [True] * len(STORAGE_CONTROLS)
+        (found,) = judge_storage_failures(
+            session, [question], collect_facts(host), tmp_path / "kept", silent
+        )
+    assert [result.passed for result in results] == [True] * len(ControlledGuest().controls)
     assert (found.failure, found.survives) == (None, True)
     assert found.outcomes == {"paused and complete": 1}
     assert found.observed["qemu.werror"] == "enospc"

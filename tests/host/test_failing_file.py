@@ -109,6 +109,13 @@ def test_full_storage_refuses_new_blocks_alone(tmp_path: Path) -> None:
         assert [request.offset // BLOCK for request in file.touched()] == [7]
 
 
+def test_a_quota_refuses_new_blocks_with_an_error_of_its_own(tmp_path: Path) -> None:
+    with opened(tmp_path) as (file, descriptor, memory):
+        with file.failing(StorageOrder(Behaviour.QUOTA)):
+            assert [write(descriptor, memory, block) for block in (2, 7)] == ["4096", "EDQUOT"]
+        assert write(descriptor, memory, 7) == "4096"
+
+
 def test_forgetful_storage_says_yes_and_keeps_nothing(tmp_path: Path) -> None:
     with opened(tmp_path) as (file, descriptor, memory):
         with file.failing(StorageOrder(Behaviour.FORGETFUL)):

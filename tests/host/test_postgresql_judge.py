@@ -16,9 +16,9 @@ from vdisklab.powercut.client import FIRST_VERSION
 from vdisklab.powercut.guest_clients import DueTransactions
 from vdisklab.powercut.postgresql import (
     _SETTINGS,
-    _TABLES,
     CLUSTER,
     REACHABLE,
+    TABLES,
     ClusterJudge,
     transaction,
 )
@@ -53,7 +53,7 @@ def killed() -> Iterator[Path]:
         step(directory, "make", "0")
         settings = [f"{name}={value}" for name, value in _SETTINGS.items() if "checks" not in name]
         step(directory, "start", *settings, "max_wal_senders=0")
-        arguments = [_TABLES, *map(transaction, range(FIRST_VERSION, LAST + 1))]
+        arguments = [TABLES, *map(transaction, range(FIRST_VERSION, LAST + 1))]
         command = ("sh", "-c", CLUSTER.script, "psql", "client", directory)
         said = subprocess.run(
             command,

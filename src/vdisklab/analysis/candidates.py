@@ -22,7 +22,7 @@ from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, Durability, durability
-from vdisklab.path.needs import DURABLE, Need, meets
+from vdisklab.path.needs import DURABLE, Need, meets, with_error_policy
 from vdisklab.path.segments import CacheMode, PageCache
 from vdisklab.results.model import Better
 
@@ -284,7 +284,7 @@ def recommend_path(
     """
     paths = candidates(observations.cells)
     met = {
-        need: {cell for cell, path in paths.items() if meets(path, need, verdicts)}
+        need: {cell for cell, path in paths.items() if _meets(path, need, verdicts)}
         for need in needs
     }
     meeting = _qualified(paths, met.values())
@@ -339,8 +339,13 @@ def qualified(
     """The cells that a guest could use and that meet all needs."""
     paths = candidates(observations.cells)
     return [
-        cell for cell, path in paths.items() if all(meets(path, need, verdicts) for need in needs)
+        cell for cell, path in paths.items() if all(_meets(path, need, verdicts) for need in needs)
     ]
+
+
+def _meets(path: DiskPath, need: Need, verdicts: CrashVerdicts) -> bool:
+    """True if the path meets the need, or does with another error policy: that costs no speed."""
+    return meets(with_error_policy(path, [need], verdicts), need, verdicts)
 
 
 def _qualified(

@@ -48,7 +48,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.disk_path import Attachment, DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk
-from vdisklab.path.needs import FLUSH_AGAIN, Need, example_of, unmet
+from vdisklab.path.needs import FLUSH_AGAIN, Need, example_of, unmet, with_error_policy
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.path.segments import CacheMode
 from vdisklab.results.model import Campaign
@@ -94,7 +94,8 @@ class RecommendAnswer(Answer):
 
     campaigns: tuple[Campaign, ...]
     caveats: Caveats
-    path: Annotated[str, "the disk path to use"]
+    path: Annotated[str, "the disk path to use, with the error policy that the needs ask for"]
+    policy_added: Annotated[bool, "true if it was measured without that policy"]
     recommendation: Recommendation
     choice: PathChoice
     shows: Annotated[
@@ -177,10 +178,12 @@ def recommend(
         for key in shown
     }
     alternatives = tuple(_alternatives(found, summaries, ratio, ordered))
+    configured = _with_policy(chosen, needs, analysis.verdicts)
     answer = RecommendAnswer(
         campaigns=analysis.campaigns,
         caveats=analysis.caveats,
-        path=chosen.name,
+        path=chosen.name if configured is None else configured,
+        policy_added=configured is not None,
         recommendation=found,
         choice=choice,
         shows=None if best is None else best.shows,
@@ -205,6 +208,16 @@ def recommend(
         race=race,
     )
     return answer if hosts is None else _with_hosts(answer, hosts)
+
+
+def _with_policy(
+    chosen: MeasuredCell, needs: Sequence[Need], verdicts: CrashVerdicts
+) -> str | None:
+    """The path with the error policy that the needs ask for; None if it has that."""
+    if chosen.path is None:
+        return None
+    configured = with_error_policy(chosen.path, needs, verdicts)
+    return None if configured == chosen.path else str(configured)
 
 
 def _with_hosts(answer: RecommendAnswer, analysis: HostsAnalysis) -> RecommendAnswer:

@@ -24,6 +24,7 @@ from vdisklab.host.blockdevice import (
 from vdisklab.host.command import LocalHost
 from vdisklab.host.image_file import SeenFile, format_of, seen_file
 from vdisklab.host.machine import read_text
+from vdisklab.inspection.thin_pools import has_quota, lvm_pool, zfs_pool
 from vdisklab.path.disk_path import DiskPath, Image, Layer, Options
 from vdisklab.path.memory_names import RAM_DISK, memory_by_name
 from vdisklab.path.options import OptionValue
@@ -131,9 +132,11 @@ def _of_device(source: str, device: SeenFile | None) -> DiskContext:
         sync = _sync(source.removeprefix(_ZVOLS))
         volume = (Layer(LayerKind.ZVOL, sync),) if sync else None
         flushes = mounts.zfs_without_flushes()
-        return DiskContext(format_of(device), volume, without_flushes=flushes)
+        pool = zfs_pool(LocalHost(), source.removeprefix(_ZVOLS))
+        return DiskContext(format_of(device), volume, without_flushes=flushes, pool=pool)
     if device is not None and mounts.is_visible_device(Path(source)):
-        return replace(_below(stacked_device(Path(source))), header=format_of(device))
+        below = _below(stacked_device(Path(source)))
+        return replace(below, header=format_of(device), pool=lvm_pool(LocalHost(), Path(source)))
     return _by_name(source)
 
 
@@ -170,7 +173,12 @@ def _file_system(source: Path) -> DiskContext:
 
 def _shared(source: Path) -> DiskContext:
     mount = mounts.mount_of(source)
-    return DiskContext(layers=_layers(mount), without_flushes=mounts.without_flushes(mount))
+    is_zfs = mount is not None and mount.filesystem == LayerKind.ZFS
+    return DiskContext(
+        layers=_layers(mount),
+        without_flushes=mounts.without_flushes(mount),
+        has_quota=is_zfs and mount is not None and has_quota(LocalHost(), mount.source),
+    )
 
 
 def _layers(mount: mounts.Mount | None) -> tuple[Layer, ...] | None:

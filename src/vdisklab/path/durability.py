@@ -52,6 +52,7 @@ class FailureModel(StrEnum):
     GUEST_RESET = "guest-reset"
     STORAGE_ERROR = "storage-error"
     STORAGE_FULL = "storage-full"
+    STORAGE_QUOTA = "storage-quota"
     STORAGE_SILENT = "storage-silent"
 
     @property
@@ -72,6 +73,8 @@ class FailureModel(StrEnum):
             "for a while it refuses all requests with EIO",
             FailureModel.STORAGE_FULL: "every write that the storage did not refuse survives, and "
             "until it has been grown it refuses writes to places without data (ENOSPC)",
+            FailureModel.STORAGE_QUOTA: "every write that the storage did not refuse survives, and "
+            "until its quota has been raised it refuses writes to places without data (EDQUOT)",
             FailureModel.STORAGE_SILENT: "every write survives, but for a while the storage "
             "answers no request",
         }[self]
@@ -85,6 +88,7 @@ class FailureModel(StrEnum):
             FailureModel.GUEST_RESET: ("reset of the guest", "resets of the guest"),
             FailureModel.STORAGE_ERROR: ("error of the storage", "errors of the storage"),
             FailureModel.STORAGE_FULL: ("full storage", "full storage"),
+            FailureModel.STORAGE_QUOTA: ("reached quota", "reached quotas"),
             FailureModel.STORAGE_SILENT: ("silent storage", "silent storage"),
         }.get(self, ("power cut", "power cuts"))
 
@@ -102,7 +106,8 @@ class FailureModel(StrEnum):
     def fails_storage(self) -> bool:
         """True if nothing dies: the storage below the image fails, and is good again."""
         return self in (
-            FailureModel.STORAGE_ERROR, FailureModel.STORAGE_FULL, FailureModel.STORAGE_SILENT,
+            FailureModel.STORAGE_ERROR, FailureModel.STORAGE_FULL, FailureModel.STORAGE_QUOTA,
+            FailureModel.STORAGE_SILENT,
         )  # fmt: skip
 
     @property

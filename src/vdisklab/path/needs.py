@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from vdisklab.as_text import AsText
@@ -49,6 +49,7 @@ _PAUSING: Options = (("rerror", "report"), ("werror", "enospc"))
 
 _CAME_OUT = {
     RunOutcome.READ_ONLY: "had a read-only file system",
+    RunOutcome.RESTART: "had to be restarted",
     RunOutcome.REPAIR: "needed a repair of its file system",
     RunOutcome.HANGS: "hung for good",
     RunOutcome.DATABASE: "had a damaged database",
@@ -161,6 +162,30 @@ def unmet(path: DiskPath, needs: Iterable[Need], verdicts: CrashVerdicts) -> dic
     """The needs that a path does not meet, with reasons; empty if it meets all."""
     reasons = ((need, lack(path, need, verdicts)) for need in needs)
     return {need: reason for need, reason in reasons if reason is not None}
+
+
+_POLICIES: Mapping[NeedKind, Options] = {
+    NeedKind.SURVIVES_FULL: _PAUSING,
+    NeedKind.SURVIVES_ERRORS: _STOPPING,
+}
+"""QEMU's error policy that meets a need, mildest first."""
+
+
+def with_error_policy(path: DiskPath, needs: Iterable[Need], verdicts: CrashVerdicts) -> DiskPath:
+    """The path with the error policy that these needs ask for; the same path if none is needed, or
+    its bus has none.
+
+    The policy only acts once a request has failed, so the path is as fast with it.
+    """
+    asked = {need.kind: need for need in needs}
+    for kind, policy in _POLICIES.items():
+        if kind not in asked or "werror" not in BUS_OPTIONS[path.attachment.bus]:
+            continue
+        if not meets(path, asked[kind], verdicts):
+            options = {**dict(path.attachment.options), **dict(policy)}
+            attachment = replace(path.attachment, options=tuple(sorted(options.items())))
+            path = replace(path, attachment=attachment)
+    return path
 
 
 def undecided(path: DiskPath, need: Need) -> bool:

@@ -137,6 +137,7 @@ class RunOutcome(StrEnum):
     GOES_ON = "goes on"
     PAUSED = "paused and complete"
     READ_ONLY = "file system read-only"
+    RESTART = "needs a restart"
     REPAIR = "needs repair"
     HANGS = "hangs for good"
     DATABASE = "database refuses"

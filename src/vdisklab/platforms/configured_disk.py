@@ -157,6 +157,19 @@ def _settings(disk: ConfiguredDisk) -> tuple[object, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class ThinPool:
+    """The pool of a thin volume; sizes are bytes."""
+
+    name: str
+    may_grow: int
+    """By how much its thin volumes may still grow together."""
+    free: int
+    volumes: int
+    waits: bool
+    """True if requests wait for space when it is full; false if they fail at once."""
+
+
+@dataclass(frozen=True, slots=True)
 class DiskContext:
     """What this host knows about a disk's source; unknown values are None, sizes are bytes."""
 
@@ -181,6 +194,10 @@ class DiskContext:
     """Images of the same configurations that lie on the same file system and may grow, too."""
     others_grow: int = 0
     """Bytes by which those may grow."""
+    pool: ThinPool | None = None
+    """The pool of a thin volume."""
+    has_quota: bool = False
+    """True if a quota may refuse writes before the file system is full."""
     disk: HostDisk = HostDisk.VOLATILE
     """What the user says about the host's disk."""
 
@@ -425,6 +442,15 @@ _PAUSING_LINES = {
 """How platforms say that QEMU pauses a guest whose storage is full."""
 
 
+_STOPPING_LINES = {
+    Platform.LIBVIRT: "error_policy='stop' in its <driver>",
+    Platform.PROXMOX: "werror=stop on its drive",
+    Platform.KUBEVIRT: "errorPolicy: stop of its disk",
+    Platform.QEMU: "werror=stop of its device",
+}
+"""How platforms say that QEMU pauses a guest for every failed write."""
+
+
 @dataclass(frozen=True, slots=True)
 class MayOutgrow(Risk, short="may outgrow its disk"):
     """A thin image that may grow by more bytes than its file system has left, alone or together
@@ -450,6 +476,46 @@ class MayOutgrow(Risk, short="may outgrow its disk"):
             f"The image may grow by {format_bytes(self.may_grow)}{together}, and its file system "
             f"has {format_bytes(self.free)} left: when it is full, {_WHEN_FULL[self.when_full]}. "
             f"{remedy}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMayFill(Risk, short="thin pool may fill"):
+    """A thin volume whose pool has less space than its volumes may still take."""
+
+    pool: str
+    may_grow: Annotated[int, "bytes by which the pool's thin volumes may grow"]
+    free: Annotated[int, "bytes that the pool has left"]
+    volumes: Annotated[int, "its thin volumes"] = 1
+    waits: Annotated[bool, "true if requests wait for space first, and fail after that"] = False
+    when_full: Annotated[WhenFull, "what QEMU then does with the guest"] = WhenFull.PAUSED
+    instead: Annotated[str | None, "the platform's setting that pauses the guest"] = None
+
+    def __str__(self) -> str:
+        subject = "Its volume" if self.volumes == 1 else f"Its {self.volumes} thin volumes"
+        first = "the guest's writes wait for up to 60 s; then " if self.waits else ""
+        remedy = "Watch the pool, and grow it in time."
+        if self.instead is not None:
+            remedy = f"Set {self.instead}, so that QEMU pauses the guest instead."
+        return (
+            f"The thin pool {self.pool} has {format_bytes(self.free)} left. {subject} may grow by "
+            f"{format_bytes(self.may_grow)}: when the pool is full, {first}"
+            f"{_WHEN_FULL[self.when_full]}. {remedy}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaReached(Risk, short="a quota may be reached"):
+    """A thin image below a quota: QEMU's default pauses a guest for ENOSPC, and not for EDQUOT."""
+
+    instead: Annotated[str | None, "the platform's setting that pauses the guest"] = None
+
+    def __str__(self) -> str:
+        setting = self.instead or "werror=stop"
+        return (
+            "Its file system has a quota. When that is reached, the error is EDQUOT, for which "
+            "QEMU's default (werror=enospc) does not pause the guest: it gets I/O errors, and its "
+            f"file system may turn read-only. Set {setting}, which pauses it for every error."
         )
 
 
@@ -722,10 +788,13 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
 
 def _with_setting(risk: Risk, disk: ConfiguredDisk, path: DiskPath) -> Risk:
     """The risk with the platform's own words for its remedy, if the guest could be paused."""
-    if not isinstance(risk, MayOutgrow) or risk.when_full is WhenFull.PAUSED:
+    if "werror" not in BUS_OPTIONS[path.attachment.bus]:
         return risk
-    has_policy = "werror" in BUS_OPTIONS[path.attachment.bus]
-    return replace(risk, instead=_PAUSING_LINES.get(disk.platform) if has_policy else None)
+    if isinstance(risk, QuotaReached):
+        return replace(risk, instead=_STOPPING_LINES.get(disk.platform))
+    if isinstance(risk, MayOutgrow | PoolMayFill) and risk.when_full is not WhenFull.PAUSED:
+        return replace(risk, instead=_PAUSING_LINES.get(disk.platform))
+    return risk
 
 
 def _cannot_work(path: DiskPath, _context: DiskContext) -> Risk | None:
@@ -797,6 +866,22 @@ def _too_little_room(path: DiskPath, context: DiskContext) -> Risk | None:
     return MayOutgrow(grows, free, context.others, context.others_grow, WhenFull.of(path))
 
 
+def _full_pool(path: DiskPath, context: DiskContext) -> Risk | None:
+    pool = context.pool
+    if pool is None or pool.may_grow <= pool.free:
+        return None
+    return PoolMayFill(
+        pool.name, pool.may_grow, pool.free, pool.volumes, pool.waits, WhenFull.of(path)
+    )
+
+
+def _quota(path: DiskPath, context: DiskContext) -> Risk | None:
+    is_thin = path.image is not None and path.image.is_thin
+    policy = str(path.attachment.option("werror") or "enospc")
+    stops = "werror" in BUS_OPTIONS[path.attachment.bus] and policy in ("stop", "ignore")
+    return QuotaReached() if is_thin and context.has_quota and not stops else None
+
+
 def _slow_bus(path: DiskPath, _context: DiskContext) -> Risk | None:
     slow = (Bus.IDE, Bus.SATA, Bus.USB)
     return SlowBus(path.attachment.bus) if path.attachment.bus in slow else None
@@ -812,7 +897,7 @@ def _ignored_discards(path: DiskPath, context: DiskContext) -> Risk | None:
 
 _CHECKS: tuple[Callable[[DiskPath, DiskContext], Risk | None], ...] = (
     _cannot_work, _other_format, _forgotten_fua, _flushes, _flushes_below, _lossy_image,
-    _too_little_room, _slow_bus, _ignored_discards,
+    _too_little_room, _full_pool, _quota, _slow_bus, _ignored_discards,
 )  # fmt: skip
 _OF_WRITES = frozenset(
     {
@@ -821,6 +906,8 @@ _OF_WRITES = frozenset(
         _flushes_below,
         _lossy_image,
         _too_little_room,
+        _full_pool,
+        _quota,
         _ignored_discards,
     }
 )

@@ -21,7 +21,12 @@ from vdisklab.path.segments import Bus, LayerKind
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.client_guests import observed_accelerator, open_guests
 from vdisklab.powercut.controls import controls_of, run_controls
-from vdisklab.powercut.failing_verdicts import judge_storage_failures, run_storage_controls
+from vdisklab.powercut.failing_verdicts import (
+    ControlledGuest,
+    judge_storage_failures,
+    run_storage_controls,
+)
+from vdisklab.powercut.kept_runs import is_run, replayed_run
 from vdisklab.powercut.postgresql import CLUSTER
 from vdisklab.powercut.questions import Question, judge_questions
 from vdisklab.powercut.session import PowerCutSession, open_session, replayed
@@ -115,7 +120,7 @@ def _judge(
             losses = f"{result.losses} of {counted(result.states, 'state')} lost data"
             progress(Note(f"control passed: {result.name}: {losses}"))
         yield from judge_questions(session, dying, facts, kept_recordings(), progress)
-        yield from judge_storage_failures(session, failing, facts, progress)
+        yield from judge_storage_failures(session, failing, facts, kept_recordings(), progress)
 
 
 def _controls(
@@ -132,8 +137,8 @@ def _controls(
     clients = {question.client for question in dying}
     controlling = controls_of(models, operations, in_guest=in_guest, clients=clients)
     yield from run_controls(session, progress, controlling)
-    if failing:
-        yield from run_storage_controls(session, progress)
+    guests = [ControlledGuest.of(question) for question in failing]
+    yield from run_storage_controls(session, guests, progress)
 
 
 @contextmanager
@@ -177,8 +182,9 @@ def replay_case(work: Path, case: str) -> Iterator[ReplayedState]:
 
     Raises PowercutError for an unknown case.
     """
+    replay = replayed_run if is_run(case) else replayed
     with (
         open_ledger() as ledger,
-        replayed(LocalHost(), ledger, work, kept_recordings(), case) as state,
+        replay(LocalHost(), ledger, work, kept_recordings(), case) as state,
     ):
         yield state

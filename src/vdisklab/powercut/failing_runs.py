@@ -25,27 +25,19 @@ from vdisklab.host.waiting import patience
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.power_cut_words import ClientKind, RunOutcome
 from vdisklab.path.segments import GuestFsKind, ImageFormat, LayerKind
-from vdisklab.powercut.guest_clients import DATABASE, MOUNTPOINT
+from vdisklab.powercut.failing_clients import FAILING_CLIENTS, FailingClient, SyncingProgram
+from vdisklab.powercut.guest_clients import MOUNTPOINT
+from vdisklab.powercut.kept_runs import KEPT
 from vdisklab.powercut.kernel_messages import kernel_messages
 from vdisklab.powercut.recovery import unmount_state
 from vdisklab.powercut.storage_failures import StorageFailure
-from vdisklab.powercut.synced_files import (
-    FileAnswer,
-    Kept,
-    SyncedFiles,
-    lost_files,
-    synced_files,
-)
-from vdisklab.powercut.synced_rows import SyncedRows, kept_rows, synced_rows
+from vdisklab.powercut.synced_files import FileAnswer, lost_files
 from vdisklab.storage.failing_disk import StorageOrder, StorageRequest, TouchedRequest
 from vdisklab.storage.failing_file import FailingFile, failing_file
 from vdisklab.storage.image import ImageFile, image_file
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Directory
 from vdisklab.units import MIB
-
-_SIZES = {GuestFsKind.EXT4: 64 * MIB, GuestFsKind.XFS: 320 * MIB, GuestFsKind.BTRFS: 192 * MIB}
-"""Bytes of the guest's disk: a little more than the least of each file system."""
 
 _MKFS: Mapping[GuestFsKind, tuple[str, ...]] = {
     GuestFsKind.EXT4: (
@@ -60,9 +52,6 @@ _CHECKS: Mapping[GuestFsKind, tuple[str, ...]] = {
     GuestFsKind.XFS: ("xfs_repair", "-n"),
     GuestFsKind.BTRFS: ("btrfs", "check", "--readonly"),
 }
-FILESYSTEMS = tuple(_SIZES)
-"""The guest's file systems that can be judged."""
-
 _BEFORE = (5, 15)
 """The failure begins after a random number of acknowledged files."""
 _AFTER = 5
@@ -78,6 +67,9 @@ _MARK = "vdisklab: the storage fails from here on"
 _AGENT_SECONDS = 60.0
 _PAUSED = ("io-error", "paused")
 _EVENTS = ("STOP", "BLOCK_IO_ERROR")
+_STOPPED = frozenset({"file system read-only", "journal aborted"})
+"""What a kernel logs of a file system to which it writes no more."""
+_NAMED = 5
 _LEAKED = 3
 """qemu-img(1), check: there are leaked clusters, but the image is not corrupted."""
 
@@ -117,10 +109,13 @@ class FailingRun:
 
 @dataclass(frozen=True, slots=True)
 class FailingImage:
-    """The image that every run of a path begins with: a new file system of the guest's."""
+    """The image that every run of a path begins with: a new file system of the guest's, or a new
+    disk for a client that needs none."""
 
     path: DiskPath
-    filesystem: GuestFsKind
+    client: ClientKind
+    filesystem: GuestFsKind | None
+    """None for a client that writes to the disk itself."""
     image: ImageFile
     size: int
     journal: tuple[tuple[int, int], ...]
@@ -134,20 +129,26 @@ class FailingImage:
 
 
 @contextmanager
-def failing_image(site: Site, path: DiskPath, name: str) -> Iterator[FailingImage]:
-    """The image of a path with a new file system, for as many runs as are wanted."""
+def failing_image(
+    site: Site, path: DiskPath, name: str, client: ClientKind = ClientKind.FILES
+) -> Iterator[FailingImage]:
+    """The image of a path for a client, for as many runs as are wanted."""
+    facts = FAILING_CLIENTS[client]
     kind = GuestFsKind(path.attachment.guest_fs or GuestFsKind.EXT4)
-    size, source = _SIZES[kind], site.directory / f"{name}.fs"
+    size, source = facts.disk_bytes(kind), site.directory / f"{name}.fs"
     assert path.image is not None  # noqa: S101 - not_failable refuses a device
     with site.tracked(Kind.FILE, source):
         site.new_file(source)
         site.run("truncate", "--size", str(size), source)
-        site.run(*_MKFS[kind], source)
-        journal = _journal(site, source) if kind is GuestFsKind.EXT4 else ()
+        if facts.has_filesystem:
+            site.run(*_MKFS[kind], source)
+        has_journal = facts.has_filesystem and kind is GuestFsKind.EXT4
+        journal = _journal(site, source) if has_journal else ()
         with image_file(
             site, Directory(site.directory), path.image, size=size, name=name, source=source
         ) as image:
-            yield FailingImage(path, kind, image, size, journal)
+            filesystem = kind if facts.has_filesystem else None
+            yield FailingImage(path, client, filesystem, image, size, journal)
 
 
 def _journal(site: Site, source: Path) -> tuple[tuple[int, int], ...]:
@@ -156,6 +157,10 @@ def _journal(site: Site, source: Path) -> tuple[tuple[int, int], ...]:
     extents = text.partition("EXTENTS:")[2]
     found = re.findall(r"\(\d+(?:-\d+)?\):(\d+)(?:-(\d+))?", extents)
     return tuple((4096 * int(a), 4096 * (int(b or a) + 1)) for a, b in found)
+
+
+Keeper = Callable[[Path, FailingImage, FailingRun], None]
+"""(the guest's image, what it was made from, what was found) -> keeps it for `--replay`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +187,6 @@ class _RunUnderWay:
     image: FailingImage
     file: FailingFile
     name: str
-    client: ClientKind = ClientKind.FILES
     answers: list[FileAnswer] = field(default_factory=list)
     events: list[tuple[str, float]] = field(default_factory=list)
     resumed: bool = False
@@ -215,10 +219,11 @@ class _RunUnderWay:
         """The part in the guest. Raises _HangingGuestError if the guest does not go on."""
         agent = machine.agent
         kind, options = self.image.filesystem, self.image.path.attachment.guest_mount
-        agent.run(mount_command(device, kind, options, MOUNTPOINT), timeout=_AGENT_SECONDS)
+        if kind is not None:
+            agent.run(mount_command(device, kind, options, MOUNTPOINT), timeout=_AGENT_SECONDS)
         agent.run(("sh", "-c", f"echo {_MARK} > /dev/kmsg"), timeout=_AGENT_SECONDS)
         with (
-            self._program(machine) as client,
+            self.client.begin(machine, device, f"{self.name}-port") as client,
             machine.monitor.noting(_EVENTS) as noted,
         ):
             for _ in range(chance.randint(*_BEFORE)):
@@ -242,22 +247,31 @@ class _RunUnderWay:
             if state.get("status") in _PAUSED:
                 machine.thaw()
                 self.resumed = True
-            for _ in range(_AFTER):
-                if not self.take(client, _RECOVERY_SECONDS * patience()):
-                    raise _HangingGuestError(
-                        f"no answer within {_RECOVERY_SECONDS:.0f} s after the storage was good"
-                    )
+            self._after_it(client)
             self.events += noted()
         self._leave(machine)
 
-    def _program(self, machine: Machine) -> AbstractContextManager[SyncedFiles | SyncedRows]:
+    @property
+    def client(self) -> FailingClient:
         """The guest's program that makes its data durable."""
-        port = f"{self.name}-port"
-        if self.client is ClientKind.FILES:
-            return synced_files(machine, port)
-        return synced_rows(machine, port, self.client)
+        return FAILING_CLIENTS[self.image.client]
 
-    def take(self, client: SyncedFiles | SyncedRows, seconds: float) -> bool:
+    def _after_it(self, client: SyncingProgram) -> None:
+        """Asks for a few things once the storage is good again.
+
+        A server that starts again may refuse for a while.
+        """
+        end = time.monotonic() + self.client.restart_seconds * patience()
+        taken = 0
+        while taken < _AFTER:
+            if not self.take(client, _RECOVERY_SECONDS * patience()):
+                raise _HangingGuestError(
+                    f"no answer within {_RECOVERY_SECONDS:.0f} s after the storage was good"
+                )
+            if self.answers[-1].acknowledged or time.monotonic() > end:
+                taken += 1
+
+    def take(self, client: SyncingProgram, seconds: float) -> bool:
         """Waits for the answer of a file, requested now unless it was before; True if it came."""
         if client.pending is None:
             client.request_next()
@@ -272,7 +286,8 @@ class _RunUnderWay:
             self.mounts = agent.run(("cat", "/proc/mounts"), timeout=_AGENT_SECONDS).stdout
             log = agent.run(("dmesg",), timeout=_AGENT_SECONDS).stdout
             self.log = log.rpartition(_MARK)[2]
-            agent.run(("umount", MOUNTPOINT), timeout=_AGENT_SECONDS)
+            if self.image.filesystem is not None:
+                agent.run(("umount", MOUNTPOINT), timeout=_AGENT_SECONDS)
         except WorkloadError as error:
             raise _HangingGuestError(
                 f"the guest cannot unmount its disk: {error.message}"
@@ -301,74 +316,98 @@ class _RunUnderWay:
             again=len(again),
             again_lost=len(found.again_lost),
             kernel=kernel_messages(self.log),
-            detail=self.stuck or found.refused or found.detail,
+            detail=self.stuck or found.refused or found.detail or _named_lost(found.lost),
             observed=observed,
         )
 
     def _outcome(self, found: _Found, touched: Sequence[TouchedRequest]) -> RunOutcome:
         """The worst that happened."""
-        if found.lost:
-            return RunOutcome.LOST
-        if found.refused:
-            return RunOutcome.DATABASE
-        if self.stuck:
-            return RunOutcome.HANGS
-        if found.damaged:
-            return RunOutcome.REPAIR
-        if _is_read_only(self.mounts) or not self.answers[-1].acknowledged:
-            return RunOutcome.READ_ONLY
-        return RunOutcome.PAUSED if self.resumed and touched else RunOutcome.GOES_ON
+        happened = {
+            RunOutcome.LOST: bool(found.lost),
+            RunOutcome.DATABASE: bool(found.refused),
+            RunOutcome.HANGS: bool(self.stuck),
+            RunOutcome.REPAIR: found.damaged,
+            RunOutcome.READ_ONLY: self._is_read_only,
+            RunOutcome.RESTART: not self.answers[-1].acknowledged,
+            RunOutcome.PAUSED: self.resumed and bool(touched),
+        }
+        return next((outcome for outcome, it_did in happened.items() if it_did), RunOutcome.GOES_ON)
+
+    @property
+    def _is_read_only(self) -> bool:
+        """True if the guest's kernel has stopped writing to its file system.
+
+        XFS is shut down instead, and still mounted read-write.
+        """
+        if self.image.filesystem is None:
+            return False
+        is_shut = bool(_STOPPED.intersection(kernel_messages(self.log)))
+        return _is_read_only(self.mounts) or (is_shut and not self.answers[-1].acknowledged)
 
     def _on_host(self, acknowledged: Sequence[str], again: Sequence[str]) -> _Found:
         """Reads the image as it is now: its format, the file system's recovery, the files."""
         site, form = self.site, self.image.image.format
         content = site.directory / f"{self.name}.raw"
-        mountpoint = site.directory / f"{self.name}.mnt"
-        with (
-            site.tracked(Kind.FILE, content),
-            site.tracked(Kind.DIRECTORY, mountpoint),
-            site.tracked(Kind.LOOP, content),
-            site.tracked(Kind.MOUNT, mountpoint),
-        ):
-            mountpoint.mkdir()
+        with site.tracked(Kind.FILE, content):
             site.new_file(content)
             if form != ImageFormat.RAW:
                 check = ("qemu-img", "check", "-q", "-f", form, self.file.path)
                 if site.host.run(*check, allowed=range(256)).status not in (0, _LEAKED):
                     return _Found(tuple(acknowledged), tuple(again), True, "the image is damaged")
             site.run("qemu-img", "convert", "-f", form, "-O", "raw", self.file.path, content)
+            if self.image.filesystem is not None:
+                return self._in_filesystem(self.image.filesystem, content, acknowledged, again)
+            kept = self.client.kept(site.host, content, acknowledged)
+            return _Found(kept.lost, self.client.kept(site.host, content, again).lost)
+
+    def _in_filesystem(
+        self,
+        filesystem: GuestFsKind,
+        content: Path,
+        acknowledged: Sequence[str],
+        again: Sequence[str],
+    ) -> _Found:
+        """What the guest's file system holds, once it has recovered."""
+        site = self.site
+        mountpoint = (self.client.below or site.directory) / f"{site.directory.name}-{self.name}"
+        with (
+            site.tracked(Kind.DIRECTORY, mountpoint),
+            site.tracked(Kind.LOOP, content),
+            site.tracked(Kind.MOUNT, mountpoint),
+        ):
+            mountpoint.mkdir()
             device = syscalls.attach_loop(content)
-            refused = self._mounted(device, mountpoint)
-            if refused is not None and not self._mounts_once_repaired(device, mountpoint):
+            refused = self._mounted(device, mountpoint, filesystem)
+            if refused is not None and not self._mounts_once_repaired(
+                device, mountpoint, filesystem
+            ):
                 return _Found(tuple(acknowledged), tuple(again), True, refused)
             try:
-                kept = (
-                    kept_rows(mountpoint / DATABASE, acknowledged)
-                    if self.client is not ClientKind.FILES
-                    else Kept(lost_files(mountpoint, acknowledged))
-                )
+                kept = self.client.kept(site.host, mountpoint, acknowledged)
                 again_lost = lost_files(mountpoint, again)
             finally:
                 unmount_state(mountpoint)
-            program = _CHECKS[self.image.filesystem]
+            program = _CHECKS[filesystem]
             checked = site.host.run(*program, device, allowed=range(256))
             problem = f"{program[0]}: {_first_problem(checked.stdout)}" if checked.status else ""
             damaged = refused is not None or checked.status != 0
             return _Found(kept.lost, again_lost, damaged, refused or problem, kept.refused)
 
-    def _mounted(self, device: str, mountpoint: Path) -> str | None:
+    def _mounted(self, device: str, mountpoint: Path, filesystem: GuestFsKind) -> str | None:
         """Mounts the guest's file system, which replays its journal; None, or why that failed."""
         try:
-            syscalls.mount(device, mountpoint, self.image.filesystem)
+            # Disks of runs side by side may have the same UUID.
+            options = "nouuid" if filesystem is GuestFsKind.XFS else ""
+            syscalls.mount(device, mountpoint, filesystem, options)
         except OSError as error:
             return f"the kernel refuses to mount it: {error.strerror}"
         return None
 
-    def _mounts_once_repaired(self, device: str, mountpoint: Path) -> bool:
-        recovery = LayerKind(self.image.filesystem.value).facts.recovery
+    def _mounts_once_repaired(self, device: str, mountpoint: Path, filesystem: GuestFsKind) -> bool:
+        recovery = LayerKind(filesystem.value).facts.recovery
         for command, _ in () if recovery is None else recovery.repairs:
             self.site.host.run(*command, device, allowed=range(256))
-        return self._mounted(device, mountpoint) is None
+        return self._mounted(device, mountpoint, filesystem) is None
 
 
 def run_failure(
@@ -379,14 +418,17 @@ def run_failure(
     *,
     name: str,
     seed: int,
-    client: ClientKind = ClientKind.FILES,
+    keep_as: Keeper | None = None,
 ) -> FailingRun:
-    """Runs a failure once and judges what is left. Raises GuestError if it could not begin."""
+    """Runs a failure once and judges what is left. Raises GuestError if it could not begin.
+
+    `keep_as` copies the guest's disk if something was lost or damaged.
+    """
     observed: dict[str, str] = {}
     content = image.image.on_host
     sparse = image.path.image is not None and image.path.image.is_thin
     with failing_file(site, name, content, image.file_size, sparse=sparse) as file:
-        run = _RunUnderWay(site, image, file, name, client)
+        run = _RunUnderWay(site, image, file, name)
         try:
             with plugged(run.disk) as (machine, device, read_back):
                 observed |= read_back
@@ -394,11 +436,20 @@ def run_failure(
                 run.in_guest(machine, device, failure, chance)
         except _HangingGuestError as error:
             run.stuck = error.message
-        return run.judged(observed)
+        found = run.judged(observed)
+        if keep_as is not None and found.outcome in KEPT:
+            keep_as(file.path, image, found)
+        return found
 
 
 def _after(first: float | None, moments: Sequence[float]) -> float | None:
     return None if first is None or not moments else max(0.0, min(moments) - first)
+
+
+def _named_lost(lost: Sequence[str]) -> str:
+    """The first of what is lost, by number."""
+    more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
+    return f"gone or damaged: {', '.join(lost[:_NAMED])}{more}" if lost else ""
 
 
 def _is_read_only(mounts: str) -> bool:

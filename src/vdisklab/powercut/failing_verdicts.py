@@ -7,23 +7,34 @@ import secrets
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, VdisklabError
-from vdisklab.path.disk_path import parse_path
+from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.power_cut_words import ClientKind, RunOutcome
+from vdisklab.path.segments import GuestFsKind, ImageFormat
 from vdisklab.powercut.controls import ControlError
-from vdisklab.powercut.failing_runs import FailingImage, FailingRun, failing_image, run_failure
+from vdisklab.powercut.failing_clients import FAILING_CLIENTS
+from vdisklab.powercut.failing_runs import (
+    FailingImage,
+    FailingRun,
+    Keeper,
+    failing_image,
+    run_failure,
+)
+from vdisklab.powercut.kept_runs import KeptRun, case_of, keep_run
 from vdisklab.powercut.questions import Question
 from vdisklab.powercut.session import PowerCutSession, repeated_while_held
 from vdisklab.powercut.storage_failures import STORAGE_FAILURES, StorageFailure
 from vdisklab.progress import Progress, Step
 from vdisklab.results.model import HostFacts
-from vdisklab.results.power_cut import ControlResult, PowerCut, StorageFacts
+from vdisklab.results.power_cut import ControlResult, Counterexample, PowerCut, StorageFacts
 from vdisklab.storage.failing_disk import Behaviour
+from vdisklab.storage.site import Site
 
 RUNS = 5
 """Runs of each question, unless the user wants another number."""
@@ -34,10 +45,13 @@ _ERRORS = StorageFailure(Behaviour.ERROR, seconds=1.0)
 
 @dataclass(frozen=True, slots=True)
 class StorageControl:
-    """A failure with a known result; `problem` says what a run lacks that should have been so."""
+    """A failure with a known result; `problem` says what a run lacks that should have been so.
+
+    `policy` is QEMU's, as options of the bus.
+    """
 
     name: str
-    path: str
+    policy: Mapping[str, str]
     failure: StorageFailure
     problem: Callable[[FailingRun], str | None]
     must_lose: bool = False
@@ -69,67 +83,132 @@ def _aborted(run: FailingRun) -> str | None:
     return None
 
 
+_TOLD_CONTROL = StorageControl(
+    "errors that the guest is told (werror=report)", {"werror": "report"}, _ERRORS, _told
+)
+
 STORAGE_CONTROLS: Sequence[StorageControl] = (
+    StorageControl("storage that does not fail", {}, StorageFailure(Behaviour.GOOD, 0.3), _nothing),
     StorageControl(
-        "storage that does not fail", _THIN, StorageFailure(Behaviour.GOOD, 0.3), _nothing
+        "storage that says yes and forgets", {}, StorageFailure(Behaviour.FORGETFUL, 0.5), _untold,
+        must_lose=True,
     ),
     StorageControl(
-        "storage that says yes and forgets", _THIN, StorageFailure(Behaviour.FORGETFUL, 0.5),
-        _untold, must_lose=True,
+        "errors that QEMU ignores (werror=ignore)", {"werror": "ignore", "rerror": "ignore"},
+        _ERRORS, _untold, must_lose=True,
     ),
     StorageControl(
-        "errors that QEMU ignores (werror=ignore)", f"{_THIN}:werror=ignore:rerror=ignore", _ERRORS,
-        _untold, must_lose=True,
-    ),
-    StorageControl(
-        "errors that stop the guest (werror=stop)", f"{_THIN}:werror=stop:rerror=stop", _ERRORS,
+        "errors that stop the guest (werror=stop)", {"werror": "stop", "rerror": "stop"}, _ERRORS,
         _paused,
     ),
-    StorageControl(
-        "errors that the guest is told (werror=report)", f"{_THIN}:werror=report", _ERRORS, _told
-    ),
-    StorageControl(
-        "errors in the journal of the guest's ext4 alone", f"{_THIN}:werror=report",
-        replace(_ERRORS, journal_only=True), _aborted,
-    ),
+    _TOLD_CONTROL,
+)  # fmt: skip
+"""They are run for each client and file system that is judged."""
+
+JOURNAL_CONTROL = StorageControl(
+    "errors in the journal of the guest's ext4 alone", {"werror": "report"},
+    replace(_ERRORS, journal_only=True), _aborted,
 )  # fmt: skip
 
 
-def run_storage_controls(session: PowerCutSession, progress: Progress) -> Iterator[ControlResult]:
+@dataclass(frozen=True, slots=True)
+class ControlledGuest:
+    """What writes in a guest, and on what: a client, and a file system of the guest's."""
+
+    client: ClientKind = ClientKind.FILES
+    filesystem: GuestFsKind | None = GuestFsKind.EXT4
+
+    @classmethod
+    def of(cls, question: Question) -> ControlledGuest:
+        """That of a question."""
+        if not FAILING_CLIENTS[question.client].has_filesystem:
+            return cls(question.client, None)
+        return cls(
+            question.client, GuestFsKind(question.path.attachment.guest_fs or GuestFsKind.EXT4)
+        )
+
+    @property
+    def controls(self) -> Sequence[StorageControl]:
+        """The controls that mean something here."""
+        if self.client is ClientKind.SQLITE_DELETE:
+            # It does not sync the directory after a COMMIT, so an abort of the journal may undo it.
+            return [control for control in STORAGE_CONTROLS if control is not _TOLD_CONTROL]
+        if self == ControlledGuest():
+            return (*STORAGE_CONTROLS, JOURNAL_CONTROL)
+        return STORAGE_CONTROLS
+
+    @property
+    def title(self) -> str:
+        """What distinguishes its controls from those of files on ext4, for people."""
+        if self == ControlledGuest():
+            return ""
+        where = "" if self.filesystem is None else f" on {self.filesystem}"
+        return f", {self.client}{where}"
+
+    def path(self, policy: Mapping[str, str]) -> DiskPath:
+        """A thin image with such a file system, and with QEMU's policy."""
+        options = dict(policy)
+        if self.filesystem not in (None, GuestFsKind.EXT4):
+            options["guest_fs"] = str(self.filesystem)
+        written = "".join(f":{name}={value}" for name, value in sorted(options.items()))
+        return parse_path(f"{_THIN}{written}")
+
+
+def run_storage_controls(
+    session: PowerCutSession, guests: Collection[ControlledGuest], progress: Progress
+) -> Iterator[ControlResult]:
     """Yields each control's result. Raises ControlError at the first failure."""
-    for number, control in enumerate(STORAGE_CONTROLS, 1):
-        progress(Step(f"control: {control.name}"))
-        with failing_image(session.site, parse_path(control.path), f"control{number}") as image:
-            run = _run(session, image, control.failure, f"control{number}-run", number)
-        yield ControlResult(control.name, control.must_lose, 1, int(run.lost > 0))
-        wrong = control.problem(run)
-        if (run.lost > 0) != control.must_lose:
-            wrong = f"{run.lost} of {run.acknowledged} acknowledged files were lost"
-        if wrong is not None:
-            raise ControlError(
-                f"the control `{control.name}` failed: {wrong}",
-                hint="no path can be judged on this machine; please report this",
-            )
+    numbers = itertools.count(1)
+    for guest in dict.fromkeys(guests):
+        for control in guest.controls:
+            number, name = next(numbers), f"{control.name}{guest.title}"
+            progress(Step(f"control: {name}"))
+            path = guest.path(control.policy)
+            with failing_image(session.site, path, f"control{number}", guest.client) as image:
+                run = _run(session, image, control.failure, f"control{number}-run", number)
+            lost = run.outcome.is_loss
+            yield ControlResult(name, control.must_lose, 1, int(lost))
+            wrong = control.problem(run)
+            if lost != control.must_lose:
+                wrong = f"{run.lost} of {run.acknowledged} acknowledged were lost: {run.outcome}"
+            if wrong is not None:
+                raise ControlError(
+                    f"the control `{name}` failed: {wrong}",
+                    hint="no path can be judged on this machine; please report this",
+                )
 
 
 def judge_storage_failures(
-    session: PowerCutSession, questions: Collection[Question], host: HostFacts, progress: Progress
+    session: PowerCutSession,
+    questions: Collection[Question],
+    host: HostFacts,
+    kept: Path,
+    progress: Progress,
 ) -> Iterator[PowerCut]:
     """Yields one verdict for each question; that of a failed one holds the reason.
 
-    Raises DirtyHostError, after which no verdict is possible.
+    The guest's disk of the first run with a loss is kept below `kept`, in a directory named by the
+    verdict's id. Raises DirtyHostError, after which no verdict is possible.
     """
     numbers = itertools.count(1)
     for question in questions:
         number = next(numbers)
         what = f"{number} of {len(questions)}: {question.path}, {question.model}"
         progress(Step(what))
-        yield _judge(session, question, host, f"failing{number}", progress)
+        yield _judge(session, question, host, progress, name=f"failing{number}", kept=kept)
 
 
 def _judge(
-    session: PowerCutSession, question: Question, host: HostFacts, name: str, progress: Progress
+    session: PowerCutSession,
+    question: Question,
+    host: HostFacts,
+    progress: Progress,
+    *,
+    name: str,
+    kept: Path,
 ) -> PowerCut:
+    verdict = secrets.token_hex(4)
+    keepers = _KeptCase(session.site, question, kept / verdict)
     started, begun = datetime.now(UTC), time.monotonic()
     runs: list[FailingRun] = []
     failure: str | None = None
@@ -137,12 +216,18 @@ def _judge(
     wanted = settings.sampling.states or RUNS
     kind = STORAGE_FAILURES[question.model].lasting(settings.failing_seconds)
     try:
-        with failing_image(session.site, question.path, name) as image:
+        with failing_image(session.site, question.path, name, question.client) as image:
             for number in range(1, wanted + 1):
                 progress(Step(f"{question.path}, {question.model}: run {number} of {wanted}"))
                 seed = settings.seed + number
                 attempt = partial(
-                    _run, session, image, kind, f"{name}-{number}", seed, client=question.client
+                    _run,
+                    session,
+                    image,
+                    kind,
+                    f"{name}-{number}",
+                    seed,
+                    keep_as=keepers.of(number),
                 )
                 run, _ = repeated_while_held(attempt)
                 runs.append(run)
@@ -151,8 +236,38 @@ def _judge(
     except VdisklabError as error:
         failure = "; ".join(filter(None, (error.message, error.hint)))
     seconds = time.monotonic() - begun
-    blank = question.unanswered(secrets.token_hex(4), host, started, seconds, failure)
-    return blank if failure is not None or not runs else _filled(blank, runs)
+    blank = question.unanswered(verdict, host, started, seconds, failure)
+    if failure is not None or not runs:
+        return blank
+    return replace(_filled(blank, runs), counterexample=keepers.case)
+
+
+@dataclass(slots=True)
+class _KeptCase:
+    """Keeps the guest's disk of the first run of a question that lost or damaged something."""
+
+    site: Site
+    question: Question
+    directory: Path
+    case: Counterexample | None = None
+
+    def of(self, number: int) -> Keeper:
+        """What keeps the run with this number, unless one is kept."""
+
+        def keep(file: Path, image: FailingImage, run: FailingRun) -> None:
+            if self.case is not None:
+                return
+            facts = KeptRun(
+                str(self.question.path), self.question.client, image.filesystem, run.outcome,
+                run.detail, number,
+            )  # fmt: skip
+            refused = keep_run(
+                self.site, file, ImageFormat(image.image.format), facts, self.directory
+            )
+            detail = "; ".join(filter(None, (run.detail, refused)))
+            self.case = Counterexample(case_of(self.directory.name, number), run.outcome, detail)
+
+        return keep
 
 
 def _run(
@@ -162,12 +277,12 @@ def _run(
     name: str,
     seed: int,
     *,
-    client: ClientKind = ClientKind.FILES,
+    keep_as: Keeper | None = None,
 ) -> FailingRun:
     guests = session.guests
     assert guests is not None  # noqa: S101 - opened for questions that need a guest
     return run_failure(
-        session.site, guests.with_disk, image, failure, name=name, seed=seed, client=client
+        session.site, guests.with_disk, image, failure, name=name, seed=seed, keep_as=keep_as
     )
 
 

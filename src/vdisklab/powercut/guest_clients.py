@@ -198,9 +198,13 @@ class GuestClientDisk:
         """Sends a flush, which is fdatasync(2)."""
         return self._send(RequestKind.FLUSH)
 
+    def next_status(self) -> tuple[int, int]:
+        """Waits for an answer; returns the request's number and its errno, which may be 0."""
+        return self._answer(_ANSWER_SECONDS)
+
     def await_one(self) -> int:
         """Waits for an answer. Raises GuestError when the request failed."""
-        number, status = self._answer(_ANSWER_SECONDS)
+        number, status = self.next_status()
         if status:
             name = errno.errorcode.get(status, str(status))
             raise GuestError(

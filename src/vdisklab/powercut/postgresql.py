@@ -78,7 +78,7 @@ _SIZES = (
     "max_connections=5", "checkpoint_timeout=30s", "jit=off",
 )  # fmt: skip
 
-_TABLES = """
+TABLES = """
     CREATE TABLE promise (version int PRIMARY KEY, payload text NOT NULL);
     CREATE TABLE newest (version int); INSERT INTO newest VALUES (0);
     CREATE TABLE recent (version int PRIMARY KEY);
@@ -108,6 +108,19 @@ DO $$ DECLARE bad record; BEGIN
 END $$;
 COPY (SELECT 'sound') TO STDOUT;
 """
+
+_KILL = """
+read -r server <"$1" || exit 0
+kill -QUIT "$server" 2>/dev/null
+turns=0
+while kill -0 "$server" 2>/dev/null; do
+    turns=$((turns + 1))
+    [ $turns -lt 30 ] || kill -KILL "$server" 2>/dev/null
+    [ $turns -lt 60 ] || exit 1
+    /usr/bin/busybox usleep 500000
+done
+"""
+"""SIGQUIT is PostgreSQL's immediate shutdown: as after a crash, without a checkpoint."""
 
 _SAID = re.compile(r"(?:ERROR|FATAL|PANIC):  (.*)")
 _ROWS = re.compile(r"^(?:backend> )?found (\{.*\})$", re.MULTILINE)
@@ -177,11 +190,42 @@ class GuestPostgresql(GuestDatabase):
 
     def create(self, *, synced: bool) -> None:
         """Creates the tables, and reads the settings back. Raises GuestError for other ones."""
-        self.ask(f"{_TABLES} SELECT 'ready';\n", "ready")
+        self.ask(f"{TABLES} SELECT 'ready';\n", "ready")
         wanted = {**_SETTINGS, **({} if synced else {"fsync": "off"})}
         for name, value in wanted.items():
             self.ask(f"SELECT current_setting('{name}');\n", value)
         self.observed |= {f"guest.postgresql.{name}": value for name, value in wanted.items()}
+
+
+def start_server(machine: Machine, *, synced: bool = True) -> None:
+    """Starts a new cluster's server in the guest's file system at MOUNTPOINT, with fsync=off unless
+    `synced`. Raises WorkloadError."""
+    settings = {**_SETTINGS, **({} if synced else {"fsync": "off"})}
+    values = [f"{key}={value}" for key, value in settings.items() if key != "data_checksums"]
+    _step(machine, "copy", CLUSTER.name, *CLUSTER.arguments)
+    _step(machine, "start", *values, *_SIZES)
+
+
+def settings_check() -> str:
+    """The SQL that fails unless the server has the settings that a commit's durability needs."""
+    wrong = " OR ".join(
+        f"current_setting('{name}') <> '{value}'" for name, value in _SETTINGS.items()
+    )
+    return f"SELECT 1 / (CASE WHEN {wrong} THEN 0 ELSE 1 END);"  # the guest has no PL/pgSQL
+
+
+def kill_server(machine: Machine) -> None:
+    """Ends the server in the guest at once, without a checkpoint, and leaves its data. Raises
+    WorkloadError if it stays."""
+    argv = (_SHELL, "-c", _KILL, "kill", f"{MOUNTPOINT}/data/postmaster.pid")
+    machine.agent.run(argv, timeout=_SECONDS)
+
+
+def _step(machine: Machine, verb: str, *arguments: str) -> None:
+    machine.agent.run(
+        (_SHELL, "-s", "--", verb, MOUNTPOINT, *arguments),
+        timeout=_SECONDS, stdin=CLUSTER.script,
+    )  # fmt: skip
 
 
 @contextmanager
@@ -194,19 +238,10 @@ def postgresql_in_guest(
     `synced=False` is the control with fsync=off. Raises GuestError and WorkloadError.
     """
     agent, script = machine.agent, CLUSTER.script
-
-    def step(verb: str, *arguments: str) -> None:
-        agent.run(
-            (_SHELL, "-s", "--", verb, MOUNTPOINT, *arguments), timeout=_SECONDS, stdin=script
-        )
-
-    settings = {**_SETTINGS, **({} if synced else {"fsync": "off"})}
-    values = [f"{key}={value}" for key, value in settings.items() if key != "data_checksums"]
     version = agent.run((_SHELL, "-s", "--", "version", "."), timeout=_SECONDS, stdin=script)
     agent.run(("/usr/sbin/mkfs.ext4", "-q", "-F", "-b", "4096", device), timeout=_SECONDS)
     agent.run(mount_command(device, "ext4", (), MOUNTPOINT), timeout=_SECONDS)
-    step("copy", CLUSTER.name, *CLUSTER.arguments)
-    step("start", *values, *_SIZES)
+    start_server(machine, synced=synced)
     argv = (
         _SHELL, "-c", guest_script("database.sh"), "database", name,
         _SHELL, "-c", script, "psql", "client", MOUNTPOINT,
@@ -218,7 +253,7 @@ def postgresql_in_guest(
         agent.run(("/usr/bin/sync",), timeout=_SECONDS)
         yield database
         database.quit()
-    step("stop")
+    _step(machine, "stop")
     agent.run(("/usr/bin/umount", MOUNTPOINT), timeout=_SECONDS)
 
 
@@ -235,34 +270,57 @@ class ClusterJudge:
 
         Raises FutureVersionError, and CommandTimeoutError if PostgreSQL does not end.
         """
-        data = mountpoint / "data"
+        found = self._content(mountpoint / "data", len(payload(first)))
+        if found is None:
+            return StateOutcome.LOST, "the database's directory is missing"
+        if isinstance(found, str):
+            return StateOutcome.DATABASE, found
+        outcome = judge_rows(found, first, due)
+        if outcome[0] is not StateOutcome.KEPT:
+            return outcome
+        unsound = self._checksums(mountpoint / "data")
+        return outcome if unsound is None else (StateOutcome.DATABASE, unsound)
+
+    def recovered(self, data: Path) -> Mapping[str, Any] | str:
+        """What the tables of the cluster in `data` hold after its recovery, or why it refuses."""
+        found = self._content(data, len(payload(1)))
+        if found is None:
+            return "the database's directory is missing"
+        if isinstance(found, str):
+            return found
+        return self._checksums(data) or found
+
+    def _content(self, data: Path, length: int) -> Mapping[str, Any] | str | None:
+        """What the tables hold, why PostgreSQL refuses, or None without a cluster."""
         try:
             if not (data / "PG_VERSION").is_file():
-                return StateOutcome.LOST, "the database's directory is missing"
+                return None
         except OSError as error:  # the file system's own data are damaged
             if error.errno == errno.ENOMEM:
                 raise
-            return StateOutcome.DATABASE, f"its directory: {error.strerror}"
+            return f"its directory: {error.strerror}"
         ended = self._run(
             "postgres", "--single", "-j", "-D", data,
             *(f"--{name}" for name in (
                 "fsync=off", "shared_buffers=16MB", "autovacuum=off", "log_min_messages=warning",
                 "dynamic_shared_memory_type=mmap",
-            )), "postgres", stdin=_FOUND.format(length=len(payload(first))),
+            )), "postgres", stdin=_FOUND.format(length=length),
         )  # fmt: skip
         found = _ROWS.search(ended.stdout)
         if found is None or _SOUND.search(ended.stdout) is None or ended.status:
             said = _SAID.search(ended.stderr)
             reason = said[1] if said else ended.stderr.strip()[-200:] or f"status {ended.status}"
-            return StateOutcome.DATABASE, f"PostgreSQL: {reason}"
-        outcome = judge_rows(json.loads(found[1]), first, due)
-        if outcome[0] is not StateOutcome.KEPT:
-            return outcome
+            return f"PostgreSQL: {reason}"
+        content: Mapping[str, Any] = json.loads(found[1])
+        return content
+
+    def _checksums(self, data: Path) -> str | None:
+        """Why pg_checksums finds a page damaged; None if none is."""
         checked = self._run("pg_checksums", "--check", "-D", data)
-        if checked.status:
-            said_last = (checked.stderr.strip() or checked.stdout.strip()).splitlines()[-1:]
-            return StateOutcome.DATABASE, f"pg_checksums: {' '.join(said_last)}"
-        return outcome
+        if not checked.status:
+            return None
+        said_last = (checked.stderr.strip() or checked.stdout.strip()).splitlines()[-1:]
+        return f"pg_checksums: {' '.join(said_last)}"
 
     def _run(self, name: str, *arguments: PathArg, stdin: str | None = None) -> Completed:
         """Runs one of PostgreSQL's programs as the unprivileged user that owns the data.

@@ -14,7 +14,7 @@ from vdisklab.path.durability import CrashVerdicts, FailureModel
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.needs import Need, needs_help, parse_need
 from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting
-from vdisklab.path.rules import not_failable, not_judgeable
+from vdisklab.path.rules import Impossible, not_failable, not_judgeable
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.matrix import Matrix, expand_matrix, expand_paths, narrow_to_needs
@@ -23,9 +23,10 @@ from vdisklab.plan.value_kinds import SWITCH, TEXT, WHOLE, Limits, one_of, sever
 from vdisklab.powercut import crash_states, mid_run, postgresql, recordings
 from vdisklab.powercut.client import DEFAULT_WRITES
 from vdisklab.powercut.client_guests import bus_refusal
+from vdisklab.powercut.failing_clients import FAILING_CLIENTS
 from vdisklab.powercut.failing_verdicts import RUNS
 from vdisklab.powercut.questions import Question, QuestionSettings
-from vdisklab.powercut.storage_failures import STORAGE_FAILURES, SYNCING
+from vdisklab.powercut.storage_failures import STORAGE_FAILURES
 
 DEFAULT_STATES = 1000
 EXHAUSTIVE_CHANGES = 16
@@ -95,8 +96,9 @@ class PowercutRequest(OptionRows):
         "What dies: the power of a disk with a volatile cache (power) or with power-loss "
         "protection (plp), the host's kernel (host-crash), QEMU (qemu-killed), the guest alone "
         "(guest-reset); or nothing dies, and for a while the storage below the image answers with "
-        "errors (storage-error), has no space (storage-full) or is silent (storage-silent), below "
-        "a real guest that syncs files; can be repeated.",
+        "errors (storage-error), has no space (storage-full), has reached its quota "
+        "(storage-quota) or is silent (storage-silent), below a real guest that syncs files; can "
+        "be repeated.",
         flag="--model",
         shown=FailureModel.POWER.value,
     )
@@ -171,7 +173,7 @@ def plan_questions(request: PowercutRequest) -> PlannedQuestions:
     questions: list[Question] = []
     for path in dict.fromkeys(cell.path for cell in matrix.cells):
         if failing:
-            refused = not_failable(path)
+            refused = not_failable(path) or _unused_filesystem(path, request.clients)
             if refused is not None:
                 dropped.append(Dropped(path.canonical, refused.reason, refused.instead))
             else:
@@ -220,6 +222,18 @@ def plan_questions(request: PowercutRequest) -> PlannedQuestions:
     return PlannedQuestions(tuple(questions), tuple(dropped))
 
 
+def _unused_filesystem(path: DiskPath, clients: Sequence[ClientKind]) -> Impossible | None:
+    """Why a path with a file system of the guest's is not for a client that uses none."""
+    alone = [client for client in clients if not FAILING_CLIENTS[client].has_filesystem]
+    if not alone or path.attachment.guest_fs is None:
+        return None
+    return Impossible(
+        f"has guest_fs={path.attachment.guest_fs}, but the client {alone[0]} writes to the disk "
+        "itself",
+        f"leave out guest_fs, or choose --client {ClientKind.FILES}",
+    )
+
+
 def _storage_questions(
     path: DiskPath,
     models: Sequence[FailureModel],
@@ -230,7 +244,7 @@ def _storage_questions(
     sampling = crash_states.Sampling(request.states or RUNS, seed=request.seed)
     seconds = None if request.failing_seconds is None else float(request.failing_seconds)
     failing = replace(settings, sampling=sampling, failing_seconds=seconds)
-    clients = [client for client in SYNCING if client in request.clients] or [ClientKind.FILES]
+    clients = tuple(dict.fromkeys(request.clients)) or (ClientKind.FILES,)
     for model, client in itertools.product(models, clients):
         yield Question(path, client, failing, AccessKind.GUEST, model)
 
@@ -304,13 +318,7 @@ def _require_synced_files(request: PowercutRequest) -> None:
                 hint=f"add --model {FailureModel.STORAGE_ERROR}",
             )
         return
-    others = set(request.clients) - set(SYNCING)
     alone = all(model.fails_storage for model in request.models)
-    if alone and others:
-        raise PlanError(
-            f"--model {failing} is judged by a client that tells errors, not by {min(others)}",
-            hint=f"leave out --client, or write one of {', '.join(SYNCING)}",
-        )
     if alone and request.access is AccessKind.BOOT_SECTOR:
         raise PlanError(
             f"--model {failing} needs a guest with a file system",

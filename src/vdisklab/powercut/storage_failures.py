@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from vdisklab.path.durability import FailureModel
-from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.storage.failing_disk import EVERY_REQUEST, Behaviour, StorageRequest
 
 
@@ -32,11 +31,7 @@ class StorageFailure:
 STORAGE_FAILURES: Mapping[FailureModel, StorageFailure] = {
     FailureModel.STORAGE_ERROR: StorageFailure(Behaviour.ERROR, seconds=1.0),
     FailureModel.STORAGE_FULL: StorageFailure(Behaviour.FULL, seconds=1.0),
+    FailureModel.STORAGE_QUOTA: StorageFailure(Behaviour.QUOTA, seconds=1.0),
     FailureModel.STORAGE_SILENT: StorageFailure(Behaviour.SILENT, seconds=35.0),
 }
 """35 s are longer than the timeout of SCSI, ATA and NVMe requests in Linux, which is 30 s."""
-
-SYNCING = (
-    ClientKind.FILES, ClientKind.SQLITE_WAL, ClientKind.SQLITE_DELETE, ClientKind.SQLITE_EXTRA,
-)  # fmt: skip
-"""The clients that go on after an error, and tell it."""

@@ -152,7 +152,7 @@ class PowerCut:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedState:
-    """A rebuilt state; `mountpoint` and `image` are None when it does not recover."""
+    """A rebuilt state; `mountpoint` is None when it does not recover, or has no file system."""
 
     path: str
     client: str
@@ -162,3 +162,4 @@ class ReplayedState:
     device: str
     mountpoint: Path | None = None
     image: Path | None = None
+    has_filesystem: bool = True

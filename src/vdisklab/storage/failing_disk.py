@@ -54,6 +54,8 @@ class Behaviour(StrEnum):
     """EIO."""
     FULL = "full"
     """ENOSPC for writes to places without data; all others go well, as in a thin image."""
+    QUOTA = "quota"
+    """EDQUOT for the same writes: so answer btrfs and ZFS when a quota is reached."""
     SILENT = "silent"
     """No answer until it is good again."""
     FORGETFUL = "forgetful"
@@ -139,6 +141,9 @@ def touched_requests(text: str) -> tuple[TouchedRequest, ...]:
     )
 
 
+_REFUSING_NEW = {Behaviour.FULL: errno.ENOSPC, Behaviour.QUOTA: errno.EDQUOT}
+"""How storage refuses a write to a place without data."""
+
 _KINDS = {
     Operation.WRITE: StorageRequest.WRITE,
     Operation.FALLOCATE: StorageRequest.WRITE,
@@ -200,7 +205,7 @@ class FailingDisk(DiskServer):
         if kind is None or not order.concerns(kind, offset, length) or self._left == 0:
             self._do(request, kind, offset, length)
             return
-        if order.behaviour is Behaviour.FULL and (
+        if order.behaviour in _REFUSING_NEW and (
             kind is not StorageRequest.WRITE or self._fits(request, offset, length)
         ):
             self._do(request, kind, offset, length)
@@ -222,10 +227,8 @@ class FailingDisk(DiskServer):
                 self._reply(request.unique, WRITE_OUT.pack(length, 0))
             case Behaviour.FORGETFUL:
                 self._reply(request.unique)
-            case Behaviour.FULL:
-                self._reply(request.unique, error=errno.ENOSPC)
             case _:
-                self._reply(request.unique, error=errno.EIO)
+                self._reply(request.unique, error=_REFUSING_NEW.get(behaviour, errno.EIO))
 
     def _do(
         self, request: FuseRequest, kind: StorageRequest | None, offset: int, length: int

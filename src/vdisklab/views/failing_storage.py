@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vdisklab.answers.powercut import CrashVerdict
 from vdisklab.path.durability import FailureModel
-from vdisklab.path.power_cut_words import RunOutcome
+from vdisklab.path.power_cut_words import ClientKind, RunOutcome
 from vdisklab.results.power_cut import StorageFacts
 from vdisklab.units import counted, named
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
@@ -14,20 +14,31 @@ from vdisklab.views.layout import NAMES, WORDS, Column, Table
 _NOT_NOTICED = "notices nothing"
 _AFTERWARDS: Mapping[str, str] = {
     RunOutcome.READ_ONLY: ", but its file system is read-only",
+    RunOutcome.RESTART: ", but it takes no write before a restart",
     RunOutcome.REPAIR: ", but its file system needs repair",
     RunOutcome.HANGS: ", but it hangs for good",
     RunOutcome.DATABASE: ", but its database is damaged",
 }
+_MADE_SAFE: Mapping[str, str] = {
+    ClientKind.FILES: "fsynced",
+    ClientKind.FLUSHES: "flushed",
+    ClientKind.FUA: "written with FUA",
+    ClientKind.NEVER: "written",
+}
+"""What a client did with what it takes for durable; databases have committed it."""
 _SHORT = 0.1  # seconds
 _WORST_NAMED = 3
 """The headline tells at most that many paths."""
 
 
 def table(rows: Sequence[CrashVerdict], *, controls: int) -> Table[CrashVerdict]:
-    """One row per path and failure, in the order of the questions."""
+    """One row per path, failure and client, in the order of the questions."""
+    clients = any(row.client != ClientKind.FILES for row in rows)
+    cases = any(row.counterexample for row in rows)
     columns: tuple[Column[CrashVerdict], ...] = (
         Column("path", lambda row: row.path, folds=NAMES),
         Column("failure", lambda row: row.model),
+        *([Column[CrashVerdict]("client", lambda row: row.client)] if clients else []),
         Column("guest", _outcome, phone=True),
         Column("paused\nafter", lambda row: _after(row, "paused_after"), right=True, spare=1),
         Column("told\nafter", lambda row: _after(row, "told_after"), right=True, spare=1),
@@ -36,6 +47,7 @@ def table(rows: Sequence[CrashVerdict], *, controls: int) -> Table[CrashVerdict]
         Column("requests\nfailed", _failed, right=True, spare=2),
         Column("told", _told, spare=3),
         Column("the guest's kernel", _kernel, folds=WORDS, spare=3),
+        *([Column[CrashVerdict]("case", _case, spare=2)] if cases else []),
         Column("detail", _detail, folds=WORDS, spare=2),
     )
     return Table(headline(rows), columns, rows, tuple(_notes(rows, controls)), kind=CrashVerdict)
@@ -64,12 +76,14 @@ def _is_whole(facts: StorageFacts) -> bool:
 
 def _sentence(row: CrashVerdict) -> str:
     """One verdict as a clause: what the guest lost, and how it learned of the failure."""
-    facts, where = row.storage, f"{row.path} under {row.model}"
+    client = "" if row.client == ClientKind.FILES else f" with client {row.client}"
+    facts, where = row.storage, f"{row.path}{client} under {row.model}"
     if row.failure is not None or facts is None:
         return f"{where} could not be judged"
-    kept = "lost nothing that it had fsynced"
+    made_safe = _MADE_SAFE.get(row.client, "committed")
+    kept = f"lost nothing that it had {made_safe}"
     if facts.lost:
-        kept = f"lost {facts.lost / facts.acknowledged:.0%} of what it had fsynced"
+        kept = f"lost {facts.lost / facts.acknowledged:.0%} of what it had {made_safe}"
     learned = "was never told"
     if facts.told_after is not None:
         learned = f"was told after {_seconds(facts.told_after)}"
@@ -77,7 +91,7 @@ def _sentence(row: CrashVerdict) -> str:
         learned = f"was paused after {_seconds(facts.paused_after)}"
     elif not facts.failed:
         why = "no request failed"
-        if row.model == FailureModel.STORAGE_FULL:
+        if row.model in (FailureModel.STORAGE_FULL, FailureModel.STORAGE_QUOTA):
             why = "no write needed a new place: judge a thin image (preallocation=off)"
         return f"{where} {_NOT_NOTICED}: {why}"
     state = "" if facts.lost else _AFTERWARDS.get(facts.worst, "")
@@ -130,6 +144,10 @@ def _kernel(row: CrashVerdict) -> str:
     return "" if facts is None else ", ".join(facts.kernel)
 
 
+def _case(row: CrashVerdict) -> str:
+    return "" if row.counterexample is None else row.counterexample.case
+
+
 def _detail(row: CrashVerdict) -> str:
     if row.failure is not None:
         return row.failure
@@ -150,6 +168,9 @@ def _notes(rows: Sequence[CrashVerdict], controls: int) -> Iterator[str]:
         "When the storage is good again, vdisklab grows what was full and continues a guest that "
         "QEMU has paused. The image's own file fails, whatever host layers its path names."
     )
+    cases = [row.counterexample.case for row in rows if row.counterexample]
+    if cases:
+        yield f"`vdisklab powercut --replay {cases[0]}` shows the guest's disk after that run."
     yield "Times are medians, from the first request that failed."
     if controls:
         yield f"{counted(controls, 'control')} passed before the first verdict."

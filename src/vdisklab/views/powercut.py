@@ -130,10 +130,13 @@ def replay_lines(replayed: ReplayedState) -> Iterator[str]:
     if replayed.detail:
         yield f"detail    {replayed.detail}"
     yield f"device    {replayed.device}"
-    if replayed.mountpoint is None:
+    if not replayed.has_filesystem:
+        yield "mounted   no: the client wrote to the disk itself"
+    elif replayed.mountpoint is None:
         yield "mounted   no: it does not recover"
     else:
         yield f"mounted   {replayed.mountpoint}"
+    if replayed.image is not None:
         yield f"image     {replayed.image}"
 
 

@@ -5,6 +5,7 @@ The verdict has at most six sentences; the reasons behind it are notes.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,7 +22,7 @@ from vdisklab.answers.hosts import OverHosts
 from vdisklab.answers.recommend import Alternative, RecommendAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment
-from vdisklab.path.needs import DURABLE
+from vdisklab.path.needs import DURABLE, NeedKind
 from vdisklab.path.platforms import NEW_GUEST_DISKS
 from vdisklab.path.segments import CacheMode
 from vdisklab.units import counted
@@ -122,6 +123,7 @@ def _hosts_table(answer: RecommendAnswer, over: OverHosts) -> Table[Alternative]
 
 def _hosts_reasons(answer: RecommendAnswer, over: OverHosts) -> Iterator[str]:
     """Why this path for all hosts: ties, and how many hosts agree."""
+    yield from _error_policy(answer)
     yield from (sentence for _, sentence in first_lines(answer))
     if over.first is not None:
         yield agreement_sentence(over.first)
@@ -202,11 +204,27 @@ def verdict_sentences(answer: RecommendAnswer) -> tuple[str, ...]:
 def _verdict(answer: RecommendAnswer) -> tuple[str, ...]:
     return (
         f"{headline(answer)}.",
+        *_error_policy(answer),
         *(sentence for _, sentence in first_lines(answer)),
         *_of_race(answer),
         *_price_of_safety(answer.recommendation),
         *_over_platforms(answer),
     )
+
+
+def _error_policy(answer: RecommendAnswer) -> Iterator[str]:
+    """The error policy to set beside the measured path, with the command that writes it; or that
+    QEMU's own policy already meets the need."""
+    if answer.policy_added:
+        yield (
+            "Set its error policy, too, so that QEMU pauses the guest when its storage fails; that "
+            f"costs no speed: `vdisklab export {shlex.quote(answer.path)}`."
+        )
+    elif any(need.kind is NeedKind.SURVIVES_FULL for need in answer.recommendation.needs):
+        yield (
+            "When its storage is full, QEMU pauses the guest, as it does without any setting: grow "
+            "the storage, then continue the guest."
+        )
 
 
 def _of_race(answer: RecommendAnswer) -> Iterator[str]:
@@ -307,7 +325,7 @@ def _why(answer: RecommendAnswer) -> Iterator[str]:
     recommended = answer.requests.get(chosen)
     if recommended is None:
         return
-    yield from _from_memory(answer.path, recommended)
+    yield from _from_memory(chosen.name, recommended)
     for cell, other in answer.requests.items():
         parts = [
             *_cpu(recommended, other),

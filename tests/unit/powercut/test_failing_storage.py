@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,17 +13,31 @@ from tests.unit.results.test_power_cut import KEPT
 from vdisklab.answers.loading import verdicts_of
 from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
 from vdisklab.documents import document as document_of
-from vdisklab.errors import GuestError, PlanError
+from vdisklab.errors import GuestError, PlanError, PowercutError
+from vdisklab.host.command import LocalHost
+from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts, FailureModel, storage_name
-from vdisklab.path.needs import lack, nearest, parse_need
+from vdisklab.path.needs import lack, nearest, parse_need, with_error_policy
 from vdisklab.path.power_cut_words import AccessKind, ClientKind, RunOutcome
+from vdisklab.path.segments import GuestFsKind
+from vdisklab.powercut.failing_clients import FAILING_CLIENTS
 from vdisklab.powercut.failing_runs import FailingRun
-from vdisklab.powercut.failing_verdicts import RUNS, _filled, facts_of
+from vdisklab.powercut.failing_verdicts import (
+    JOURNAL_CONTROL,
+    RUNS,
+    ControlledGuest,
+    _filled,
+    facts_of,
+)
+from vdisklab.powercut.kept_runs import case_of, is_run, replayed_run
 from vdisklab.powercut.kernel_messages import kernel_messages
 from vdisklab.powercut.request import PowercutRequest, plan_questions
+from vdisklab.powercut.sectors import make_sectors
 from vdisklab.powercut.synced_files import FileAnswer
-from vdisklab.results.power_cut import MODEL, PowerCut
+from vdisklab.powercut.synced_sectors import DISK_BYTES, first_sector, kept_sectors
+from vdisklab.results.power_cut import MODEL, Counterexample, PowerCut
+from vdisklab.units import KIB, SECTOR
 from vdisklab.views import powercut as view
 
 LOG = """\
@@ -79,6 +94,47 @@ def test_facts_of_runs_are_sums_medians_and_the_worst() -> None:
     assert (never.paused_after, never.told_after) == (None, None)
 
 
+def test_every_client_is_judged_and_has_controls() -> None:
+    assert set(FAILING_CLIENTS) == set(ClientKind)
+    planned = plan_questions(ask("raw/none/virtio:guest_fs=xfs", clients=(ClientKind.POSTGRESQL,)))
+    (guest,) = map(ControlledGuest.of, planned.questions)
+    assert guest == ControlledGuest(ClientKind.POSTGRESQL, GuestFsKind.XFS)
+    assert str(guest.path({"werror": "stop"})) == (
+        "raw:preallocation=off/none/virtio:guest_fs=xfs:werror=stop"
+    )
+    assert guest.title == ", postgresql on xfs"
+    assert JOURNAL_CONTROL not in guest.controls
+    assert JOURNAL_CONTROL in ControlledGuest().controls
+    # What it commits is not durable before its directory is synced, so a report may undo it.
+    told = [control.name for control in ControlledGuest(ClientKind.SQLITE_DELETE).controls]
+    assert not any("report" in name for name in told)
+    sectors = plan_questions(ask("raw/none", clients=(ClientKind.FUA,))).questions[0]
+    assert ControlledGuest.of(sectors).title == ", fua"
+
+
+def test_sectors_count_as_kept_if_a_later_version_took_their_place(tmp_path: Path) -> None:
+    disk, places = tmp_path / "disk", DISK_BYTES // (16 * KIB)
+    with disk.open("wb") as file:
+        file.truncate(DISK_BYTES)
+        for version in (3, places + 4):
+            file.seek(first_sector(version) * SECTOR)
+            file.write(make_sectors(first_sector(version), 8, version))
+    assert kept_sectors(disk, ["3", "4", "5"]).lost == ("5",)
+    assert first_sector(places + 4) == first_sector(4)
+
+
+def test_a_run_is_replayed_by_the_case_that_the_table_names(tmp_path: Path) -> None:
+    assert is_run(case_of("3f2a9c01", 3))
+    assert not is_run("3f2a9c01/12-3f")
+    with (
+        open_ledger() as ledger,
+        pytest.raises(PowercutError, match="3f2a9c01/run3 is not kept") as refused,
+        replayed_run(LocalHost(), ledger, tmp_path, tmp_path, "3f2a9c01/run3"),
+    ):
+        pass
+    assert "column `case`" in str(refused.value.hint)
+
+
 def ask(*paths: str, **options: object) -> PowercutRequest:
     return PowercutRequest(paths=paths, models=(FailureModel.STORAGE_ERROR,), **options)  # type: ignore[arg-type]
 
@@ -100,7 +156,11 @@ def test_failing_storage_is_asked_with_a_guest_and_some_runs() -> None:
 @pytest.mark.parametrize(
     ("path", "options", "said"),
     [
-        ("raw/none", {"clients": (ClientKind.FUA,)}, "a client that tells errors"),
+        (
+            "raw/none/virtio:guest_fs=xfs",
+            {"clients": (ClientKind.FUA,)},
+            "writes to the disk itself",
+        ),
         ("raw/none", {"access": AccessKind.BOOT_SECTOR}, "a guest with a file system"),
         ("lvm/none", {}, "has no image whose file could fail"),
         ("qcow2:backing=1/none", {}, "backing is not supported there"),
@@ -158,6 +218,26 @@ def test_the_nearest_path_that_survives_errors_stops_the_guest() -> None:
     assert full.attachment.bus == "virtio"
 
 
+@pytest.mark.parametrize(
+    ("path", "need", "configured"),
+    [
+        ("raw/none", "survives-errors", "raw/none/virtio:rerror=stop:werror=stop"),
+        ("raw/none/scsi:iothread=on", "survives-errors",
+         "raw/none/scsi:iothread=on:rerror=stop:werror=stop"),
+        ("raw/none", "survives-full", "raw/none"),
+        ("raw/none", "durable", "raw/none"),
+        ("raw/none/virtio:werror=report", "survives-full",
+         "raw/none/virtio:rerror=report:werror=enospc"),
+        ("raw/none/nvme", "survives-errors", "raw/none/nvme"),
+    ],
+)  # fmt: skip
+def test_a_recommended_path_gets_the_policy_that_a_need_asks_for(
+    path: str, need: str, configured: str
+) -> None:
+    found = with_error_policy(parse_path(path), [parse_need(need)], CrashVerdicts())
+    assert found.canonical == parse_path(configured).canonical
+
+
 def verdict(path: str, model: FailureModel, *runs: FailingRun) -> PowerCut:
     blank = replace(
         KEPT, path=path, client=ClientKind.FILES.value, settings={**KEPT.settings, MODEL: model},
@@ -189,6 +269,27 @@ def test_the_answer_is_one_sentence_first_worst_first() -> None:
     ]  # fmt: skip
     assert columns["lost of\nacknowledged"] == ["0 of 40", "17 of 20", "0 of 20"]
     assert columns["told"] == ["never", "never", ""]
+    require_whole([table], document_of(answer))
+
+
+def test_several_clients_have_a_column_and_a_loss_names_its_case() -> None:
+    lost = replace(
+        verdict(
+            "raw/none/virtio:werror=ignore", FailureModel.STORAGE_ERROR,
+            replace(CLEAN, outcome=RunOutcome.LOST, lost=5, paused_after=None),
+        ),
+        client=ClientKind.POSTGRESQL.value,
+        counterexample=Counterexample("3f2a9c01/run2", RunOutcome.LOST, "gone or damaged: 4"),
+    )  # fmt: skip
+    answer = PowercutAnswer((), (crash_verdict(lost),))
+    (table,) = view.tables(answer)
+    columns = {column.title: [column.show(row) for row in table.rows] for column in table.columns}
+    assert (columns["client"], columns["case"]) == (["postgresql"], ["3f2a9c01/run2"])
+    assert table.title == (
+        "raw/none/virtio:werror=ignore with client postgresql under storage-error lost 25% of what "
+        "it had committed and was never told."
+    )
+    assert any("powercut --replay 3f2a9c01/run2" in note for note in table.notes)
     require_whole([table], document_of(answer))
 
 

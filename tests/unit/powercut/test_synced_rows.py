@@ -39,8 +39,6 @@ def database(file: Path, kind: ClientKind = ClientKind.SQLITE_WAL) -> Iterator[S
         assert begun is not None
         assert begun.acknowledged, begun.said
         yield rows
-        rows.quit()
-        shell.wait(SECONDS)
     finally:
         shell.kill()
         shell.wait()
