@@ -497,7 +497,8 @@ def parse_path(text: str) -> DiskPath:
         raise PathSyntaxError(text, 1, "the path is empty", "write a path such as ext4/qcow2/none")
     if "://" in text or (text.startswith("/") and text[1:].partition("/")[0] not in _WORDS):
         hint = "name your storage with --target mine=PLACE, and write mine/raw/none"
-        raise PathSyntaxError(text, 1, "a place instead of a path", hint)
+        instead = _instead_of_file(text) or hint
+        raise PathSyntaxError(text, 1, "a place instead of a path", instead)
     tokens: list[_Token] = []
     position = 1
     for part in text.split("/"):
@@ -527,7 +528,8 @@ def _token(text: str, part: str, position: int, before: _Token | None) -> _Token
             "slash next to the name, as in ext4/{raw/,}none",
         )
     if name not in _WORDS:
-        raise PathSyntaxError(text, position, *_unknown_name(name, before, settings))
+        problem, hint = _unknown_name(name, before, settings)
+        raise PathSyntaxError(text, position, problem, _instead_of_file(text) or hint)
     kind, schema = _WORDS[name]
     if before is not None and kind not in _MAY_FOLLOW[before.kind]:
         raise PathSyntaxError(text, position, *_out_of_order(kind, name, before))
@@ -591,7 +593,7 @@ def _unknown_name(name: str, before: _Token | None, settings: Sequence[str]) -> 
     if "{" in name or "}" in name:
         # Complete braces have been expanded already.
         return problem, "a brace is not closed or holds no comma: write '{raw,qcow2}', in quotes"
-    taken_for = _taken_for(name, settings) if before is None else None
+    taken_for = _taken_for(settings) if before is None else None
     if taken_for is not None:
         return problem, taken_for
     if before is not None and not kinds:
@@ -607,12 +609,22 @@ def _unknown_name(name: str, before: _Token | None, settings: Sequence[str]) -> 
     return problem, f"{nearest}Possible here{after}: {', '.join(lists)}{named}"
 
 
-def _taken_for(name: str, settings: Sequence[str]) -> str | None:
-    """What to write instead of a file or an address that was given as a path; None for others."""
-    if name.endswith(".toml"):
-        return f"a plan file is named with --plan {name}, and a profile with --profile {name}"
-    if name.endswith(".fio"):
-        return f"a job file is named with --profile {name}"
+def _instead_of_file(text: str) -> str | None:
+    """What to write instead of a file's name that was given as a path; None for others."""
+    if text.endswith(".toml"):
+        return f"a plan file is named with --plan {text}, and a profile with --profile {text}"
+    if text.endswith(".fio"):
+        return f"a job file is named with --profile {text}"
+    if text.startswith(("./", "../", "~")):
+        return (
+            "a path says how a disk is made, such as raw/none; the directory in which its image is "
+            "made is named with --dir DIR"
+        )
+    return None
+
+
+def _taken_for(settings: Sequence[str]) -> str | None:
+    """What to write instead of an address that was given as a path; None for others."""
     if settings and whole_number(settings[0]) is not None:
         return _NBD_ADDRESS
     return None

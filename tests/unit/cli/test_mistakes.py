@@ -27,6 +27,10 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "hint"),
     [
         ("run plan.toml", "a plan file is named with --plan plan.toml"),
+        ("run ../plans/plan.toml", "a plan file is named with --plan ../plans/plan.toml"),
+        ("run /root/plan.toml", "a plan file is named with --plan /root/plan.toml"),
+        ("run ext4/plan.toml", "a plan file is named with --plan ext4/plan.toml"),
+        ("run ./web.qcow2", "its image is made is named with --dir DIR"),
         ("plan mine.fio", "a job file is named with --profile mine.fio"),
         ("run server:10809", "--target NAME=nbd://HOST:PORT/EXPORT"),
         ("run 10.0.0.5:10809/none", "--target NAME=nbd://HOST:PORT/EXPORT"),
