@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -46,7 +47,7 @@ from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, parse_path
 from vdisklab.path.durability import CrashVerdicts, HostDisk, durability
-from vdisklab.path.needs import DURABLE, meets
+from vdisklab.path.needs import DURABLE, meets, nearest
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import Aio, CacheMode, ImageFormat
 from vdisklab.plan.build import build_plan
@@ -63,16 +64,17 @@ from vdisklab.platforms.configured_disk import (
     risks,
     works_for,
 )
-from vdisklab.platforms.registry import can_change, change_of, dialect_of, same_image_and_bus
+from vdisklab.platforms.registry import (
+    can_change,
+    cannot_have,
+    change_of,
+    dialect_of,
+    same_image_and_bus,
+)
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
 from vdisklab.workload.profile_files import load_profile
 from vdisklab.workload.replay import digest_of, is_load
-
-_LOSES = (
-    "no single setting makes it keep flushed data: audit, with the same arguments and --need "
-    "durable, names the nearest path that does"
-)
 
 
 def advise_disks(
@@ -533,7 +535,25 @@ def _limited(row: ExistingDisk, start: Advice, limits: Sequence[str]) -> Advice:
     said = f"its speed is not comparable ({', '.join(limits)})"
     if row.power_cut is not None and row.power_cut.kind.acceptable:
         return replace(start, action=DiskAction.KEEP, reason=f"safe; {said}")
-    return replace(start, reason=f"{_LOSES}; {said}")
+    path = start.path or row.disk.assumed
+    loses = "it loses flushed data" if path is None else _loses(row.disk, path, _rules(row))
+    return replace(start, reason=f"{loses}; {said}")
+
+
+def _rules(row: ExistingDisk) -> CrashVerdicts:
+    """What a path keeps by its settings, on a host's disk like that of a guest's disk."""
+    return CrashVerdicts(disk=HostDisk.VOLATILE if row.power_cut is None else row.power_cut.disk)
+
+
+def _loses(disk: ConfiguredDisk, path: DiskPath, rules: CrashVerdicts) -> str:
+    """Why no line makes a disk keep flushed data, and the nearest path that does."""
+    nearest_safe = nearest(path, (DURABLE,), rules, partial(cannot_have, disk))
+    why = "no single setting makes it keep flushed data"
+    if nearest_safe is None:
+        return f"{why}, and no path of {disk.platform.full_name} on its storage does"
+    other_bus = nearest_safe.attachment.bus is not path.attachment.bus
+    driver = ", whose bus needs a driver in the guest" if other_bus else ""
+    return f"{why}: the nearest path that does is {nearest_safe}{driver}"
 
 
 def _no_line(disk: ConfiguredDisk, path: DiskPath) -> str:
@@ -558,11 +578,12 @@ def _made_safe(row: ExistingDisk, start: Advice, path: DiskPath) -> Advice:
     """The advice for disks that lose flushed data: the first setting that keeps it, if any single
     line makes them safe. The price of that setting was not measured.
     """
-    rules = CrashVerdicts(disk=HostDisk.VOLATILE if row.power_cut is None else row.power_cut.disk)
+    rules = _rules(row)
     to = next(_safe_settings(row.disk, path, rules), None)
     if to is None:
         past = row.disk.past
-        why = _LOSES if past is None else f"it is {past}, which may differ from the guest of today"
+        why = f"it is {past}, which may differ from the guest of today"
+        why = _loses(row.disk, path, rules) if past is None else why
         return replace(start, action=DiskAction.CHANGE, for_safety=True, reason=why)
     return replace(
         start,
@@ -607,7 +628,7 @@ def _made_to_work(row: ExistingDisk, start: Advice) -> Advice | None:
     risk = next((risk for risk in row.risks if isinstance(risk, AioConflict | CannotWork)), None)
     if risk is None or path is None:
         return None
-    rules = CrashVerdicts(disk=HostDisk.VOLATILE if row.power_cut is None else row.power_cut.disk)
+    rules = _rules(row)
     change = replace(start, action=DiskAction.CHANGE, measurable=False)
     to = next(_safe_settings(row.disk, path, rules), None)
     if to is None:

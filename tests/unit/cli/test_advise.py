@@ -830,6 +830,23 @@ def test_what_cannot_start_or_loses_data_is_to_change(
     assert "…" not in table.partition(says)[0]
 
 
+def test_where_no_line_makes_a_disk_safe_the_nearest_path_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Incus has no cache mode without a write cache, which NVMe would need."""
+    guests, pools = tmp_path / "list.yaml", tmp_path / "pools.yaml"
+    guests.write_text(
+        "- name: db\n  type: virtual-machine\n  status: Running\n  expanded_devices:\n"
+        "    data: {type: disk, pool: fast, source: dbdata, io.cache: unsafe, io.bus: nvme}\n"
+    )
+    pools.write_text("- name: fast\n  driver: zfs\n  config: {source: tank/incus}\n")
+    assert main(["advise", str(guests), str(pools)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "no single setting makes it keep flushed data: the nearest path that does is " in said
+    assert "zvol/none/virtio:discard=unmap, whose bus needs a driver in the guest." in said
+    assert "the same arguments" not in said
+
+
 def test_a_load_is_answered_only_by_its_own_replays(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
