@@ -35,13 +35,13 @@ def _kinds(answer: LoadAnswer) -> Table[LoadKindRow]:
         Column("requests", lambda row: row.kind),
         Column("number", lambda row: f"{row.count:,}", right=True),
         Column("share", lambda row: _percent(row.share), right=True),
-        Column("rate", lambda row: numbers.value(row.per_second, "1/s"), right=True, spare=2),
+        Column("rate", lambda row: numbers.value(row.per_second, "1/s"), right=True, spare=3),
         Column("bytes", lambda row: format_bytes(row.bytes) if row.bytes else "", right=True),
         Column("size (median)", _sizes, right=True),
-        Column("sequential", lambda row: _percent(row.sequential_share), right=True),
+        Column("sequential", lambda row: _percent(row.sequential_share), right=True, spare=1),
         Column("p50", lambda row: numbers.value(row.service_p50, "s"), right=True),
         Column("p99", lambda row: numbers.value(row.service_p99, "s"), right=True),
-        Column("max", lambda row: numbers.value(row.service_max, "s"), right=True, spare=1),
+        Column("max", lambda row: numbers.value(row.service_max, "s"), right=True, spare=2),
     )
     sentence = answer.sentence[:1].upper() + answer.sentence[1:]
     return Table(
@@ -63,7 +63,10 @@ def _sizes(row: LoadKindRow) -> str:
     if row.size_low is None or row.size_high is None or row.size_median is None:
         return numbers.MISSING
     low, median, high = map(format_bytes, (row.size_low, row.size_median, row.size_high))
-    return low if row.size_low == row.size_high else f"{low}–{high} ({median})"
+    if row.size_low == row.size_high:
+        return low
+    number, _, unit = low.partition(" ")
+    return f"{number if high.endswith(f' {unit}') else low}–{high} ({median})"
 
 
 def _figures(answer: LoadAnswer) -> Table[tuple[str, str]]:

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.loads import loads
 from vdisklab.cli.shell.main import main
+from vdisklab.loads.load import IoKind
+from vdisklab.loads.load_file import encode
 
 TRACE = Path(__file__).parents[2] / "data" / "blkparse-1.2.0.txt"
 
@@ -72,3 +75,22 @@ def test_what_does_not_fit_is_a_sentence(
     assert said in printed
     assert "hint: " in printed
     assert "Traceback" not in printed
+
+
+def test_its_tables_fit_80_columns(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the widest figures of recorded databases."""
+    monkeypatch.setenv("COLUMNS", "80")
+    requests = [
+        (1000 * number, kind, 1 << 20 if size else 0, size, 90_000)
+        for number, (kind, size) in enumerate(
+            [(IoKind.WRITE, 8 << 10), (IoKind.WRITE, 24 << 10), (IoKind.READ, 128 << 10)] * 400
+            + [(IoKind.READ, 4 << 10), (IoKind.FLUSH, 0)] * 1000
+        )
+    ]
+    (here / "db.load").write_bytes(encode(loads.load(*requests)))
+    assert main(["show", "db.load"]) == 0
+    said = capsys.readouterr().out
+    assert max(map(len, said.split("\n"))) <= 80
+    assert "8.0–24.0 KiB (24.0 KiB)" in said
