@@ -131,6 +131,7 @@ ROW = """TOY = Architecture(
     emulated_clock="clock=toy",
     emulated_cpu="child",
     lab_cpu="child,-slow",
+    lab_has_cpus=False,
     emulated_marks={"toy": "yes"},
     qemu_since=(7, 0),
     kvm_modules={"toyvirt": "kvm_toy"},

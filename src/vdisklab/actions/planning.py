@@ -18,6 +18,7 @@ from vdisklab.campaign.template import disk_size_for
 from vdisklab.guest.factory import kernel_for
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger, cache_directory
+from vdisklab.path.architecture import require_host
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.plan.build import Draft, backing_of, draft_plan
 from vdisklab.plan.campaign import CampaignPlan
@@ -129,6 +130,7 @@ def possible_draft(host: Host, request: Request) -> Possible:
     Raises PlanError if no host could measure it, HostError if a file or QEMU that it names is not
     usable here.
     """
+    require_host()
     named = named_here(host, request)
     request = replace(request, target=named.targets)
     if named.template is not None and request.size_bytes is None:

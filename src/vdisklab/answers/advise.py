@@ -264,8 +264,11 @@ class _Desk:
     @property
     def caveats(self) -> Caveats:
         """Caveats of all campaigns that were used."""
-        used = (measured.analysis.loaded.outlines for measured in self._measured.values())
-        return caveats_of(tuple(outline for outlines in used for outline in outlines))
+        used = [measured.analysis.loaded for measured in self._measured.values()]
+        return caveats_of(
+            tuple(outline for loaded in used for outline in loaded.outlines),
+            tuple(campaign for loaded in used for campaign in loaded.campaigns),
+        )
 
     def row(
         self, disk: ConfiguredDisk, context: DiskContext, machine: str, directory: Path | None

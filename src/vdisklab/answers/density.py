@@ -164,7 +164,7 @@ def density_of(store: Store, campaign_id: str) -> DensityAnswer:
         campaign=campaign.id,
         load=int(plan["load"]),
         until=criterion,
-        caveats=caveats_of(store.outlines((campaign.id,))),
+        caveats=caveats_of(store.outlines((campaign.id,)), (campaign,)),
         paths=tuple(sorted(answers, key=_order)),
     )
 
@@ -295,7 +295,8 @@ def neighbour_answer(
 
     Raises PlanError if they ran under two accelerators.
     """
-    require_one_accelerator(store, store.campaign(campaign_id))
+    campaign = store.campaign(campaign_id)
+    require_one_accelerator(store, campaign)
     runs: dict[str, list[Run]] = {}
     for run in store.runs(campaign_id):
         runs.setdefault(name_of_one(run.measured_cell), []).append(run)
@@ -304,7 +305,7 @@ def neighbour_answer(
         effects,
         key=lambda effect: float("inf") if effect.ratio.ratio is None else effect.ratio.ratio,
     )
-    caveats = caveats_of(store.outlines((campaign_id,)))
+    caveats = caveats_of(store.outlines((campaign_id,)), (campaign,))
     return NeighbourAnswer(campaign_id, victim, neighbour, caveats, tuple(ordered))
 
 

@@ -159,7 +159,7 @@ def operations_of(store: Store, campaign_id: str) -> DuringAnswer:
     first = _by_round(costs[0][1])
     return DuringAnswer(
         campaign=campaign.id,
-        caveats=caveats_of(store.outlines((campaign.id,))),
+        caveats=caveats_of(store.outlines((campaign.id,)), (campaign,)),
         costs=tuple(
             replace(cost, to_first=_within_rounds(_by_round(measured), first)) if place else cost
             for place, (cost, measured) in enumerate(costs)

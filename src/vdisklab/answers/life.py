@@ -133,7 +133,7 @@ def lives_of(store: Store, campaign_id: str) -> LifeAnswer:
     lives = [_life(cell, of_cell) for cell, of_cell in runs.items()]
     return LifeAnswer(
         campaign=campaign.id,
-        caveats=caveats_of(store.outlines((campaign.id,))),
+        caveats=caveats_of(store.outlines((campaign.id,)), (campaign,)),
         size=int(campaign.plan["size_bytes"]),
         template=campaign.plan.get("template"),
         lives=tuple(sorted(lives, key=lambda life: (life.ready is None, life.ready or 0.0))),

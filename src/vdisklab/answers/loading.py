@@ -119,7 +119,7 @@ class Loaded:
     @cached_property
     def caveats(self) -> Caveats:
         """The caveats that every answer from these numbers must state."""
-        return caveats_of(self.outlines)
+        return caveats_of(self.outlines, self.campaigns)
 
 
 NOTHING = Loaded((), (), from_numbers({}))

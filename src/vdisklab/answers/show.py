@@ -129,7 +129,7 @@ def answer_run(run: model.Run, *, raw: bool) -> ShowAnswer:
         accelerator=run.accelerator,
         emulated=run.is_emulated,
         ran_under=run.ran_under,
-        caveats=caveats_of((run,)),
+        caveats=caveats_of((run,), guest_arch=run.guest_arch),
         medium=run.medium,
         checks=tuple(
             ShownCheck(check.name, check.requested, check.observed, check.confirmed)

@@ -303,7 +303,7 @@ def table_of(
     slow = (slow_diagnostics(load.observations) for load in loaded.values())
     return TableAnswer(
         campaigns=campaigns,
-        caveats=caveats_of(outlines),
+        caveats=caveats_of(outlines, campaigns),
         runs=medians.runs,
         places=tuple(loaded) if len(loaded) > 1 else (),
         cells=tuple(_cells(loaded, loading.stored_verdicts(results, campaigns[0].host, disk))),

@@ -9,14 +9,23 @@ from pathlib import Path
 from vdisklab.campaign.guests import find_firmware, inspect_image
 from vdisklab.campaign.qemu_limits import limits_of, missing_program, with_daemon
 from vdisklab.campaign.template import GivenImage, inspect_template, require_fits
+from vdisklab.errors import PlanError
 from vdisklab.guest.qemu.probe import probe_qemu
 from vdisklab.guest.systems import read_diskspd
 from vdisklab.host.blockdevice import open_device
 from vdisklab.host.command import Host
 from vdisklab.host.mounts import Mount, mount_of, require_work_directory
+from vdisklab.path.architecture import GUEST
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.plan.capabilities import QemuLimits
-from vdisklab.plan.guest import Firmware, Qemu, RequestedQemu, UserGuest, require_distinct
+from vdisklab.plan.guest import (
+    Firmware,
+    Qemu,
+    RequestedQemu,
+    SystemBus,
+    UserGuest,
+    require_distinct,
+)
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import Request
 from vdisklab.storage.given import with_kinds
@@ -73,7 +82,8 @@ def requested_guest(host: Host, request: Request) -> UserGuest | None:
     if request.guest_image is None:
         return None
     usual = inspect_image(host, request.guest_image)
-    firmware = request.guest_firmware or usual.firmware
+    firmware = request.guest_firmware or (usual.firmware if GUEST.has_bios else Firmware.UEFI)
+    _require_possible(firmware, request.guest_bus or usual.bus)
     if firmware is Firmware.UEFI:
         find_firmware()
     if request.diskspd is not None:
@@ -85,6 +95,19 @@ def requested_guest(host: Host, request: Request) -> UserGuest | None:
         boot_seconds=request.guest_boot,
         diskspd=request.diskspd,
     )
+
+
+def _require_possible(firmware: Firmware, bus: SystemBus) -> None:
+    """Raises PlanError for what no machine of the guests' architecture has."""
+    if firmware is Firmware.BIOS and not GUEST.has_bios:
+        raise PlanError(
+            f"guests of {GUEST.title} have no BIOS", hint="leave out --guest-firmware: uefi"
+        )
+    if bus not in GUEST.machines:
+        raise PlanError(
+            f"--guest-bus {bus}: {GUEST.missing_buses[bus]}",
+            hint=f"choose {' or '.join(name for name in SystemBus if name in GUEST.machines)}",
+        )
 
 
 def find_qemus(

@@ -43,7 +43,7 @@ from vdisklab.path.disk_path import Attachment
 from vdisklab.path.segments import Aio, Bus
 from vdisklab.plan.guest import USUAL_GUEST, Accelerator, GuestPlan, Qemu
 from vdisklab.progress import Note, Progress, Step
-from vdisklab.results.model import Check
+from vdisklab.results.model import GUEST_ARCHITECTURE, Check
 
 UserBoots = Callable[[str], AbstractContextManager[UserBoot]]
 """(unique name of the guest) -> a context with the files that one user guest boots from."""
@@ -430,7 +430,7 @@ class GuestPool:
 def _machine_facts(machine: Machine) -> Iterator[Check]:
     """The guest's architecture, if it is not this host's, and what QEMU chose for its machine."""
     if is_foreign():
-        yield Check("guest.architecture", None, GUEST.name)
+        yield Check(GUEST_ARCHITECTURE, None, GUEST.name)
     name = GUEST.interrupts
     if name:
         value = machine.monitor.execute("qom-get", {"path": "/machine", "property": name})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from vdisklab.host.command import PROGRAMS, Host, install_hint, layer_programs
 from vdisklab.host.ledger import cache_directory, leftovers_sentence, open_ledger
 from vdisklab.host.mounts import free_bytes, mount_of, without_flushes
 from vdisklab.host.pagecache import KernelParts, try_device, try_io_uring, try_o_direct
-from vdisklab.path.architecture import GUEST
+from vdisklab.path.architecture import GUEST, HOST, OTHER_HOSTS, unknown_host
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, KernelPart, LayerKind
 from vdisklab.progress import Progress
 from vdisklab.storage.site import open_site
@@ -89,6 +90,9 @@ def inspect_host(host: Host, directory: Path, progress: Progress) -> tuple[HostF
 def examine(inspection: Inspection) -> Iterator[HostFinding]:
     """All findings in display order."""
     features = _features(inspection.host)
+    if HOST is None:
+        sentence = unknown_host(platform.machine())
+        yield _missing("machine", sentence, "cannot be measured", OTHER_HOSTS, essential=True)
     yield _kvm(inspection)
     names = (f"Linux {facts.kernel_release(inspection.root)}", facts.distribution(inspection.root))
     yield _ok("kernel", ", ".join(filter(None, names)))

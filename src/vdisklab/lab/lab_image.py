@@ -17,7 +17,8 @@ from vdisklab.errors import CommandError, HostError
 from vdisklab.guest.image.cache import building, keep, locked
 from vdisklab.host.command import Host, require_programs
 from vdisklab.host.mounts import free_bytes
-from vdisklab.path.architecture import GUEST
+from vdisklab.lab.foreign_image import unpack_lab
+from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.segments import LayerKind
 from vdisklab.progress import Note, Progress, Step
 from vdisklab.units import GIB, MIB, format_bytes, format_duration
@@ -177,7 +178,7 @@ def find_lab_image(host: Host, cache: Path) -> LabImage | None:
 
     Raises HostError when the image is damaged.
     """
-    directory = lab_cache(cache) / _key(host)
+    directory = lab_cache(cache) / _image_name(host)
     return _read(directory) if directory.is_dir() else None
 
 
@@ -188,7 +189,7 @@ def build_lab_image(
 
     Raises HostError without root, room or network, or when a package fails; then nothing is kept.
     """
-    key = _key(host)
+    key = _image_name(host)
     with locked(lab_cache(cache)) as parent:
         directory = parent / key
         if directory.is_dir() and not again:
@@ -196,12 +197,30 @@ def build_lab_image(
         _require_means(host, parent)
         with building(parent) as fresh:
             started = time.monotonic()
-            _bootstrap(host, fresh, progress)
+            if is_foreign():
+                progress(Step(f"downloading and unpacking the lab's packages for {GUEST.name}"))
+                unpack_lab(host, cache, fresh, foreign_packages(), _INITRD_MODULES)
+            else:
+                _bootstrap(host, fresh, progress)
             _pack(host, fresh, progress)
             _write_manifest(fresh, time.monotonic() - started)
             image = _read(keep(fresh, directory))
     progress(Note(f"built in {format_duration(time.monotonic() - started)}: {image.directory}"))
     return image
+
+
+def foreign_packages() -> tuple[str, ...]:
+    """The packages of a lab whose programs do not run here: none that is only there to compile."""
+    compiled = {GUEST.packages.kernel_headers, "initramfs-tools", *LayerKind.ZFS.facts.packages}
+    return tuple(name for name in PACKAGES if name not in compiled)
+
+
+def _image_name(host: Host) -> str:
+    """The image's directory. A foreign one has no version in it: apt's lists may be away."""
+    if not is_foreign():
+        return _key(host)
+    content = [foreign_packages(), _init(), _INITRD_MODULES, suite_of(_sources(host))]
+    return f"{GUEST.name}-{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]}"
 
 
 def _key(host: Host) -> str:
@@ -228,7 +247,7 @@ def _init() -> str:
 def _require_means(host: Host, parent: Path) -> None:
     if os.geteuid() != 0:
         raise HostError("building the lab needs root", hint="run it with sudo")
-    require_programs(host, "mmdebstrap", "mke2fs")
+    require_programs(host, *(("depmod", "dpkg-deb") if is_foreign() else ("mmdebstrap",)), "mke2fs")
     free = free_bytes(parent)
     if free < _BUILD_ROOM:
         raise HostError(
@@ -265,6 +284,8 @@ def _pack(host: Host, fresh: Path, progress: Progress) -> None:
         if not files:
             raise HostError(f"the lab's system has no /boot/{source}", hint="build it again")
         shutil.copyfile(files[-1], fresh / name)
+    kernel = fresh / "vmlinuz"
+    kernel.write_bytes(GUEST.boot_file.unpacked(kernel.read_bytes()))
     used = sum(path.lstat().st_size for path in root.rglob("*") if path.is_file())
     size = int(used * 1.25) + _SPARE
     host.run("mke2fs", "-q", "-t", "ext4", "-d", root, fresh / "root.ext4", f"{size // 1024}k",

@@ -21,7 +21,7 @@ import vdisklab
 from vdisklab.errors import GuestError, HostError
 from vdisklab.host import command, facts, ledger, mounts
 from vdisklab.lab.lab_image import LabImage
-from vdisklab.path.architecture import GUEST
+from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.segments import Bus
 from vdisklab.plan import run_request, settings
 from vdisklab.plan.guest import Accelerator
@@ -80,14 +80,14 @@ class LabFiles:
 
 
 def usable_cpus(accelerator: Accelerator, cpus: int) -> int:
-    """The number of the lab's CPUs: one if QEMU emulates them, else `cpus`.
+    """The number of the lab's CPUs: one if QEMU emulates them and cannot do several, else `cpus`.
 
-    QEMU changes the SVM state of its first CPU from the threads of all others without a lock
+    On x86 QEMU changes the SVM state of its first CPU from the threads of all others without a lock
     (`cpu_clear_ignne`), so a guest under KVM can lose its registers, and the lab can die
     (docs/decisions/0015). Before 8.1, QEMU also keeps breakpoints that the lab's kernel has
     removed, and the lab hangs.
     """
-    return cpus if accelerator is Accelerator.KVM else 1
+    return cpus if accelerator is Accelerator.KVM or GUEST.lab_has_cpus else 1
 
 
 def lab_argv(config: LabConfig, files: LabFiles, name: str, monitor: int | None) -> tuple[str, ...]:
@@ -270,12 +270,15 @@ def payload_disk(
     tree = directory / "payload"
     packages = tree / "packages"
     packages.mkdir(parents=True)
-    for distribution in needed_distributions():
-        _copy(distribution, packages)
+    if is_foreign():
+        _install_foreign(host, packages)
+    else:
+        for distribution in needed_distributions():
+            _copy(distribution, packages)
     source = Path(vdisklab.__file__).parent
     shutil.copytree(source, packages / "vdisklab")
     # Compiles what is not yet: copies keep the times by which Python knows what is up to date.
-    compileall.compile_dir(packages / "vdisklab", quiet=1)
+    compileall.compile_dir(packages if is_foreign() else packages / "vdisklab", quiet=1)
     (tree / "start").write_text(start_script())
     if job is not None:
         (tree / "job").write_text(job)
@@ -289,6 +292,29 @@ def payload_disk(
     host.run("mke2fs", "-q", "-t", "ext4", "-d", tree, disk, f"{blocks}k", timeout=300)
     shutil.rmtree(tree)
     return disk
+
+
+def _install_foreign(host: command.Host, into: Path) -> None:
+    """The same versions of our packages for the lab's architecture, by pip from its usual index.
+
+    They are kept in the cache. Raises HostError if a package has no such wheel.
+    """
+    wanted = sorted(f"{item.name}=={item.version}" for item in needed_distributions())
+    cache = ledger.cache_directory() / f"lab/packages-{GUEST.name}"
+    stamp = cache / ".stamp"
+    if not stamp.exists() or stamp.read_text().split() != wanted:
+        shutil.rmtree(cache, ignore_errors=True)
+        platforms = (f"manylinux_2_{minor}_{GUEST.name}" for minor in (17, 28))
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        host.run(
+            sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet",
+            "--no-input", "--no-deps", "--no-compile", "--only-binary", ":all:",
+            "--target", cache, "--implementation", "cp", "--python-version", version,
+            *(word for name in platforms for word in ("--platform", name)), *wanted,
+            timeout=900,
+        )  # fmt: skip
+        stamp.write_text("\n".join(wanted))
+    shutil.copytree(cache, into, dirs_exist_ok=True)
 
 
 def start_script() -> str:

@@ -45,12 +45,13 @@ from vdisklab.lab.lab_machine import CARRIED, LabConfig, usable_cpus
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import OptionRows, option
-from vdisklab.plan.value_kinds import FILE, FILES, SIZE, SWITCH, WHOLE, Limits, one_of
+from vdisklab.plan.value_kinds import ARCHITECTURE, FILE, FILES, SIZE, SWITCH, WHOLE, Limits, one_of
 from vdisklab.results.store import open_store
 from vdisklab.units import format_duration
 
 PANEL = VerbPanel.ELSEWHERE
 
+_ARCH = "The lab's architecture; another than this host's is emulated."
 _USUAL = LabConfig(Accelerator.TCG)
 
 
@@ -61,6 +62,7 @@ class LabRequest(OptionRows):
     directory: Path | None = option(
         FILE, "The directory of the lab's disks.", flag="--dir", shown="the cache"
     )
+    arch: str | None = option(ARCHITECTURE, _ARCH, metavar="NAME", shown="this host's")
     lab_disks: int = option(WHOLE, "Number of empty disks.", _USUAL.disks, limits=Limits(0, 16))
     lab_disk_size: int = option(SIZE, "Size of each empty disk.", _USUAL.disk_bytes, metavar="SIZE")
     lab_memory: int = option(SIZE, "The lab's memory.", _USUAL.memory_bytes, metavar="SIZE")
@@ -84,6 +86,7 @@ class LabRequest(OptionRows):
 class BuildOptions(OptionRows):
     """Whether to keep an image that exists."""
 
+    arch: str | None = option(ARCHITECTURE, _ARCH, metavar="NAME", shown="this host's")
     again: bool = option(SWITCH, "Build it even if it exists.")
 
 

@@ -113,6 +113,8 @@ class Architecture:
     """QEMU's CPU of an emulated guest."""
     lab_cpu: str
     """QEMU's CPU of an emulated lab, without the features that cost most under emulation."""
+    lab_has_cpus: bool
+    """True if QEMU emulates several CPUs with KVM in them reliably."""
     emulated_marks: Mapping[str, str]
     """What fields of /proc/cpuinfo contain in an emulated lab, and on no CPU that is sold."""
     qemu_since: tuple[int, int]
@@ -178,6 +180,7 @@ X86_64 = Architecture(
     emulated_clock="tsc=reliable no_timer_check",
     emulated_cpu="max",
     lab_cpu="max,-la57,-erms,-fsrm",
+    lab_has_cpus=False,
     emulated_marks={"model name": "QEMU TCG CPU"},  # target/i386/cpu.c
     qemu_since=(5, 0),  # aio=io_uring and all properties that are set here; 5.2 was tested
     kvm_modules={"vmx": "kvm_intel", "svm": "kvm_amd"},
@@ -277,6 +280,7 @@ AARCH64 = Architecture(
     # Pointer authentication by the architecture's own algorithm costs most; vectors of variable
     # length make each switch of KVM's guests longer.
     lab_cpu="max,pauth-impdef=on,sve=off",
+    lab_has_cpus=True,
     # MIDR_EL1 of the CPU `max` (target/arm/tcg/cpu64.c): no maker, and the letter Q.
     emulated_marks={"CPU implementer": "0x00", "CPU part": "0x051"},
     qemu_since=(7, 1),  # cortex-a76

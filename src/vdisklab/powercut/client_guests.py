@@ -29,7 +29,7 @@ from vdisklab.guest.qemu.qmp import qemu_process, socket_pair
 from vdisklab.guest.qemu.read_back import check_share, check_state, inserted_node
 from vdisklab.host import command, machine, syscalls, waiting
 from vdisklab.host.ledger import Kind, Ledger
-from vdisklab.path.architecture import X86_64
+from vdisklab.path.architecture import GUEST, X86_64
 from vdisklab.path.power_cut_words import ClientKind, DriverSetting
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
@@ -283,6 +283,11 @@ def boot_argv(
 
 def bus_refusal(bus: Bus) -> PlanError | None:
     """Why the boot sector cannot use a bus; None when it can."""
+    if not GUEST.has_bios:
+        return PlanError(
+            f"the boot sector is started by a BIOS, and guests of {GUEST.title} have none",
+            hint="choose another client",
+        )
     if bus in _BUSES:
         return None
     return PlanError(

@@ -504,6 +504,10 @@ class RanUnder:
         return "under KVM in an emulated host" if self.emulated else "under KVM"
 
 
+GUEST_ARCHITECTURE = "guest.architecture"
+"""The check of a run whose guest has another architecture than the host."""
+
+
 @dataclass(frozen=True, slots=True)
 class Campaign:
     """One plan on one host. `fingerprint` is the plan's: the same plan continues the campaign."""
@@ -514,6 +518,11 @@ class Campaign:
     host: HostFacts
     started: datetime
     label: str = ""
+
+    @property
+    def guest_arch(self) -> str | None:
+        """The architecture of the guests, if it is not the host's."""
+        return self.plan.get("guest_arch")
 
     @property
     def cells(self) -> tuple[MeasuredCell, ...]:
@@ -571,6 +580,11 @@ class Run(RunOutline):
     checks: tuple[Check, ...] = ()
     commands: tuple[str, ...] = ()
     measurements: tuple[Measurement, ...] = ()
+
+    @property
+    def guest_arch(self) -> str | None:
+        """The guest's architecture, if it is not the host's."""
+        return next((c.observed for c in self.checks if c.name == GUEST_ARCHITECTURE), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,10 @@ from typing import Annotated
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.plan.guest import Accelerator
-from vdisklab.results.model import Origin, RanUnder, RunOutline
+from vdisklab.results.model import Campaign, Origin, RanUnder, RunOutline
 
-EMULATION = (
-    "under emulation (TCG): good for comparing host-side choices, not for the speed of a KVM guest"
-)
+_EMULATED = "good for comparing host-side choices, not for the speed of a KVM guest"
+EMULATION = f"under emulation (TCG): {_EMULATED}"
 KVM_REMEDY = (
     "To measure under KVM: if you are not root, `sudo usermod --append -G kvm USER` and log in "
     "again; else turn on VT-x or AMD-V in the BIOS, or nested virtualisation for a virtual "
@@ -30,12 +29,25 @@ UNDER_EMULATED_KVM = (
 )
 
 
+def emulation_of(guest_arch: str) -> str:
+    """The warning for guests of another architecture than the host's."""
+    return f"in guests of {guest_arch}, under emulation (TCG): {_EMULATED}"
+
+
 @dataclass(frozen=True, slots=True)
 class Emulated(Diagnostic):
-    """The guests ran under TCG."""
+    """The guests ran under TCG. `guest_arch` is theirs, if it is not the host's."""
+
+    guest_arch: str | None = None
 
     def __str__(self) -> str:
+        if self.guest_arch is not None:
+            return f"Measured {emulation_of(self.guest_arch)}. {_on_a_host_of(self.guest_arch)}"
         return f"Measured {EMULATION}. {KVM_SHORTLY}"
+
+
+def _on_a_host_of(guest_arch: str) -> str:
+    return f"KVM runs them on hosts of {guest_arch} only."
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +83,10 @@ class Caveats:
         bool, "true when KVM ran in a host that is emulated itself: proof that code works, no speed"
     ] = False
 
+    guest_arch: Annotated[
+        str | None, "the guests' architecture, if it is not the host's: then QEMU emulated them"
+    ] = None
+
     @property
     def warning(self) -> str | None:
         """The warning to show with every number; None if no caveat applies."""
@@ -78,20 +94,28 @@ class Caveats:
             return UNDER_EMULATED_KVM
         if self.lab:
             return IN_LAB
-        return EMULATION if self.accelerator is Accelerator.TCG else None
+        if self.accelerator is not Accelerator.TCG:
+            return None
+        return EMULATION if self.guest_arch is None else emulation_of(self.guest_arch)
 
     @property
     def remedies(self) -> tuple[str, ...]:
         """What to do for numbers of a KVM guest's speed, in a sentence; empty if these are."""
-        return (KVM_REMEDY,) if self.warning == EMULATION else ()
+        return tuple(filter(None, (self._remedy(KVM_REMEDY),)))
 
     @property
     def notes(self) -> tuple[str, ...]:
         """The warning among notes, and what to do about it; empty if no caveat applies."""
         if self.warning is None:
             return ()
-        remedy = f" {KVM_SHORTLY}" if self.warning == EMULATION else ""
-        return (f"Measured {self.warning}.{remedy}",)
+        return (" ".join(filter(None, (f"Measured {self.warning}.", self._remedy(KVM_SHORTLY)))),)
+
+    def _remedy(self, kvm: str) -> str | None:
+        """The way to KVM: `kvm`, or another host for guests that this one cannot run."""
+        if self.warning == EMULATION:
+            return kvm
+        is_foreign = self.guest_arch is not None and self.warning == emulation_of(self.guest_arch)
+        return _on_a_host_of(self.guest_arch) if is_foreign and self.guest_arch else None
 
     @property
     def with_remedy(self) -> tuple[str, ...]:
@@ -106,11 +130,18 @@ class Caveats:
             return (InEmulatedHost(),)
         if self.lab:
             return (InLab(),)
-        return (Emulated(),) if self.accelerator is Accelerator.TCG else ()
+        is_emulation = self.accelerator is Accelerator.TCG
+        return (Emulated(self.guest_arch),) if is_emulation else ()
 
 
-def caveats_of(runs: Iterable[RunOutline]) -> Caveats:
-    """The caveats that hold for any of these runs."""
+def caveats_of(
+    runs: Iterable[RunOutline], campaigns: Iterable[Campaign] = (), guest_arch: str | None = None
+) -> Caveats:
+    """The caveats that hold for any of these runs, which are of `campaigns`.
+
+    `guest_arch` is the architecture of a guest that its host could not run, if no campaign says it.
+    """
+    guest_arch = next((row.guest_arch for row in campaigns if row.guest_arch), guest_arch)
     ran_under, lab = set[RanUnder](), False
     for run in runs:
         if run.ran_under is not None:
@@ -121,4 +152,4 @@ def caveats_of(runs: Iterable[RunOutline]) -> Caveats:
     worst = max(ran_under, key=lambda under: (under.emulated, under.accelerator == Accelerator.TCG))
     accelerator = Accelerator(worst.accelerator)
     emulated = worst.emulated or accelerator is Accelerator.TCG
-    return Caveats(accelerator, emulated, lab, worst.emulated)
+    return Caveats(accelerator, emulated, lab, worst.emulated, guest_arch)

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from vdisklab.errors import HostError
+from vdisklab.guest.image.foreign import ForeignSystem
 from vdisklab.guest.image.kernel import (
     AGENT_MODULES,
     BUS_MODULES,
@@ -188,9 +189,11 @@ def _write_member(out: BinaryIO, number: int, mode: int, name: str, content: byt
     out.write(content + bytes(-len(content) % 4))
 
 
-def guest_path(path: Path) -> str:
-    """The path in the guest of a file of the host, without the leading slash."""
-    text = str(path).lstrip("/")
+def guest_path(path: Path, root: Path = _ROOT) -> str:
+    """The path in the guest of a file of the host, or of a foreign system below `root`, without
+    the leading slash.
+    """
+    text = str(path.relative_to(root)).lstrip("/")
     return f"usr/{text}" if text.split("/", 1)[0] in MERGED else text
 
 
@@ -234,9 +237,14 @@ def guest_scripts() -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
 
-def guest_content(host: Host, kernel: Kernel, programs: Sequence[InstalledProgram]) -> GuestContent:
-    """All files of a guest with these programs."""
-    content = GuestContent(host, kernel)
+def guest_content(
+    host: Host,
+    kernel: Kernel,
+    programs: Sequence[InstalledProgram],
+    foreign: ForeignSystem | None = None,
+) -> GuestContent:
+    """All files of a guest with these programs, which are the host's or those of `foreign`."""
+    content = GuestContent(host, kernel, foreign)
     content.add_base()
     content.add_programs(programs)
     content.add_modules()
@@ -246,12 +254,22 @@ def guest_content(host: Host, kernel: Kernel, programs: Sequence[InstalledProgra
 class GuestContent:
     """The guest's files: `early` ones in the RAM file system, `late` ones on the disk at /extra."""
 
-    def __init__(self, host: Host, kernel: Kernel) -> None:
+    def __init__(self, host: Host, kernel: Kernel, foreign: ForeignSystem | None = None) -> None:
         self.early = FileTree()
         self.late = FileTree()
         self.sources: set[Path] = {kernel.image}
         self._host = host
         self._kernel = kernel
+        self._foreign = foreign
+        self._root = _ROOT if foreign is None else foreign.root
+
+    def _path(self, path: Path) -> str:
+        return guest_path(path, self._root)
+
+    def _libraries(self, files: Sequence[Path]) -> list[Path]:
+        if self._foreign is not None:
+            return self._foreign.libraries(files)
+        return libraries(self._host, files)
 
     def add_base(self) -> None:
         """Adds the guest's scripts, the mount points, and the files in /etc that programs need."""
@@ -283,18 +301,18 @@ class GuestContent:
         late = list[Path]()
         for installed in programs:
             self.sources.add(installed.real)
-            for path in (path for form in installed.program.data for path in _ROOT.glob(form)):
-                self.late.file(guest_path(path), path)
+            for path in (path for form in installed.program.data for path in self._root.glob(form)):
+                self.late.file(self._path(path), path)
                 self.sources.add(path)
             tree, files = (self.early, early) if installed.program.early else (self.late, late)
             files.append(installed.real)
             self._add_program(tree, installed)
-        first = libraries(self._host, early)
+        first = self._libraries(early)
         homes = [path.parent for path in first if path.name.startswith("libc.so")]
         home = homes[0] if homes else Path("/lib")
         for path in first:
             self._add_library(self.early, path, home)
-        for path in libraries(self._host, late):
+        for path in self._libraries(late):
             if path not in first:
                 self._add_library(self.late, path, home)
         self._link_late()
@@ -302,21 +320,22 @@ class GuestContent:
 
     def _add_program(self, tree: FileTree, installed: InstalledProgram) -> None:
         # Each program is at the host's path, with a link where the guest's scripts look for it.
-        real = guest_path(installed.real)
+        real = self._path(installed.real)
         tree.file(real, installed.real, executable=True)
-        aliases = (guest_path(installed.path), _GUEST_PATHS.get(installed.program.name, real))
+        aliases = (self._path(installed.path), _GUEST_PATHS.get(installed.program.name, real))
         for alias in aliases:
             if alias != real:
                 self.early.link(alias, f"/{real}")
 
     def _add_library(self, tree: FileTree, path: Path, home: Path) -> None:
-        tree.file(guest_path(path), path, executable=True)
-        self.sources.add(path)
+        real = path if self._foreign is None else self._foreign.real(path) or path
+        tree.file(self._path(path), real, executable=True)
+        self.sources.add(real)
         # The guest has no ld.so.cache: the loader looks in the C library's directory only.
-        if path.parent != home and not path.name.startswith("ld-"):
-            alias = guest_path(home / path.name)
-            if alias not in self.early:
-                self.early.link(alias, f"/{guest_path(path)}")
+        alias = self._path(home / path.name)
+        is_elsewhere = alias != self._path(path) and not path.name.startswith("ld-")
+        if is_elsewhere and alias not in self.early:
+            self.early.link(alias, f"/{self._path(path)}")
 
     def _link_late(self) -> None:
         for path, node in self.late.files():
@@ -435,13 +454,22 @@ class InstalledProgram:
     real: Path
 
 
-def find_programs(host: Host, programs: Sequence[Program]) -> list[InstalledProgram]:
-    """The installed ones among `programs`. Raises HostError when a required one is missing."""
+def find_programs(
+    host: Host, programs: Sequence[Program], foreign: ForeignSystem | None = None
+) -> list[InstalledProgram]:
+    """The installed ones among `programs`, or those of `foreign`.
+
+    Raises HostError when a required one is missing.
+    """
     installed = []
     for program in programs:
-        path = _beside(host, program) if program.beside else host.which(program.name)
+        if foreign is not None:
+            path = foreign.which(program.name)
+        else:
+            path = _beside(host, program) if program.beside else host.which(program.name)
         if path is not None:
-            installed.append(InstalledProgram(program, path, path.resolve()))
+            real = path.resolve() if foreign is None else foreign.real(path)
+            installed.append(InstalledProgram(program, path, real or path))
         elif program.required:
             raise HostError(
                 f"{program.name} is not installed, but the guest needs it",
@@ -456,8 +484,10 @@ def _beside(host: Host, program: Program) -> Path | None:
     return path if path is not None and path.exists() else None
 
 
-def version(host: Host, installed: InstalledProgram) -> str:
-    """The version that a program prints, or "unknown"."""
+def version(host: Host, installed: InstalledProgram, foreign: ForeignSystem | None = None) -> str:
+    """The version that a program prints, or "unknown"; of a foreign one that of its package."""
+    if foreign is not None:
+        return foreign.version(installed.program.name)
     every_status = range(-64, 256)
     version_arguments = installed.program.version
     output = host.run(installed.path, *version_arguments, allowed=every_status, timeout=20)

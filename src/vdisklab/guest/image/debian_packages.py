@@ -48,7 +48,14 @@ _CAUSES = (
 _RECIPE = 1
 
 
-def depends_on(host: Host, package: str) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Apt:
+    """apt's options for packages of another architecture; none for this host's own."""
+
+    options: tuple[str, ...] = ()
+
+
+def depends_on(host: Host, package: str, apt: Apt = Apt()) -> list[str]:
     """The packages that the newest candidate of `package` depends on, by name.
 
     Raises HostError when apt is missing or does not know the package.
@@ -58,7 +65,9 @@ def depends_on(host: Host, package: str) -> list[str]:
             f"the package {package} cannot be looked up: this is not a Debian-like system",
             hint="install a kernel so that /boot/vmlinuz-* and /lib/modules exist",
         )
-    shown = host.run("apt-cache", "show", "--no-all-versions", package, allowed=(0, 100)).stdout
+    shown = host.run(
+        "apt-cache", *apt.options, "show", "--no-all-versions", package, allowed=(0, 100)
+    ).stdout
     for line in shown.splitlines():
         if line.startswith("Depends:"):
             wanted = line.removeprefix("Depends:").split(",")
@@ -66,7 +75,7 @@ def depends_on(host: Host, package: str) -> list[str]:
     raise HostError(f"apt cannot find the package {package}", hint="run `apt-get update` as root")
 
 
-def unpack_package(host: Host, package: str, into: Path) -> None:
+def unpack_package(host: Host, package: str, into: Path, apt: Apt = Apt()) -> None:
     """Downloads the newest candidate of `package` and unpacks it into the directory `into`.
 
     Raises HostError with the cause: no network, no room, a damaged download. Files unpacked before
@@ -78,7 +87,7 @@ def unpack_package(host: Host, package: str, into: Path) -> None:
             # `apt-get download` writes to the current directory. As root it would drop to the
             # user _apt, who cannot write there, and warn of it on every run.
             host.run(
-                "env", "-C", directory, "apt-get", "download", "-q",
+                "env", "-C", directory, "apt-get", *apt.options, "download", "-q",
                 "-o", "APT::Sandbox::User=root", package,
                 timeout=_DOWNLOAD_SECONDS,
             )  # fmt: skip
@@ -106,27 +115,29 @@ def _explain(package: str, error: CommandError) -> HostError:
     )
 
 
-def closure(host: Host, wanted: Sequence[str], status: Path) -> list[str]:
+def closure(host: Host, wanted: Sequence[str], status: Path, apt: Apt = Apt()) -> list[str]:
     """The names of all package files that are needed to install `wanted` on an empty system.
 
     `status` is an empty file that replaces dpkg's list of installed packages. Raises the same
     errors as `download_packages`.
     """
-    output = _apt_get(host, ("--print-uris", "install", *wanted), status, wanted).stdout
+    output = _apt_get(host, ("--print-uris", "install", *wanted), status, wanted, apt).stdout
     files = re.findall(r"^'[^']*' (\S+\.deb) ", output, re.MULTILINE)
     if not files:
         raise HostError(f"apt names no package for {', '.join(wanted)}")
     return sorted(files)
 
 
-def download_packages(host: Host, wanted: Sequence[str], status: Path, into: Path) -> list[str]:
+def download_packages(
+    host: Host, wanted: Sequence[str], status: Path, into: Path, apt: Apt = Apt()
+) -> list[str]:
     """Downloads `wanted` with its dependencies into `into`; returns the names of the files.
 
     apt checks each file against its signed lists. Raises HostError with the cause.
     """
     (into / "partial").mkdir(parents=True)
     arguments = ("-o", f"Dir::Cache::archives={into}", "--download-only", "install", *wanted)
-    _apt_get(host, arguments, status, wanted)
+    _apt_get(host, arguments, status, wanted, apt)
     (into / "partial").rmdir()
     (into / "lock").unlink(missing_ok=True)
     files = sorted(file.name for file in into.glob("*.deb"))
@@ -136,7 +147,7 @@ def download_packages(host: Host, wanted: Sequence[str], status: Path, into: Pat
 
 
 def _apt_get(
-    host: Host, arguments: Sequence[str], status: Path, wanted: Sequence[str]
+    host: Host, arguments: Sequence[str], status: Path, wanted: Sequence[str], apt: Apt
 ) -> Completed:
     if host.which("apt-get") is None:
         raise HostError(
@@ -146,7 +157,7 @@ def _apt_get(
     try:
         # The system's package state is replaced by an empty one and not locked.
         return host.run(
-            "apt-get", "-y", "-q", "--no-install-recommends",
+            "apt-get", *apt.options, "-y", "-q", "--no-install-recommends",
             "-o", f"Dir::State::status={status}", "-o", "Debug::NoLocking=1",
             "-o", "APT::Sandbox::User=root", "-o", "Dir::Cache::pkgcache=",
             "-o", "Dir::Cache::srcpkgcache=", *arguments,

@@ -43,9 +43,10 @@ from vdisklab.guest.image.content import (
     version,
     write_root,
 )
+from vdisklab.guest.image.foreign import ForeignSystem, foreign_system
 from vdisklab.guest.image.kernel import Kernel
 from vdisklab.host.command import Host
-from vdisklab.path.architecture import GUEST
+from vdisklab.path.architecture import GUEST, is_foreign
 
 IMAGE_SERIAL = "vdisklab-image"
 """Serial number by which the guest finds the virtio disk with `GuestImage.root`."""
@@ -95,15 +96,23 @@ def build_guest_image(
 
     Raises HostError for a missing program or library, a damaged kernel, a full disk.
     """
-    installed = find_programs(host, programs)
+    foreign = _foreign(host, cache)
+    installed = find_programs(host, programs, foreign)
     request = _request(kernel, installed)
     directory = cache / "guest"
     return kept_or_built(
         directory,
         lambda: _kept(directory, request),
-        lambda: _build(host, directory, kernel, installed, request),
+        lambda: _build(host, directory, kernel, installed, request, foreign),
         "the guest image",
     )
+
+
+def _foreign(host: Host, cache: Path) -> ForeignSystem | None:
+    """The programs of guests that this host cannot run; None if it runs them."""
+    if not is_foreign():
+        return None
+    return foreign_system(host, cache, [program.name for program in (*PROGRAMS, *SERVERS)])
 
 
 def _request(kernel: Kernel, programs: Sequence[InstalledProgram]) -> dict[str, Any]:
@@ -151,22 +160,23 @@ def _image(directory: Path, manifest: Mapping[str, Any]) -> GuestImage:
     )
 
 
-def _build(
+def _build(  # noqa: PLR0917
     host: Host,
     directory: Path,
     kernel: Kernel,
     programs: list[InstalledProgram],
     request: Mapping[str, Any],
+    foreign: ForeignSystem | None,
 ) -> GuestImage:
     with building(directory) as work:
-        content = guest_content(host, kernel, programs)
+        content = guest_content(host, kernel, programs, foreign)
         (work / "kernel").write_bytes(GUEST.boot_file.unpacked(kernel.image.read_bytes()))
         content.early.write_archive(work / "initrd")
         write_root(host, content.late, work)
         stored = {
             "append": APPEND,
             "fingerprint": _fingerprint(work / "kernel", content),
-            "programs": {item.program.name: version(host, item) for item in programs},
+            "programs": {item.program.name: version(host, item, foreign) for item in programs},
         }
         sources = sorted({os.fspath(path) for path in content.sources})
         manifest = {"request": request, "sources": _stamps(sources), "image": stored}
@@ -227,7 +237,7 @@ def disk_system(host: Host, cache: Path, kernel: Kernel, image: GuestImage) -> D
 
     def build() -> DiskSystem:
         with building(directory) as work:
-            _build_disk(host, kernel, image, work)
+            _build_disk(host, kernel, image, work, _foreign(host, cache))
             keep(work, final)
         return system
 
@@ -236,8 +246,10 @@ def disk_system(host: Host, cache: Path, kernel: Kernel, image: GuestImage) -> D
     )
 
 
-def _build_disk(host: Host, kernel: Kernel, image: GuestImage, work: Path) -> None:
-    content = guest_content(host, kernel, find_programs(host, PROGRAMS))
+def _build_disk(
+    host: Host, kernel: Kernel, image: GuestImage, work: Path, foreign: ForeignSystem | None
+) -> None:
+    content = guest_content(host, kernel, find_programs(host, PROGRAMS, foreign), foreign)
     more = work / "more"
     _drivers(content).write_archive(more)
     # The kernel unpacks one archive after the other; later files replace earlier ones.

@@ -23,9 +23,10 @@ from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.guest.image.cache import building, keep, locked
-from vdisklab.guest.image.debian_packages import depends_on, unpack_package
+from vdisklab.guest.image.debian_packages import Apt, depends_on, unpack_package
+from vdisklab.guest.image.foreign import foreign_apt
 from vdisklab.host.command import Host, not_installed
-from vdisklab.path.architecture import GUEST
+from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.segments import Bus
 
 # All but AHCI, USB and 9p. This kernel has fewer built-in drivers and boots about 5 % faster.
@@ -146,7 +147,7 @@ def find_kernel(
     needed = needed_modules(buses, schedulers)
     if wanted is not None:
         return _wanted_kernel(Path(wanted), needed)
-    for kernel in _host_kernels(boot):
+    for kernel in () if is_foreign() else _host_kernels(boot):
         if not kernel.modules.lacking(needed):
             return kernel
     flavour = Flavour.CLOUD if buses <= _CLOUD_BUSES else Flavour.FULL
@@ -155,8 +156,9 @@ def find_kernel(
 
 def is_kernel_at_hand(cache: Path, buses: frozenset[Bus], boot: Path = Path("/boot")) -> bool:
     """Whether `find_kernel` would find one for these buses without a download."""
-    cached = (_kept_kernel(cache / "kernel", flavour) for flavour in (Flavour.CLOUD, Flavour.FULL))
-    kernels = itertools.chain(_host_kernels(boot), (kernel for kernel in cached if kernel))
+    cached = (_kept_kernel(_directory(cache), flavour) for flavour in (Flavour.CLOUD, Flavour.FULL))
+    installed = () if is_foreign() else _host_kernels(boot)
+    kernels = itertools.chain(installed, (kernel for kernel in cached if kernel))
     return any(not kernel.modules.lacking(needed_modules(buses)) for kernel in kernels)
 
 
@@ -215,11 +217,11 @@ def _version(name: str) -> list[int]:
 
 
 def _packaged_kernel(host: Host, cache: Path, flavour: Flavour, needed: list[str]) -> Kernel:
-    with locked(cache / "kernel") as directory:
+    with locked(_directory(cache)) as directory:
         kernel = _kept_kernel(directory, flavour)
         # An older vdisklab may have unpacked fewer modules.
         if kernel is None or kernel.modules.lacking(needed):
-            kernel = _download_kernel(host, directory, flavour)
+            kernel = _download_kernel(host, directory, flavour, foreign_apt(host, cache))
     lacking = kernel.modules.lacking(needed)
     if lacking:
         raise HostError(
@@ -227,6 +229,10 @@ def _packaged_kernel(host: Host, cache: Path, flavour: Flavour, needed: list[str
             hint=f"if a newer package has them, remove {kernel.modules_root} to download it",
         )
     return kernel
+
+
+def _directory(cache: Path) -> Path:
+    return cache / (f"kernel-{GUEST.name}" if is_foreign() else "kernel")
 
 
 def _kept_kernel(directory: Path, flavour: Flavour) -> Kernel | None:
@@ -240,10 +246,10 @@ def _kept_kernel(directory: Path, flavour: Flavour) -> Kernel | None:
     return None
 
 
-def _download_kernel(host: Host, directory: Path, flavour: Flavour) -> Kernel:
+def _download_kernel(host: Host, directory: Path, flavour: Flavour, apt: Apt) -> Kernel:
     # The meta package depends on the signed image, whose name has the release.
     package = next(
-        (n for n in depends_on(host, flavour.package) if n.startswith("linux-image-")), None
+        (n for n in depends_on(host, flavour.package, apt) if n.startswith("linux-image-")), None
     )
     if package is None:
         raise HostError(
@@ -251,7 +257,7 @@ def _download_kernel(host: Host, directory: Path, flavour: Flavour) -> Kernel:
         )
     release = package.removeprefix("linux-image-")
     with _room(directory), building(directory) as root:
-        unpack_package(host, package, root)
+        unpack_package(host, package, root, apt)
         _keep_useful(root, _only_kernel(root, flavour, package))
         return _only_kernel(keep(root, directory / f"{flavour}-{release}"), flavour, package)
 
