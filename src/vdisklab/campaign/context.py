@@ -12,16 +12,19 @@ from vdisklab.campaign.guests import BootFromDisk, disk_boots, user_boot
 from vdisklab.campaign.host_stacks import HostStacks, guests_of, open_host_stacks
 from vdisklab.campaign.prepared_data import PreparedData, planned_data, prepared_data
 from vdisklab.campaign.schedule import memory_needed, planned_script, room_needed
+from vdisklab.errors import PlanError
 from vdisklab.guest.factory import GuestContext, GuestPool, StartGuest, prepare_guests
 from vdisklab.guest.hotplug import make_commands
 from vdisklab.guest.image.debian_packages import PackageSet, package_set
 from vdisklab.guest.image.debian_packages import planned_packages as planned_set
+from vdisklab.guest.image.foreign import foreign_apt
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.host.command import Host
 from vdisklab.host.facts import available_memory, memory_bytes
 from vdisklab.host.machine import is_emulated
+from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan
@@ -203,9 +206,18 @@ def gather_packages(site: Site, cache: Path, plan: CampaignPlan, progress: Progr
     """The packages that the profile installs and the files that its programs copy, from the cache
     or downloaded and made."""
     packages: dict[str, PackageSet | PreparedData] = {}
-    for system in systems_of(plan.profile):
+    systems = systems_of(plan.profile)
+    if systems and is_foreign() and any(cell.path.on_host for cell in plan.cells):
+        raise PlanError(
+            f"profile {plan.profile.name} installs packages of {GUEST.name}, which this host does "
+            "not run",
+            hint="leave out paths on the host: --baseline none",
+        )
+    for system in systems:
         progress(Step(f"getting the packages of the {system.name} system"))
-        packages[system.name] = package_set(site.host, cache, system)
+        packages[system.name] = package_set(
+            site.host, cache, system, partial(foreign_apt, site.host, cache)
+        )
     return packages | prepared_data(site, cache, plan, progress)
 
 

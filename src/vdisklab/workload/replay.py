@@ -27,6 +27,7 @@ from vdisklab.loads.load import RecordedLoad
 from vdisklab.loads.load_file import SUFFIX, read_load
 from vdisklab.loads.parts import Cut, Part, cut
 from vdisklab.loads.replay_plan import encode_plan, least_seconds
+from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.plan.profile import REPLAY, MeasurementPlan, Profile, Usual
 from vdisklab.results.model import (
     BEGUN_LATE,
@@ -199,7 +200,16 @@ class Replay(program.Workload):
     def files(
         self, plan: MeasurementPlan, subject: program.Subject, timing: program.Timing
     ) -> program.PreparedFiles:
-        """The compiled program and the plan of the requests."""
+        """The compiled program and the plan of the requests.
+
+        Raises PlanError for guests that do not run what this host's compiler makes.
+        """
+        if is_foreign():
+            raise PlanError(
+                f"measurement {plan.name!r} replays a load by a program that this host compiles, "
+                f"and the guests are {GUEST.name}",
+                hint=f"replay it on a host of {GUEST.name}",
+            )
         prepared = _of(plan, subject, timing)
         source = (resources.files("vdisklab.workload") / "programs" / "replay.c").read_bytes()
 

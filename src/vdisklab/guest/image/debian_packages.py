@@ -18,7 +18,7 @@ import os
 import platform
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from vdisklab.errors import CommandError, HostError
 from vdisklab.guest.image.cache import building, keep, kept_or_built
 from vdisklab.host.command import Completed, Host
 from vdisklab.host.mounts import free_bytes
+from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.plan.guest import System
 
 _DOWNLOAD_SECONDS = 900.0
@@ -180,8 +181,10 @@ class PackageSet:
         return f"{self.count} packages, {self.fingerprint}"
 
 
-def package_set(host: Host, cache: Path, system: System) -> PackageSet:
-    """The packages of a system, downloaded by the host's apt if they are not in the cache.
+def package_set(
+    host: Host, cache: Path, system: System, apt: Callable[[], Apt] = Apt
+) -> PackageSet:
+    """The packages of a system, downloaded by `apt` if they are not in the cache.
 
     Raises HostError without apt, network, current lists or room.
     """
@@ -190,7 +193,7 @@ def package_set(host: Host, cache: Path, system: System) -> PackageSet:
     return kept_or_built(
         directory,
         lambda: _kept(directory, request),
-        lambda: _build(host, directory, system, request),
+        lambda: _build(host, directory, system, request, apt()),
         "the package directory",
     )
 
@@ -208,7 +211,10 @@ def _request(host: Host, system: System) -> dict[str, Any]:
         release = platform.freedesktop_os_release()
     except OSError:
         release = {}
-    architecture = host.run("dpkg", "--print-architecture", allowed=range(256)).stdout.strip()
+    if is_foreign():
+        architecture = GUEST.packages.architecture
+    else:
+        architecture = host.run("dpkg", "--print-architecture", allowed=range(256)).stdout.strip()
     return {
         "recipe": _RECIPE,
         "system": system.name,
@@ -234,12 +240,14 @@ def _package_set(root: Path, count: int) -> PackageSet:
     return PackageSet(root / "debs", root / "disk.ext4", root.name, count)
 
 
-def _build(host: Host, directory: Path, system: System, request: Mapping[str, Any]) -> PackageSet:
+def _build(
+    host: Host, directory: Path, system: System, request: Mapping[str, Any], apt: Apt
+) -> PackageSet:
     with building(directory) as work:
         status, debs = work / "status", work / "debs"
         status.touch()
-        every = download_packages(host, (*system.first, *system.rest), status, debs)
-        first = set(closure(host, system.first, status)) if system.rest else set(every)
+        every = download_packages(host, (*system.first, *system.rest), status, debs, apt)
+        first = set(closure(host, system.first, status, apt)) if system.rest else set(every)
         lists = {
             "first": [name for name in every if name in first],
             "rest": [name for name in every if name not in first],
