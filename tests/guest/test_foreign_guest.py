@@ -17,9 +17,9 @@ pytestmark = pytest.mark.guest
 (FOREIGN,) = (row for row in ARCHITECTURES if row is not HOST)
 
 
-def vdisklab(*words: str, state: Path, cwd: Path) -> str:
+def vdisklab(*arguments: str, state: Path, cwd: Path) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "vdisklab", *words],
+        [sys.executable, "-m", "vdisklab", *arguments],
         capture_output=True, text=True, check=False, timeout=900, cwd=cwd,
         env={**os.environ, "VDISKLAB_STATE": str(state), "COLUMNS": "200"},
     )  # fmt: skip

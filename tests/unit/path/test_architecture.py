@@ -106,14 +106,14 @@ def test_guests_are_foreign_on_another_host() -> None:
     assert not is_foreign(AARCH64, AARCH64)
 
 
-def said(machine: str, *words: str) -> subprocess.CompletedProcess[str]:
+def said(machine: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """What a host of that kind says to a command; `platform.machine` is what uname(2) answers."""
     program = (
         f"import platform; platform.machine = lambda: {machine!r}\n"
         "from vdisklab.__main__ import main; raise SystemExit(main())"
     )
     return subprocess.run(
-        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False,
         timeout=120, env={**os.environ, "COLUMNS": "200"},
     )  # fmt: skip
 
@@ -141,9 +141,9 @@ def test_the_command_line_chooses_the_guests() -> None:
         "from vdisklab.path.architecture import GUEST; print(GUEST.name)"
     )
 
-    def chosen(*words: str) -> str:
+    def chosen(*arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-c", program, *words],
+            [sys.executable, "-c", program, *arguments],
             capture_output=True, text=True, check=True, timeout=60,
         )  # fmt: skip
         return done.stdout.strip()
