@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from vdisklab.actions.cell_search import Narrow, Narrowed
-from vdisklab.campaign.context import guest_buses, require_space
+from vdisklab.campaign.context import require_space
 from vdisklab.campaign.named_here import NamedHere, named_here
 from vdisklab.campaign.schedule import check_measurements, device_bytes_needed
 from vdisklab.campaign.survey import survey
 from vdisklab.campaign.template import disk_size_for
-from vdisklab.guest.factory import kernel_for
+from vdisklab.guest.image.kernel import kernel_for
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger, cache_directory
 from vdisklab.path.architecture import require_host
@@ -139,8 +139,8 @@ def possible_draft(host: Host, request: Request) -> Possible:
     # Refuse requests that no host could measure before trying anything on this one.
     plan = draft.on(Capabilities(qemus=named.limits, on_tmpfs=named.on_tmpfs))
     check_measurements(plan)
-    if plan.guest.kernel is not None and guest_buses(plan):
-        kernel_for(host, cache_directory(), guest_buses(plan), plan.guest)
+    if plan.guest.kernel is not None and plan.guest_buses:
+        kernel_for(host, cache_directory(), plan.guest_buses, plan.guest)
     return Possible(named, draft, plan)
 
 

@@ -38,7 +38,7 @@ from vdisklab.plan.race_terms import (
 )
 from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request, command_words, given
 from vdisklab.results.model import Better, Direction
-from vdisklab.workload.builtin_profiles import builtin_profile_text
+from vdisklab.workload.builtin_profiles import builtin_profile
 
 USUAL_NOISE = 0.15
 """Up to this noise, most simulated races of equal paths end in half of the rounds (`bench/race.py`:
@@ -608,14 +608,12 @@ def _settings_again(
     campaign, *others = analysis.campaigns
     plan = campaign.plan
     try:
-        text = builtin_profile_text(str(plan.get("profile")))
+        profile = builtin_profile(str(plan.get("profile")))
     except PlanError:
         return None
-    # Imported late: reading a profile needs pydantic, and most answers have no such command.
+    # Imported late: reading a plan needs pydantic, and most answers have no such command.
     from vdisklab.plan.plan_file import request_alike  # noqa: PLC0415
-    from vdisklab.plan.profile_file import parse_profile  # noqa: PLC0415
 
-    profile = parse_profile(text, "profile")
     measured = [str(measurement.get("name")) for measurement in plan.get("measurements", ())]
     if (
         others

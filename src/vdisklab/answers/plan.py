@@ -96,7 +96,7 @@ def answer_plan(plan: CampaignPlan, host: Host | None = None) -> PlanAnswer:
     slots = tuple(_at_most(plan, rounds))
     surely = tuple(slot for slot in slots if slot.round <= rounds)
     least, most = (campaign_seconds(plan, some) for some in (surely, slots))
-    guests = context.most_guests(plan) if context.guest_buses(plan) else 0
+    guests = context.most_guests(plan) if plan.guest_buses else 0
     positions = {slot.cell: slot.position for slot in reversed(slots) if slot.round == 1}
     on_devices = bool(plan.backing.devices)
     seconds = run_seconds(plan)
@@ -173,7 +173,7 @@ def _refusals(plan: CampaignPlan) -> tuple[str, ...]:
 
 def _cell_commands(host: Host, plan: CampaignPlan) -> tuple[Mapping[Cell, CellCommands], bool]:
     """The exact commands of each cell, and whether KVM is only assumed in them."""
-    buses = context.guest_buses(plan)
+    buses = plan.guest_buses
     cache = cache_directory()
     boot = system = None
     if buses and plan.guest.user is None:

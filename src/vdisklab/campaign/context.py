@@ -26,7 +26,6 @@ from vdisklab.host.facts import available_memory, memory_bytes
 from vdisklab.host.machine import is_emulated
 from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import SYSTEMS, Accelerator, Qemu
 from vdisklab.progress import Progress, Step
@@ -86,7 +85,7 @@ def open_campaign(guest_context: GuestContext, plan: CampaignPlan) -> Iterator[C
     with open_site(guest_context.host, guest_context.ledger, plan.directory) as site:
         packages = gather_packages(site, guest_context.cache, plan, guest_context.progress)
         accelerator, start = campaign_guests(guest_context, plan, site, carried_disks(packages))
-        boots = disk_boots(guest_context, plan, accelerator, guest_buses(plan), site.directory)
+        boots = disk_boots(guest_context, plan, accelerator, plan.guest_buses, site.directory)
         with (
             open_host_stacks(
                 site, plan, guest_context.progress, None if boots is None else boots.write
@@ -109,7 +108,7 @@ def require_space(plan: CampaignPlan) -> None:
     """Raises HostError when the work directory or the memory is too small for a campaign."""
     require_room(plan.directory, room_needed(plan), "the campaign")
     require_memory(memory_needed(plan), available_memory(), "the campaign")
-    if guest_buses(plan):
+    if plan.guest_buses:
         require_guest_memory(plan.guest.memory_bytes, memory_bytes())
         guests = most_guests(plan, 1) if plan.searches_guests else most_guests(plan)
         require_memory_for_all(plan.guest.memory_bytes, guests, available_memory())
@@ -148,7 +147,7 @@ def campaign_guests(
     carried: tuple[CarriedDisk, ...] = (),
 ) -> tuple[Accelerator | None, StartGuest]:
     """The guests' accelerator (None without guests), and the function that starts a guest."""
-    buses = guest_buses(plan)
+    buses = plan.guest_buses
     if not buses:
         return None, _no_guest
     user_guest = plan.guest.user
@@ -168,13 +167,6 @@ def qemus_of(plan: CampaignPlan) -> tuple[Qemu | None, ...]:
     """The distinct QEMUs of the plan's guests; None means the installed one."""
     names = (cell.path.attachment.qemu for cell in plan.cells if not cell.path.on_host)
     return tuple(plan.qemu(name) for name in dict.fromkeys(names))
-
-
-def guest_buses(plan: CampaignPlan) -> frozenset[Bus]:
-    """The buses that the plan's guests need drivers for; empty without guests."""
-    if plan.profile.without_guests:
-        return frozenset()
-    return frozenset(cell.path.attachment.bus for cell in plan.cells if not cell.path.on_host)
 
 
 def _no_guest(

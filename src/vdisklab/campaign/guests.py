@@ -11,8 +11,9 @@ from functools import cache, partial
 from pathlib import Path
 
 from vdisklab.errors import HostError
-from vdisklab.guest.factory import GuestContext, binary_of, files_of, kernel_for
+from vdisklab.guest.factory import GuestContext, binary_of, files_of
 from vdisklab.guest.image.guest_image import DiskSystem, build_guest_image, disk_system, write_disk
+from vdisklab.guest.image.kernel import kernel_for
 from vdisklab.guest.machine import Machine, start_machine
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import BootFiles, FirmwareFiles, GuestConfig, UserBoot

@@ -27,7 +27,7 @@ from vdisklab.guest.accelerator import (
 )
 from vdisklab.guest.hotplug import attached_disk
 from vdisklab.guest.image.guest_image import GuestImage, build_guest_image
-from vdisklab.guest.image.kernel import Kernel, find_kernel, is_kernel_at_hand
+from vdisklab.guest.image.kernel import is_kernel_at_hand, kernel_for
 from vdisklab.guest.machine import Machine, start_machine
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import BootFiles, CarriedDisk, GuestConfig, UserBoot
@@ -163,12 +163,6 @@ def boot_files(
     Raises HostError.
     """
     return files_of(build_guest_image(host, cache, kernel_for(host, cache, buses, guest)))
-
-
-def kernel_for(host: Host, cache: Path, buses: frozenset[Bus], guest: GuestPlan) -> Kernel:
-    """The kernel of the micro guest, with its I/O schedulers. Raises HostError if none has them."""
-    wanted, schedulers = guest.kernel, guest.schedulers
-    return find_kernel(host, cache, buses, wanted=wanted, schedulers=schedulers)
 
 
 def files_of(image: GuestImage) -> BootFiles:

@@ -46,7 +46,7 @@ from vdisklab.plan.matrix import (
     uses_no_files,
 )
 from vdisklab.plan.profile import Profile
-from vdisklab.plan.settings import NO_BASELINE, Request, check, defaults, merge, settings_of
+from vdisklab.plan.settings import NO_BASELINE, Request, defaults, settings_of, with_defaults
 from vdisklab.plan.toml_file import describe_place
 
 _Value = TypeVar("_Value")
@@ -81,15 +81,12 @@ def draft_plan(
     }
     if not request.patterns:
         request = replace(request, paths=profile.usual.paths)
-    settings = merge(replace(defaults(type(request)), **usual), request)
-    check(
-        settings,
-        {
-            row.name: describe_place(["usual", row.key], f"profile {profile.name}")
-            for row in settings_of()
-            if row.name in usual
-        },
-    )
+    places = {
+        row.name: describe_place(["usual", row.key], f"profile {profile.name}")
+        for row in settings_of()
+        if row.name in usual
+    }
+    settings = with_defaults(request, usual, places)
     if settings.guest_image is not None and settings.guest_kernel is not None:
         raise PlanError(
             "a guest of your own boots its own kernel", hint="leave out the kernel or --guest"

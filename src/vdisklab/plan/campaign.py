@@ -13,6 +13,7 @@ from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.rules import Impossible
+from vdisklab.path.segments import Bus
 from vdisklab.plan.age import NEW, Age
 from vdisklab.plan.destination import Destination
 from vdisklab.plan.guest import GuestPlan, Qemu
@@ -75,6 +76,13 @@ class CampaignPlan:
     def searches_guests(self) -> bool:
         """True if it measures only as many guests as a search of each path's capacity needs."""
         return self.settings.searches_guests
+
+    @property
+    def guest_buses(self) -> frozenset[Bus]:
+        """The buses that the plan's guests need drivers for; empty without guests."""
+        if self.profile.without_guests:
+            return frozenset()
+        return frozenset(cell.path.attachment.bus for cell in self.cells if not cell.path.on_host)
 
     def as_json(self) -> dict[str, Any]:
         """The parts that identify the plan, as plain JSON values.

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field
@@ -27,8 +28,10 @@ from vdisklab.errors import PlanError
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.segments import GuestFsKind
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting, Usual
-from vdisklab.plan.toml_file import TomlTable, read_toml
+from vdisklab.plan.toml_file import TomlTable, read_toml, text_of
 from vdisklab.plan.value_kinds import Bytes, Seconds
+
+READABLE = "name a readable file in UTF-8, or a profile that `vdisklab profiles` lists"
 
 # Names become parts of file names, metric names and SQL; they contain nothing that needs quoting.
 _Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
@@ -102,6 +105,11 @@ class _ProfileTable(TomlTable):
         min_length=1,
         description="a table [[measurement]] with name and program for each measurement",
     )
+
+
+def read_profile(name: str) -> Profile:
+    """The profile in a TOML file of the user. Raises PlanError."""
+    return parse_profile(text_of(Path(name), "profile", READABLE), name)
 
 
 def parse_profile(text: str, origin: str) -> Profile:

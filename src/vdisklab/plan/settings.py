@@ -614,6 +614,20 @@ def defaults(request: type[AnyRequest]) -> AnyRequest:
     return request(**{row.name: row.default for row in rows if row.default is not None})
 
 
+def with_defaults(
+    request: AnyRequest, usual: Mapping[str, object], places: Mapping[str, str]
+) -> AnyRequest:
+    """The request with the usual value of each setting that it leaves open, else the default.
+
+    `usual` has a profile's values by setting, `places` the keys of the profile that they come from.
+    Raises PlanError as `check`.
+    """
+    below = replace(defaults(type(request)), **dict(usual))
+    settings = merge(below, request)
+    check(settings, places)
+    return settings
+
+
 def check(request: OptionRows, names: Mapping[str, str] | None = None) -> None:
     """Raises PlanError for a number outside its limits, and for an option that lacks the option
     it needs.

@@ -6,6 +6,7 @@ import difflib
 from importlib import resources
 
 from vdisklab.errors import PlanError
+from vdisklab.plan.profile import Profile
 
 
 def builtin_profiles() -> tuple[str, ...]:
@@ -18,6 +19,14 @@ def builtin_profiles() -> tuple[str, ...]:
             if entry.name.endswith(".toml")
         )
     )
+
+
+def builtin_profile(name: str) -> Profile:
+    """The profile of that name. Raises PlanError naming the nearest one."""
+    # Imported late: reading a profile needs pydantic, and most answers name none.
+    from vdisklab.plan.profile_file import parse_profile  # noqa: PLC0415
+
+    return parse_profile(builtin_profile_text(name), f"profile {name}")
 
 
 def builtin_profile_text(name: str) -> str:

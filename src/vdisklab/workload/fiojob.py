@@ -11,10 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from vdisklab.errors import PlanError
 from vdisklab.plan.profile import MeasurementPlan, Profile
+from vdisklab.plan.profile_file import READABLE
+from vdisklab.plan.toml_file import text_of
 from vdisklab.units import parse_duration, parse_size, whole_number
 
 GLOBAL = "global"
@@ -247,6 +249,11 @@ def _check(section: Section, origin: str) -> None:
             f"{where}: filename={file} is not on the measured disk",
             hint="leave filename out: vdisklab names the disk, or the directory on it",
         )
+
+
+def read_job(name: str) -> Profile:
+    """The profile of the user's job file. Raises PlanError."""
+    return job_profile(text_of(Path(name), "profile", READABLE), name)
 
 
 def job_profile(job: str, origin: str) -> Profile:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.campaign.context import campaign_guests, guest_buses
+from vdisklab.campaign.context import campaign_guests
 from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
@@ -19,8 +19,8 @@ from .plans import a_plan
 
 def test_guests_get_drivers_for_the_buses_of_their_cells() -> None:
     plan = a_plan("raw/none/{virtio,nvme}", "ext4/host", "null/usb")
-    assert guest_buses(plan) == {Bus.VIRTIO, Bus.NVME, Bus.USB}
-    assert guest_buses(a_plan("host", "ext4/host")) == frozenset()
+    assert plan.guest_buses == {Bus.VIRTIO, Bus.NVME, Bus.USB}
+    assert a_plan("host", "ext4/host").guest_buses == frozenset()
 
 
 def test_without_guests_nothing_is_prepared_and_none_may_start(

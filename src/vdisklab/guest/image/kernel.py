@@ -28,6 +28,7 @@ from vdisklab.guest.image.foreign import foreign_apt
 from vdisklab.host.command import Host, not_installed
 from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.segments import Bus
+from vdisklab.plan.guest import GuestPlan
 
 # All but AHCI, USB and 9p. This kernel has fewer built-in drivers and boots about 5 % faster.
 _CLOUD_BUSES = frozenset({Bus.VIRTIO, Bus.VHOSTUSER, Bus.SCSI, Bus.NVME, Bus.IDE, Bus.VIRTIOFS})
@@ -126,6 +127,12 @@ def kernel_release(image: bytes) -> str:
             "with `guest.kernel` in a plan file",
         )
     return release
+
+
+def kernel_for(host: Host, cache: Path, buses: frozenset[Bus], guest: GuestPlan) -> Kernel:
+    """The kernel of the micro guest, with its I/O schedulers. Raises HostError if none has them."""
+    wanted, schedulers = guest.kernel, guest.schedulers
+    return find_kernel(host, cache, buses, wanted=wanted, schedulers=schedulers)
 
 
 def find_kernel(
