@@ -248,6 +248,48 @@ def test_a_full_file_system_fails_the_cell_and_leaves_nothing(lab: Lab) -> None:
     assert "no space is left on xfs for the disk that cp makes" in failed[0].failure.message
 
 
+def test_a_file_system_that_fills_up_in_the_middle(lab: Lab) -> None:
+    """Somebody else fills it after the campaign has begun: one copy of two finds room."""
+    template, file, small = lab.directory / "golden.raw", lab.directory / "small", lab.work
+    _template(template, "raw", zeros=24)
+    before = hashlib.sha256(template.read_bytes()).hexdigest()
+    file.touch()
+    os.truncate(file, 400 * MIB)
+    subprocess.run(["mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", file], check=True)
+    subprocess.run(["mount", "-o", "loop", file, small], check=True)
+    try:
+        arguments = _from(lab, template, "raw/none", "--made", "cp,create", "--guests", "2")
+        with lab.start(*arguments) as process:
+            _fill_but(small, 80 * MIB, process)
+            printed, _ = process.communicate(timeout=120)
+        left = sorted(each.name for each in small.iterdir())
+    finally:
+        subprocess.run(["umount", small], check=True)
+    assert process.returncode == 8, printed
+    by_way = {parse_path(run.path).attachment.made: run.failure for run in lab.runs()}
+    assert by_way["create"] is None
+    failure = by_way["cp"]
+    assert failure is not None
+    assert failure.kind is FailureKind.STORAGE
+    assert "no space is left on the work directory for the disk that cp makes" in failure.message
+    assert left == ["lost+found", "theirs"]
+    assert hashlib.sha256(template.read_bytes()).hexdigest() == before
+
+
+def _fill_but(directory: Path, room: int, process: subprocess.Popen[str]) -> None:
+    """Leaves `room` bytes to the campaign, once it has begun to write.
+
+    They hold its random data, 32 MiB, the template's 8 and one disk of 32.
+    """
+    assert process.stdout is not None
+    lines = iter(process.stdout.readline, "")
+    assert any(line.startswith("writing") for line in lines), "the campaign did not begin"
+    written = sum(file.stat().st_blocks * 512 for file in directory.glob("vdisklab-*/*"))
+    free = os.statvfs(directory).f_bfree * os.statvfs(directory).f_frsize
+    with (directory / "theirs").open("wb") as opened:
+        os.posix_fallocate(opened.fileno(), 0, free - room + written)
+
+
 @pytest.mark.parametrize(
     "step", ["cp", *(pytest.param(step, marks=pytest.mark.nightly) for step in ("qemu-io", "rm"))]
 )

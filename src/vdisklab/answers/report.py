@@ -30,6 +30,7 @@ from vdisklab.answers.density import DensityAnswer, density_of, searched_capacit
 from vdisklab.answers.during import DuringAnswer, measured_operations, operations_of
 from vdisklab.answers.export import ConfiguredFor, configurations_of
 from vdisklab.answers.hosts import HostsAnalysis, MeasuredHost
+from vdisklab.answers.life import LifeAnswer, lives_of, measured_lives
 from vdisklab.answers.loading import first_measure
 from vdisklab.answers.pareto import ParetoAnswer, usual_front
 from vdisklab.answers.rank import RankAnswer, RankedCell, rank_cells
@@ -97,6 +98,7 @@ class Bar:
     group: str = ""
     highlight: bool = False
     unit: Annotated[str, "of its group, if the groups show different quantities"] = ""
+    parts: Annotated[tuple[float, ...], "what it is the sum of, as the figure names them"] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,7 @@ class Figure:
     cells: Annotated[tuple[str, ...], "the drawn cells; their diagnostics stand below it"] = ()
     bars: Annotated[tuple[Bar, ...], "its values, if it has bars"] = ()
     unit: Annotated[str, "of the bars, or of each"] = ""
+    parts: Annotated[tuple[str, ...], "the names of the parts that the bars are stacked of"] = ()
     shared: Annotated[bool, "all groups have one scale"] = field(default=True, metadata=HIDDEN)
     longest: float = field(default=math.inf, metadata=HIDDEN)
 
@@ -220,6 +223,9 @@ class ReportAnswer(Answer):
     ]
     operations: Annotated[
         DuringAnswer | None, "for a campaign of `run --during`: what operations cost, instead"
+    ]
+    lives: Annotated[
+        LifeAnswer | None, "for disks that were made from a template: what each step cost, instead"
     ]
     trade_offs: Annotated[ParetoAnswer | None, "null without two measures, and for many cells"]
     claims: ClaimsAnswer | None
@@ -317,7 +323,17 @@ def report_on(analysis: Analysis) -> ReportAnswer:
             report,
             recommendation=None,
             why_none="",
+            configurations=(),
             operations=operations_of(analysis.results, ordered),
+        )
+    made = next((campaign.id for campaign in analysis.campaigns if measured_lives(campaign)), None)
+    if made is not None:
+        report = replace(
+            report,
+            recommendation=None,
+            why_none="",
+            configurations=(),
+            lives=lives_of(analysis.results, made),
         )
     few = len(analysis.observations.cells) <= TRADE_OFF_CELLS
     return replace(
@@ -389,6 +405,7 @@ def _common(analysis: Analysis, summaries: Mapping[MeasureKey, Summaries]) -> Re
         ),
         density=None,
         operations=None,
+        lives=None,
         trade_offs=None,
         claims=None,
         published=(),

@@ -85,7 +85,7 @@ def _written(row: DiskLife) -> float | None:
 
 def headline(answer: LifeAnswer) -> str:
     """How many disks a second, how slow the first flush is, and what a full copy costs."""
-    made = [life for life in answer.lives if life.ready is not None and life.made != "create"]
+    made = [life for life in answer.lives if _is_made(life)]
     if not made:
         return "No disk could be made and written."
     best = made[0]
@@ -109,6 +109,28 @@ def headline(answer: LifeAnswer) -> str:
                 "and the flush wrote them"
             )
     return f"{sentence}."
+
+
+def short_headline(answer: LifeAnswer) -> str:
+    """The disks that are ready first, in a few words."""
+    best = next((life for life in answer.lives if _is_made(life)), None)
+    if best is None:
+        return "No disk could be made and written"
+    return f"{best.made} is ready first, after {numbers.value(best.ready, 's')}"
+
+
+def first_lines(answer: LifeAnswer) -> tuple[tuple[str, str], ...]:
+    """The lines below a page's headline, each with its subject."""
+    return (
+        ("Ready first", headline(answer)),
+        ("Why the first flush is slow", f"`vdisklab life --campaign {answer.campaign}`"),
+        *(("Note", note) for note in _notes(answer)),
+    )
+
+
+def _is_made(life: DiskLife) -> bool:
+    """True for a disk that could be used and holds the template's data."""
+    return life.ready is not None and life.made != "create"
 
 
 def next_step(answer: LifeAnswer) -> Iterator[str]:

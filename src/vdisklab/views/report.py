@@ -15,7 +15,7 @@ from vdisklab.answers.hosts import MeasuredHost, varying
 from vdisklab.answers.report import FEATURED, ReportAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.units import counted, named
-from vdisklab.views import claims, during, hosts, recommend
+from vdisklab.views import claims, during, hosts, life, recommend
 from vdisklab.views.choice import MOST_CHARACTERS
 from vdisklab.views.density import density_headline, density_lines
 from vdisklab.views.layout import Table
@@ -37,6 +37,8 @@ def question(report: ReportAnswer) -> str:
         return f"How many guests does each disk path carry on {host}?"
     if report.operations is not None:
         return f"What do operations on its disk cost a running guest on {host}?"
+    if report.lives is not None:
+        return f"What does it cost to make a guest's disk on {host}?"
     return f"Which disk should a guest have on {host}?"
 
 
@@ -46,6 +48,8 @@ def headline(report: ReportAnswer) -> str:
         return density_headline(report.density)
     if report.operations is not None:
         return during.short_headline(report.operations)
+    if report.lives is not None:
+        return life.short_headline(report.lives)
     answer, over = report.recommendation, _over(report)
     return f"{recommend.headline(answer)}{over}" if answer else f"No answer yet{over}"
 
@@ -53,7 +57,8 @@ def headline(report: ReportAnswer) -> str:
 def page_headline(report: ReportAnswer) -> str:
     """The same in at most 60 characters; the rest stands in the first line."""
     answer, over = report.recommendation, _over(report)
-    if report.density is not None or report.operations is not None or answer is None:
+    others = (report.density, report.operations, report.lives)
+    if answer is None or any(other is not None for other in others):
         return headline(report)
     return f"{recommend.short_headline(answer, MOST_CHARACTERS - len(over))}{over}"
 
@@ -80,6 +85,8 @@ def first_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
         return density_lines(report.density)
     if report.operations is not None:
         return during.first_lines(report.operations)
+    if report.lives is not None:
+        return life.first_lines(report.lives)
     answer, over = report.recommendation, report.ranked.hosts
     lines = (("Why", report.why_none),) if answer is None else ()
     if over is None:

@@ -11,14 +11,19 @@ import pytest
 
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
+from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.life import LifeAnswer, stored_lives
+from vdisklab.answers.report import report_on
 from vdisklab.cli.shell.main import main
 from vdisklab.documents import document, schemas
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Campaign, Direction, Evidence, IoCounters, Measurement, Sample
 from vdisklab.results.store import Store, open_store
-from vdisklab.views.life import headline, tables
+from vdisklab.views.charts.figures import figures
+from vdisklab.views.charts.rows import page_rows
+from vdisklab.views.life import headline, next_step, tables
+from vdisklab.views.report import page_headline, question
 
 MIB = 1 << 20
 COPY = "xfs/raw/none/virtio:made=cp"
@@ -101,6 +106,32 @@ def test_the_soonest_ready_comes_first_and_what_was_counted_says_why(
     assert any("the rate had not settled" in note for note in notes)
     assert any("not all of its space came back" in note for note in notes)
     assert any("dd on btrfs/raw/none failed" in note for note in notes)
+
+
+def test_the_report_answers_about_lives_with_a_bar_of_steps(
+    store: Store, campaign: Campaign
+) -> None:
+    report = report_on(Analysis.of(store, [campaign.id]))
+    assert question(report).startswith("What does it cost to make a guest's disk on ")
+    assert page_headline(report) == "reflink is ready first, after 50.0 ms"
+    assert report.recommendation is None
+    assert report.configurations == ()
+    (figure,) = figures(report)
+    assert figure.parts == ("make", "attach", "first write and flush")
+    assert [bar.label for bar in figure.bars] == [
+        "xfs/raw/none by reflink", "xfs/raw/none by reflink, 10 at once", "xfs/raw/none by cp",
+    ]  # fmt: skip
+    assert figure.bars[0].parts == pytest.approx((20, 10, 20))
+    (group,) = page_rows(figure.bars, figure.unit, shared=True)
+    first, *_, last = group["bars"]
+    assert [part["x"] for part in last["parts"]] == ["0.00%", "48.78%", "51.22%"]
+    assert len(first["parts"]) == 3
+
+
+def test_a_run_ends_with_the_next_command(store: Store, campaign: Campaign) -> None:
+    (line,) = next_step(stored_lives(store, None))
+    assert f"`vdisklab report --campaign {campaign.id}`" in line
+    assert "`vdisklab recommend --need disposable" in line
 
 
 def test_all_that_is_shown_is_in_its_document(store: Store, campaign: Campaign) -> None:

@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from vdisklab import numbers
 from vdisklab.analysis.pareto import Standing
 from vdisklab.answers import figures as answers
+from vdisklab.answers.life import LifeAnswer
 from vdisklab.answers.pareto import ParetoCell
 from vdisklab.answers.report import Bar, Figure, ReportAnswer
 from vdisklab.views.charts import lines
+
+_UNTIL_READY = {"make": "make", "attach": "attach", "first-write": "first write and flush"}
+"""The steps until a disk is ready, and their names."""
 
 _LONGEST = 1.5
 """The end of its axis. Longer intervals are cut, or one of them would make all bars tiny."""
@@ -18,12 +22,15 @@ _LONGEST = 1.5
 def figures(report: ReportAnswer) -> tuple[Figure, ...]:
     """All figures in the order of the articles; one without numbers names the command to run.
 
-    A search of how many guests each path carries has only its own, and so have operations.
+    A search of how many guests each path carries has only its own, and so have operations and the
+    lives of disks.
     """
     if report.density is not None:
         return lines.density_figures(report)
     if report.operations is not None:
         return lines.operation_figures(report.operations)
+    if report.lives is not None:
+        return life_figures(report.lives)
     one_host = report.ranked.hosts is None
     return (
         *(_bar_figure(recipe, report) for recipe in answers.BAR_CHARTS),
@@ -34,6 +41,40 @@ def figures(report: ReportAnswer) -> tuple[Figure, ...]:
         *lines.trend_figures(report),
         *((_published(report),) if one_host else ()),
     )
+
+
+def life_figures(answer: LifeAnswer) -> tuple[Figure, ...]:
+    """What the time until a disk is ready went to, a bar for each path and way."""
+    drawn = [life for life in answer.lives if life.ready is not None][: answers.MOST_BARS]
+    if not drawn:
+        return ()
+    title = "Where the time goes until a disk is ready"
+    scale = numbers.scale(max(life.ready or 0.0 for life in drawn), "s")
+    rows = tuple(
+        Bar(
+            f"{life.path} by {life.made}{'' if life.disks == 1 else f', {life.disks} at once'}",
+            (life.ready or 0.0) / scale.factor, None, None, highlight=False,
+            parts=tuple((life.seconds(step) or 0.0) / scale.factor for step in _UNTIL_READY),
+        )
+        for life in drawn
+    )  # fmt: skip
+    names, unit = tuple(_UNTIL_READY.values()), scale.suffix.strip()
+    shown = "; ".join(
+        f"{row.label}: {numbers.digits(row.value)}, of which "
+        + ", ".join(
+            f"{name} {numbers.digits(part)}" for name, part in zip(names, row.parts, strict=True)
+        )
+        for row in rows
+    )
+    hidden = len([life for life in answer.lives if life.ready is not None]) - len(drawn)
+    return (
+        Figure(
+            "life", title, f"Stacked bars, {title}, in {unit}: {shown}.", bars=rows, unit=unit,
+            parts=names,
+            note="Medians over rounds; a sum of medians may differ from the median of sums."
+            f"{f' Not shown: {hidden} more.' if hidden else ''}",
+        ),
+    )  # fmt: skip
 
 
 def _bar_figure(recipe: answers.BarChart, report: ReportAnswer) -> Figure:

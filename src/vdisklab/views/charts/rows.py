@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -31,7 +31,8 @@ def page_rows(
 
 
 def _top(bars: Iterable[Bar]) -> float:
-    return max((end for bar in bars for end in (bar.value, bar.high or 0.0)), default=1.0) or 1.0
+    ends = (end for bar in bars for end in (bar.value, bar.high or 0.0, sum(bar.parts)))
+    return max(ends, default=1.0) or 1.0
 
 
 def _row(bar: Bar, unit: str, top: float) -> dict[str, Any]:
@@ -45,7 +46,16 @@ def _row(bar: Bar, unit: str, top: float) -> dict[str, Any]:
         "low": _percent(bar.low, top),
         "high": _percent(bar.high, top),
         "answer": bar.highlight,
+        "parts": list(_parts(bar, top)),
     }
+
+
+def _parts(bar: Bar, top: float) -> Iterator[dict[str, str | None]]:
+    """The parts of a stacked bar, from the left."""
+    reached = 0.0
+    for part in bar.parts:
+        yield {"x": _percent(reached, top), "width": _percent(part, top)}
+        reached += part
 
 
 def _percent(value: float | None, top: float) -> str | None:

@@ -255,6 +255,7 @@ def _figures(report: ReportAnswer) -> list[dict[str, Any]]:
             "rows": page_rows(
                 figure.bars, figure.unit, shared=figure.shared, longest=figure.longest
             ),
+            "parts": figure.parts,
             "diagnostics": _diagnostics_at(figure.cells, diagnostics),
             "curves": [
                 (_shown(lines.panel), _shown(lines.alt or figure.alt), _curves(lines))
