@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
+from math import comb
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -62,6 +63,11 @@ ROUNDS = 5
 NEW_CASES = ((4, 30 * MIB), (32, 15 * MIB))
 """(workers, bytes a second) of backups whose waiting was computed before any was measured."""
 BITMAP_ROUNDS, BITMAP_SECONDS = 12, 1.5
+MOMENTS = ("nothing", "snapshot", "snapshot:internal", "trim")
+MOMENT_ROUNDS, MOMENT_SIZE, TRIMMED = 20, 64 * MIB, 4 * MIB
+"""Rounds, the disk's size, and the bytes of each discard; the rear half of the disk is trimmed."""
+_TAIL = 0.025
+
 MIRRORED = 16
 """The copies of 1 MiB that a mirror has at its target."""
 MOST_WRITES_PER_SECOND, STALLED_PER_SECOND = 8.0, 50.0
@@ -351,6 +357,74 @@ def bitmap(directory: Path) -> Iterator[dict[str, Any]]:
     yield {"control": "bitmap", "predicted": None, "found": ratios}
 
 
+def moments(directory: Path) -> Iterator[dict[str, Any]]:
+    """What writes feel in the second after a snapshot or a trim is ordered, against the same second
+    without one, in interleaved rounds."""
+    rng = random.Random(1)  # noqa: S311 - reproducible
+    found: dict[str, list[float]] = {what: [] for what in MOMENTS}
+    for number in range(MOMENT_ROUNDS):
+        for what in rng.sample(MOMENTS, len(MOMENTS)):
+            found[what].append(longest_wait(directory, what, number))
+    still = found.pop("nothing")
+    yield {"control": "moment:nothing", "predicted": None, "found": still}
+    for what, waits in found.items():
+        more = [wait - without for wait, without in zip(waits, still, strict=True)]
+        middle = sorted(more)
+        # Order statistics: the interval of the median that covers with at least 95 %.
+        low, high = middle[_rank_below(len(middle))], middle[-1 - _rank_below(len(middle))]
+        yield {
+            "control": f"moment:{what}", "predicted": None, "found": waits,
+            "longer_by": median(more), "low": low, "high": high,
+        }  # fmt: skip
+
+
+def _rank_below(count: int) -> int:
+    """The place (from 0) of the order statistic below which the median lies in 2.5 % at most."""
+    place, below = 0, 0.0
+    while (below := below + comb(count, place) / 2**count) <= _TAIL:
+        place += 1
+    return max(0, place - 1)
+
+
+def longest_wait(directory: Path, what: str, seed: int) -> float:
+    """The longest latency of the writes that were due in the second after the order."""
+    image = directory / "disk.qcow2"
+    create = ("qemu-img", "create", "-q", "-f", "qcow2", "-o", "preallocation=full")
+    subprocess.run((*create, str(image), str(MOMENT_SIZE)), check=True)
+    path = parse_path("qcow2/writeback/virtio:discard=unmap")
+    node = {"driver": "file", "filename": str(image)}
+    disk = Disk("bench", MOMENT_SIZE, node, "qcow2", path.cache, path.attachment)
+    name, rng = f"vdisklab-bench-{time.monotonic_ns()}", random.Random(seed)  # noqa: S311
+    with (
+        open_ledger(directory) as ledger,
+        start_storage_daemon(ledger, directory, name) as daemon,
+        nbd_disk(daemon, disk) as client,
+    ):
+        writer = OpenWriter(client, rng, STALLED_PER_SECOND)
+        clusters = list(range(MOMENT_SIZE // CLUSTER // 2))
+        writer.clusters = iter(rng.choices(clusters, k=10_000))
+        begin = time.monotonic()
+        writer.run_until(lambda: time.monotonic() >= begin + 1.0)
+        ordered_at = time.monotonic()
+        running = None
+        if what == "trim":
+            for place in range(MOMENT_SIZE // 2, MOMENT_SIZE, TRIMMED):
+                number = client.discard(place // SECTOR, TRIMMED // SECTOR)
+                writer.due[number] = ordered_at
+        elif what != "nothing":
+            access = DiskAccess(daemon.monitor, lambda _size: None)
+            running = parse_operation(what).on(open_disk(disk), access)
+            running.finish()
+        writer.run_until(lambda: time.monotonic() >= ordered_at + 1.0)
+        ended = time.monotonic()
+        writer.drain()
+    for file in (image, *(() if running is None else running.left_files)):
+        file.unlink()
+    window = LoadWindow(ordered_at, ended)
+    waits = [each.latency or 0.0 for each in writer.done if window.begin < each.due < window.end]
+    return max(waits)
+
+
 def processor_time(daemon: StorageDaemon, client: NbdDisk, rng: random.Random) -> float:
     """Ticks of the daemon's processor time for one of many writes of 4 KiB, one after another."""
 
@@ -372,6 +446,7 @@ PARTS: Mapping[str, Callable[[Path], Iterator[dict[str, Any]]]] = {
     "new": new_cases,
     "mirrors": mirrors,
     "bitmap": bitmap,
+    "moments": moments,
 }
 
 

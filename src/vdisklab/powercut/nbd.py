@@ -52,6 +52,7 @@ class _Command(IntEnum):
     WRITE = 1
     DISCONNECT = 2
     FLUSH = 3
+    TRIM = 4
 
 
 @dataclass(slots=True)
@@ -78,6 +79,10 @@ class NbdDisk:
     def flush(self) -> int:
         """Sends a flush and returns its number."""
         return self._send(_Command.FLUSH, 0, 0)
+
+    def discard(self, first: int, count: int) -> int:
+        """Sends a discard of sectors and returns its number."""
+        return self._send(_Command.TRIM, first * SECTOR, count * SECTOR)
 
     def await_one(self) -> int:
         """The number of the next answered request.
