@@ -213,14 +213,19 @@ def page_script(name: str = "page.js") -> str:
 
 @cache
 def report_policy() -> str:
-    """The content security policy of a report: its own script and style, and nothing else."""
+    """The content security policy of a report."""
+    return policy_of(page_script())
+
+
+def policy_of(script: str) -> str:
+    """The content security policy of a page: its own script and style, and nothing else."""
 
     def source(text: str) -> str:
         digest = hashlib.sha256(text.encode()).digest()
         return f"'sha256-{base64.b64encode(digest).decode()}'"
 
     return (
-        f"default-src 'none'; script-src {source(page_script())}; "
+        f"default-src 'none'; script-src {source(script)}; "
         f"style-src {source(page_style())}; "
         "base-uri 'none'; form-action 'none'"
     )

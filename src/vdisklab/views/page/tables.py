@@ -10,18 +10,20 @@ from markupsafe import Markup
 from vdisklab import __version__
 from vdisklab.views.charts.columns import rectangles, shown_labels
 from vdisklab.views.layout import Table
-from vdisklab.views.page.html import page_style, page_templates, report_policy
+from vdisklab.views.page.html import page_file, page_style, page_templates, policy_of
 
 
 def tables_page(tables: Sequence[Table[Any]]) -> str:
-    """The whole page. It needs no network, and has no script."""
+    """The whole page. It needs no network; its script only says which tables scroll."""
+    script = f"{page_file('scrolls.js')}scrolls.mark(document);\n"
     template = page_templates().get_template("tables.html")
     page = template.render(
         tables=tables,
         rectangles=rectangles,
         shown_labels=shown_labels,
         style=Markup(page_style()),  # noqa: S704 - our own file
-        policy=report_policy(),
+        script=Markup(script),  # noqa: S704 - our own file
+        policy=policy_of(script),
         version=__version__,
     )
     return f"{page}\n"

@@ -26,7 +26,9 @@ from vdisklab.answers.report import report_on
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results.store import open_store
+from vdisklab.views.layout import Column, Table
 from vdisklab.views.page.html import FIRST_PAGE, render_page
+from vdisklab.views.page.tables import tables_page
 
 IMAGES = Path(__file__).parents[4] / "docs" / "images"
 
@@ -238,6 +240,19 @@ def test_the_first_screen_has_verdict_safety_and_configuration(watched: Watched)
     assert caption["x"] + caption["width"] <= 390
     size = page.locator(".rows .label").first.evaluate("one => getComputedStyle(one).fontSize")
     assert float(size.removesuffix("px")) >= 14
+
+
+def test_a_wide_table_of_any_verb_says_that_it_scrolls(browser: Browser, tmp_path: Path) -> None:
+    columns = [Column[str](f"column {number}", lambda row: row) for number in range(30)]
+    file = tmp_path / "tables.html"
+    file.write_text(
+        tables_page([Table("Wide", columns, ["a value"]), Table("", columns[:1], ["a"])])
+    )
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.goto(file.as_uri())
+    page.locator(".scroll.more").wait_for()
+    assert page.locator(".scroll.more").count() == 1
+    page.close()
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -48,11 +48,12 @@ class Texts(HTMLParser):
             self.cells[-1] += data.strip()
 
 
-def test_the_policy_allows_the_style() -> None:
+@pytest.mark.parametrize("element", ["style", "script"])
+def test_the_policy_allows_its_style_and_its_script(element: str) -> None:
     page = tables_page([Table("Toys", [Column[str]("name", str)], ["plain"])])
-    style = page.partition("<style>")[2].partition("</style>")[0]
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    assert f"style-src &#39;sha256-{digest}&#39;" in page
+    text = page.partition(f"<{element}>")[2].partition(f"</{element}>")[0]
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    assert f"{element}-src &#39;sha256-{digest}&#39;" in page
 
 
 def test_a_figure_stands_above_its_table() -> None:
