@@ -48,13 +48,22 @@ def machine_facts(host: Host, root: Path = SYSTEM) -> HostFacts:
         hostname=read_text(root / "proc/sys/kernel/hostname") or platform.node(),
         machine_id=_machine_id(root),
         kernel=kernel_release(root),
-        cpu=cpu_field(root, "model name") or platform.machine(),
+        cpu=cpu_field(root, "model name") or _cpu_by_lscpu(host) or platform.machine(),
         cpus=_cpus(root) or os.cpu_count() or 1,
         memory_bytes=memory_bytes(root),
         qemu=None,
         fio=None,
         more=dict(_more(host, root)),
     )
+
+
+def _cpu_by_lscpu(host: Host) -> str | None:
+    """The CPU's name where the kernel knows its number only, as on Arm; None without lscpu."""
+    if host.which("lscpu") is None:
+        return None
+    lines = host.run("lscpu", timeout=10, allowed=range(256)).stdout.splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("Model name:"))
+    return next((name for name in names if name not in ("", "-")), None)
 
 
 def kernel_release(root: Path = SYSTEM) -> str:
@@ -164,11 +173,14 @@ def _reclaimable(group: Path, files: _GroupFiles) -> int:
 def virtualised(root: Path = SYSTEM) -> str | None:
     """The hypervisor that this machine runs under, or None on bare metal.
 
-    The CPU flag `hypervisor` says that there is one; the DMI tables may name it.
+    The CPU flag `hypervisor` says that there is one, on Arm the device tree or QEMU's name as the
+    maker; the DMI tables may name it.
     """
-    if "hypervisor" not in (cpu_field(root, "flags") or "").split():
-        return None
     maker = read_text(root / "sys/class/dmi/id/sys_vendor")
+    tree = read_text(root / "proc/device-tree/compatible") or ""
+    shown = "hypervisor" in (cpu_field(root, "flags") or "").split()
+    if not shown and maker != "QEMU" and "linux,dummy-virt" not in tree:
+        return None
     product = read_text(root / "sys/class/dmi/id/product_name")
     return " ".join(part for part in (maker, product) if part) or "yes"
 
