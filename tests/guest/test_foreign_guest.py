@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,14 @@ import pytest
 
 from vdisklab.path.architecture import ARCHITECTURES, HOST
 
-pytestmark = pytest.mark.guest
-
 (FOREIGN,) = (row for row in ARCHITECTURES if row is not HOST)
+
+pytestmark = [
+    pytest.mark.guest,
+    pytest.mark.skipif(
+        shutil.which(FOREIGN.emulator) is None, reason=f"{FOREIGN.emulator} is not installed"
+    ),
+]
 
 
 def vdisklab(*arguments: str, state: Path, cwd: Path) -> str:

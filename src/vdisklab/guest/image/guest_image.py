@@ -109,10 +109,15 @@ def build_guest_image(
 
 
 def _foreign(host: Host, cache: Path) -> ForeignSystem | None:
-    """The programs of guests that this host cannot run; None if it runs them."""
+    """The programs of guests that this host cannot run; None if it runs them.
+
+    As in other guests, databases are those that this host has, too: it makes their first files.
+    """
     if not is_foreign():
         return None
-    return foreign_system(host, cache, [program.name for program in (*PROGRAMS, *SERVERS)])
+    servers = (program.name for program in SERVERS)
+    installed = [name for name in servers if host.which(name) is not None]
+    return foreign_system(host, cache, [*(program.name for program in PROGRAMS), *installed])
 
 
 def _request(kernel: Kernel, programs: Sequence[InstalledProgram]) -> dict[str, Any]:
