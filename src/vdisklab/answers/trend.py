@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -32,7 +32,7 @@ from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.campaign import what_is_measured
-from vdisklab.results.model import Campaign
+from vdisklab.results.model import Campaign, Example
 from vdisklab.results.store import Store
 from vdisklab.units import counted, format_size, named
 
@@ -416,8 +416,15 @@ def _dated(
 
 
 def _changed(results: Store, before: Campaign, after: Campaign) -> tuple[HostChange, ...]:
-    """What differs between two campaigns, as far as both know it."""
-    old, new = _facts(results, before), _facts(results, after)
+    """What differs between two campaigns, as far as both know it. The states of a run belong to its
+    path, so only those of paths that both have measured are compared.
+    """
+    examples = results.examples([before.id]), results.examples([after.id])
+    cells = {example.cell for example in examples[0]} & {example.cell for example in examples[1]}
+    old, new = (
+        _facts(results, campaign, [example for example in measured if example.cell in cells])
+        for campaign, measured in zip((before, after), examples, strict=True)
+    )
     return tuple(
         HostChange(name, old[name], new[name])
         for name in old
@@ -425,7 +432,7 @@ def _changed(results: Store, before: Campaign, after: Campaign) -> tuple[HostCha
     )
 
 
-def _facts(results: Store, campaign: Campaign) -> dict[str, str]:
+def _facts(results: Store, campaign: Campaign, examples: Iterable[Example]) -> dict[str, str]:
     """The facts of the host, the disk, and the states that runs recorded without asking for one."""
     host = campaign.host
     facts = {
@@ -439,7 +446,7 @@ def _facts(results: Store, campaign: Campaign) -> dict[str, str]:
         "disk": results.media().get(campaign.id),
     }
     states: dict[str, set[str]] = {}
-    for example in results.examples([campaign.id]):
+    for example in examples:
         for name, requested, observed in example.checks:
             if requested is None and name.startswith(_STATES):
                 states.setdefault(name, set()).add(observed)

@@ -27,7 +27,7 @@ from vdisklab.cli import trend as verb
 from vdisklab.documents import document
 from vdisklab.errors import EXIT_CLAIM_FAILS, EXIT_INTERRUPTED, PlanError
 from vdisklab.plan.run_request import RunRequest
-from vdisklab.results.model import Campaign, Run
+from vdisklab.results.model import Campaign, Check, Run
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.trend import headline, junit_xml, tables
 
@@ -269,6 +269,40 @@ def test_changed_facts_are_in_their_words(database: Database) -> None:
     with database.open() as results:
         newest = answer_trend(results)
     assert newest.changed == (), "the microcode is not known any more, which is no change"
+
+
+def test_a_path_that_was_not_measured_again_is_no_change_of_the_host(database: Database) -> None:
+    """Its states are its own: a thin image is not mapped, whatever the host does."""
+
+    def campaign(number: int, layout: str) -> list[Run]:
+        found = list(runs(number, 1.0))
+        left_out = found[0].cell
+        return [
+            replace(
+                run,
+                checks=(
+                    Check("host.image.mapped", None, "0" if run.cell == left_out else "268435456"),
+                    Check("host.mount", None, layout),
+                ),
+            )
+            for run in found
+            if number < 5 or run.cell != left_out
+        ]
+
+    def changed(layout: str) -> list[str]:
+        database.write(
+            (
+                run
+                for number in range(6)
+                for run in campaign(number, layout if number == 5 else "rw")
+            ),
+            campaigns=[month(number) for number in reversed(range(6))],
+        )
+        with database.open() as results:
+            return [change.fact for change in answer_trend(results).changed]
+
+    assert changed("rw") == []
+    assert changed("rw,noatime") == ["host.mount"]
 
 
 def test_each_campaign_of_a_trend_has_a_label_of_its_own(database: Database) -> None:
