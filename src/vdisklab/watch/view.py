@@ -245,6 +245,7 @@ def _ranking(watched: WatchedCampaign) -> Iterator[dict[str, Any]]:
     provisional = " (provisional)" if watched.running is not None else ""
     title = "Ranking" if isinstance(watched.shown, RankAnswer) else "Numbers"
     part: dict[str, Any] = {"title": f"{title}{provisional}", "lines": [], "rows": [], "alt": ""}
+    part["parts"] = ()  # of a bar; these have none
     if watched.density is not None:
         steps = [_staircase(path) for path in watched.density.paths if path.steps]
         tables = list(density.tables(watched.density))

@@ -153,7 +153,8 @@ def _choice(report: ReportAnswer) -> dict[str, Any] | None:
     title = f"The choice, by {measure_name(report.measure)}{over}"
     described = "; ".join(f"{bar.label}: {numbers.digits(bar.value)} {unit}" for bar in bars)
     rows = page_rows(bars, unit, shared=True)
-    return {"title": title, "alt": _shown(f"Bar chart, {title}: {described}."), "rows": rows}
+    alt = _shown(f"Bar chart, {title}: {described}.")
+    return {"title": title, "alt": alt, "rows": rows, "parts": ()}
 
 
 def _breakable(text: object) -> Markup:
