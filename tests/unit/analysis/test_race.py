@@ -170,11 +170,15 @@ def test_the_level_grows_and_stays_below_the_error() -> None:
     assert level(60, 0.1) == pytest.approx(0.02)
 
 
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (1, 2))]
+)
 @pytest.mark.parametrize("name", sorted(BENCH["WORLDS"]))
-def test_a_few_simulated_races_are_right(name: str) -> None:
-    ends = [BENCH["race"](BENCH["WORLDS"][name], 8, seed) for seed in range(3)]
-    assert sum(BENCH["is_right"](state, behind) for state, _, behind, _ in ends) >= 2
-    assert all(math.isfinite(behind) for _, _, behind, _ in ends)
+def test_a_simulated_race_is_right(name: str, seed: int) -> None:
+    """One race of each world; thousands of each are recorded in bench/results."""
+    state, _, behind, _ = BENCH["race"](BENCH["WORLDS"][name], 8, seed)
+    assert BENCH["is_right"](state, behind)
+    assert math.isfinite(behind)
 
 
 def test_looking_after_each_round_costs_more_unless_each_look_has_a_small_error() -> None:

@@ -7,8 +7,10 @@ import csv
 import io
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +72,28 @@ IN_JSON: dict[str, tuple[str, object]] = {
 each = pytest.mark.parametrize("caveat", CAVEATS, ids=lambda row: row.key)
 
 
-@pytest.fixture
-def stored(database: Database) -> Callable[[Caveat], None]:
-    def write(caveat: Caveat) -> None:
+Stored = Callable[[Caveat], None]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Caveat], Path]:
+    """A database of the campaign with a caveat, written once and only copied."""
+
+    @cache
+    def write(caveat: Caveat) -> Path:
+        database = Database(tmp_path_factory.mktemp(caveat.key) / "results.sqlite")
         database.write(map(caveat.of, campaign_runs()))
+        return database.file
 
     return write
 
 
-Stored = Callable[[Caveat], None]
+@pytest.fixture
+def stored(database: Database, written: Callable[[Caveat], Path]) -> Stored:
+    def copy(caveat: Caveat) -> None:
+        shutil.copy(written(caveat), database.file)
+
+    return copy
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
