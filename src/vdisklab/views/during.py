@@ -83,7 +83,7 @@ def headline(answer: DuringAnswer) -> str:
         ratio = mildest.to_first
         if ratio is not None and ratio.low is not None:
             within = numbers.ratio_interval(ratio.low, ratio.high)
-            sentence += f", {numbers.ratio(ratio.ratio)} ({within}) of that within rounds"
+            sentence += f", {numbers.ratio(ratio.ratio)} as long ({within} within rounds)"
     return f"{sentence}."
 
 

@@ -89,26 +89,26 @@ def headline(answer: LifeAnswer) -> str:
     if not made:
         return "No disk could be made and written."
     best = made[0]
-    rate = best.each_second
-    phrases = [f"{best.path} by {best.made}"]
-    if rate is not None:
-        phrases.append(f"makes {_rate(rate)} a second")
-    first = numbers.value(best.seconds("first-write"), "s")
-    sentence = f"{' '.join(phrases)}; the first write and flush take {first}"
-    copy = next((life for life in made if life.made == "cp"), None)
-    if copy is not None and copy is not best:
-        slow = numbers.value(copy.seconds("first-write"), "s")
-        sentence += (
-            f", and {slow} after a full copy on {copy.path}, "
-            f"which takes {numbers.value(copy.seconds('make'), 's')} to make"
-        )
-        waiting = _of(copy, "first-write", "unwritten")
-        if waiting is not None and waiting >= _SLOW:
-            sentence += (
-                f": {format_bytes(round(waiting))} of the copy were still in the host's memory, "
-                "and the flush wrote them"
-            )
-    return f"{sentence}."
+    rate, first = best.each_second, numbers.value(best.seconds("first-write"), "s")
+    makes = "" if rate is None else f" makes {_rate(rate)} a second;"
+    sentence = f"{best.path} by {best.made}{makes} a disk's first write and flush take {first}."
+    copies = [life for life in made if life.made == "cp" and life.disks == best.disks]
+    copy = next((life for life in copies if life.path == best.path), next(iter(copies), None))
+    if copy is None or copy is best:
+        return sentence
+    where = "" if copy.path == best.path else f" on {copy.path}"
+    slow = numbers.value(copy.seconds("first-write"), "s")
+    sentence += (
+        f" A full copy{where} takes {numbers.value(copy.seconds('make'), 's')} to make, and its "
+        f"first write and flush take {slow}"
+    )
+    waiting = _of(copy, "first-write", "unwritten")
+    if waiting is None or waiting < _SLOW:
+        return f"{sentence}."
+    return (
+        f"{sentence}: {format_bytes(round(waiting))} of the copy were still in the host's memory, "
+        "and the flush wrote them."
+    )
 
 
 def short_headline(answer: LifeAnswer) -> str:

@@ -108,7 +108,7 @@ def test_the_longest_stall_comes_first_with_its_relief(store: Store, campaign: C
         "During backup:workers=64 on qcow2/none one request of a hundred waited 4.08 s or longer "
         "(4.00 ms before it), and none was completed for 5.00 s; during snapshot on qcow2/none one "
         "request of a hundred waited 8.16 ms or longer (4.00 ms before it), and none was completed "
-        "for 30.0 ms, ×0.00200 (0.00200–0.00200) of that within rounds."
+        "for 30.0 ms, ×0.00200 as long (0.00200–0.00200 within rounds)."
     )
     (table,) = tables(answer)
     assert any("--fleecing" in line for line in table.verbatim)

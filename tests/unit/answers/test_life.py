@@ -98,9 +98,9 @@ def test_the_soonest_ready_comes_first_and_what_was_counted_says_why(
     assert copy.seconds("settle") is None, "a rate that did not settle has no time"
     assert (broken.ready, broken.failed, broken.failure is None) == (None, 1, False)
     assert headline(answer) == (
-        "xfs/raw/none by reflink makes 50 disks a second; the first write and flush take 20.0 ms, "
-        "and 200 ms after a full copy on xfs/raw/none, which takes 200 ms to make: 64.0 MiB of "
-        "the copy were still in the host's memory, and the flush wrote them."
+        "xfs/raw/none by reflink makes 50 disks a second; a disk's first write and flush take "
+        "20.0 ms. A full copy takes 200 ms to make, and its first write and flush take 200 ms: "
+        "64.0 MiB of the copy were still in the host's memory, and the flush wrote them."
     )
     notes = next(iter(tables(answer))).notes
     assert any("the rate had not settled" in note for note in notes)
