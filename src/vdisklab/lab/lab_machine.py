@@ -278,7 +278,7 @@ def payload_disk(
     source = Path(vdisklab.__file__).parent
     shutil.copytree(source, packages / "vdisklab")
     # Compiles what is not yet: copies keep the times by which Python knows what is up to date.
-    compileall.compile_dir(packages if is_foreign() else packages / "vdisklab", quiet=1)
+    compileall.compile_dir(packages / "vdisklab", quiet=1)
     (tree / "start").write_text(start_script())
     if job is not None:
         (tree / "job").write_text(job)
@@ -313,6 +313,7 @@ def _install_foreign(host: command.Host, into: Path) -> None:
             *(word for name in platforms for word in ("--platform", name)), *wanted,
             timeout=900,
         )  # fmt: skip
+        compileall.compile_dir(cache, quiet=1)
         stamp.write_text("\n".join(wanted))
     shutil.copytree(cache, into, dirs_exist_ok=True)
 

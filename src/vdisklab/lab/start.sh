@@ -30,6 +30,7 @@ mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 "$(disk work)" >/dev/null
 mkdir -p /work/state
 export VDISKLAB_STATE=/work/state TMPDIR=/work PYTHONPATH=/vdisklab/packages
 export PYTHONDONTWRITEBYTECODE=1 PYTHONFAULTHANDLER=1 COLUMNS=120
+mkdir -p /usr/local/bin
 printf '#!/bin/sh\nexec python3 -m vdisklab "$@"\n' >/usr/local/bin/vdisklab
 chmod +x /usr/local/bin/vdisklab
 if [ -e /vdisklab/job ]; then
