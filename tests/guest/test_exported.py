@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -17,12 +18,13 @@ import pytest
 
 from vdisklab.answers.disks import DisksAnswer
 from vdisklab.documents import schemas
+from vdisklab.path.architecture import AARCH64, X86_64, Architecture
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
 from vdisklab.platforms.configured_disk import disk_path
 from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.libvirt_domain import read_domain
-from vdisklab.platforms.qemu import arguments
+from vdisklab.platforms.qemu import arguments, machine_arguments
 from vdisklab.platforms.registry import forms
 
 pytestmark = pytest.mark.guest
@@ -62,11 +64,13 @@ def images(tmp_path: Path) -> Mapping[str, Path]:
     return found
 
 
-def wish_for(text: str, images: Mapping[str, Path], number: int) -> ExportRequest:
+def wish_for(
+    text: str, images: Mapping[str, Path], number: int, guest: Architecture = X86_64
+) -> ExportRequest:
     path = parse_path(text)
     assert path.image is not None
     source = str(images[path.image.format.value])
-    return ExportRequest(path, source, f"vdisklab-test-{number}", 16 << 20, "qemu")
+    return ExportRequest(path, source, f"vdisklab-test-{number}", 16 << 20, "qemu", guest=guest)
 
 
 def lacking_libvirt() -> list[str]:
@@ -77,9 +81,25 @@ def lacking_libvirt() -> list[str]:
 needs_libvirt = pytest.mark.skipif(bool(lacking_libvirt()), reason="libvirt is not installed")
 
 
+ARM_PATHS = tuple(path for path in PATHS if not re.search("/(ide|sata)", path))
+needs_arm = pytest.mark.skipif(
+    shutil.which(AARCH64.emulator) is None or not Path(AARCH64.firmware.files[0][0]).exists(),
+    reason="QEMU for 64-bit Arm or its firmware is not installed",
+)
+
+
 @needs_libvirt
-def test_libvirt_takes_every_setting_over(images: Mapping[str, Path], tmp_path: Path) -> None:
-    wishes = [wish_for(text, images, number) for number, text in enumerate(PATHS)]
+@pytest.mark.parametrize(
+    ("guest", "paths"),
+    [
+        pytest.param(X86_64, PATHS, id="x86_64"),
+        pytest.param(AARCH64, ARM_PATHS, id="aarch64", marks=needs_arm),
+    ],
+)
+def test_libvirt_takes_every_setting_over(
+    guest: Architecture, paths: tuple[str, ...], images: Mapping[str, Path], tmp_path: Path
+) -> None:
+    wishes = [wish_for(text, images, number, guest) for number, text in enumerate(paths)]
     files = []
     for number, wish in enumerate(wishes):
         files.append(tmp_path / f"{number}.xml")
@@ -220,13 +240,19 @@ def assert_effective(wish: ExportRequest, seen: Mapping[str, Any]) -> None:
     assert len(seen["iothreads"]) == int(path.attachment.iothread), path
 
 
-@pytest.mark.parametrize("text", PATHS)
-def test_qemu_starts_with_the_arguments(text: str, images: Mapping[str, Path]) -> None:
-    wish = wish_for(text, images, 0)
-    machine = wish.path.attachment.bus.machine
+@pytest.mark.parametrize(
+    ("guest", "text"),
+    [
+        *((X86_64, path) for path in PATHS),
+        *(pytest.param(AARCH64, path, marks=needs_arm) for path in ARM_PATHS),
+    ],
+)
+def test_qemu_starts_with_the_arguments(
+    guest: Architecture, text: str, images: Mapping[str, Path]
+) -> None:
+    wish = wish_for(text, images, 0, guest)
     argv = (
-        "qemu-system-x86_64", "-machine", machine, "-accel", "tcg", "-m", "64", "-smp", "2",
-        "-nodefaults", "-display", "none", "-S", "-qmp", "stdio",
+        *machine_arguments(wish), "-nodefaults", "-display", "none", "-S", "-qmp", "stdio",
         *arguments(wish, str(wish.source)),
     )  # fmt: skip
     talk = "".join(

@@ -65,6 +65,7 @@ class ExportOptions(options.DbOptions):
     target: tuple[NamedTarget, ...] = like("target")
     secret: tuple[tuple[str, Path], ...] = like("secret")
     disk: HostDisk | None = like("disk")
+    guest_arch: str | None = like("guest_arch")
 
 
 @options.takes_options()

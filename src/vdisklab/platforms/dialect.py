@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from vdisklab.errors import PlanError
+from vdisklab.path.architecture import GUEST, Architecture
 from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.named_target import parse_target
@@ -52,7 +53,7 @@ class ExportRequest:
     a target's directory, device or URL. `secret` is the file with its password or key. `size`
     (bytes) is for an image that has to be created. `domain_type` is libvirt's: `kvm`, or `qemu` for
     emulation. `libvirt` is the version of the libvirt that reads the configuration; None is the
-    oldest supported one.
+    oldest supported one. `guest` is the guest's architecture.
     """
 
     path: DiskPath
@@ -63,6 +64,7 @@ class ExportRequest:
     libvirt: tuple[int, ...] | None = None
     storage: str | None = None
     secret: Path | None = None
+    guest: Architecture = GUEST
 
     @property
     def url(self) -> Url | None:
@@ -86,6 +88,18 @@ class ExportRequest:
             return False
         whole = not self.path.layers and names_device(self.source or "")
         return whole or backing_below(self.path).ends_on_device(self.path.layers)
+
+    @property
+    def machine(self) -> str:
+        """QEMU's machine for the guest, without options."""
+        return self.guest.machines.get(self.path.attachment.bus, self.guest.default_machine)
+
+    @property
+    def cpu(self) -> str | None:
+        """QEMU's CPU where its default is of no use: on Arm that has 32 bits (hw/arm/virt.c)."""
+        if self.guest.has_bios:
+            return None
+        return "host" if self.domain_type == DOMAIN_TYPES[0] else self.guest.emulated_cpu
 
     @property
     def driver(self) -> str:

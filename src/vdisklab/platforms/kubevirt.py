@@ -64,6 +64,7 @@ _KNOWN = (
 _TEMPORARY = ("containerDisk", "ephemeral", "emptyDisk")
 _MOST_CPUS = 10_000
 _BUSES = (Bus.VIRTIO, Bus.SCSI, Bus.SATA, Bus.USB)
+_ARM_BUSES = (Bus.VIRTIO, Bus.SCSI)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LONGEST_NAME = 253
 
@@ -337,7 +338,11 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
     path = request.path
     claim = name_of(request.source or request.name, "a claim")
     dialect.require_supported(
-        Platform.KUBEVIRT, CACHE_MODES, path, buses=_BUSES, formats=(ImageFormat.RAW,)
+        Platform.KUBEVIRT,
+        CACHE_MODES,
+        path,
+        buses=_ARM_BUSES if request.guest is AARCH64 else _BUSES,
+        formats=(ImageFormat.RAW,),
     )
     dialect.require_target(Platform.KUBEVIRT, request)
     gaps = tuple(_gaps(path))
@@ -347,7 +352,7 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
         below.append(f"its storage class is one for {path.layers[0].kind}, its volumeMode {mode}")
     if path.image is not None:
         below.append(f"the claim's image is made by a DataVolume with {_allocation(path.image)}")
-    machine = _machine(path, name_of(request.name, "a virtual machine"), claim)
+    machine = _machine(path, name_of(request.name, "a virtual machine"), claim, request.guest)
     return dialect.Configuration(
         writing.commented([f"vdisklab {path}", *below], gaps) + writing.to_yaml(machine), gaps
     )
@@ -360,7 +365,7 @@ def _allocation(image: Image) -> str:
     return "preallocation: true: falloc, or full where the file system lacks it"
 
 
-def _machine(path: DiskPath, name: str, claim: str) -> Node:
+def _machine(path: DiskPath, name: str, claim: str, guest: Architecture) -> Node:
     attachment = path.attachment
     disk: dict[str, Node] = {
         "name": "disk0",
@@ -400,9 +405,14 @@ def _machine(path: DiskPath, name: str, claim: str) -> Node:
         "metadata": {"name": name},
         "spec": {
             "runStrategy": "Halted",
-            "template": {"spec": {"domain": domain, "volumes": [volume]}},
+            "template": {"spec": {**_architecture(guest), "domain": domain, "volumes": [volume]}},
         },
     }
+
+
+def _architecture(guest: Architecture) -> dict[str, Node]:
+    """KubeVirt's word; left out for the architecture that clusters have without one."""
+    return {} if guest.has_bios else {"architecture": guest.aliases[0]}
 
 
 def _policy_word(attachment: Attachment) -> str:
@@ -475,7 +485,9 @@ def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
         "metadata": {"name": name_of(name, "a virtual machine")},
         "spec": {
             "runStrategy": "Halted",
-            "template": {"spec": {"domain": domain, "volumes": [volume]}},
+            "template": {
+                "spec": {**_architecture(request.guest), "domain": domain, "volumes": [volume]}
+            },
         },
     }
     comments = [line for line in writing.share_comments(request) if not line.startswith("/srv")]

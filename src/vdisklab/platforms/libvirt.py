@@ -21,7 +21,6 @@ from typing import Any
 
 from vdisklab.errors import CommandError, HostError
 from vdisklab.guest.qemu.block_nodes import FORMAT_MEMBERS, format_options
-from vdisklab.path.architecture import GUEST
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.segments import SHARED_MEMORY, Bus, CacheMode, ImageFormat, WriteCache
 from vdisklab.plan.guest import IN_THE_GUEST, without_options
@@ -106,9 +105,7 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
     threads = attachment.iothreads or int(attachment.iothread)
     if threads and not foreign:
         ET.SubElement(domain, "iothreads").text = str(threads)
-    system = ET.SubElement(domain, "os")
-    machine = attachment.bus.machine.partition(",")[0]
-    ET.SubElement(system, "type", {"arch": GUEST.name, "machine": machine}).text = "hvm"
+    _add_system(domain, request)
     devices = ET.SubElement(domain, "devices")
     if foreign:
         _add_arguments(domain, arguments(request, place))
@@ -119,6 +116,23 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
         _add_override(domain, request)
     ET.indent(domain)
     return dialect.Configuration(ET.tostring(domain, encoding="unicode") + "\n", gaps, requirements)
+
+
+def _add_system(domain: ET.Element, request: dialect.ExportRequest) -> None:
+    """Appends the machine. Without a BIOS, firmware boots the guest and describes the machine to it
+    (ACPI, which libvirt turns off unless asked), and the default CPU has 32 bits."""
+    guest = request.guest
+    system = ET.SubElement(domain, "os", {} if guest.has_bios else {"firmware": "efi"})
+    described = {"arch": guest.name, "machine": request.machine}
+    ET.SubElement(system, "type", described).text = "hvm"
+    if request.cpu is None:
+        return
+    ET.SubElement(ET.SubElement(domain, "features"), "acpi")
+    if request.domain_type == dialect.DOMAIN_TYPES[0]:
+        ET.SubElement(domain, "cpu", {"mode": "host-passthrough"})
+    else:
+        cpu = ET.SubElement(domain, "cpu", {"mode": "custom", "match": "exact", "check": "none"})
+        ET.SubElement(cpu, "model").text = request.cpu
 
 
 def add_comments(element: ET.Element, lines: Iterable[str]) -> None:
@@ -483,9 +497,7 @@ def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
     ET.SubElement(domain, "memory", {"unit": "MiB"}).text = "1024"
     ET.SubElement(domain, "vcpu").text = "2"
     add_shared_memory(domain, request.path.attachment.bus)
-    system = ET.SubElement(domain, "os")
-    machine = request.path.attachment.bus.machine.partition(",")[0]
-    ET.SubElement(system, "type", {"arch": GUEST.name, "machine": machine}).text = "hvm"
+    _add_system(domain, request)
     ET.SubElement(domain, "devices").append(_filesystem(request))
     ET.indent(domain)
     return dialect.Configuration(ET.tostring(domain, encoding="unicode") + "\n")

@@ -384,17 +384,22 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
     text = "[DEFAULT]\n"
     text += "" if image is None else f"preallocate_images = {'space' if allocated else 'none'}\n"
     text += "[libvirt]\n" + "".join(f"{key} = {value}\n" for key, value in lines.items())
-    return dialect.Configuration(writing.commented(_comments(path), gaps) + text, gaps)
+    return dialect.Configuration(writing.commented(_comments(request), gaps) + text, gaps)
 
 
-def _comments(path: DiskPath) -> Iterator[str]:
+def _comments(request: dialect.ExportRequest) -> Iterator[str]:
+    path, guest = request.path, request.guest
     yield f"vdisklab {path}"
     if path.layers and not path.opened_by_qemu:
         yield f"the host's instances_path or volume group is on {path.stack}"
     yield f"in {_HOST_FILE} of the compute hosts, for all their guests; restart nova-compute"
     bus = path.attachment.bus
     model = {"hw_scsi_model": "virtio-scsi"} if bus is Bus.SCSI else {}
-    yield _set_command("image", {"hw_disk_bus": bus.value, **model})
+    machine = {} if guest.has_bios else {
+        "hw_architecture": guest.name, "hw_machine_type": request.machine,
+        "hw_firmware_type": "uefi",
+    }  # fmt: skip
+    yield _set_command("image", {"hw_disk_bus": bus.value, **model, **machine})
     limits = LIMITS.written(path.attachment)
     if limits:
         yield _set_command("flavor", limits)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vdisklab.errors import PlanError
+from vdisklab.path.architecture import X86_64, Architecture
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
@@ -505,6 +506,15 @@ def _usual_aio(storage: str, cache: CacheMode) -> Aio:
     return Aio.IO_URING
 
 
+def _other_architecture(guest: Architecture) -> Iterator[dialect.Gap]:
+    """Proxmox VE runs on x86 only (its system requirements); qm.conf(5) has `arch`."""
+    if guest is not X86_64:
+        yield dialect.Gap(
+            f"a guest of {guest.name}",
+            f"Proxmox VE runs on {X86_64.aliases[0]} only, and emulates it: arch: {guest.name}",
+        )
+
+
 def export(request: dialect.ExportRequest) -> dialect.Configuration:
     """The line of the drive, after the line of its controller if it has one."""
     path, attachment = request.path, request.path.attachment
@@ -532,7 +542,7 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
     slot = _SLOTS[attachment.bus]
     settings = {**controllers, slot: ",".join([volume, *options])}
     fresh = {**controllers, slot: ",".join([f"STORAGE:{-(-request.size // GIB)}", *options])}
-    gaps = tuple(_gaps(path))
+    gaps = (*_gaps(path), *_other_architecture(request.guest))
     comments = writing.commented(_comments(request, volume, settings, fresh), gaps)
     lines = "".join(f"{key}: {value}\n" for key, value in settings.items())
     return dialect.Configuration(comments + lines, gaps)

@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from vdisklab.guest.qemu import block_nodes
-from vdisklab.path.architecture import ARCHITECTURES, GUEST
+from vdisklab.path.architecture import ARCHITECTURES
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import SHARED_MEMORY, Bus, CacheMode, ImageFormat, WriteCache
@@ -298,16 +298,30 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
 def machine_arguments(request: dialect.ExportRequest) -> tuple[str, ...]:
     """The program and the machine, with memory that the bus's daemon can map if there is one."""
     accelerator = "kvm" if request.domain_type == "kvm" else "tcg"
-    machine = request.path.attachment.bus.machine
+    guest = request.guest
+    options = SHARED_MEMORY if request.path.attachment.bus.opened_outside_qemu else ""
+    machine = ",".join(filter(None, (f"{request.machine}{guest.machine_options}", options)))
+    cpu = () if request.cpu is None else ("-cpu", request.cpu)
     shared = ("-object", "memory-backend-memfd,id=shared,share=on,size=1024M")
-    return (GUEST.emulator, "-machine", machine, "-accel", accelerator, "-m", "1024",
-            "-smp", "2", *(shared if SHARED_MEMORY in machine else ()))  # fmt: skip
+    return (guest.emulator, "-machine", machine, "-accel", accelerator, *cpu, "-m", "1024",
+            "-smp", "2", *(shared if options else ()))  # fmt: skip
 
 
 def _preparation(request: dialect.ExportRequest, place: str) -> Iterator[str]:
     yield from writing.preparation(request, place)
+    yield from _firmware(request)
     if request.path.attachment.bus.is_served:
         yield daemon_sentence(request, place)
+
+
+def _firmware(request: dialect.ExportRequest) -> Iterator[str]:
+    if not request.guest.has_bios:
+        code, variables = request.guest.firmware.files[0]
+        yield (
+            "the guest boots by UEFI, from a copy of the variables of its own: append -drive "
+            f"if=pflash,format=raw,readonly=on,file={code} -drive "
+            f"if=pflash,format=raw,file=COPY (cp {variables} COPY)"
+        )
 
 
 def daemon_sentence(request: dialect.ExportRequest, place: str) -> str:
@@ -334,7 +348,8 @@ def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
     pairs = [shlex.join(share[index : index + 2]) for index in range(0, len(share), 2)]
     command = " \\\n  ".join([shlex.join(machine_arguments(request)), *pairs])
     return dialect.Configuration(
-        f"{writing.commented((*writing.share_comments(request), *first))}{command}\n"
+        writing.commented((*writing.share_comments(request), *first, *_firmware(request)))
+        + f"{command}\n"
     )
 
 

@@ -274,7 +274,7 @@ def configure(request: ExportRequest, form: str) -> Configuration:
         request = replace(request, path=without_qemu(request.path))
     else:
         request = replace(request, path=without_options(request.path, _NOT_CONFIGURED))
-    require_configurable(request.path)
+    require_configurable(request.path, guest=request.guest)
     configuration = (chosen.write_share if shares_directory else chosen.write)(request)
     asked = tuple(_placeholder(request, configuration.text))
     return replace(

@@ -11,6 +11,7 @@ import yaml
 
 from vdisklab.errors import PlanError
 from vdisklab.guest.qemu.block_nodes import format_options, mount_command
+from vdisklab.path.architecture import GUEST, Architecture
 from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import DiskPath, Image
 from vdisklab.path.rules import impossible
@@ -28,7 +29,9 @@ TAG = "share0"
 """The name by which the guest mounts a shared directory."""
 
 
-def require_configurable(path: DiskPath, *, there: bool = False) -> None:
+def require_configurable(
+    path: DiskPath, *, there: bool = False, guest: Architecture = GUEST
+) -> None:
     """Raises PlanError for a path that is not a guest's disk or is impossible.
 
     Of a disk that is already `there`, vdisklab need not be able to build it.
@@ -43,7 +46,7 @@ def require_configurable(path: DiskPath, *, there: bool = False) -> None:
             f"{path} stores nothing: it only shows the maximum speed",
             hint="name a path with an image, such as raw/none",
         )
-    reason = impossible(path, backing_below(path))
+    reason = impossible(path, backing_below(path), guest)
     if reason is not None and not (there and reason.exists):
         raise PlanError(f"{path}: {reason.reason}", hint=reason.instead)
 
