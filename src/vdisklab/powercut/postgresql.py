@@ -113,12 +113,13 @@ _KILL = """
 read -r server <"$1" || exit 0
 kill -QUIT "$server" 2>/dev/null
 turns=0
-while kill -0 "$server" 2>/dev/null; do
+while read -r _ _ state _ 2>/dev/null <"/proc/$server/stat" && [ "$state" != Z ]; do
     turns=$((turns + 1))
-    [ $turns -lt 30 ] || kill -KILL "$server" 2>/dev/null
-    [ $turns -lt 60 ] || exit 1
-    /usr/bin/busybox usleep 500000
+    [ $turns -lt 40 ] || kill -KILL "$server" 2>/dev/null
+    [ $turns -lt 80 ] || exit 1
+    /usr/bin/busybox usleep 250000
 done
+exit 0
 """
 """SIGQUIT is PostgreSQL's immediate shutdown: as after a crash, without a checkpoint."""
 
