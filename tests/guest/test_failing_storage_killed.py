@@ -36,10 +36,12 @@ from vdisklab.units import MIB
 
 pytestmark = [pytest.mark.guest, pytest.mark.host]
 
-_STOP_PROGRAM = (
-    "for each in /proc/[0-9]*; do read -r name <$each/comm && [ $name = perl ] && "
-    "kill -STOP ${each#/proc/}; done"
-)
+_STOP_PROGRAM = """
+for each in /proc/[0-9]*; do
+    read -r name <$each/comm && [ "$name" = perl ] && kill -STOP ${each#/proc/}
+done 2>/dev/null
+exit 0
+"""
 
 
 @contextmanager

@@ -22,7 +22,10 @@ from vdisklab.path.platforms import Platform
 from vdisklab.platforms.configured_disk import (
     FileVolume,
     FlushesDropped,
+    MayOutgrow,
     NotOfToday,
+    PoolMayFill,
+    QuotaReached,
     UnsafeBefore,
 )
 from vdisklab.sanitise import sanitise_line
@@ -31,7 +34,9 @@ from vdisklab.views import disks
 from vdisklab.views.durability import durability_sentence
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
-_ALWAYS_SAID = (FileVolume, NotOfToday, UnsafeBefore)
+_ALWAYS_SAID = (
+    FileVolume, MayOutgrow, NotOfToday, PoolMayFill, QuotaReached, UnsafeBefore,
+)  # fmt: skip
 """Risks that are no loss today, and that change what to do."""
 
 SHOWN = 12
