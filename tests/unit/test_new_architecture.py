@@ -150,7 +150,8 @@ ROW = """TOY = Architecture(
     ),
     diskspd="TOY/diskspd.exe",
     system_calls=SystemCalls(
-        audit=1, seccomp=2, fsync=3, fdatasync=4, perf_event_open=5, fallocate=6, setgroups=7
+        audit=1, seccomp=2, fsync=3, fdatasync=4, perf_event_open=5, fallocate=6, setgroups=7,
+        o_direct=8,
     ),
 )
 

@@ -22,7 +22,8 @@ from vdisklab.errors import HostError, PlanError
 class SystemCalls:
     """Numbers of seccomp, and of system calls that Python, its threads or a guest's perl lack.
 
-    `audit` is the architecture's AUDIT_ARCH_… in linux/audit.h.
+    `audit` is the architecture's AUDIT_ARCH_… in linux/audit.h, `o_direct` the flag of open(2): its
+    number on x86 means O_DIRECTORY on Arm (arch/arm64/include/uapi/asm/fcntl.h).
     """
 
     audit: int
@@ -32,6 +33,7 @@ class SystemCalls:
     perf_event_open: int
     fallocate: int
     setgroups: int
+    o_direct: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,7 @@ X86_64 = Architecture(
         perf_event_open=298,
         fallocate=285,
         setgroups=116,
+        o_direct=0x4000,
     ),
 )
 
@@ -265,7 +268,7 @@ AARCH64 = Architecture(
     ),
     missing_buses={
         "ide": "QEMU's machine virt has no IDE controller",
-        "sata": "QEMU's machine virt has no SATA controller, and libvirt refuses to add one",
+        "sata": "QEMU's machine virt has no SATA controller, and its firmware no driver for one",
     },
     # The newest that QEMU or the host's KVM has: a Raspberry Pi has version 2 only, and version 2
     # serves no more than eight CPUs. Left out, QEMU prefers the old one (hw/arm/virt.c,
@@ -318,6 +321,7 @@ AARCH64 = Architecture(
         perf_event_open=241,
         fallocate=47,
         setgroups=159,
+        o_direct=0x10000,
     ),
 )
 

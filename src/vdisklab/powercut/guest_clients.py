@@ -261,7 +261,7 @@ class GuestClientDisk:
 def _writer_argv(port: str, device: str, depth: int) -> tuple[str, ...]:
     return (
         PERL, "-e", guest_script("writer.pl"), port, device, str(depth),
-        str(GUEST.system_calls.fdatasync),
+        str(GUEST.system_calls.fdatasync), str(GUEST.system_calls.o_direct),
     )  # fmt: skip
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import subprocess
 import sys
+
+from vdisklab.path.architecture import SYSTEM_CALLS
 
 _PROGRAM = """
 import resource, sys
@@ -30,3 +34,10 @@ def _page_faults(word: str) -> int:
 
 def test_freed_memory_is_used_again_without_page_faults() -> None:
     assert _page_faults("kept") < _page_faults("returned") / 10
+
+
+def test_the_flag_of_direct_transfers_is_this_systems() -> None:
+    """On Arm it has another number than on x86, where the same means O_DIRECTORY."""
+    assert SYSTEM_CALLS[platform.machine()].o_direct == os.O_DIRECT
+    assert SYSTEM_CALLS["x86_64"].o_direct == 0o40000
+    assert SYSTEM_CALLS["aarch64"].o_direct == 0o200000

@@ -127,6 +127,7 @@ def writer(disk: Path, workers: int) -> Iterator[tuple[int, subprocess.Popen[byt
             str(disk),
             str(workers),
             str(SYSTEM_CALLS[platform.machine()].fdatasync),
+            str(SYSTEM_CALLS[platform.machine()].o_direct),
         ],
         stderr=subprocess.PIPE,
     )

@@ -1,9 +1,10 @@
 # Writes to a disk, and reads it, as the host requests over a virtio-serial port. Uses no modules, so the package
 # perl-base is enough.
 #
-#   perl -e SCRIPT PORT DEVICE WORKERS FDATASYNC
+#   perl -e SCRIPT PORT DEVICE WORKERS FDATASYNC O_DIRECT
 #
-# PORT is the name of a port, or the path of a character device. FDATASYNC is the number of the system call.
+# PORT is the name of a port, or the path of a character device. FDATASYNC is the number of the system call,
+# O_DIRECT that of the flag.
 # The host sends 24 bytes (number, kind, count of sectors, unused, first sector; little-endian), and
 # for a write a record of 32 bytes for each sector, which fills it. Request k goes to process k mod
 # WORKERS, so several are in flight. The answer is the number and errno, sent when the system call
@@ -13,9 +14,9 @@
 # A write with FUA is O_DSYNC, which Linux turns into a write and a flush. If the kernel says that the
 # disk supports FUA (NVMe), it is one command with that bit and no flush, as a file system's journal
 # sends it; O_DSYNC on a block device would add a flush (blkdev_write_iter).
-my ($name, $device, $workers, $FDATASYNC) = @ARGV;
+my ($name, $device, $workers, $FDATASYNC, $O_DIRECT) = @ARGV;
 my ($QUIT, $WRITE, $WRITE_FUA, $FLUSH, $READ) = (0, 1, 2, 3, 4);
-my ($O_WRONLY, $O_RDWR, $O_DSYNC, $O_DIRECT) = (1, 2, 0x1000, 0x4000);
+my ($O_WRONLY, $O_RDWR, $O_DSYNC) = (1, 2, 0x1000);    # the same on every architecture
 my ($NVME_IOCTL_SUBMIT_IO, $NVME_CMD_WRITE, $NVME_RW_FUA) = (0x40304e42, 1, 1 << 14);
 my ($HEAD, $RECORD, $LARGEST, $ALIGNED) = (24, 32, 1 << 16, 4096);
 
