@@ -16,10 +16,15 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.host.mounts import require_work_directory
+from vdisklab.path.architecture import require_host
 from vdisklab.path.power_cut_words import AccessKind, ClientKind
 from vdisklab.path.segments import Bus, LayerKind
 from vdisklab.plan.guest import Accelerator, GuestPlan
-from vdisklab.powercut.client_guests import observed_accelerator, open_guests
+from vdisklab.powercut.client_guests import (
+    observed_accelerator,
+    observed_architecture,
+    open_guests,
+)
 from vdisklab.powercut.controls import controls_of, run_controls
 from vdisklab.powercut.failing_verdicts import (
     ControlledGuest,
@@ -31,7 +36,7 @@ from vdisklab.powercut.postgresql import CLUSTER
 from vdisklab.powercut.questions import Question, judge_questions
 from vdisklab.powercut.session import PowerCutSession, open_session, replayed
 from vdisklab.progress import Note, Progress, Step
-from vdisklab.results.model import HostFacts
+from vdisklab.results.model import GUEST_ARCHITECTURE, HostFacts
 from vdisklab.results.power_cut import ControlResult, PowerCut, ReplayedState
 from vdisklab.results.store import Store, open_store
 from vdisklab.storage.zfs import require_zfs
@@ -57,6 +62,7 @@ def judge_power_cuts(
     `new` is set, or another accelerator than the verdict's was requested. Raises HostError when
     this host lacks something, and the errors of `judge_questions`.
     """
+    require_host()
     host = collect_facts(LocalHost())
     controls: list[ControlResult] = []
     interrupted = False
@@ -87,6 +93,11 @@ def _stored(store: Store, host: HostFacts, requested: Accelerator | None) -> dic
         for verdict in store.power_cuts(host.machine_id)
         if verdict.failure is None
         and verdict.applies_to(host)
+        and (
+            verdict.access == AccessKind.NBD
+            or verdict.observed.get(GUEST_ARCHITECTURE)
+            == observed_architecture().get(GUEST_ARCHITECTURE)
+        )
         and (
             fitting is None
             or verdict.access == AccessKind.NBD

@@ -29,7 +29,7 @@ from vdisklab.guest.qemu.qmp import qemu_process, socket_pair
 from vdisklab.guest.qemu.read_back import check_share, check_state, inserted_node
 from vdisklab.host import command, machine, syscalls, waiting
 from vdisklab.host.ledger import Kind, Ledger
-from vdisklab.path.architecture import GUEST, X86_64
+from vdisklab.path.architecture import GUEST, X86_64, is_foreign
 from vdisklab.path.power_cut_words import ClientKind, DriverSetting
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
@@ -46,7 +46,7 @@ from vdisklab.powercut.guest_clients import (
 from vdisklab.powercut.postgresql import postgresql_in_guest
 from vdisklab.powercut.resets import ResettableDisk
 from vdisklab.powercut.sectors import make_records
-from vdisklab.results.model import Check, RanUnder
+from vdisklab.results.model import GUEST_ARCHITECTURE, Check, RanUnder
 from vdisklab.storage.site import Site
 
 _SETTING_SECONDS = 30.0
@@ -92,7 +92,13 @@ _CODE = (
 
 def observed_accelerator(accelerator: Accelerator) -> dict[str, str]:
     """What runs the guest, as a property of a recorded run."""
-    return {"guest.accelerator": str(RanUnder.of(accelerator, emulated=machine.is_emulated()))}
+    under = {"guest.accelerator": str(RanUnder.of(accelerator, emulated=machine.is_emulated()))}
+    return under | observed_architecture()
+
+
+def observed_architecture() -> dict[str, str]:
+    """The guest's architecture, if it is not this host's, as a property of a recorded run."""
+    return {GUEST_ARCHITECTURE: GUEST.name} if is_foreign() else {}
 
 
 def apply_setting(

@@ -124,6 +124,7 @@ class PowercutRequest(OptionRows):
     )
     replay: str | None = option(TEXT, "Rebuild one state and mount it.", metavar="CASE")
     accelerator: AcceleratorChoice | None = like("accelerator")
+    guest_arch: str | None = like("guest_arch")
     directory: Path | None = like("directory")
     new: bool = option(SWITCH, "Judge again, even if this host has a verdict already.")
     db: str | None = like("db")
