@@ -57,7 +57,7 @@ def lives(directory: Path, size: str, paths: Sequence[str]) -> list[dict[str, An
         quiet = {**os.environ, "VDISKLAB_STATE": str(Path(work) / "state")}
         subprocess.run(
             [*run, "--dir", work, "--db", database],
-            check=True, env=quiet, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            check=True, env=quiet, stdout=subprocess.DEVNULL,
         )  # fmt: skip
         read = [*program, "life", "--db", database, "--format", "json"]
         said = subprocess.run(read, check=True, env=quiet, capture_output=True, text=True).stdout

@@ -16,16 +16,20 @@ with_guests() { # DATABASE RUNS VERB WORDS...: each cell must be measured under 
     python3 -m vdisklab "$verb" --db "$database" --why
     python3 "$carried/lab_under_kvm.py" "$database" "$runs" && [ $status = 0 ]
 }
-for part in $PARTS; do
-    case "$part" in
-    life) check "the life of disks" lived ;;
-    operations) check "below an image" did ;;
-    during) check "below a guest" with_guests /work/during.sqlite 11 during '{zvol/none,zfs/raw/none,lvmthin/none,md:level=1/ext4/raw/none}' \
+part() { # NAME COMMAND...: shows what it prints as it prints it
+    name="$1"
+    shift
+    if "$@" 2>&1; then echo "ok $name"; else echo "FAILED $name"; failed=$((failed + 1)); fi
+}
+for each in $PARTS; do
+    case "$each" in
+    life) part "the life of disks" lived ;;
+    operations) part "below an image" did ;;
+    during) part "below a guest" with_guests /work/during.sqlite 11 during '{zvol/none,zfs/raw/none,lvmthin/none,md:level=1/ext4/raw/none}' \
         --during host-snapshot,host-snapshot:delete,scrub,zfs-send --runtime 2 --load 20 --page-cache cold ;;
-    guests) check "the life of guests' disks" with_guests /work/life.sqlite 3 life lvmthin/none zvol/none zfs/raw/none \
+    guests) part "the life of guests' disks" with_guests /work/life.sqlite 3 life lvmthin/none zvol/none zfs/raw/none \
         --profile life --made thin-snapshot,zvol-clone,zfs-clone --runtime 3 ;;
     esac
-    indented
 done
 check "nothing is left" sh -c '! { vgs --noheadings; zpool list -H; losetup -a; ls -d /work/vdisklab-*; } 2>/dev/null | grep .'
 indented
