@@ -30,7 +30,13 @@ from vdisklab.path.durability import (
     storage_name,
     verdict_name,
 )
-from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting, StateOutcome
+from vdisklab.path.power_cut_words import (
+    AccessKind,
+    ClientKind,
+    DriverSetting,
+    RunOutcome,
+    StateOutcome,
+)
 from vdisklab.path.segments import HOST, PageCache
 from vdisklab.results.database import default_url
 from vdisklab.results.model import Campaign, Example, HostFacts, Origin, RanUnder, RunOutline
@@ -475,11 +481,8 @@ def verdicts_of(
     above a disk that keeps its cache may be lost above any.
     """
     verdicts: dict[str, PathCrashes] = {}
-    storage: dict[tuple[str, FailureModel], str] = {}
-    for cut in power_cuts:
-        facts = StorageFacts.of(cut)
-        if facts is not None and cut.model in set(FailureModel):
-            storage[storage_name(parse_path(cut.path)), FailureModel(cut.model)] = facts.worst
+    cuts = tuple(power_cuts)
+    for cut in cuts:
         if cut.failure is not None or cut.survives is None:
             continue
         decides_for_all = _KEEPS_ALL if cut.survives else _LOSES_ALWAYS
@@ -509,8 +512,25 @@ def verdicts_of(
         any(host.has_zfs_fuse for host in hosts),
         unsafe,
         below=below.pop() if len(below) == 1 else None,
-        storage=storage,
+        storage=_worst_on_failing_storage(cuts),
     )
+
+
+def _worst_on_failing_storage(
+    cuts: Iterable[PowerCut],
+) -> dict[tuple[str, FailureModel], RunOutcome]:
+    """What became of a path's guests when their storage failed: the newest verdict of each client,
+    and of these the worst."""
+    newest: dict[tuple[str, FailureModel], dict[str, RunOutcome]] = {}
+    for cut in cuts:
+        facts = StorageFacts.of(cut)
+        if facts is None or cut.model not in set(FailureModel):
+            continue
+        if facts.worst in set(RunOutcome) and cut.client != ClientKind.SQLITE_DELETE:
+            key = storage_name(parse_path(cut.path)), FailureModel(cut.model)
+            newest.setdefault(key, {})[cut.client] = RunOutcome(facts.worst)
+    order = tuple(RunOutcome)
+    return {key: max(of_it.values(), key=order.index) for key, of_it in newest.items()}
 
 
 def with_servers(

@@ -304,6 +304,20 @@ def test_an_fsync_that_lied_the_second_time_is_told() -> None:
     assert "was told after 20 ms" in table.title
 
 
+def test_the_worst_of_several_clients_decides() -> None:
+    path = "raw/none/virtio:werror=report"
+    read_only = replace(CLEAN, outcome=RunOutcome.READ_ONLY, told=2)
+    files = verdict(path, FailureModel.STORAGE_FULL, read_only)
+    sectors = verdict(path, FailureModel.STORAGE_FULL, CLEAN)
+    sectors = replace(sectors, client=ClientKind.FLUSHES.value)
+    for cuts in ((files, sectors), (sectors, files)):
+        found = lack(parse_path(f"ext4/{path}"), parse_need("survives-full"), verdicts_of(cuts))
+        assert "a read-only file system" in str(found)
+    again = verdict(path, FailureModel.STORAGE_FULL, CLEAN)
+    stored = verdicts_of([files, sectors, again])
+    assert lack(parse_path(f"ext4/{path}"), parse_need("survives-full"), stored) is None
+
+
 def test_a_verdict_on_failing_storage_decides_nothing_about_power_cuts() -> None:
     lost = verdict(
         "raw/none/virtio:werror=ignore:rerror=ignore", FailureModel.STORAGE_ERROR,
