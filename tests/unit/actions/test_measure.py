@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, Missing
 from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note
-from vdisklab.results.model import WITHOUT_FLUSHES, Run
+from vdisklab.results.model import WITHOUT_FLUSHES, HostFacts, Run
 from vdisklab.results.store import Store, open_store
 from vdisklab.workload.profile_files import load_profile
 
@@ -58,6 +59,12 @@ PROBES = {"able": ABLE, "no ext4": WITHOUT_EXT4, "no O_DIRECT": WITHOUT_O_DIRECT
 PATHS = ("ext4/host", "{,xfs/}raw/{none,writeback}")
 
 
+@cache
+def facts_here() -> HostFacts:
+    """The facts of this host, whose programs are asked once."""
+    return collect_facts(LocalHost())
+
+
 def planned(
     store: Store,
     request: Request,
@@ -71,7 +78,7 @@ def planned(
     host, said = LocalHost(), list[Event]()
     with open_ledger() as ledger:
         possible = possible_draft(host, request)
-        facts = collect_facts(host)
+        facts = facts_here()
         begun = None if new else begun_plan(store, facts, possible.plan)
         plan = make_plan(host, ledger, possible, said.append, begun=begun).plan
     _campaign(store, plan, facts, said.append, new=new)
