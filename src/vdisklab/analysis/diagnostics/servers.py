@@ -22,7 +22,7 @@ MANY_RETRANSMITS = 20
 
 @dataclass(frozen=True, slots=True)
 class UnequalPromises(Diagnostic):
-    """Targets, as in paths, on which a write with cache=none is stable at different moments."""
+    """Targets, as named, on which a write with cache=none is stable at different moments."""
 
     promises: tuple[tuple[str, str], ...]
 
@@ -49,7 +49,7 @@ class ServerMemory(Diagnostic):
 
 @dataclass(frozen=True, slots=True)
 class ClaimedNoCache(Diagnostic):
-    """Devices, as in paths, whose server claims that they have no write cache."""
+    """Devices, as they were named, whose server claims that they have no write cache."""
 
     targets: tuple[str, ...]
 
@@ -108,7 +108,7 @@ class Retransmits(Diagnostic):
 
 @dataclass(frozen=True, slots=True)
 class SmallPackets(Diagnostic):
-    """A target, as in paths, that packets of the interface's size do not reach (in bytes)."""
+    """A target, by its name, that packets of the interface's size do not reach (in bytes)."""
 
     target: str
     reaches: int
@@ -139,7 +139,8 @@ def server_diagnostics(
         if promise is None:
             promises.setdefault("a disk of this host", "after the guest's flush")
             continue
-        target = str(cell.path.layers[0])
+        layer = cell.path.layers[0]
+        target = str(layer.option("at") or layer)  # as it was named
         promises[target] = promise
         targets[target] = seen
         if cell.path.layers[0].kind is LayerKind.RBD and not cell.path.cache.direct:

@@ -43,14 +43,14 @@ def test_local_paths_have_nothing_to_say() -> None:
 def test_unequal_promises_stand_beside_each_other() -> None:
     promises, memory = server_diagnostics([example("local", ()), example("nbd", ())], CELLS)
     assert isinstance(promises, UnequalPromises)
-    assert memory == ServerMemory(("nbd:at=far",))
+    assert memory == ServerMemory(("far",))
     assert "a disk of this host: after the guest's flush" in str(promises)
-    assert "nbd:at=far: when the server says so" in str(promises)
+    assert "far: when the server says so" in str(promises)
     assert "durable" not in str(promises)
 
 
 def test_one_promise_needs_no_comparison() -> None:
-    assert server_diagnostics([example("nbd", ())], CELLS) == (ServerMemory(("nbd:at=far",)),)
+    assert server_diagnostics([example("nbd", ())], CELLS) == (ServerMemory(("far",)),)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_what_the_server_of_a_device_claims_stays_a_claim(
     """LIO's fileio can claim no write cache and keep what it acknowledged in memory."""
     seen = [("host.device.transport", None, transport), ("host.device.write_cache", None, cache)]
     found = server_diagnostics([example("local", ()), example("san", seen)], CELLS)
-    assert (ServerMemory(("device:at=san",)) in found) is (claims_none is not None)
-    assert (ClaimedNoCache(("device:at=san",)) in found) is (claims_none is True)
+    assert (ServerMemory(("san",)) in found) is (claims_none is not None)
+    assert (ClaimedNoCache(("san",)) in found) is (claims_none is True)
     unequal = [row for row in found if isinstance(row, UnequalPromises)]
     assert bool(unequal) is (claims_none is not None)
     verdicts = with_servers(CrashVerdicts(), [example("san", seen)], CELLS)
@@ -87,10 +87,10 @@ def test_librbd_with_writeback_answers_from_this_hosts_memory() -> None:
 
 def test_two_targets_on_one_server_or_one_interface() -> None:
     same = server_diagnostics([example("nbd", [FAR]), example("nfs", [NAS])], CELLS)
-    assert SharedServer(("libnfs:at=nas", "nbd:at=far"), "the server 10.0.0.5") in same
+    assert SharedServer(("far", "nas"), "the server 10.0.0.5") in same
     wire = ("net.interface", None, "eth0")
     linked = server_diagnostics([example("nbd", [wire]), example("nfs", [wire])], CELLS)
-    assert SharedServer(("libnfs:at=nas", "nbd:at=far"), "the interface eth0") in linked
+    assert SharedServer(("far", "nas"), "the interface eth0") in linked
 
 
 def test_a_wire_that_loses_packets_is_named() -> None:
@@ -109,6 +109,6 @@ def test_a_wire_that_loses_packets_is_named() -> None:
 def test_a_way_with_a_smaller_mtu_is_named(reaches: str, mtu_here: str, said: bool) -> None:
     states = [("net.path_mtu", None, reaches), ("net.mtu", None, mtu_here)]
     found = server_diagnostics([example("nbd", states)], CELLS)
-    expected = SmallPackets("nbd:at=far", int(reaches), int(mtu_here))
+    expected = SmallPackets("far", int(reaches), int(mtu_here))
     assert (expected in found) is said
     assert f"of {mtu_here} bytes" in str(expected)
