@@ -87,7 +87,7 @@ def look(file: str, disk: str | None = None) -> dict[str, Any]:
         }
         run("virsh", "destroy", domain)
     finally:
-        run("virsh", "undefine", domain)
+        run("virsh", "undefine", "--nvram", domain)
     return seen
 
 
@@ -107,7 +107,7 @@ def audit(files: Sequence[str]) -> str:
     finally:
         run("virsh", "destroy", domains[-1])
         for domain in domains:
-            run("virsh", "undefine", domain)
+            run("virsh", "undefine", "--nvram", domain)
 
 
 def become_reaper() -> None:

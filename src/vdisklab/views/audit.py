@@ -65,7 +65,8 @@ def _notes(answer: DisksAnswer) -> Iterator[str]:
             yield f"not measured here{_way_to_measure(audited)}."
 
     disks = sorted(
-        answer.disks, key=lambda audited: not any(risk.serious for risk in audited.risks)
+        answer.disks,
+        key=lambda audited: not any(risk.serious or risk.blocks for risk in audited.risks),
     )
     yield from said_of(disks, _sentences)
     if answer.why_no_speed is None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from vdisklab.analysis.diagnostics.caveats import emulation_of
 from vdisklab.answers.plan import PlanAnswer, PlannedCell
+from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.platforms import NEW_GUEST_DISKS
 from vdisklab.units import counted, format_bytes, format_duration
@@ -45,6 +47,8 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
     plan = answer.campaign
     names = ", ".join(measurement.name for measurement in plan.profile.measurements)
     yield f"profile {plan.profile.name}: {names}"
+    if is_foreign() and any(not cell.path.on_host for cell in plan.cells):
+        yield f"`run` measures {emulation_of(GUEST.name)}"
     if answer.of_unknown_length:
         yield (
             f"not in the estimate, as they end by themselves: {', '.join(answer.of_unknown_length)}"

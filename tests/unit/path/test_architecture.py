@@ -134,6 +134,12 @@ def test_buses_that_an_arm64_host_lacks_are_refused_with_the_reason(bus: str, re
     assert reason in done.stderr
 
 
+@pytest.mark.parametrize(("guests", "warned"), [("aarch64", True), ("x86_64", False)])
+def test_a_plan_says_that_its_guests_are_emulated(guests: str, *, warned: bool) -> None:
+    done = said("x86_64", "plan", "raw/none", "--guest-arch", guests)
+    assert ("`run` measures in guests of aarch64, under emulation" in done.stdout) == warned
+
+
 def test_the_command_line_chooses_the_guests() -> None:
     program = (
         "import sys; sys.argv = ['vdisklab', *sys.argv[1:]]\n"
