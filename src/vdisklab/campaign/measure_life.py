@@ -65,6 +65,9 @@ _LEAST_SPACE, _TABLES = MIB, 8
 
 _HOST_CACHES = ("none", "writeback", "writethrough", "directsync", "unsafe")
 _ALLOCATING = (MAKE, FIRST_WRITE, SETTLE)
+_BUSY, _BUSY_SECONDS = ("is busy", "in use"), 20.0
+"""zfs destroy and lvremove of what somebody has open still."""
+
 _FULL = ("No space left on device", "Disk quota exceeded")
 
 _Made = TypeVar("_Made")
@@ -271,9 +274,23 @@ class _Steps:
     def _made_anew(self, disk: NewDisk) -> None:
         for file in self.way.kind.beneath(self.way, disk.place):
             self._run((("rm", "--", str(file)),))
-        self._run(self.way.kind.delete(disk))
+        self._deleted(disk)
         self._run(self.way.before(self.template, disk))
         self._made(disk)
+
+    def _deleted(self, disk: NewDisk) -> None:
+        """Deletes a disk; what was just closed may be busy for a moment: udev looks at a volume."""
+        until = time.monotonic() + _BUSY_SECONDS * patience()
+        for command in self.way.kind.delete(disk):
+            while True:
+                try:
+                    self._run((command,))
+                    break
+                except HostError as error:
+                    is_busy = any(word in str(error) for word in _BUSY)
+                    if not is_busy or time.monotonic() > until:
+                        raise
+                    time.sleep(_GLANCE_SECONDS)
 
     def delete(self) -> None:
         """Deletes all disks, and waits until the file system has their space again."""
@@ -287,7 +304,7 @@ class _Steps:
             for disk in self.disks:
                 for file in self.way.kind.beneath(self.way, disk.place):
                     self._run((("rm", "--", str(file)),))
-            self._each(lambda disk: self._run(self.way.kind.delete(disk)))
+            self._each(self._deleted)
             step.seconds = time.monotonic() - begin
             back, when = self._space_back(free, wanted, begin)
             step.add("given_back", back)

@@ -142,9 +142,11 @@ METRICS: Mapping[str, Metric] = {
         # of a disk that is made from a template: bytes that wait in the host's memory (the most),
         # bytes that no longer share their place, space that deleting gave back, and when
         # ready: from the order to make it until its first flush was answered
+        # unit: what a clone's layer shares or copies as a whole
         Metric("ready", "s", Better.LOWER),
         Metric("unwritten", "B", Better.LOWER, step=4096),
         Metric("unshared", "B", Better.LOWER, step=4096),
+        Metric("unit", "B", Better.LOWER, step=512),
         Metric("given_back", "B", Better.HIGHER, step=4096),
         Metric("space_back", "s", Better.LOWER),
         # of a guest whose system is on the measured disk
