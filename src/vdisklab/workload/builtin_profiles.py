@@ -23,10 +23,11 @@ def builtin_profiles() -> tuple[str, ...]:
 
 def builtin_profile(name: str) -> Profile:
     """The profile of that name. Raises PlanError naming the nearest one."""
-    # Imported late: reading a profile needs pydantic, and most answers name none.
+    text = builtin_profile_text(name)
+    # Imported late: reading a profile needs pydantic, and most answers read none.
     from vdisklab.plan.profile_file import parse_profile  # noqa: PLC0415
 
-    return parse_profile(builtin_profile_text(name), f"profile {name}")
+    return parse_profile(text, f"profile {name}")
 
 
 def builtin_profile_text(name: str) -> str:
