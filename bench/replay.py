@@ -176,25 +176,18 @@ def measure(work: Path, rounds: str) -> None:
             if not load.exists():
                 recorded = Recorder(work, f"{application} {RECORDED_ON}").file(1)
                 load.write_bytes(recorded.read_bytes())
-            replay = str(_replay_of(load, "fast"))
             run(
-                work,
-                slow,
-                f"replay-{application}",
-                "--profile",
-                replay,
-                *COMMON,
-                "--rounds",
-                rounds,
-            )
+                work, slow, f"replay-{application}", "--profile", str(load), *COMMON,
+                "--rounds", rounds,
+            )  # fmt: skip
 
 
-def _replay_of(load: Path, mode: str) -> Path:
-    """A profile with this replay alone; its measurement is called by the mode."""
-    file = load.with_name(f"{mode}-{load.stem}.toml")
+def _timed(load: Path) -> Path:
+    """A profile with the timed replay alone."""
+    file = load.with_name(f"timed-{load.stem}.toml")
     file.write_text(
-        f'name = "{mode}-{load.stem}"\ntitle = "{mode}"\n[[measurement]]\nname = "{mode}"\n'
-        f'program = "replay"\nload = "{load}"\nmode = "{mode}"\n'
+        f'name = "timed-{load.stem}"\ntitle = "timed"\n[[measurement]]\nname = "timed"\n'
+        f'program = "replay"\nload = "{load}"\nmode = "timed"\n'
     )
     return file
 
@@ -213,7 +206,7 @@ def repeat(work: Path, pairs: str) -> None:
     loads = [load for name in APPLICATIONS if (load := work / f"{name}.load").exists()]
     with slow_disk(work, SLOW_BYTES, SLOW) as slow:
         for load in loads:
-            profile = str(_replay_of(load, "timed"))
+            profile = str(_timed(load))
             with recording(Recorder(work, of=f"{load.stem}-replayed-")):
                 run(
                     work, slow, f"timed-{load.stem}", "--profile", profile, "--rounds", pairs,

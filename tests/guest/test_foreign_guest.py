@@ -17,6 +17,7 @@ from vdisklab.path.architecture import ARCHITECTURES, HOST
 
 pytestmark = [
     pytest.mark.guest,
+    pytest.mark.nightly,  # 200 MB of packages and 80 s; unit tests hold the row and its packages
     pytest.mark.skipif(
         shutil.which(FOREIGN.emulator) is None, reason=f"{FOREIGN.emulator} is not installed"
     ),
@@ -40,7 +41,9 @@ def test_it_is_measured_and_every_answer_says_so(cache: Path, tmp_path: Path) ->
         "--runtime", "1", "--size", "64M", "--db", database, state=state, cwd=tmp_path,
     )  # fmt: skip
     assert f"guests of {FOREIGN.name}" in run
-    runs = json.loads(vdisklab("runs", "--db", database, "--json", state=state, cwd=tmp_path))
+    runs = json.loads(
+        vdisklab("runs", "--db", database, "--format", "json", state=state, cwd=tmp_path)
+    )
     assert runs
     table = vdisklab("table", "--db", database, state=state, cwd=tmp_path)
     assert f"in guests of {FOREIGN.name}, under emulation (TCG)" in table
