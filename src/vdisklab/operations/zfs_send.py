@@ -20,7 +20,11 @@ _BEGIN = (
     'setsid sh -c \'{ "$@" >"$0"; echo "ended $?"; } >"$0.log" 2>&1\' "$@" '
     "</dev/null >/dev/null 2>&1 & echo $!"
 )
-_END = "kill -TERM -- -$0"
+# The snapshot is busy until the last of its readers has ended: at most ten seconds.
+_END = (
+    "kill -TERM -- -$0; for n in $(seq 100); do kill -0 -- -$0 2>/dev/null || break; "
+    "sleep 0.1; done; true"
+)
 _ZFS = (LayerKind.ZFS, LayerKind.ZVOL)
 
 
@@ -73,7 +77,7 @@ class ZfsSend(RunningOperation):
     def undo(self) -> None:
         """Ends a send that still runs."""
         if self._process is not None:
-            self.access.on_host("sh", "-c", f"{_END} || true", self._process)
+            self.access.on_host("sh", "-c", _END, self._process)
             self._process = None
         self._destroy()
 
