@@ -74,8 +74,8 @@ def test_clean_knows_every_name_that_a_ledger_may_have() -> None:
     """Ledgers of earlier versions have these names."""
     assert set(UNDO) == {
         "process", "file", "directory", "loop", "zram device", "mount", "device", "volume group",
-        "logical volume", "md array", "pool", "device-mapper device", "limit of ZFS's cache",
-        "control group", "disk on a server", "file on a server",
+        "logical volume", "md array", "pool", "dataset", "device-mapper device",
+        "limit of ZFS's cache", "control group", "disk on a server", "file on a server",
     }  # fmt: skip
 
 
