@@ -263,6 +263,7 @@ def test_claims_count_hosts(fleet: Database, capsys: pytest.CaptureFixture[str])
         "emulated": True,
         "lab": False,
         "emulated_host": False,
+        "guest_arch": None,
     }
     main(["claims", "--hosts", "all"])
     assert "Measured under emulation (TCG)" in capsys.readouterr().out
