@@ -235,7 +235,11 @@ def assert_effective(wish: ExportRequest, seen: Mapping[str, Any]) -> None:
     for node in nodes:
         assert node["cache"]["direct"] is mode.direct, path
         assert node["cache"]["no-flush"] is mode.no_flush, path
-    device = next(each for each in seen["blocks"] if "inserted" in each)
+    (device,) = (
+        each
+        for each in seen["blocks"]
+        if str(wish.source) in json.dumps(each.get("inserted", {}).get("image"))  # not the firmware
+    )
     assert device["inserted"]["cache"]["writeback"] is path.offers_write_cache, path
     assert len(seen["iothreads"]) == int(path.attachment.iothread), path
 

@@ -30,7 +30,9 @@ pytestmark = pytest.mark.guest
 
 SIZE = 32 << 20
 WITH_BACKING = {"commit", "stream"}
-RUN_PROGRAMS = {"trim", "host-snapshot", "host-snapshot:delete", "reflink", "scrub"}
+RUN_PROGRAMS = {
+    "trim", "host-snapshot", "host-snapshot:delete", "reflink", "scrub", "zfs-send",
+}  # fmt: skip
 ORDERS = [
     *(row.name for row in OPERATIONS if row.name not in RUN_PROGRAMS),
     "backup:compress=on",
