@@ -37,6 +37,10 @@ ELSEWHERE = {
     ("host/packages.txt", "qemu-efi-aarch64"),
     ("host/packages.txt", "aarch64"),
     ("host/packages.txt", "AAVMF"),
+    ("host/packages.txt", "aarch64-linux-gnu-gcc"),
+    ("host/packages.txt", "x86_64-linux-gnu-gcc"),
+    ("host/packages.txt", "arm64"),
+    ("host/packages.txt", "amd64"),
     # Names of files in KubeVirt's source, which are cited.
     ("path/platforms.py", "amd64"),
     ("platforms/kubevirt.py", "amd64"),
@@ -148,6 +152,7 @@ ROW = """TOY = Architecture(
         emulator="qemu-system-toys",
         firmware="toyboot",
     ),
+    cross_compiler="toy-gcc",
     diskspd="TOY/diskspd.exe",
     system_calls=SystemCalls(
         audit=1, seccomp=2, fsync=3, fdatasync=4, perf_event_open=5, fallocate=6, setgroups=7,

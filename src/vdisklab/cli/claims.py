@@ -59,8 +59,10 @@ class ClaimsOptions(OptionRows):
 
 
 @options.takes_options(
-    requested=("rounds", "runtime", "ramp", "size_bytes", "directory", "accelerator", "db")
-)
+    requested=(
+        "rounds", "runtime", "ramp", "size_bytes", "directory", "accelerator", "guest_arch", "db",
+    )
+)  # fmt: skip
 def claims(requested: Request, asked_for: ClaimsOptions, output: options.OutputOptions) -> int:
     """Evaluate the claims of five articles, or your own, against measurements on this host.
 

@@ -133,6 +133,8 @@ class Architecture:
     """QEMU's arguments for a display, which some users' guests want."""
     firmware: UefiFiles
     packages: Packages
+    cross_compiler: str
+    """The program that compiles C for it on hosts of other architectures."""
     diskspd: str
     """The program's place in Microsoft's archive of DISKSPD."""
     system_calls: SystemCalls
@@ -206,6 +208,7 @@ X86_64 = Architecture(
         emulator="qemu-system-x86",
         firmware="seabios",
     ),
+    cross_compiler="x86_64-linux-gnu-gcc",
     diskspd="amd64/diskspd.exe",
     system_calls=SystemCalls(
         audit=0xC000003E,
@@ -312,6 +315,7 @@ AARCH64 = Architecture(
         emulator="qemu-system-arm",
         firmware="qemu-efi-aarch64",
     ),
+    cross_compiler="aarch64-linux-gnu-gcc",
     diskspd="ARM64/diskspd.exe",
     system_calls=SystemCalls(
         audit=0xC00000B7,

@@ -200,18 +200,11 @@ class Replay(program.Workload):
     def files(
         self, plan: MeasurementPlan, subject: program.Subject, timing: program.Timing
     ) -> program.PreparedFiles:
-        """The compiled program and the plan of the requests.
-
-        Raises PlanError for guests that do not run what this host's compiler makes.
-        """
-        if is_foreign():
-            raise PlanError(
-                f"measurement {plan.name!r} replays a load by a program that this host compiles, "
-                f"and the guests are {GUEST.name}",
-                hint=f"replay it on a host of {GUEST.name}",
-            )
+        """The program, compiled for the guests' architecture, and the plan of the requests."""
         prepared = _of(plan, subject, timing)
         source = (resources.files("vdisklab.workload") / "programs" / "replay.c").read_bytes()
+
+        compiler = GUEST.cross_compiler if is_foreign() else "cc"
 
         def requests() -> bytes:
             return encode_plan(prepared.load, prepared.places)
@@ -219,8 +212,8 @@ class Replay(program.Workload):
         return program.PreparedFiles(
             _disk_name(plan, subject, timing, source),
             program.shell_script("replay"),
-            (),
-            ("cc",),
+            (compiler,),
+            (compiler,),
             len(prepared.load) * _REQUEST_BYTES + _PROGRAM_BYTES,
             {"replay.c": lambda: source, "plan": requests},
         )

@@ -463,10 +463,10 @@ def find_programs(
     """
     installed = []
     for program in programs:
-        if foreign is not None:
-            path = foreign.which(program.name)
+        if program.beside:
+            path = _beside(host, program, foreign)
         else:
-            path = _beside(host, program) if program.beside else host.which(program.name)
+            path = host.which(program.name) if foreign is None else foreign.which(program.name)
         if path is not None:
             real = path.resolve() if foreign is None else foreign.real(path)
             installed.append(InstalledProgram(program, path, real or path))
@@ -478,9 +478,12 @@ def find_programs(
     return installed
 
 
-def _beside(host: Host, program: Program) -> Path | None:
-    other = host.which(program.beside or "")
-    path = None if other is None else other.resolve().with_name(program.name)
+def _beside(host: Host, program: Program, foreign: ForeignSystem | None) -> Path | None:
+    beside = program.beside or ""
+    other = host.which(beside) if foreign is None else foreign.which(beside)
+    if other is not None:
+        other = other.resolve() if foreign is None else foreign.real(other)
+    path = None if other is None else other.with_name(program.name)
     return path if path is not None and path.exists() else None
 
 

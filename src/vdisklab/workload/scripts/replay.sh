@@ -1,6 +1,6 @@
 # A replay of a recorded load: sh -s -- VERB DIRECTORY …, where DIRECTORY is made for it.
 #
-#   make DIRECTORY                   compiles replay.c, and lays it beside the plan into DIRECTORY/data
+#   make DIRECTORY COMPILER          compiles replay.c, and lays it beside the plan into DIRECTORY/data
 #   unpack DIRECTORY SOURCE DEVICE   copies both from the file SOURCE, or the disk with that serial number
 #   run DIRECTORY PART PLACES MODE TARGET LIMIT [DELAY] [LOG]
 #                                    prints the texts PART and PLACES, and what the program prints
@@ -20,8 +20,8 @@ case $verb in
 make)
     cd "$directory" && mkdir data || exit 1
     # Without libraries it runs in any guest of this architecture; not every system has the static ones.
-    cc -O2 -pthread -static -o data/replay replay.c 2>/dev/null ||
-        cc -O2 -pthread -o data/replay replay.c || exit 1
+    "$1" -O2 -pthread -static -o data/replay replay.c 2>/dev/null ||
+        "$1" -O2 -pthread -o data/replay replay.c || exit 1
     mv plan data/
     ;;
 unpack)

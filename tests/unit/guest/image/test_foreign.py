@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from vdisklab.errors import HostError
+from vdisklab.guest.image.content import SERVERS, find_programs
 from vdisklab.guest.image.elf import needed_libraries
 from vdisklab.guest.image.foreign import ForeignSystem, _name_and_version
+from vdisklab.host.command import LocalHost
 
 PROGRAM = Path("/usr/bin/find").resolve()
 
@@ -67,3 +69,16 @@ def test_the_version_is_that_of_the_package(system: ForeignSystem) -> None:
     assert system.version("bonnie++") == "unknown"
     name = "qemu-guest-agent_1%3a7.2+dfsg-7+deb12u18_arm64.deb"
     assert _name_and_version(name) == ("qemu-guest-agent", "7.2+dfsg-7+deb12u18")
+
+
+def test_the_programs_of_postgresql_are_not_debians_scripts(system: ForeignSystem) -> None:
+    """/usr/bin/pgbench is a script in Perl, whose modules the guest lacks."""
+    programs = system.root / "usr/lib/postgresql/15/bin"
+    programs.mkdir(parents=True)
+    for name in ("postgres", "pgbench", "psql", "pg_ctl"):
+        (programs / name).touch()
+        (system.root / "usr/bin" / name).touch()
+    (system.root / "usr/bin/postgres").unlink()
+    found = {item.program.name: item.real for item in find_programs(LocalHost(), SERVERS, system)}
+    assert found["pgbench"] == programs / "pgbench"
+    assert found["pg_ctl"] == programs / "pg_ctl"
