@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -290,18 +291,42 @@ def _fill_but(directory: Path, room: int, process: subprocess.Popen[str]) -> Non
         os.posix_fallocate(opened.fileno(), 0, free - room + written)
 
 
+_KILLS = {
+    # Way, path, and the command of a step that kills vdisklab. It acts afterwards all the same.
+    "cp": ("cp", "xfs/raw/none", "cp"),
+    "reflink": ("reflink", "xfs/raw/none", "cp"),
+    "overlay": ("overlay:depth=2", "xfs/qcow2/none", "qemu-img"),
+    "convert": ("convert", "xfs/raw/none", "qemu-img"),
+    "btrfs-snapshot": ("btrfs-snapshot", "btrfs/raw/none", "btrfs"),
+    "sparse": ("sparse", "xfs/raw/none", "cp"),
+    "dd": ("dd", "xfs/raw/none", "dd"),
+    "create": ("create", "xfs/qcow2/none", "qemu-img"),
+    "first write": ("reflink", "xfs/raw/none", "qemu-io"),
+    "delete": ("cp", "xfs/raw/none", "rm"),
+    "delete of a snapshot": ("btrfs-snapshot", "btrfs/raw/none", "btrfs *delete"),
+}
+_EACH_COMMIT = 5
+
+
 @pytest.mark.parametrize(
-    "step", ["cp", *(pytest.param(step, marks=pytest.mark.nightly) for step in ("qemu-io", "rm"))]
+    ("made", "path", "command"),
+    [
+        # Three seconds each: the others are killed at night.
+        pytest.param(*kill, id=name, marks=() if n < _EACH_COMMIT else pytest.mark.nightly)
+        for n, (name, kill) in enumerate(_KILLS.items())
+    ],
 )
-def test_what_a_kill_leaves_is_cleaned(lab: Lab, step: str) -> None:
-    """The program of a step, first on PATH, kills vdisklab in its middle."""
-    fake = lab.directory / "bin" / step
+def test_what_a_kill_leaves_is_cleaned(lab: Lab, made: str, path: str, command: str) -> None:
+    """The program of a step, first on PATH, kills vdisklab and is still at work when it is gone."""
+    program, _, words = command.partition(" ")
+    fake, real = lab.directory / "bin" / program, shutil.which(program)
+    assert real is not None
     fake.parent.mkdir()
     told = lab.directory / "pid"
     fake.write_text(
         "#!/bin/sh\n"
-        f'case "$*" in *made-*) test -f {told} && kill -KILL $(cat {told});; esac\n'
-        f'exec /usr/bin/{step} "$@"\n'
+        f'case "$*" in {words}*made-*) test -f {told} && kill -KILL $(cat {told});; esac\n'
+        f'exec {real} "$@"\n'
     )
     fake.chmod(0o755)
     template = lab.directory / "golden.raw"
@@ -309,7 +334,7 @@ def test_what_a_kill_leaves_is_cleaned(lab: Lab, step: str) -> None:
     before = hashlib.sha256(template.read_bytes()).hexdigest()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(fake.parent), prepend=":")
-        with lab.start(*_from(lab, template, "xfs/raw/none", "--made", "cp")) as process:
+        with lab.start(*_from(lab, template, path, "--made", made)) as process:
             told.write_text(str(process.pid))
             printed, _ = process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL, printed
