@@ -197,6 +197,8 @@ def test_templates_that_cannot_be_used_are_refused_in_a_sentence(lab: Lab) -> No
     subprocess.run([*image, *key, secret, "1M"], check=True)
     fifo = lab.directory / "fifo"
     subprocess.run(["mkfifo", fifo], check=True)
+    (empty := lab.directory / "empty.raw").touch()
+    (text := lab.directory / "notes.txt").write_text("hello\n")
     writer = subprocess.Popen(
         ["qemu-io", "-f", "qcow2", good], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -207,6 +209,8 @@ def test_templates_that_cannot_be_used_are_refused_in_a_sentence(lab: Lab) -> No
         fifo: "cannot be read",
         backing: "has the backing file",
         secret: "is encrypted",
+        empty: "is empty",
+        text: "has 6 bytes, which are no whole sectors",
         good: "is in use: a guest has it open for writing",
     }
     try:
@@ -318,14 +322,14 @@ _EACH_COMMIT = 5
 )
 def test_what_a_kill_leaves_is_cleaned(lab: Lab, made: str, path: str, command: str) -> None:
     """The program of a step, first on PATH, kills vdisklab and is still at work when it is gone."""
-    program, _, words = command.partition(" ")
+    program, _, order = command.partition(" ")
     fake, real = lab.directory / "bin" / program, shutil.which(program)
     assert real is not None
     fake.parent.mkdir()
     told = lab.directory / "pid"
     fake.write_text(
         "#!/bin/sh\n"
-        f'case "$*" in {words}*made-*) test -f {told} && kill -KILL $(cat {told});; esac\n'
+        f'case "$*" in {order}*made-*) test -f {told} && kill -KILL $(cat {told});; esac\n'
         f'exec {real} "$@"\n'
     )
     fake.chmod(0o755)

@@ -60,6 +60,8 @@ _GUEST_SECONDS = 600.0
 _GLANCE_SECONDS = 0.01
 _SPACE_SECONDS = 30.0
 _SPACE_GLANCE_SECONDS = 0.005
+_LITTLE_SPACE_SECONDS = 2.0
+"""For less than a file system's tables may keep: on ZFS it may never show as free space."""
 _LEAST_SPACE, _TABLES = MIB, 8
 """A file system's tables may keep so many bytes, and this part, of what a disk had."""
 
@@ -69,6 +71,8 @@ _BUSY, _BUSY_SECONDS = ("is busy", "in use"), 20.0
 """zfs destroy and lvremove of what somebody has open still."""
 
 _FULL = ("No space left on device", "Disk quota exceeded")
+_UNSUPPORTED = ("Operation not supported", "Invalid cross-device link")
+"""What cp says where a file system shares no blocks (ioctl_ficlone(2): EOPNOTSUPP, EXDEV)."""
 
 _Made = TypeVar("_Made")
 
@@ -316,7 +320,8 @@ class _Steps:
         """The bytes that came back, and the seconds until then; no time if not all did."""
         if free is None or wanted is None:
             return None, None
-        deadline = begin + _SPACE_SECONDS * patience()
+        is_little = wanted < _LEAST_SPACE
+        deadline = begin + (_LITTLE_SPACE_SECONDS if is_little else _SPACE_SECONDS * patience())
         while True:
             self._sync()
             back = (self._free() or 0) - free
@@ -405,10 +410,15 @@ class _Steps:
                 raise self._reason(error) from error
 
     def _reason(self, error: CommandError) -> HostError:
+        place = self.cell.path.stack or "the work directory"
+        if any(refused in error.stderr for refused in _UNSUPPORTED):
+            return HostError(
+                f"{place} cannot make a disk by {self.way}: its file system does not support it",
+                hint=f"choose another --dir, or leave {self.way} out of --made",
+            )
         if any(full in error.stderr for full in _FULL):
             return HostError(
-                f"no space is left on {self.cell.path.stack or 'the work directory'} for the disk "
-                f"that {self.way} makes",
+                f"no space is left on {place} for the disk that {self.way} makes",
                 hint="choose a smaller --size, fewer --guests or another --dir",
             )
         return HostError(f"{self.way} failed: {error}", hint="leave it out: --made names the ways")

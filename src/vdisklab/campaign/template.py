@@ -20,7 +20,7 @@ from vdisklab.host.image_file import format_of, header_format, seen_file
 from vdisklab.operations.making import PACKED, NewDisk, Template, TemplateForm, Way
 from vdisklab.path.segments import ImageFormat
 from vdisklab.storage.site import Site
-from vdisklab.units import MIB, format_bytes
+from vdisklab.units import MIB, SECTOR, format_bytes
 from vdisklab.workload.life import LEAST_DISK
 
 TEMPLATE = "template"
@@ -59,7 +59,9 @@ def inspect_template(host: Host, file: Path) -> GivenImage:
     if file.suffix == PACKED:
         if not first.startswith(_XZ):
             raise PlanError(f"the template {file} is not packed by xz", hint="rename the file")
-        return GivenImage(file, "raw", _unpacked_size(host, file), packed=True)
+        unpacked = _unpacked_size(host, file)
+        _require_sectors(file, unpacked)
+        return GivenImage(file, "raw", unpacked, packed=True)
     if first.startswith(_DESCRIPTOR):
         raise PlanError(
             f"the template {file} is a list of other files",
@@ -97,7 +99,19 @@ def inspect_template(host: Host, file: Path) -> GivenImage:
             f"the template {file} has its data in {details['data-file']}, which is not copied",
             hint=f"make one file of it: qemu-img convert -O qcow2 {file} template.qcow2",
         )
+    if form is ImageFormat.RAW and file.is_file():
+        _require_sectors(file, file.stat().st_size)
     return GivenImage(file, form.value, int(info["virtual-size"]))
+
+
+def _require_sectors(file: Path, size: int) -> None:
+    """Raises PlanError for what cannot be a raw disk: qemu-img would fill up its last sector."""
+    if size <= 0 or size % SECTOR:
+        what = "is empty" if size <= 0 else f"has {size} bytes, which are no whole sectors"
+        raise PlanError(
+            f"the template {file} {what}",
+            hint="name a raw, qcow2, vmdk, vhdx or vdi image, or a raw image packed by xz",
+        )
 
 
 def as_named(file: Path, size: int) -> GivenImage:
