@@ -462,6 +462,7 @@ class MayOutgrow(Risk, short="may outgrow its disk"):
     others_grow: Annotated[int, "bytes by which those may grow"] = 0
     when_full: Annotated[WhenFull, "what QEMU then does with the guest"] = WhenFull.PAUSED
     instead: Annotated[str | None, "the platform's setting that pauses the guest"] = None
+    at_quota: Annotated[bool, "true if a quota may end its space: the error is then EDQUOT"] = False
 
     def __str__(self) -> str:
         together = (
@@ -790,7 +791,7 @@ def _with_setting(risk: Risk, disk: ConfiguredDisk, path: DiskPath) -> Risk:
     """The risk with the platform's own words for its remedy, if the guest could be paused."""
     if "werror" not in BUS_OPTIONS[path.attachment.bus]:
         return risk
-    if isinstance(risk, QuotaReached):
+    if isinstance(risk, QuotaReached) or (isinstance(risk, MayOutgrow) and risk.at_quota):
         return replace(risk, instead=_STOPPING_LINES.get(disk.platform))
     if isinstance(risk, MayOutgrow | PoolMayFill) and risk.when_full is not WhenFull.PAUSED:
         return replace(risk, instead=_PAUSING_LINES.get(disk.platform))
@@ -863,7 +864,13 @@ def _too_little_room(path: DiskPath, context: DiskContext) -> Risk | None:
     grows = size - allocated
     if grows <= 0 or grows + context.others_grow <= free:
         return None
-    return MayOutgrow(grows, free, context.others, context.others_grow, WhenFull.of(path))
+    when_full = WhenFull.of(path)
+    at_quota = _quota(path, context) is not None
+    if at_quota and when_full is WhenFull.PAUSED:
+        when_full = WhenFull.ERRORS
+    return MayOutgrow(
+        grows, free, context.others, context.others_grow, when_full, at_quota=at_quota
+    )
 
 
 def _full_pool(path: DiskPath, context: DiskContext) -> Risk | None:

@@ -13,7 +13,7 @@ from vdisklab.inspection.thin_pools import has_quota, pool_of, volumes_of, zfs_p
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.platforms import Platform
 from vdisklab.platforms.configured_disk import ConfiguredDisk, DiskContext, ThinPool, risks
-from vdisklab.units import GIB
+from vdisklab.units import GIB, MIB
 
 POOL = ThinPool("vg/pool", may_grow=30 * GIB, free=10 * GIB, volumes=2, waits=True)
 
@@ -130,3 +130,14 @@ def test_a_quota_needs_another_policy_than_a_full_disk(platform: Platform, setti
     assert setting in text
     assert "EDQUOT" not in said(f"{thin}/virtio:werror=stop", limited, platform)
     assert "EDQUOT" not in said("zfs/raw/none", limited, platform)
+
+
+def test_a_guest_whose_space_ends_at_a_quota_is_not_said_to_be_paused() -> None:
+    """Seen in the lab: a file system's free bytes are those of its quota (statvfs on ZFS)."""
+    tight = DiskContext(has_quota=True, virtual_size=4 * GIB, allocated=0, free=256 * MIB)
+    text = said("zfs/qcow2:preallocation=off/none", tight, Platform.PROXMOX)
+    assert "gets I/O errors" in text
+    assert "is paused" not in text
+    assert "werror=enospc" not in text.replace("default (werror=enospc)", "")
+    stopping = said("zfs/qcow2:preallocation=off/none/virtio:werror=stop", tight, Platform.PROXMOX)
+    assert "this guest is paused" in stopping
