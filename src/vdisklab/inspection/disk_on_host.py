@@ -24,7 +24,7 @@ from vdisklab.host.blockdevice import (
 from vdisklab.host.command import LocalHost
 from vdisklab.host.image_file import SeenFile, format_of, seen_file
 from vdisklab.host.machine import read_text
-from vdisklab.inspection.thin_pools import has_quota, lvm_pool, zfs_pool
+from vdisklab.inspection.thin_pools import btrfs_quota, has_zfs_quota, lvm_pool, zfs_pool
 from vdisklab.path.disk_path import DiskPath, Image, Layer, Options
 from vdisklab.path.memory_names import RAM_DISK, memory_by_name
 from vdisklab.path.options import OptionValue
@@ -158,14 +158,14 @@ def _below(device: StackedDevice | None) -> DiskContext:
 
 def _file_system(source: Path) -> DiskContext:
     """The file system that holds a file, and its free space."""
-    shared = _shared(source)
+    shared, free = _shared(source), mounts.free_bytes(source)
     device = None if shared.layers is None else device_of(source.parent)
     below = device.describe() if device is not None and device.below else None
     lost = _below(device)
     return replace(
         shared,
         below=below,
-        free=mounts.free_bytes(source),
+        free=free if shared.free is None else min(free, shared.free),
         lost_below=lost.lost_below,
         without_flushes=shared.without_flushes or lost.without_flushes,
     )
@@ -173,12 +173,23 @@ def _file_system(source: Path) -> DiskContext:
 
 def _shared(source: Path) -> DiskContext:
     mount = mounts.mount_of(source)
-    is_zfs = mount is not None and mount.filesystem == LayerKind.ZFS
-    return DiskContext(
+    return replace(
+        _limited(source, mount),
         layers=_layers(mount),
         without_flushes=mounts.without_flushes(mount),
-        has_quota=is_zfs and mount is not None and has_quota(LocalHost(), mount.source),
     )
+
+
+def _limited(source: Path, mount: mounts.Mount | None) -> DiskContext:
+    """The quotas of a file system; `free` is what they leave where statvfs(2) does not know it."""
+    if mount is None:
+        return UNKNOWN_CONTEXT
+    if mount.filesystem == LayerKind.ZFS:
+        return DiskContext(has_quota=has_zfs_quota(LocalHost(), mount.source))
+    if mount.filesystem == LayerKind.BTRFS:
+        left = btrfs_quota(LocalHost(), source if source.is_dir() else source.parent)
+        return DiskContext(free=left, has_quota=left is not None)
+    return UNKNOWN_CONTEXT
 
 
 def _layers(mount: mounts.Mount | None) -> tuple[Layer, ...] | None:

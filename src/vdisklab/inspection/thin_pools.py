@@ -1,8 +1,9 @@
-"""Thin volumes of this host: by how much those of a pool may still grow, and what it has left.
+"""Thin volumes of this host: by how much those of a pool may still grow, and what it has left; and
+quotas that refuse writes before a file system is full.
 
-LVM's by lvs(8), ZFS's by zfs(8). A pool of LVM that is full lets requests wait, or fails them at
-once (`lv_when_full`); the kernel ends the waiting after 60 s, unless the module parameter
-no_space_timeout of dm_thin_pool says otherwise
+LVM's by lvs(8), ZFS's by zfs(8), btrfs' by btrfs-qgroup(8). A pool of LVM that is full lets
+requests wait, or fails them at once (`lv_when_full`); the kernel ends the waiting after 60 s,
+unless the module parameter no_space_timeout of dm_thin_pool says otherwise
 (Documentation/admin-guide/device-mapper/thin-provisioning.rst).
 """
 
@@ -24,6 +25,8 @@ _LVS = (
     "-o", "lv_name,vg_name,lv_size,data_percent,pool_lv,lv_when_full,lv_dm_path",
 )  # fmt: skip
 _ZFS = ("zfs", "get", "-Hp", "-o", "property,value")
+_QGROUPS = ("btrfs", "qgroup", "show", "--raw", "-reF")
+"""The quota groups that a path's subvolume counts into, with their limits, in bytes."""
 _NEVER = ("none", "0", "-")
 
 
@@ -88,10 +91,35 @@ def zfs_pool(host: Host, volume: str) -> ThinPool | None:
         return None
 
 
-def has_quota(host: Host, dataset: str) -> bool:
+def has_zfs_quota(host: Host, dataset: str) -> bool:
     """True if a dataset of ZFS has a quota, which refuses writes before the pool is full."""
     found = _zfs(host, "quota,refquota", dataset)
     return any(value not in _NEVER for value in found.values())
+
+
+def btrfs_quota(host: Host, directory: Path) -> int | None:
+    """Bytes that the quotas of a directory's subvolume leave; None without a quota, and if btrfs
+    does not tell (only root may ask). statvfs(2) knows nothing of these quotas."""
+    try:
+        return quota_left(host.run(*_QGROUPS, str(directory)).stdout)
+    except (HostError, ValueError):
+        return None
+
+
+def quota_left(table: str) -> int | None:
+    """The bytes that the tightest limit in a table of `btrfs qgroup show --raw -reF` leaves; None
+    if nothing is limited. Raises ValueError for another text."""
+    lines = [line.split(maxsplit=5) for line in table.splitlines()]
+    groups = [fields[1:5] for fields in lines if fields and "/" in fields[0]]
+    if not groups and not any(fields[:1] == ["Qgroupid"] for fields in lines):
+        raise ValueError(f"not a table of quota groups: {table[:80]!r}")
+    left = [
+        int(limit) - int(used)
+        for referenced, exclusive, most_referenced, most_exclusive in groups
+        for used, limit in ((referenced, most_referenced), (exclusive, most_exclusive))
+        if limit != "none"
+    ]
+    return max(0, min(left)) if left else None
 
 
 def _zfs(host: Host, names: str, dataset: str) -> dict[str, Any]:

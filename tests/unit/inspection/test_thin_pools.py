@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from vdisklab.host.command import LocalHost
-from vdisklab.inspection.thin_pools import has_quota, pool_of, volumes_of, zfs_pool
+from vdisklab.inspection.thin_pools import (
+    has_zfs_quota,
+    pool_of,
+    quota_left,
+    volumes_of,
+    zfs_pool,
+)
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.platforms import Platform
 from vdisklab.platforms.configured_disk import ConfiguredDisk, DiskContext, ThinPool, risks
@@ -79,9 +85,35 @@ def test_a_sparse_volume_of_zfs_may_outgrow_its_pool(zfs: Path) -> None:
 
 def test_a_quota_of_zfs_is_seen(zfs: Path) -> None:
     zfs.write_text("quota\t0\nrefquota\t0\n")
-    assert not has_quota(LocalHost(), "tank/guests")
+    assert not has_zfs_quota(LocalHost(), "tank/guests")
     zfs.write_text("quota\t0\nrefquota\t10737418240\n")
-    assert has_quota(LocalHost(), "tank/guests")
+    assert has_zfs_quota(LocalHost(), "tank/guests")
+
+
+QGROUPS = """Qgroupid    Referenced    Exclusive  Max referenced  Max exclusive   Path \n\
+--------    ----------    ---------  --------------  -------------   ---- \n\
+0/256            16384        16384        67108864       {exclusive}   a b/c\n\
+1/7              16384        20480       104857600           none   <0 member qgroups>\n"""
+"""As btrfs-progs 6.2 writes it."""
+
+
+@pytest.mark.parametrize(
+    ("table", "left"),
+    [
+        (QGROUPS.format(exclusive="none"), 67108864 - 16384),
+        (QGROUPS.format(exclusive="33554432"), 33554432 - 16384),
+        (QGROUPS.format(exclusive="100"), 0),
+        ("\n".join(QGROUPS.splitlines()[:2]), None),
+    ],
+)
+def test_the_tightest_quota_of_btrfs_counts(table: str, left: int | None) -> None:
+    assert quota_left(table) == left
+
+
+@pytest.mark.parametrize("table", ["", "0/256 1 2 3", "0/256 a b c d e", "WARNING: what?"])
+def test_what_btrfs_did_not_write_is_refused(table: str) -> None:
+    with pytest.raises(ValueError, match=r"quota groups|unpack|literal"):
+        quota_left(table)
 
 
 def said(path: str, context: DiskContext, platform: Platform = Platform.LIBVIRT) -> str:
