@@ -15,7 +15,15 @@ from vdisklab.as_text import AsText
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
-from vdisklab.results.model import METRICS, Better, Direction, Metric, Run
+from vdisklab.results.model import (
+    METRICS,
+    Better,
+    Direction,
+    FailureKind,
+    Metric,
+    Run,
+    RunOutline,
+)
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]
@@ -270,6 +278,20 @@ def with_grid(
         measures=(*observations.measures, key),
         parts={**observations.parts, **({} if parts is None else {key: parts})},
     )
+
+
+def cells_too_slow(runs: Iterable[RunOutline]) -> set[tuple[MeasuredCell, Round]]:
+    """The cells and rounds whose measurement never ended in time, not even when repeated."""
+    runs = tuple(runs)
+    measured = {
+        (run.measured_cell, Round(run.campaign, run.round)) for run in runs if run.failure is None
+    }
+    slow = {
+        (run.measured_cell, Round(run.campaign, run.round))
+        for run in runs
+        if run.failure is not None and run.failure.kind is FailureKind.TOO_SLOW
+    }
+    return slow - measured
 
 
 def with_too_slow(

@@ -116,6 +116,11 @@ class Score(_OfRoles):
     OVERALL = "overall_ratio"
 
 
+DEFAULT_METRIC = "overall"
+SCORES = {DEFAULT_METRIC: Score.OVERALL, "read": Score.READ, "write": Score.WRITE}
+"""The scores by the names under which a user asks for them."""
+
+
 class Weighted(_OfRoles):
     """Salter's scores, by the names of their metrics."""
 

@@ -13,6 +13,7 @@ import numpy as np
 from vdisklab.analysis.best import competitors
 from vdisklab.analysis.candidates import OVER_ROUNDS, UNPLANNED_LOOK, RankedBy
 from vdisklab.analysis.diagnostics import ranked, recorded, values
+from vdisklab.analysis.diagnostics.baseline import MiddleBaseline, NoBaseline
 from vdisklab.analysis.diagnostics.bursts import burst_diagnostics, unlasting_diagnostics
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
@@ -22,7 +23,7 @@ from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import Ratio, against_baseline
 from vdisklab.analysis.rank_intervals import Ranking, Unranked, WithoutRank
-from vdisklab.analysis.score import MEAN, Score, Scored, add_scores
+from vdisklab.analysis.score import DEFAULT_METRIC, MEAN, SCORES, Scored, add_scores
 from vdisklab.analysis.summary import Summaries, levels, summarise
 from vdisklab.analysis.sums import RelativeSums, relative_sums
 from vdisklab.answers import loading
@@ -33,9 +34,6 @@ from vdisklab.path.needs import DURABLE, unmet
 from vdisklab.path.stalls import MeasuredStalls
 from vdisklab.results.model import Campaign, CellSums, Example, GateCount
 from vdisklab.results.store import Store
-
-DEFAULT_METRIC = "overall"
-SCORES = {DEFAULT_METRIC: Score.OVERALL, "read": Score.READ, "write": Score.WRITE}
 
 
 @dataclass(eq=False)
@@ -123,7 +121,7 @@ class Analysis:
     @cached_property
     def _base(
         self,
-    ) -> tuple[MeasuredCell, tuple[ranked.NoBaseline | ranked.MiddleBaseline, ...]]:
+    ) -> tuple[MeasuredCell, tuple[NoBaseline | MiddleBaseline, ...]]:
         return loading.baseline_of(self.loaded, self.requested)
 
     @property
@@ -132,9 +130,9 @@ class Analysis:
         return self._base[0]
 
     @property
-    def no_baseline(self) -> tuple[ranked.NoBaseline, ...]:
+    def no_baseline(self) -> tuple[NoBaseline, ...]:
         """A diagnostic if the plan's baseline was not measured, and nothing stands for it."""
-        return tuple(finding for finding in self._base[1] if isinstance(finding, ranked.NoBaseline))
+        return tuple(finding for finding in self._base[1] if isinstance(finding, NoBaseline))
 
     @property
     def names_baseline(self) -> bool:
@@ -232,7 +230,7 @@ class Analysis:
         """The cells that a search for the best left out of a round."""
         return ranked.dropped_by_search(self.loaded.outlines)
 
-    def measure(self, name: str) -> MeasureKey:
+    def measure(self, name: str = DEFAULT_METRIC) -> MeasureKey:
         """The measure of a name: overall, read, write, or a measure. Raises PlanError."""
         scored = self.scored
         if name not in SCORES:
@@ -399,7 +397,7 @@ class Analysis:
             *(
                 finding
                 for finding in self._base[1]
-                if not isinstance(finding, ranked.NoBaseline)
+                if not isinstance(finding, NoBaseline)
                 or finding.instead is None
                 or measure.name == "score"
             ),

@@ -12,8 +12,8 @@ import numpy as np
 
 from vdisklab.analysis.candidates import RankedBy, ratio_of
 from vdisklab.analysis.diagnostics import recorded
+from vdisklab.analysis.diagnostics.baseline import MiddleBaseline, NoBaseline
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
-from vdisklab.analysis.diagnostics.ranked import MiddleBaseline, NoBaseline
 from vdisklab.analysis.fleet.agreement import Agreement, agreement
 from vdisklab.analysis.fleet.host_classes import BetterPath, better_paths, profiles_differ
 from vdisklab.analysis.fleet.host_means import FleetNumbers, fleet_numbers, of_hosts, units_of

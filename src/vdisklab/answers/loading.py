@@ -9,10 +9,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from vdisklab.analysis.best import competitors
+from vdisklab.analysis.diagnostics.baseline import MiddleBaseline, NoBaseline
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
-from vdisklab.analysis.diagnostics.ranked import MiddleBaseline, NoBaseline, too_slow
 from vdisklab.analysis.intervals import MIN_ROUNDS
-from vdisklab.analysis.observations import MeasureKey, Observations, from_numbers, with_too_slow
+from vdisklab.analysis.observations import (
+    MeasureKey,
+    Observations,
+    cells_too_slow,
+    from_numbers,
+    with_too_slow,
+)
 from vdisklab.analysis.score import middle_path
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.ledger import state_directory
@@ -199,7 +205,7 @@ def load_chosen(results: Store, campaigns: tuple[Campaign, ...]) -> Loaded:
     ran_under = {run.ran_under for run in outlines if run.failure is None and run.ran_under}
     if len(ran_under) > 1:
         raise _two_accelerators(campaigns, ran_under)
-    observations = with_too_slow(results.observations(ids), too_slow(outlines))
+    observations = with_too_slow(results.observations(ids), cells_too_slow(outlines))
     return Loaded(campaigns, outlines, observations)
 
 

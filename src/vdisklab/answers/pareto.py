@@ -9,7 +9,8 @@ from typing import Annotated
 from vdisklab.analysis import pareto
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.observations import MeasureKey, Observations
-from vdisklab.answers.analysis import DEFAULT_METRIC, SCORES, Analysis
+from vdisklab.analysis.score import DEFAULT_METRIC, SCORES
+from vdisklab.answers.analysis import Analysis
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell

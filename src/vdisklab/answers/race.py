@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from vdisklab.analysis.best import competitors
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.path_model import PathModel
 from vdisklab.analysis.race import RaceOutcome, RaceState, race_state
-from vdisklab.analysis.score import add_scores, middle_path
+from vdisklab.analysis.score import DEFAULT_METRIC, SCORES, add_scores, middle_path
 from vdisklab.analysis.search import (
     ATTEMPTS,
     SearchState,
@@ -24,7 +25,6 @@ from vdisklab.analysis.search import (
     margin_with_resolution,
     search_state,
 )
-from vdisklab.answers.analysis import DEFAULT_METRIC, SCORES, Analysis
 from vdisklab.answers.loading import Loaded, find_measure
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import CrashVerdicts
@@ -33,6 +33,9 @@ from vdisklab.path.needs import Need, unmet
 from vdisklab.path.segments import HOST
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.results.model import Campaign
+
+if TYPE_CHECKING:
+    from vdisklab.answers.analysis import Analysis
 
 RACE_UP_TO = 20
 """Up to this many paths all race; of more, a model of their segments leaves some out first."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vdisklab.analysis.best import competitors
-from vdisklab.analysis.score import ROLE_SETS
-from vdisklab.answers.analysis import DEFAULT_METRIC, SCORES
+from vdisklab.analysis.score import DEFAULT_METRIC, ROLE_SETS, SCORES
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, numbers_of_guests
 from vdisklab.plan.campaign import CampaignPlan

@@ -14,9 +14,9 @@ from vdisklab.analysis.diagnostics.ranked import TooFewRounds
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.rank_intervals import Ranked, Ranking, WithoutRank
-from vdisklab.analysis.score import RoleSet
+from vdisklab.analysis.score import DEFAULT_METRIC, RoleSet
 from vdisklab.analysis.summary import Level, Summary
-from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
+from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.choice import (
     Decision,
     PathChoice,

@@ -27,10 +27,10 @@ from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranked
-from vdisklab.analysis.score import MEAN, MIX, Score, add_mix, without_mix
+from vdisklab.analysis.score import DEFAULT_METRIC, MEAN, MIX, Score, add_mix, without_mix
 from vdisklab.analysis.summary import Level, Summaries, Summary, levels, summarise
 from vdisklab.analysis.sums import RelativeSums
-from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
+from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.choice import (
     PathChoice,
     decided_among,

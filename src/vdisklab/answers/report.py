@@ -21,9 +21,10 @@ from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.published import builtin_publications
 from vdisklab.analysis.rank_intervals import Ranked, Unranked, WithoutRank
+from vdisklab.analysis.score import DEFAULT_METRIC
 from vdisklab.analysis.summary import IntervalMethod, Summaries, Summary
 from vdisklab.analysis.sums import BandwidthSeries, RelativeSums, bandwidth_series
-from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
+from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.claims import ClaimsAnswer, evaluate_claims
 from vdisklab.answers.compare import PublishedAnswer, all_published
 from vdisklab.answers.density import DensityAnswer, density_of, searched_capacity

@@ -15,10 +15,10 @@ from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import gate_diagnostics, slow_diagnostics
 from vdisklab.analysis.observations import Observations
-from vdisklab.analysis.score import role_set
+from vdisklab.analysis.score import DEFAULT_METRIC, role_set
 from vdisklab.analysis.summary import summarise
 from vdisklab.answers import loading
-from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
+from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.rank import RankAnswer, rank_cells
 from vdisklab.as_text import AsText
 from vdisklab.documents import HIDDEN, Answer

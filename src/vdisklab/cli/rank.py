@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vdisklab.answers.analysis import DEFAULT_METRIC
+from vdisklab.analysis.score import DEFAULT_METRIC
 from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.rank import rank_cells, the_best

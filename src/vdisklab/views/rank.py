@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from vdisklab import numbers
 from vdisklab.analysis.diagnostics import ranked
+from vdisklab.analysis.diagnostics.baseline import NoBaseline
 from vdisklab.analysis.diagnostics.caveats import Emulated, InEmulatedHost, InLab
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic, grouped_sentences
 from vdisklab.analysis.diagnostics.recorded import FromPageCache, SeveralGuests
@@ -294,7 +295,7 @@ def of_campaigns(answer: RankAnswer) -> str:
 
 def _of_scores(answer: RankAnswer) -> list[Diagnostic]:
     """Why there are no scores."""
-    return [finding for finding in answer.findings if isinstance(finding, ranked.NoBaseline)]
+    return [finding for finding in answer.findings if isinstance(finding, NoBaseline)]
 
 
 def _title(answer: RankAnswer) -> str:
@@ -333,7 +334,7 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
         for finding in answer.findings
         if not isinstance(finding, _NOT_AMONG_NOTES)
         # A missing baseline stands above the table.
-        if not (over is not None and isinstance(finding, ranked.NoBaseline))
+        if not (over is not None and isinstance(finding, NoBaseline))
     )
     if ranking.best is not None and (reach := wording.reach_sentence(ranking.best)):
         yield reach

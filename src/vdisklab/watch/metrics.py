@@ -22,7 +22,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from vdisklab import __version__
-from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
+from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.loading import open_results
 from vdisklab.errors import PlanError
 from vdisklab.results.model import Campaign, RunOutline
@@ -170,7 +170,7 @@ def _medians(campaign: Campaign, analysis: Analysis) -> Iterator[GaugeMetricFami
 
 
 def _ranks(campaign: Campaign, analysis: Analysis) -> Iterator[GaugeMetricFamily]:
-    ranking = analysis.ranking(analysis.measure(DEFAULT_METRIC))
+    ranking = analysis.ranking(analysis.measure())
     for end, said in ("best", "Best"), ("worst", "Worst"):
         family = GaugeMetricFamily(
             f"vdisklab_cell_rank_{end}", f"{said} rank that is not excluded (95 %).", labels=_CELL

@@ -15,9 +15,14 @@ from vdisklab.analysis.diagnostics.ranked import (
     dropped_by_search,
     ranking_diagnostics,
     slow_diagnostics,
-    too_slow,
 )
-from vdisklab.analysis.observations import MeasureKey, Observations, observe, with_too_slow
+from vdisklab.analysis.observations import (
+    MeasureKey,
+    Observations,
+    cells_too_slow,
+    observe,
+    with_too_slow,
+)
 from vdisklab.analysis.rank_intervals import rank
 from vdisklab.campaign.runner import _kind
 from vdisklab.errors import GuestTimeoutError, TooSlowError
@@ -103,8 +108,8 @@ def test_only_a_measurement_that_took_too_long_is_too_slow(kind: FailureKind) ->
     expected = (
         {(runs[1].measured_cell, (CAMPAIGN.id, 1))} if kind is FailureKind.TOO_SLOW else set()
     )
-    assert too_slow([failed, *runs[2:]]) == expected
-    assert too_slow([failed, *runs[1:]]) == set()  # it was measured later
+    assert cells_too_slow([failed, *runs[2:]]) == expected
+    assert cells_too_slow([failed, *runs[1:]]) == set()  # it was measured later
 
 
 def test_the_kind_of_the_error_is_kept() -> None:

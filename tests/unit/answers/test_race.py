@@ -10,7 +10,8 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs, cell
 from tests.unit.stored import stored
 from vdisklab.analysis.diagnostics.ranked import UnplannedLook
-from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
+from vdisklab.analysis.score import DEFAULT_METRIC
+from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.rank import rank_cells
 from vdisklab.answers.recommend import recommend
 from vdisklab.path.needs import DURABLE, parse_need

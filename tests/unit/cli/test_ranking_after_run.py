@@ -10,7 +10,8 @@ from rich.console import Console
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import Database
-from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
+from vdisklab.analysis.score import DEFAULT_METRIC
+from vdisklab.answers.analysis import Analysis
 from vdisklab.cli.shell.after_run import analysed, print_overview, print_verdict
 from vdisklab.cli.shell.main import main
 from vdisklab.cli.shell.named import Named

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from tests.unit.analysis.made import cell
+from vdisklab.analysis.diagnostics.baseline import NoBaseline
 from vdisklab.analysis.diagnostics.caveats import Emulated, InEmulatedHost
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import (
     DroppedBySearch,
     FailedCell,
     Inconclusive,
-    NoBaseline,
     NoCommonRound,
     NothingToCompare,
     SharedRounds,

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
-from vdisklab.analysis.observations import MeasureKey, Observations, Round
+from vdisklab.analysis.observations import Observations
 from vdisklab.analysis.rank_intervals import LOOK_SHARE, Ranking, Unranked
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import BEGUN_LATE, REPEATED, FailureKind, GateCount, RunOutline
+from vdisklab.results.model import BEGUN_LATE, REPEATED, GateCount, RunOutline
 from vdisklab.units import counted, named
 
 _MEANINGS = {
@@ -200,58 +200,6 @@ class SharedRounds(Diagnostic):
             "the best allows for it. Ranks do not: up to 12 % of such campaigns have a wrong one, "
             "instead of 5 %."
         )
-
-
-@dataclass(frozen=True, slots=True)
-class NoBaseline(Diagnostic):
-    """Scores are missing because the baseline has no numbers.
-
-    `instead` is a measure to rank by, set if all numbers are imported: then the baseline cannot be
-    measured.
-    """
-
-    baseline: MeasuredCell
-    instead: MeasureKey | None = None
-
-    def __str__(self) -> str:
-        if self.instead is not None:
-            return (
-                "No scores: they relate to a baseline in the same rounds, which imported numbers "
-                f"do not have. Rank one measure: `vdisklab rank --metric {self.instead}`; "
-                "`vdisklab table` prints all numbers."
-            )
-        return (
-            f"No scores: the baseline {self.baseline} has no numbers. Measure it, name another one "
-            "with --baseline, or rank one measure with --metric."
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class MiddleBaseline(Diagnostic):
-    """The baseline has no numbers, so scores relate to another path."""
-
-    baseline: MeasuredCell
-    cell: MeasuredCell
-
-    def __str__(self) -> str:
-        return (
-            f"The baseline {self.baseline} has no numbers: scores and ratios relate to "
-            f"{self.cell}, the path in the middle. The order of paths does not depend on that."
-        )
-
-
-def too_slow(runs: Iterable[RunOutline]) -> set[tuple[MeasuredCell, Round]]:
-    """The cells and rounds whose measurement never ended in time, not even when repeated."""
-    runs = tuple(runs)
-    measured = {
-        (run.measured_cell, Round(run.campaign, run.round)) for run in runs if run.failure is None
-    }
-    slow = {
-        (run.measured_cell, Round(run.campaign, run.round))
-        for run in runs
-        if run.failure is not None and run.failure.kind is FailureKind.TOO_SLOW
-    }
-    return slow - measured
 
 
 def slow_diagnostics(

@@ -8,7 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
+from vdisklab.analysis.score import DEFAULT_METRIC
+from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.loading import load, require_numbers
 from vdisklab.answers.rank import RankAnswer
 from vdisklab.answers.recommend import RecommendAnswer, recommend

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from vdisklab.actions.measure import Measured
-from vdisklab.answers.analysis import DEFAULT_METRIC
+from vdisklab.analysis.score import DEFAULT_METRIC
 from vdisklab.answers.during import operations_of
 from vdisklab.answers.life import lives_of, measured_lives
 from vdisklab.answers.race import race_outcome

@@ -15,7 +15,7 @@ from rich.text import Text
 from vdisklab.actions.again import repeated
 from vdisklab.actions.find_best import make_search
 from vdisklab.actions.measure import Measured, Publish, measure, measure_in_turns
-from vdisklab.answers.analysis import DEFAULT_METRIC
+from vdisklab.analysis.score import DEFAULT_METRIC
 from vdisklab.answers.loading import database_url
 from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.live import TerminalProgress

@@ -10,7 +10,7 @@ from functools import partial
 from rich.console import Console
 
 from tests.unit.analysis.made import CAMPAIGN
-from vdisklab.answers.analysis import DEFAULT_METRIC
+from vdisklab.analysis.score import DEFAULT_METRIC
 from vdisklab.cli.shell.after_run import provisional_ranking
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import NOTHING_NAMED

@@ -34,6 +34,14 @@ NOT_TO_MEASURE = (
     "vdisklab.watch",
 )
 
+NOT_BEFORE_RANKING = (
+    "vdisklab.analysis.diagnostics.ranked",
+    "vdisklab.analysis.diagnostics.recorded",
+    "vdisklab.analysis.diagnostics.values",
+    "vdisklab.answers.analysis",
+)
+"""What `run` does without until something is measured."""
+
 FORBIDDEN: dict[tuple[str, ...], Sequence[str]] = {
     ("--help",): (
         *HEAVY, *NOT_TO_ANSWER, "numpy", "pydantic", "sqlalchemy", "vdisklab.answers",
@@ -41,7 +49,7 @@ FORBIDDEN: dict[tuple[str, ...], Sequence[str]] = {
     ),
     ("rank",): (*HEAVY, *NOT_TO_ANSWER),
     ("run", "--help"): (*HEAVY, *NOT_TO_ANSWER, "numpy", "pydantic", "sqlalchemy"),
-    ("run", "--again", "0000"): (*(set(HEAVY) - {"qemu"}), *NOT_TO_MEASURE),
+    ("run", "--again", "0000"): (*(set(HEAVY) - {"qemu"}), *NOT_TO_MEASURE, *NOT_BEFORE_RANKING),
 }  # fmt: skip
 """By the words of a command, the modules that it may not load."""
 
