@@ -116,7 +116,6 @@ def test_aio_modes_iothread_and_queues_are_read_back(lab: Lab) -> None:
         encrypted,
         "qcow2:compression=zstd/none/scsi:guest_scheduler=mq-deadline:discard=unmap:discard_granularity=64k:throttle_iops=4000:werror=stop",
         served,
-        "null",
     )
     status, printed, runs = measure(lab, *paths, cpus=2)
     assert [run.failure.message for run in runs if run.failure] == [], printed
@@ -140,6 +139,16 @@ def test_aio_modes_iothread_and_queues_are_read_back(lab: Lab) -> None:
         if "iothread=on" in path:
             assert checks["qemu.iothread"].endswith("-io")
             assert checks["guest.queues"] == "2"
+
+
+@pytest.mark.nightly
+def test_a_disk_that_keeps_nothing_is_measured(lab: Lab) -> None:
+    """QEMU's null-co, whose writes and reads cost only the way to it."""
+    status, printed, runs = measure(lab, "null")
+    assert status == 0, printed
+    (run,) = runs
+    assert all(check.confirmed for check in run.checks)
+    require_ran_as_planned(lab, runs, lab.arguments("null"))
 
 
 def test_what_is_measured_is_kept_and_the_same_command_continues(lab: Lab) -> None:

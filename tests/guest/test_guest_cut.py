@@ -139,7 +139,11 @@ def test_an_ide_drive_without_its_write_cache_keeps_all(
 
 
 @pytest.mark.parametrize(
-    ("path", "survives"), [("ext4/9p", True), ("ext4:barrier=off/virtiofs:cache=none", False)]
+    ("path", "survives"),
+    [
+        pytest.param("ext4/9p", True, marks=pytest.mark.nightly),
+        ("ext4:barrier=off/virtiofs:cache=none", False),
+    ],
 )
 def test_a_database_in_a_directory_survives_unless_its_host_drops_flushes(
     session: PowerCutSession, path: str, survives: bool, tmp_path: Path

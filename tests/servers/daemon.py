@@ -65,7 +65,8 @@ def run(*argv: str | Path, environment: Mapping[str, str] | None = None) -> str:
 class Daemon:
     """A program that serves until it is told to end, with all processes that it starts.
 
-    It removes its `sockets` when it ends, but not when it is killed.
+    It removes its `sockets` when it ends, but not when it is killed. When it is told to end, it has
+    `seconds_to_end`; then it is killed.
     """
 
     argv: Sequence[str]
@@ -73,6 +74,7 @@ class Daemon:
     ready: Callable[[], bool]
     environment: Mapping[str, str] = field(default_factory=dict)
     sockets: Sequence[Path] = ()
+    seconds_to_end: float = 1.0
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -103,7 +105,7 @@ class Daemon:
         self.process.wait(_PATIENCE)
 
     def end(self) -> None:
-        """Lets it end as on a shutdown, within a second (tgtd does not while it has targets).
+        """Lets it end as on a shutdown, while it has time.
 
         What it started is killed: a session of sshd outlives it.
         """
@@ -114,7 +116,7 @@ class Daemon:
         self.process.send_signal(signal.SIGCONT)
         self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(1)
+            self.process.wait(self.seconds_to_end)
         if not self._ended():
             self.kill()
         for pid in sessions:

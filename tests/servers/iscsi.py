@@ -67,6 +67,7 @@ def tgt(
         lambda: accepts(Path(f"{ipc}.1")) and listens(port),
         environment,
         sockets=[Path(f"{ipc}.1")],
+        seconds_to_end=0,  # it does not end while it has targets
     )
     url = f"iscsi://{ADDRESS}:{port}/{TARGET}/1"
     server = _Tgt(url, directory, (daemon,), objects, environment, tuple(commands))

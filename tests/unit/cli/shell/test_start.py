@@ -47,7 +47,7 @@ FORBIDDEN: dict[tuple[str, ...], Sequence[str]] = {
         *HEAVY, *NOT_TO_ANSWER, "numpy", "pydantic", "sqlalchemy", "vdisklab.answers",
         "vdisklab.path", "vdisklab.plan",
     ),
-    ("rank",): (*HEAVY, *NOT_TO_ANSWER),
+    ("rank",): (*HEAVY, *NOT_TO_ANSWER, "pydantic"),
     ("run", "--help"): (*HEAVY, *NOT_TO_ANSWER, "numpy", "pydantic", "sqlalchemy"),
     ("run", "--again", "0000"): (*(set(HEAVY) - {"qemu"}), *NOT_TO_MEASURE, *NOT_BEFORE_RANKING),
 }  # fmt: skip
