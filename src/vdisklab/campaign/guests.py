@@ -6,11 +6,11 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
-from vdisklab.errors import HostError
+from vdisklab.errors import HostError, PlanError
 from vdisklab.guest.factory import GuestContext, binary_of, files_of
 from vdisklab.guest.image.guest_image import DiskSystem, build_guest_image, disk_system, write_disk
 from vdisklab.guest.image.kernel import kernel_for
@@ -19,12 +19,14 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import BootFiles, FirmwareFiles, GuestConfig, UserBoot
 from vdisklab.guest.qemu.probe import has_sandbox
 from vdisklab.guest.qemu.qmp import Channel
+from vdisklab.guest.systems import read_diskspd
 from vdisklab.host.command import Host, install_hint
 from vdisklab.host.ledger import Kind
 from vdisklab.path.architecture import GUEST
 from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.guest import Accelerator, Firmware, GuestPlan, UserGuest
+from vdisklab.plan.guest import Accelerator, Firmware, GuestPlan, SystemBus, UserGuest
+from vdisklab.plan.settings import Request
 from vdisklab.storage.site import Site
 
 BootFromDisk = Callable[[Disk, Callable[[Channel], None]], AbstractContextManager[Machine]]
@@ -116,6 +118,43 @@ def system_to_boot(
     kernel = kernel_for(host, cache, buses, guest)
     image = build_guest_image(host, cache, kernel)
     return disk_system(host, cache, kernel, image), files_of(image)
+
+
+def requested_guest(host: Host, request: Request) -> UserGuest | None:
+    """The user guest whose image a request names; None for the micro guest.
+
+    Raises PlanError for a machine that cannot be, before anything is read, and HostError if the
+    image, the firmware or DISKSPD is missing or unusable.
+    """
+    if request.guest_image is None:
+        return None
+    firmware = request.guest_firmware or (Firmware.BIOS if GUEST.has_bios else Firmware.UEFI)
+    bus = request.guest_bus or SystemBus.VIRTIO
+    _require_possible(firmware, bus)
+    if firmware is Firmware.UEFI:
+        find_firmware()
+    if request.diskspd is not None:
+        read_diskspd(request.diskspd)
+    return replace(
+        inspect_image(host, request.guest_image),
+        firmware=firmware,
+        bus=bus,
+        boot_seconds=request.guest_boot,
+        diskspd=request.diskspd,
+    )
+
+
+def _require_possible(firmware: Firmware, bus: SystemBus) -> None:
+    """Raises PlanError for what no machine of the guests' architecture has."""
+    if firmware is Firmware.BIOS and not GUEST.has_bios:
+        raise PlanError(
+            f"guests of {GUEST.title} have no BIOS", hint="leave out --guest-firmware: uefi"
+        )
+    if bus not in GUEST.machines:
+        raise PlanError(
+            f"--guest-bus {bus}: {GUEST.missing_buses[bus]}",
+            hint=f"choose {' or '.join(name for name in SystemBus if name in GUEST.machines)}",
+        )
 
 
 def inspect_image(host: Host, image: Path) -> UserGuest:

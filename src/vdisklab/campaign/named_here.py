@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.campaign.guests import find_firmware, inspect_image
-from vdisklab.campaign.qemu_limits import limits_of, missing_program, with_daemon
+from vdisklab.campaign.guests import requested_guest
+from vdisklab.campaign.qemu_limits import find_qemus
 from vdisklab.campaign.template import GivenImage, inspect_template, require_fits
-from vdisklab.errors import PlanError
-from vdisklab.guest.qemu.probe import probe_qemu
-from vdisklab.guest.systems import read_diskspd
 from vdisklab.host.blockdevice import open_device
 from vdisklab.host.command import Host
 from vdisklab.host.mounts import Mount, mount_of, require_work_directory
-from vdisklab.path.architecture import GUEST
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.plan.capabilities import QemuLimits
-from vdisklab.plan.guest import (
-    Firmware,
-    Qemu,
-    RequestedQemu,
-    SystemBus,
-    UserGuest,
-    require_distinct,
-)
+from vdisklab.plan.guest import Qemu, UserGuest
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import Request
 from vdisklab.storage.given import with_kinds
@@ -72,60 +61,3 @@ def named_here(host: Host, request: Request) -> NamedHere:
     require_work_directory(directory)
     mount = None if request.devices else mount_of(directory)
     return NamedHere(profile, guest, qemus, limits, targets, mount, given)
-
-
-def requested_guest(host: Host, request: Request) -> UserGuest | None:
-    """The user guest whose image a request names; None for the micro guest.
-
-    Raises HostError if the image, the firmware or DISKSPD is missing or unusable.
-    """
-    if request.guest_image is None:
-        return None
-    usual = inspect_image(host, request.guest_image)
-    firmware = request.guest_firmware or (usual.firmware if GUEST.has_bios else Firmware.UEFI)
-    _require_possible(firmware, request.guest_bus or usual.bus)
-    if firmware is Firmware.UEFI:
-        find_firmware()
-    if request.diskspd is not None:
-        read_diskspd(request.diskspd)
-    return replace(
-        usual,
-        firmware=firmware,
-        bus=request.guest_bus or usual.bus,
-        boot_seconds=request.guest_boot,
-        diskspd=request.diskspd,
-    )
-
-
-def _require_possible(firmware: Firmware, bus: SystemBus) -> None:
-    """Raises PlanError for what no machine of the guests' architecture has."""
-    if firmware is Firmware.BIOS and not GUEST.has_bios:
-        raise PlanError(
-            f"guests of {GUEST.title} have no BIOS", hint="leave out --guest-firmware: uefi"
-        )
-    if bus not in GUEST.machines:
-        raise PlanError(
-            f"--guest-bus {bus}: {GUEST.missing_buses[bus]}",
-            hint=f"choose {' or '.join(name for name in SystemBus if name in GUEST.machines)}",
-        )
-
-
-def find_qemus(
-    host: Host, requested: Sequence[RequestedQemu]
-) -> tuple[tuple[Qemu, ...], Mapping[str, QemuLimits]]:
-    """The requested QEMUs with their names, and the features that each lacks.
-
-    Raises HostError for a program that is not QEMU or too old, PlanError for two with one name.
-    """
-    qemus: list[Qemu] = []
-    capabilities: dict[str, QemuLimits] = {}
-    for request in requested:
-        features = probe_qemu(host, request.binary)
-        binary = host.which(str(request.binary)) or request.binary
-        qemu = Qemu(request.name or features.number, binary.absolute(), features.version)
-        qemus.append(qemu)
-        limits = limits_of(features, f"QEMU {qemu.name}", "choose another bus")
-        limits = with_daemon(host, limits)
-        capabilities[qemu.name] = replace(limits, guest=missing_program(host, "qemu-img"))
-    require_distinct(qemus)
-    return tuple(qemus), capabilities

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from vdisklab.errors import HostError
@@ -13,6 +14,7 @@ from vdisklab.host.command import Host, install_hint
 from vdisklab.host.facts import QEMU
 from vdisklab.path.segments import Aio, Bus, ImageFormat
 from vdisklab.plan.capabilities import Missing, QemuLimits
+from vdisklab.plan.guest import Qemu, RequestedQemu, require_distinct
 
 _NEWER = "install a newer QEMU, or name one: --qemu new=BIN and qemu=new in the path"
 
@@ -88,3 +90,24 @@ def missing_program(host: Host, *programs: str) -> Missing | None:
         if host.which(program) is None:
             return Missing(f"{program} is not installed", install_hint([QEMU, *programs]))
     return None
+
+
+def find_qemus(
+    host: Host, requested: Sequence[RequestedQemu]
+) -> tuple[tuple[Qemu, ...], Mapping[str, QemuLimits]]:
+    """The requested QEMUs with their names, and the features that each lacks.
+
+    Raises HostError for a program that is not QEMU or too old, PlanError for two with one name.
+    """
+    qemus: list[Qemu] = []
+    capabilities: dict[str, QemuLimits] = {}
+    for request in requested:
+        features = probe_qemu(host, request.binary)
+        binary = host.which(str(request.binary)) or request.binary
+        qemu = Qemu(request.name or features.number, binary.absolute(), features.version)
+        qemus.append(qemu)
+        limits = limits_of(features, f"QEMU {qemu.name}", "choose another bus")
+        limits = with_daemon(host, limits)
+        capabilities[qemu.name] = replace(limits, guest=missing_program(host, "qemu-img"))
+    require_distinct(qemus)
+    return tuple(qemus), capabilities

@@ -103,7 +103,6 @@ def draft_plan(
     if in_guests and settings.baseline is None:
         settings = replace(settings, baseline=NO_BASELINE)
     baseline = None if settings.baseline == NO_BASELINE else settings.baseline
-    require_targets(settings.target, settings.secret)
     # Every guest's path is multiplied by the QEMUs, and by the settings in the guest.
     axes = {
         "qemu": tuple(qemu.name for qemu in qemus),
@@ -118,6 +117,7 @@ def draft_plan(
         ),
         "made": tuple(way.replace(":", "+") for way in settings.made),
     }
+    require_targets(settings.target, settings.secret)
     paths = expand_paths(settings.patterns, axes, settings.target)
     if profile.makes_disks and not settings.made:
         paths = tuple(

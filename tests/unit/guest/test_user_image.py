@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.campaign.guests import inspect_image, require_unchanged, user_boot
-from vdisklab.campaign.named_here import requested_guest
+from vdisklab.campaign.guests import (
+    inspect_image,
+    requested_guest,
+    require_unchanged,
+    user_boot,
+)
 from vdisklab.errors import HostError, PlanError
 from vdisklab.guest.qemu.command_line import (
     Channels,

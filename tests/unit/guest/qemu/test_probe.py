@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.campaign.named_here import find_qemus
+from vdisklab.campaign.qemu_limits import find_qemus
 from vdisklab.errors import HostError, PlanError
 from vdisklab.guest.qemu.probe import QemuVersion, has_sandbox, probe_qemu
 from vdisklab.host.command import LocalHost
