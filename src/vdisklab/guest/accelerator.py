@@ -10,12 +10,13 @@ import contextlib
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from vdisklab.errors import GuestError
+from vdisklab.errors import GuestError, SilentGuestError
 from vdisklab.host.facts import virtualisation_flag, virtualised
 from vdisklab.host.machine import SYSTEM
 from vdisklab.host.safe_places import make_state_directory, open_file
@@ -125,10 +126,21 @@ def try_kvm(
         boot(seconds)
     except GuestError as error:
         waited = f"{time.monotonic() - begun:.1f} s"
-        why = " | ".join([str(error), *error.printed[-3:]])
-        tried = f"{device} opens, but no guest booted under KVM in {waited} ({why})"
+        tried = f"{device} opens, but no guest booted under KVM in {waited}: {_reason(error)}"
         return KvmTrial(False, tried, _remedy_for_hang(root))
     return KvmTrial(True, f"a guest booted under KVM in {time.monotonic() - begun:.1f} s")
+
+
+def _reason(error: GuestError) -> str:
+    """What ended the trial, and what QEMU printed last, without its own name.
+
+    An assertion of QEMU's C code follows its reason, and tells a user nothing.
+    """
+    lines = [line.strip() for line in error.printed if " Assertion " not in line]
+    if not any(lines):
+        return str(error)
+    printed = re.sub(r"^\S*qemu-[\w.-]+: ", "", lines[-1])
+    return f"{error}; QEMU printed: {printed}" if isinstance(error, SilentGuestError) else printed
 
 
 def remembered_trial(file: Path, key: str, trial: Callable[[], KvmTrial]) -> KvmTrial:
