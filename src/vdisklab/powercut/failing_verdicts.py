@@ -167,15 +167,16 @@ def run_storage_controls(
             with failing_image(session.site, path, f"control{number}", guest.client) as image:
                 run = _run(session, image, control.failure, f"control{number}-run", number)
             lost = run.outcome.is_loss
-            yield ControlResult(name, control.must_lose, 1, int(lost))
             wrong = control.problem(run)
             if lost != control.must_lose:
                 wrong = f"{run.lost} of {run.acknowledged} acknowledged were lost: {run.outcome}"
             if wrong is not None:
+                detail = f" ({run.detail})" if run.detail else ""
                 raise ControlError(
-                    f"the control `{name}` failed: {wrong}",
+                    f"the control `{name}` failed: {wrong}{detail}",
                     hint="no path can be judged on this machine; please report this",
                 )
+            yield ControlResult(name, control.must_lose, 1, int(lost))
 
 
 def judge_storage_failures(

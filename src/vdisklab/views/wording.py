@@ -85,7 +85,7 @@ def inverted(ratio: Ratio) -> Ratio:
 def difference(ratio: Ratio) -> str:
     """The words for a ratio (above 1 is better): `between 43 % slower and 12 % faster`.
 
-    Without an interval it is `12 % faster`.
+    Without an interval it is `12 % faster`; with one that tells nothing it says so.
     """
     if ratio.ratio is None:
         return (
@@ -98,6 +98,8 @@ def difference(ratio: Ratio) -> str:
         return " ".join(low)
     if low[1] == high[1] and ratio.high < 1:
         low, high = high, low  # the smaller number first
+    if ratio.low < 1 / _MANY_TIMES and ratio.high > _MANY_TIMES:
+        return f"anywhere from {' '.join(low)} to {' '.join(high)}: more rounds must tell"
     return f"between {low[0] if low[1] == high[1] else ' '.join(low)} and {' '.join(high)}"
 
 

@@ -32,6 +32,10 @@ from vdisklab.views.wording import compared, difference
     ("ratio", "says"),
     [
         (Ratio(5, 0.803, 0.574, 1.12), "between 43 % slower and 12 % faster"),
+        (
+            Ratio(3, 0.5, 0.004, 59.0),
+            "anywhere from 250 times slower to 59 times as fast: more rounds must tell",
+        ),
         (Ratio(5, 1.2, 1.1, 1.3), "between 10 and 30 % faster"),
         (Ratio(5, 0.8, 0.79, 0.82), "between 18 and 21 % slower"),
         (Ratio(5, 1.5, 0.996, 2.94), "between 0.4 % slower and 2.9 times as fast"),
