@@ -71,6 +71,13 @@ def test_writes_that_were_not_synced_are_refused() -> None:
         PROGRAM.parse(plan("fillsync"), Outputs(text))
 
 
+def test_threads_that_wait_are_synced_together() -> None:
+    text = said("fillsync").stdout.replace("1999 syncs", "500 syncs")
+    assert PROGRAM.parse(plan("fillsync", threads=4), Outputs(text)).samples
+    with pytest.raises(WorkloadError, match="synced 500 of 1999 writes"):
+        PROGRAM.parse(plan("fillsync", threads=2), Outputs(text))
+
+
 @pytest.mark.parametrize("benchmark", NAMES)
 def test_cut_off_anywhere_it_is_refused_or_right(benchmark: str) -> None:
     whole = PROGRAM.parse(plan(benchmark), said(benchmark))
