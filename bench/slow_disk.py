@@ -44,7 +44,8 @@ def _await(condition: Callable[[], bool], what: str) -> None:
 
 @contextmanager
 def _running(*command: str | Path) -> Iterator[None]:
-    process = subprocess.Popen(command)
+    # Ctrl-C ends the measurement, which then still needs the disk to clean up.
+    process = subprocess.Popen(command, start_new_session=True)
     try:
         yield
     finally:
