@@ -268,3 +268,27 @@ def test_a_row_is_exported(seen: dict[str, Any]) -> None:
 def test_what_other_programs_write_is_read_as_before(seen: dict[str, Any]) -> None:
     assert seen["host"] == "toy64"
     assert seen["foreign"].endswith("/ide")
+
+
+CLAIMS = """
+from vdisklab.actions.missing_claims import _possible
+from vdisklab.answers.claims import read_claims
+
+notes = []
+claims = [claim for file in read_claims((), ()) for claim in file.claims]
+possible = list(_possible(claims, notes.append))
+print(len(claims), len(possible), len(notes), notes[0].text)
+"""
+
+
+def test_claims_about_a_bus_that_an_architecture_lacks_are_read_and_not_measured() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CLAIMS], env={**os.environ, CHOICE: "aarch64"},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    every, possible, left_out, *note = done.stdout.split(maxsplit=3)
+    assert int(every) == int(possible) + int(left_out)
+    assert int(possible) > 20
+    assert "is not measured: " in note[0]
+    assert "QEMU's machine virt has no IDE controller" in note[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,6 +17,7 @@ from vdisklab.answers.missing_cells import missing_cells, request_for
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import machine_facts
+from vdisklab.path.rules import impossible
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.plan_file import request_alike
@@ -73,7 +74,8 @@ def measure_missing(
     measured = _measured_before(store, names, requested, machine)
     like = measured.campaigns[0] if measured.campaigns else None
     campaigns = measured.ids
-    for cells in missing_cells(judge_claims(claims, measured.observations, measured.outlines)):
+    possible = tuple(_possible(claims, progress))
+    for cells in missing_cells(judge_claims(possible, measured.observations, measured.outlines)):
         request = request_for(cells, requested, like)
         rounds = rounds_of(request)
         request = replace(request, rounds=rounds, label=label_of(rounds))
@@ -88,6 +90,18 @@ def measure_missing(
         if outcome.interrupted:
             return MeasuredClaims(tuple(campaigns), interrupted=True)
     return MeasuredClaims(tuple(campaigns), interrupted=False)
+
+
+def _possible(claims: Sequence[Claim], progress: Progress) -> Iterator[Claim]:
+    """The claims whose paths all exist for these guests; says why others are not measured."""
+    for claim in claims:
+        for cell in claim.cells:
+            verdict = impossible(cell.path)
+            if verdict is not None:
+                progress(Note(f"claim {claim.name} is not measured: {cell.path}: {verdict.reason}"))
+                break
+        else:
+            yield claim
 
 
 def _measured_before(

@@ -244,7 +244,7 @@ def _cells(patterns: Sequence[str], choice: PageCacheChoice, where: str) -> tupl
     except PlanError as error:
         raise PlanError(f"{where}: {error}", hint=error.hint) from error
     for path in paths.values():
-        verdict = impossible(path)
+        verdict = impossible(path, guest=None)  # guests of another architecture measured it
         if verdict is not None:
             what = f"{path} {verdict.what}: {verdict.reason}"
             raise PlanError(f"{where}: {what}", hint=verdict.instead)

@@ -56,7 +56,7 @@ def request_for(cells: MissingCells, requested: Request, like: Campaign | None) 
     """The campaign that measures the cells, with the settings of the campaign that it joins."""
     alike = Request() if like is None else request_alike(like.plan, Request)
     backing = backing_of(alike)
-    if any(impossible(parse_path(path), backing) for path in cells.paths):
+    if any(impossible(parse_path(path), backing, guest=None) for path in cells.paths):
         alike = replace(alike, devices=(), target=())  # its devices hold other paths
     return replace(
         merge(alike, requested),

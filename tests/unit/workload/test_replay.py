@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -18,10 +20,12 @@ from tests.unit.loads.loads import SECOND, load
 from tests.unit.workload.recorded import recorded
 from vdisklab.analysis.diagnostics.ranked import GateMissed
 from vdisklab.errors import LoadError, PlanError, WorkloadError
+from vdisklab.host.command import PROGRAMS
 from vdisklab.loads.folding import folded
 from vdisklab.loads.load import IoKind, RecordedLoad
 from vdisklab.loads.load_file import encode
 from vdisklab.loads.replay_plan import encode_plan
+from vdisklab.path.architecture import ARCHITECTURES, CHOICE, HOST, Architecture
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import parse_path
 from vdisklab.plan.profile import MeasurementPlan
@@ -91,7 +95,28 @@ class TestProfile:
             load_profile(str(tmp_path / "x.load"))
 
 
+COMPILER = """
+import sys
+from tests.unit.workload.test_replay import DISK, REPLAY, TIMING
+from vdisklab.workload.replay import load_profile_of
+
+timed, _ = load_profile_of(sys.argv[1]).measurements
+files = REPLAY.files(timed, DISK, TIMING)
+print(*files.programs, *files.arguments)
+"""
+
+
 class TestScript:
+    @pytest.mark.parametrize("guest", ARCHITECTURES, ids=lambda row: row.name)
+    def test_it_is_compiled_for_the_guests(self, file: Path, guest: Architecture) -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", COMPILER, file], env={**os.environ, CHOICE: guest.name},
+            capture_output=True, text=True, check=True, timeout=120, cwd=Path(__file__).parents[3],
+        )  # fmt: skip
+        compiler = "cc" if guest is HOST else guest.cross_compiler
+        assert done.stdout.split() == [compiler] * 2
+        assert compiler in PROGRAMS
+
     def test_the_steps(self, file: Path) -> None:
         timed, fast = load_profile(str(file)).measurements
         made = REPLAY.script(timed, DISK, TIMING)
