@@ -12,11 +12,7 @@ from datetime import UTC, datetime
 
 from vdisklab import errors
 from vdisklab.campaign.context import CampaignContext, CellResult
-from vdisklab.campaign.measure_boots import measure_boots
 from vdisklab.campaign.measure_cell import measure_cell
-from vdisklab.campaign.measure_during import measure_during
-from vdisklab.campaign.measure_group import measure_group
-from vdisklab.campaign.measure_life import measure_life
 from vdisklab.campaign.measured_evidence import StateError
 from vdisklab.campaign.schedule import Slot, round_order, run_seconds, schedule
 from vdisklab.host.machine import is_emulated
@@ -219,19 +215,33 @@ def _run(context: CampaignContext, tag: RunTag, slot: Slot) -> Run:
     )
 
 
+def _way_to_measure(
+    context: CampaignContext, cell: Cell
+) -> Callable[[CampaignContext, Cell], CellResult]:
+    """How a cell is measured. Only a campaign that measures so loads what few campaigns need."""
+    if context.plan.profile.boots:
+        from vdisklab.campaign.measure_boots import measure_boots  # noqa: PLC0415
+
+        return measure_boots
+    if context.plan.profile.makes_disks:
+        from vdisklab.campaign.measure_life import measure_life  # noqa: PLC0415
+
+        return measure_life
+    if cell.path.attachment.during is not None:
+        from vdisklab.campaign.measure_during import measure_during  # noqa: PLC0415
+
+        return measure_during
+    if not cell.path.on_host and cell.path.attachment.guests is not None:
+        from vdisklab.campaign.measure_group import measure_group  # noqa: PLC0415
+
+        return measure_group
+    return measure_cell
+
+
 def _measure(context: CampaignContext, cell: Cell) -> tuple[CellResult, Failure | None]:
     nothing = CellResult()
-    measure = measure_cell
-    if context.plan.profile.boots:
-        measure = measure_boots
-    elif context.plan.profile.makes_disks:
-        measure = measure_life
-    elif cell.path.attachment.during is not None:
-        measure = measure_during
-    elif not cell.path.on_host and cell.path.attachment.guests is not None:
-        measure = measure_group
     try:
-        result = measure(context, cell)
+        result = _way_to_measure(context, cell)(context, cell)
         context.stacks.require_in_place()
         return result, None
     except StateError as error:

@@ -42,6 +42,10 @@ NOT_BEFORE_RANKING = (
 )
 """What `run` does without until something is measured."""
 
+FOR_SOME_CELLS = tuple(
+    f"vdisklab.campaign.measure_{way}" for way in ("boots", "during", "group", "life")
+)
+
 FORBIDDEN: dict[tuple[str, ...], Sequence[str]] = {
     ("--help",): (
         *HEAVY, *NOT_TO_ANSWER, "numpy", "pydantic", "sqlalchemy", "vdisklab.answers",
@@ -49,7 +53,9 @@ FORBIDDEN: dict[tuple[str, ...], Sequence[str]] = {
     ),
     ("rank",): (*HEAVY, *NOT_TO_ANSWER, "pydantic"),
     ("run", "--help"): (*HEAVY, *NOT_TO_ANSWER, "numpy", "pydantic", "sqlalchemy"),
-    ("run", "--again", "0000"): (*(set(HEAVY) - {"qemu"}), *NOT_TO_MEASURE, *NOT_BEFORE_RANKING),
+    ("run", "--again", "0000"): (
+        *(set(HEAVY) - {"qemu"}), *NOT_TO_MEASURE, *NOT_BEFORE_RANKING, *FOR_SOME_CELLS,
+    ),
 }  # fmt: skip
 """By the words of a command, the modules that it may not load."""
 
