@@ -219,6 +219,7 @@ class _Steps:
     measured: list[Measurement] = field(default_factory=list)
     devices: tuple[tuple[int, int], ...] = ()
     clones: Clones | None = None
+    pool: Clones | None = None
     used_before: int = 0
     taken: int | None = None
 
@@ -227,6 +228,11 @@ class _Steps:
         if layer is not None:
             self.clones = clones_beside(self.context.stacks.site, self.target, layer)
             self.used_before = self.clones.used(self._names)
+        self.pool = self.clones
+        layers = self.cell.path.layers
+        if self.pool is None and layers and layers[-1].kind is LayerKind.ZFS:
+            # ZFS counts blocks once it has written them, for which syncfs(2) does not wait.
+            self.pool = clones_beside(self.context.stacks.site, self.target, LayerKind.ZFS)
         self.devices = self._devices()
 
     @property
@@ -438,10 +444,10 @@ class _Steps:
         return self.context.stacks.devices_for(self.cell.path)
 
     def _sync(self) -> None:
-        if self.clones is not None:
-            self.clones.sync()
         if isinstance(self.target, Directory):
             sync_filesystem(self.target.path)
+        if self.pool is not None:
+            self.pool.sync()
 
     def _free(self) -> int | None:
         """Free bytes of the disks' file system, also those that it reserves, or of their pool."""

@@ -300,7 +300,9 @@ def evidence_diagnostics(
                 total = totals.setdefault((cell, cell_sums.measurement, direction), [0, 0])
                 total[0] += requested
                 total[1] += reached or 0
-        if cell_sums.grown is not None and cell_sums.grown > GROWN_ABOVE:
+        # A disk that is made while it is measured grows because that is measured.
+        is_made = cell.path is not None and cell.path.attachment.made is not None
+        if cell_sums.grown is not None and cell_sums.grown > GROWN_ABOVE and not is_made:
             grown[cell] = max(cell_sums.grown, grown.get(cell, 0))
     diagnostics: list[Diagnostic] = [*_from_cache(totals), *_cold_in_part(totals)]
     if grown:

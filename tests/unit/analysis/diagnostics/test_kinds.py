@@ -190,6 +190,8 @@ def test_evidence_tells_thin_images_clocks_and_neighbours() -> None:
         NoisyNeighbour(1, 0.05, cell("raw/none")),
     )
     assert evidence_diagnostics((), times[2:], cells, (), cpus=2) == ()
+    made = {"f": cell("xfs/raw/none/virtio:made=cp")}
+    assert evidence_diagnostics(grown, (), made, (), cpus=2) == (), "growth is what is measured"
     assert len(evidence_diagnostics(grown, times[:1], cells, (), cpus=None)) == 1
 
 
