@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from vdisklab.guest.qemu.qmp import Channel, event_loop, open_channel
@@ -28,7 +28,8 @@ class FarSide(threading.Thread):
         self._greets = greets
 
     def run(self) -> None:
-        with self._end:
+        # The near side may go away while an answer is on its way to it.
+        with self._end, suppress(BrokenPipeError, ConnectionResetError):
             if self._greets:
                 self._send(GREETING)
             for request in self._requests():
