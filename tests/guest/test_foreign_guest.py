@@ -49,7 +49,7 @@ unpack_package(LocalHost(), package, into, apt)
 """
 """Unpacks Debian's newest kernel of a kind."""
 
-DEBIANS = {"12": "linux-image-6.12-arm64-16k", "13": "linux-image-arm64-16k"}
+KERNELS = {"12": "linux-image-6.12-arm64-16k", "13": "linux-image-arm64-16k"}
 """The kernels with pages of 16 KiB, by Debian's version."""
 
 
@@ -57,7 +57,7 @@ DEBIANS = {"12": "linux-image-6.12-arm64-16k", "13": "linux-image-arm64-16k"}
 @pytest.mark.parametrize("load", ["forced-writes", "rocksdb"])
 def test_a_kernel_with_pages_of_16_kib(cache: Path, tmp_path: Path, load: str) -> None:
     """O_DIRECT, O_DSYNC and mapped memory in such a guest; rocksdb's allocator knows its pages."""
-    package = DEBIANS.get(platform.freedesktop_os_release().get("VERSION_ID", ""))
+    package = KERNELS.get(platform.freedesktop_os_release().get("VERSION_ID", ""))
     if package is None:
         pytest.skip("the kernel's name in this distribution is not known")
     state, kernels = cache / "foreign", cache / package
