@@ -41,6 +41,8 @@ _LOCKED = (
     "`vdisklab record GUEST`"
 )
 _FORBIDDEN = re.compile("permitted|denied", re.IGNORECASE)
+_BUSY = re.compile("resource busy", re.IGNORECASE)
+"""BLKTRACESETUP of a disk that is traced already (kernel/trace/blktrace.c)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +147,23 @@ def _traced(
     printed = output.read_text(errors="replace")
     if ended or process.returncode not in (0, -signal.SIGINT):
         lines = [line.strip() for line in printed.splitlines() if line.strip()]
-        forbidden = _FORBIDDEN.search(printed)
         raise HostError(
             f"blktrace cannot trace {device.file}: {' | '.join(lines[-2:])[:200] or 'it ended'}",
-            hint=_LOCKED
-            if forbidden and os.geteuid() == 0
-            else "be root"
-            if forbidden
-            else "mount debugfs: mount -t debugfs debugfs /sys/kernel/debug",
+            hint=_way_out(printed),
         )
     dropped = sum(int(match[1]) for match in _DROPPED.finditer(printed))
     return time.monotonic() - begun, dropped, notes
+
+
+def _way_out(printed: str) -> str:
+    """What helps if blktrace prints this and ends."""
+    if _BUSY.search(printed):
+        return (
+            "another program traces it: wait for it; after a killed recording run `vdisklab clean`"
+        )
+    if _FORBIDDEN.search(printed):
+        return _LOCKED if os.geteuid() == 0 else "be root"
+    return "mount debugfs: mount -t debugfs debugfs /sys/kernel/debug"
 
 
 def stop_blktrace(host: Host, entry: Entry) -> None:
