@@ -1,15 +1,16 @@
 """Does a replay repeat a recording, and choose the path that the application would choose?
 
-    python bench/replay.py measure WORK [ROUNDS]    # an hour or two under emulation; goes on
-    python bench/replay.py repeat WORK PAIRS        # timed replays, for `fidelity`
+    python bench/replay.py measure WORK GROUP [ROUNDS]    # 15 minutes under emulation; goes on
+    python bench/replay.py repeat WORK GROUP PAIRS        # timed replays, for `fidelity`
     python bench/replay.py keep WORK
     python bench/replay.py show fidelity
     python bench/replay.py show choice
 
 `measure` runs ten applications (replay-applications.toml) on six paths, and records with QEMU's
 trace events what each asks of its disk. What each did on one path is then replayed on all six as
-fast as it goes. The default score is measured on the same paths. All of it lies on a disk that
-takes stated times (slow_disk.py), so that the disk decides and not the emulated processor.
+fast as it goes. The group `score` is the default score on the same paths; the others are
+applications that share their guests. All of it lies on a disk that takes stated times
+(slow_disk.py), so that the disk decides and not the emulated processor.
 
 `repeat` replays each load as it was timed, on the path and disk of the recording.
 
@@ -26,7 +27,7 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations, count
 from pathlib import Path
 from statistics import median
@@ -50,9 +51,10 @@ from vdisklab.workload.program import Outputs, Script
 
 RECORD = "replay.json.gz"
 PATHS = (
-    "raw/none", "raw/writeback", "raw/writethrough", "raw/unsafe", "qcow2/none",
-    "qcow2:preallocation=off/none",
+    "raw/none", "raw/writeback", "raw/writethrough", "raw/unsafe", "qcow2/none", "btrfs/raw/none",
 )  # fmt: skip
+KEEPING = tuple(path for path in PATHS if not path.endswith("/unsafe"))
+"""Those that keep what was flushed: nobody chooses another one for a database."""
 RECORDED_ON = "qcow2/none"
 PROFILE = Path(__file__).with_name("replay-applications.toml")
 APPLICATIONS = tuple(
@@ -60,10 +62,17 @@ APPLICATIONS = tuple(
 )
 READERS = ("postgresql-reads",)
 """Their transactions are counted as reads."""
-DISK_BYTES = 1 << 30
-SLOW = DiskTimes(read=2, write=2, flush=8)
-SLOW_BYTES = 12 << 30
-COMMON = ("--size", "1G", "--guest-memory", "512M", "--page-cache", "cold")
+GROUPS = {
+    "sqlite": ("sqlite", "sqlite-delete", "sqlite-large"),
+    "postgresql": ("postgresql", "postgresql-alone", "postgresql-reads"),
+    "rocksdb": ("rocksdb", "rocksdb-8"),
+    "mariadb": ("mariadb", "mariadb-alone"),
+}
+DISK_BYTES = 512 << 20
+SLOW = DiskTimes(read=4, write=4, flush=20)
+SLOW_BYTES = 6 << 30
+COMMON = ("--size", "512M", "--guest-memory", "512M", "--page-cache", "cold")
+_UNTIMED = {"p50": None, "p99": None}
 _KINDS = (IoKind.READ, IoKind.WRITE, IoKind.FLUSH)
 
 
@@ -163,55 +172,63 @@ def run(
         raise SystemExit(f"vdisklab {' '.join(command)} ended with {status}")
 
 
-def measure(work: Path, rounds: str) -> None:
-    """The score, and then each application with its replay: what is there by then can be kept."""
-    work.mkdir(exist_ok=True)
+def measure(work: Path, group: str, rounds: str) -> None:
+    """The score, or a group's applications and then their replays; what is there can be kept."""
+    work.mkdir(parents=True, exist_ok=True)
     with slow_disk(work, SLOW_BYTES, SLOW) as slow:
-        run(work, slow, "score", "--profile", "short", *COMMON, "--rounds", rounds)
-        for application in APPLICATIONS:
-            with recording(Recorder(work)):
-                profile = str(_profile_of(application, work))
-                run(work, slow, application, "--profile", profile, *COMMON, "--rounds", rounds)
+        if group == "score":
+            run(work, slow, "score", "--profile", "short", *COMMON, "--rounds", rounds)
+            return
+        with recording(Recorder(work)):
+            profile = str(_profile_of(group, work))
+            run(work, slow, "applications", "--profile", profile, *COMMON, "--rounds", rounds)
+        for application in GROUPS[group]:
             load = work / f"{application}.load"
             if not load.exists():
                 recorded = Recorder(work, f"{application} {RECORDED_ON}").file(1)
                 load.write_bytes(recorded.read_bytes())
-            run(
-                work, slow, f"replay-{application}", "--profile", str(load), *COMMON,
-                "--rounds", rounds,
-            )  # fmt: skip
+        run(
+            work, slow, "replays", "--profile", str(_replays(group, work, "fast")), *COMMON,
+            "--rounds", rounds,
+        )  # fmt: skip
 
 
-def _timed(load: Path) -> Path:
-    """A profile with the timed replay alone."""
-    file = load.with_name(f"timed-{load.stem}.toml")
+def _replays(group: str, work: Path, mode: str) -> Path:
+    """A profile with the replay of each application of this group."""
+    head = f'name = "{mode}-{group}"\ntitle = "replays"\n'
+    file = work / f"{mode}.toml"
     file.write_text(
-        f'name = "timed-{load.stem}"\ntitle = "timed"\n[[measurement]]\nname = "timed"\n'
-        f'program = "replay"\nload = "{load}"\nmode = "timed"\n'
+        head
+        + "".join(
+            f'[[measurement]]\nname = "{application}"\nprogram = "replay"\nmode = "{mode}"\n'
+            f'load = "{work / application}.load"\n'
+            for application in GROUPS[group]
+        )
     )
     return file
 
 
-def _profile_of(application: str, work: Path) -> Path:
-    """A profile with this application alone."""
+def _profile_of(group: str, work: Path) -> Path:
+    """A profile with this group's applications alone."""
     head, *measurements = PROFILE.read_text().split("[[measurement]]")
-    (mine,) = (text for text in measurements if f'name = "{application}"' in text)
-    file = work / f"{application}.toml"
-    file.write_text(f"{head}[[measurement]]{mine}")
+    mine = [
+        text
+        for text in measurements
+        if any(f'name = "{application}"\n' in text for application in GROUPS[group])
+    ]
+    file = work / f"{group}.toml"
+    file.write_text("[[measurement]]".join([head, *mine]))
     return file
 
 
-def repeat(work: Path, pairs: str) -> None:
+def repeat(work: Path, group: str, pairs: str) -> None:
     """Timed replays of each load on the path where it was recorded, each recorded, too."""
-    loads = [load for name in APPLICATIONS if (load := work / f"{name}.load").exists()]
-    with slow_disk(work, SLOW_BYTES, SLOW) as slow:
-        for load in loads:
-            profile = str(_timed(load))
-            with recording(Recorder(work, of=f"{load.stem}-replayed-")):
-                run(
-                    work, slow, f"timed-{load.stem}", "--profile", profile, "--rounds", pairs,
-                    "--runtime", "60s", *COMMON, paths=(RECORDED_ON,),
-                )  # fmt: skip
+    profile = str(_replays(group, work, "timed"))
+    with slow_disk(work, SLOW_BYTES, SLOW) as slow, recording(Recorder(work, of="replayed-")):
+        run(
+            work, slow, "timed", "--profile", profile, "--rounds", pairs, "--runtime", "60s",
+            *COMMON, paths=(RECORDED_ON,),
+        )  # fmt: skip
 
 
 def medians(database: Path, wanted: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, float]]:
@@ -246,9 +263,12 @@ def tau(first: Mapping[str, float], other: Mapping[str, float]) -> float:
 
 
 def loss(application: Mapping[str, float], chosen_by: Mapping[str, float]) -> float:
-    """How much slower the application is on the path that `chosen_by` has as its best."""
-    chosen = max(chosen_by, key=lambda path: chosen_by[path])
-    return 1 - application[chosen] / max(application.values())
+    """How much slower the application is on the path that `chosen_by` has as its best.
+
+    Of the paths that keep what was flushed.
+    """
+    chosen = max(KEEPING, key=lambda path: chosen_by[path])
+    return 1 - application[chosen] / max(application[path] for path in KEEPING)
 
 
 def described(load: RecordedLoad) -> dict[str, Any]:
@@ -269,39 +289,62 @@ def described(load: RecordedLoad) -> dict[str, Any]:
 
 def keep(work: Path) -> dict[str, Any]:
     """The record of what was measured."""
-    fidelity = []
-    for application in APPLICATIONS:
-        for path in PATHS:
-            of = Recorder(work, f"timed {path}", f"{application}-replayed-")
-            for number in count(1):
-                if not of.file(number).exists():
-                    break
-                recorded = read_load(work / f"{application}.load")
-                fidelity.append(
-                    {"application": application, "path": path, "recorded": described(recorded),
-                     "replayed": described(read_load(of.file(number)))}
-                )  # fmt: skip
-    choice = []
-    score = scores(work / "score.sqlite")
-    for application in APPLICATIONS:
-        original, replay = work / f"{application}.sqlite", work / f"replay-{application}.sqlite"
-        if not original.exists() or not replay.exists():
-            continue
-        side = "read" if application in READERS else "write"
-        mine = medians(original, {application: ("transactions", side)})[application]
-        replays = medians(replay, {"fast": ("iops", "none")}).get("fast", {})
-        if len(replays) == len(mine) == len(PATHS):
-            choice.append(
-                {"application": application, "rates": mine, "replay": replays, "score": score,
-                 "tau": tau(mine, replays), "loss": loss(mine, replays),
-                 "score_tau": tau(mine, score), "score_loss": loss(mine, score)}
-            )  # fmt: skip
+    of_score = work / "score" / "score.sqlite"
+    score = scores(of_score) if of_score.exists() else {}
+    if len(score) < len(PATHS):
+        score = {}
     return {
         "machine": machine_facts(work),
         "recorded_on": RECORDED_ON,
-        "fidelity": fidelity,
-        "choice": choice,
-    }
+        "disk": asdict(SLOW),
+        "fidelity": [
+            {"application": application, "path": RECORDED_ON,
+             "recorded": described(read_load(work / group / f"{application}.load")),
+             "replayed": described(read_load(replay))}
+            for group, application in _applications()
+            for replay in _replayed(work / group, application)
+        ],
+        "choice": [
+            chosen
+            for group, application in _applications()
+            if (chosen := _choice(work / group, application, score)) is not None
+        ],
+    }  # fmt: skip
+
+
+def _applications() -> list[tuple[str, str]]:
+    return [(group, application) for group in GROUPS for application in GROUPS[group]]
+
+
+def _replayed(directory: Path, application: str) -> Iterator[Path]:
+    """The recordings of this application's timed replays."""
+    of = Recorder(directory, f"{application} {RECORDED_ON}", "replayed-")
+    for number in count(1):
+        if not of.file(number).exists():
+            return
+        yield of.file(number)
+
+
+def _choice(directory: Path, application: str, score: Mapping[str, float]) -> dict[str, Any] | None:
+    """The three rankings of the paths; None while one of the first two is not whole.
+
+    Figures of the score are None if it was not measured.
+    """
+    side = "read" if application in READERS else "write"
+    original, replay = directory / "applications.sqlite", directory / "replays.sqlite"
+    if not original.exists() or not replay.exists():
+        return None
+    mine = medians(original, {application: ("transactions", side)}).get(application, {})
+    replays = medians(replay, {application: ("iops", "none")}).get(application, {})
+    if not len(replays) == len(mine) == len(PATHS):
+        return None
+    return {
+        "application": application, "rates": mine, "replay": replays, "score": score,
+        "tau": tau(mine, replays), "loss": loss(mine, replays),
+        "score_tau": tau(mine, score) if score else None,
+        "score_loss": loss(mine, score) if score else None,
+        "worst": loss(mine, {path: -rate for path, rate in mine.items()}),
+    }  # fmt: skip
 
 
 def scores(database: Path) -> dict[str, float]:
@@ -323,54 +366,69 @@ def scores(database: Path) -> dict[str, float]:
 
 
 def shown(arguments: list[str]) -> str:
-    """The record's table: `fidelity`, with `all` paths or the recorded one, or `choice`."""
+    """The record's table: `fidelity` or `choice`."""
     record = record_of(RECORD)
     if arguments[0] == "fidelity":
-        pairs = [
-            pair for pair in record["fidelity"] if "all" in arguments or pair["path"] == RECORDED_ON
-        ]
-        lines = [
-            "| application | on | reads, writes | bytes | flushes | length | writes: p50 | p99 |",
-            "|---|---|---|---|---|---|---|---|",
-        ]
-        return "\n".join([*lines, *map(_fidelity_row, pairs)])
+        return "\n".join(_fidelity_rows(record["fidelity"]))
     lines = [
-        "| application | replay: tau | its choice costs | score: tau | its choice costs |",
-        "|---|---|---|---|---|",
+        "| application | replay: tau | its choice costs | score: tau | its choice costs "
+        "| the worst choice costs |",
+        "|---|---|---|---|---|---|",
     ]
     for row in record["choice"]:
         lines.append(
             f"| {row['application']} | {row['tau']:.2f} | {row['loss']:.0%} "
-            f"| {row['score_tau']:.2f} | {row['score_loss']:.0%} |"
+            f"| {_or_dash(row['score_tau'], '.2f')} | {_or_dash(row['score_loss'], '.0%')} "
+            f"| {row['worst']:.0%} |"
         )
     return "\n".join(lines)
 
 
-def _fidelity_row(pair: Mapping[str, Any]) -> str:
-    first, other = pair["recorded"], pair["replayed"]
+def _or_dash(number: float | None, form: str) -> str:
+    return "–" if number is None else format(number, form)
 
-    def same(what: str, *kinds: str) -> str:
-        before, after = (sum(about[kind][what] for kind in kinds) for about in (first, other))
-        return f"{before:,}" if before == after else f"{before:,}, replayed {after:,}"
 
-    def ratio(what: str) -> str:
-        return f"×{other['write'][what] / first['write'][what]:.2f}"
-
-    return (
-        f"| {pair['application']} | `{pair['path']}` | {same('requests', 'read', 'write')} "
-        f"| {same('bytes', 'read', 'write')} | {same('requests', 'flush')} "
-        f"| {first['seconds']:.2f} s, {other['seconds'] / first['seconds'] - 1:+.2%} "
-        f"| {ratio('p50')} | {ratio('p99')} |"
+def _fidelity_rows(pairs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """By application: in how many of its pairs each goal is met, and the ratios' medians."""
+    yield (
+        "| application | pairs | same requests and bytes | same flushes | length within 1 % "
+        "| writes' p50 within 10 % | p99 within 10 % | p50 | p99 |"
     )
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for application in dict.fromkeys(pair["application"] for pair in pairs):
+        mine = [pair for pair in pairs if pair["application"] == application]
+        ratios = {
+            what: [pair["replayed"]["write"][what] / pair["recorded"]["write"][what]
+                   for pair in mine]
+            for what in ("p50", "p99")
+        }  # fmt: skip
+        same = {
+            kinds: sum(
+                all(pair["recorded"][kind] | _UNTIMED == pair["replayed"][kind] | _UNTIMED
+                    for kind in kinds)
+                for pair in mine
+            )
+            for kinds in (("read", "write"), ("flush",))
+        }  # fmt: skip
+        length = sum(
+            abs(pair["replayed"]["seconds"] / pair["recorded"]["seconds"] - 1) <= 0.01
+            for pair in mine
+        )
+        near = {what: sum(0.9 <= ratio <= 1.1 for ratio in ratios[what]) for what in ratios}
+        yield (
+            f"| {application} | {len(mine)} | {same['read', 'write']} | {same['flush',]} "
+            f"| {length} | {near['p50']} | {near['p99']} "
+            f"| ×{median(ratios['p50']):.2f} | ×{median(ratios['p99']):.2f} |"
+        )
 
 
 def main() -> None:
     """Measures, keeps or shows."""
     verb, *arguments = sys.argv[1:]
-    if verb == "measure":
-        measure(Path(arguments[0]).absolute(), arguments[1] if len(arguments) > 1 else "1")
-    elif verb == "repeat":
-        repeat(Path(arguments[0]).absolute(), arguments[1])
+    if verb in {"measure", "repeat"}:
+        work, group, *rounds = arguments
+        action = measure if verb == "measure" else repeat
+        action(Path(work).absolute() / group, group, rounds[0] if rounds else "1")
     elif verb == "keep":
         keep_record(RECORD, keep(Path(arguments[0])))
     else:
