@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,23 @@ class Mount:
     number: int = 0
     device: str = ""
     root: str = "/"
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What tells it from all other mounts wherever its directory is moved.
+
+        The kernel gives number and device of a mount that is gone to a new one.
+        """
+        return {
+            "number": str(self.number), "device": self.device,
+            "filesystem": self.filesystem, "source": self.source,
+        }  # fmt: skip
+
+    def is_noted(self, noted: Mapping[str, str]) -> bool:
+        """True for the mount whose identity was noted, and in this boot still exists."""
+        return "number" in noted and all(
+            noted.get(key, value) == value for key, value in self.identity.items()
+        )
 
 
 def read_mounts(table: Path = _TABLE) -> tuple[Mount, ...]:
@@ -191,13 +209,13 @@ def _parse(line: str) -> Mount:
     )
 
 
-def holders_of_mount(number: int, processes: Path = Path("/proc")) -> tuple[str, ...]:
-    """Processes in whose mount namespace this mount is, as `NAME (PID)`; its number is unique among
-    all namespaces."""
+def holders_of_mount(noted: Mapping[str, str], processes: Path = Path("/proc")) -> tuple[str, ...]:
+    """Processes in whose mount namespace the mount with this identity is, as `NAME (PID)`; its
+    number is unique among all namespaces."""
     holders = []
     for process in processes.glob("[0-9]*"):
         with suppress(OSError):  # it has ended
-            if any(mount.number == number for mount in read_mounts(process / "mountinfo")):
+            if any(mount.is_noted(noted) for mount in read_mounts(process / "mountinfo")):
                 name = (process / "comm").read_text(errors="replace").strip()
                 holders.append(f"{name} ({process.name})")
     return tuple(holders)

@@ -188,7 +188,8 @@ def tmpfs(site: Site, name: str, size: int, layer: Layer = _TMPFS) -> Iterator[D
     with site.mount_point(name) as mountpoint:
         huge = str(layer.option("huge"))
         wanted = f"size={size}" if huge == "never" else f"size={size},huge={huge}"
-        site.run("mount", "-t", "tmpfs", "-o", wanted, "tmpfs", mountpoint)
+        # The source is free to choose: it tells this mount from others (proc(5)).
+        site.run("mount", "-t", "tmpfs", "-o", wanted, site.directory.name, mountpoint)
         site.note_mount(mountpoint)
         yield Directory(mountpoint, site.read_back(lambda: _tmpfs_properties(mountpoint)))
 

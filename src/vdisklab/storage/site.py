@@ -142,8 +142,7 @@ class Site:
         """Notes how a mount, which is in the ledger, is found wherever its directory is moved."""
         mount = mount_at(mountpoint)
         if mount is not None:
-            mounted = {"number": str(mount.number), "device": mount.device, "boot": boot_id()}
-            self.ledger.learn(Kind.MOUNT, mountpoint, **mounted)
+            self.ledger.learn(Kind.MOUNT, mountpoint, **mount.identity, boot=boot_id())
 
     def tracked_on(
         self, members: Sequence[Path], kind: Removable, name: str

@@ -310,14 +310,14 @@ def unmount(host: Host, entry: Entry) -> None:
 def _mount_noted(noted: Mapping[str, str]) -> Mount | None:
     """The mount that was noted in this boot, wherever its directory is by now."""
     for mount in read_mounts():
-        if (str(mount.number), mount.device) == (noted.get("number"), noted.get("device")):
+        if mount.is_noted(noted):
             return mount
     return None
 
 
 def _require_not_elsewhere(mountpoint: Path, noted: Mapping[str, str]) -> None:
     """Raises DirtyHostError for a mount that only another mount namespace has."""
-    holders = holders_of_mount(int(noted["number"])) if noted else ()
+    holders = holders_of_mount(noted) if noted else ()
     if holders:
         pid = holders[0].rpartition("(")[2].rstrip(")")
         raise DirtyHostError(

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from vdisklab.host import answering, blockdevice
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind
 from vdisklab.host.loops import Loop
+from vdisklab.host.mounts import Mount
 from vdisklab.storage import undo, zfs
 from vdisklab.storage.undo import (
     SIMPLE_UNDO,
@@ -150,3 +152,14 @@ def test_devices_in_a_hidden_sysfs_are_not_gone(tmp_path: Path) -> None:
     undo.require_sysfs()
     with pytest.raises(DirtyHostError, match="is hidden, so the devices of this host cannot be"):
         undo.require_sysfs(tmp_path)
+
+
+def test_a_new_mount_with_an_old_number_and_device_is_another() -> None:
+    """The kernel gives both again: seen between a tmpfs that was gone and a FUSE mount."""
+    mine = Mount(Path("/w/memory"), "tmpfs", "vdisklab-1", frozenset(), 42, "0:39")
+    assert mine.is_noted(mine.identity)
+    assert replace(mine, mountpoint=Path("/moved")).is_noted(mine.identity)
+    assert not replace(mine, filesystem="fuse", source="nbdfuse").is_noted(mine.identity)
+    assert not replace(mine, source="vdisklab-2").is_noted(mine.identity)
+    assert not replace(mine, number=43).is_noted(mine.identity)
+    assert not mine.is_noted({})
