@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -16,8 +16,11 @@ from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.operations.registry import parse_operation
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import DiskPath, Layer
 from vdisklab.path.needs import NeedKind
 from vdisklab.path.power_cut_words import ClientKind
+from vdisklab.path.rules import impossible, not_judgeable
+from vdisklab.path.segments import LayerKind
 from vdisklab.path.stalls import MeasuredStalls, OperationStall
 from vdisklab.plan.guest import without_options
 from vdisklab.results.model import Campaign, Direction, HostFacts, Measurement, Run
@@ -154,7 +157,8 @@ def operations_of(store: Store, campaign_id: str) -> DuringAnswer:
     runs = _runs(store, campaign)
     machine = campaign.host.machine_id
     cuts = [cut for cut in store.power_cuts(machine) if cut.applies_to(campaign.host)]
-    costs = [(_cost(cell, measured, cuts), measured) for cell, measured in runs.items()]
+    below = campaign.host.file_system
+    costs = [(_cost(cell, measured, cuts, below), measured) for cell, measured in runs.items()]
     costs.sort(key=lambda pair: (not pair[0].is_felt, -pair[0].felt))
     first = _by_round(costs[0][1])
     return DuringAnswer(
@@ -217,13 +221,32 @@ def _path(cell: MeasuredCell) -> str:
     return MeasuredCell(str(alone), cell.page_cache).label
 
 
-def _cost(cell: MeasuredCell, runs: Sequence[Run], cuts: Iterable[PowerCut]) -> OperationCost:
+def _with_file_system(path: DiskPath, below: str | None) -> DiskPath:
+    """The path whose power cut is simulated: an image in a directory needs a file system, that of
+    the directory if a cut can be simulated on it, else ext4."""
+    if path.layers:
+        return path
+    for kind in (below, LayerKind.EXT4):
+        if kind in set(LayerKind):
+            on_it = replace(path, layers=(Layer(LayerKind(kind)),))
+            if not_judgeable(on_it) is None and impossible(on_it) is None:
+                return on_it
+    return path
+
+
+def _cost(
+    cell: MeasuredCell, runs: Sequence[Run], cuts: Iterable[PowerCut], below: str | None
+) -> OperationCost:
     order = parse_operation(_operation(cell) or "")
     good = [run for run in runs if run.failure is None]
     values = {window: _by_metric(good, window) for window in (BEFORE, DURING, AFTER)}
     failures = [run.failure.sentence for run in runs if run.failure is not None]
     judged = order.kind.judging is not None
-    alone = str(without_options(cell.path, (_OPTION,))) if cell.path else ""
+    path = without_options(cell.path, (_OPTION,)) if cell.path else None
+    on_it = None if path is None else _with_file_system(path, below)
+    # A verdict on the directory's own file system counts for the directory.
+    same = on_it is not None and (path == on_it or str(on_it.layers[-1].kind) == below)
+    judged_paths = {str(path), str(on_it)} if same else {str(path)}
     return OperationCost(
         path=_path(cell),
         operation=str(order),
@@ -241,9 +264,9 @@ def _cost(cell: MeasuredCell, runs: Sequence[Run], cuts: Iterable[PowerCut]) -> 
         copied=_median(values[DURING]["copied"]),
         allocated=_median(values[DURING]["allocated"]),
         paused=_median(values[DURING]["paused"]),
-        survives=_survives(alone, order.kind.name, cuts),
+        survives=_survives(judged_paths, order.kind.name, cuts),
         judge=(
-            f"vdisklab powercut {alone} --during {order.kind.name} --client flushes"
+            f"vdisklab powercut {on_it} --during {order.kind.name} --client flushes"
             if judged
             else None
         ),
@@ -319,12 +342,13 @@ def _within_rounds(above: Mapping[int, float], below: Mapping[int, float]) -> Ra
     )[0]
 
 
-def _survives(path: str, operation: str, cuts: Iterable[PowerCut]) -> bool | None:
+def _survives(paths: Collection[str], operation: str, cuts: Iterable[PowerCut]) -> bool | None:
     """Whether flushed data survived each judged power cut in the operation's middle."""
     verdicts = [
         cut.survives
         for cut in cuts
-        if (cut.path, cut.during) == (path, operation)
+        if cut.path in paths
+        and cut.during == operation
         and cut.client != ClientKind.NEVER
         and cut.survives is not None
     ]

@@ -102,7 +102,7 @@ def test_the_longest_stall_comes_first_with_its_relief(store: Store, campaign: C
     assert backup.during.ratio == pytest.approx(1020, rel=0.01)
     assert backup.after.ratio == pytest.approx(1.0)
     assert backup.judge is None
-    assert snapshot.judge == "vdisklab powercut qcow2/none --during snapshot --client flushes"
+    assert snapshot.judge == "vdisklab powercut ext4/qcow2/none --during snapshot --client flushes"
     assert (mirror.stall, mirror.failure is None, mirror.failed) == (None, False, 1)
     assert headline(answer) == (
         "During backup:workers=64 on qcow2/none one request of a hundred waited 4.08 s or longer "
