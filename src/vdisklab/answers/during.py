@@ -16,11 +16,9 @@ from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.operations.registry import parse_operation
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.disk_path import DiskPath, Layer
 from vdisklab.path.needs import NeedKind
 from vdisklab.path.power_cut_words import ClientKind
-from vdisklab.path.rules import impossible, not_judgeable
-from vdisklab.path.segments import LayerKind
+from vdisklab.path.rules import where_judged
 from vdisklab.path.stalls import MeasuredStalls, OperationStall
 from vdisklab.plan.guest import without_options
 from vdisklab.results.model import Campaign, Direction, HostFacts, Measurement, Run
@@ -221,19 +219,6 @@ def _path(cell: MeasuredCell) -> str:
     return MeasuredCell(str(alone), cell.page_cache).label
 
 
-def _with_file_system(path: DiskPath, below: str | None) -> DiskPath:
-    """The path whose power cut is simulated: an image in a directory needs a file system, that of
-    the directory if a cut can be simulated on it, else ext4."""
-    if path.layers:
-        return path
-    for kind in (below, LayerKind.EXT4):
-        if kind in set(LayerKind):
-            on_it = replace(path, layers=(Layer(LayerKind(kind)),))
-            if not_judgeable(on_it) is None and impossible(on_it) is None:
-                return on_it
-    return path
-
-
 def _cost(
     cell: MeasuredCell, runs: Sequence[Run], cuts: Iterable[PowerCut], below: str | None
 ) -> OperationCost:
@@ -241,12 +226,11 @@ def _cost(
     good = [run for run in runs if run.failure is None]
     values = {window: _by_metric(good, window) for window in (BEFORE, DURING, AFTER)}
     failures = [run.failure.sentence for run in runs if run.failure is not None]
-    judged = order.kind.judging is not None
     path = without_options(cell.path, (_OPTION,)) if cell.path else None
-    on_it = None if path is None else _with_file_system(path, below)
+    judged = where_judged(path, below) if path and order.kind.judging is not None else None
     # A verdict on the directory's own file system counts for the directory.
-    same = on_it is not None and (path == on_it or str(on_it.layers[-1].kind) == below)
-    judged_paths = {str(path), str(on_it)} if same else {str(path)}
+    counts = judged is not None and (judged == path or judged.layers[-1].kind == below)
+    judged_paths = {str(path), str(judged)} if counts else {str(path)}
     return OperationCost(
         path=_path(cell),
         operation=str(order),
@@ -266,9 +250,9 @@ def _cost(
         paused=_median(values[DURING]["paused"]),
         survives=_survives(judged_paths, order.kind.name, cuts),
         judge=(
-            f"vdisklab powercut {on_it} --during {order.kind.name} --client flushes"
-            if judged
-            else None
+            None
+            if judged is None
+            else f"vdisklab powercut {judged} --during {order.kind.name} --client flushes"
         ),
         relief=dict(order.kind.relief),
         failure=failures[-1] if failures else None,

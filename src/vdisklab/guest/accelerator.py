@@ -136,11 +136,12 @@ def _reason(error: GuestError) -> str:
 
     An assertion of QEMU's C code follows its reason, and tells a user nothing.
     """
-    lines = [line.strip() for line in error.printed if " Assertion " not in line]
-    if not any(lines):
+    printed = (line.strip() for line in error.printed)
+    lines = [line for line in printed if line and " Assertion " not in line]
+    if not lines:
         return str(error)
-    printed = re.sub(r"^\S*qemu-[\w.-]+: ", "", lines[-1])
-    return f"{error}; QEMU printed: {printed}" if isinstance(error, SilentGuestError) else printed
+    last = re.sub(r"^\S*qemu-[\w.-]+: ", "", lines[-1])
+    return f"{error}; QEMU printed: {last}" if isinstance(error, SilentGuestError) else last
 
 
 def remembered_trial(file: Path, key: str, trial: Callable[[], KvmTrial]) -> KvmTrial:

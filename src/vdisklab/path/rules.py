@@ -451,6 +451,22 @@ def impossible(
     return not_built
 
 
+def where_judged(path: DiskPath, below: str | None) -> DiskPath | None:
+    """The path on which a power cut of this path is judged; None if none can be.
+
+    A cut needs a file system below, whose disk is logged: for a path without a host layer that of
+    its directory (`below`), or ext4 where no cut can be simulated on that.
+    """
+    if not_judgeable(path) is None:
+        return path
+    for kind in () if path.layers else dict.fromkeys((below, LayerKind.EXT4)):
+        if kind in set(LayerKind):
+            on_it = replace(path, layers=(Layer(LayerKind(kind)),))
+            if not_judgeable(on_it) is None and impossible(on_it) is None:
+                return on_it
+    return None
+
+
 def not_judgeable(path: DiskPath) -> Impossible | None:
     """Why a path cannot be judged, as what follows its name; None if it can."""
     if path.target is not None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import assert_never
 
 from vdisklab import numbers
 from vdisklab.analysis.candidates import Recommendation
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.disk_path import Layer, parse_path
+from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import (
     AFTER_A_FLUSH,
     CLAIMED,
@@ -23,8 +22,8 @@ from vdisklab.path.durability import (
     promise_of,
     without_made,
 )
-from vdisklab.path.rules import impossible, not_judgeable
-from vdisklab.path.segments import Bus, LayerKind
+from vdisklab.path.rules import where_judged
+from vdisklab.path.segments import Bus
 from vdisklab.units import counted, named
 
 _WORDS = {
@@ -128,23 +127,15 @@ def _elsewhere(durability: Durability) -> Iterator[str]:
 
 
 def _test_command(path: str, durability: Durability) -> str:
-    """Which command tests a path; empty if none can.
-
-    A cut needs a file system below, whose disk is logged: for a path without a host layer that of
-    its directory, or ext4 where no cut can be simulated on that.
-    """
-    disk, below = durability.disk, durability.below
-    path = without_made(parse_path(path)).canonical
-    options = f"{_client_options(path)}{_model_option(disk)}"
-    if not_judgeable(parse_path(path)) is None:
-        return f": `vdisklab powercut {path}{options}` simulates the cut"
-    for kind in dict.fromkeys((below, LayerKind.EXT4)):
-        if kind in set(LayerKind):
-            on_it = parse_path(path)
-            on_it = replace(on_it, layers=on_it.layers or (Layer(LayerKind(kind)),))
-            if not_judgeable(on_it) is None and impossible(on_it) is None:
-                return f": `vdisklab powercut {on_it}{options}` simulates the cut on a file system"
-    return ""
+    """Which command tests a path; empty if none can."""
+    alone = without_made(parse_path(path))
+    judged = where_judged(alone, durability.below)
+    if judged is None:
+        return ""
+    options = f"{_client_options(alone.canonical)}{_model_option(durability.disk)}"
+    place = "" if judged == alone else " on a file system"
+    name = alone.canonical if judged == alone else str(judged)
+    return f": `vdisklab powercut {name}{options}` simulates the cut{place}"
 
 
 def _client_options(path: str) -> str:
