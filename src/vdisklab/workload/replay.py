@@ -23,10 +23,10 @@ from pydantic import Field
 
 from vdisklab.errors import LoadError, PlanError, WorkloadError
 from vdisklab.loads.folding import Folded, folded, touched_bytes
-from vdisklab.loads.load import RecordedLoad
+from vdisklab.loads.load import IoKind, RecordedLoad
 from vdisklab.loads.load_file import SUFFIX, read_load
 from vdisklab.loads.parts import Cut, Part, cut
-from vdisklab.loads.replay_plan import encode_plan, least_seconds
+from vdisklab.loads.replay_plan import encode_plan, least_seconds, recorded_depth
 from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.plan.profile import REPLAY, MeasurementPlan, Profile, Usual
 from vdisklab.results.model import (
@@ -52,6 +52,8 @@ _MOST_REQUESTS = 2_000_000
 _REQUEST_BYTES = 32
 _PROGRAM_BYTES = 2 * MIB
 _SMALLEST_DISK, _LARGEST_DISK = GIB, 4 * GIB
+# As in programs/replay.c.
+_FEWEST_THREADS, _MOST_THREADS = 16, 256
 _DIGITS = 12  # a disk's serial number has 20 characters at most
 
 _SPARE_SECONDS = 10.0
@@ -192,6 +194,13 @@ def load_profile_of(name: str) -> Profile:
     )
 
 
+def _buffer_bytes(prepared: _Prepared) -> int:
+    """What the program takes for what is written and read: each thread reads to its own place."""
+    length, is_read = prepared.places.length, prepared.load.kind == IoKind.READ
+    threads = min(max(2 * recorded_depth(prepared.load), _FEWEST_THREADS), _MOST_THREADS)
+    return 2 * int(length.max()) + threads * int(length[is_read].max(initial=0)) + 6 * MIB
+
+
 class Replay(program.Workload):
     """The replay of a load, by a program of our own."""
 
@@ -231,7 +240,7 @@ class Replay(program.Workload):
             )
         files = self.files(plan, subject, timing)
         prepared = _of(plan, subject, timing)
-        needed = 4 * int(prepared.places.length.max()) + 3 * files.size + 96 * MIB
+        needed = _buffer_bytes(prepared) + 3 * files.size + 96 * MIB
         program.require_memory(plan, needed, subject.memory)
         seconds = prepared.seconds
         timed = settings.mode == TIMED

@@ -152,7 +152,7 @@ class TestScript:
     def test_too_little_memory(self, file: Path) -> None:
         timed, _ = load_profile(str(file)).measurements
         small = Subject("/dev/vda", GIB, is_device=True, memory=64 * MIB)
-        with pytest.raises(PlanError, match="needs 103 MiB of memory"):
+        with pytest.raises(PlanError, match="needs 109 MiB of memory"):
             REPLAY.script(timed, small, TIMING)
 
 

@@ -86,7 +86,7 @@ static pthread_cond_t more = PTHREAD_COND_INITIALIZER, fewer_before = PTHREAD_CO
 static uint64_t next_request, prefix;
 static int idle, waiting_flushes, stopped, in_flight, deepest;
 
-static char *out, *in;
+static char *out;
 static uint64_t out_size;
 static uint64_t refused, failed;
 static char failure[160];
@@ -175,7 +175,7 @@ static ssize_t write_forced(const void *from, const struct job *r) {
     return -1;
 }
 
-static int perform(const struct job *r, uint64_t number) {
+static int perform(const struct job *r, uint64_t number, void *in) {
     uint64_t room = (out_size - r->length) / page + 1;
     char *from = out + number % room * page;
     switch (r->kind) {
@@ -219,8 +219,9 @@ static void note_end(uint64_t number, uint64_t moment) {
         pthread_cond_broadcast(&fewer_before);
 }
 
-static void *work(void *unused) {
-    (void)unused;
+/* `in` is the thread's own: a file system that verifies what it reads (btrfs) verifies it in the reader's memory, and
+ * takes another read that lands there meanwhile for damage on the disk. */
+static void *work(void *in) {
     prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
     pthread_mutex_lock(&lock);
     for (;;) {
@@ -257,7 +258,7 @@ static void *work(void *unused) {
             deepest = in_flight;
         pthread_mutex_unlock(&lock);
         begun[number] = begin;
-        if (perform(&r, number))
+        if (perform(&r, number, in))
             note_failure(&r);
         uint64_t end = ended[number] = now();
         pthread_mutex_lock(&lock);
@@ -430,13 +431,23 @@ static void *buffer(uint64_t size) {
 static void make_buffers(uint64_t largest) {
     out_size = (largest + 2 * piece - 1) / piece * piece;
     out = buffer(out_size);
-    in = buffer(out_size);
     uint64_t state = 0x9e3779b97f4a7c15ull;
     for (uint64_t *word = (uint64_t *)out; word < (uint64_t *)(out + out_size); word++) {
         state ^= state << 13, state ^= state >> 7, state ^= state << 17;
         *word = state;
     }
-    memset(in, 1, out_size);
+}
+
+/* Places for what is read, of `each` bytes, one by one behind another. */
+static char *read_buffers(unsigned threads, uint64_t *each) {
+    uint64_t largest = 1;
+    for (uint64_t i = 0; i < planned; i++)
+        if (plan[i].kind == READ && plan[i].length > largest)
+            largest = plan[i].length;
+    *each = (largest + page - 1) / page * page;
+    char *place = buffer(threads * *each);
+    memset(place, 1, threads * *each);
+    return place;
 }
 
 static uint64_t *moments(uint64_t number) {
@@ -542,6 +553,8 @@ int main(int argc, char **argv) {
     has_ended = calloc(count + 1, 1);
     unsigned threads = depth * 2 < FEWEST_THREADS ? FEWEST_THREADS : depth * 2 > MOST_THREADS ? MOST_THREADS : depth * 2;
     pthread_t *pool = calloc(threads, sizeof *pool);
+    uint64_t each;
+    char *in = read_buffers(threads, &each);
     pthread_attr_t small;
     if (!has_ended || !pool || pthread_attr_init(&small) || pthread_attr_setstacksize(&small, 128 << 10))
         die("memory");
@@ -562,7 +575,7 @@ int main(int argc, char **argv) {
         die("a thread");
     }
     for (unsigned i = 0; i < threads; i++) {
-        problem = pthread_create(&pool[i], &small, work, NULL);
+        problem = pthread_create(&pool[i], &small, work, in + i * each);
         if (problem) {
             errno = problem;
             die("a thread");
