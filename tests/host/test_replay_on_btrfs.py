@@ -47,7 +47,7 @@ def test_reads_side_by_side_are_not_taken_for_damage(tmp_path: Path) -> None:
     ):
         disk = target.on_host / "disk"
         disk.write_bytes(os.urandom(size))
-        command = [program, "fast", requests, disk, "60"]
+        command: list[str | Path] = [program, "fast", requests, disk, "60"]
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert f"done {_READS * _TURNS}\n" in done.stdout

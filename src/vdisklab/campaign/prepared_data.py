@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +28,10 @@ from vdisklab.units import format_bytes
 from vdisklab.workload.program import PreparedFiles, Timing
 from vdisklab.workload.registry import workload_for
 
+_MANIFEST = "manifest.json"
 _MAKE_SECONDS = 4 * 3600.0
 _KEPT_SETS = 3
+_KEPT_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +105,7 @@ def _request(host: Host, files: PreparedFiles) -> Mapping[str, object]:
 
 def _kept(directory: Path, request: Mapping[str, object]) -> PreparedData | None:
     place = directory / _fingerprint(request)
-    return (
-        PreparedData(place / "data.tar", place.name) if (place / "manifest.json").exists() else None
-    )
+    return PreparedData(place / "data.tar", place.name) if (place / _MANIFEST).exists() else None
 
 
 def _fingerprint(request: Mapping[str, object]) -> str:
@@ -114,12 +115,14 @@ def _fingerprint(request: Mapping[str, object]) -> str:
 def kept_or_made(site: Site, directory: Path, files: PreparedFiles) -> PreparedData:
     """One set of files below `directory`. Raises HostError if it cannot be made."""
     request = _request(site.host, files)
-    return kept_or_built(
+    found = kept_or_built(
         directory,
         lambda: _kept(directory, request),
         lambda: _make(site, directory, files, request),
         f"the data of {files.name}",
     )
+    (found.disk.parent / _MANIFEST).touch()
+    return found
 
 
 def _make(
@@ -145,18 +148,17 @@ def _make(
         shutil.rmtree(work / "data")
         for name in files.given:
             (work / name).unlink(missing_ok=True)
-        (work / "manifest.json").write_text(json.dumps(request, indent=1))
+        (work / _MANIFEST).write_text(json.dumps(request, indent=1))
         final = keep(work, directory / _fingerprint(request))
-    _prune(directory, final)
+    _prune(directory)
     return PreparedData(final / "data.tar", final.name)
 
 
-def _prune(directory: Path, newest: Path) -> None:
-    """Removes old sets; a running campaign has the newest ones open."""
-    sets = sorted(
-        (path.parent for path in directory.glob("[!.]*/manifest.json")),
-        key=lambda path: path.stat().st_mtime,
-    )
-    for old in sets[:-_KEPT_SETS]:
-        if old != newest:
-            shutil.rmtree(old, ignore_errors=True)
+def _prune(directory: Path) -> None:
+    """Removes old sets except those used within a day: this campaign, or another process's, boots
+    more guests with them."""
+    manifests = list(directory.glob(f"[!.]*/{_MANIFEST}"))
+    manifests.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for manifest in manifests[_KEPT_SETS:]:
+        if time.time() - manifest.stat().st_mtime > _KEPT_SECONDS:
+            shutil.rmtree(manifest.parent, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,6 +68,27 @@ def test_another_script_makes_others(
     first = prepared_data(site, tmp_path / "cache", a_database(), silent)
     made(monkeypatch, tmp_path / "log", SCRIPT + "\n# newer")
     assert prepared_data(site, tmp_path / "cache", a_database(), silent) != first
+
+
+def test_sets_used_within_a_day_are_kept(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A campaign of five loads has five sets, and another process may have more."""
+    cache = tmp_path / "cache"
+
+    def use(number: int) -> Path:
+        made(monkeypatch, tmp_path / "log", f"{SCRIPT}\n# set {number}")
+        (data,) = prepared_data(site, cache, a_database(), silent).values()
+        return data.disk
+
+    disks = [use(number) for number in range(5)]
+    assert all(disk.exists() for disk in disks)
+    for disk in disks:
+        os.utime(disk.parent / "manifest.json", (1e9, 1e9))
+    assert use(0) == disks[0]
+    use(5)
+    assert disks[0].exists()
+    assert sum(disk.exists() for disk in disks) == 2
 
 
 def test_what_fails_is_not_kept(
