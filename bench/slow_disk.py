@@ -44,8 +44,9 @@ def _await(condition: Callable[[], bool], what: str) -> None:
 
 @contextmanager
 def _running(*command: str | Path) -> Iterator[None]:
-    # Ctrl-C ends the measurement, which then still needs the disk to clean up.
-    process = subprocess.Popen(command, start_new_session=True)
+    # Ctrl-C ends the measurement, which then still needs the disk to clean up. A disk does not wait
+    # for a processor.
+    process = subprocess.Popen(["chrt", "--rr", "1", *command], start_new_session=True)
     try:
         yield
     finally:

@@ -186,7 +186,7 @@ def _programs(plan: CampaignPlan) -> Iterator[str]:
         if measurement.filesystem is not None:
             kinds = [bus.guest_fs or measurement.filesystem for bus in guests]
             for kind in dict.fromkeys([measurement.filesystem, *kinds]):
-                yield from (command[0] for command in make_commands("", kind))
+                yield from (program_of(command) for command in make_commands("", kind))
         script = planned_script(plan, measurement)
         steps = (*script.prepare, *script.warm, *script.count)
         yield from (program_of(step.command) for step in steps)

@@ -32,6 +32,9 @@ BLKTRACE = "blktrace of device"
 """The kind of thing that the ledger notes."""
 
 _SYSFS = Path("/sys/class/block")
+# Of each CPU the kernel hands over what filled a buffer: 2 MiB in pieces that are small enough for
+# a small --log-limit (blktrace takes 4 of 512 KiB).
+_BUFFERS = ("-b", "64", "-n", "32")
 _LOOK_SECONDS = 0.25
 _END_SECONDS = 30.0
 _PARSE_SECONDS = 1800.0
@@ -115,7 +118,7 @@ def _traced(
     """Runs blktrace. Returns seconds, dropped events, and notes."""
     program = str(host.which("blktrace") or "blktrace")
     command = [program, "-d", str(device.file), "-a", "issue", "-a", "complete",
-               "-D", str(directory), "-o", "trace"]  # fmt: skip
+               *_BUFFERS, "-D", str(directory), "-o", "trace"]  # fmt: skip
     begun = time.monotonic()
     notes: list[str] = []
     output = directory / "said"

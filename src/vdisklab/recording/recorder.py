@@ -17,7 +17,13 @@ from vdisklab.errors import CommandError, GuestError, HostError, PlanError, Work
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.loads.load import IoKind, LoadSource, RecordedBy, RecordedLoad
-from vdisklab.loads.qemu_trace.trace_log import GrowthClock, TracedBus, TraceLog, read_trace
+from vdisklab.loads.qemu_trace.trace_log import (
+    GrowthClock,
+    TracedBus,
+    TraceLog,
+    has_times,
+    read_trace,
+)
 from vdisklab.loads.requests import PlaceRequests
 from vdisklab.recording.guard import guard
 from vdisklab.recording.guest_disks import (
@@ -41,6 +47,7 @@ LOG_LIMIT = 2 << 30
 _LOOK_SECONDS = 0.25
 _FINE_SECONDS = 0.004
 """How often the log's size is looked at where its lines have no times."""
+_FIRST_LINE = 512
 _GUARD_SECONDS = 120.0
 _LEAST_FREE = 8 << 20
 _SAME_BYTES, _SAME_SHARE = 1 << 20, 0.05
@@ -183,7 +190,7 @@ def _waited(
     while (passed := time.monotonic() - begun) < wait.seconds:
         size = log.size
         if fine is None and size:
-            fine = not _has_times(log)
+            fine = not has_times(os.pread(log.descriptor, _FIRST_LINE, 0))
         if fine is not False:
             looks.size.append(size)
             looks.at_us.append(_now_us())
@@ -206,11 +213,6 @@ def _waited(
         time.sleep(max(0.0, min(left, _LOOK_SECONDS if fine is False else _FINE_SECONDS)))
     looks.size.append(log.size)
     looks.at_us.append(_now_us())
-
-
-def _has_times(log: TracingLog) -> bool:
-    start = os.pread(log.descriptor, 40, 0)
-    return b"@" in start.partition(b":")[0]
 
 
 def _read(log: TracingLog, bus: TracedBus, block: int, looks: _LogGrowth, end_us: int) -> TraceLog:

@@ -55,7 +55,9 @@ def in_directory(directory: str, command: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def program_of(command: tuple[str, ...]) -> str:
-    """The program that a command runs, not the shell of `in_directory`."""
+    """The program that a command runs, not the shell of `in_directory`, nor `env`."""
+    if command[0] == "env":
+        return next(word for word in command[1:] if "=" not in word)
     led = command[: len(IN_DIRECTORY)] == IN_DIRECTORY
     return command[len(IN_DIRECTORY) + 1] if led else command[0]
 

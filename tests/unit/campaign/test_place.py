@@ -326,7 +326,7 @@ def test_a_new_file_system_in_the_guest_and_gone_again() -> None:
     with place.workspace("ext4") as space:
         assert (space.subject.path, space.subject.size) == ("/mnt/vdisklab", 409600)
         space.empty_cache()
-    verbs = [each.split()[0] for each in agent.asked]
+    verbs = [each.removeprefix("env UNIX_IO_NOZEROOUT=1 ").split()[0] for each in agent.asked]
     assert verbs == [
         "mkfs.ext4", "mkdir", "mount", "cat", "stat", "umount", "mount", "cat", "umount",
     ]  # fmt: skip

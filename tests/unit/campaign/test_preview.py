@@ -24,6 +24,7 @@ from vdisklab.plan.guest import Accelerator, SystemBus, UserGuest
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.plan.settings import Request
 from vdisklab.workload.profile_files import load_profile
+from vdisklab.workload.program import program_of
 
 from .plans import a_plan
 
@@ -37,7 +38,7 @@ def preview(path: str) -> CellCommands:
 
 
 def programs(commands: tuple[str, ...]) -> list[str]:
-    return [shlex.split(command)[0] for command in commands]
+    return [program_of(tuple(shlex.split(command))) for command in commands]
 
 
 def test_a_stack_an_image_and_a_plugged_disk() -> None:

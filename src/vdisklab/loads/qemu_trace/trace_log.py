@@ -1,8 +1,10 @@
 """A log of QEMU's trace events: `-trace` backend `log`, with or without `-msg timestamp=on`.
 
     20172@1795873676.828398:virtio_blk_handle_read vdev 0x5622 req 0x5623 sector 0 nsectors 8
+    2026-11-28T13:47:56.828398Z virtio_blk_handle_read vdev 0x5622 req 0x5623 sector 0 nsectors 8
 
-(scripts/tracetool/backend/log.py). A new bus is one file and one row of TRACED.
+The first form is that of scripts/tracetool/backend/log.py for long, the second that of qemu_log in
+util/log.c since, which leaves out a fraction of zero. A new bus is one file and one row of TRACED.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
 from typing import Protocol
 
 from vdisklab.loads.load import Integers
@@ -19,7 +23,11 @@ from vdisklab.loads.requests import Requests
 LONGEST_LINE = 4096
 """Bytes; what follows is another program's."""
 
-_LINE = re.compile(rb"(?:[0-9]{1,10}@([0-9]{1,12})\.([0-9]{6}):)?([a-z][a-z0-9_]{2,60}) (.*)")
+_LINE = re.compile(
+    rb"(?:[0-9]{1,10}@([0-9]{1,12})\.([0-9]{6}):"
+    rb"|([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{6}))?Z )?"
+    rb"([a-z][a-z0-9_]{2,60}) (.*)"
+)
 _MOST_US = 1 << 60
 
 
@@ -136,21 +144,37 @@ def read_trace(
     for line in lines:
         position += len(line)
         match = _LINE.match(line, 0, LONGEST_LINE)
-        if match is None or match[3] not in events:
+        if match is None or match[5] not in events:
             continue
         count += 1
-        if match[1] is not None:
+        seconds = _seconds(match[3]) if match[3] else match[1]
+        if seconds is not None:
             timestamps = True
-            at_us = int(match[1]) * 1_000_000 + int(match[2])
+            at_us = int(seconds) * 1_000_000 + int(match[2] or match[4] or 0)
         elif clock is not None:
             at_us = clock.look_at(position - 1)
         else:
             strange += 1
             continue
-        if at_us > _MOST_US or not reader.line(match[3], match[4], at_us):
+        if at_us > _MOST_US or not reader.line(match[5], match[6], at_us):
             strange += 1
     reader.finish()
     return TraceLog(requests, timestamps, count, strange)
+
+
+def has_times(start: bytes) -> bool:
+    """True if a log whose first line begins so has times."""
+    match = _LINE.match(start)
+    return match is not None and (match[1] or match[3]) is not None
+
+
+@lru_cache(maxsize=2)
+def _seconds(moment: bytes) -> int | None:
+    """Seconds since 1970 of a moment in UTC; None for one that no calendar has."""
+    try:
+        return int(datetime.fromisoformat(f"{moment.decode()}+00:00").timestamp())
+    except ValueError:
+        return None
 
 
 def bus_of(device: str) -> TracedBus | None:

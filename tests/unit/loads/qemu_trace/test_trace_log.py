@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,14 @@ from hypothesis import strategies as st
 from tests.unit.loads.loads import source
 from vdisklab.errors import LoadError
 from vdisklab.loads.load import NOT_TIMED, IoKind, RecordedLoad
-from vdisklab.loads.qemu_trace.trace_log import TRACED, GrowthClock, TraceLog, bus_of, read_trace
+from vdisklab.loads.qemu_trace.trace_log import (
+    TRACED,
+    GrowthClock,
+    TraceLog,
+    bus_of,
+    has_times,
+    read_trace,
+)
 from vdisklab.loads.requests import PlaceRequests
 
 DATA = Path(__file__).parents[3] / "data" / "qemu-trace"
@@ -44,6 +52,27 @@ def only_place(log: TraceLog) -> PlaceRequests:
 def load_of(place: PlaceRequests) -> RecordedLoad:
     start = min(place.due_us)
     return place.load(source(60_000_000, disk_bytes=DISK), start, timed=True)
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_newer_qemus_write_the_time_as_a_date(name: str) -> None:
+    """As QEMU's own messages have it since qemu_log writes it (util/log.c)."""
+    older = lines_of(name)
+
+    def dated(line: bytes) -> bytes:
+        stamp, _, event = line.partition(b":")
+        moment = datetime.fromtimestamp(int(stamp.partition(b"@")[2].partition(b".")[0]), UTC)
+        fraction = stamp[-7:] if stamp[-7:] != b".000000" else b""
+        return moment.strftime("%Y-%m-%dT%H:%M:%S").encode() + fraction + b"Z " + event
+
+    newer = [dated(line) for line in older]
+    assert has_times(newer[0])
+    assert has_times(older[0])
+    assert not has_times(older[0].partition(b":")[2])
+    was, found = (only_place(read_trace(lines, BUSES[LOGS[name]], 512)) for lines in (older, newer))
+    assert (found.due_us, found.service_us) == (was.due_us, was.service_us)
+    impossible = newer[0].replace(b"-11-", b"-13-")
+    assert read_trace([impossible], BUSES[LOGS[name]], 512).strange == 1
 
 
 @pytest.mark.parametrize("name", LOGS)
