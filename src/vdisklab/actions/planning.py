@@ -15,6 +15,7 @@ from vdisklab.campaign.named_here import NamedHere, named_here
 from vdisklab.campaign.schedule import check_measurements, device_bytes_needed
 from vdisklab.campaign.survey import survey
 from vdisklab.campaign.template import disk_size_for
+from vdisklab.guest.accelerator import require_device
 from vdisklab.guest.image.kernel import kernel_for
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger, cache_directory
@@ -139,6 +140,8 @@ def possible_draft(host: Host, request: Request) -> Possible:
     # Refuse requests that no host could measure before trying anything on this one.
     plan = draft.on(Capabilities(qemus=named.limits, on_tmpfs=named.on_tmpfs))
     check_measurements(plan)
+    if plan.guest_buses:
+        require_device(plan.guest.accelerator)
     if plan.guest.kernel is not None and plan.guest_buses:
         kernel_for(host, cache_directory(), plan.guest_buses, plan.guest)
     return Possible(named, draft, plan)

@@ -22,6 +22,7 @@ from vdisklab.host.machine import SYSTEM
 from vdisklab.host.safe_places import make_state_directory, open_file
 from vdisklab.host.waiting import patience
 from vdisklab.path.architecture import GUEST, is_foreign
+from vdisklab.plan.guest import Accelerator
 
 DEVICE = Path("/dev/kvm")
 TRIAL_SECONDS = 12.0
@@ -100,6 +101,13 @@ def kvm_error(trial: KvmTrial) -> GuestError:
         f"{trial.tried}",
         hint=trial.remedy or "leave out --accelerator kvm; --new begins another campaign",
     )
+
+
+def require_device(accelerator: Accelerator | None) -> None:
+    """Raises GuestError if KVM is requested, and this user or host cannot have it."""
+    refused = device_refused() if accelerator is Accelerator.KVM else None
+    if refused is not None:
+        raise kvm_error(refused)
 
 
 def try_kvm(

@@ -140,6 +140,13 @@ def test_a_plan_says_that_its_guests_are_emulated(guests: str, *, warned: bool) 
     assert ("`run` measures in guests of aarch64, under emulation" in done.stdout) == warned
 
 
+def test_kvm_for_guests_of_another_architecture_is_refused_when_planned() -> None:
+    done = said("x86_64", "plan", "raw/none", "--guest-arch", "aarch64", "--accelerator", "kvm")
+    assert done.returncode != 0
+    assert "guests of aarch64 do not run under the KVM of this host" in done.stderr
+    assert "hint: measure on a host of aarch64 for KVM" in done.stderr
+
+
 def test_the_command_line_chooses_the_guests() -> None:
     program = (
         "import sys; sys.argv = ['vdisklab', *sys.argv[1:]]\n"
