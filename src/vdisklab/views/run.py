@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.answers.choice import of_race
+from vdisklab.path.named_target import as_typed
 from vdisklab.progress import PathDropped
 from vdisklab.units import counted, named
 from vdisklab.views.choice import headline
@@ -28,7 +29,7 @@ def next_step(path: str | None, campaign: str | None, where: Sequence[str] = ())
 def left_out_sentences(left_out: Iterable[PathDropped]) -> Iterator[str]:
     """Which paths were asked for and not measured, and why."""
     for cell in left_out:
-        yield f"Not measured: {cell.path}: {cell.reason}; {cell.instead}."
+        yield as_typed(f"Not measured: {cell.path}: {cell.reason}; {cell.instead}.")
 
 
 def race_sentences(outcome: RaceOutcome, again: str | None = None) -> Iterator[str]:
