@@ -16,6 +16,10 @@ from pathlib import Path
 import pytest
 
 from tests.lab import Lab
+from vdisklab.campaign import template
+from vdisklab.campaign.template import inspect_template, require_whole
+from vdisklab.errors import HostError
+from vdisklab.host.command import LocalHost
 from vdisklab.host.syscalls import attach_loop, detach_loop
 from vdisklab.path.disk_path import parse_path
 from vdisklab.results.model import FailureKind, Run
@@ -204,7 +208,10 @@ def test_templates_that_cannot_be_used_are_refused_in_a_sentence(lab: Lab) -> No
     )
     assert writer.stdout is not None
     writer.stdout.read(1)  # the prompt: the image is open
+    short = lab.directory / "short.qcow2"
+    _cut(good, short, 200_000)
     refusals = {
+        short: "is cut short: ERROR: counting reference for region exceeding the end of the file",
         lab.directory / "missing": "does not exist",
         fifo: "cannot be read",
         backing: "has the backing file",
@@ -219,6 +226,49 @@ def test_templates_that_cannot_be_used_are_refused_in_a_sentence(lab: Lab) -> No
     finally:
         writer.communicate(timeout=60)
     assert "cannot hold it" in _refused(lab, good, "--size", "16M")
+
+
+def _cut(file: Path, short: Path, missing: int) -> None:
+    """A copy of a file without its last bytes."""
+    shutil.copyfile(file, short)
+    os.truncate(short, short.stat().st_size - missing)
+
+
+@pytest.mark.parametrize("form", ["qcow2", "vmdk", "vhdx", "vdi", "qed"])
+def test_a_template_that_is_cut_short_is_seen_by_its_tables(tmp_path: Path, form: str) -> None:
+    host, whole, short = LocalHost(), tmp_path / f"whole.{form}", tmp_path / f"short.{form}"
+    _template(whole, form)
+    require_whole(host, inspect_template(host, whole))
+    for missing in (200_000, 6 * MIB):
+        _cut(whole, short, missing)
+        with pytest.raises(HostError, match=r"is cut short|is damaged"):
+            require_whole(host, inspect_template(host, short))
+
+
+def test_a_packed_template_that_is_cut_short_is_seen(tmp_path: Path) -> None:
+    raw = tmp_path / "golden.raw"
+    raw.write_bytes(os.urandom(65536))
+    subprocess.run(["xz", "-0", raw], check=True)
+    short = tmp_path / "short.raw.xz"
+    _cut(tmp_path / "golden.raw.xz", short, 100)
+    with pytest.raises(HostError, match="is cut short or damaged"):
+        inspect_template(LocalHost(), short)
+
+
+def test_a_table_that_is_not_read_in_time_refuses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program named qemu-img, first on PATH, that never ends."""
+    image, fake = tmp_path / "golden.qcow2", tmp_path / "bin" / "qemu-img"
+    _template(image, "qcow2")
+    host = LocalHost()
+    given = inspect_template(host, image)
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\nexec sleep 60\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(fake.parent), prepend=":")
+    monkeypatch.setattr(template, "CHECK_SECONDS", 0.2)
+    require_whole(host, given)
 
 
 def _refused(lab: Lab, template: Path, *arguments: str) -> str:

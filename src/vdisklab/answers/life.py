@@ -44,6 +44,7 @@ class DiskLife:
     """The disks of one path, made in one way."""
 
     path: str
+    cell: Annotated[str, "the path with the way, as `compare` and `rank` name it"]
     made: Annotated[str, "the way in which they were made"]
     summary: str
     disks: Annotated[int, "how many were made at once"]
@@ -159,6 +160,7 @@ def _life(cell: MeasuredCell, runs: Sequence[Run]) -> DiskLife:
         path=MeasuredCell(
             str(without_options(cell.path, ("made", "guests"))), cell.page_cache
         ).label,
+        cell=cell.name,
         made=str(way),
         summary=way.kind.summary,
         disks=cell.path.attachment.guests or 1,

@@ -41,14 +41,15 @@ from vdisklab.answers.choice import (
 from vdisklab.answers.density import searched_capacity
 from vdisklab.answers.during import measured_operations
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
-from vdisklab.answers.loading import first_measure
+from vdisklab.answers.life import measured_lives
+from vdisklab.answers.loading import first_measure, newest_campaign
 from vdisklab.answers.race import race_of
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.disk_path import Attachment, DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk
-from vdisklab.path.needs import FLUSH_AGAIN, Need, example_of, unmet, with_error_policy
+from vdisklab.path.needs import FLUSH_AGAIN, Need, NeedKind, example_of, unmet, with_error_policy
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.path.segments import CacheMode
 from vdisklab.results.model import Campaign
@@ -108,6 +109,11 @@ class RecommendAnswer(Answer):
     ]
     default_measured_in: Annotated[
         str | None, "another campaign of this host, if only that measured QEMU's default"
+    ]
+    lives_measured_in: Annotated[
+        str | None,
+        "if disposable disks are asked for: another campaign of this host, if only that measured "
+        "how disks are made from a template",
     ]
     over_platforms: Annotated[
         Mapping[Platform, Ratio | None],
@@ -189,6 +195,7 @@ def recommend(
         shows=None if best is None else best.shows,
         rounds_for_10_percent=None if best is None else best.rounds_for(0.1),
         default_measured_in=None if found.default else _default_elsewhere(analysis, chosen),
+        lives_measured_in=_lives_elsewhere(analysis, needs),
         over_platforms=dict(_over_platforms(observations, chosen, ratio)),
         host_disk=analysis.verdicts.disk,
         rates=analysis.scored.rates if measure == analysis.scored.overall else (),
@@ -329,6 +336,21 @@ def _default_elsewhere(analysis: Analysis, chosen: MeasuredCell) -> str | None:
         if campaign.host.machine_id == machine and wanted & measured:
             return campaign.id
     return None
+
+
+def _lives_elsewhere(analysis: Analysis, needs: Sequence[Need]) -> str | None:
+    """The newest campaign of this host with disks that were made from a template."""
+    asked = any(need.kind is NeedKind.DISPOSABLE for need in needs)
+    if not asked or isinstance(analysis, HostsAnalysis):
+        return None
+    if any(map(measured_lives, analysis.campaigns)):
+        return None
+    machine = analysis.campaigns[0].host.machine_id
+    found = newest_campaign(
+        analysis.results,
+        lambda each: each.host.machine_id == machine and measured_lives(each),
+    )
+    return None if found is None else found.id
 
 
 def _grown(analysis: Analysis, cell: MeasuredCell) -> Iterator[ThinImage]:

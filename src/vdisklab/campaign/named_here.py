@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vdisklab.campaign.guests import requested_guest
 from vdisklab.campaign.qemu_limits import find_qemus
-from vdisklab.campaign.template import GivenImage, inspect_template, require_fits
+from vdisklab.campaign.template import GivenImage, inspect_template, require_fits, require_whole
 from vdisklab.host.blockdevice import open_device
 from vdisklab.host.command import Host
 from vdisklab.host.mounts import Mount, mount_of, require_work_directory
@@ -52,8 +52,9 @@ def named_here(host: Host, request: Request) -> NamedHere:
     qemus, limits = find_qemus(host, request.qemu)
     profile = requested_profile(request)
     given = None if request.template is None else inspect_template(host, request.template)
-    if given is not None and request.size_bytes is not None:
-        require_fits(given, request.size_bytes)
+    if given is not None:
+        require_whole(host, given)
+        require_fits(given, given.size if request.size_bytes is None else request.size_bytes)
     targets = with_kinds(host, request.target)
     for device in request.devices:
         open_device(device)  # before a path is judged by it

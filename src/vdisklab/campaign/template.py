@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.campaign.clones import Clones
-from vdisklab.errors import CommandError, HostError, PlanError
+from vdisklab.errors import CommandError, CommandTimeoutError, HostError, PlanError
 from vdisklab.host import ledger, pagecache
 from vdisklab.host.command import Host, not_installed
 from vdisklab.host.image_file import format_of, header_format, seen_file
@@ -27,9 +28,24 @@ TEMPLATE = "template"
 """The name of a template's file, or of the subvolume that it lies in."""
 
 _TIMEOUT = 4 * 3600.0
+CHECK_SECONDS = 60.0
+"""For all tables of a template: `qemu-img check` reads no data."""
+
+_ENDS_EARLY = ("exceeding the end of the file", "points after EOF", "points after end of file")
+"""What the block drivers of qcow2, vmdk and vhdx say of a table that leads behind the end."""
+
+_NO_CHECK = 63
+"""qemu-img(1): the format has no consistency check."""
+
+_AGAIN = "copy it again from where it came, and compare the checksums"
+
+_LEAKS = 3
+"""qemu-img(1): clusters that nobody uses; the data are whole."""
+
 _LOCKED = "Failed to get"
 _DESCRIPTOR = b"# Disk DescriptorFile"
 _XZ = b"\xfd7zXZ\0"
+_VDI_HEADER = 0x188
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +93,12 @@ def inspect_template(host: Host, file: Path) -> GivenImage:
                 f"the template {file} is in use: a guest has it open for writing",
                 hint="shut the guest down, or name a copy of the image",
             ) from error
+        said = error.stderr.strip()
+        if any(early in said for early in _ENDS_EARLY):
+            raise HostError(
+                f"the template {file} is cut short: {said}",
+                hint=_AGAIN,
+            ) from error
         raise HostError(
             f"the template {file} is no {form} image that qemu-img can read: {error}",
             hint="check it with `qemu-img check`",
@@ -104,6 +126,53 @@ def inspect_template(host: Host, file: Path) -> GivenImage:
     return GivenImage(file, form.value, int(info["virtual-size"]))
 
 
+def require_whole(host: Host, given: GivenImage) -> None:
+    """Raises HostError for a template that is cut short or damaged, as far as its tables say.
+
+    No table shows a cut within the last cluster, and a raw image has no tables. If the tables are
+    not read within a minute, the template is taken as it is.
+    """
+    if given.driver == ImageFormat.VDI:
+        short = _is_short_vdi(given.file)
+        damage = "blocks of its table lie after the end of the file" if short else ""
+    elif given.driver == ImageFormat.RAW:
+        return
+    else:
+        damage, short = _damage(host, given)
+    if damage:
+        what = "is cut short" if short else "is damaged"
+        raise HostError(
+            f"the template {given.file} {what}: {damage}",
+            hint=_AGAIN,
+        )
+
+
+def _damage(host: Host, given: GivenImage) -> tuple[str, bool]:
+    """What qemu-img's check finds, and whether the file ends early; empty if it finds nothing."""
+    check = ("qemu-img", "check", "-q", "-f", given.driver, given.file)
+    fine = (0, _LEAKS, _NO_CHECK)
+    try:
+        host.run(*check, timeout=CHECK_SECONDS, allowed=fine)
+    except CommandTimeoutError:
+        return "", False
+    except CommandError as error:
+        lines = error.stderr.strip().splitlines() or ["qemu-img check finds errors"]
+        return lines[0].strip(), any(said in error.stderr for said in _ENDS_EARLY)
+    return "", False
+
+
+def _is_short_vdi(file: Path) -> bool:
+    """True if the blocks that a header of VDI counts do not fit into the file: qemu-img does not
+    look (block/vdi.c: VdiHeader)."""
+    with seen_file(file) as seen:
+        header = None if seen is None else seen.first(_VDI_HEADER)
+    if seen is None or not seen.is_regular or header is None or len(header) < _VDI_HEADER:
+        return False
+    (data,) = struct.unpack_from("<I", header, 0x158)
+    block, extra, _blocks, allocated = struct.unpack_from("<4I", header, 0x178)
+    return seen.status.st_size < int(data) + int(allocated) * (int(block) + int(extra))
+
+
 def _require_sectors(file: Path, size: int) -> None:
     """Raises PlanError for what cannot be a raw disk: qemu-img would fill up its last sector."""
     if size <= 0 or size % SECTOR:
@@ -127,7 +196,8 @@ def _unpacked_size(host: Host, file: Path) -> int:
         lines = host.run("xz", "--robot", "--list", "--", file).stdout.splitlines()
     except CommandError as error:
         raise HostError(
-            f"the template {file} is not packed by xz: {error}", hint="pack it again with xz"
+            f"the template {file} is cut short or damaged: {error}",
+            hint=_AGAIN,
         ) from error
     totals = next(line.split("\t") for line in lines if line.startswith("totals"))
     return int(totals[4])

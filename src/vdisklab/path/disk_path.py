@@ -43,6 +43,9 @@ from vdisklab.units import whole_number
 Options = tuple[tuple[str, OptionValue], ...]
 """Options that differ from their defaults, sorted by name."""
 
+EMPTY = "create"
+"""The way of making a disk that is empty: without the template's data it is no choice."""
+
 
 _NBD_ADDRESS = (
     "name an NBD server as --target NAME=nbd://HOST:PORT/EXPORT, and write NAME/none as the path"
@@ -409,8 +412,9 @@ class DiskPath(AsText):
 
     @property
     def is_guest_storage(self) -> bool:
-        """True when a guest can keep data on it; False for `host` and for the null device."""
-        return self.has_storage and not self.on_host
+        """True when a guest can keep data on it; False for `host`, for the null device, and for a
+        disk without the template's data, which is measured for comparison alone."""
+        return self.has_storage and not self.on_host and self.attachment.made != EMPTY
 
     @property
     def needs_direct_io(self) -> bool:

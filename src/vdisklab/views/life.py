@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 
 from vdisklab import numbers
 from vdisklab.answers.life import DiskLife, LifeAnswer
+from vdisklab.path.disk_path import EMPTY
 from vdisklab.units import counted, format_bytes
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
@@ -92,9 +94,8 @@ def headline(answer: LifeAnswer) -> str:
     rate, first = best.each_second, numbers.value(best.seconds("first-write"), "s")
     makes = "" if rate is None else f" makes {_rate(rate)} a second;"
     sentence = f"{best.path} by {best.made}{makes} a disk's first write and flush take {first}."
-    copies = [life for life in made if life.made == "cp" and life.disks == best.disks]
-    copy = next((life for life in copies if life.path == best.path), next(iter(copies), None))
-    if copy is None or copy is best:
+    copy = _copy_beside(best, made)
+    if copy is None:
         return sentence
     where = "" if copy.path == best.path else f" on {copy.path}"
     slow = numbers.value(copy.seconds("first-write"), "s")
@@ -109,6 +110,13 @@ def headline(answer: LifeAnswer) -> str:
         f"{sentence}: {format_bytes(round(waiting))} of the copy were still in the host's memory, "
         "and the flush wrote them."
     )
+
+
+def _copy_beside(best: DiskLife, made: Sequence[DiskLife]) -> DiskLife | None:
+    """The full copy that a life is compared with, if there is one: on its own path at best."""
+    copies = [life for life in made if life.made == "cp" and life.disks == best.disks]
+    copy = next((life for life in copies if life.path == best.path), next(iter(copies), None))
+    return None if copy is best else copy
 
 
 def short_headline(answer: LifeAnswer) -> str:
@@ -130,7 +138,7 @@ def first_lines(answer: LifeAnswer) -> tuple[tuple[str, str], ...]:
 
 def _is_made(life: DiskLife) -> bool:
     """True for a disk that could be used and holds the template's data."""
-    return life.ready is not None and life.made != "create"
+    return life.ready is not None and life.made != EMPTY
 
 
 def next_step(answer: LifeAnswer) -> Iterator[str]:
@@ -171,4 +179,8 @@ def _notes(answer: LifeAnswer) -> Iterator[str]:
         if life.given_back is not None and life.space_back is None:
             yield f"{life.made} on {life.path}: not all of its space came back within half a minute"
     yield "rank by a step: `vdisklab rank --metric ready`, or first-write/none/duration"
+    made = [life for life in answer.lives if _is_made(life)]
+    if len(made) > 1:
+        pair = shlex.join((made[0].cell, (_copy_beside(made[0], made) or made[1]).cell))
+        yield f"compare two of them: `vdisklab compare {pair}`"
     yield from answer.caveats.notes

@@ -19,6 +19,7 @@ from vdisklab.analysis.score import MIX
 from vdisklab.analysis.summary import Summary
 from vdisklab.analysis.sums import RelativeSums
 from vdisklab.answers.hosts import OverHosts
+from vdisklab.answers.life import measured_lives
 from vdisklab.answers.recommend import Alternative, RecommendAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment
@@ -238,7 +239,14 @@ def reasons(answer: RecommendAnswer) -> Iterator[str]:
     recommendation = answer.recommendation
     yield from _verdict(answer)[MOST_SENTENCES:]
     yield from basis_sentence(recommendation)
-    yield from _over_default(answer)
+    if not any(measured_lives(campaign) for campaign in answer.campaigns):
+        yield from _over_default(answer)
+    if answer.lives_measured_in is not None:
+        yield (
+            "How soon a new disk is ready was not measured here, but in campaign "
+            f"{answer.lives_measured_in}: `vdisklab recommend --need disposable --campaign "
+            f"{answer.lives_measured_in}`."
+        )
     for price in recommendation.prices:
         if price.need != DURABLE:
             yield price_sentence(price, recommendation.cell)

@@ -41,9 +41,10 @@ def measure_name(measure: MeasureKey) -> str:
 def mean_sentence(rates: Sequence[MeasureKey], baseline: object) -> str:
     """A sentence that explains the overall ratio of a profile without the usual score."""
     names = ", ".join(map(str, rates))
+    kind = "time" if all(key.quantity.better is Better.LOWER for key in rates) else "rate"
     return (
         f"overall ratio: how many times as good as {baseline} in the same round, as the geometric "
-        f"mean of {counted(len(rates), 'rate')}: {names}."
+        f"mean of {counted(len(rates), kind)}: {names}."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import jsonschema
@@ -29,6 +30,7 @@ MIB = 1 << 20
 COPY = "xfs/raw/none/virtio:made=cp"
 REFLINK = "xfs/raw/none/virtio:made=reflink"
 TEN = "xfs/raw/none/virtio:guests=10:made=reflink"
+EMPTY_DISK = "xfs/raw/none/virtio:made=create"
 BROKEN_WAY = "btrfs/raw/none/virtio:made=dd"
 
 
@@ -106,6 +108,7 @@ def test_the_soonest_ready_comes_first_and_what_was_counted_says_why(
     assert any("the rate had not settled" in note for note in notes)
     assert any("not all of its space came back" in note for note in notes)
     assert any("dd on btrfs/raw/none failed" in note for note in notes)
+    assert f"compare two of them: `vdisklab compare {REFLINK} {COPY}`" in notes
 
 
 def test_the_report_answers_about_lives_with_a_bar_of_steps(
@@ -151,3 +154,62 @@ def test_without_such_disks_the_hint_measures_some(
     assert "--profile life" in caught.value.hint
     assert main(["life", "--db", f"{tmp_path}/n.sqlite"]) != 0
     assert "no disks that were made from a template" in capsys.readouterr().err
+
+
+@pytest.fixture
+def ways(store: Store) -> Campaign:
+    """Five rounds of a copy, which is the baseline, a reflink and an empty disk, the fastest."""
+    cells = [COPY, REFLINK, EMPTY_DISK]
+    plan = {
+        "seed": 1, "cells": cells, "baseline": COPY, "measurements": [], "size_bytes": 64 * MIB,
+    }  # fmt: skip
+    campaign = a_campaign(plan=plan)
+    store.add_campaign(campaign)
+    for round in range(1, 6):
+        for path, factor in ((COPY, 10.0), (REFLINK, 1.0), (EMPTY_DISK, 0.1)):
+            seconds = factor * (1 + round / 100)
+            steps = tuple(step(name, duration=seconds) for name in ("make", "attach", "delete"))
+            fingerprint = MeasuredCell(path).fingerprint
+            store.add_run(
+                a_run(campaign, path=path, cell=fingerprint, round=round, measurements=steps)
+            )
+    return campaign
+
+
+def test_a_disk_without_the_template_is_no_choice(
+    store: Store, ways: Campaign, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    db = ("--db", f"{tmp_path}/n.sqlite")
+    for verb in ("recommend", "rank"):
+        assert main([verb, *db]) == 0
+        first = capsys.readouterr().out.splitlines()[0]
+        assert first.startswith(f"Use {REFLINK}"), verb
+
+
+def test_what_is_recommended_for_disposable_disks_is_a_way_of_making_them(
+    store: Store, ways: Campaign, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    db = ("--db", f"{tmp_path}/n.sqlite")
+    assert main(["recommend", "--need", "disposable", "--why", *db]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"Use {REFLINK}" in said
+    assert "the geometric mean of 3 times: " in said
+    assert "QEMU's default was not measured" not in said, "it is no way of making a disk"
+
+
+def test_lives_of_another_campaign_are_named_for_disposable_disks(
+    store: Store, ways: Campaign, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = ["raw/none", "raw/unsafe"]
+    plan = {"seed": 1, "cells": paths, "baseline": paths[0], "measurements": []}
+    newest = replace(a_campaign(plan=plan, id="newest"), started=ways.started + timedelta(days=1))
+    store.add_campaign(newest)
+    for round in range(1, 6):
+        for path in paths:
+            run = a_run(newest, path=path, cell=MeasuredCell(path).fingerprint, round=round)
+            store.add_run(run)
+    db = ("--db", f"{tmp_path}/n.sqlite")
+    there = f"recommend --need disposable --campaign {ways.id}"
+    for needs, named in (((), False), (("--need", "disposable"), True)):
+        assert main(["recommend", "--why", *needs, *db]) == 0
+        assert (there in " ".join(capsys.readouterr().out.split())) is named

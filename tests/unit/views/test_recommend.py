@@ -26,6 +26,7 @@ def test_qemus_default_is_that_of_the_recommended_target(path: str, usual: str) 
         recommendation=SimpleNamespace(default=None, cell=cell, over_default=None),
         campaigns=(SimpleNamespace(id="3f2a"),),
         default_measured_in=None,
+        lives_measured_in=None,
     )
     (sentence,) = _over_default(cast(RecommendAnswer, chosen))
     assert sentence == (

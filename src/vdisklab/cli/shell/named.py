@@ -50,13 +50,12 @@ class Named:
 
     @classmethod
     def by(cls, *requests: OptionRows | Named) -> Self:
-        """What a verb's requests name, in their rows `db` and `campaign`."""
-        found = [
-            (getattr(request, "db", None), getattr(request, "campaign", ())) for request in requests
-        ]
-        db = next((db for db, _ in found if db), None)
+        """What a verb's requests name, in their rows `db` and `campaign` (one, several or none)."""
+        db = next((db for each in requests if (db := getattr(each, "db", None))), None)
         secrets = tuple(pair for request in requests for pair in getattr(request, "secret", ()))
-        named = cls.of(db, [name for _, campaigns in found for name in campaigns])
+        found = [getattr(request, "campaign", None) or () for request in requests]
+        listed = [(names,) if isinstance(names, str) else names for names in found]
+        named = cls.of(db, [name for names in listed for name in names])
         return replace(named, secrets=secrets)
 
     @classmethod

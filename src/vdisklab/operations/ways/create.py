@@ -12,6 +12,7 @@ from vdisklab.operations.making import (
     created,
     needs_image,
 )
+from vdisklab.path.disk_path import EMPTY
 
 
 def _created(_way: Way, _template: Template, disk: NewDisk) -> tuple[Command, ...]:
@@ -19,7 +20,7 @@ def _created(_way: Way, _template: Template, disk: NewDisk) -> tuple[Command, ..
 
 
 CREATE = WayKind(
-    "create",
+    EMPTY,
     "an empty disk by qemu-img create, without the template",
     _created,
     needs_image,
