@@ -44,6 +44,8 @@ _LOCKED = (
     "`vdisklab record GUEST`"
 )
 _FORBIDDEN = re.compile("permitted|denied", re.IGNORECASE)
+_UNOPENED = re.compile("Invalid path .*(?:permitted|denied)", re.IGNORECASE)
+"""blktrace could not open the disk itself, which lockdown does not forbid."""
 _BUSY = re.compile("resource busy", re.IGNORECASE)
 """BLKTRACESETUP of a disk that is traced already (kernel/trace/blktrace.c)."""
 
@@ -164,8 +166,12 @@ def _way_out(printed: str) -> str:
         return (
             "another program traces it: wait for it; after a killed recording run `vdisklab clean`"
         )
+    if _FORBIDDEN.search(printed) and os.geteuid() != 0:
+        return "be root"
+    if _UNOPENED.search(printed):
+        return "a container may not open its host's disks: record on the host"
     if _FORBIDDEN.search(printed):
-        return _LOCKED if os.geteuid() == 0 else "be root"
+        return _LOCKED
     return "mount debugfs: mount -t debugfs debugfs /sys/kernel/debug"
 
 

@@ -132,7 +132,8 @@ def _monitor_of_socket(stack: ExitStack, guest: RunningGuest, clock: Clock) -> G
     while True:
         try:
             return stack.enter_context(process_monitor(Path(guest.socket), guest.user))
-        except SilentGuestError as error:
+        # Few may wait for a monitor that serves another program; the next one is told EAGAIN.
+        except (SilentGuestError, BlockingIOError) as error:
             if clock.monotonic() > deadline:
                 raise GuestError(
                     f"another program holds the monitor of {guest.name} ({guest.socket})",

@@ -64,6 +64,7 @@ def test_an_idle_disk_is_a_sentence(programs: Path) -> None:
     ("said", "hint"),
     [
         ("failed open /sys/kernel/debug/block/sdz/trace0: 1/Operation not permitted", "lockdown"),
+        ("Invalid path /dev/sdz specified: 1/Operation not permitted", "record on the host"),
         ("BLKTRACESETUP(2) /dev/sdz failed: 16/Device or resource busy", "another program traces"),
         ("Invalid debug path /sys/kernel/debug: 0/Success", "mount -t debugfs"),
     ],

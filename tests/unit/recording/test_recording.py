@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +243,23 @@ def test_what_libvirt_refuses_is_a_sentence(
     (virsh / "prints").write_text(printed)
     with open_monitor(LocalHost(), GUEST) as monitor, pytest.raises(error, match=said):
         monitor.execute("query-block")
+
+
+def test_a_monitor_where_others_wait_already_is_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vdisklab.recording.guests._BUSY_SECONDS", 0.0)
+    file = tmp_path / "qmp"
+    guest = RunningGuest("web01", 1, "77", os.geteuid(), socket=str(file))
+    with socket.socket(socket.AF_UNIX) as monitor, socket.socket(socket.AF_UNIX) as waiting:
+        monitor.bind(str(file))
+        monitor.listen(0)
+        waiting.connect(str(file))
+        with (
+            pytest.raises(GuestError, match="another program holds the monitor of web01"),
+            open_monitor(LocalHost(), guest),
+        ):
+            pass
 
 
 def test_a_domain_that_is_shut_off_is_a_sentence(virsh: Path, tmp_path: Path) -> None:
