@@ -46,7 +46,10 @@ PROGRAM = REPLAY
 TIMED, FAST = "timed", "fast"
 
 PART_SECONDS = 60.0
-"""A longer recording is replayed in parts of this length, unless --runtime says another one."""
+"""A long recording is replayed in parts of this length, unless --runtime says another one."""
+
+_WHOLE_SECONDS = 1.25 * PART_SECONDS
+"""A recording for a minute takes a little longer; two parts of it would be nearly the same."""
 
 _MOST_REQUESTS = 2_000_000
 _REQUEST_BYTES = 32
@@ -164,13 +167,14 @@ def is_load(name: str) -> bool:
 def load_profile_of(name: str) -> Profile:
     """The profile that replays a load file: timed, and as fast as it goes.
 
-    A recording of more than a minute is replayed in two parts, its busiest minute and a typical
-    one. Raises LoadError.
+    A long recording is replayed in two parts, its busiest minute and a typical one. Raises
+    LoadError.
     """
     digest = digest_of(name)
     load = _load(name, digest)
     span = load.source.span_us / 1e6
-    parts = (Part.WHOLE,) if span <= PART_SECONDS else (Part.BUSIEST, Part.TYPICAL)
+    is_whole = span <= _WHOLE_SECONDS
+    parts = (Part.WHOLE,) if is_whole else (Part.BUSIEST, Part.TYPICAL)
     measurements = tuple(
         MeasurementPlan(
             mode if part is Part.WHOLE else f"{mode}-{part}",
@@ -190,7 +194,7 @@ def load_profile_of(name: str) -> Profile:
         f"{stem[:50] or 'recorded'}{SUFFIX}",
         f"{load.source.name}, as recorded: {len(load):,} requests in {span:.0f} s",
         measurements,
-        usual=Usual(runtime=min(PART_SECONDS, math.ceil(span)), size_bytes=size),
+        usual=Usual(runtime=math.ceil(span) if is_whole else PART_SECONDS, size_bytes=size),
     )
 
 

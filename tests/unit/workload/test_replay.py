@@ -85,6 +85,14 @@ class TestProfile:
         names = [measurement.name for measurement in load_profile_of(str(place)).measurements]
         assert names == ["timed-busiest", "fast-busiest", "timed-typical", "fast-typical"]
 
+    def test_a_minute_and_a_little_is_replayed_whole(self, tmp_path: Path) -> None:
+        """As `record --for 1m` makes it."""
+        place = tmp_path / "minute.load"
+        place.write_bytes(encode(database(62)))
+        profile = load_profile_of(str(place))
+        assert [measurement.name for measurement in profile.measurements] == ["timed", "fast"]
+        assert profile.usual.runtime == 62
+
     def test_a_file_that_is_not_there(self) -> None:
         with pytest.raises(LoadError, match=r"the load no\.load cannot be read: No such file"):
             load_profile("no.load")
@@ -371,6 +379,23 @@ class TestProgram:
         for place in range(8, len(log), 9):
             assert log[place][2] == FLUSH
             assert ends[place] >= max(ends[place - 8 : place]) - 1, "rounded to microseconds"
+
+    def test_what_follows_a_flush_at_once_does_not_overtake_it(
+        self, replayer: Path, tmp_path: Path
+    ) -> None:
+        """The client waited for the flush, which took 2 µs in the recording."""
+        requests = [
+            (turn * 20_000 + due, kind, place, length, 2)
+            for turn in range(20)
+            for due, kind, place, length in (
+                (0, WRITE, turn * 4096, 4096), (10, FLUSH, 0, 0), (13, WRITE, MIB, 512),
+            )
+        ]  # fmt: skip
+        _, log = replayed(replayer, tmp_path, "timed", load(*requests, disk_bytes=2 * MIB))
+        ends = [due + took for due, took, _, _ in log]
+        for place in range(1, len(log), 3):
+            assert [log[place][2], log[place + 1][2]] == [FLUSH, WRITE]
+            assert ends[place + 1] >= ends[place] - 1, "rounded to microseconds"
 
     def test_no_request_begins_after_the_limit(self, replayer: Path, tmp_path: Path) -> None:
         text, log = replayed(replayer, tmp_path, "timed", database(60), limit=0.2)

@@ -1,7 +1,8 @@
 /* replay MODE PLAN TARGET LIMIT [DELAY LOG [again]]: does the requests of a plan on a disk or file.
  *
- * MODE is `timed` (each request when it was due; a flush not before all requests that had ended before it in the
- * recording have ended here: else it would flush less) or `fast` (each as soon as all requests that had ended before
+ * MODE is `timed` (each request when it was due; a flush, and what followed a flush at once, not before all requests
+ * that had ended before it in the recording have ended here: else a flush would flush less, and a stall, which the
+ * client waited for, would meet all requests that are due meanwhile) or `fast` (each as soon as all requests that had ended before
  * it in the recording have ended here, and its recorded think time has passed). No request begins more than
  * LIMIT seconds after the start. With DELAY and LOG the start is DELAY seconds after the call, and LOG gets a
  * line for each request: microseconds due, microseconds taken (-1: never done), kind, bytes. With `again` the
@@ -74,6 +75,8 @@ static uint64_t planned, span; /* requests in the plan, and its length in micros
 static uint64_t count, start, limit;
 static uint64_t page, piece; /* bytes: of a page of memory, and what buffers are a multiple of */
 static int timed, target, is_device;
+/* By request of the plan: it is a flush, or followed the end of one at once. */
+static uint8_t *is_ordered;
 
 /* By request: when it was allowed to begin, when it began, when it ended. */
 static uint64_t *allowed, *begun, *ended;
@@ -84,7 +87,7 @@ static uint8_t *has_ended;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER, fewer_before = PTHREAD_COND_INITIALIZER;
 static uint64_t next_request, prefix;
-static int idle, waiting_flushes, stopped, in_flight, deepest;
+static int idle, waiting, stopped, in_flight, deepest;
 
 static char *out;
 static uint64_t out_size;
@@ -215,7 +218,7 @@ static void note_end(uint64_t number, uint64_t moment) {
     has_ended[job(number).rank] = 1;
     while (prefix < count && has_ended[prefix])
         reached[++prefix] = moment;
-    if (waiting_flushes)
+    if (waiting)
         pthread_cond_broadcast(&fewer_before);
 }
 
@@ -243,11 +246,11 @@ static void *work(void *in) {
             moment = start + limit;
         wait_until(moment);
         pthread_mutex_lock(&lock);
-        if (timed && r.kind == FLUSH) {
-            waiting_flushes++;
+        if (timed && is_ordered[number % planned]) {
+            waiting++;
             while (!stopped && prefix < r.after)
                 pthread_cond_wait(&fewer_before, &lock);
-            waiting_flushes--;
+            waiting--;
         }
         uint64_t begin = now();
         if (begin >= start + limit)
@@ -458,6 +461,20 @@ static uint64_t *moments(uint64_t number) {
     return place;
 }
 
+static void find_order(void) {
+    uint8_t *is_flush = calloc(planned, 1); /* by rank */
+    is_ordered = calloc(planned, 1);
+    if (!is_flush || !is_ordered)
+        die("memory");
+    for (uint64_t i = 0; i < planned; i++)
+        is_flush[plan[i].rank] = plan[i].kind == FLUSH;
+    for (uint64_t i = 0; i < planned; i++) {
+        int at_once = plan[i].after && plan[i].think * 1000ull <= COMPUTED;
+        is_ordered[i] = plan[i].kind == FLUSH || (at_once && is_flush[plan[i].after - 1]);
+    }
+    free(is_flush);
+}
+
 static uint64_t read_plan(const char *name) {
     struct stat about;
     int file = open(name, O_RDONLY);
@@ -475,6 +492,7 @@ static uint64_t read_plan(const char *name) {
     }
     plan = (const struct request *)(head + 1);
     make_buffers(head->largest);
+    find_order();
     close(file);
     return head->depth;
 }
