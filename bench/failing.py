@@ -2,12 +2,16 @@
 
     python bench/failing.py run RUNS.jsonl [--runs 20] [--minutes 9] [--only TEXT] [--dir DIR]
     python bench/failing.py run RUNS.jsonl --only silent --beside 8
+    python bench/failing.py run RUNS.jsonl --set lengths --runs 5 --beside 12
+    python bench/failing.py run RUNS.jsonl --set systems --runs 10
     python bench/failing.py record RUNS.jsonl       # writes bench/results/failing.json.gz
 
 `run` adds a line for each run to the file, in rounds over all rows, and goes on where it was; it
 needs root. With `--beside N` the rows are dealt out to N processes with guests of their own: while
-storage is silent, a guest costs no processor time. `record` writes the machine's facts, each row's
-sums and all runs.
+storage is silent, a guest costs no processor time. `--set` chooses the rows: the matrix of disks,
+policies and failures on ext4; silence of other lengths; other file systems and clients; or a
+failure that ends after a number of requests. `record` writes the machine's facts, each row's sums
+and all runs.
 """
 
 from __future__ import annotations
@@ -20,28 +24,31 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from machine import machine_facts
 from pages import keep_record, record_of
+from vdisklab.campaign.prepared_data import kept_or_made
 from vdisklab.errors import VdisklabError
 from vdisklab.guest.factory import GuestContext
+from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
-from vdisklab.path.power_cut_words import RunOutcome
+from vdisklab.path.power_cut_words import ClientKind, RunOutcome
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.client_guests import Guests, open_guests
 from vdisklab.powercut.failing_runs import FailingImage, FailingRun, failing_image, run_failure
 from vdisklab.powercut.failing_verdicts import facts_of
-from vdisklab.powercut.storage_failures import STORAGE_FAILURES
+from vdisklab.powercut.postgresql import CLUSTER
+from vdisklab.powercut.storage_failures import STORAGE_FAILURES, StorageFailure
 from vdisklab.progress import silent
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import Site, open_site
-from vdisklab.units import GIB, MIB
+from vdisklab.units import GIB, MIB, counted
 
 RECORD = "failing.json.gz"
 
@@ -55,15 +62,102 @@ _FORMATS = ("raw", "qcow2")
 _MODELS = tuple(STORAGE_FAILURES)
 
 
-def rows() -> Iterator[tuple[str, FailureModel]]:
-    """The paths and failures, in the order of the table."""
+_LENGTHS = (5, 100, 200)
+"""Seconds of silence besides the 35 s of the matrix."""
+_REQUESTS = (1, 10, 100)
+"""After so many failed requests the storage is good again."""
+_SYSTEMS = ("xfs", "btrfs")
+_CLIENTS = (ClientKind.SQLITE_WAL, ClientKind.POSTGRESQL)
+_SHORT = (FailureModel.STORAGE_ERROR, FailureModel.STORAGE_FULL)
+_RAW = "raw:preallocation=off/none"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is run many times; the defaults are left out of a run's line."""
+
+    path: str
+    model: FailureModel
+    client: ClientKind = ClientKind.FILES
+    failing_seconds: int | None = None
+    failing_requests: int | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The row as its runs' lines name it."""
+        facts: dict[str, Any] = {"path": self.path, "model": self.model.value}
+        if self.client is not ClientKind.FILES:
+            facts["client"] = self.client.value
+        if self.failing_seconds is not None:
+            facts["failing_seconds"] = self.failing_seconds
+        if self.failing_requests is not None:
+            facts["failing_requests"] = self.failing_requests
+        return facts
+
+    @property
+    def failure(self) -> StorageFailure:
+        """How its storage fails."""
+        return STORAGE_FAILURES[self.model].lasting(self.failing_seconds, self.failing_requests)
+
+    def has(self, line: Mapping[str, Any]) -> bool:
+        """True for a line of one of its runs."""
+        return all(line.get(name) == value for name, value in {**_NO_FACTS, **self.facts}.items())
+
+
+_NO_FACTS = {"client": None, "failing_seconds": None, "failing_requests": None}
+
+
+def matrix() -> Iterator[Row]:
+    """Every disk, policy and failure, in the order of the table."""
     for model in _MODELS:
         for form in _FORMATS:
             image = f"{form}:preallocation=off/none"
             for bus in _BUSES:
                 for options in _POLICIES.values():
-                    yield f"{image}/{bus}{options}", model
-            yield f"{image}/nvme", model
+                    yield Row(f"{image}/{bus}{options}", model)
+            yield Row(f"{image}/nvme", model)
+
+
+def lengths() -> Iterator[Row]:
+    """Silence of other lengths. The policy has no part in it: QEMU is answered nothing."""
+    silent_for = FailureModel.STORAGE_SILENT
+    for seconds in _LENGTHS:
+        for bus in _BUSES:
+            yield Row(f"{_RAW}/{bus}:werror=enospc", silent_for, failing_seconds=seconds)
+        yield Row(f"{_RAW}/nvme", silent_for, failing_seconds=seconds)
+
+
+def systems() -> Iterator[Row]:
+    """Other file systems of the guest's."""
+    for model in _SHORT:
+        for kind in _SYSTEMS:
+            for options in _POLICIES.values():
+                yield Row(f"{_RAW}/virtio:guest_fs={kind}{options}", model)
+
+
+def clients() -> Iterator[Row]:
+    """Databases."""
+    for model in _SHORT:
+        for client in _CLIENTS:
+            for policy in ("report", "stop"):
+                yield Row(f"{_RAW}/virtio{_POLICIES[policy]}", model, client)
+
+
+def requests() -> Iterator[Row]:
+    """Errors that end after a number of requests."""
+    for count in _REQUESTS:
+        for options in _POLICIES.values():
+            path = f"{_RAW}/virtio{options}"
+            yield Row(path, FailureModel.STORAGE_ERROR, failing_requests=count)
+
+
+SETS = {each.__name__: each for each in (matrix, lengths, systems, clients, requests)}
+
+
+def rows() -> Iterator[Row]:
+    """The rows of all sets."""
+    for each in SETS.values():
+        yield from each()
 
 
 def main() -> None:
@@ -73,6 +167,7 @@ def main() -> None:
     running.add_argument("file", type=Path)
     running.add_argument("--runs", type=int, default=20)
     running.add_argument("--minutes", type=float, default=9.0)
+    running.add_argument("--set", choices=SETS, default="matrix")
     running.add_argument("--only", default="")
     running.add_argument("--without", action="append", default=[])
     running.add_argument("--dir", type=Path, default=Path())
@@ -90,9 +185,8 @@ def main() -> None:
         return
     wanted = [
         row
-        for row in rows()
-        if options.only in " ".join(row)
-        and not any(text in " ".join(row) for text in options.without)
+        for row in SETS[options.set]()
+        if options.only in _named(row) and not any(text in _named(row) for text in options.without)
     ][options.part or 0 :: options.beside]
     end = time.monotonic() + options.minutes * 60
     with (
@@ -103,12 +197,25 @@ def main() -> None:
         open_guests(
             GuestContext(LocalHost(), ledger, cache_directory(), silent),
             GuestPlan(memory_bytes=512 * MIB, accelerator=Accelerator.TCG),
-            frozenset(parse_path(path).attachment.bus for path, _ in wanted),
+            frozenset(parse_path(row.path).attachment.bus for row in wanted),
             site,
+            _carried(outer, wanted),
             stops_are_errors=False,
         ) as guests,
     ):
         run_rows(site, guests, wanted, options, end)
+
+
+def _named(row: Row) -> str:
+    return " ".join(str(fact) for fact in row.facts.values())
+
+
+def _carried(site: Site, wanted: Sequence[Row]) -> tuple[CarriedDisk, ...]:
+    """The empty cluster of a guest with PostgreSQL."""
+    if not any(row.client is ClientKind.POSTGRESQL for row in wanted):
+        return ()
+    cluster = kept_or_made(site, cache_directory() / "data", CLUSTER)
+    return (CarriedDisk(CLUSTER.name, cluster.disk),)
 
 
 def run_beside(count: int) -> None:
@@ -121,30 +228,29 @@ def run_beside(count: int) -> None:
 
 
 def run_rows(
-    site: Site,
-    guests: Guests,
-    wanted: Sequence[tuple[str, FailureModel]],
-    options: argparse.Namespace,
-    end: float,
+    site: Site, guests: Guests, wanted: Sequence[Row], options: argparse.Namespace, end: float
 ) -> None:
     """Runs rounds until each row has its runs, or the time is up."""
-    there = Counter((line["path"], line["model"]) for line in read(options.file))
-    images: dict[str, FailingImage] = {}
+    done = read(options.file)
+    there = {row: sum(row.has(line) for line in done) for row in wanted}
+    images: dict[tuple[str, ClientKind], FailingImage] = {}
     with options.file.open("a") as sink, ExitStack() as made:
         for number in range(options.runs):
-            for path, model in wanted:
-                if there[path, model.value] > number or time.monotonic() > end:
+            for row in wanted:
+                if there[row] > number or time.monotonic() > end:
                     continue
                 begun = time.monotonic()
-                line: dict[str, Any] = {"path": path, "model": model.value, "number": number}
+                line: dict[str, Any] = {**row.facts, "number": number}
                 line |= {"beside": options.beside} if options.beside > 1 else {}
                 try:
-                    if path not in images:
-                        opened = failing_image(site, parse_path(path), f"image{len(images)}")
-                        images[path] = made.enter_context(opened)
+                    kind = row.path, row.client
+                    if kind not in images:
+                        name = f"image{len(images)}"
+                        opened = failing_image(site, parse_path(row.path), name, row.client)
+                        images[kind] = made.enter_context(opened)
                     found = run_failure(
-                        site, guests.with_disk, images[path], STORAGE_FAILURES[model],
-                        name=f"run{len(images)}-{number}", seed=number,
+                        site, guests.with_disk, images[kind], row.failure,
+                        name=f"run{wanted.index(row)}-{number}", seed=number,
                     )  # fmt: skip
                     line |= asdict(found)
                 except VdisklabError as error:
@@ -165,16 +271,15 @@ def read(file: Path) -> list[dict[str, Any]]:
 def record(lines: Sequence[Mapping[str, Any]], directory: Path) -> dict[str, Any]:
     """All runs, and the sums of each row."""
     table = []
-    for path, model in rows():
-        of_row = [line for line in lines if (line["path"], line["model"]) == (path, model.value)]
+    for row in rows():
+        of_row = [line for line in lines if row.has(line)]
         done = [line for line in of_row if "outcome" in line]
         if not done:
             continue
         runs = [_run_of(line) for line in done]
         table.append(
             {
-                "path": path,
-                "model": model.value,
+                **row.facts,
                 "runs": len(runs),
                 "outcomes": dict(Counter(run.outcome.value for run in runs)),
                 "facts": asdict(facts_of(runs)),
@@ -186,21 +291,20 @@ def record(lines: Sequence[Mapping[str, Any]], directory: Path) -> dict[str, Any
 
 
 def shown(arguments: Sequence[str]) -> str:
-    """The record's table: a row for each bus with its policy, over both formats."""
-    del arguments
+    """The table of a set of rows, the matrix by default: a line for each disk and failure."""
+    name = arguments[0] if arguments else "matrix"
+    number = "runs, raw + qcow2" if name == "matrix" else "runs"
     lines = [
-        "| disk | `--model` | runs, raw + qcow2 | the guest | paused after | program told after "
+        f"| disk | the storage | {number} | the guest | paused after | program told after "
         "| lost of acknowledged | second fsync said yes, file lost |",
         "|---|---|---|---|---|---|---|---|",
     ]
     done = [line for line in record_of(RECORD)["runs"] if "outcome" in line]
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for path, model in rows():
-        disk = path.partition("/none/")[2]
-        groups.setdefault((disk, model.value), []).extend(
-            line for line in done if (line["path"], line["model"]) == (path, model.value)
-        )
-    for (disk, model_name), of_it in groups.items():
+    for row in SETS[name]():
+        found = [line for line in done if row.has(line)]
+        groups.setdefault((_disk(row), _storage(row)), []).extend(found)
+    for (disk, storage), of_it in groups.items():
         if not of_it:
             continue
         runs = [_run_of(line) for line in of_it]
@@ -210,13 +314,26 @@ def shown(arguments: Sequence[str]) -> str:
             word if len(outcomes) == 1 else f"{word} ×{count}" for word, count in outcomes.items()
         )
         counts = Counter(line["path"].partition(":")[0] for line in of_it)
-        number = " + ".join(str(counts[form]) for form in _FORMATS)
+        number = " + ".join(str(counts[form]) for form in _FORMATS if counts[form])
         lines.append(
-            f"| `{disk}` | {model_name} | {number} | {state} | {_seconds(facts.paused_after)} "
+            f"| {disk} | {storage} | {number} | {state} | {_seconds(facts.paused_after)} "
             f"| {_seconds(facts.told_after)} | {facts.lost} of {facts.acknowledged} "
             f"| {facts.again_lost} of {facts.again} |"
         )
     return "\n".join(lines)
+
+
+def _disk(row: Row) -> str:
+    disk = f"`{row.path.partition('/none/')[2]}`"
+    return disk if row.client is ClientKind.FILES else f"{disk}, {row.client}"
+
+
+def _storage(row: Row) -> str:
+    if row.failing_seconds is not None:
+        return f"{row.model}, {row.failing_seconds} s"
+    if row.failing_requests is not None:
+        return f"{row.model}, {counted(row.failing_requests, 'request')}"
+    return row.model.value
 
 
 def _seconds(value: float | None) -> str:

@@ -31,14 +31,25 @@ from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, HostDisk, durability
-from vdisklab.path.needs import Need, nearest, undecided, unmet, with_default
+from vdisklab.path.needs import (
+    Need,
+    nearest,
+    undecided,
+    unmet,
+    with_default,
+    with_error_policy,
+)
 from vdisklab.path.rules import impossible
 from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
     DiskContext,
+    MayOutgrow,
     OtherArchitecture,
+    PoolMayFill,
+    Risk,
     disk_path,
     loses_writes,
+    policy_setting,
     risks,
     unknown_layers,
 )
@@ -112,22 +123,26 @@ class _Audit:
         needs = [need for need in self._needs if not (disk.read_only and need.goes_by_power_cuts)]
         lacks = {need: loss for need in needs if loss and need.goes_by_power_cuts}
         if path is None:
-            unknown = {need: "it has no disk path" for need in needs if need not in lacks}
+            by_policy = [need for need in needs if need.goes_by_error_policy and disk.by_policy]
+            lacks |= _unmet_by_policy(disk, by_policy)
+            judged = {*lacks, *by_policy}
+            unknown = {need: "it has no disk path" for need in needs if need not in judged}
             return ExistingDisk(disk, None, disk_risks, lacks=lacks, undecided=unknown)
         lacks |= unmet(path, needs, verdicts)
         layers = unknown_layers(disk, context)
         open_needs = [need for need in lacks if layers and undecided(path, need)]
         reasons = {need: f"{lacks.pop(need)}, and {layers}" for need in open_needs}
+        offered = self._offered(disk, path, needs, verdicts) if lacks else None
         row = ExistingDisk(
             disk,
             path,
-            disk_risks,
+            _with_one_setting(disk_risks, disk, path, offered),
             None,
             None,
             None if disk.read_only else durability(path, verdicts),
             lacks,
             reasons,
-            self._offered(disk, path, needs, verdicts) if lacks else None,
+            offered,
             below if any(need.goes_by_power_cuts for need in lacks) else None,
             _caches_below(disk),
         )
@@ -169,6 +184,34 @@ class _Audit:
         refusal = partial(cannot_have, disk)
         safe = nearest(path, with_default(needs), verdicts, refusal)
         return safe or nearest(path, needs, verdicts, refusal)
+
+
+def _with_one_setting(
+    found: tuple[Risk, ...], disk: ConfiguredDisk, path: DiskPath, offered: DiskPath | None
+) -> tuple[Risk, ...]:
+    """The risks, whose remedy is the error policy that is offered for a need, if one is."""
+    if offered is None or offered.attachment.error_policy == path.attachment.error_policy:
+        return found
+    setting = policy_setting(disk.platform, offered)
+    return tuple(
+        replace(risk, instead=setting)
+        if isinstance(risk, MayOutgrow | PoolMayFill) and risk.instead is not None
+        else risk
+        for risk in found
+    )
+
+
+def _unmet_by_policy(disk: ConfiguredDisk, needs: Sequence[Need]) -> dict[Need, str]:
+    """The needs of failing storage that a disk without a path does not meet by its error policy,
+    with reasons that end with the setting."""
+    if disk.by_policy is None:
+        return {}
+    lacks = unmet(disk.by_policy, needs, CrashVerdicts())
+    better = with_error_policy(disk.by_policy, lacks, CrashVerdicts())
+    setting = None if better == disk.by_policy else policy_setting(disk.platform, better)
+    return {
+        need: why if setting is None else f"{why}; set {setting}" for need, why in lacks.items()
+    }
 
 
 def _way_to_measure(row: ExistingDisk, path: DiskPath) -> str | None:

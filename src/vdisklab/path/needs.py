@@ -100,6 +100,11 @@ class Need(AsText):
         return self.kind in (NeedKind.DURABLE, NeedKind.NO_FLUSH_SAFE)
 
     @property
+    def goes_by_error_policy(self) -> bool:
+        """True when QEMU's error policy decides, unless failing storage was judged here."""
+        return self.kind in (NeedKind.SURVIVES_FULL, NeedKind.SURVIVES_ERRORS)
+
+    @property
     def goes_by_stalls(self) -> bool:
         """True when measured operations, if there are any, decide whether a path meets the need."""
         return self.kind in (NeedKind.BACKUP, NeedKind.SNAPSHOTS)
@@ -171,6 +176,12 @@ _POLICIES: Mapping[NeedKind, Options] = {
 """QEMU's error policy that meets a need, mildest first."""
 
 
+def _policy(kind: NeedKind, attachment: Attachment) -> Options:
+    """The policy for a need; instead of `ignore` always the one that hides nothing."""
+    hides = any(policy == "ignore" for _, policy in attachment.error_policy)
+    return _STOPPING if hides else _POLICIES[kind]
+
+
 def with_error_policy(path: DiskPath, needs: Iterable[Need], verdicts: CrashVerdicts) -> DiskPath:
     """The path with the error policy that these needs ask for; the same path if none is needed, or
     its bus has none.
@@ -178,10 +189,11 @@ def with_error_policy(path: DiskPath, needs: Iterable[Need], verdicts: CrashVerd
     The policy only acts once a request has failed, so the path is as fast with it.
     """
     asked = {need.kind: need for need in needs}
-    for kind, policy in _POLICIES.items():
+    for kind in _POLICIES:
         if kind not in asked or "werror" not in BUS_OPTIONS[path.attachment.bus]:
             continue
         if not meets(path, asked[kind], verdicts):
+            policy = _policy(kind, path.attachment)
             options = {**dict(path.attachment.options), **dict(policy)}
             attachment = replace(path.attachment, options=tuple(sorted(options.items())))
             path = replace(path, attachment=attachment)
@@ -447,10 +459,10 @@ def _variations(path: DiskPath, needs: Sequence[Need]) -> Iterator[DiskPath]:
     extras: list[Options] = [(), _NO_WRITE_CACHE]
     if NeedKind.DISCARD in named:
         extras += [(*extra, *_DISCARDING) for extra in extras]
-    if NeedKind.SURVIVES_ERRORS in named:
-        extras += [(*extra, *_STOPPING) for extra in extras]
-    elif NeedKind.SURVIVES_FULL in named:
-        extras += [(*extra, *_PAUSING) for extra in extras]
+    strictest_first = (NeedKind.SURVIVES_ERRORS, NeedKind.SURVIVES_FULL)
+    asked = [kind for kind in strictest_first if kind in named]
+    if asked:  # the strictest meets the others, too
+        extras += [(*extra, *_policy(asked[0], path.attachment)) for extra in extras]
     # Also without the path's own options, because some of them contradict the needs.
     moved = (
         Attachment(bus, tuple(item for item in path.attachment.options if item[0] in schema))

@@ -61,6 +61,9 @@ class ConfiguredDisk:
     """The disk as the configuration spells it."""
     assumed: DiskPath | None = field(default=None, metadata=HIDDEN)
     """With `problem`, the path if its unknown storage were a directory: bus and cache mode hold."""
+    by_policy: DiskPath | None = field(default=None, metadata=HIDDEN)
+    """With `problem`, a path with the disk's bus and error policy, by which alone the needs of
+    failing storage are judged."""
     server: ServerDisk | None = field(default=None, metadata=HIDDEN)
     controller: str = field(default="", metadata=HIDDEN)
     """The model of its SCSI controller."""
@@ -257,6 +260,12 @@ class Risk(Saying):
             cls.short, cls.serious, cls.blocks = short, serious, blocks
 
     @property
+    def weight(self) -> int:
+        """How bad it is, for the order: 2 loses data or does not start, 1 gives the guest errors, 0
+        costs speed, space or a pause."""
+        return 2 if self.serious or self.blocks else 0
+
+    @property
     def clause(self) -> str:
         """The same without a capital and a full stop."""
         text = str(self).rstrip(".")
@@ -291,14 +300,16 @@ class ErrorsIgnored(Risk, short="write errors ignored", serious=True):
     """werror or rerror is `ignore`: the guest is told that what failed went well."""
 
     errors: tuple[str, ...]
+    instead: Annotated[str | None, "the platform's setting that pauses the guest"] = None
 
     def __str__(self) -> str:
         what = {"writes": "a write or flush", "reads": "a read"}
         failed = " or ".join(what[error] for error in self.errors)
+        setting = self.instead or "werror=stop and rerror=stop"
         return (
             f"Errors are ignored (werror, rerror, error_policy): the guest is told that {failed} "
-            "succeeded although the host's disk is full or broken. Leave the setting out: "
-            "QEMU then stops the guest when the disk is full, and tells it of other errors."
+            f"succeeded although the host's disk is full or broken. Set {setting}: QEMU then "
+            "pauses the guest for every error, and it loses nothing."
         )
 
 
@@ -425,6 +436,11 @@ class WhenFull(StrEnum):
         policies = {"report": cls.ERRORS, "ignore": cls.IGNORED}
         return policies.get(str(path.attachment.option("werror")), cls.PAUSED)
 
+    @property
+    def weight(self) -> int:
+        """That of a risk which has this end."""
+        return (WhenFull.PAUSED, WhenFull.ERRORS, WhenFull.IGNORED).index(self)
+
 
 _WHEN_FULL = {
     WhenFull.PAUSED: "this guest is paused, not damaged, and goes on once there is space and it is "
@@ -450,6 +466,19 @@ _STOPPING_LINES = {
 }
 """How platforms say that QEMU pauses a guest for every failed write."""
 
+_STOPPING_FOR_ALL = {
+    **_STOPPING_LINES,
+    Platform.PROXMOX: "werror=stop,rerror=stop on its drive",
+    Platform.QEMU: "werror=stop and rerror=stop of its device",
+}
+"""How they say it for failed reads, too."""
+
+
+def policy_setting(platform: Platform, path: DiskPath) -> str | None:
+    """The platform's setting of a path's error policy; None if it has none."""
+    stops = path.attachment.option("werror") == "stop"
+    return (_STOPPING_FOR_ALL if stops else _PAUSING_LINES).get(platform)
+
 
 @dataclass(frozen=True, slots=True)
 class MayOutgrow(Risk, short="may outgrow its disk"):
@@ -463,6 +492,11 @@ class MayOutgrow(Risk, short="may outgrow its disk"):
     when_full: Annotated[WhenFull, "what QEMU then does with the guest"] = WhenFull.PAUSED
     instead: Annotated[str | None, "the platform's setting that pauses the guest"] = None
     at_quota: Annotated[bool, "true if a quota may end its space: the error is then EDQUOT"] = False
+
+    @property
+    def weight(self) -> int:
+        """A guest that gets errors may need a repair; a paused one does not."""
+        return self.when_full.weight
 
     def __str__(self) -> str:
         together = (
@@ -492,6 +526,11 @@ class PoolMayFill(Risk, short="thin pool may fill"):
     when_full: Annotated[WhenFull, "what QEMU then does with the guest"] = WhenFull.PAUSED
     instead: Annotated[str | None, "the platform's setting that pauses the guest"] = None
 
+    @property
+    def weight(self) -> int:
+        """A guest that gets errors may need a repair; a paused one does not."""
+        return self.when_full.weight
+
     def __str__(self) -> str:
         subject = "Its volume" if self.volumes == 1 else f"Its {self.volumes} thin volumes"
         first = "the guest's writes wait for up to 60 s; then " if self.waits else ""
@@ -510,6 +549,11 @@ class QuotaReached(Risk, short="a quota may be reached"):
     """A thin image below a quota: QEMU's default pauses a guest for ENOSPC, and not for EDQUOT."""
 
     instead: Annotated[str | None, "the platform's setting that pauses the guest"] = None
+
+    @property
+    def weight(self) -> int:
+        """The guest gets errors."""
+        return WhenFull.ERRORS.weight
 
     def __str__(self) -> str:
         setting = self.instead or "werror=stop"
@@ -728,7 +772,7 @@ def _risks_of_settings(disk: ConfiguredDisk) -> Iterator[Risk]:
         yield WritesThrownAway()
     errors = tuple(error for error in disk.ignored_errors if error == "reads" or not disk.read_only)
     if errors:
-        yield ErrorsIgnored(errors)
+        yield ErrorsIgnored(errors, _STOPPING_FOR_ALL.get(disk.platform))
     if disk.refused is not None:
         yield CannotWork(*disk.refused)
     bus = None if disk.path is None else disk.path.attachment.bus
@@ -784,7 +828,7 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
         risky.append(BackingNotFollowed(context.not_followed))
     if disk.stale_note is not None:
         risky.append(StaleNote(disk.stale_note.canonical))
-    return tuple(risky)
+    return tuple(sorted(risky, key=lambda risk: -risk.weight))
 
 
 def _with_setting(risk: Risk, disk: ConfiguredDisk, path: DiskPath) -> Risk:

@@ -367,6 +367,7 @@ class _Guest:
         # Nothing is said of the disks of other hypervisors, and of those that QEMU only forwards.
         opens = self.element.get("type", "kvm") in _QEMU_TYPES and disk.get("device") != "lun"
         changes = self.changes.of_drive(f"drive-{_alias(disk, bus)}")
+        policy = tuple(self._error_words(driver, disk, bus, properties))
         found = self._configured(
             disk,
             target.get("dev", "?"),
@@ -382,9 +383,8 @@ class _Guest:
             limits=(*self._limits(disk, bus, driver, properties), *beyond),
             drops_flushes=opens
             and (driver.get("cache") == CacheMode.UNSAFE or drive_arguments.drops_flushes(changes)),
-            ignored_errors=reading.ignored_errors(
-                *self._error_words(driver, disk, bus, properties)
-            ),
+            ignored_errors=reading.ignored_errors(*policy),
+            by_policy=reading.policy_path(bus, *policy) if opens and path is None else None,
             transient=disk.find("transient") is not None
             or drive_arguments.is_on(changes.get("snapshot")),
             shareable=disk.find("shareable") is not None,

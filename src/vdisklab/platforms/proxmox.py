@@ -331,6 +331,7 @@ def _disk(
             in_directory = ((), _image(volume, options))
             controller = settings.get("scsihw", "lsi")
             assumed = _path(bus, controller, options, in_directory, storage)
+    policy = options.get("werror"), options.get("rerror")
     return ConfiguredDisk(
         domain=settings.get("name", vmid),
         target=slot,
@@ -350,7 +351,8 @@ def _disk(
             *(f"{key}={value}" for key, value in options.items() if value and _unknown(key)),
             *(f"{key}={value}" for key, value in properties.items() if key not in _PROPERTIES),
         ),
-        ignored_errors=reading.ignored_errors(options.get("werror"), options.get("rerror")),
+        ignored_errors=reading.ignored_errors(*policy),
+        by_policy=reading.policy_path(bus, *policy) if path is None else None,
         drops_flushes=drops_flushes(options),
         on_thin_volume=storage is not None and storage.makes_thin,
         transient=_is_true(options.get("snapshot")),

@@ -319,6 +319,7 @@ def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
             reason = str(error)
     file = chain[-1]
     owner = _controller_of(device, arguments.devices) if bus is Bus.SCSI else {}
+    policy = device.get("werror"), device.get("rerror")
     source = str(file.get("filename", file.get("path", file.get("driver"))))
     return replace(
         _found(
@@ -332,7 +333,8 @@ def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
         drops_flushes=_drops_flushes(chain, arguments.nodes),
         transient=is_on(chain[0].get("snapshot")),
         shareable=is_on(device.get("share-rw")),
-        ignored_errors=reading.ignored_errors(device.get("werror"), device.get("rerror")),
+        ignored_errors=reading.ignored_errors(*policy),
+        by_policy=reading.policy_path(bus, *policy) if path is None and bus is not None else None,
     )
 
 

@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 
 from vdisklab.errors import PlanError
-from vdisklab.path.disk_path import Attachment, Image
+from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.options import OptionValue
-from vdisklab.path.segments import BUS_OPTIONS, FORMAT_OPTIONS, Bus, ImageFormat
+from vdisklab.path.segments import BUS_OPTIONS, FORMAT_OPTIONS, Bus, CacheMode, ImageFormat
 from vdisklab.units import whole_number
 
 _DEEPEST = 100
@@ -285,6 +285,18 @@ def error_words(write: object, read: object) -> dict[str, object]:
     """
     said = {"werror": write, "rerror": {"enospc": "report"}.get(str(read), read)}
     return {name: word for name, word in said.items() if str(word) != "auto"}
+
+
+def policy_path(bus: str, write: object, read: object) -> DiskPath | None:
+    """A path with this bus and QEMU's words for errors, for a disk whose own path is not known;
+    None for a bus that no path has."""
+    if bus not in set(Bus):
+        return None
+    try:
+        options = parsed_options(Bus(bus), error_words(write, read))
+    except ValueError:
+        return None
+    return DiskPath((), Image(ImageFormat.RAW), CacheMode.DEFAULT, attachment_of(Bus(bus), options))
 
 
 def attachment_of(bus: Bus, options: Mapping[str, OptionValue]) -> Attachment:

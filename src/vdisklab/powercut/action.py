@@ -126,9 +126,9 @@ def _judge(
     ):
         failing = [question for question in questions if question.model.fails_storage]
         dying = [question for question in questions if not question.model.fails_storage]
-        for result in _controls(session, dying, failing, progress):
+        for result, unit in _controls(session, dying, failing, progress):
             controls.append(result)
-            losses = f"{result.losses} of {counted(result.states, 'state')} lost data"
+            losses = f"{result.losses} of {counted(result.states, unit)} lost data"
             progress(Note(f"control passed: {result.name}: {losses}"))
         yield from judge_questions(session, dying, facts, kept_recordings(), progress)
         yield from judge_storage_failures(session, failing, facts, kept_recordings(), progress)
@@ -139,17 +139,21 @@ def _controls(
     dying: Sequence[Question],
     failing: Sequence[Question],
     progress: Progress,
-) -> Iterator[ControlResult]:
-    """Runs the controls of the questions in which something dies, and in which storage fails."""
+) -> Iterator[tuple[ControlResult, str]]:
+    """Runs the controls of the questions in which something dies, and in which storage fails.
+
+    Yields each result, and what was judged in it: states, or runs.
+    """
     models = {question.model for question in dying}
     during = {question.settings.during for question in dying}
     operations = [operation for operation in during if operation is not None]
     in_guest = any(question.access is AccessKind.GUEST for question in dying)
     clients = {question.client for question in dying}
     controlling = controls_of(models, operations, in_guest=in_guest, clients=clients)
-    yield from run_controls(session, progress, controlling)
+    yield from ((result, "state") for result in run_controls(session, progress, controlling))
     guests = [ControlledGuest.of(question) for question in failing]
-    yield from run_storage_controls(session, guests, progress)
+    of_storage = run_storage_controls(session, guests, progress)
+    yield from ((result, "run") for result in of_storage)
 
 
 @contextmanager

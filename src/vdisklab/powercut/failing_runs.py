@@ -30,7 +30,7 @@ from vdisklab.powercut.guest_clients import MOUNTPOINT
 from vdisklab.powercut.kept_runs import KEPT
 from vdisklab.powercut.kernel_messages import kernel_messages
 from vdisklab.powercut.recovery import unmount_state
-from vdisklab.powercut.storage_failures import StorageFailure
+from vdisklab.powercut.storage_failures import FailingPart, StorageFailure
 from vdisklab.powercut.synced_files import FileAnswer, lost_files
 from vdisklab.storage.failing_disk import StorageOrder, StorageRequest, TouchedRequest
 from vdisklab.storage.failing_file import FailingFile, failing_file
@@ -73,6 +73,8 @@ _NAMED = 5
 _LEAKED = 3
 """qemu-img(1), check: there are leaked clusters, but the image is not corrupted."""
 
+Ranges = tuple[tuple[int, int], ...]
+"""Bytes of a disk: where each range begins, and where it has ended."""
 PluggedGuest = Callable[[Disk], AbstractContextManager[tuple[Machine, str, Mapping[str, str]]]]
 """Gives a guest the disk: its machine, the disk's name there, and what was read back."""
 
@@ -118,8 +120,8 @@ class FailingImage:
     """None for a client that writes to the disk itself."""
     image: ImageFile
     size: int
-    journal: tuple[tuple[int, int], ...]
-    """The ranges of the disk, in bytes, that hold ext4's journal; empty for other file systems."""
+    ranges: Mapping[FailingPart, Ranges]
+    """The bytes of the disk's parts, if its file system is ext4."""
 
     @property
     def file_size(self) -> int:
@@ -142,21 +144,29 @@ def failing_image(
         site.run("truncate", "--size", str(size), source)
         if facts.has_filesystem:
             site.run(*_MKFS[kind], source)
-        has_journal = facts.has_filesystem and kind is GuestFsKind.EXT4
-        journal = _journal(site, source) if has_journal else ()
+        is_ext4 = facts.has_filesystem and kind is GuestFsKind.EXT4
+        ranges = _parts_of_ext4(site, source) if is_ext4 else {}
         with image_file(
             site, Directory(site.directory), path.image, size=size, name=name, source=source
         ) as image:
             filesystem = kind if facts.has_filesystem else None
-            yield FailingImage(path, client, filesystem, image, size, journal)
+            yield FailingImage(path, client, filesystem, image, size, ranges)
 
 
-def _journal(site: Site, source: Path) -> tuple[tuple[int, int], ...]:
-    """The bytes of ext4's journal, which is inode 8, as debugfs(8) prints its extents."""
-    text = site.run("debugfs", "-R", "stat <8>", source).stdout
-    extents = text.partition("EXTENTS:")[2]
-    found = re.findall(r"\(\d+(?:-\d+)?\):(\d+)(?:-(\d+))?", extents)
-    return tuple((4096 * int(a), 4096 * (int(b or a) + 1)) for a, b in found)
+def _parts_of_ext4(site: Site, source: Path) -> Mapping[FailingPart, Ranges]:
+    """The bytes of ext4's journal, which is inode 8, as debugfs(8) prints its extents; and those
+    that are free, as dumpe2fs(8) prints them for each group."""
+    extents = site.run("debugfs", "-R", "stat <8>", source).stdout.partition("EXTENTS:")[2]
+    journal = re.findall(r"\(\d+(?:-\d+)?\):(\d+)(?:-(\d+))?", extents)
+    groups = site.run("dumpe2fs", source).stdout
+    lines = re.findall(r"^  Free blocks: (.+)$", groups, re.MULTILINE)
+    free = [found for line in lines for found in re.findall(r"(\d+)(?:-(\d+))?", line)]
+    return {FailingPart.JOURNAL: _in_bytes(journal), FailingPart.NEW_DATA: _in_bytes(free)}
+
+
+def _in_bytes(blocks: Sequence[tuple[str, str]]) -> Ranges:
+    """Ranges of blocks of 4096 bytes, whose last one is empty for a single block."""
+    return tuple((4096 * int(a), 4096 * (int(b or a) + 1)) for a, b in blocks)
 
 
 Keeper = Callable[[Path, FailingImage, FailingRun], None]
@@ -231,11 +241,11 @@ class _RunUnderWay:
                     raise GuestError("the guest did not write before the storage failed")
             client.request_next()
             time.sleep(chance.uniform(0, _LATEST))
-            within = self.image.journal if failure.journal_only else ()
+            within = self.image.ranges.get(failure.part, ())
             order = StorageOrder(failure.behaviour, failure.kinds, within, failure.most)
             with self.file.failing(order) as began:
                 end = began + failure.seconds
-                while time.time() < end:
+                while time.time() < end and not failure.is_over(self.file.failed):
                     self.take(client, min(_LOOK_SECONDS, max(0.0, end - time.time())))
                     machine.monitor.pause(_EVENT_SECONDS)
                     self.events += noted()

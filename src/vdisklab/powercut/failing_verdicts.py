@@ -29,10 +29,16 @@ from vdisklab.powercut.failing_runs import (
 from vdisklab.powercut.kept_runs import KeptRun, case_of, keep_run
 from vdisklab.powercut.questions import Question
 from vdisklab.powercut.session import PowerCutSession, repeated_while_held
-from vdisklab.powercut.storage_failures import STORAGE_FAILURES, StorageFailure
+from vdisklab.powercut.storage_failures import STORAGE_FAILURES, FailingPart, StorageFailure
 from vdisklab.progress import Progress, Step
 from vdisklab.results.model import HostFacts
-from vdisklab.results.power_cut import ControlResult, Counterexample, PowerCut, StorageFacts
+from vdisklab.results.power_cut import (
+    ControlResult,
+    Counterexample,
+    PowerCut,
+    StorageFacts,
+    failure_words,
+)
 from vdisklab.storage.failing_disk import Behaviour
 from vdisklab.storage.site import Site
 
@@ -83,6 +89,12 @@ def _aborted(run: FailingRun) -> str | None:
     return None
 
 
+def _stayed_writable(run: FailingRun) -> str | None:
+    if run.outcome is not RunOutcome.GOES_ON or not run.told:
+        return f"ext4 did not stay writable: {run.outcome}, {run.kernel}"
+    return None
+
+
 _TOLD_CONTROL = StorageControl(
     "errors that the guest is told (werror=report)", {"werror": "report"}, _ERRORS, _told
 )
@@ -107,8 +119,13 @@ STORAGE_CONTROLS: Sequence[StorageControl] = (
 
 JOURNAL_CONTROL = StorageControl(
     "errors in the journal of the guest's ext4 alone", {"werror": "report"},
-    replace(_ERRORS, journal_only=True), _aborted,
+    replace(_ERRORS, part=FailingPart.JOURNAL), _aborted,
 )  # fmt: skip
+DATA_CONTROL = StorageControl(
+    "errors in the data of the guest's ext4 alone", {"werror": "report"},
+    replace(_ERRORS, part=FailingPart.NEW_DATA), _stayed_writable,
+)  # fmt: skip
+"""What becomes of an ext4 that is told of errors depends on which of its blocks are hit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +151,7 @@ class ControlledGuest:
             # It does not sync the directory after a COMMIT, so an abort of the journal may undo it.
             return [control for control in STORAGE_CONTROLS if control is not _TOLD_CONTROL]
         if self == ControlledGuest():
-            return (*STORAGE_CONTROLS, JOURNAL_CONTROL)
+            return (*STORAGE_CONTROLS, JOURNAL_CONTROL, DATA_CONTROL)
         return STORAGE_CONTROLS
 
     @property
@@ -215,7 +232,9 @@ def _judge(
     failure: str | None = None
     settings = question.settings
     wanted = settings.sampling.states or RUNS
-    kind = STORAGE_FAILURES[question.model].lasting(settings.failing_seconds)
+    kind = STORAGE_FAILURES[question.model].lasting(
+        settings.failing_seconds, settings.failing_requests
+    )
     try:
         with failing_image(session.site, question.path, name, question.client) as image:
             for number in range(1, wanted + 1):
@@ -258,9 +277,11 @@ class _KeptCase:
         def keep(file: Path, image: FailingImage, run: FailingRun) -> None:
             if self.case is not None:
                 return
+            asked = self.question
+            failed = failure_words(asked.model, asked.stored_settings)
             facts = KeptRun(
-                str(self.question.path), self.question.client, image.filesystem, run.outcome,
-                run.detail, number,
+                str(asked.path), asked.client, image.filesystem, run.outcome, run.detail, number,
+                failed,
             )  # fmt: skip
             refused = keep_run(
                 self.site, file, ImageFormat(image.image.format), facts, self.directory

@@ -41,6 +41,8 @@ class KeptRun:
     outcome: str
     detail: str
     number: int
+    failure: str = ""
+    """How its storage failed; runs of earlier versions do not say."""
 
 
 def case_of(verdict: str, number: int) -> str:
@@ -106,8 +108,9 @@ def replayed_run(
             site.run("cp", "--sparse=always", source / _DISK, disk)
             device = syscalls.attach_loop(disk)
             state = ReplayedState(
-                facts.path, client.phrase, client.expects, facts.outcome, facts.detail, device
-            )
+                facts.path, client.phrase, client.expects, facts.outcome, facts.detail, device,
+                failure=facts.failure,
+            )  # fmt: skip
             if facts.filesystem is None:
                 yield replace(state, has_filesystem=False)
                 return

@@ -35,7 +35,14 @@ from vdisklab.powercut.recordings import IMAGE_BYTES, Access, Recording, RunSpec
 from vdisklab.powercut.session import Examination, PowerCutSession, repeated_while_held
 from vdisklab.progress import Progress, Step
 from vdisklab.results.model import HostFacts
-from vdisklab.results.power_cut import DURING, MODEL, Counterexample, PowerCut
+from vdisklab.results.power_cut import (
+    DURING,
+    FAILING_REQUESTS,
+    FAILING_SECONDS,
+    MODEL,
+    Counterexample,
+    PowerCut,
+)
 from vdisklab.storage import write_log
 
 _MOST_RECORDINGS = 3
@@ -66,6 +73,8 @@ class QuestionSettings:
     """The operation on the image in mid-run; None without one."""
     failing_seconds: float | None = None
     """How long storage fails; None: as long as the failure's row says."""
+    failing_requests: int | None = None
+    """How many requests fail at most; None: all in that time."""
 
     def as_stored(self) -> dict[str, Any]:
         """The settings under the keys that databases hold; fingerprints depend on them."""
@@ -81,7 +90,8 @@ class QuestionSettings:
             "logged_by": "fuse",  # as earlier verdicts were stored
             "driver": self.driver.value,
             **({} if self.during is None else {DURING: str(self.during)}),
-            **({} if self.failing_seconds is None else {"failing_seconds": self.failing_seconds}),
+            **({} if self.failing_seconds is None else {FAILING_SECONDS: self.failing_seconds}),
+            **({} if self.failing_requests is None else {FAILING_REQUESTS: self.failing_requests}),
         }
 
 

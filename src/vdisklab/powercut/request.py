@@ -32,6 +32,7 @@ DEFAULT_STATES = 1000
 EXHAUSTIVE_CHANGES = 16
 GUEST_RESETS = 8
 _LONGEST_FAILURE = 600  # seconds
+_MOST_FAILING_REQUESTS = 1_000_000
 _MOST_WRITES = 10_000
 """More prove nothing: the client has about two thousand places to write to."""
 
@@ -48,12 +49,12 @@ class PowercutRequest(OptionRows):
         flag="--client",
         shown="flushes, fua and never",
     )
-    access: AccessKind = option(
+    access: AccessKind | None = option(
         one_of(AccessKind),
         "How the client reaches the disk: through QEMU's block layer alone, in a real Linux guest "
         "on the path's bus, or through the BIOS of a guest that never flushes (buses ide and "
         "virtio).",
-        AccessKind.NBD,
+        shown=f"{AccessKind.NBD}; failing storage {AccessKind.GUEST}",
     )
     drivers: tuple[DriverSetting, ...] = option(
         several(DriverSetting, DriverSetting),
@@ -72,10 +73,15 @@ class PowercutRequest(OptionRows):
     exhaustive: bool = option(
         SWITCH, f"Judge every state if at most {EXHAUSTIVE_CHANGES} writes are between two flushes."
     )
-    writes: int = option(
-        WHOLE, "Number of writes in each run.", DEFAULT_WRITES, limits=Limits(1, _MOST_WRITES)
+    writes: int | None = option(
+        WHOLE,
+        "Number of writes in each run.",
+        shown=str(DEFAULT_WRITES),
+        limits=Limits(1, _MOST_WRITES),
     )
-    depth: int = option(WHOLE, "Number of requests in flight.", 1, limits=Limits(1, 64))
+    depth: int | None = option(
+        WHOLE, "Number of requests in flight.", shown="1", limits=Limits(1, 64)
+    )
     loop_direct_io: bool = option(
         SWITCH,
         "Whether the loop device below the file system bypasses the page cache.",
@@ -83,12 +89,12 @@ class PowercutRequest(OptionRows):
         flag="--loop-direct-io/--no-loop-direct-io",
         shown="loop-direct-io",
     )
-    tear: int = option(
+    tear: int | None = option(
         WHOLE,
         "The unit that a disk writes as a whole: 4096, or 512 with fsck as part of recovery; 0: "
         "no tearing.",
-        crash_states.TEAR_BYTES,
         metavar="BYTES",
+        shown=str(crash_states.TEAR_BYTES),
     )
     seed: int = option(WHOLE, "Seed for the places to write to and the sampled states.", 1)
     models: tuple[FailureModel, ...] = option(
@@ -110,6 +116,14 @@ class PowercutRequest(OptionRows):
             f"{failure.seconds:g} of {model}" for model, failure in STORAGE_FAILURES.items()
         ),
         limits=Limits(1, _LONGEST_FAILURE),
+    )
+    failing_requests: int | None = option(
+        WHOLE,
+        "After N failed requests the storage is good again, even before its time is over; of "
+        f"{FailureModel.STORAGE_SILENT} only N requests get no answer.",
+        metavar="N",
+        shown="all in that time",
+        limits=Limits(1, _MOST_FAILING_REQUESTS),
     )
     during: tuple[DiskOperation, ...] = option(
         several(mid_run.parse_judged, str),
@@ -134,13 +148,32 @@ class PowercutRequest(OptionRows):
         """Which states to judge. Raises PlanError for options that contradict each other."""
         if self.states is not None and self.exhaustive:
             raise PlanError("--states and --exhaustive exclude each other", hint="give one of them")
-        if self.tear % 512 or self.tear < 0:
-            raise PlanError(
-                f"--tear {self.tear} is not a multiple of 512", hint="write 4096, 512 or 0"
-            )
+        tear = crash_states.TEAR_BYTES if self.tear is None else self.tear
+        if tear % 512 or tear < 0:
+            raise PlanError(f"--tear {tear} is not a multiple of 512", hint="write 4096, 512 or 0")
         if self.exhaustive:
-            return crash_states.Sampling(None, EXHAUSTIVE_CHANGES, self.tear, self.seed)
-        return crash_states.Sampling(self.states or DEFAULT_STATES, tear=self.tear, seed=self.seed)
+            return crash_states.Sampling(None, EXHAUSTIVE_CHANGES, tear, self.seed)
+        return crash_states.Sampling(self.states or DEFAULT_STATES, tear=tear, seed=self.seed)
+
+    @property
+    def way(self) -> AccessKind:
+        """How the client of a power cut reaches the disk."""
+        return self.access or AccessKind.NBD
+
+    @property
+    def without_effect(self) -> Sequence[str]:
+        """The options given that mean nothing to storage that fails: its guest writes what it
+        does, and nothing of it is logged."""
+        given = {
+            f"--access {self.access}": self.access not in (None, AccessKind.GUEST),
+            f"--driver {', '.join(self.drivers)}": bool(self.drivers),
+            f"--writes {self.writes}": self.writes is not None,
+            f"--depth {self.depth}": self.depth is not None,
+            f"--tear {self.tear}": self.tear is not None,
+            "--exhaustive": self.exhaustive,
+            "--no-loop-direct-io": not self.loop_direct_io,
+        }
+        return [option for option, is_given in given.items() if is_given]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +190,8 @@ def plan_questions(request: PowercutRequest) -> PlannedQuestions:
     Raises PlanError if none is left or the request contradicts itself.
     """
     settings = QuestionSettings(
-        writes=request.writes,
-        depth=request.depth,
+        writes=request.writes or DEFAULT_WRITES,
+        depth=request.depth or 1,
         seed=request.seed,
         direct_io=request.loop_direct_io,
         sampling=request.sampling,
@@ -192,7 +225,7 @@ def plan_questions(request: PowercutRequest) -> PlannedQuestions:
                 )
             )
             continue
-        refusals = {model: recordings.not_judgeable_under(model, path) for model in models}
+        refusals = {model: _refusal(model, path) for model in models}
         judgeable = [model for model, refused in refusals.items() if refused is None]
         dropped += [
             Dropped(path.canonical, refused.reason, refused.instead)
@@ -201,7 +234,7 @@ def plan_questions(request: PowercutRequest) -> PlannedQuestions:
         ]
         for driver, operation in itertools.product(drivers, operations):
             bus = path.attachment.bus
-            boots = request.access is AccessKind.BOOT_SECTOR
+            boots = request.way is AccessKind.BOOT_SECTOR
             refusal = (bus_refusal(bus) if boots else None) or driver.refusal(bus)
             if refusal is not None:
                 dropped.append(Dropped(path.canonical, refusal.message, refusal.hint or ""))
@@ -212,15 +245,23 @@ def plan_questions(request: PowercutRequest) -> PlannedQuestions:
                 continue
             with_driver = replace(settings, driver=driver, during=operation)
             questions += [
-                Question(
-                    path, kind, _under(with_driver, kind, model, request), request.access, model
-                )
+                Question(path, kind, _under(with_driver, kind, model, request), request.way, model)
                 for kind in judged_clients
                 for model in judgeable
             ]
     if not questions:
         raise PlanError(f"{dropped[0].path}: {dropped[0].reason}", hint=dropped[0].instead)
     return PlannedQuestions(tuple(questions), tuple(dropped))
+
+
+def _refusal(model: FailureModel, path: DiskPath) -> Impossible | None:
+    """Why a path cannot be judged under a model, which the reason names: with another model it may
+    be."""
+    refused = not_judgeable(path)
+    if refused is None:
+        return recordings.not_judgeable_under(model, path)
+    reason = f"cannot be judged under {model}: it {refused.reason}"
+    return Impossible(reason.replace(": it cannot be judged:", ":"), refused.instead)
 
 
 def _unused_filesystem(path: DiskPath, clients: Sequence[ClientKind]) -> Impossible | None:
@@ -244,7 +285,12 @@ def _storage_questions(
     """A question for each model; they have a client and a number of runs of their own."""
     sampling = crash_states.Sampling(request.states or RUNS, seed=request.seed)
     seconds = None if request.failing_seconds is None else float(request.failing_seconds)
-    failing = replace(settings, sampling=sampling, failing_seconds=seconds)
+    failing = replace(
+        settings,
+        sampling=sampling,
+        failing_seconds=seconds,
+        failing_requests=request.failing_requests,
+    )
     clients = tuple(dict.fromkeys(request.clients)) or (ClientKind.FILES,)
     for model, client in itertools.product(models, clients):
         yield Question(path, client, failing, AccessKind.GUEST, model)
@@ -265,7 +311,7 @@ def _under(
             settings, size=postgresql.disk_size(settings.writes),
             sampling=replace(settings.sampling, states=states),
         )  # fmt: skip
-    boots = model.spares_qemu and request.access is AccessKind.GUEST
+    boots = model.spares_qemu and request.way is AccessKind.GUEST
     if not boots or request.states is not None or request.exhaustive:
         return settings
     return replace(settings, sampling=replace(settings.sampling, states=GUEST_RESETS))
@@ -274,7 +320,8 @@ def _under(
 def _matrix(request: PowercutRequest) -> Matrix:
     if not request.paths:
         raise PlanError("no path is named", hint="`vdisklab powercut ext4/{raw,qcow2}/none`")
-    only_storage = bool(request.models) and all(model.fails_storage for model in request.models)
+    failing = [model for model in request.models if model.fails_storage]
+    only_storage = bool(failing) and len(failing) == len(request.models)
     refusal = not_failable if only_storage else not_judgeable
     for path in expand_paths(request.paths, targets=request.target):
         verdict = refusal(path) if path.target is not None else None
@@ -283,18 +330,18 @@ def _matrix(request: PowercutRequest) -> Matrix:
     # Needs use rules, not stored power cuts, because the verdicts are what is requested.
     matrix = expand_matrix(request.paths)
     matrix = narrow_to_needs(matrix, request.need, CrashVerdicts(), refusal)
-    for cell in matrix.cells if not only_storage else ():
+    for cell in matrix.cells if not failing else ():
         recordings.require_judgeable(cell.path)
     return matrix
 
 
 def _clients(request: PowercutRequest) -> Sequence[ClientKind]:
-    if request.access is AccessKind.BOOT_SECTOR:
+    if request.way is AccessKind.BOOT_SECTOR:
         if set(request.clients) - {ClientKind.NEVER}:
             raise PlanError("a boot sector never flushes", hint="choose --client never")
         return [ClientKind.NEVER]
     databases = [kind for kind in request.clients if kind.is_database]
-    if databases and request.access is not AccessKind.GUEST:
+    if databases and request.way is not AccessKind.GUEST:
         raise PlanError(
             f"the client {databases[0]} needs a guest to run in", hint="choose --access guest"
         )
@@ -313,21 +360,25 @@ def _require_synced_files(request: PowercutRequest) -> None:
     """Raises PlanError for options that a guest whose storage fails does not have."""
     failing = next((model for model in request.models if model.fails_storage), None)
     if failing is None:
-        if request.failing_seconds is not None:
-            raise PlanError(
-                "--failing-seconds is for storage that fails, and no such --model is given",
-                hint=f"add --model {FailureModel.STORAGE_ERROR}",
-            )
+        limits = {
+            "--failing-seconds": request.failing_seconds,
+            "--failing-requests": request.failing_requests,
+        }
+        for option, limit in limits.items():
+            if limit is not None:
+                raise PlanError(
+                    f"{option} is for storage that fails, and no such --model is given",
+                    hint=f"add --model {FailureModel.STORAGE_ERROR}",
+                )
         return
     alone = all(model.fails_storage for model in request.models)
-    if alone and request.access is AccessKind.BOOT_SECTOR:
+    if alone and request.without_effect:
+        options = ", ".join(request.without_effect)
+        has = "have" if len(request.without_effect) > 1 else "has"
         raise PlanError(
-            f"--model {failing} needs a guest with a file system",
-            hint=f"choose --access {AccessKind.GUEST}",
-        )
-    if alone and request.drivers:
-        raise PlanError(
-            f"--driver has no effect on --model {failing}", hint="leave one of them out"
+            f"{options} {has} no effect on --model {failing}: a real guest writes, and nothing is "
+            "logged",
+            hint=f"leave out {options}",
         )
 
 
@@ -335,7 +386,7 @@ def _require_resettable_client(request: PowercutRequest) -> None:
     """Raises PlanError if the client cannot go on after a reset of its guest."""
     databases = [kind for kind in request.clients if kind.is_database]
     model = FailureModel.GUEST_RESET
-    if request.access is AccessKind.BOOT_SECTOR:
+    if request.way is AccessKind.BOOT_SECTOR:
         raise PlanError(
             f"--model {model} needs a client that goes on after it, and a boot sector begins anew",
             hint=f"choose --access {AccessKind.GUEST} or {AccessKind.NBD}",
@@ -351,10 +402,10 @@ def _require_logged_operation(request: PowercutRequest) -> None:
     """Raises PlanError if the operation in the middle of a run could not be logged."""
     if not request.during:
         return
-    if request.access is not AccessKind.NBD:
+    if request.way is not AccessKind.NBD:
         raise PlanError(
             f"--during {request.during[0]} is done by the storage daemon, without a guest",
-            hint=f"leave out --access {request.access}",
+            hint=f"leave out --access {request.way}",
         )
     alone = [model for model in request.models if model.spares_the_host]
     if alone:
@@ -367,7 +418,7 @@ def _require_logged_operation(request: PowercutRequest) -> None:
 
 def _drivers(request: PowercutRequest) -> Sequence[DriverSetting]:
     drivers = request.drivers or [DriverSetting.AS_FOUND]
-    in_guest = request.access is AccessKind.GUEST
+    in_guest = request.way is AccessKind.GUEST
     if not in_guest and set(drivers) != {DriverSetting.AS_FOUND}:
         raise PlanError(
             f"--driver {drivers[0]} is a setting of a guest, but no guest runs",

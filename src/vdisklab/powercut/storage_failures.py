@@ -4,28 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 from vdisklab.path.durability import FailureModel
 from vdisklab.storage.failing_disk import EVERY_REQUEST, Behaviour, StorageRequest
+
+
+class FailingPart(Enum):
+    """The part of the guest's disk that fails."""
+
+    ALL = auto()
+    JOURNAL = auto()
+    """The journal of the guest's ext4 alone."""
+    NEW_DATA = auto()
+    """The blocks of the guest's new ext4 that nothing uses yet: those of files to come."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorageFailure:
     """How the storage answers, and for how many seconds.
 
-    `journal_only`: only requests to the journal of the guest's ext4 fail. `most`: only so many
-    requests fail.
+    `most`: only so many requests fail, and then the storage is good before its time is over; one
+    that is silent leaves that many requests without an answer for all its time.
     """
 
     behaviour: Behaviour
     seconds: float
     kinds: tuple[StorageRequest, ...] = EVERY_REQUEST
-    journal_only: bool = False
+    part: FailingPart = FailingPart.ALL
     most: int | None = None
 
-    def lasting(self, seconds: float | None) -> StorageFailure:
-        """The same failure for another time; None leaves its own."""
-        return self if seconds is None else replace(self, seconds=seconds)
+    def lasting(self, seconds: float | None, requests: int | None = None) -> StorageFailure:
+        """The same failure for another time, or for at most so many requests; None leaves its
+        own."""
+        return replace(
+            self,
+            seconds=self.seconds if seconds is None else seconds,
+            most=self.most if requests is None else requests,
+        )
+
+    def is_over(self, failed: int) -> bool:
+        """True once that many requests have failed, and no other one will."""
+        # Silent storage holds its requests until its time is over.
+        ends = self.most is not None and self.behaviour is not Behaviour.SILENT
+        return ends and failed >= (self.most or 0)
 
 
 STORAGE_FAILURES: Mapping[FailureModel, StorageFailure] = {

@@ -18,6 +18,12 @@ MODEL = "model"
 DURING = "during"
 """Key in `PowerCut.settings`: what was done to the disk in the middle of the run, if anything."""
 
+FAILING_SECONDS = "failing_seconds"
+"""Key in `PowerCut.settings`: how long the storage failed, if not as long as is usual."""
+
+FAILING_REQUESTS = "failing_requests"
+"""Key in `PowerCut.settings`: how many requests failed at most, if there was a limit."""
+
 STORAGE_FACTS = "storage_failure"
 """Key in `PowerCut.observed`: the `StorageFacts` as JSON."""
 
@@ -150,6 +156,14 @@ class PowerCut:
         )  # fmt: skip
 
 
+def failure_words(model: str, settings: Mapping[str, Any]) -> str:
+    """How storage failed, with its length if that was asked for: `storage-error (3 requests)`."""
+    seconds, requests = settings.get(FAILING_SECONDS), settings.get(FAILING_REQUESTS)
+    parts = [] if seconds is None else [f"{seconds:g} s"]
+    parts += [] if requests is None else [f"{requests} request{'' if requests == 1 else 's'}"]
+    return f"{model} ({', '.join(parts)})" if parts else model
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayedState:
     """A rebuilt state; `mountpoint` is None when it does not recover, or has no file system."""
@@ -163,3 +177,5 @@ class ReplayedState:
     mountpoint: Path | None = None
     image: Path | None = None
     has_filesystem: bool = True
+    failure: str = ""
+    """How the storage failed, if nothing died."""

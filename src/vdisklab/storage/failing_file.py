@@ -70,6 +70,11 @@ class FailingFile:
         finally:
             self.obey(StorageOrder(Behaviour.GOOD))
 
+    @property
+    def failed(self) -> int:
+        """How many requests so far were not answered as usual."""
+        return self.notes.read_bytes().count(b"\n")
+
     def touched(self) -> tuple[TouchedRequest, ...]:
         """The requests so far that were not answered as usual."""
         return touched_requests(self.notes.read_text())

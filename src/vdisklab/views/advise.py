@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from vdisklab import numbers
 from vdisklab.answers.disks import (
@@ -205,14 +206,20 @@ def _equally_tested(now: Durability | None, then: Durability | None) -> bool:
     return now is not None and then is not None and now.kind is then.kind
 
 
+def _risks_of(row: ExistingDisk, *, weight: int) -> Iterator[str]:
+    """The risks of this weight that change what to do."""
+    for risk in row.risks:
+        changed = isinstance(risk, FlushesDropped) and row.advised.to is not None
+        said = isinstance(risk, _ALWAYS_SAID) or (risk.serious and not changed)
+        if said and risk.weight == weight:
+            yield str(risk)
+
+
 def _sentences(row: ExistingDisk) -> Iterator[str]:
-    """All that is to know about a disk, without its name."""
+    """What is to know about a disk besides risks that harm its guest, without its name."""
     yield advice_sentence(row)
     entry = row.advised
-    for risk in row.risks:
-        changed = isinstance(risk, FlushesDropped) and entry.to is not None
-        if isinstance(risk, _ALWAYS_SAID) or (risk.serious and not changed):
-            yield str(risk)
+    yield from _risks_of(row, weight=0)
     if entry.elsewhere is not None and entry.directory is None:
         yield (
             f"measured in {entry.elsewhere}, and its own storage is not on this host: --dir names "
@@ -240,6 +247,8 @@ def _sentences(row: ExistingDisk) -> Iterator[str]:
 
 def _notes(answer: DisksAnswer) -> Iterator[str]:
     yield from answer.notes
+    for weight in (2, 1):
+        yield from disks.said_of(answer.disks, partial(_risks_of, weight=weight))
     yield from disks.said_of(answer.disks, _sentences)
     yield from answer.caveats.notes
 

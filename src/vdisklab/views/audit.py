@@ -7,9 +7,14 @@ from collections.abc import Iterable, Iterator
 
 from vdisklab import numbers
 from vdisklab.answers.disks import ClaimedCache, DisksAnswer, ExistingDisk
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.path.needs import DURABLE, lack
-from vdisklab.platforms.configured_disk import DurableOnceFlushed, OtherArchitecture
+from vdisklab.platforms.configured_disk import (
+    DurableOnceFlushed,
+    OtherArchitecture,
+    policy_setting,
+)
 from vdisklab.units import counted
 from vdisklab.views.disks import (
     disk_column,
@@ -66,7 +71,7 @@ def _notes(answer: DisksAnswer) -> Iterator[str]:
 
     disks = sorted(
         answer.disks,
-        key=lambda audited: not any(risk.serious or risk.blocks for risk in audited.risks),
+        key=lambda audited: -max((risk.weight for risk in audited.risks), default=0),
     )
     yield from said_of(disks, _sentences)
     if answer.why_no_speed is None:
@@ -136,11 +141,8 @@ def _sentences(audited: ExistingDisk) -> Iterator[str]:
         yield f"It does not meet {need}: {reason}."
     for need, reason in audited.undecided.items():
         yield f"It is unknown whether it meets {need}: {reason}."
-    if audited.lacks and audited.path not in (
-        None,
-        audited.instead,
-    ):  # it may lack in another setting
-        yield _offer(audited)
+    if audited.lacks and audited.path not in (None, audited.instead):
+        yield _offer(audited)  # it may lack in another setting
     keeps = audited.power_cut
     if audited.path is not None and keeps is not None and keeps.tested is not None:
         yield durability_sentence(str(audited.path), keeps)
@@ -159,7 +161,16 @@ def _offer(audited: ExistingDisk) -> str:
         return f"No path of {audited.disk.platform.full_name} meets all these needs."
     reason = lack(instead, DURABLE, CrashVerdicts())
     but = "" if reason is None else f", but it loses flushed data in a power cut: {reason}"
-    return f"The nearest path that meets all needs: {instead}{but}."
+    return f"The nearest path that meets all needs: {instead}{but}{_setting(audited, instead)}."
+
+
+def _setting(audited: ExistingDisk, instead: DiskPath) -> str:
+    """The platform's setting, if the paths differ in the error policy alone."""
+    path = audited.path
+    if path is None or path.without_error_policy != instead.without_error_policy:
+        return ""
+    setting = policy_setting(audited.disk.platform, instead)
+    return "" if setting is None else f"; set {setting}"
 
 
 def _way_to_measure(audited: ExistingDisk) -> str:

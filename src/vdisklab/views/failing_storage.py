@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from vdisklab.answers.powercut import CrashVerdict
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.power_cut_words import ClientKind, RunOutcome
-from vdisklab.results.power_cut import StorageFacts
+from vdisklab.results.power_cut import StorageFacts, failure_words
 from vdisklab.units import counted, named
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
@@ -37,7 +37,7 @@ def table(rows: Sequence[CrashVerdict], *, controls: int) -> Table[CrashVerdict]
     cases = any(row.counterexample for row in rows)
     columns: tuple[Column[CrashVerdict], ...] = (
         Column("path", lambda row: row.path, folds=NAMES),
-        Column("failure", lambda row: row.model),
+        Column("failure", _failure, folds=WORDS),
         *([Column[CrashVerdict]("client", lambda row: row.client)] if clients else []),
         Column("guest", _outcome, phone=True),
         Column("paused\nafter", lambda row: _after(row, "paused_after"), right=True, spare=1),
@@ -77,7 +77,7 @@ def _is_whole(facts: StorageFacts) -> bool:
 def _sentence(row: CrashVerdict) -> str:
     """One verdict as a clause: what the guest lost, and how it learned of the failure."""
     client = "" if row.client == ClientKind.FILES else f" with client {row.client}"
-    facts, where = row.storage, f"{row.path}{client} under {row.model}"
+    facts, where = row.storage, f"{row.path}{client} under {_failure(row)}"
     if row.failure is not None or facts is None:
         return f"{where} could not be judged"
     made_safe = _MADE_SAFE.get(row.client, "committed")
@@ -96,6 +96,10 @@ def _sentence(row: CrashVerdict) -> str:
         return f"{where} {_NOT_NOTICED}: {why}"
     state = "" if facts.lost else _AFTERWARDS.get(facts.worst, "")
     return f"{where} {kept} and {learned}{state}"
+
+
+def _failure(row: CrashVerdict) -> str:
+    return failure_words(row.model, row.settings)
 
 
 def _outcome(row: CrashVerdict) -> str:

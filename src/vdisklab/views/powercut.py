@@ -65,6 +65,8 @@ def verdict_word(row: CrashVerdict) -> str:
 def headline(answer: PowercutAnswer) -> str:
     """The question, and the outcome for each path."""
     rows = answer.verdicts
+    if not rows and answer.interrupted:
+        return "Interrupted before the first verdict."
     if not rows:
         return "No power cut has been judged yet: `vdisklab powercut PATHS…`"
     models = dict.fromkeys(_failures(row) for row in rows)
@@ -114,18 +116,21 @@ def _notes(answer: PowercutAnswer) -> Iterator[str]:
     for model in FailureModel:
         if any(row.model == model for row in rows):
             yield f"Model {model}: {model.survivors}."
-    yield (
-        "A verdict is about the recorded run under its model. It says nothing about a drive that "
-        "acknowledges flushes without writing."
-    )
+    if rows:
+        yield (
+            "A verdict is about the recorded run under its model. It says nothing about a drive "
+            "that acknowledges flushes without writing."
+        )
     if answer.controls:
-        yield f"{len(answer.controls)} controls passed before the first verdict."
+        yield f"{counted(len(answer.controls), 'control')} passed before the first verdict."
 
 
 def replay_lines(replayed: ReplayedState) -> Iterator[str]:
     """A replayed state, one property on each line."""
     yield f"path      {replayed.path}"
     yield f"client    {replayed.client}: {replayed.expects}"
+    if replayed.failure:
+        yield f"failure   {replayed.failure}"
     yield f"verdict   {outcome_words(replayed.outcome)}"
     if replayed.detail:
         yield f"detail    {replayed.detail}"

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -802,6 +803,18 @@ def test_what_quickstart_measured_answers_for_libvirts_default(
     (row,) = advised(capsys, file)["disks"]
     assert (row["action"], row["to"]) == ("change", "qcow2/none")
     assert row["standing"]["cell"].startswith("qcow2/writeback")
+
+
+def test_a_disk_whose_guest_gets_errors_is_said_before_one_that_is_paused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = tmp_path / "thin.qcow2"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", image, "64T"], check=True)
+    paths = {"a": "qcow2/none", "b": "qcow2/none/virtio:werror=report"}
+    files = [guest(tmp_path, path, name, str(image)) for name, path in paths.items()]
+    assert main(["advise", *files]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("* ")]
+    assert notes[0].startswith("* b vda: The image may grow by ")
 
 
 @pytest.mark.parametrize(

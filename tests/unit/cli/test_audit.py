@@ -56,6 +56,39 @@ def audited(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[st
     return disks
 
 
+SCSI = """<domain type='kvm'><name>db</name><os><type arch='x86_64' machine='q35'>hvm</type></os>
+<devices>
+<disk type='file'><driver name='qemu' type='raw' cache='none' error_policy='ignore'/>
+<source file='/nonexistent/a.img'/><target dev='sda' bus='scsi'/></disk>
+<disk type='file'><driver name='qemu' type='raw' cache='none' error_policy='stop'/>
+<source file='/nonexistent/b.img'/><target dev='sdb' bus='scsi'/></disk>
+<disk type='file'><driver name='qemu' type='raw' cache='none' error_policy='ignore'/>
+<source file='/nonexistent/c.img'/><target dev='vda' bus='virtio'/></disk>
+</devices></domain>"""
+
+
+def test_a_disk_is_judged_by_its_error_policy_whatever_its_controller(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """libvirt adds a controller that no path has; the policy is QEMU's, one setting mends it."""
+    (tmp_path / "db.xml").write_text(SCSI)
+    needs = ("--need", "survives-errors", "--need", "survives-full", "--need", "snapshots")
+    arguments = (str(tmp_path / "db.xml"), *needs, "--db", str(tmp_path / "no.sqlite"))
+    ignoring, stopping, virtio = audited(capsys, *arguments[:-2])
+    assert ignoring["path"] is None
+    assert set(ignoring["lacks"]) == {"survives-errors", "survives-full"}
+    for why in ignoring["lacks"].values():
+        assert why.endswith("; set error_policy='stop' in its <driver>")
+    assert (stopping["lacks"], list(stopping["undecided"])) == ({}, ["snapshots"])
+    assert virtio["instead"].endswith("virtio:rerror=stop:werror=stop")
+    assert main(["audit", *arguments[:3], "--why"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Leave the setting out" not in said
+    assert "Set error_policy='stop' in its <driver>: QEMU then pauses the guest" in said
+    nearest = "The nearest path that meets all needs: raw/none/virtio:rerror=stop:werror=stop"
+    assert f"{nearest}; set error_policy='stop' in its <driver>." in said
+
+
 def test_each_disk_says_which_need_it_lacks(
     domains: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

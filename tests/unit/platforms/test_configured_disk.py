@@ -125,6 +125,15 @@ def test_a_thin_image_on_a_nearly_full_file_system_is_seen() -> None:
     assert not any(isinstance(risk, MayOutgrow) for risk in risks_of("qcow2/none", roomy))
 
 
+def test_what_gives_the_guest_errors_comes_before_what_costs_speed() -> None:
+    tight = DiskContext(virtual_size=100, allocated=10, free=50)
+    assert risks_of("qcow2/none", tight)[-1].weight == 0
+    told = risks_of("qcow2/none/virtio:werror=report", tight)
+    assert isinstance(told[0], MayOutgrow)
+    assert [risk.weight for risk in told] == sorted((risk.weight for risk in told), reverse=True)
+    assert MayOutgrow(90, 50).weight == 0  # the guest is paused
+
+
 @pytest.mark.parametrize(
     ("bus", "platform", "said"),
     [
@@ -147,8 +156,10 @@ def test_what_becomes_of_a_guest_whose_storage_is_full_follows_from_the_policy(
 
 def test_ignored_write_errors_are_a_risk_with_and_without_a_path() -> None:
     disk = ConfiguredDisk("d", "vda", "/a", parse_path("raw/none"), ignored_errors=("writes",))
-    assert risks(disk)[0] == ErrorsIgnored(("writes",))
+    assert risks(disk)[0] == ErrorsIgnored(("writes",), "error_policy='stop' in its <driver>")
     assert risks(replace(disk, path=None, problem="it is on the network")) == (
-        ErrorsIgnored(("writes",)),
+        ErrorsIgnored(("writes",), "error_policy='stop' in its <driver>"),
     )
-    assert ErrorsIgnored(("writes",)) not in risks(replace(disk, read_only=True))
+    assert ErrorsIgnored(("writes",), "error_policy='stop' in its <driver>") not in risks(
+        replace(disk, read_only=True)
+    )

@@ -345,7 +345,7 @@ DISK = "virtio0: files:3/vm-3-disk-0.raw,detect_zeroes=0,aio=threads"
         ("-set drive.drive-virtio0.cache=unsafe", "raw/unsafe", FlushesDropped()),
         ("-snapshot", "raw/none", WritesThrownAway()),
         ("-set device.virtio0.werror=ignore", "raw/none/virtio:werror=ignore",
-         ErrorsIgnored(("writes",))),
+         ErrorsIgnored(("writes",), "werror=stop,rerror=stop on its drive")),
         ("-global virtio-blk-pci.write-cache=off", "raw/none/virtio:write_cache=off",
          FlushAfterEachWrite()),
         ("-set drive.drive-virtio0.snapshot=yes", "raw/none", WritesThrownAway()),

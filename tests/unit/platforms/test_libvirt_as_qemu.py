@@ -215,7 +215,7 @@ def test_other_properties_of_libvirts_disks_are_named() -> None:
         "virtio-blk.seg-max-adjust=off",
     )
     (found,) = read(domain(disk(), arguments=arguments(*command_line)))
-    assert ErrorsIgnored(("writes",)) in risks(found)
+    assert ErrorsIgnored(("writes",), "error_policy='stop' in its <driver>") in risks(found)
     assert found.limits == ("seg-max-adjust=off",)
 
 
@@ -225,7 +225,8 @@ def test_other_properties_of_libvirts_disks_are_named() -> None:
         (("-set", "drive.drive-virtio-disk0.cache=unsafe"), FlushesDropped()),
         (("-set", "drive.drive-virtio-disk0.cache.no-flush=on"), FlushesDropped()),
         (("-set", "drive.drive-virtio-disk0.snapshot=on"), WritesThrownAway()),
-        (("-set", "drive.drive-virtio-disk0.werror=ignore"), ErrorsIgnored(("writes",))),
+        (("-set", "drive.drive-virtio-disk0.werror=ignore"),
+         ErrorsIgnored(("writes",), "error_policy='stop' in its <driver>")),
         (("-snapshot",), LimitsBeyondPath(("-snapshot",))),
         (("-set", "drive.other.cache=unsafe"),
          LimitsBeyondPath(("-set drive.other.cache=unsafe",))),

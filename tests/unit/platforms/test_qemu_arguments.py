@@ -202,7 +202,9 @@ def test_settings_that_no_path_has_are_named(arguments: str, named: tuple[str, .
 def test_ignored_errors_are_a_risk(arguments: str, errors: tuple[str, ...]) -> None:
     (disk,) = read(arguments)
     assert disk.ignored_errors == errors
-    assert (ErrorsIgnored(errors) in risks(disk)) is bool(errors)
+    assert (
+        ErrorsIgnored(errors, "werror=stop and rerror=stop of its device") in risks(disk)
+    ) is bool(errors)
     assert (loses_writes(disk) is not None) is ("writes" in errors)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,11 +20,12 @@ from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts, FailureModel, storage_name
 from vdisklab.path.needs import lack, nearest, parse_need, with_error_policy
-from vdisklab.path.power_cut_words import AccessKind, ClientKind, RunOutcome
+from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting, RunOutcome
 from vdisklab.path.segments import GuestFsKind
 from vdisklab.powercut.failing_clients import FAILING_CLIENTS
 from vdisklab.powercut.failing_runs import FailingRun
 from vdisklab.powercut.failing_verdicts import (
+    DATA_CONTROL,
     JOURNAL_CONTROL,
     RUNS,
     ControlledGuest,
@@ -34,9 +36,10 @@ from vdisklab.powercut.kept_runs import case_of, is_run, replayed_run
 from vdisklab.powercut.kernel_messages import kernel_messages
 from vdisklab.powercut.request import PowercutRequest, plan_questions
 from vdisklab.powercut.sectors import make_sectors
+from vdisklab.powercut.storage_failures import STORAGE_FAILURES
 from vdisklab.powercut.synced_files import FileAnswer
 from vdisklab.powercut.synced_sectors import DISK_BYTES, first_sector, kept_sectors
-from vdisklab.results.power_cut import MODEL, Counterexample, PowerCut
+from vdisklab.results.power_cut import MODEL, ControlResult, Counterexample, PowerCut
 from vdisklab.units import KIB, SECTOR
 from vdisklab.views import powercut as view
 
@@ -104,7 +107,7 @@ def test_every_client_is_judged_and_has_controls() -> None:
     )
     assert guest.title == ", postgresql on xfs"
     assert JOURNAL_CONTROL not in guest.controls
-    assert JOURNAL_CONTROL in ControlledGuest().controls
+    assert ControlledGuest().controls[-2:] == (JOURNAL_CONTROL, DATA_CONTROL)
     # What it commits is not durable before its directory is synced, so a report may undo it.
     told = [control.name for control in ControlledGuest(ClientKind.SQLITE_DELETE).controls]
     assert not any("report" in name for name in told)
@@ -161,7 +164,13 @@ def test_failing_storage_is_asked_with_a_guest_and_some_runs() -> None:
             {"clients": (ClientKind.FUA,)},
             "writes to the disk itself",
         ),
-        ("raw/none", {"access": AccessKind.BOOT_SECTOR}, "a guest with a file system"),
+        ("raw/none", {"access": AccessKind.BOOT_SECTOR}, "--access boot-sector has no effect"),
+        ("raw/none", {"access": AccessKind.NBD}, "--access nbd has no effect on --model storage-e"),
+        ("raw/none", {"drivers": (DriverSetting.QUEUE,)}, "--driver queue has no effect"),
+        ("raw/none", {"tear": 4096, "depth": 1}, "--depth 1, --tear 4096 have no effect"),
+        ("raw/none", {"writes": 9}, "--writes 9 has no effect"),
+        ("raw/none", {"exhaustive": True}, "--exhaustive has no effect"),
+        ("raw/none", {"loop_direct_io": False}, "--no-loop-direct-io has no effect"),
         ("lvm/none", {}, "has no image whose file could fail"),
         ("qcow2:backing=1/none", {}, "backing is not supported there"),
         ("raw/none/vhostuser", {}, "only raw and qcow2"),
@@ -173,9 +182,38 @@ def test_what_cannot_be_asked_says_why(path: str, options: Mapping[str, object],
     assert refused.value.hint
 
 
-def test_seconds_need_storage_that_fails() -> None:
-    with pytest.raises(PlanError, match="--failing-seconds is for storage that fails"):
-        plan_questions(PowercutRequest(paths=("ext4/raw/none",), failing_seconds=3))
+@pytest.mark.parametrize("option", ["failing_seconds", "failing_requests"])
+def test_seconds_and_requests_need_storage_that_fails(option: str) -> None:
+    limit: Any = {option: 3}
+    flag = f"--{option.replace('_', '-')}"
+    with pytest.raises(PlanError, match=f"{flag} is for storage that fails"):
+        plan_questions(PowercutRequest(paths=("ext4/raw/none",), **limit))
+
+
+def test_a_failure_may_end_after_some_requests() -> None:
+    question = plan_questions(ask("raw/none", failing_requests=3)).questions[0]
+    assert question.stored_settings["failing_requests"] == 3
+    assert question.fingerprint != plan_questions(ask("raw/none")).questions[0].fingerprint
+    error, silence = (
+        STORAGE_FAILURES[model].lasting(None, 3)
+        for model in (FailureModel.STORAGE_ERROR, FailureModel.STORAGE_SILENT)
+    )
+    assert [error.is_over(count) for count in (2, 3)] == [False, True]
+    assert (silence.seconds, silence.is_over(3)) == (35.0, False)  # its three wait to the end
+    assert not STORAGE_FAILURES[FailureModel.STORAGE_ERROR].is_over(1000)
+
+
+def test_other_models_are_named_where_a_path_is_judged_under_some_only() -> None:
+    models = (FailureModel.POWER, FailureModel.STORAGE_FULL)
+    request = PowercutRequest(paths=("raw/none", "ext4/raw/none"), models=models, depth=4)
+    planned = plan_questions(request)
+    assert {(str(question.path), question.model) for question in planned.questions} == {
+        ("raw/none", "storage-full"), ("ext4/raw/none", "storage-full"), ("ext4/raw/none", "power"),
+    }  # fmt: skip
+    (dropped,) = planned.dropped
+    assert dropped.path == "raw/none"
+    assert "cannot be judged under power: it has no host layer" in dropped.reason
+    assert dropped.instead == "add a file system: ext4/raw/none"
 
 
 @pytest.mark.parametrize(
@@ -270,6 +308,22 @@ def test_the_answer_is_one_sentence_first_worst_first() -> None:
     assert columns["lost of\nacknowledged"] == ["0 of 40", "17 of 20", "0 of 20"]
     assert columns["told"] == ["never", "never", ""]
     require_whole([table], document_of(answer))
+
+
+def test_the_answer_names_the_length_that_was_asked_for() -> None:
+    cut = verdict("raw/none", FailureModel.STORAGE_ERROR, replace(CLEAN, told=1, told_after=0.02))
+    asked = {"failing_requests": 1, "failing_seconds": 9.0}
+    answer = PowercutAnswer((), (crash_verdict(replace(cut, settings={**cut.settings, **asked})),))
+    (table,) = view.tables(answer)
+    assert "under storage-error (9 s, 1 request) lost nothing" in str(table.title)
+    require_whole([table], document_of(answer))
+
+
+def test_an_interruption_before_the_first_verdict_says_nothing_of_drives() -> None:
+    control = ControlResult("storage that does not fail", must_lose=False, states=1, losses=0)
+    (table,) = view.tables(PowercutAnswer((control,), (), interrupted=True))
+    assert table.title == "Interrupted before the first verdict."
+    assert table.notes == ("1 control passed before the first verdict.",)
 
 
 def test_several_clients_have_a_column_and_a_loss_names_its_case() -> None:
