@@ -12,6 +12,7 @@ from vdisklab.recording.guests import GuestMonitor
 from vdisklab.units import SECTOR, named
 
 _BACKEND = "/virtio-backend"
+_WITHOUT_ID = "/peripheral-anon/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +78,14 @@ def _disks(monitor: GuestMonitor) -> Iterator[RecordableDisk]:
         size = image.get("virtual-size") if isinstance(image, dict) else None
         block = _property(monitor, device, "logical_block_size")
         file = inserted.get("file")
-        names = (
+        names = [
             device.removesuffix(_BACKEND).rpartition("/")[2],
             str(entry.get("device") or ""),
             str(inserted.get("node-name") or ""),
             file if isinstance(file, str) else "",
-        )
+        ]
+        if _WITHOUT_ID in device:  # device[0]: nobody calls it so
+            names[:3] = [*names[1:3], names[0]]
         yield RecordableDisk(
             device,
             kind,

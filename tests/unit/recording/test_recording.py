@@ -107,6 +107,18 @@ def test_qemu_s_own_words_for_disks_are_read() -> None:
     assert found.bus is bus_of("virtio-blk-device")
 
 
+def test_a_disk_without_an_id_is_called_as_its_drive() -> None:
+    """As `-drive if=virtio` makes it."""
+    place = "/machine/peripheral-anon/device[0]/virtio-backend"
+    inserted = {"file": "/srv/a", "node-name": "#block123"}
+    monitor = Answers(
+        query_block=[{"device": "virtio0", "qdev": place, "inserted": inserted}],
+        qom_get=lambda property, **_: "virtio-blk-device" if property == "type" else 512,
+    )
+    (found,) = disks_of(monitor)
+    assert found.names == ("virtio0", "#block123", "device[0]", "/srv/a")
+
+
 def test_a_disk_that_was_unplugged_is_a_sentence() -> None:
     with pytest.raises(GuestError, match="the guest has no disk virtio-disk0 any more"):
         counts_of(Answers(query_blockstats=[]), TWO[0])
