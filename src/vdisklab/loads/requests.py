@@ -18,6 +18,8 @@ from vdisklab.loads.load import (
 )
 
 _MOST_OTHERS = 1000
+_MOST = 1 << 60
+"""Bytes or microseconds."""
 
 
 @dataclass(slots=True)
@@ -131,6 +133,11 @@ class Requests:
                 f"there are more than {MOST_REQUESTS:,} requests",
                 hint="take a shorter time with --for, or one disk with --disk",
             )
+        if max(offset, length, at_us, service_us) > _MOST:
+            raise LoadError(
+                f"a request of {place} lies beyond any disk, or at a time beyond any clock",
+                hint="the file is damaged, or is no trace of a disk",
+            )
         requests = self._place(place)
         requests.due_us.append(at_us)
         requests.kind.append(kind)
@@ -161,7 +168,7 @@ class Requests:
             self._before_ends = set(self._open)
         self._before_ends.discard((place, number))
         opened = self._open.pop((place, number), None)
-        if opened is None:
+        if opened is None or at_us > _MOST:
             return False
         requests = self.places[place]
         for index in opened:
