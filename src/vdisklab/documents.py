@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
@@ -122,13 +122,17 @@ def _objects(hint: Any) -> set[type]:  # noqa: ANN401 - any type
     return found
 
 
-def as_csv(rows: Sequence[object], kind: type) -> str:
+def as_csv(
+    rows: Sequence[object], kind: type, completed: Callable[[Any], Any] = lambda row: row
+) -> str:
     """RFC 4180 with a header line: a column for each number or text in the JSON of the rows.
 
     Lists are joined by spaces, lists of objects left out; a missing value is an empty field. `kind`
-    is the rows' class, which has the columns if there are no rows.
+    is the rows' class, which has the columns if there are no rows. `completed` gets the JSON of a
+    row, and returns it with commands as the user must type them.
     """
-    flat = [dict(_leaves(kind, plain(row), "")) for row in rows] or [dict(_leaves(kind, None, ""))]
+    flat = [dict(_leaves(kind, completed(plain(row)), "")) for row in rows]
+    flat = flat or [dict(_leaves(kind, None, ""))]
     sink = io.StringIO()
     writer = csv.DictWriter(
         sink, list(dict.fromkeys(key for row in flat for key in row)), restval=""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.relief_lines import ways
 from vdisklab.errors import GuestError, OperationError
 from vdisklab.guest.qemu.block_nodes import (
     Disk,
@@ -89,10 +90,10 @@ class Bench:
 
 
 @contextlib.contextmanager
-def plugged(directory: Path, *, with_backing: bool) -> Iterator[Bench]:
-    base, image = directory / "base.qcow2", directory / "disk.qcow2"
-    program("qemu-img", "create", "-q", "-f", "qcow2", str(base), str(SIZE))
-    program("qemu-io", "-c", "write -P 3 0 8M", str(base))
+def plugged(directory: Path, *, with_backing: bool, form: str = "qcow2") -> Iterator[Bench]:
+    base, image = directory / "base.qcow2", directory / f"disk.{form}"
+    program("qemu-img", "create", "-q", "-f", form, str(base), str(SIZE))
+    program("qemu-io", "-f", form, "-c", "write -P 3 0 8M", str(base))
     backing: tuple[str, ...] = ()
     if with_backing:
         create = ("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(base), "-F", "qcow2")
@@ -100,10 +101,10 @@ def plugged(directory: Path, *, with_backing: bool) -> Iterator[Bench]:
         backing = (str(base),)
     else:
         base.rename(image)
-    path = parse_path("qcow2/writeback")
+    path = parse_path(f"{form}/writeback")
     source = {"driver": "file", "filename": str(image)}
     parts = ImageParts(backing=backing)
-    disk = Disk("vdl1", SIZE, source, "qcow2", path.cache, path.attachment, parts)
+    disk = Disk("vdl1", SIZE, source, form, path.cache, path.attachment, parts)
     with (
         socket_pair() as (near, far),
         qemu_process(
@@ -140,6 +141,41 @@ def test_no_operation_leaves_a_node_or_a_job(tmp_path: Path) -> None:
             for node in running.left_nodes:
                 bench.monitor.execute("blockdev-del", {"node-name": node})
             assert bench.nodes() == set(), text
+
+
+@pytest.mark.parametrize("form", ["raw", "vmdk", "vdi", "qed"])
+def test_a_snapshot_of_any_image_is_qcow2_above_it_and_is_committed_back(
+    form: str, tmp_path: Path
+) -> None:
+    with plugged(tmp_path, with_backing=False, form=form) as bench:
+        running = bench.on("snapshot")
+        running.finish()
+        above, below = running.files_after
+        assert (running.driver_after, below) == ("qcow2", tmp_path / f"disk.{form}")
+        node = f"{bench.disk.serial}-above"
+        shown = subprocess.run(
+            ("qemu-img", "info", "-U", "--output=json", str(above)),
+            check=True, capture_output=True, text=True,
+        ).stdout  # fmt: skip
+        info = json.loads(shown)
+        assert (info["format"], info["backing-filename-format"]) == ("qcow2", form)
+        back = {"job-id": "back", "device": node, "base-node": drive_node(bench.disk)}
+        bench.monitor.execute("block-commit", back)
+        while not bench.monitor.execute("query-block-jobs")[0]["ready"]:
+            bench.monitor.pause(0.02)
+        bench.monitor.execute("block-job-complete", {"device": "back"})
+        while bench.monitor.execute("query-block-jobs"):
+            bench.monitor.pause(0.02)
+        bench.unplug()
+        assert bench.nodes() == set()
+    program("qemu-io", "-f", "qcow2", "-c", "write -P 7 0 1M", str(above))
+    program("qemu-img", "commit", "-q", str(above))
+    check = "read -P 7 0 1M", "read -P 3 1M 7M", "read -P 0 8M 24M"
+    options = [word for command in check for word in ("-c", command)]
+    said = subprocess.run(
+        ("qemu-io", "-f", form, *options, str(below)), check=True, capture_output=True, text=True
+    ).stdout
+    assert "verification failed" not in said
 
 
 def test_an_operation_that_is_ended_early_leaves_nothing(tmp_path: Path) -> None:
@@ -179,22 +215,45 @@ def test_a_target_that_takes_no_more_is_named(tmp_path: Path) -> None:
         assert bench.nodes() == set()
 
 
-def test_the_lines_to_paste_are_taken_by_a_monitor(tmp_path: Path) -> None:
-    lines = {line for row in OPERATIONS for _, line in row.relief if line.startswith("{")}
-    assert len(lines) == 3
-    for number, line in enumerate(sorted(lines)):
+def run_lines(bench: Bench, lines: Sequence[str]) -> None:
+    """Sends lines to paste, with the names of this disk in the place of the words in capitals."""
+    names = {
+        "NODE": drive_node(bench.disk), "TARGET": "during-target", "JOB": "during",
+        "BITMAP": "bitmap", "FILE": str(bench.directory / "new"),
+        "DEVICE": backend_of(bench.disk),
+    }  # fmt: skip
+    for line in lines:
+        for name, value in names.items():
+            line = line.replace(f'"{name}"', f'"{value}"')  # noqa: PLW2901
+        asked = json.loads(line)
+        bench.monitor.execute(asked["execute"], asked["arguments"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["backup", "backup:fleecing", "backup:incremental", "mirror:copy-mode=write-blocking",
+     "snapshot", "snapshot:internal", "commit", "stream"],
+)  # fmt: skip
+def test_the_lines_to_paste_are_taken_by_a_monitor(text: str, tmp_path: Path) -> None:
+    found: dict[str, list[str]] = {}
+    for way in ways(parse_operation(text), "qcow2/none"):
+        if way.line.startswith("{"):
+            found.setdefault(way.platform, []).append(way.line)
+    assert found
+    for number, lines in enumerate(found.values()):
         directory = tmp_path / str(number)
         directory.mkdir()
         with plugged(directory, with_backing=False) as bench:
             running = bench.on("backup:speed=1M")
             running.prepare()
-            if "JOB" in line:
+            size, new = str(SIZE), str(directory / "new")
+            if text == "snapshot":
+                below = ("-b", str(directory / "disk.qcow2"), "-F", "qcow2")
+                program("qemu-img", "create", "-q", "-f", "qcow2", *below, new)
+            elif text.startswith("backup"):
+                program("qemu-img", "create", "-q", "-f", "raw", new, size)
+                bitmap = {"node": drive_node(bench.disk), "name": "bitmap"}
+                bench.monitor.execute("block-dirty-bitmap-add", bitmap)
+            if any("JOB" in line for line in lines):
                 running.start()
-            node, target = drive_node(bench.disk), "during-target"
-            for name, value in (
-                ("NODE", node), ("TARGET", target), ("JOB", "during"),
-                ("FILE", str(directory / "above")),
-            ):  # fmt: skip
-                line = line.replace(f'"{name}"', f'"{value}"')  # noqa: PLW2901
-            asked = json.loads(line)
-            bench.monitor.execute(asked["execute"], asked["arguments"])
+            run_lines(bench, lines)

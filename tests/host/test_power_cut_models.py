@@ -16,7 +16,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
 from vdisklab.operations.operation import DiskOperation, OperationKind
-from vdisklab.operations.registry import judged_operations
+from vdisklab.operations.registry import judged_operations, parse_operation
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.power_cut_words import ClientKind
@@ -145,10 +145,21 @@ def test_acknowledged_writes_survive_an_operation_unless_the_wrong_image_is_read
     assert wrong_image.losses > 0
 
 
+def test_a_snapshot_of_a_raw_image_is_judged_as_qcow2_above_raw(session: PowerCutSession) -> None:
+    order = parse_operation("snapshot")
+    on_raw = [
+        replace(control, spec=replace(control.spec, path=parse_path("ext4/raw/none")))
+        for control in controls_of([], [order])
+    ]
+    sound, wrong_image = run_controls(session, silent, on_raw)
+    assert (sound.losses, sound.states) == (0, 40)
+    assert wrong_image.losses > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["ext4/raw/none", "--during", "snapshot"], "only a chain of qcow2 images is read"),
+        (["ext4/vmdk/none", "--during", "snapshot"], "no chain with a vmdk image is read"),
         (["ext4/qcow2/none", "--during", "commit"], "it is not an overlay"),
         (["ext4/qcow2:compression=zstd/none"], "does not read compressed clusters"),
         (["ext4/qcow2:data_file=on/none", "--during", "mirror"], "need a data file or a key"),

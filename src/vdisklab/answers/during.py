@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -14,11 +14,13 @@ from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.answers.loading import newest_campaign, require_one_accelerator
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
+from vdisklab.operations.operation import DiskOperation
 from vdisklab.operations.registry import parse_operation
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.needs import NeedKind
 from vdisklab.path.power_cut_words import ClientKind
-from vdisklab.path.rules import where_judged
+from vdisklab.path.rules import not_judgeable, where_judged
 from vdisklab.path.stalls import MeasuredStalls, OperationStall
 from vdisklab.plan.guest import without_options
 from vdisklab.results.model import Campaign, Direction, HostFacts, Measurement, Run
@@ -44,6 +46,15 @@ class LatencyOverTime:
     ]
     begin: Annotated[float | None, "seconds: when the operation was ordered"]
     end: Annotated[float | None, "seconds: when it had ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReliefLine:
+    """What makes an operation bearable on one platform or several, or why nothing does."""
+
+    platform: str
+    line: Annotated[str | None, "what to paste; null if there is none"]
+    reason: Annotated[str | None, "why there is no line; null if there is one"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +86,15 @@ class OperationCost:
         bool | None, "whether flushed data survived a power cut in its middle; null: not judged"
     ]
     judge: Annotated[str | None, "the command that judges a power cut in its middle"]
+    unjudged: Annotated[str | None, "why no power cut can be judged in its middle"]
+    served: Annotated[float | None, "requests that were completed in a second during it"]
+    served_before: Annotated[float | None, "the same in the window before it"]
+    device_read: Annotated[
+        float | None, "bytes that the devices below the image read during it; null: not counted"
+    ]
+    device_written: Annotated[float | None, "bytes that they wrote during it"]
     relief: Annotated[
-        Mapping[str, str], "by platform, what makes the operation bearable, as a line to paste"
+        tuple[ReliefLine, ...], "what makes the operation bearable, as lines to paste, in order"
     ]
     failure: str | None
     runs_over_time: tuple[LatencyOverTime, ...] = ()
@@ -227,10 +245,18 @@ def _cost(
     values = {window: _by_metric(good, window) for window in (BEFORE, DURING, AFTER)}
     failures = [run.failure.sentence for run in runs if run.failure is not None]
     path = without_options(cell.path, (_OPTION,)) if cell.path else None
-    judged = where_judged(path, below) if path and order.kind.judging is not None else None
+    judged = None if path is None else where_judged(path, below)
+    if judged is not None and order.unjudged(judged) is not None:
+        judged = None
     # A verdict on the directory's own file system counts for the directory.
     counts = judged is not None and (judged == path or judged.layers[-1].kind == below)
     judged_paths = {str(path), str(judged)} if counts else {str(path)}
+    windows = [_measured(run, DURING) for run in good]
+    devices = [
+        measured.evidence.device
+        for measured in windows
+        if measured is not None and measured.evidence.device is not None
+    ]
     return OperationCost(
         path=_path(cell),
         operation=str(order),
@@ -254,10 +280,28 @@ def _cost(
             if judged is None
             else f"vdisklab powercut {judged} --during {order.kind.name} --client flushes"
         ),
-        relief=dict(order.kind.relief),
+        unjudged=_unjudged(order, path) if judged is None and path is not None else None,
+        served=_median(values[DURING]["iops"]),
+        served_before=_median(values[BEFORE]["iops"]),
+        device_read=_median([counted.read_bytes for counted in devices]),
+        device_written=_median([counted.write_bytes for counted in devices]),
+        relief=() if path is None else tuple(_relief(order, path)),
         failure=failures[-1] if failures else None,
         runs_over_time=tuple(found for run in good if (found := _over_time(run)) is not None),
     )
+
+
+def _relief(order: DiskOperation, path: DiskPath) -> Iterator[ReliefLine]:
+    for each in order.kind.relief(order, path):
+        yield ReliefLine(each.platform, each.line or None, each.reason or None)
+
+
+def _unjudged(order: DiskOperation, path: DiskPath) -> str | None:
+    """Why no power cut can be judged in the middle of an operation, as what follows a colon."""
+    if order.kind.judging is None:
+        return "the judge of power cuts does not know this operation"
+    refused = order.unjudged(path) or not_judgeable(path)
+    return None if refused is None else f"the path {refused.reason}"
 
 
 def _over_time(run: Run) -> LatencyOverTime | None:

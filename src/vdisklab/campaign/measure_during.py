@@ -317,12 +317,22 @@ def _timeline(
 
 
 def _not_ended(running: RunningOperation, limit: float) -> OperationError:
+    order = running.order
     copied = "" if running.copied is None else f", having copied {format_bytes(running.copied)}"
+    speed = order.option("speed") if "speed" in order.kind.options else None
+    if speed is not None:
+        way = f"or a larger speed= than {format_bytes(int(speed))} a second"
+    elif order.kind.copies:
+        way = (
+            "; if its target is slower than the guest writes, it never ends: choose a smaller "
+            "--load or a faster target"
+        )
+    else:
+        way = "or a smaller --load"
     return OperationError(
-        f"the {running.order} did not end within {limit:g} s{copied}; the disk has "
+        f"the {order} did not end within {limit:g} s{copied}; the disk has "
         f"{format_bytes(running.disk.size)}",
-        hint="choose a longer --during-limit; if its target is slower than the guest writes, it "
-        "never ends: choose a smaller --load or a faster target",
+        hint=f"choose a longer --during-limit{way if way.startswith(';') else f', {way}'}",
     )
 
 

@@ -11,9 +11,10 @@ from vdisklab.campaign.qemu_limits import find_qemus
 from vdisklab.campaign.template import GivenImage, inspect_template, require_fits, require_whole
 from vdisklab.host.blockdevice import open_device
 from vdisklab.host.command import Host
-from vdisklab.host.mounts import Mount, mount_of, require_work_directory
+from vdisklab.host.mounts import Mount, mount_of, require_copy_directory, require_work_directory
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.plan.capabilities import QemuLimits
+from vdisklab.plan.destination import named_directory
 from vdisklab.plan.guest import Qemu, UserGuest
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import Request
@@ -60,5 +61,8 @@ def named_here(host: Host, request: Request) -> NamedHere:
         open_device(device)  # before a path is judged by it
     directory = (request.directory or Path()).absolute()
     require_work_directory(directory)
+    copies = named_directory(request.to)
+    if copies is not None:
+        require_copy_directory(Path(copies.place))
     mount = None if request.devices else mount_of(directory)
     return NamedHere(profile, guest, qemus, limits, targets, mount, given)

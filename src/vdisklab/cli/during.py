@@ -44,4 +44,4 @@ def during(request: DuringOptions, output: OutputOptions) -> None:
     """
     with open_results(request.db) as results:
         answer = stored_operations(results, request.campaign)
-        print_answer(answer, tables(answer), output, request)
+        print_answer(answer, tables(answer), output, request, verb="vdisklab during")

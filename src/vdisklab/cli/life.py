@@ -46,4 +46,4 @@ def life(request: LifeOptions, output: OutputOptions) -> None:
     """
     with open_results(request.db) as results:
         answer = stored_lives(results, request.campaign)
-        print_answer(answer, tables(answer), output, request)
+        print_answer(answer, tables(answer), output, request, verb="vdisklab life")

@@ -242,6 +242,32 @@ def _way_to(directory: Path) -> str:
     return create
 
 
+def require_copy_directory(directory: Path) -> None:
+    """Raises HostError unless the path of --to is a directory that this user may write to."""
+    if not directory.exists():
+        raise HostError(
+            f"--to {directory} does not exist, and copies go to a directory",
+            hint=_way_to(directory),
+        )
+    if is_visible_device(directory):
+        raise HostError(
+            f"--to {directory} is a block device, and copies go to a directory",
+            hint=f"name the device: --target copy={directory} --to copy/raw --destroy copy "
+            "(overwrites it)",
+        )
+    if not directory.is_dir():
+        raise HostError(
+            f"--to {directory} is no directory, and copies go to one",
+            hint=f"name its directory: --to {directory.parent}",
+        )
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise HostError(
+            f"--to {directory} lets this user create no file there",
+            hint="name another directory, or export and mount it read-write for this user "
+            "(NFS: no_root_squash for root)",
+        )
+
+
 def require_work_directory(directory: Path) -> None:
     """Raises HostError unless the path is a directory that this user may search, and root may
     write to."""

@@ -10,12 +10,23 @@ the backup is read from there: the guest waits for that image, not for the targe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vdisklab.errors import OperationError
 from vdisklab.operations.block_jobs import JOB, JobOperation
-from vdisklab.operations.operation import SCRATCH, TARGET, OperationKind
+from vdisklab.operations.operation import SCRATCH, TARGET, DiskOperation, OperationKind
+from vdisklab.operations.relief import (
+    LIBVIRT,
+    PROXMOX,
+    QEMU,
+    Relief,
+    in_kib,
+    in_mib,
+    limit_for,
+    qmp,
+)
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.needs import NeedKind
 from vdisklab.path.options import Number, OptionValue, Size, Switch
 from vdisklab.path.platforms import Platform
@@ -41,6 +52,15 @@ BY_PLATFORM: Mapping[Platform, Mapping[str, OptionValue]] = {
 """Proxmox VE: vzdump.conf(5), `performance`: max-workers, 16 by default; bwlimit and fleecing are
 off by default. libvirt: src/qemu/qemu_backup.c, qemuBackupDiskPrepareDataOnePush, sends neither
 x-perf nor speed, so QEMU's 64 hold."""
+
+
+_FLEECE_ON_PROXMOX = "--fleecing enabled=1,storage=local-lvm"
+_PULL = (
+    "echo \"<domainbackup mode='pull'>{}<server transport='unix' socket='/run/backup.sock'/>"
+    "<disks><disk name='vda' type='file'><driver type='qcow2'/>"
+    "<scratch file='/fast/scratch.qcow2'/></disk></disks></domainbackup>\" > pull.xml && "
+    "virsh backup-begin DOMAIN pull.xml"
+)
 
 
 class Backup(JobOperation):
@@ -119,23 +139,43 @@ def close(running: Backup, node: str) -> None:
             raise OperationError(f"QEMU still has {node} open after the {running.order}")
 
 
-_RELIEF = (
-    ("Proxmox VE 8.2 and later", "vzdump VMID --fleecing enabled=1,storage=local-lvm"),
-    ("Proxmox VE, /etc/vzdump.conf", "performance: max-workers=1"),
-    (
-        "libvirt, a pull backup",
-        "echo \"<domainbackup mode='pull'><server transport='unix' socket='/run/backup.sock'/>"
-        "<disks><disk name='vda' type='file'><driver type='qcow2'/>"
-        "<scratch file='/fast/scratch.qcow2'/></disk></disks></domainbackup>\" > pull.xml && "
-        "virsh backup-begin DOMAIN pull.xml",
-    ),
-    (
-        "QEMU",
-        '{"execute": "blockdev-backup", "arguments": {"job-id": "backup", "device": "NODE", '
-        '"target": "TARGET", "sync": "full", "x-perf": {"max-workers": 1}}}',
-    ),
-)
-"""A pull backup of libvirt reads old data from its scratch file, as fleecing does."""
+def relief_of(order: DiskOperation, _path: DiskPath) -> Iterator[Relief]:
+    """Fleecing, fewer copies at once, or a limit: what the measured backup had not.
+
+    A pull backup of libvirt reads old data from its scratch file, as fleecing does. libvirt's job
+    of a push backup is the disk's (qemuBlockJobDiskNewBackup), so `virsh blockjob` finds it.
+    """
+    fleeces, full = order.kind is FLEECING, order.kind in (BACKUP, FLEECING)
+    if not fleeces:
+        yield Relief(f"{PROXMOX} 8.2 and later", f"vzdump VMID {_FLEECE_ON_PROXMOX}")
+    if order.option("workers") != 1:
+        yield Relief(f"{PROXMOX}, /etc/vzdump.conf", "performance: max-workers=1")
+    yield Relief(PROXMOX, f"vzdump VMID --bwlimit {in_kib(order)}")
+    if not fleeces:
+        checkpoint = "" if full else "<incremental>CHECKPOINT</incremental>"
+        yield Relief(f"{LIBVIRT}, a pull backup", _PULL.format(checkpoint))
+    bandwidth = f"virsh blockjob DOMAIN vda --bandwidth {in_mib(order)}"
+    yield Relief(f"{LIBVIRT}, while a push backup runs", bandwidth)
+    job: dict[str, Any] = {"job-id": "backup", "device": "NODE", "target": "TARGET", "sync": "full"}
+    if not full:
+        job |= {"sync": "incremental", "bitmap": "BITMAP"}
+    workers = {} if order.option("workers") == 1 else {"x-perf": {"max-workers": 1}}
+    yield Relief(QEMU, qmp("blockdev-backup", {**job, **workers, "speed": limit_for(order)}))
+    if order.kind is BACKUP:  # the bitmap of an incremental one is not in what is read
+        yield from (Relief(f"{QEMU} 7.1 and later, fleecing", line) for line in _fleecing(job))
+
+
+def _fleecing(job: Mapping[str, Any]) -> Iterator[str]:
+    """The commands of a backup that reads old data from FILE on this host, in order."""
+    fleece = {"driver": "raw", "file": {"driver": "file", "filename": "FILE"}}
+    saved = {"driver": "copy-before-write", "file": "NODE", "target": "fleece"}
+    reading = {"driver": "snapshot-access", "file": "filter"}
+    yield qmp("blockdev-add", {"node-name": "fleece", **fleece})
+    yield qmp("blockdev-add", {"node-name": "filter", **saved})
+    yield qmp("qom-set", {"path": "DEVICE", "property": "drive", "value": "filter"})
+    yield qmp("blockdev-add", {"node-name": "snapshot", **reading})
+    yield qmp("blockdev-backup", {**job, "device": "snapshot"})
+
 
 BACKUP = OperationKind(
     "backup",
@@ -144,7 +184,7 @@ BACKUP = OperationKind(
     options=BACKUP_OPTIONS,
     by_platform=BY_PLATFORM,
     copies=True,
-    relief=_RELIEF,
+    relief=relief_of,
     need=NeedKind.BACKUP,
 )
 FLEECING = OperationKind(
@@ -154,5 +194,6 @@ FLEECING = OperationKind(
     options=BACKUP_OPTIONS,
     by_platform=BY_PLATFORM,
     copies=True,
+    relief=relief_of,
     need=NeedKind.BACKUP,
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from vdisklab.operations.block_jobs import JOB, JobOperation
-from vdisklab.operations.operation import Judging, OperationKind
+from vdisklab.operations.operation import DiskOperation, Judging, OperationKind
+from vdisklab.operations.relief import LIBVIRT, PROXMOX, Relief, in_mib, job_speed
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.rules import Impossible
 
@@ -42,17 +43,18 @@ def _refusal(path: DiskPath) -> Impossible | None:
     return None
 
 
+def _relief(order: DiskOperation, _path: DiskPath) -> Iterator[Relief]:
+    limit = f"--bandwidth {in_mib(order)}"
+    yield Relief(LIBVIRT, f"virsh blockcommit DOMAIN vda --active {limit} --wait --pivot")
+    yield Relief(PROXMOX, reason="qm(1) has no command that does it")
+    yield job_speed(order)
+
+
 COMMIT = OperationKind(
     "commit",
     "a commit of the guest's overlay into the image below",
     Commit,
     _refusal,
-    relief=(
-        ("libvirt", "virsh blockcommit DOMAIN vda --active --bandwidth 50 --wait --pivot"),
-        (
-            "QEMU, while it runs",
-            '{"execute": "block-job-set-speed", "arguments": {"device": "JOB", "speed": 52428800}}',
-        ),
-    ),
+    relief=_relief,
     judging=Judging(control="ext4/qcow2:backing=1/none"),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from vdisklab.operations.operation import OperationKind, RunningOperation
+from vdisklab.operations.relief import none
 from vdisklab.path.options import Number
 
 
@@ -49,10 +50,11 @@ class Stall(RunningOperation):
         self.monitor.execute("block_set_io_throttle", {**none, **limit})
 
 
-NOTHING = OperationKind("nothing", "nothing, as a control", Nothing)
+NOTHING = OperationKind("nothing", "nothing, as a control", Nothing, relief=none("a control"))
 STALL = OperationKind(
     "stall",
     "no request is answered for some seconds, as a control",
     Stall,
     options={"seconds": Number(1, 60, default=2)},
+    relief=none("a control"),
 )

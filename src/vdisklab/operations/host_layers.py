@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import HostError, OperationError
-from vdisklab.operations.operation import DiskAccess, OperationKind, RunningOperation
+from vdisklab.operations.operation import DiskAccess, DiskOperation, OperationKind, RunningOperation
+from vdisklab.operations.relief import EVERYWHERE, Relief, none
 from vdisklab.operations.volume_commands import (
     Argv,
     thin_snapshot,
@@ -258,12 +259,35 @@ def _no_scrub(path: DiskPath) -> Impossible | None:
     return Impossible("has no layer that checks its blocks", f"put it on {', '.join(_SCRUBS)}")
 
 
+_SLOWER: Mapping[LayerKind, tuple[str, str]] = {
+    LayerKind.BTRFS: (
+        "btrfs, since kernel 5.14", "echo 50m > /sys/fs/btrfs/UUID/devinfo/1/scrub_speed_max",
+    ),
+    LayerKind.MD: ("md", "echo 50000 > /sys/block/md0/md/sync_speed_max"),
+    LayerKind.ZFS: ("ZFS", "echo 1 > /sys/module/zfs/parameters/zfs_vdev_scrub_max_active"),
+}  # fmt: skip
+"""btrfs-scrub(8), "Bandwidth and IO limiting"; admin-guide/md, in KiB/s; zfs(4), 3 by default."""
+
+
+def _relief(_order: DiskOperation, path: DiskPath) -> Iterator[Relief]:
+    """A slower scrub of the path's own layer: what runs the guest has no part in it."""
+    kind = _scrubbed(tuple(layer.kind for layer in path.layers))
+    label, line = _SLOWER[LayerKind.ZFS if kind is LayerKind.ZVOL else kind]
+    yield Relief(f"the host of {EVERYWHERE}, {label}", line)
+
+
+_QUIET = none(
+    "the host's layer does it in one step, which has no setting: order it when the guest is quiet"
+)
+
+
 HOST_SNAPSHOT = OperationKind(
     "host-snapshot",
     "a snapshot by the host's layer (btrfs, ZFS, thin LVM)",
     HostSnapshot,
     _no_snapshot,
     need=NeedKind.SNAPSHOTS,
+    relief=_QUIET,
     keeps_old=True,
 )
 DELETE_HOST_SNAPSHOT = OperationKind(
@@ -272,21 +296,19 @@ DELETE_HOST_SNAPSHOT = OperationKind(
     DeletedHostSnapshot,
     _no_snapshot,
     keeps_old=True,
+    relief=_QUIET,
 )
 REFLINK = OperationKind(
     "reflink",
     "a copy of the image that shares its blocks (xfs, btrfs)",
     Reflink,
     _no_reflink,
+    relief=_QUIET,
 )
 SCRUB = OperationKind(
     "scrub",
     "all blocks of the host's layer are checked (btrfs, ZFS, md)",
     Scrub,
     _no_scrub,
-    relief=(
-        ("btrfs, since kernel 5.14", "echo 50m > /sys/fs/btrfs/UUID/devinfo/1/scrub_speed_max"),
-        ("md", "echo 50000 > /sys/block/md0/md/sync_speed_max"),
-        ("ZFS", "echo 1 > /sys/module/zfs/parameters/zfs_vdev_scrub_max_active"),
-    ),
+    relief=_relief,
 )

@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from vdisklab.host.waiting import wait_until
-from vdisklab.operations.backup import BACKUP_OPTIONS, BY_PLATFORM, TARGET_NODE, Backup, close
+from vdisklab.operations.backup import (
+    BACKUP_OPTIONS,
+    BY_PLATFORM,
+    TARGET_NODE,
+    Backup,
+    close,
+    relief_of,
+)
 from vdisklab.operations.operation import SCRATCH, OperationKind
 from vdisklab.path.needs import NeedKind
 
@@ -70,5 +77,6 @@ INCREMENTAL = OperationKind(
     options=BACKUP_OPTIONS,
     by_platform=BY_PLATFORM,
     copies=True,
+    relief=relief_of,
     need=NeedKind.BACKUP,
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from vdisklab.operations.operation import OperationKind, RunningOperation
+from collections.abc import Iterator
+
+from vdisklab.operations.operation import DiskOperation, OperationKind, RunningOperation
+from vdisklab.operations.relief import LIBVIRT, PROXMOX, QEMU, Relief, qmp
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.needs import NeedKind
 from vdisklab.path.rules import Impossible
@@ -58,21 +61,24 @@ def _refusal(path: DiskPath) -> Impossible | None:
     return None
 
 
-_RELIEF = (
-    ("libvirt, a snapshot in a new file", "virsh snapshot-create-as DOMAIN NAME --disk-only"),
-    (
-        "QEMU, in a new file",
-        '{"execute": "blockdev-snapshot-sync", "arguments": {"node-name": "NODE", '
-        '"snapshot-node-name": "above", "snapshot-file": "FILE", "format": "qcow2"}}',
-    ),
-)
+def _relief(_order: DiskOperation, _path: DiskPath) -> Iterator[Relief]:
+    """A snapshot in a new file writes no table of the old one, and its deletion is a commit."""
+    yield Relief(
+        f"{LIBVIRT}, a snapshot in a new file", "virsh snapshot-create-as DOMAIN NAME --disk-only"
+    )
+    yield Relief(f"{PROXMOX}, to snapshots by the storage", "qm disk move VMID scsi0 local-lvm")
+    new = {"snapshot-node-name": "above", "snapshot-file": "FILE", "format": "qcow2"}
+    yield Relief(
+        f"{QEMU}, in a new file", qmp("blockdev-snapshot-sync", {"node-name": "NODE", **new})
+    )
+
 
 INTERNAL = OperationKind(
     "snapshot:internal",
     "a snapshot inside the qcow2 image",
     InternalSnapshot,
     _refusal,
-    relief=_RELIEF,
+    relief=_relief,
     need=NeedKind.SNAPSHOTS,
 )
 DELETE_INTERNAL = OperationKind(
@@ -80,4 +86,5 @@ DELETE_INTERNAL = OperationKind(
     "a snapshot inside the qcow2 image is deleted",
     DeletedSnapshot,
     _refusal,
+    relief=_relief,
 )

@@ -5,10 +5,28 @@ It is what moves a guest's disk to another storage.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from vdisklab.operations.block_jobs import JOB, JobOperation
-from vdisklab.operations.operation import TARGET, Judging, OperationKind, no_new_image
+from vdisklab.operations.operation import (
+    TARGET,
+    DiskOperation,
+    Judging,
+    OperationKind,
+    no_new_image,
+)
+from vdisklab.operations.relief import (
+    LIBVIRT,
+    PROXMOX,
+    QEMU,
+    Relief,
+    in_kib,
+    in_mib,
+    job_speed,
+    qmp,
+)
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.options import Choice, Size
 
 _TARGET_NODE = "during-target"
@@ -62,6 +80,18 @@ class Mirror(JobOperation):
         self.monitor.execute("blockdev-mirror", {**job, "target": _TARGET_NODE})
 
 
+def _relief(order: DiskOperation, _path: DiskPath) -> Iterator[Relief]:
+    mode = order.option("copy-mode")
+    copy = "virsh blockcopy DOMAIN vda --dest FILE --transient-job --wait --pivot"
+    move = f"qm disk move VMID scsi0 STORAGE --bwlimit {in_kib(order)}"
+    yield Relief(LIBVIRT, f"{copy} --bandwidth {in_mib(order)}")
+    yield Relief(PROXMOX, move)
+    if mode != "background":
+        job = {"job-id": "mirror", "device": "NODE", "target": "TARGET", "sync": "full"}
+        yield Relief(QEMU, qmp("blockdev-mirror", {**job, "copy-mode": "background"}))
+    yield job_speed(order)
+
+
 MIRROR = OperationKind(
     "mirror",
     "a mirror to another file, to which the guest moves",
@@ -73,15 +103,5 @@ MIRROR = OperationKind(
     judging=Judging(),
     copies=True,
     keeps_format=True,
-    relief=(
-        (
-            "libvirt",
-            "virsh blockcopy DOMAIN vda --dest FILE --bandwidth 50 --transient-job --wait --pivot",
-        ),
-        ("Proxmox VE", "qm disk move VMID scsi0 STORAGE --bwlimit 51200"),
-        (
-            "QEMU, while it runs",
-            '{"execute": "block-job-set-speed", "arguments": {"device": "JOB", "speed": 52428800}}',
-        ),
-    ),
+    relief=_relief,
 )

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from vdisklab.as_text import AsText
 from vdisklab.errors import OperationError
+from vdisklab.operations.relief import ReliefOf, no_setting
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.needs import NeedKind
 from vdisklab.path.options import OptionType, OptionValue, Schema
@@ -132,6 +133,11 @@ class RunningOperation(ABC):
         return None
 
     @property
+    def driver_after(self) -> str:
+        """QEMU's driver of the first of `files_after`."""
+        return self.disk.driver
+
+    @property
     def image(self) -> Path:
         """The guest's image before the operation."""
         if self.disk.image is None:
@@ -208,8 +214,8 @@ class OperationKind:
     options: Schema = field(default_factory=dict)
     judging: Judging | None = None
     """None if no power cut is judged in its middle."""
-    relief: tuple[tuple[str, str], ...] = ()
-    """(platform, line to paste) that makes the operation bearable for a guest."""
+    relief: ReliefOf = no_setting
+    """What makes the operation bearable for a guest."""
     by_platform: Mapping[Platform, Mapping[str, OptionValue]] = field(default_factory=dict)
     """The options with which platforms do it unless they are told otherwise; empty: QEMU's own."""
     doubles: bool = False
@@ -264,6 +270,30 @@ class DiskOperation(AsText):
     def refusal(self, path: DiskPath) -> Impossible | None:
         """Why a path's disk cannot be changed in this way, as what follows its name."""
         return self.kind.refusal(path)
+
+    def unjudged(self, path: DiskPath) -> Impossible | None:
+        """Why no power cut is judged in the middle of it, as what follows the path's name."""
+        image, judging = path.image, self.kind.judging
+        if judging is None:
+            return Impossible(
+                f"is not judged during a {self}: the judge of power cuts does not know it",
+                "judge the path without --during",
+            )
+        if image is None:
+            return self.refusal(path)
+        if image.has_data_file or image.encrypted:
+            return Impossible(
+                f"is not judged during a {self}: the new image would need a data file or a key",
+                "leave out data_file and encrypt",
+            )
+        if judging.formats and image.format not in judging.formats:
+            readable = " or ".join(judging.formats)
+            instead = " instead" if len(judging.formats) > 1 else f" instead of {image.format}"
+            return Impossible(
+                f"is not judged during a {self}: {judging.unread.format(image.format)}",
+                f"write {readable}{instead}",
+            )
+        return self.refusal(path)
 
     def on(self, disk: OpenDisk, access: DiskAccess) -> RunningOperation:
         """The operation on an open disk; nothing is done yet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vdisklab.operations.operation import Judging, OperationKind, RunningOperation
+from vdisklab.operations.relief import none
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import ImageFormat
@@ -42,4 +43,8 @@ RESIZE = OperationKind(
     _refusal,
     judging=Judging(RESIZED_FORMATS, "the size of a {} image is not read"),
     doubles=True,
+    relief=none(
+        "QEMU drains the disk and writes the image's new tables in one step: resize it when the "
+        "guest is quiet"
+    ),
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from vdisklab.operations.operation import Judging, OperationKind, RunningOperation
+from vdisklab.operations.operation import DiskOperation, Judging, OperationKind, RunningOperation
+from vdisklab.operations.relief import LIBVIRT, PROXMOX, QEMU, Relief, qmp
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.needs import NeedKind
 from vdisklab.path.rules import Impossible
@@ -20,6 +22,11 @@ class ExternalSnapshot(RunningOperation):
         return (self.new_file, self.image, *self.disk.backing)
 
     @property
+    def driver_after(self) -> str:
+        """The new image is qcow2, whatever the old one is."""
+        return ImageFormat.QCOW2.value
+
+    @property
     def left_files(self) -> tuple[Path, ...]:
         """The new image."""
         return (self.new_file,)
@@ -32,18 +39,36 @@ class ExternalSnapshot(RunningOperation):
                 "node-name": self.disk.node,
                 "snapshot-node-name": f"{self.disk.serial}-above",
                 "snapshot-file": str(self.new_file),
-                "format": self.disk.driver,
+                "format": ImageFormat.QCOW2.value,
             },
         )
 
 
 def _refusal(path: DiskPath) -> Impossible | None:
-    if path.image is None or path.image.format is not ImageFormat.QCOW2:
+    if path.image is None or (path.layers and not path.layers[-1].kind.facts.holds_files):
         return Impossible(
-            "has no format that stands above another image: the new image would be qcow2 above it",
-            "write qcow2",
+            "lies in no file, beside which the new image could be made",
+            "put raw or qcow2 on a file system, or order host-snapshot",
+        )
+    if path.image.encrypted:
+        return Impossible(
+            "is encrypted, and the new image would not be", "leave out encrypt, or order backup"
         )
     return None
+
+
+def _relief(_order: DiskOperation, path: DiskPath) -> Iterator[Relief]:
+    """The new image is made before: the disk is drained for the switch alone."""
+    form = "raw" if path.image is None else path.image.driver
+    create = f"qemu-img create -f qcow2 -b IMAGE -F {form} FILE"
+    reuse = "--disk-only --reuse-external --diskspec vda,file=FILE"
+    yield Relief(LIBVIRT, f"{create} && virsh snapshot-create-as DOMAIN NAME {reuse}")
+    yield Relief(PROXMOX, reason="qm(1) makes no external snapshot before Proxmox VE 9")
+    yield Relief(f"{QEMU}, before it", create)
+    file = {"driver": "file", "filename": "FILE"}
+    above = {"node-name": "above", "driver": "qcow2", "backing": None, "file": file}
+    yield Relief(QEMU, qmp("blockdev-add", above))
+    yield Relief(QEMU, qmp("blockdev-snapshot", {"node": "NODE", "overlay": "above"}))
 
 
 SNAPSHOT = OperationKind(
@@ -52,7 +77,10 @@ SNAPSHOT = OperationKind(
     ExternalSnapshot,
     _refusal,
     judging=Judging(
-        (ImageFormat.QCOW2,), "only a chain of qcow2 images is read", "ext4/qcow2/none"
+        (ImageFormat.RAW, ImageFormat.QCOW2),
+        "no chain with a {} image is read",
+        "ext4/qcow2/none",
     ),
+    relief=_relief,
     need=NeedKind.SNAPSHOTS,
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from vdisklab.operations.block_jobs import JOB, JobOperation
-from vdisklab.operations.operation import OperationKind
+from vdisklab.operations.operation import DiskOperation, OperationKind
+from vdisklab.operations.relief import LIBVIRT, PROXMOX, Relief, in_mib, job_speed
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.options import Size
 from vdisklab.path.rules import Impossible
@@ -34,17 +36,17 @@ def _refusal(path: DiskPath) -> Impossible | None:
     return None
 
 
+def _relief(order: DiskOperation, _path: DiskPath) -> Iterator[Relief]:
+    yield Relief(LIBVIRT, f"virsh blockpull DOMAIN vda --bandwidth {in_mib(order)} --wait")
+    yield Relief(PROXMOX, reason="qm(1) has no command that does it")
+    yield job_speed(order)
+
+
 STREAM = OperationKind(
     "stream",
     "what the images below hold is copied into the guest's own",
     Stream,
     _refusal,
     options={"speed": Size(1, 1 << 50, power_of_two=False)},
-    relief=(
-        ("libvirt", "virsh blockpull DOMAIN vda --bandwidth 50 --wait"),
-        (
-            "QEMU, while it runs",
-            '{"execute": "block-job-set-speed", "arguments": {"device": "JOB", "speed": 52428800}}',
-        ),
-    ),
+    relief=_relief,
 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from vdisklab.errors import OperationError
-from vdisklab.operations.operation import OperationKind, RunningOperation
+from vdisklab.operations.operation import DiskOperation, OperationKind, RunningOperation
+from vdisklab.operations.relief import EVERYWHERE, LIBVIRT, PROXMOX, QEMU, Relief, qmp
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.options import Size
 from vdisklab.path.rules import Impossible
@@ -58,15 +60,20 @@ def _refusal(path: DiskPath) -> Impossible | None:
     return None
 
 
+def _relief(_order: DiskOperation, _path: DiskPath) -> Iterator[Relief]:
+    """Once a week at night instead of each time, and only in pieces that are worth it."""
+    yield Relief(f"in a Linux guest on {EVERYWHERE}", "systemctl enable --now fstrim.timer")
+    yield Relief(LIBVIRT, f"virsh domfstrim DOMAIN --minimum {_MIB}")
+    yield Relief(PROXMOX, reason="`qm guest cmd VMID fstrim` takes no smallest size")
+    yield Relief(f"{QEMU}'s guest agent", qmp("guest-fstrim", {"minimum": _MIB}))
+
+
 TRIM = OperationKind(
     "trim",
     "the guest trims the space of a deleted file (fstrim)",
     Trim,
     _refusal,
     options={"size": Size(_MIB, 1 << 50, power_of_two=False)},
-    relief=(
-        ("in a Linux guest", "systemctl enable --now fstrim.timer"),
-        ("libvirt", "<driver name='qemu' type='qcow2' discard='unmap'/>"),
-    ),
+    relief=_relief,
     filesystem="ext4",
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from vdisklab.errors import OperationError
-from vdisklab.operations.operation import OperationKind, RunningOperation
+from vdisklab.operations.operation import DiskOperation, OperationKind, RunningOperation
+from vdisklab.operations.relief import EVERYWHERE, PROXMOX, Relief
 from vdisklab.operations.volume_commands import zfs_destroyed, zfs_sent, zfs_snapshot
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.needs import NeedKind
@@ -98,6 +100,13 @@ def _refusal(path: DiskPath) -> Impossible | None:
     return None
 
 
+def _relief(_order: DiskOperation, _path: DiskPath) -> Iterator[Relief]:
+    yield Relief(f"{PROXMOX}'s replication, in MB/s", "pvesr update VMID-0 --rate 50")
+    yield Relief(
+        f"by hand, below {EVERYWHERE}", "zfs send POOL/DISK@NAME | pv --rate-limit 50m | …"
+    )
+
+
 ZFS_SEND = OperationKind(
     "zfs-send",
     "a snapshot of ZFS is made and sent whole to a file (zfs send)",
@@ -106,8 +115,5 @@ ZFS_SEND = OperationKind(
     need=NeedKind.BACKUP,
     copies=True,
     keeps_old=True,
-    relief=(
-        ("Proxmox VE's replication, in MB/s", "pvesr update VMID-0 --rate 50"),
-        ("by hand", "zfs send POOL/DISK@NAME | pv --rate-limit 50m | …"),
-    ),
+    relief=_relief,
 )

@@ -69,6 +69,8 @@ class Images:
 
     image: str
     backing: tuple[str, ...] = ()
+    format: str | None = None
+    """The image's format if it is another than that of those below."""
 
 
 @dataclass(frozen=True, slots=True)

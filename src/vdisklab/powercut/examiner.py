@@ -152,9 +152,11 @@ class Examiner:
             times.done("verify")
             return replace(judged, outcome=outcome, detail=detail)
         parts = self._parts(position)
-        image = self.recovery.files() / self.trace.images_at(position).image
+        images = self.trace.images_at(position)
+        image, form = self.recovery.files() / images.image, images.format
+        form = form or self.trace.image_format
         try:
-            sectors = self._read(image, parts, self.trace.size_at(position))
+            sectors = self._read(image, form, parts, self.trace.size_at(position))
         except VdisklabError:  # one that QEMU did not answer in time is an OSError, too
             raise
         except (OSError, BadImageError) as error:
@@ -174,48 +176,49 @@ class Examiner:
             judged = replace(judged, written_after=True)
             if outcome is StateOutcome.KEPT:
                 outcome, detail = self._write_after_recovery(
-                    self.daemon, self._writable(image, parts), due, sectors.size
+                    self.daemon, self._writable(image, form, parts), due, sectors.size
                 )
                 times.done("later-writes")
         return replace(judged, outcome=outcome, detail=detail, leaked=sectors.leaked)
 
-    def _read(self, image: Path, parts: ImageParts, size: int) -> image_reader.ImageSectors:
+    def _read(
+        self, image: Path, form: str, parts: ImageParts, size: int
+    ) -> image_reader.ImageSectors:
         """The sectors to judge: read directly if the format is known, otherwise by QEMU.
 
         Sectors beyond `size` hold nothing: the guest does not know them.
         """
         if self.guest is not None:  # the whole disk: it holds a file system
-            return self._read_known(image, parts, np.arange(size // SECTOR, dtype=np.int64))
+            return self._read_known(image, form, parts, np.arange(size // SECTOR, dtype=np.int64))
         numbers = self.expectation.sectors
         inside = numbers[: np.searchsorted(numbers, size // SECTOR)]
-        sectors = self._read_known(image, parts, inside)
+        sectors = self._read_known(image, form, parts, inside)
         if len(inside) == len(numbers):
             return sectors
         beyond = np.zeros((len(numbers) - len(inside)) * SECTOR, np.uint8)
         return replace(sectors, content=np.concatenate((sectors.content, beyond)))
 
     def _read_known(
-        self, image: Path, parts: ImageParts, numbers: Numbers
+        self, image: Path, form: str, parts: ImageParts, numbers: Numbers
     ) -> image_reader.ImageSectors:
         checked = image_reader.ImageSectors(np.zeros(0, np.uint8))
-        if self.trace.image_format in image_reader.PARSED_FORMATS:
+        if form in image_reader.PARSED_FORMATS:
             checked = image_reader.read_image(
                 image,
-                self.trace.image_format,
+                form,
                 numbers[:0] if self.trace.encrypted else numbers,
                 backing=tuple(map(Path, parts.backing)),
+                backing_format=parts.backing_format,
                 data_file=None if parts.data_file is None else Path(parts.data_file),
             )
             if not self.trace.encrypted:
                 return checked
         if self.daemon is None:
-            raise PowercutError(
-                f"{self.trace.image_format} can only be read with QEMU, which was not started"
-            )
+            raise PowercutError(f"{form} can only be read with QEMU, which was not started")
         os.stat(image)  # noqa: PTH116 - a missing file is the state's fault, not QEMU's
         self.recovery.allow_writes()
         content = self.daemon.with_disk(
-            self._writable(image, parts), lambda disk: nbd.read_through(disk, numbers)
+            self._writable(image, form, parts), lambda disk: nbd.read_through(disk, numbers)
         )
         return replace(checked, content=content)
 
@@ -278,11 +281,11 @@ class Examiner:
             problem = str(error)
         return KEPT if problem is None else (StateOutcome.CORRUPT_LATER, problem)
 
-    def _writable(self, image: Path, parts: ImageParts) -> Disk:
+    def _writable(self, image: Path, form: str, parts: ImageParts) -> Disk:
         """The image as QEMU opens it at the guest's next boot, for writing."""
         return Disk(
             _SERIAL, self.trace.image_size, Directory(image.parent).node(image),
-            self.trace.image_format, CacheMode.WRITEBACK, Attachment(), parts,
+            form, CacheMode.WRITEBACK, Attachment(), parts,
         )  # fmt: skip
 
     def _parts(self, position: int) -> ImageParts:
@@ -293,6 +296,7 @@ class Examiner:
         beside = (root / images.image).parent
         return ImageParts(
             backing=tuple(str(root / name) for name in images.backing),
+            backing_format=None if images.format is None else self.trace.image_format,
             data_file=None if data_file is None else str(beside / data_file),
             key_file=str(self.recording / KEY_NAME) if self.trace.encrypted else None,
         )

@@ -74,11 +74,13 @@ def read_image(
     numbers: Numbers,
     *,
     backing: Sequence[Path] = (),
+    backing_format: str | None = None,
     data_file: Path | None = None,
 ) -> ImageSectors:
     """The sectors with these sorted numbers. Raises OSError and BadImageError.
 
-    `backing` are the qcow2 images below, nearest first. Sectors beyond the end of a file, or of an
+    `backing` are the images below, nearest first: qcow2, or raw if `backing_format` says so, and
+    then there is one. Sectors beyond the end of a file, or of an
     image below, read as zeros, as in QEMU.
     """
     if image_format == "raw":
@@ -88,7 +90,8 @@ def read_image(
     sectors = np.zeros((len(numbers), SECTOR), dtype=np.uint8)
     missing = np.arange(len(numbers))
     checked: list[Qcow2Metadata] = []
-    for image in (path, *backing):
+    chain = (path,) if backing_format == "raw" else (path, *backing)
+    for image in chain:
         with (
             opened(image, os.O_RDONLY) as descriptor,
             opened(data_file or image, os.O_RDONLY) as data,
@@ -102,6 +105,10 @@ def read_image(
             sectors[missing] = _read_sectors(data, offsets)
         missing = missing[offsets == _UNMAPPED]
         checked.append(metadata)
+    if backing_format == "raw":
+        (base,) = backing
+        with opened(base, os.O_RDONLY) as descriptor:
+            sectors[missing] = _read_sectors(descriptor, numbers[missing] * SECTOR)
     return ImageSectors(
         sectors.reshape(-1),
         tuple(problem for metadata in checked for problem in metadata.problems),

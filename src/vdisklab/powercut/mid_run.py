@@ -10,8 +10,6 @@ from vdisklab.guest.qemu.daemons import StorageDaemon
 from vdisklab.guest.qemu.open_disk import open_disk
 from vdisklab.operations.operation import DiskAccess, DiskOperation, RunningOperation
 from vdisklab.operations.registry import judged_operations, parse_operation
-from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.rules import Impossible
 from vdisklab.powercut.client import ClientDisk
 from vdisklab.powercut.nbd import NbdDisk
 from vdisklab.units import SECTOR
@@ -27,26 +25,6 @@ def parse_judged(text: str) -> DiskOperation:
             hint=f"write one of {names}",
         )
     return operation
-
-
-def refusal(operation: DiskOperation, path: DiskPath) -> Impossible | None:
-    """Why no power cut is judged in the middle of an operation, as what follows the path's name."""
-    image, judging = path.image, operation.kind.judging
-    if image is None or judging is None:
-        return None  # refused anyway
-    if image.has_data_file or image.encrypted:
-        return Impossible(
-            f"is not judged during a {operation}: the new image would need a data file or a key",
-            "leave out data_file and encrypt",
-        )
-    if judging.formats and image.format not in judging.formats:
-        readable = " or ".join(judging.formats)
-        instead = " instead" if len(judging.formats) > 1 else f" instead of {image.format}"
-        return Impossible(
-            f"is not judged during a {operation}: {judging.unread.format(image.format)}",
-            f"write {readable}{instead}",
-        )
-    return operation.refusal(path)
 
 
 @dataclass(frozen=True, slots=True)

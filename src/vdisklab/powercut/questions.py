@@ -207,7 +207,8 @@ class _Answer:
         formats QEMU itself flushes to order metadata.
         """
         trace, verdict = self.examination.recording.trace, self.examination.verdict
-        raw = trace.image_format == segments.ImageFormat.RAW
+        changes = trace.switch is not None and trace.switch.after.format is not None
+        raw = trace.image_format == segments.ImageFormat.RAW and not changes
         return (
             raw
             and verdict.model.disk_reorders

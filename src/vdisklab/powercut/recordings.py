@@ -187,7 +187,9 @@ def _switch(
     root = Path(stack.image_name).parent
     running = operation.running
     image, *below = (str(root / file.name) for file in running.files_after)
-    return client.ImageSwitch(finished, client.Images(image, tuple(below)), running.size_after)
+    new_format = None if running.driver_after == stack.image.format else running.driver_after
+    images = client.Images(image, tuple(below), new_format)
+    return client.ImageSwitch(finished, images, running.size_after)
 
 
 def _guest_disk(spec: RunSpec, image: ImageFile, name: str) -> Disk:

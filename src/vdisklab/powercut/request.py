@@ -239,7 +239,7 @@ def plan_questions(request: PowercutRequest) -> PlannedQuestions:
             if refusal is not None:
                 dropped.append(Dropped(path.canonical, refusal.message, refusal.hint or ""))
                 continue
-            impossible = None if operation is None else mid_run.refusal(operation, path)
+            impossible = None if operation is None else operation.unjudged(path)
             if impossible is not None:
                 dropped.append(Dropped(path.canonical, impossible.reason, impossible.instead))
                 continue

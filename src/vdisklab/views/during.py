@@ -67,24 +67,30 @@ def headline(answer: DuringAnswer) -> str:
     measured = [cost for cost in answer.costs if cost.stall is not None]
     if not measured:
         return "No operation could be measured."
-    worst, mildest = measured[0], measured[-1]
-    if worst.felt < _FELT:
+    longest = max(measured, key=lambda cost: cost.felt)
+    if longest.felt < _FELT:
         return f"No operation made the guest's requests wait for more than {_FELT:g} s."
+    worst, mildest = measured[0], measured[-1]
     if not worst.is_felt:
         rounds = max(cost.runs for cost in measured)
         return (
             f"No operation is shown to make the guest wait longer than before, in "
-            f"{counted(rounds, 'round')}; the longest: during {worst.operation} on {worst.path} "
-            f"{_felt(worst)}."
+            f"{counted(rounds, 'round')}. The longest wait, during {longest.operation} on "
+            f"{longest.path}: {_felt(longest)}."
         )
-    sentence = f"During {worst.operation} on {worst.path} {_felt(worst)}"
+    sentence = f"The guest waits during {worst.operation} on {worst.path}: {_felt(worst)}."
     if mildest is not worst:
-        sentence += f"; during {mildest.operation} on {mildest.path} {_felt(mildest)}"
+        sentence += (
+            f" The mildest is {mildest.operation} on {mildest.path}: p99 "
+            f"{numbers.value(mildest.latency, 's')}, longest stall "
+            f"{numbers.value(_stall(mildest), 's')}"
+        )
         ratio = mildest.to_first
         if ratio is not None and ratio.low is not None:
             within = numbers.ratio_interval(ratio.low, ratio.high)
-            sentence += f", {numbers.ratio(ratio.ratio)} as long ({within} within rounds)"
-    return f"{sentence}."
+            sentence += f"; its p99 is {numbers.ratio(ratio.ratio)} the first's ({within})"
+        sentence += "."
+    return sentence
 
 
 def short_headline(answer: DuringAnswer) -> str:
@@ -113,21 +119,25 @@ def first_lines(answer: DuringAnswer) -> tuple[tuple[str, str], ...]:
     )
 
 
+def _stall(row: OperationCost) -> float:
+    return max(row.stall or 0.0, row.write_stall or 0.0)
+
+
 def _felt(row: OperationCost) -> str:
     """What the guest felt: how slow, and for how long nothing went on."""
     stalled = numbers.value(row.stall, "s")
     slow = (
-        f"one request of a hundred waited {numbers.value(row.latency, 's')} or longer "
-        f"({numbers.value(row.latency_before, 's')} before it)"
+        f"its slowest 1 % of requests took {numbers.value(row.latency, 's')} or longer "
+        f"({numbers.value(row.latency_before, 's')} before)"
     )
     if row.write_stall is None or row.write_stall <= (row.stall or 0.0):
-        return f"{slow}, and none was completed for {stalled}"
+        return f"{slow}, and no request was completed for {stalled}"
     return f"{slow}, and no write was completed for {numbers.value(row.write_stall, 's')}"
 
 
 def _power_cut(row: OperationCost) -> str:
     if row.survives is None:
-        return "not judged" if row.judge else numbers.MISSING
+        return "not judged" if row.judge else "cannot be judged"
     return "keeps flushed data" if row.survives else "loses flushed data"
 
 
@@ -144,8 +154,15 @@ def _notes(answer: DuringAnswer) -> Iterator[str]:
             )
     for row in answer.costs:
         if row.failure is not None:
-            yield f"{row.operation} on {row.path} failed in {row.failed} runs: {row.failure}"
+            runs = counted(row.failed, "run")
+            yield f"{row.operation} on {row.path} failed in {runs}: {row.failure}"
     yield f"latency over time: `vdisklab report --campaign {answer.campaign}`"
+    by_reason: dict[str, list[str]] = {}
+    for row in answer.costs:
+        if row.survives is None and row.unjudged is not None:
+            by_reason.setdefault(row.unjudged, []).append(f"{row.operation} on {row.path}")
+    for reason, named in by_reason.items():
+        yield f"no power cut can be judged in the middle of {', '.join(named)}: {reason}"
     unjudged = [row for row in answer.costs if row.survives is None and row.judge]
     if unjudged:
         yield f"judge a power cut in the middle: `{unjudged[0].judge}`"
@@ -153,13 +170,15 @@ def _notes(answer: DuringAnswer) -> Iterator[str]:
 
 
 def _relief(answer: DuringAnswer) -> Iterator[str]:
-    """The lines to paste, once for each kind of operation that was felt."""
+    """The lines to paste for each operation that was felt, each line once."""
+    felt = [row for row in answer.costs if row.felt >= _FELT and row.is_felt]
+    if not felt and any(row.stall is not None for row in answer.costs):
+        yield "nothing to paste: the guest felt no operation"
     shown = set[str]()
-    for row in answer.costs:
-        if row.felt < _FELT or not row.is_felt:
-            continue
-        for platform, line in row.relief.items():
-            labelled = f"{row.operation.partition(':')[0]}, {platform}: {line}"
+    for row in felt:
+        for each in row.relief:
+            said = each.line or f"no line: {each.reason}"
+            labelled = f"{row.operation.partition(':')[0]}, {each.platform}: {said}"
             if labelled not in shown:
                 shown.add(labelled)
                 yield labelled

@@ -102,17 +102,25 @@ def test_the_longest_stall_comes_first_with_its_relief(store: Store, campaign: C
     assert backup.during.ratio == pytest.approx(1020, rel=0.01)
     assert backup.after.ratio == pytest.approx(1.0)
     assert backup.judge is None
+    assert backup.unjudged == "the judge of power cuts does not know this operation"
+    assert snapshot.unjudged is None
     assert snapshot.judge == "vdisklab powercut ext4/qcow2/none --during snapshot --client flushes"
     assert (mirror.stall, mirror.failure is None, mirror.failed) == (None, False, 1)
     assert headline(answer) == (
-        "During backup:workers=64 on qcow2/none one request of a hundred waited 4.08 s or longer "
-        "(4.00 ms before it), and none was completed for 5.00 s; during snapshot on qcow2/none one "
-        "request of a hundred waited 8.16 ms or longer (4.00 ms before it), and none was completed "
-        "for 30.0 ms, ×0.00200 as long (0.00200–0.00200 within rounds)."
+        "The guest waits during backup:workers=64 on qcow2/none: its slowest 1 % of requests took "
+        "4.08 s or longer (4.00 ms before), and no request was completed for 5.00 s. The mildest "
+        "is snapshot on qcow2/none: p99 8.16 ms, longest stall 30.0 ms; its p99 is ×0.00200 the "
+        "first's (0.00200–0.00200)."
     )
     (table,) = tables(answer)
     assert any("--fleecing" in line for line in table.verbatim)
-    assert not any("snapshot" in line for line in table.verbatim)
+    assert not any(line.startswith("snapshot") for line in table.verbatim)
+    notes = " ".join(table.notes)
+    assert "failed in 1 run:" in notes
+    assert "no power cut can be judged in the middle of backup:workers=64 on qcow2/none" in notes
+    calm = replace(answer, costs=(snapshot,))
+    (table,) = tables(calm)
+    assert table.verbatim == ("nothing to paste: the guest felt no operation",)
 
 
 def test_all_that_is_shown_is_in_its_document(store: Store, campaign: Campaign) -> None:
@@ -138,9 +146,24 @@ def test_the_verb_prints_it(
 ) -> None:
     database = str(store).removeprefix("sqlite:///")
     assert main(["during", "--db", database]) == 0
-    assert "waited 4.08 s or longer" in " ".join(capsys.readouterr().out.split())
+    assert "took 4.08 s or longer" in " ".join(capsys.readouterr().out.split())
     assert main(["during", "--db", database, "--campaign", campaign.id, "--format", "csv"]) == 0
     assert "backup:workers=64" in capsys.readouterr().out
+
+
+def test_commands_name_the_database_and_are_the_same_in_each_format(
+    store: Store, campaign: Campaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = str(store).removeprefix("sqlite:///")
+    said = {}
+    for form in ("json", "csv", "table"):
+        assert main(["during", "--db", database, "--format", form]) == 0
+        said[form] = " ".join(capsys.readouterr().out.split())
+    judge = f"vdisklab powercut ext4/qcow2/none --during snapshot --client flushes --db {database}"
+    assert [judge in text for text in said.values()] == [True, True, False]  # one more note
+    assert f"`vdisklab during --db {database} --why`" in said["table"]
+    assert main(["during", "--db", database, "--campaign", campaign.id, "--why"]) == 0
+    assert judge in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_path_whose_backup_stalls_does_not_meet_the_need(
@@ -177,7 +200,7 @@ def test_latencies_over_time_are_drawn_with_the_span_of_the_operation(
     drawn = panels["backup:workers=64 on qcow2/none"]
     assert drawn.data == ((0.0, 0.25, 0.5), (0.002, None, 5.0))
     assert (drawn.gaps, drawn.y) == (((2.0, 9.5),), "s")
-    assert "it took 7.50 s; one request of a hundred waited 4.08 s" in figure.alt
+    assert "it took 7.50 s; its slowest 1 % of requests took 4.08 s" in figure.alt
 
 
 def test_the_report_on_operations_has_their_figure_alone(
@@ -224,9 +247,9 @@ def test_a_wait_that_was_there_before_is_no_cost(store: Store, campaign: Campaig
     )
     assert not slow.is_felt
     assert headline(replace(answer, costs=(slow,))) == (
-        "No operation is shown to make the guest wait longer than before, in 1 round; the longest: "
-        "during backup:workers=64 on qcow2/none one request of a hundred waited 500 ms or longer "
-        "(600 ms before it), and none was completed for 300 ms."
+        "No operation is shown to make the guest wait longer than before, in 1 round. The longest "
+        "wait, during backup:workers=64 on qcow2/none: its slowest 1 % of requests took 500 ms or "
+        "longer (600 ms before), and no request was completed for 300 ms."
     )
     assert replace(slow, during=Ratio(3, 1.5, 1.2, 1.9)).is_felt
     assert replace(slow, write_stall=2.0).is_felt

@@ -64,7 +64,7 @@ print(json.dumps({
     "asked": Monitor.asked,
     "after": list(map(str, running.files_after)),
     "refused": order.refusal(parse_path("lvm/none")).reason,
-    "judged": mid_run.refusal(mid_run.parse_judged("freeze"), parse_path("ext4/raw/none")),
+    "judged": mid_run.parse_judged("freeze").unjudged(parse_path("ext4/raw/none")),
     "controls": [control.name for control in controls.controls_of([], [order])],
 }))
 """

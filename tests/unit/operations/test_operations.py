@@ -166,7 +166,9 @@ def test_fleecing_gives_the_device_its_disk_back() -> None:
 @pytest.mark.parametrize(
     ("order", "path", "reason"),
     [
-        ("snapshot", "raw/none", "no format that stands above"),
+        ("snapshot", "lvm/none", "lies in no file"),
+        ("snapshot", "lvm/qcow2/none", "lies in no file"),
+        ("snapshot", "raw:encrypt=luks/none", "the new image would not be"),
         ("stream", "qcow2/none", "nothing to stream from"),
         ("commit", "qcow2/none", "nothing to commit to"),
         ("snapshot:internal", "raw/none", "no place for a snapshot inside"),

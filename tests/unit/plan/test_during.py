@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.loads.loads import load
+from vdisklab.cli.shell.main import main
 from vdisklab.errors import PlanError
 from vdisklab.loads.load import IoKind
 from vdisklab.loads.load_file import encode
@@ -36,13 +37,13 @@ def plan_of(
 
 
 def test_each_path_has_a_cell_for_each_operation() -> None:
-    plan = plan_of("qcow2/none", "raw/none", during=("backup:workers=1", "snapshot"))
+    plan = plan_of("qcow2/none", "lvm/none", during=("backup:workers=1", "snapshot"))
     assert [cell.path.attachment.during for cell in plan.cells] == [
         "backup:workers=1", "snapshot", "backup:workers=1",
     ]  # fmt: skip
     (dropped,) = plan.dropped
-    assert dropped.path == "raw/none/virtio:during=snapshot"
-    assert "no format that stands above another image" in dropped.reason
+    assert dropped.path == "lvm/none/virtio:during=snapshot"
+    assert "lies in no file" in dropped.reason
     assert plan.profile.name == "during"
     assert not any(cell.path.on_host for cell in plan.cells)
 
@@ -171,3 +172,24 @@ def test_the_host_has_no_guest_that_an_operation_could_change() -> None:
     (dropped,) = plan.dropped
     assert (dropped.path, len(plan.cells)) == ("host", 1)
     assert "no guest runs there" in dropped.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "way"),
+    [
+        ("file", "is no directory", "name its directory"),
+        ("nowhere", "does not exist", "mkdir -p"),
+        ("full/nowhere", "does not exist", "mkdir -p"),
+    ],
+)
+def test_a_place_of_a_copy_that_is_no_directory_is_refused_when_planned(
+    name: str, problem: str, way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    to = tmp_path / name
+    command = ["plan", "qcow2/none", "--during", "backup", "--dir", str(tmp_path)]
+    assert main([*command, "--to", str(to)]) == 3
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"error: --to {to} {problem}" in said
+    assert f"hint: {way}" in said
+    assert "trying" not in said

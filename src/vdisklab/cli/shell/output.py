@@ -47,7 +47,7 @@ def print_answer(
         for table in tables:
             if table.kind is None:
                 continue
-            last, (heading, newline, rows) = heading, csv_of(table).partition("\r\n")
+            last, (heading, newline, rows) = heading, csv_of(table, named).partition("\r\n")
             if heading != last:
                 sys.stdout.write((newline if last else "") + heading + newline)
             sys.stdout.write(rows)
@@ -64,10 +64,10 @@ def print_answer(
             )  # fmt: skip
 
 
-def csv_of(table: Table[Any]) -> str:
+def csv_of(table: Table[Any], named: Named = NOTHING_NAMED) -> str:
     """The rows of a table with columns for all their numbers and texts."""
     assert table.kind is not None  # noqa: S101 - asked by the caller
-    return rows_as_csv(table.rows, table.kind)
+    return rows_as_csv(table.rows, table.kind, named.in_json)
 
 
 def as_json(value: object, named: Named = NOTHING_NAMED) -> str:

@@ -68,7 +68,8 @@ class QmpCommand:
 class ImageParts:
     """The parts of a disk's image beside its file.
 
-    `backing` are the qcow2 files below, nearest first. `data_file` holds a qcow2 image's data, and
+    `backing` are the files below, nearest first, in the image's own format, or all in that of
+    `backing_format`. `data_file` holds a qcow2 image's data, and
     `key_file` the key of an encrypted one. `format_options` are further members of the format's
     node, by QEMU's names.
     """
@@ -77,6 +78,7 @@ class ImageParts:
     data_file: str | None = None
     key_file: str | None = None
     format_options: tuple[tuple[str, int | bool], ...] = ()
+    backing_format: str | None = None
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -230,8 +232,8 @@ def _backing_nodes(disk: Disk, protocol: Arguments, common: Arguments) -> Iterat
         lowest = number == len(disk.parts.backing) - 1
         below = {} if lowest else {"backing": names.backing_node(number + 1)}
         yield {
-            "driver": disk.driver, "node-name": node, "file": f"{node}-file", **below, **common,
-            "read-only": True,
+            "driver": disk.parts.backing_format or disk.driver, "node-name": node,
+            "file": f"{node}-file", **below, **common, "read-only": True,
         }  # fmt: skip
 
 
