@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -14,10 +14,8 @@ from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.answers.loading import newest_campaign, require_one_accelerator
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
-from vdisklab.operations.operation import DiskOperation
 from vdisklab.operations.registry import parse_operation
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.needs import NeedKind
 from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.path.rules import not_judgeable, where_judged
@@ -248,6 +246,12 @@ def _cost(
     judged = None if path is None else where_judged(path, below)
     if judged is not None and order.unjudged(judged) is not None:
         judged = None
+    unjudged = None
+    if judged is None and path is not None:
+        refused = order.unjudged(path) or not_judgeable(path)
+        unjudged = None if refused is None else f"the path {refused.reason}"
+        if order.kind.judging is None:
+            unjudged = "the judge of power cuts does not know this operation"
     # A verdict on the directory's own file system counts for the directory.
     counts = judged is not None and (judged == path or judged.layers[-1].kind == below)
     judged_paths = {str(path), str(judged)} if counts else {str(path)}
@@ -280,28 +284,18 @@ def _cost(
             if judged is None
             else f"vdisklab powercut {judged} --during {order.kind.name} --client flushes"
         ),
-        unjudged=_unjudged(order, path) if judged is None and path is not None else None,
+        unjudged=unjudged,
         served=_median(values[DURING]["iops"]),
         served_before=_median(values[BEFORE]["iops"]),
         device_read=_median([counted.read_bytes for counted in devices]),
         device_written=_median([counted.write_bytes for counted in devices]),
-        relief=() if path is None else tuple(_relief(order, path)),
+        relief=tuple(
+            ReliefLine(each.platform, each.line or None, each.reason or None)
+            for each in (() if path is None else order.kind.relief(order, path))
+        ),
         failure=failures[-1] if failures else None,
         runs_over_time=tuple(found for run in good if (found := _over_time(run)) is not None),
     )
-
-
-def _relief(order: DiskOperation, path: DiskPath) -> Iterator[ReliefLine]:
-    for each in order.kind.relief(order, path):
-        yield ReliefLine(each.platform, each.line or None, each.reason or None)
-
-
-def _unjudged(order: DiskOperation, path: DiskPath) -> str | None:
-    """Why no power cut can be judged in the middle of an operation, as what follows a colon."""
-    if order.kind.judging is None:
-        return "the judge of power cuts does not know this operation"
-    refused = order.unjudged(path) or not_judgeable(path)
-    return None if refused is None else f"the path {refused.reason}"
 
 
 def _over_time(run: Run) -> LatencyOverTime | None:
