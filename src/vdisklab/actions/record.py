@@ -85,7 +85,12 @@ def record_here(host: Host, device: str, wish: RecordWish, progress: Progress) -
     require_writable(file)
     with open_ledger() as ledger, until_interrupted() as ended_early:
         wait = Wait(wish.seconds, wish.log_limit, ended_early)
-        progress(Note(f"recording {traced.file} for {format_duration(wish.seconds)}"))
+        progress(
+            Note(
+                f"recording {traced.file} for {format_duration(wish.seconds)}; "
+                "Ctrl-C ends it and keeps what was recorded"
+            )
+        )
         load = record_device(host, ledger, traced, wait)
     return _written(load, os.uname().nodename, str(traced.file), file)
 
