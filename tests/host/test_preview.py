@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Collection
@@ -13,13 +14,20 @@ import pytest
 from tests.unit.campaign.plans import a_plan
 from vdisklab.campaign.host_stacks import HostStacks
 from vdisklab.campaign.preview import GuestFiles, preview_cell
+from vdisklab.campaign.preview_during import AFTER, BEFORE, DURING, GUEST, QEMU
 from vdisklab.host.command import Completed, LocalHost, PathArg
 from vdisklab.host.ledger import open_ledger
+from vdisklab.operations.operation import OperationKind
+from vdisklab.operations.registry import OPERATIONS
+from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.settings import Request
 from vdisklab.progress import silent
 from vdisklab.storage.image import random_source
 from vdisklab.storage.site import open_site
+from vdisklab.workload.requested_profile import requested_profile
 
 pytestmark = pytest.mark.host
 
@@ -99,3 +107,55 @@ def compare(path: str, tmp_path: Path) -> None:
     if ":preallocation=off" in path or "metadata" in path:
         real = [line for line in real if not line.startswith("dd ")]  # for other cells' images
     assert planned == real
+
+
+ON = {
+    "commit": "ext4/qcow2:backing=1/none", "stream": "qcow2:backing=1/none",
+    "host-snapshot": "lvmthin/none", "host-snapshot:delete": "zfs/raw/none",
+    "reflink": "xfs/raw/none", "scrub": "btrfs/raw/none", "zfs-send": "zvol/none",
+    "trim": "raw/none/virtio:discard=unmap",
+}  # fmt: skip
+"""Paths on which an operation is possible, if qcow2/none is none."""
+
+
+def during_plan(path: str, order: str, directory: Path, to: str | None = None) -> CampaignPlan:
+    load = None if to is None else 40
+    request = Request(paths=(path,), directory=directory, during=(order,), to=to, load=load)
+    return build_plan(request, Capabilities(), requested_profile(request))
+
+
+@pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: row.name)
+def test_a_plan_has_the_commands_of_its_operation_and_load(
+    row: OperationKind, tmp_path: Path
+) -> None:
+    plan = during_plan(ON.get(row.name, "qcow2/none"), row.name, tmp_path)
+    commands = preview_cell(LocalHost(), plan, plan.cells[0], GuestFiles(), Accelerator.TCG)
+    given = commands.operation
+    assert [each.when for each in given] == sorted(
+        (each.when for each in given), key=[BEFORE, DURING, AFTER].index
+    )
+    loads = [each.command for each in given if (each.when, each.where) == (DURING, GUEST)]
+    assert loads[0].startswith("fio ")
+    assert {"--rate_iops=RUN", "--startdelay=RUN"} <= set(loads[0].split())
+    assert commands.measurements == ()
+    assert any(each.when == DURING for each in given[1:]) or row.name == "nothing"
+
+
+def test_the_commands_of_a_fleecing_backup_are_in_order(tmp_path: Path) -> None:
+    plan = during_plan("raw/none", "backup:fleecing", tmp_path, to=str(tmp_path))
+    commands = preview_cell(LocalHost(), plan, plan.cells[0], GuestFiles(), Accelerator.TCG)
+    asked = [json.loads(each.command) for each in commands.operation if each.where == QEMU]
+    assert [
+        (each["execute"], each["arguments"].get("node-name") or each["arguments"].get("value"))
+        for each in asked
+    ] == [
+        ("blockdev-add", "during-target"), ("blockdev-add", "during-fleece"),
+        ("blockdev-add", "during-filter"), ("qom-set", "during-filter"),
+        ("blockdev-add", "during-snapshot"), ("blockdev-backup", None), ("job-dismiss", None),
+        ("blockdev-del", "during-target"), ("blockdev-del", "during-snapshot"),
+        ("qom-set", "vdlRUN-node"), ("blockdev-del", "during-filter"),
+        ("blockdev-del", "during-fleece"),
+    ]  # fmt: skip
+    (load,) = (each.command for each in commands.operation if each.where == GUEST)
+    assert sum(map(int, re.findall(r"--rate_iops=(\d+)", load))) >= 2
+    assert "=RUN" in load

@@ -28,12 +28,13 @@ from vdisklab.campaign.measure_group import clock_offset
 from vdisklab.campaign.new_images import NewImages, destination_stack
 from vdisklab.errors import GuestError, OperationError, PlanError, WorkloadError
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu.block_nodes import Disk, QmpCommand
-from vdisklab.guest.qemu.open_disk import backend_of, open_disk
+from vdisklab.guest.qemu.block_nodes import Disk
+from vdisklab.guest.qemu.open_disk import backend_of, open_disk, resize_command, use_node_command
 from vdisklab.host.waiting import patience
 from vdisklab.operations.operation import DiskAccess, RunningOperation
 from vdisklab.operations.registry import parse_operation
 from vdisklab.path.cell import Cell
+from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import RATE, MeasurementPlan
 from vdisklab.progress import MeasurementStarted
 from vdisklab.results import model
@@ -71,7 +72,7 @@ def measure_during(context: CampaignContext, cell: Cell) -> CellResult:
     site = context.stacks.site
     order = parse_operation(cell.path.attachment.during or "")
     with (
-        destination_stack(context, order, cell.path) as target,
+        destination_stack(context.stacks.site, context.plan, order, cell.path) as target,
         ExitStack() as made,
         context.stacks.image_for(cell.path) as image,
     ):
@@ -162,16 +163,17 @@ def _measured(
     timing = program.Timing(context.plan.runtime, context.plan.ramp, context.plan.scale)
     attachment.write_back.wait()
     attachment.set_page_cache(cell.page_cache)
-    subject = replace(_load_place(machine, subject), mark=f"-{secrets.token_hex(4)}")
+    subject, fill = load_subject(subject)
+    if fill is not None:
+        _in_guest(machine, *fill)
+    subject = replace(subject, mark=f"-{secrets.token_hex(4)}")
     running.prepare()
     workload = beside_workload_for(plan)
     rate = None
     if workload.needs_rate:
         rate = context.plan.settings.load or _shown_rate(context, attachment, plan, subject)
     limit = (context.plan.settings.during_limit or _LIMIT_SECONDS) * patience()
-    longest = timing.ramp + 2 * timing.runtime + max(timing.runtime, limit)
-    start = open_load.GroupStart(_LEAD_SECONDS * patience(), secrets.randbelow(1 << 31) + 1)
-    run = BesideRun(longest, timing.runtime * timing.scale, rate, start)
+    run = beside_run(context.plan, rate, secrets.randbelow(1 << 31) + 1)
     script = workload.beside_script(plan, subject, run)
     context.progress(MeasurementStarted(f"{plan.name} beside {order}", timing.runtime * 3))
     with prepared(place, script), machine.monitor.noting(_PAUSES) as paused:
@@ -242,14 +244,32 @@ def _requests(attachment: AttachedDisk) -> int:
     return counted.read_operations + counted.write_operations
 
 
-def _load_place(machine: Machine, subject: program.Subject) -> program.Subject:
-    """Where the load works: on the disk, or on a new file of a file system on it."""
+def load_subject(subject: program.Subject) -> tuple[program.Subject, tuple[str, ...] | None]:
+    """Where the load works, and the command in the guest that makes it: the disk, for which it is
+    None, or a new file of a file system on it."""
     if subject.is_device:
-        return subject
+        return subject, None
     size = min(_LOAD_BYTES, subject.nominal // 4)
     file, count = f"{subject.path}/load", f"count={size // MIB}"
-    _in_guest(machine, "dd", "if=/dev/urandom", f"of={file}", "bs=1M", count, "conv=fsync")
-    return replace(subject, path=file, size=size, is_directory=False)
+    fill = ("dd", "if=/dev/urandom", f"of={file}", "bs=1M", count, "conv=fsync")
+    return replace(subject, path=file, size=size, is_directory=False), fill
+
+
+def beside_run(plan: CampaignPlan, rate: int | None, seed: int) -> BesideRun:
+    """The load of a cell, which is ended when the operation has ended."""
+    limit = (plan.settings.during_limit or _LIMIT_SECONDS) * patience()
+    longest = plan.ramp + 2 * plan.runtime + max(plan.runtime, limit)
+    start = open_load.GroupStart(_LEAD_SECONDS * patience(), seed)
+    return BesideRun(longest, plan.runtime * plan.scale, rate, start)
+
+
+def probe_script(
+    plan: MeasurementPlan, subject: program.Subject
+) -> tuple[MeasurementPlan, program.Script]:
+    """What shows how much a path carries, before the load: each request waits for those before."""
+    settings = {name: value for name, value in plan.settings.items() if name != RATE}
+    probe = replace(plan, name=f"{plan.name}-probe", settings=settings)
+    return probe, _FIO.script(probe, replace(subject, mark=f"{subject.mark}-probe"), _PROBE)
 
 
 def _in_guest(machine: Machine, *argv: str) -> str:
@@ -269,9 +289,7 @@ def _shown_rate(
 ) -> int:
     """A third of what the path carries if each request waits for those before it."""
     place = _place(attachment)
-    settings = {name: value for name, value in plan.settings.items() if name != RATE}
-    probe = replace(plan, name=f"{plan.name}-probe", settings=settings)
-    script = _FIO.script(probe, replace(subject, mark=f"{subject.mark}-probe"), _PROBE)
+    probe, script = probe_script(plan, subject)
     samples = _FIO.parse(probe, run_measured(place, script, attachment.watch)).samples
     shown = sum(sample.value for sample in samples if sample.metric == "iops")
     emulated = context.accelerator is not None and context.accelerator.is_emulation
@@ -374,14 +392,9 @@ def _over_time(requests: open_load.GuestRequests, timeline: _Timeline) -> model.
 
 
 def _resize(attachment: AttachedDisk, size: int) -> None:
-    node = open_disk(_disk(attachment)).node
-    resize = QmpCommand("block_resize", {"node-name": node, "size": size})
-    _place(attachment).machine.monitor.perform(resize)
+    _place(attachment).machine.monitor.perform(resize_command(_disk(attachment), size))
 
 
 def _use_node(attachment: AttachedDisk, node: str) -> None:
     """Gives the guest's device another block node, while it runs (QEMU 6.2 and later)."""
-    device = f"/machine/peripheral/{_disk(attachment).names.device}"
-    _place(attachment).machine.monitor.execute(
-        "qom-set", {"path": device, "property": "drive", "value": node}
-    )
+    _place(attachment).machine.monitor.perform(use_node_command(_disk(attachment), node))

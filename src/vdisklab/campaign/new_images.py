@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.campaign.attachment import disk_for
-from vdisklab.campaign.context import CampaignContext
 from vdisklab.campaign.host_stacks import room_of_image
 from vdisklab.errors import OperationError
 from vdisklab.guest.qemu.block_nodes import Disk, nested_node, node_objects
-from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host.ledger import Kind
-from vdisklab.operations.operation import TARGET, DiskOperation
+from vdisklab.operations.operation import TARGET, DiskOperation, Monitor
 from vdisklab.path.disk_path import DiskPath, Image, parse_path
 from vdisklab.path.segments import CacheMode, ImageFormat
+from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.destination import Destination
 from vdisklab.results.model import Check
 from vdisklab.storage.image import ImageFile, image_file
@@ -41,7 +40,7 @@ class NewImages:
     source: Path
     image: ImageFile
     disk: Disk
-    monitor: Channel
+    monitor: Monitor
     made: ExitStack
     destination: Destination | None = None
     target: Target | None = None
@@ -134,14 +133,14 @@ def _format(driver: str) -> ImageFormat:
 
 @contextmanager
 def destination_stack(
-    context: CampaignContext, operation: DiskOperation, source: DiskPath
+    site: Site, plan: CampaignPlan, operation: DiskOperation, source: DiskPath
 ) -> Iterator[Target | None]:
     """The host stack of `--to`, built for one cell; `source` is the path of the cell's disk.
 
     None without `--to`, or without a copy. A server's disk that holds a raw copy as it is may be as
     large as the guest's disk; all else needs room for a format or a file system.
     """
-    to, plan = context.plan.destination, context.plan
+    to = plan.destination
     if to is None or not operation.kind.copies:
         yield None
         return
@@ -151,6 +150,5 @@ def destination_stack(
         room = plan.size_bytes
     else:
         room = room_of_image(image, plan.size_bytes)
-    site = context.stacks.site
     with build_stack(site, to.path.layers, room, _NAME, backing=plan.backing) as target:
         yield target

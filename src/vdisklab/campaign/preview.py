@@ -15,6 +15,7 @@ from vdisklab.campaign.guests import user_boot
 from vdisklab.campaign.host_stacks import guests_of, open_host_stacks
 from vdisklab.campaign.measure_life import host_commands as made_host_commands
 from vdisklab.campaign.measure_life import planned_disk
+from vdisklab.campaign.preview_during import OperationCommand, preview_operation
 from vdisklab.guest.factory import binary_of
 from vdisklab.guest.hotplug import MOUNT_POINT, make_commands
 from vdisklab.guest.image.guest_image import DiskSystem, write_disk
@@ -61,13 +62,15 @@ class CellCommands:
     """The commands of a cell: on the host before, QEMU's own and its monitor's, and the programs.
 
     Guests that run at once follow each other in `qmp`. `qemu` has a line for each of them if its
-    disk is present at boot, else the line that they share.
+    disk is present at boot, else the line that they share. `operation` has the commands of an
+    operation and of the load beside it, in order, in the place of `measurements`.
     """
 
     host: tuple[str, ...]
     qemu: str | None
     qmp: tuple[str, ...]
     measurements: tuple[str, ...]
+    operation: tuple[OperationCommand, ...] = ()
 
 
 def preview_cell(
@@ -110,6 +113,12 @@ def preview_cell(
         return CellCommands(host_commands, None, (), used)
     boots, attachment = plan.profile.boots, cell.path.attachment
     disks = [disk_for(cell.path, image, plan.size_bytes, f"vdl{RUN}") for image in images]
+    subject = _guest_subject(plan, cell.path)
+    operation: tuple[OperationCommand, ...] = ()
+    if attachment.during is not None and isinstance(image, ImageFile):
+        operation = preview_operation(
+            site, recording, plan, cell, image=image, disk=disks[0], subject=subject
+        )
     plugged = attachment.bus.hot_pluggable and not boots
     others = [cell] if boots else plan.cells
     config = GuestConfig(
@@ -128,7 +137,8 @@ def preview_cell(
         (*host_commands, *(line for disk in disks for line in daemon_commands(disk))),
         "\n".join(spell_arguments(build_argv(config, channels)) for config in guests),
         tuple(line for disk in disks if plugged for line in plug_commands(disk)),
-        () if boots else _measurements(plan, cell, _guest_subject(plan, cell.path)),
+        () if boots or operation else _measurements(plan, cell, subject),
+        operation,
     )
 
 

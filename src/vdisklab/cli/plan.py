@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 
 from rich.console import Console
 from rich.text import Text
@@ -120,3 +121,9 @@ def _print_commands(answer: PlanAnswer, console: Console) -> None:
         qemu = () if commands.qemu is None else (commands.qemu,)
         for line in (*commands.host, *qemu, *commands.qmp, *commands.measurements):
             console.print(Text(sanitise(line)), soft_wrap=True)
+        for (when, where), lines in groupby(
+            commands.operation, lambda given: (given.when, given.where)
+        ):
+            console.print(Text(f"## {when}, {where}", style="bold"))
+            for given in lines:
+                console.print(Text(sanitise(given.command)), soft_wrap=True)

@@ -78,7 +78,7 @@ class ZfsSend(RunningOperation):
 
     def undo(self) -> None:
         """Ends a send that still runs."""
-        if self._process is not None:
+        if self._process:
             self.access.on_host("sh", "-c", _END, self._process)
             self._process = None
         self._destroy()

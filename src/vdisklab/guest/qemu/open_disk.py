@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vdisklab.guest.qemu.block_nodes import Disk, block_nodes, drive_node
+from vdisklab.guest.qemu.block_nodes import Disk, QmpCommand, block_nodes, drive_node
 from vdisklab.operations.operation import OpenDisk
 from vdisklab.path.segments import Bus
 
@@ -31,3 +31,14 @@ def open_disk(disk: Disk) -> OpenDisk:
         backing=tuple(map(Path, backing)),
         backing_nodes=tuple(map(disk.names.backing_node, range(len(backing)))),
     )
+
+
+def resize_command(disk: Disk, size: int) -> QmpCommand:
+    """Gives a disk another size, in bytes."""
+    return QmpCommand("block_resize", {"node-name": drive_node(disk), "size": size})
+
+
+def use_node_command(disk: Disk, node: str) -> QmpCommand:
+    """Gives the guest's device another block node, while it runs (QEMU 6.2 and later)."""
+    device = f"/machine/peripheral/{disk.names.device}"
+    return QmpCommand("qom-set", {"path": device, "property": "drive", "value": node})
