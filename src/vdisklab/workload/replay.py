@@ -198,6 +198,12 @@ def load_profile_of(name: str) -> Profile:
     )
 
 
+@lru_cache(maxsize=1)
+def _source() -> bytes:
+    """The program's source; an upgrade of vdisklab meanwhile does not change it for a campaign."""
+    return (resources.files("vdisklab.workload") / "programs" / "replay.c").read_bytes()
+
+
 def _buffer_bytes(prepared: _Prepared) -> int:
     """What the program takes for what is written and read: each thread reads to its own place."""
     length, is_read = prepared.places.length, prepared.load.kind == IoKind.READ
@@ -215,8 +221,7 @@ class Replay(program.Workload):
     ) -> program.PreparedFiles:
         """The program, compiled for the guests' architecture, and the plan of the requests."""
         prepared = _of(plan, subject, timing)
-        source = (resources.files("vdisklab.workload") / "programs" / "replay.c").read_bytes()
-
+        source = _source()
         compiler = GUEST.cross_compiler if is_foreign() else "cc"
 
         def requests() -> bytes:
