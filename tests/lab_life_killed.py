@@ -1,11 +1,11 @@
 """Inside the lab: SIGKILL at each program that makes, clones, uses or removes a volume.
 
-    python3 lab_life_killed.py DIRECTORY [WAY...]
+    python3 lab_life_killed.py DIRECTORY [WAY[:FIRST]...]
 
 Programs of the same names, first on PATH, kill vdisklab when the n-th command begins that names the
-template's or a disk's volume; the command is still carried out, while `clean` begins. After it
-nothing may be left, and the template's checksum must be as before. Prints a line for each kill and
-each way; the exit status is 0 if all was so.
+template's or a disk's volume and changes something, from the FIRST on; the command is still carried
+out, while `clean` begins. After it nothing may be left, and the template's checksum must be as
+before. Prints a line for each kill and each way; the exit status is 0 if all was so.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 from vdisklab.cli.shell.main import main
@@ -28,10 +29,13 @@ PROGRAMS = ("zfs", "lvcreate", "lvremove", "qemu-io", "qemu-img", "cp")
 FAKES, STEPS = WORK / "bin", WORK / "steps"
 FAKE = """#!/bin/sh
 case "$*" in
+"get "*|"list "*) ;;
 *made-*|*template-*)
-    echo "${0##*/} $*" >>%(steps)s
-    if [ "$(wc -l <%(steps)s)" = "$DOOMED_STEP" ]; then
-        kill -KILL "$DOOMED"
+    said="${0##*/} $*"
+    # What is busy for a moment is tried again: that is one step.
+    if [ "$(tail -n 1 %(steps)s)" != "$said" ]; then
+        echo "$said" >>%(steps)s
+        [ "$(wc -l <%(steps)s)" != "$DOOMED_STEP" ] || kill -KILL "$DOOMED"
     fi ;;
 esac
 exec %(real)s "$@"
@@ -91,42 +95,38 @@ def left() -> list[str]:
     return [line.strip() for line in found if line.strip() not in ("", "No devices found")]
 
 
-def killed(way: str, template: Path) -> int:
-    """Kills a campaign at each step; the number of bad ends."""
+def killed(way: str, first: int, template: Path) -> int:
+    """Kills a campaign at each step from the first, until one has no such step; the bad ends."""
     begin, bad = time.monotonic(), 0
     before = hashlib.sha256(template.read_bytes()).hexdigest()
-    STEPS.unlink(missing_ok=True)
-    if ran(*campaign(way, template)) != 0:
-        print(f"FAILED {way}: the campaign failed by itself: {(WORK / 'log').read_text()}")
-        return 1
-    steps = STEPS.read_text().splitlines()
-    print(f"{way}: {len(steps)} commands ({time.monotonic() - begin:.0f} s)", flush=True)
-    for step, command in enumerate(steps, 1):
-        STEPS.unlink()
+    for step in count(first):
+        STEPS.write_text("")
         (WORK / "killed.sqlite").unlink(missing_ok=True)
-        wrong = wrong_after_a_kill(way, template, step)
+        ended = ran(*campaign(way, template), step=step)
+        was_killed = os.WIFSIGNALED(ended) and os.WTERMSIG(ended) == signal.SIGKILL
+        wrong = [] if was_killed or ended == 0 else [f"run ended with {ended}: {said_last()}"]
+        if was_killed:
+            wrong += ["nothing was left to clean"] * (not left())
+            wrong += [said_last()] * (ran("clean") != 0)
+        wrong += [f"left {each}" for each in left()]
         if hashlib.sha256(template.read_bytes()).hexdigest() != before:
             wrong.append("the template has changed")
         bad += bool(wrong)
+        command = STEPS.read_text().splitlines()[-1] if was_killed else "not killed"
         print(f"  {step} {command}: {'; '.join(wrong) or 'ok'}", flush=True)
+        if not was_killed:
+            break
     print(
-        f"{'FAILED' if bad else 'ok'} {way}: killed at each of {len(steps)} commands, each time "
+        f"{'FAILED' if bad else 'ok'} {way}: killed at each of {step - first} commands, each time "
         f"followed by clean; the template's checksum as before ({time.monotonic() - begin:.0f} s)",
         flush=True,
     )
     return bad
 
 
-def wrong_after_a_kill(way: str, template: Path, step: int) -> list[str]:
-    """What is not as it must be after a kill and `clean`."""
-    ended = ran(*campaign(way, template), step=step)
-    wrong = []
-    if not os.WIFSIGNALED(ended) or os.WTERMSIG(ended) != signal.SIGKILL:
-        wrong.append(f"ended with {ended}")
-    wrong += ["nothing was left to clean"] * (not left())
-    if ran("clean") != 0:
-        wrong.append((WORK / "log").read_text())
-    return wrong + [f"left {each}" for each in left()]
+def said_last() -> str:
+    """What vdisklab printed."""
+    return (WORK / "log").read_text()
 
 
 def all_killed() -> int:
@@ -134,8 +134,8 @@ def all_killed() -> int:
     fake_programs()
     template = WORK / "golden.raw"
     template.write_bytes(os.urandom(8 << 20) + bytes(8 << 20))
-    ways = sys.argv[2:] or list(PATHS)
-    return int(sum(killed(way, template) for way in ways) > 0)
+    named = [word.partition(":") for word in sys.argv[2:] or PATHS]
+    return int(sum(killed(way, int(first or 1), template) for way, _, first in named) > 0)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 #!/bin/sh
 # Runs inside the lab (script/test-lab operations): the life of disks on thin LVM and ZFS, counted; what
 # is done below an image by ZFS, thin LVM and md; both with guests. The last line counts what failed.
-# PARTS names some of: life operations during guests.
+# vdisklab is killed at each step of a clone's life. PARTS names some of: life killed operations during guests.
 . /vdisklab/files/lab_checks.sh
 cp "$carried/life.py" "$carried/machine.py" /tmp/
-PARTS="${PARTS:-life operations during guests}"
-lived() { python3 /tmp/life.py /work --sizes 32M 64M --paths lvmthin/none zvol/none zfs/raw/none lvm/none; }
+PARTS="${PARTS:-life killed operations during guests}"
+lived() { python3 /tmp/life.py /work --sizes 32M --paths lvmthin/none zvol/none zfs/raw/none lvm/none; }
+killed() { python3 "$carried/lab_life_killed.py" /work; }
 did() { python3 "$carried/lab_operations.py" /work; }
 with_guests() { # DATABASE RUNS VERB WORDS...: each cell must be measured under KVM; shows VERB's answer
     database="$1" runs="$2" verb="$3"
@@ -24,6 +25,7 @@ part() { # NAME COMMAND...: shows what it prints as it prints it
 for each in $PARTS; do
     case "$each" in
     life) part "the life of disks" lived ;;
+    killed) part "SIGKILL at each step of a clone's life" killed ;;
     operations) part "below an image" did ;;
     during) part "below a guest" with_guests /work/during.sqlite 11 during '{zvol/none,zfs/raw/none,lvmthin/none,md:level=1/ext4/raw/none}' \
         --during host-snapshot,host-snapshot:delete,scrub,zfs-send --runtime 2 --load 20 --page-cache cold ;;

@@ -199,6 +199,9 @@ def test_templates_that_cannot_be_used_are_refused_in_a_sentence(lab: Lab) -> No
     subprocess.run([*image, "-b", good, "-F", "qcow2", backing], check=True)
     key = ("--object", "secret,id=k,data=x", "-o", "encrypt.format=luks,encrypt.key-secret=k")
     subprocess.run([*image, *key, secret, "1M"], check=True)
+    luks = lab.directory / "luks.raw"
+    key = ("--object", "secret,id=k,data=x", "-o", "key-secret=k,iter-time=10")
+    subprocess.run(["qemu-img", "create", "-q", "-f", "luks", *key, luks, "1M"], check=True)
     fifo = lab.directory / "fifo"
     subprocess.run(["mkfifo", fifo], check=True)
     (empty := lab.directory / "empty.raw").touch()
@@ -211,11 +214,12 @@ def test_templates_that_cannot_be_used_are_refused_in_a_sentence(lab: Lab) -> No
     short = lab.directory / "short.qcow2"
     _cut(good, short, 200_000)
     refusals = {
-        short: "is cut short: ERROR: counting reference for region exceeding the end of the file",
+        short: "is cut short: counting reference for region exceeding the end of the file",
         lab.directory / "missing": "does not exist",
         fifo: "cannot be read",
         backing: "has the backing file",
         secret: "is encrypted",
+        luks: "is encrypted",
         empty: "is empty",
         text: "has 6 bytes, which are no whole sectors",
         good: "is in use: a guest has it open for writing",

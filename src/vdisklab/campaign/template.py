@@ -45,6 +45,7 @@ _LEAKS = 3
 _LOCKED = "Failed to get"
 _DESCRIPTOR = b"# Disk DescriptorFile"
 _XZ = b"\xfd7zXZ\0"
+_LUKS = b"LUKS\xba\xbe"
 _VDI_HEADER = 0x188
 
 
@@ -93,10 +94,9 @@ def inspect_template(host: Host, file: Path) -> GivenImage:
                 f"the template {file} is in use: a guest has it open for writing",
                 hint="shut the guest down, or name a copy of the image",
             ) from error
-        said = error.stderr.strip()
-        if any(early in said for early in _ENDS_EARLY):
+        if any(early in error.stderr for early in _ENDS_EARLY):
             raise HostError(
-                f"the template {file} is cut short: {said}",
+                f"the template {file} is cut short: {_first_line(error)}",
                 hint=_AGAIN,
             ) from error
         raise HostError(
@@ -110,8 +110,9 @@ def inspect_template(host: Host, file: Path) -> GivenImage:
             f"the template {file} has the backing file {below}, which is not copied with it",
             hint=f"make one file of it: qemu-img convert -O qcow2 {file} template.qcow2",
         )
+    is_luks = form is ImageFormat.RAW and first.startswith(_LUKS)
     details = info.get("format-specific", {}).get("data", {})
-    if info.get("encrypted"):
+    if info.get("encrypted") or is_luks:
         raise PlanError(
             f"the template {file} is encrypted, and each copy would have the same key",
             hint="name an image without encryption",
@@ -156,9 +157,13 @@ def _damage(host: Host, given: GivenImage) -> tuple[str, bool]:
     except CommandTimeoutError:
         return "", False
     except CommandError as error:
-        lines = error.stderr.strip().splitlines() or ["qemu-img check finds errors"]
-        return lines[0].strip(), any(said in error.stderr for said in _ENDS_EARLY)
+        return _first_line(error), any(said in error.stderr for said in _ENDS_EARLY)
     return "", False
+
+
+def _first_line(error: CommandError) -> str:
+    lines = error.stderr.strip().splitlines() or ["`qemu-img check` finds errors"]
+    return lines[0].removeprefix("qemu-img: ").removeprefix("ERROR: ")
 
 
 def _is_short_vdi(file: Path) -> bool:
