@@ -129,6 +129,13 @@ def measured_operations(campaign: Campaign) -> bool:
     return any(_operation(cell) is not None for cell in campaign.cells)
 
 
+def paths_of_operations(campaign: Campaign) -> tuple[str, ...]:
+    """The paths whose operations a campaign measured, as a user writes them."""
+    paths = (cell.path for cell in campaign.cells if _operation(cell) is not None)
+    alone = (without_options(path, (_OPTION,)) for path in paths if path is not None)
+    return tuple(dict.fromkeys(map(str, alone)))
+
+
 def stored_operations(store: Store, name: str | None) -> DuringAnswer:
     """The answer of the named campaign, or of the newest with operations.
 

@@ -39,7 +39,7 @@ from vdisklab.answers.choice import (
     only,
 )
 from vdisklab.answers.density import searched_capacity
-from vdisklab.answers.during import measured_operations
+from vdisklab.answers.during import measured_operations, paths_of_operations
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.life import measured_lives
 from vdisklab.answers.loading import first_measure, newest_campaign
@@ -292,13 +292,14 @@ def _explaining(found: Recommendation, order: Sequence[MeasuredCell]) -> dict[Me
 
 def _require_comparable(analysis: Analysis, weights: str | None) -> None:
     """Raises PlanError for rates that are given, and for different numbers of guests."""
-    ordered = [campaign.id for campaign in analysis.campaigns if measured_operations(campaign)]
+    ordered = [campaign for campaign in analysis.campaigns if measured_operations(campaign)]
     if ordered:
+        paths = " ".join(paths_of_operations(ordered[0]))
         raise PlanError(
-            f"the campaign {ordered[0]} measured what operations cost a guest, not how fast a path "
-            "is",
-            hint="`vdisklab during` shows it; measure speed with `vdisklab run PATHS… host`, and "
-            "`vdisklab recommend --need backup` then takes both into account",
+            f"the campaign {ordered[0].id} measured what operations cost a guest, not how fast a "
+            "path is",
+            hint=f"`vdisklab during` shows it; measure speed with `vdisklab run {paths} host`, "
+            "and `vdisklab recommend --need backup` then takes both into account",
         )
     searched = [campaign.id for campaign in analysis.campaigns if searched_capacity(campaign.plan)]
     if searched and weights is None:
