@@ -119,6 +119,13 @@ def _copy_beside(best: DiskLife, made: Sequence[DiskLife]) -> DiskLife | None:
     return None if copy is best else copy
 
 
+def _pair(made: Sequence[DiskLife]) -> str | None:
+    """The words that `compare` takes for the disks that are ready first and a copy, or the next."""
+    if len(made) < 2:
+        return None
+    return shlex.join((made[0].cell, (_copy_beside(made[0], made) or made[1]).cell))
+
+
 def short_headline(answer: LifeAnswer) -> str:
     """The disks that are ready first, in a few words."""
     best = next((life for life in answer.lives if _is_made(life)), None)
@@ -146,9 +153,23 @@ def next_step(answer: LifeAnswer) -> Iterator[str]:
     if all(life.ready is None for life in answer.lives):
         yield f"why the cells failed: `vdisklab runs {answer.campaign}`"
         return
+    see = f"see it: `vdisklab report --campaign {answer.campaign}`"
+    if len({life.disks for life in answer.lives}) > 1:
+        # Disks made at once are compared with as many alone.
+        most = max(life.disks for life in answer.lives)
+        pair = _pair([life for life in answer.lives if _is_made(life) and life.disks == most])
+        yield (
+            see
+            if pair is None
+            else (
+                f"{see}; compare two ways for {counted(most, 'disk')} at once: "
+                f"`vdisklab compare {pair} --campaign {answer.campaign}`"
+            )
+        )
+        return
     yield (
-        f"see it: `vdisklab report --campaign {answer.campaign}`; which way to take for disks that "
-        f"are thrown away: `vdisklab recommend --need disposable --campaign {answer.campaign}`"
+        f"{see}; which way to take for disks that are thrown away: `vdisklab recommend --need "
+        f"disposable --campaign {answer.campaign}`"
     )
 
 
@@ -179,8 +200,7 @@ def _notes(answer: LifeAnswer) -> Iterator[str]:
         if life.given_back is not None and life.space_back is None:
             yield f"{life.made} on {life.path}: not all of its space came back within half a minute"
     yield "rank by a step: `vdisklab rank --metric ready`, or first-write/none/duration"
-    made = [life for life in answer.lives if _is_made(life)]
-    if len(made) > 1:
-        pair = shlex.join((made[0].cell, (_copy_beside(made[0], made) or made[1]).cell))
+    pair = _pair([life for life in answer.lives if _is_made(life)])
+    if pair is not None:
         yield f"compare two of them: `vdisklab compare {pair}`"
     yield from answer.caveats.notes

@@ -132,9 +132,16 @@ def test_the_report_answers_about_lives_with_a_bar_of_steps(
 
 
 def test_a_run_ends_with_the_next_command(store: Store, campaign: Campaign) -> None:
-    (line,) = next_step(stored_lives(store, None))
+    answer = stored_lives(store, None)
+    (line,) = next_step(answer)
     assert f"`vdisklab report --campaign {campaign.id}`" in line
+    assert "recommend" not in line, "it compares no ten disks with one"
+    alone = replace(answer, lives=tuple(life for life in answer.lives if life.disks == 1))
+    (line,) = next_step(alone)
     assert "`vdisklab recommend --need disposable" in line
+    copies = [replace(life, disks=10, cell=f"{life.cell}10") for life in alone.lives]
+    (line,) = next_step(replace(answer, lives=(*copies, *answer.lives)))
+    assert f"10 disks at once: `vdisklab compare {REFLINK}10 {COPY}10 --campaign" in line
 
 
 def test_all_that_is_shown_is_in_its_document(store: Store, campaign: Campaign) -> None:

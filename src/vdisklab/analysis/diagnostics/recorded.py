@@ -251,8 +251,8 @@ class SeveralGuests(Diagnostic):
         if len(self.numbers) == 1:
             return f"Rates are summed over {self.numbers[0]} guests."
         return (
-            f"Rates are sums over all guests ({', '.join(map(str, self.numbers))} at once): more "
-            "guests give a higher rate on a path that is no faster. Compare paths with the same "
+            f"Paths were measured in {', '.join(map(str, self.numbers))} guests at once. Rates are "
+            "sums over all guests, and times grow with their number: compare paths with the same "
             "number of guests."
         )
 
