@@ -12,8 +12,8 @@ PATHS = {"scrub": SCRUBBED}
 VARIANTS = ("backup:workers=1:speed=32M", "mirror:copy-mode=write-blocking:speed=8M")
 
 
-def ways(order: DiskOperation, path: str) -> tuple[Relief, ...]:
-    return tuple(order.kind.relief(order, parse_path(path)))
+def ways(order: DiskOperation, path: str, rate: float | None = None) -> tuple[Relief, ...]:
+    return order.relief(parse_path(path), rate)
 
 
 def every_way() -> list[tuple[str, Relief]]:

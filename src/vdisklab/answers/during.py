@@ -268,6 +268,8 @@ def _cost(
         for measured in windows
         if measured is not None and measured.evidence.device is not None
     ]
+    took, copied = _median(values[DURING]["duration"]), _median(values[DURING]["copied"])
+    rate = copied / took if copied and took else None
     return OperationCost(
         path=_path(cell),
         operation=str(order),
@@ -281,8 +283,8 @@ def _cost(
         during=_ratio(values[DURING], values[BEFORE]),
         after=_ratio(values[AFTER], values[BEFORE]),
         to_first=None,
-        seconds=_median(values[DURING]["duration"]),
-        copied=_median(values[DURING]["copied"]),
+        seconds=took,
+        copied=copied,
         allocated=_median(values[DURING]["allocated"]),
         paused=_median(values[DURING]["paused"]),
         survives=_survives(judged_paths, order.kind.name, cuts),
@@ -298,7 +300,7 @@ def _cost(
         device_written=_median([counted.write_bytes for counted in devices]),
         relief=tuple(
             ReliefLine(each.platform, each.line or None, each.reason or None)
-            for each in (() if path is None else order.kind.relief(order, path))
+            for each in (() if path is None else order.relief(path, rate))
         ),
         failure=failures[-1] if failures else None,
         runs_over_time=tuple(found for run in good if (found := _over_time(run)) is not None),

@@ -15,18 +15,8 @@ from typing import Any
 
 from vdisklab.errors import OperationError
 from vdisklab.operations.block_jobs import JOB, JobOperation
-from vdisklab.operations.operation import SCRATCH, TARGET, DiskOperation, OperationKind
-from vdisklab.operations.relief import (
-    LIBVIRT,
-    PROXMOX,
-    QEMU,
-    Relief,
-    in_kib,
-    in_mib,
-    limit_for,
-    qmp,
-)
-from vdisklab.path.disk_path import DiskPath
+from vdisklab.operations.operation import SCRATCH, TARGET, OperationKind
+from vdisklab.operations.relief import LIBVIRT, PROXMOX, QEMU, Felt, Relief, qmp
 from vdisklab.path.needs import NeedKind
 from vdisklab.path.options import Number, OptionValue, Size, Switch
 from vdisklab.path.platforms import Platform
@@ -139,29 +129,29 @@ def close(running: Backup, node: str) -> None:
             raise OperationError(f"QEMU still has {node} open after the {running.order}")
 
 
-def relief_of(order: DiskOperation, _path: DiskPath) -> Iterator[Relief]:
+def relief_of(felt: Felt) -> Iterator[Relief]:
     """Fleecing, fewer copies at once, or a limit: what the measured backup had not.
 
     A pull backup of libvirt reads old data from its scratch file, as fleecing does. libvirt's job
     of a push backup is the disk's (qemuBlockJobDiskNewBackup), so `virsh blockjob` finds it.
     """
-    fleeces, full = order.kind is FLEECING, order.kind in (BACKUP, FLEECING)
+    fleeces, full = felt.order.kind is FLEECING, felt.order.kind in (BACKUP, FLEECING)
     if not fleeces:
         yield Relief(f"{PROXMOX} 8.2 and later", f"vzdump VMID {_FLEECE_ON_PROXMOX}")
-    if order.option("workers") != 1:
+    if felt.order.option("workers") != 1:
         yield Relief(f"{PROXMOX}, /etc/vzdump.conf", "performance: max-workers=1")
-    yield Relief(PROXMOX, f"vzdump VMID --bwlimit {in_kib(order)}")
+    yield Relief(PROXMOX, f"vzdump VMID --bwlimit {felt.limit_kib}")
     if not fleeces:
         checkpoint = "" if full else "<incremental>CHECKPOINT</incremental>"
         yield Relief(f"{LIBVIRT}, a pull backup", _PULL.format(checkpoint))
-    bandwidth = f"virsh blockjob DOMAIN vda --bandwidth {in_mib(order)}"
+    bandwidth = f"virsh blockjob DOMAIN vda --bandwidth {felt.limit_mib}"
     yield Relief(f"{LIBVIRT}, while a push backup runs", bandwidth)
     job: dict[str, Any] = {"job-id": "backup", "device": "NODE", "target": "TARGET", "sync": "full"}
     if not full:
         job |= {"sync": "incremental", "bitmap": "BITMAP"}
-    workers = {} if order.option("workers") == 1 else {"x-perf": {"max-workers": 1}}
-    yield Relief(QEMU, qmp("blockdev-backup", {**job, **workers, "speed": limit_for(order)}))
-    if order.kind is BACKUP:  # the bitmap of an incremental one is not in what is read
+    workers = {} if felt.order.option("workers") == 1 else {"x-perf": {"max-workers": 1}}
+    yield Relief(QEMU, qmp("blockdev-backup", {**job, **workers, "speed": felt.limit}))
+    if felt.order.kind is BACKUP:  # the bitmap of an incremental one is not in what is read
         yield from (Relief(f"{QEMU} 7.1 and later, fleecing", line) for line in _fleecing(job))
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.operations.block_jobs import JOB, JobOperation
-from vdisklab.operations.operation import DiskOperation, Judging, OperationKind
-from vdisklab.operations.relief import LIBVIRT, PROXMOX, Relief, in_mib, job_speed
+from vdisklab.operations.operation import Judging, OperationKind
+from vdisklab.operations.relief import LIBVIRT, PROXMOX, Felt, Relief, job_speed
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.rules import Impossible
 
@@ -43,11 +43,11 @@ def _refusal(path: DiskPath) -> Impossible | None:
     return None
 
 
-def _relief(order: DiskOperation, _path: DiskPath) -> Iterator[Relief]:
-    limit = f"--bandwidth {in_mib(order)}"
+def _relief(felt: Felt) -> Iterator[Relief]:
+    limit = f"--bandwidth {felt.limit_mib}"
     yield Relief(LIBVIRT, f"virsh blockcommit DOMAIN vda --active {limit} --wait --pivot")
     yield Relief(PROXMOX, reason="qm(1) has no command that does it")
-    yield job_speed(order)
+    yield job_speed(felt)
 
 
 COMMIT = OperationKind(

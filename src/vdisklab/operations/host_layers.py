@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import HostError, OperationError
-from vdisklab.operations.operation import DiskAccess, DiskOperation, OperationKind, RunningOperation
-from vdisklab.operations.relief import EVERYWHERE, Relief, none
+from vdisklab.operations.operation import DiskAccess, OperationKind, RunningOperation
+from vdisklab.operations.relief import EVERYWHERE, Felt, Relief, none
 from vdisklab.operations.volume_commands import (
     Argv,
     thin_snapshot,
@@ -269,9 +269,9 @@ _SLOWER: Mapping[LayerKind, tuple[str, str]] = {
 """btrfs-scrub(8), "Bandwidth and IO limiting"; admin-guide/md, in KiB/s; zfs(4), 3 by default."""
 
 
-def _relief(_order: DiskOperation, path: DiskPath) -> Iterator[Relief]:
+def _relief(felt: Felt) -> Iterator[Relief]:
     """A slower scrub of the path's own layer: what runs the guest has no part in it."""
-    kind = _scrubbed(tuple(layer.kind for layer in path.layers))
+    kind = _scrubbed(tuple(layer.kind for layer in felt.path.layers))
     label, line = _SLOWER[LayerKind.ZFS if kind is LayerKind.ZVOL else kind]
     yield Relief(f"the host of {EVERYWHERE}, {label}", line)
 

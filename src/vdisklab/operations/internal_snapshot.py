@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vdisklab.operations.operation import DiskOperation, OperationKind, RunningOperation
-from vdisklab.operations.relief import LIBVIRT, PROXMOX, QEMU, Relief, qmp
+from vdisklab.operations.operation import OperationKind, RunningOperation
+from vdisklab.operations.relief import LIBVIRT, PROXMOX, QEMU, Felt, Relief, qmp
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.needs import NeedKind
 from vdisklab.path.rules import Impossible
@@ -61,7 +61,7 @@ def _refusal(path: DiskPath) -> Impossible | None:
     return None
 
 
-def _relief(_order: DiskOperation, _path: DiskPath) -> Iterator[Relief]:
+def _relief(_felt: Felt) -> Iterator[Relief]:
     """A snapshot in a new file writes no table of the old one, and its deletion is a commit."""
     yield Relief(
         f"{LIBVIRT}, a snapshot in a new file", "virsh snapshot-create-as DOMAIN NAME --disk-only"

@@ -11,22 +11,11 @@ from pathlib import Path
 from vdisklab.operations.block_jobs import JOB, JobOperation
 from vdisklab.operations.operation import (
     TARGET,
-    DiskOperation,
     Judging,
     OperationKind,
     no_new_image,
 )
-from vdisklab.operations.relief import (
-    LIBVIRT,
-    PROXMOX,
-    QEMU,
-    Relief,
-    in_kib,
-    in_mib,
-    job_speed,
-    qmp,
-)
-from vdisklab.path.disk_path import DiskPath
+from vdisklab.operations.relief import LIBVIRT, PROXMOX, QEMU, Felt, Relief, job_speed, qmp
 from vdisklab.path.options import Choice, Size
 
 _TARGET_NODE = "during-target"
@@ -80,16 +69,16 @@ class Mirror(JobOperation):
         self.monitor.execute("blockdev-mirror", {**job, "target": _TARGET_NODE})
 
 
-def _relief(order: DiskOperation, _path: DiskPath) -> Iterator[Relief]:
-    mode = order.option("copy-mode")
+def _relief(felt: Felt) -> Iterator[Relief]:
+    mode = felt.order.option("copy-mode")
     copy = "virsh blockcopy DOMAIN vda --dest FILE --transient-job --wait --pivot"
-    move = f"qm disk move VMID scsi0 STORAGE --bwlimit {in_kib(order)}"
-    yield Relief(LIBVIRT, f"{copy} --bandwidth {in_mib(order)}")
+    move = f"qm disk move VMID scsi0 STORAGE --bwlimit {felt.limit_kib}"
+    yield Relief(LIBVIRT, f"{copy} --bandwidth {felt.limit_mib}")
     yield Relief(PROXMOX, move)
     if mode != "background":
         job = {"job-id": "mirror", "device": "NODE", "target": "TARGET", "sync": "full"}
         yield Relief(QEMU, qmp("blockdev-mirror", {**job, "copy-mode": "background"}))
-    yield job_speed(order)
+    yield job_speed(felt)
 
 
 MIRROR = OperationKind(

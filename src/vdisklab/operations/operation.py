@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from vdisklab.as_text import AsText
 from vdisklab.errors import OperationError
-from vdisklab.operations.relief import ReliefOf, no_setting
+from vdisklab.operations.relief import Felt, Relief, ReliefOf, no_setting
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.needs import NeedKind
 from vdisklab.path.options import OptionType, OptionValue, Schema
@@ -270,6 +270,11 @@ class DiskOperation(AsText):
     def refusal(self, path: DiskPath) -> Impossible | None:
         """Why a path's disk cannot be changed in this way, as what follows its name."""
         return self.kind.refusal(path)
+
+    def relief(self, path: DiskPath, rate: float | None = None) -> tuple[Relief, ...]:
+        """What makes it bearable and it had not yet; `rate` is that of its copying, in bytes a
+        second, if it copied anything."""
+        return tuple(self.kind.relief(Felt(self, path, rate)))
 
     def unjudged(self, path: DiskPath) -> Impossible | None:
         """Why no power cut is judged in the middle of it, as what follows the path's name."""

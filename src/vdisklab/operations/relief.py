@@ -17,7 +17,7 @@ LIBVIRT, PROXMOX, QEMU = "libvirt", "Proxmox VE", "QEMU"
 EVERYWHERE = f"{LIBVIRT}, {PROXMOX} and {QEMU}"
 
 _SPEED = 50 * MIB
-"""Bytes a second, a limit to begin with: half of a gigabit network."""
+"""Bytes a second, for an operation of which no rate is known: half of a gigabit network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,34 +29,47 @@ class Relief:
     reason: str = ""
 
 
-ReliefOf = Callable[["DiskOperation", "DiskPath"], Iterable[Relief]]
-"""(the operation as it was measured, its path) -> ways that it has not taken yet."""
+@dataclass(frozen=True, slots=True)
+class Felt:
+    """An operation that a guest felt, on a path; `rate` is that of its copying in bytes a second,
+    if it copied anything."""
+
+    order: DiskOperation
+    path: DiskPath
+    rate: float | None = None
+
+    @property
+    def limit(self) -> int:
+        """A limit in bytes a second: half of what it copied or of its own limit, in whole MiB if it
+        can be."""
+        speed = self.order.option("speed") if "speed" in self.order.kind.options else None
+        rates = [value for value in (self.rate, speed) if value is not None]
+        limit = int(min(map(float, rates)) / 2) if rates else _SPEED
+        return limit // MIB * MIB or max(1024, limit // 1024 * 1024)
+
+    @property
+    def limit_mib(self) -> int:
+        """The limit in MiB a second, as virsh takes it."""
+        return max(1, self.limit // MIB)
+
+    @property
+    def limit_kib(self) -> int:
+        """The limit in KiB a second, as Proxmox VE takes it."""
+        return self.limit // 1024
+
+
+ReliefOf = Callable[[Felt], Iterable[Relief]]
+"""The ways that an operation has not taken yet."""
 
 
 def none(reason: str, platform: str = EVERYWHERE) -> ReliefOf:
     """For an operation that nothing makes milder."""
-    return lambda _order, _path: (Relief(platform, reason=reason),)
+    return lambda _felt: (Relief(platform, reason=reason),)
 
 
-def no_setting(_order: DiskOperation, _path: DiskPath) -> Iterable[Relief]:
+def no_setting(_felt: Felt) -> Iterable[Relief]:
     """For an operation whose row says nothing else."""
     return (Relief(EVERYWHERE, reason="it is done in one step, which has no setting"),)
-
-
-def limit_for(order: DiskOperation) -> int:
-    """A limit in bytes a second: half of the operation's own, if it had one."""
-    speed = order.option("speed") if "speed" in order.kind.options else None
-    return _SPEED if speed is None else max(1, int(speed) // 2)
-
-
-def in_mib(order: DiskOperation) -> int:
-    """The limit in MiB a second, as virsh takes it."""
-    return max(1, limit_for(order) // MIB)
-
-
-def in_kib(order: DiskOperation) -> int:
-    """The limit in KiB a second, as Proxmox VE takes it."""
-    return max(1, limit_for(order) // 1024)
 
 
 def qmp(command: str, arguments: dict[str, Any]) -> str:
@@ -64,7 +77,7 @@ def qmp(command: str, arguments: dict[str, Any]) -> str:
     return json.dumps({"execute": command, "arguments": arguments})
 
 
-def job_speed(order: DiskOperation) -> Relief:
+def job_speed(felt: Felt) -> Relief:
     """A limit of a job of QEMU's, while it runs."""
-    line = qmp("block-job-set-speed", {"device": "JOB", "speed": limit_for(order)})
+    line = qmp("block-job-set-speed", {"device": "JOB", "speed": felt.limit})
     return Relief(f"{QEMU}, while it runs", line)

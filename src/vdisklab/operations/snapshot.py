@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from vdisklab.operations.operation import DiskOperation, Judging, OperationKind, RunningOperation
-from vdisklab.operations.relief import LIBVIRT, PROXMOX, QEMU, Relief, qmp
+from vdisklab.operations.operation import Judging, OperationKind, RunningOperation
+from vdisklab.operations.relief import LIBVIRT, PROXMOX, QEMU, Felt, Relief, qmp
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.needs import NeedKind
 from vdisklab.path.rules import Impossible
@@ -57,9 +57,9 @@ def _refusal(path: DiskPath) -> Impossible | None:
     return None
 
 
-def _relief(_order: DiskOperation, path: DiskPath) -> Iterator[Relief]:
+def _relief(felt: Felt) -> Iterator[Relief]:
     """The new image is made before: the disk is drained for the switch alone."""
-    form = "raw" if path.image is None else path.image.driver
+    form = "raw" if felt.path.image is None else felt.path.image.driver
     create = f"qemu-img create -f qcow2 -b IMAGE -F {form} FILE"
     reuse = "--disk-only --reuse-external --diskspec vda,file=FILE"
     yield Relief(LIBVIRT, f"{create} && virsh snapshot-create-as DOMAIN NAME {reuse}")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vdisklab.operations.block_jobs import JOB, JobOperation
-from vdisklab.operations.operation import DiskOperation, OperationKind
-from vdisklab.operations.relief import LIBVIRT, PROXMOX, Relief, in_mib, job_speed
+from vdisklab.operations.operation import OperationKind
+from vdisklab.operations.relief import LIBVIRT, PROXMOX, Felt, Relief, job_speed
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.options import Size
 from vdisklab.path.rules import Impossible
@@ -36,10 +36,10 @@ def _refusal(path: DiskPath) -> Impossible | None:
     return None
 
 
-def _relief(order: DiskOperation, _path: DiskPath) -> Iterator[Relief]:
-    yield Relief(LIBVIRT, f"virsh blockpull DOMAIN vda --bandwidth {in_mib(order)} --wait")
+def _relief(felt: Felt) -> Iterator[Relief]:
+    yield Relief(LIBVIRT, f"virsh blockpull DOMAIN vda --bandwidth {felt.limit_mib} --wait")
     yield Relief(PROXMOX, reason="qm(1) has no command that does it")
-    yield job_speed(order)
+    yield job_speed(felt)
 
 
 STREAM = OperationKind(

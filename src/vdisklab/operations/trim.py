@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from vdisklab.errors import OperationError
-from vdisklab.operations.operation import DiskOperation, OperationKind, RunningOperation
-from vdisklab.operations.relief import EVERYWHERE, LIBVIRT, PROXMOX, QEMU, Relief, qmp
+from vdisklab.operations.operation import OperationKind, RunningOperation
+from vdisklab.operations.relief import EVERYWHERE, LIBVIRT, PROXMOX, QEMU, Felt, Relief, qmp
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.options import Size
 from vdisklab.path.rules import Impossible
@@ -60,7 +60,7 @@ def _refusal(path: DiskPath) -> Impossible | None:
     return None
 
 
-def _relief(_order: DiskOperation, _path: DiskPath) -> Iterator[Relief]:
+def _relief(_felt: Felt) -> Iterator[Relief]:
     """Once a week at night instead of each time, and only in pieces that are worth it."""
     yield Relief(f"in a Linux guest on {EVERYWHERE}", "systemctl enable --now fstrim.timer")
     yield Relief(LIBVIRT, f"virsh domfstrim DOMAIN --minimum {_MIB}")

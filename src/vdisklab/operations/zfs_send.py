@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vdisklab.errors import OperationError
-from vdisklab.operations.operation import DiskOperation, OperationKind, RunningOperation
-from vdisklab.operations.relief import EVERYWHERE, PROXMOX, Relief
+from vdisklab.operations.operation import OperationKind, RunningOperation
+from vdisklab.operations.relief import EVERYWHERE, PROXMOX, Felt, Relief
 from vdisklab.operations.volume_commands import zfs_destroyed, zfs_sent, zfs_snapshot
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.needs import NeedKind
@@ -100,7 +100,7 @@ def _refusal(path: DiskPath) -> Impossible | None:
     return None
 
 
-def _relief(_order: DiskOperation, _path: DiskPath) -> Iterator[Relief]:
+def _relief(_felt: Felt) -> Iterator[Relief]:
     yield Relief(f"{PROXMOX}'s replication, in MB/s", "pvesr update VMID-0 --rate 50")
     yield Relief(
         f"by hand, below {EVERYWHERE}", "zfs send POOL/DISK@NAME | pv --rate-limit 50m | …"

@@ -38,6 +38,11 @@ def test_what_the_operation_had_already_is_not_advised() -> None:
     assert any('"speed": 16777216' in line for line in lines["backup:speed=32M"])
     assert any("fleecing" in line for line in lines["backup:workers=1"])
     assert not any("fleec" in line for line in lines["backup:fleecing"])
+    slow = [way.line for way in ways(parse_operation("backup"), "qcow2/none", 10.5e6)]
+    assert any(line.endswith("--bwlimit 5120") for line in slow)
+    assert any('"speed": 5242880' in line for line in slow)
+    slower = [way.line for way in ways(parse_operation("mirror"), "qcow2/none", 1e6)]
+    assert any(line.endswith("--bwlimit 488") for line in slower)
     modes = [
         any("copy-mode" in way.line for way in ways(parse_operation(text), "raw/none"))
         for text in ("mirror", "mirror:copy-mode=write-blocking")
