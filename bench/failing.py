@@ -291,8 +291,13 @@ def record(lines: Sequence[Mapping[str, Any]], directory: Path) -> dict[str, Any
 
 
 def shown(arguments: Sequence[str]) -> str:
-    """The table of a set of rows, the matrix by default: a line for each disk and failure."""
+    """The table of a set of rows, the matrix by default: a line for each disk and failure.
+
+    With `attempts` a sentence on the attempts that came to nothing.
+    """
     name = arguments[0] if arguments else "matrix"
+    if name == "attempts":
+        return attempts(record_of(RECORD)["runs"])
     number = "runs, raw + qcow2" if name == "matrix" else "runs"
     lines = [
         f"| disk | the storage | {number} | the guest | paused after | program told after "
@@ -321,6 +326,26 @@ def shown(arguments: Sequence[str]) -> str:
             f"| {facts.again_lost} of {facts.again} |"
         )
     return "\n".join(lines)
+
+
+_REASONS = {
+    "mount namespace": "another program on the same machine held a mount of theirs",
+    "clock": "the guest's clock ran ahead while it booted",
+}
+
+
+def attempts(lines: Sequence[Mapping[str, Any]]) -> str:
+    """How many attempts came to nothing, and why."""
+    failures = [line["failure"] for line in lines if "failure" in line]
+    reasons = Counter(
+        next((said for part, said in _REASONS.items() if part in failure), failure)
+        for failure in failures
+    )
+    why = ", ".join(f"{count} because {reason}" for reason, count in reasons.most_common())
+    return (
+        f"{len(failures)} of {len(lines)} attempts came to nothing, are in the record with their "
+        f"reason, and were made again: {why}."
+    )
 
 
 def _disk(row: Row) -> str:
