@@ -29,8 +29,9 @@ for each in $PARTS; do
     operations) part "below an image" did ;;
     during) part "below a guest" with_guests /work/during.sqlite 11 during '{zvol/none,zfs/raw/none,lvmthin/none,md:level=1/ext4/raw/none}' \
         --during host-snapshot,host-snapshot:delete,scrub,zfs-send --runtime 2 --load 20 --page-cache cold ;;
-    guests) part "the life of guests' disks" with_guests /work/life.sqlite 3 life lvmthin/none zvol/none zfs/raw/none \
-        --profile life --made thin-snapshot,zvol-clone,zfs-clone --runtime 3 ;;
+    guests) part "the life of guests' disks" with_guests /work/life.sqlite 3 life \
+        lvmthin/none/virtio:made=thin-snapshot zvol/none/virtio:made=zvol-clone zfs/raw/none/virtio:made=zfs-clone \
+        --profile life --runtime 3 ;;
     esac
 done
 check "nothing is left" sh -c '! { vgs --noheadings; zpool list -H; losetup -a; ls -d /work/vdisklab-*; } 2>/dev/null | grep .'

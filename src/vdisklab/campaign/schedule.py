@@ -45,6 +45,7 @@ _PER_BOOT = 4.0
 _PER_USER_BOOT = 60.0
 _PER_BUILD = 3.0
 _PER_GUEST = 1.0  # of a group, beyond the first, for each measurement
+_PER_DISK = 0.1  # of a group without guests
 _WRITE_RATE = 150 * MIB
 _REWRITE_RATE = 30 * MIB
 
@@ -130,12 +131,14 @@ def run_seconds(plan: CampaignPlan) -> Callable[[Cell], float]:
     groups = attach_groups(plan.profile.measurements)
     in_steps = sum(len(by_program(members)) for _, members in groups)
 
+    per_other = _PER_DISK if plan.profile.without_guests else _PER_GUEST
+
     def seconds(cell: Cell) -> float:
         boots = boot_seconds(plan) * _boots(plan, cell, groups)
         refill = plan.size_bytes / (4 * GIB) if cell.page_cache is segments.PageCache.WARM else 0.0
         image = cell.path.image
         ageing = _rewrite_seconds(plan) if image is not None and image.is_made_anew else 0.0
-        others = _PER_GUEST * (guests_of(cell.path) - 1)
+        others = per_other * (guests_of(cell.path) - 1)
         joins = not cell.path.on_host and plan.guest.user is None and guests_of(cell.path) == 1
         programs = _PER_PROGRAM * (in_steps if joins else count)
         return measured + programs + boots + (refill + others) * count + ageing

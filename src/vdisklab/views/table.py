@@ -94,6 +94,9 @@ def _medians(answer: answers.TableAnswer) -> str:
 
 def _notes(answer: answers.TableAnswer) -> Iterator[str]:
     calls = (answers.FsyncCalls, answers.UnknownFsyncCalls)
+    paths = (row.cell.cell.path for row in answer.cells)
+    if any(path is not None and path.attachment.made for path in paths):
+        yield "disks were made from a template: `vdisklab life` shows what each step took"
     yield from (str(finding) for finding in answer.findings if isinstance(finding, calls))
     if answer.places:
         yield "each place was measured separately: their differences are not taken within rounds"

@@ -204,6 +204,14 @@ def test_what_is_recommended_for_disposable_disks_is_a_way_of_making_them(
     assert "QEMU's default was not measured" not in said, "it is no way of making a disk"
 
 
+def test_the_table_of_speeds_names_the_verb_that_shows_lives(
+    store: Store, ways: Campaign, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["table", "--why", "--db", f"{tmp_path}/n.sqlite"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert " life --db " in said
+
+
 def test_lives_of_another_campaign_are_named_for_disposable_disks(
     store: Store, ways: Campaign, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
