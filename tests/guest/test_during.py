@@ -111,7 +111,7 @@ def test_one_ends_at_its_limit_and_one_with_vdisklab_itself(lab: Lab) -> None:
     assert checks["to.virtual_size"].confirmed
     assert endless.failure is not None
     assert "mirror:speed=1M did not end within 6 s, having copied" in endless.failure.message
-    assert "--during-limit, or a larger speed= than 1.00 MiB a second" in endless.failure.message
+    assert "--during-limit, or a larger speed= than 1.0 MiB a second" in endless.failure.message
 
 
 # A cell takes 10 s of CPU. Each commit tries what is done below a guest in test_layer_operations.

@@ -444,6 +444,10 @@ def _nothing_to_recommend(
             hint=f"{free}{use}measure some, such as "
             "`vdisklab run ext4/{raw,qcow2}/{none,writeback}`",
         )
+    # More rounds do not help if no path meets the needs.
+    unmet_by_all = none_meets(paths.values(), needs, verdicts)
+    if unmet_by_all is not None:
+        return unmet_by_all
     usable = narrowed(observations, paths)
     rounds = int(usable.rounds_of().max(initial=0))
     if rounds < MIN_ROUNDS:
@@ -462,7 +466,7 @@ def _nothing_to_recommend(
             f"{shlex.quote(str(first_measure(usable)))}=1",
         )
     which = f"no path that meets {_joined(needs)}" if needs else "no path"
-    return none_meets(paths.values(), needs, verdicts) or PlanError(
+    return PlanError(
         f"{which} has the measure {measure} in {MIN_ROUNDS} rounds",
         hint="see `vdisklab rank` for the reason",
     )
@@ -476,13 +480,23 @@ def none_meets(
     paths: Collection[DiskPath], needs: Sequence[Need], verdicts: CrashVerdicts
 ) -> PlanError | None:
     """The error if none of the measured paths meets all needs; None if one does."""
-    lacking = [set(unmet(path, needs, verdicts)) for path in paths]
+    reasons = {path: unmet(path, needs, verdicts) for path in paths}
+    lacking = [set(found) for found in reasons.values()]
     if set() in lacking:
         return None
+    problem = f"none of the {len(paths)} measured paths meets {_joined(needs)}"
+    if len(reasons) == 1:
+        problem = f"{next(iter(reasons))}, the only measured path, does not meet {_joined(needs)}"
     reason = verdicts.without_flushes
     if reason is not None and any(need.goes_by_power_cuts for need in needs):
-        problem = f"none of the {len(paths)} measured paths meets {_joined(needs)}: {reason}"
-        return PlanError(problem, hint=f"{FLUSH_AGAIN}; or add --unsafe")
+        return PlanError(f"{problem}: {reason}", hint=f"{FLUSH_AGAIN}; or add --unsafe")
+    for path, found in reasons.items():
+        if found and all(need.goes_by_stalls for need in found):
+            (need, why), *_ = found.items()
+            return PlanError(
+                f"{problem}: on {path} {why}",
+                hint=f"choose a longer --stall, or {need.way_out}",
+            )
     example = example_of(needs)
     decisive = next((need.way_out for need in needs if {need} in lacking), None)
     if example is None:
@@ -490,6 +504,4 @@ def none_meets(
     else:
         ways = [f"measure a path that qualifies: `vdisklab run {example} host`"]
         ways[:0] = [] if decisive is None else [decisive]
-    return PlanError(
-        f"none of the {len(paths)} measured paths meets {_joined(needs)}", hint=", or ".join(ways)
-    )
+    return PlanError(problem, hint=", or ".join(ways))

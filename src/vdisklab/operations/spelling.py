@@ -39,8 +39,8 @@ def parse_spelled(
         name, _, value = word.partition("=")
         if name not in row.options or name in values:
             problem = "twice" if name in values else "unknown to it"
-            hint = ", ".join(row.options) or "it has none"
-            raise PlanError(f"{text!r}: the option {name!r} is {problem}", hint=f"options: {hint}")
+            options = f"options: {', '.join(row.options)}" if row.options else "it has no options"
+            raise PlanError(f"{text!r}: the option {name!r} is {problem}", hint=options)
         try:
             values[name] = row.options[name].parse(value)
         except ValueError as error:

@@ -195,15 +195,21 @@ def cells_of(path: DiskPath, page_cache: PageCacheChoice, capabilities: Capabili
 
 
 def require_possible(
-    path: DiskPath, capabilities: Capabilities, backing: BackingDevices = WORK_DIRECTORY
+    path: DiskPath,
+    capabilities: Capabilities,
+    backing: BackingDevices = WORK_DIRECTORY,
+    purpose: str = "measured",
 ) -> None:
-    """Raises PlanError for a path that cannot exist, HostError for one that fails on this host."""
+    """Raises PlanError for a path that cannot exist, HostError for one that fails on this host.
+
+    `purpose` is what it cannot be then, for the sentence.
+    """
     verdict = unnamed_target(path, backing) or impossible(path, backing)
     if verdict is not None:
         raise PlanError(f"{path} {verdict.what}: {verdict.reason}", hint=verdict.instead)
     verdict = infeasible(path, capabilities)
     if verdict is not None:
-        raise HostError(f"{path} cannot be measured: {verdict.reason}", hint=verdict.instead)
+        raise HostError(f"{path} cannot be {purpose}: {verdict.reason}", hint=verdict.instead)
 
 
 def _nothing_left(
@@ -377,7 +383,7 @@ def require_destination(
             hint="write --to ext4/qcow2, --to /mnt/backup, or --target nas=nbd://10.0.0.5/disk "
             "--to nas/raw",
         )
-    require_possible(to.path, capabilities, backing)
+    require_possible(to.path, capabilities, backing, "copied to")
 
 
 def not_made(profile: Profile, template: Path | None, path: DiskPath) -> Impossible | None:

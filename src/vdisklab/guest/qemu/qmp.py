@@ -272,8 +272,12 @@ class Channel:
         except ExecuteError as error:
             raise RefusedError(f"{self._who} refused: {error}") from error
         except (QMPError, EOFError, OSError) as error:
-            reason = self._client.damage or "the connection was lost"
-            raise GuestError(f"no {what}: {reason}") from error
+            if self._client.damage:
+                raise GuestError(f"no {what}: {self._client.damage}") from error
+            raise GuestError(
+                f"no {what}: the connection was lost",
+                hint="QEMU ended: `dmesg` shows whether it was killed for lack of memory",
+            ) from error
 
     def _await(
         self, task: asyncio.Task[Any], seconds: float, meanwhile: Callable[[], None] | None
