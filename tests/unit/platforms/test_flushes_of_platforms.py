@@ -497,3 +497,21 @@ def test_a_disk_without_a_path_is_not_said_to_lack_nothing(
     (tmp_path / "g.sh").write_text(f"{QEMU}-readconfig /vm/guest.cfg\n")
     assert main(["audit", str(tmp_path / "g.sh"), "--need", "durable"]) == 0
     assert "durable (unknown)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "policy"),
+    [
+        ("scsihw: lsi\nscsi0: /srv/a.raw,werror=stop,rerror=stop,size=1G\n", "3.conf",
+         "raw/scsi:rerror=stop:werror=stop"),
+        ("scsihw: lsi\nscsi0: /srv/a.raw,size=1G\n", "3.conf", "raw/scsi"),
+        ("qemu-system-x86_64 -device lsi53c895a,id=s -drive file=/srv/a.raw,format=raw,if=none,id=d"
+         " -device scsi-hd,drive=d,bus=s.0,werror=report\n", "q.sh", "raw/scsi:werror=report"),
+    ],
+)  # fmt: skip
+def test_a_controller_without_a_path_leaves_the_error_policy_known(
+    text: str, name: str, policy: str
+) -> None:
+    (disk,) = read(text, name)
+    assert "does not measure its controller" in str(disk.problem)
+    assert disk.by_policy == parse_path(policy)
