@@ -145,6 +145,17 @@ def test_what_is_done_below_and_inside_a_guest(lab: Lab, below: tuple[str, ...])
     assert {check.name for check in runs[-1].checks} >= {"guest.filesystem"}
 
 
+@pytest.mark.nightly  # a cell takes 10 s of CPU
+def test_a_guest_on_a_raw_image_goes_on_in_a_qcow2_image_above_it(lab: Lab) -> None:
+    with lab.start(*arguments(lab, ("snapshot",), None, path="raw/none", limit=60)) as process:
+        printed, _ = process.communicate(timeout=300)
+    assert failures(lab) == [None], printed
+    during = {sample.metric: sample.value for sample in lab.runs()[0].measurements[1].samples}
+    assert during["iops"] > 0
+    assert during["allocated"] > 0  # the new image
+    assert lab.leftovers() == []
+
+
 @pytest.mark.nightly
 def test_qemu_is_killed_and_the_target_is_full(lab: Lab) -> None:
     small = lab.directory / "small"
