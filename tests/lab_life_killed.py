@@ -112,7 +112,7 @@ def killed(way: str, first: int, template: Path) -> int:
         if hashlib.sha256(template.read_bytes()).hexdigest() != before:
             wrong.append("the template has changed")
         bad += bool(wrong)
-        command = STEPS.read_text().splitlines()[-1] if was_killed else "not killed"
+        command = STEPS.read_text().splitlines()[step - 1] if was_killed else "not killed"
         print(f"  {step} {command}: {'; '.join(wrong) or 'ok'}", flush=True)
         if not was_killed:
             break

@@ -192,13 +192,13 @@ def _notes(answer: LifeAnswer) -> Iterator[str]:
         )
     unsettled = [life for life in answer.lives if life.in_guests and life.seconds("settle") is None]
     for life in unsettled:
-        yield f"{life.made} on {life.path}: the rate had not settled; choose a longer --runtime"
+        yield f"{_made(life)} on {life.path}: the rate had not settled; choose a longer --runtime"
     for life in answer.lives:
         if life.failure is not None:
-            yield f"{life.made} on {life.path} failed in {life.failed} runs: {life.failure}"
+            yield f"{_made(life)} on {life.path} failed in {life.failed} runs: {life.failure}"
     for life in answer.lives:
         if life.given_back is not None and life.space_back is None:
-            yield f"{life.made} on {life.path}: not all of its space came back within half a minute"
+            yield f"{_made(life)} on {life.path}: not all of its space came back in half a minute"
     yield "rank by a step: `vdisklab rank --metric ready`, or first-write/none/duration"
     pair = _pair([life for life in answer.lives if _is_made(life)])
     if pair is not None:
