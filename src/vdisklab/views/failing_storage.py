@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from vdisklab.answers.powercut import CrashVerdict
+from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.power_cut_words import ClientKind, RunOutcome
 from vdisklab.results.power_cut import StorageFacts, failure_words
@@ -90,12 +91,23 @@ def _sentence(row: CrashVerdict) -> str:
     elif facts.paused_after is not None:
         learned = f"was paused after {_seconds(facts.paused_after)}"
     elif not facts.failed:
-        why = "no request failed"
-        if row.model in (FailureModel.STORAGE_FULL, FailureModel.STORAGE_QUOTA):
-            why = "no write needed a new place: judge a thin image (preallocation=off)"
-        return f"{where} {_NOT_NOTICED}: {why}"
+        return f"{where} {_NOT_NOTICED}: {_why_nothing_failed(row)}"
     state = "" if facts.lost else _AFTERWARDS.get(facts.worst, "")
     return f"{where} {kept} and {learned}{state}"
+
+
+def _why_nothing_failed(row: CrashVerdict) -> str:
+    """Why no request failed, and what to judge instead.
+
+    PostgreSQL writes its log to files that it has allocated before.
+    """
+    if row.model not in (FailureModel.STORAGE_FULL, FailureModel.STORAGE_QUOTA):
+        return "no request failed"
+    image = parse_path(row.path).image
+    is_thin = image is not None and image.is_thin
+    longer = "give it longer (--failing-seconds), or take --client files"
+    instead = longer if is_thin else "judge a thin image (preallocation=off)"
+    return f"no write needed a new place: {instead}"
 
 
 def _failure(row: CrashVerdict) -> str:

@@ -310,6 +310,16 @@ def test_the_answer_is_one_sentence_first_worst_first() -> None:
     require_whole([table], document_of(answer))
 
 
+def test_a_thin_image_without_a_failed_request_is_not_told_to_be_thin() -> None:
+    untouched = replace(CLEAN, failed=0, resumed=False, paused_after=None)
+    cut = verdict("raw:preallocation=off/none", FailureModel.STORAGE_QUOTA, untouched)
+    (table,) = view.tables(PowercutAnswer((), (crash_verdict(cut),)))
+    assert table.title == (
+        "raw:preallocation=off/none under storage-quota notices nothing: no write needed a new "
+        "place: give it longer (--failing-seconds), or take --client files."
+    )
+
+
 def test_the_answer_names_the_length_that_was_asked_for() -> None:
     cut = verdict("raw/none", FailureModel.STORAGE_ERROR, replace(CLEAN, told=1, told_after=0.02))
     asked = {"failing_requests": 1, "failing_seconds": 9.0}
