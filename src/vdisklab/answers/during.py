@@ -28,6 +28,7 @@ from vdisklab.results.store import Store
 BEFORE, DURING, AFTER = "before", "during", "after"
 
 _OPTION = "during"
+_CONTROL = "nothing"
 _TWICE = 2.0
 _SHORTEST = 0.1
 
@@ -95,6 +96,10 @@ class OperationCost:
         tuple[ReliefLine, ...], "what makes the operation bearable, as lines to paste, in order"
     ]
     failure: str | None
+    control: Annotated[
+        float | None,
+        "seconds: the longest wait on this path while nothing was done; null: not measured",
+    ] = None
     runs_over_time: tuple[LatencyOverTime, ...] = ()
 
     @property
@@ -105,7 +110,10 @@ class OperationCost:
     @property
     def is_felt(self) -> bool:
         """True if the guest waited longer than before: p99 by its interval, or, with less than
-        three runs, twice as long; or a stall that is twice as long and longer than 0.1 s."""
+        three runs, twice as long; or a stall that is twice as long and longer than 0.1 s. A wait
+        that is no longer than that of the control, in which nothing was done, shows nothing."""
+        if self.control is not None and self.felt <= self.control:
+            return False
         longer = (self.during.ratio or 0.0) > _TWICE
         if self.during.low is not None:
             longer = self.during.low > 1
@@ -180,6 +188,11 @@ def operations_of(store: Store, campaign_id: str) -> DuringAnswer:
     cuts = [cut for cut in store.power_cuts(machine) if cut.applies_to(campaign.host)]
     below = campaign.host.file_system
     costs = [(_cost(cell, measured, cuts, below), measured) for cell, measured in runs.items()]
+    calm: dict[str, float] = {}
+    for cost, _ in costs:
+        if cost.operation == _CONTROL and cost.stall is not None:
+            calm[cost.path] = max(cost.felt, calm.get(cost.path, 0.0))
+    costs = [(replace(cost, control=calm.get(cost.path)), found) for cost, found in costs]
     costs.sort(key=lambda pair: (not pair[0].is_felt, -pair[0].felt))
     first = _by_round(costs[0][1])
     return DuringAnswer(

@@ -147,6 +147,16 @@ def _notes(answer: DuringAnswer) -> Iterator[str]:
         "which a request was due; ratios are within one run, those to the first row within rounds"
     )
     for row in answer.costs:
+        if row.control is not None and row.felt == row.control:
+            yield (
+                f"{row.operation} on {row.path} is a control: a wait up to "
+                f"{numbers.value(row.control, 's')} there is this machine's own"
+            )
+    few = [row for row in answer.costs if row.is_felt and row.during.low is None]
+    if few:
+        rounds = counted(few[0].runs, "round")
+        yield f"{rounds} cannot show whether a wait is more than chance: measure with --rounds 3"
+    for row in answer.costs:
         if row.paused:
             yield (
                 f"{row.operation} on {row.path}: QEMU stopped the guest for "

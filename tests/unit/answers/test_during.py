@@ -253,3 +253,5 @@ def test_a_wait_that_was_there_before_is_no_cost(store: Store, campaign: Campaig
     )
     assert replace(slow, during=Ratio(3, 1.5, 1.2, 1.9)).is_felt
     assert replace(slow, write_stall=2.0).is_felt
+    assert replace(slow, write_stall=2.0, control=1.9).is_felt
+    assert not replace(slow, write_stall=2.0, control=2.1).is_felt, "nothing took as long"
