@@ -66,7 +66,7 @@ WORDED: list[tuple[Diagnostic, str]] = [
     (NoCommonRound((cell("a"),)), "a: never measured in the same round"),
     (NothingToCompare(cell("a")), "a is the only cell"),
     (SeveralGuests((2,)), "Rates are summed over 2 guests."),
-    (SeveralGuests((1, 4)), "sums over all guests (1, 4 at once)"),
+    (SeveralGuests((1, 4)), "measured in 1, 4 guests at once"),
     (OpenLoad(), "rates show the requested load"),
     (Inconclusive(4), "none of the 4 cells is shown to differ"),
     (
