@@ -69,6 +69,9 @@ class OperationCost:
     write_stall: Annotated[
         float | None, "seconds: the longest time in which writes waited and none was completed"
     ]
+    write_stall_before: Annotated[
+        float | None, "seconds: the same of writes in the window before the operation"
+    ]
     latency: Annotated[float | None, "seconds: p99 during the operation, from when each was due"]
     latency_before: Annotated[float | None, "seconds: p99 before the operation"]
     during: Annotated[Ratio, "p99 during over before, paired within runs"]
@@ -110,15 +113,20 @@ class OperationCost:
     @property
     def is_felt(self) -> bool:
         """True if the guest waited longer than before: p99 by its interval, or, with less than
-        three runs, twice as long; or a stall that is twice as long and longer than 0.1 s. A wait
-        that is no longer than that of the control, in which nothing was done, shows nothing."""
+        three runs, twice as long; or a stall that is twice as long and longer than 0.1 s: of all
+        requests, or of writes, each against its own kind. A wait that is no longer than that of
+        the control, in which nothing was done, shows nothing."""
         if self.control is not None and self.felt <= self.control:
             return False
         longer = (self.during.ratio or 0.0) > _TWICE
         if self.during.low is not None:
             longer = self.during.low > 1
-        stall = max(self.stall or 0.0, self.write_stall or 0.0)
-        return longer or stall > max(_TWICE * (self.stall_before or 0.0), _SHORTEST)
+        stalls = [(self.stall, self.stall_before or 0.0)]
+        if self.write_stall_before is not None:
+            stalls.append((self.write_stall, self.write_stall_before))
+        return longer or any(
+            (meanwhile or 0.0) > max(_TWICE * before, _SHORTEST) for meanwhile, before in stalls
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,29 +227,33 @@ def _runs(store: Store, campaign: Campaign) -> Mapping[MeasuredCell, list[Run]]:
 def stored_stalls(store: Store, host: HostFacts, limit: float) -> MeasuredStalls:
     """The longest stalls on a machine: of the newest runs of each operation on each path, for each
     need the mildest."""
-    newest: dict[tuple[str, str], tuple[NeedKind, float]] = {}
+    newest: dict[tuple[str, str], tuple[NeedKind, OperationStall]] = {}
     for campaign in store.campaigns(with_runs=True):
         if campaign.host.machine_id == host.machine_id and measured_operations(campaign):
             for cell, runs in _runs(store, campaign).items():
                 order = parse_operation(_operation(cell) or "")
                 good = [run for run in runs if run.failure is None]
-                stalls = _stalls(good)
-                if order.kind.need is not None and cell.path is not None and stalls:
+                stall = _longest_stall(str(order), good)
+                if order.kind.need is not None and cell.path is not None and stall is not None:
                     alone = without_options(cell.path, (_OPTION,)).spelled_out.canonical
-                    newest.setdefault((alone, str(order)), (order.kind.need, max(stalls)))
+                    newest.setdefault((alone, str(order)), (order.kind.need, stall))
     mildest: dict[str, dict[str, OperationStall]] = defaultdict(dict)
-    for (path, operation), (need, seconds) in newest.items():
+    for (path, _), (need, stall) in newest.items():
         so_far = mildest[path].get(need)
-        if so_far is None or seconds < so_far.seconds:
-            mildest[path][need] = OperationStall(operation, seconds)
+        if so_far is None or stall.seconds < so_far.seconds:
+            mildest[path][need] = stall
     return MeasuredStalls(mildest, limit)
 
 
-def _stalls(runs: Iterable[Run]) -> list[float]:
-    """The medians of the longest stalls: of all requests, and of writes alone."""
-    alike = (Direction.NONE, Direction.WRITE)
-    medians = (_median(_by_metric(runs, DURING, of)["longest_stall"]) for of in alike)
-    return [median for median in medians if median is not None]
+def _longest_stall(operation: str, runs: Collection[Run]) -> OperationStall | None:
+    """The longer of the medians of the longest stalls: of all requests, and of writes alone; None
+    if no stall was stored."""
+    stalls = [
+        OperationStall(operation, median, of_writes=of is Direction.WRITE)
+        for of in (Direction.NONE, Direction.WRITE)
+        if (median := _median(_by_metric(runs, DURING, of)["longest_stall"])) is not None
+    ]
+    return max(stalls, key=lambda stall: stall.seconds, default=None)
 
 
 def _operation(cell: MeasuredCell) -> str | None:
@@ -291,6 +303,7 @@ def _cost(
         stall=_median(values[DURING]["longest_stall"]),
         stall_before=_median(values[BEFORE]["longest_stall"]),
         write_stall=_median(_by_metric(good, DURING, Direction.WRITE)["longest_stall"]),
+        write_stall_before=_median(_by_metric(good, BEFORE, Direction.WRITE)["longest_stall"]),
         latency=_median(values[DURING]["latency_p99"]),
         latency_before=_median(values[BEFORE]["latency_p99"]),
         during=_ratio(values[DURING], values[BEFORE]),

@@ -237,8 +237,9 @@ def _stalls(path: DiskPath, need: NeedKind, verdicts: CrashVerdicts) -> str | No
     found = verdicts.stalls.too_long(path, need)
     if found is None:
         return None
+    what = "write" if found.of_writes else "request"
     return (
-        f"no request was completed for {found.seconds:.3g} s in its {found.operation}, and "
+        f"no {what} was completed for {found.seconds:.3g} s in its {found.operation}, and "
         f"--stall allows {verdicts.stalls.limit:g} s"
     )
 

@@ -13,10 +13,14 @@ DEFAULT_STALL = 1.0
 
 @dataclass(frozen=True, slots=True)
 class OperationStall:
-    """The mildest operation of its kind on a path: its longest stall in seconds."""
+    """The mildest operation of its kind on a path: its longest stall in seconds.
+
+    `of_writes` is True if writes alone waited for so long, and reads went on.
+    """
 
     operation: str
     seconds: float
+    of_writes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

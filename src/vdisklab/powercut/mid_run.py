@@ -9,7 +9,8 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.daemons import StorageDaemon
 from vdisklab.guest.qemu.open_disk import open_disk
 from vdisklab.operations.operation import DiskAccess, DiskOperation, RunningOperation
-from vdisklab.operations.registry import judged_operations, parse_operation
+from vdisklab.operations.registry import OPERATIONS, judged_operations, parse_operation
+from vdisklab.operations.spelling import parse_spelled
 from vdisklab.powercut.client import ClientDisk
 from vdisklab.powercut.nbd import NbdDisk
 from vdisklab.units import SECTOR
@@ -17,6 +18,8 @@ from vdisklab.units import SECTOR
 
 def parse_judged(text: str) -> DiskOperation:
     """The operation of that name, if a power cut can be judged in its middle. Raises PlanError."""
+    if not any(f"{text}:".startswith(f"{row.name}:") for row in OPERATIONS):
+        parse_spelled(text, judged_operations(), "operation")  # its hint names those alone
     operation = parse_operation(text)
     if operation.kind.judging is None:
         names = ", ".join(row.name for row in judged_operations())

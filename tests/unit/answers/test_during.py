@@ -186,6 +186,15 @@ def test_the_mildest_operation_of_a_kind_counts() -> None:
     assert MeasuredStalls(by_path).too_long(parse_path("qcow2/none"), "backup") is None
 
 
+def test_a_stall_of_writes_alone_is_called_so() -> None:
+    path = parse_path("qcow2/none")
+    stall = OperationStall("backup", 1.5, of_writes=True)
+    verdicts = CrashVerdicts(stalls=MeasuredStalls({"qcow2/none": {"backup": stall}}))
+    assert lack(path, parse_need("backup"), verdicts) == (
+        "no write was completed for 1.5 s in its backup, and --stall allows 1 s"
+    )
+
+
 def test_latencies_over_time_are_drawn_with_the_span_of_the_operation(
     store: Store, campaign: Campaign
 ) -> None:
@@ -252,6 +261,9 @@ def test_a_wait_that_was_there_before_is_no_cost(store: Store, campaign: Campaig
         "longer (600 ms before), and no request was completed for 300 ms."
     )
     assert replace(slow, during=Ratio(3, 1.5, 1.2, 1.9)).is_felt
-    assert replace(slow, write_stall=2.0).is_felt
-    assert replace(slow, write_stall=2.0, control=1.9).is_felt
-    assert not replace(slow, write_stall=2.0, control=2.1).is_felt, "nothing took as long"
+    assert not replace(slow, write_stall=2.0).is_felt, "no stall of writes before is stored"
+    slow = replace(slow, write_stall=2.0, write_stall_before=0.9)
+    assert slow.is_felt
+    assert not replace(slow, write_stall_before=1.1).is_felt, "writes are compared with writes"
+    assert replace(slow, control=1.9).is_felt
+    assert not replace(slow, control=2.1).is_felt, "nothing took as long"

@@ -12,6 +12,7 @@ from vdisklab.errors import OperationError, PlanError
 from vdisklab.operations.operation import DiskAccess, OpenDisk, RunningOperation
 from vdisklab.operations.registry import OPERATIONS, judged_operations, parse_operation
 from vdisklab.path.disk_path import parse_path
+from vdisklab.powercut.mid_run import parse_judged
 
 DISK = OpenDisk(
     serial="d",
@@ -201,6 +202,14 @@ def test_what_cannot_be_done_on_a_path_is_refused() -> None:
 def test_an_order_that_is_not_understood(text: str, message: str) -> None:
     with pytest.raises(PlanError, match=message):
         parse_operation(text)
+
+
+@pytest.mark.parametrize("text", ["defragment", "backup"])
+def test_a_power_cut_suggests_what_it_judges(text: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        parse_judged(text)
+    names = ", ".join(row.name for row in judged_operations())
+    assert refused.value.hint == f"write one of {names}"
 
 
 def test_orders_are_compared_by_what_they_say() -> None:
