@@ -44,6 +44,7 @@ from vdisklab.path.durability import DurabilityKind, known_durability
 from vdisklab.path.needs import with_default
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.results.model import Better, Example
 
 FEATURED = 4
@@ -283,6 +284,11 @@ class ReportAnswer(Answer):
     def measured(self) -> Mapping[MeasuredCell, int]:
         """For each cell, the largest number of rounds of any one measure."""
         return measured_rounds(self.summaries)
+
+    @property
+    def raced(self) -> bool:
+        """True if a campaign was a race, which leaves paths out of later rounds."""
+        return any(RaceTerms.of(campaign.plan) for campaign in self.ranked.campaigns)
 
     def shown(self, row: RankedCell, measure: MeasureKey) -> Summary | None:
         """What is shown of a measure: of the ranked one the level, of others the median."""

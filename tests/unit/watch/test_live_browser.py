@@ -68,6 +68,8 @@ def test_it_moves_and_leads_to_the_report_at_the_end(page: Page, database: Datab
             page.get_by_text("0 MB/s, 0 IOPS").wait_for()
             page.locator("#moving .line").press("ArrowLeft")
             page.locator("#moving .u-value").filter(has_text="0").first.wait_for()
+            shaded = page.evaluate("charts.still([-9, -8, -6, -5, -2, -1], [0, 5, 0, 0, 7, 0])")
+            assert shaded == [[-9, -9], [-8, -5], [-2, -1]], "no time in which a byte moved"
             page.locator("#notes-1 summary").press("Enter")
             database.add([run for run in campaign_runs() if run.round == 4])
             page.get_by_text("24 of 90 runs in 4 rounds").wait_for()

@@ -4,6 +4,7 @@ const charts = (() => {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const strokes = () => [color("--bar"), color("--highlight"), color("--muted"), color("--ink")];
+  const [NARROWEST, MARK] = [6, 4]; // of a marked span and of its mark, in pixels
   const dashes = [[], [6, 4], [2, 3], [10, 3, 2, 3]];
 
   // `lines` are names; `data` is x, then one array for each line; `gaps` are spans of x to mark.
@@ -17,6 +18,8 @@ const charts = (() => {
       const every = Math.ceil(ticks.length * widest / Math.max(made.width - 64, 1));
       return ticks.filter((_, at) => (ticks.length - 1 - at) % every === 0).map((one) => one[0]);
     }
+    // Without a cursor there is no value to show.
+    function idle(made) { made.root.classList.toggle("idle", made.cursor.idx == null); }
     function make() {
       const axis = () => ({ stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") }, font: "12px system-ui" });
       if (plot) plot.destroy();
@@ -36,14 +39,20 @@ const charts = (() => {
         ],
         hooks: { drawAxes: [(made) => {
           made.ctx.save();
-          made.ctx.fillStyle = color("--warn");
           for (const [from, to] of state.gaps) {
-            const left = made.valToPos(from, "x", true);
-            made.ctx.fillRect(left, made.bbox.top, Math.max(made.valToPos(to, "x", true) - left, 2), made.bbox.height);
+            // A short span stays visible: as wide as a line at least, with a mark above it.
+            const [left, right] = [made.valToPos(from, "x", true), made.valToPos(to, "x", true)];
+            const width = Math.max(right - left, NARROWEST * devicePixelRatio);
+            const start = (left + right - width) / 2;
+            made.ctx.fillStyle = color("--warn");
+            made.ctx.fillRect(start, made.bbox.top, width, made.bbox.height);
+            made.ctx.fillStyle = color("--highlight");
+            made.ctx.fillRect(start, made.bbox.top, width, MARK * devicePixelRatio);
           }
           made.ctx.restore();
-        }] },
+        }], setCursor: [idle] },
       }, state.data, place);
+      idle(plot);
     }
     make();
     dark.addEventListener("change", make);
@@ -78,14 +87,13 @@ const charts = (() => {
     return number === 0 ? "0" : Number((number / factor).toPrecision(3)) + " " + name;
   }
 
-  // The spans in which no byte moved.
-  function still(times, values, interval) {
+  // The spans in which no byte moved: a value is the rate since the time before it, at a gap too.
+  function still(times, values) {
     const spans = [];
     values.forEach((value, at) => {
       if (value !== 0) return;
-      const last = spans[spans.length - 1];
-      if (last && times[at] - last[1] <= interval * 1.5) last[1] = times[at] + interval;
-      else spans.push([times[at], times[at] + interval]);
+      if (values[at - 1] === 0) spans[spans.length - 1][1] = times[at];
+      else spans.push([times[Math.max(at - 1, 0)], times[at]]);
     });
     return spans;
   }

@@ -28,7 +28,7 @@
     figure.querySelector("figcaption").textContent = moving.caption;
     place.setAttribute("aria-label", moving.caption);
     const data = [moving.times, moving.values];
-    const still = charts.still(moving.times, moving.values, 1);
+    const still = charts.still(moving.times, moving.values);
     if (update) update(data, still);
     else update = charts.draw(place, { data, gaps: still, lines: ["bandwidth"], x: "seconds ago", y: "", shown: (one) => charts.scaled(one, "B/s") });
   }
