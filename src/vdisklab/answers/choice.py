@@ -205,7 +205,10 @@ class Decision:
 
 
 def decide(analysis: Analysis, measure: MeasureKey) -> Decision:
-    """The decision by a measure, among those that keep flushed data, if there are any."""
+    """The decision by a measure, among those that keep flushed data, if there are any.
+
+    No path is chosen where only the host's were measured.
+    """
     ranking, race = analysis.ranking(measure), None
     if measure == analysis.scored.overall and not isinstance(analysis, HostsAnalysis):
         race = race_of(analysis, () if analysis.unsafe else (DURABLE,))
@@ -215,8 +218,10 @@ def decide(analysis: Analysis, measure: MeasureKey) -> Decision:
     if decision.choice is None:
         measured = [row.cell for row in ranking.unranked if row.cell in analysis.competing]
         if len(measured) == 1:
-            return replace(decision, choice=only(analysis, measured[0], ranking))
-    return decision
+            decision = replace(decision, choice=only(analysis, measured[0], ranking))
+    chosen = None if decision.choice is None else decision.choice.cell.path
+    # Paths of the host are ranked where nothing else was measured; no guest can use one.
+    return replace(decision, choice=None) if chosen is not None and chosen.on_host else decision
 
 
 def in_agreement(choice: PathChoice | None, findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:

@@ -689,9 +689,21 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
 
     def command(text: str, controller: str) -> str:
         model = ["--scsihw", controller] if single else []
-        return shlex.join(["qm", "set", disk.guest, *model, f"--{disk.target}", text])
+        return shlex.join(["qm", "set", _number(disk), *model, f"--{disk.target}", text])
 
     return dialect.Change(command(line, "virtio-scsi-single"), command(disk.text, disk.controller))
+
+
+def _number(disk: ConfiguredDisk) -> str:
+    """The guest's number: its file's name, else that in its volume's name, else `VMID`.
+
+    `qm config 101` in a file of another name, or from a pipe, does not say it (volumes:
+    PVE/Storage/Plugin.pm, get_next_vm_diskname).
+    """
+    if re.fullmatch("[0-9]+", disk.guest):
+        return disk.guest
+    owner = re.search(r"(?<![\w-])vm-([0-9]+)-", disk.text)
+    return "VMID" if owner is None else owner[1]
 
 
 def _reader(

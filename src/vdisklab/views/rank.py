@@ -243,6 +243,9 @@ def _why_no_choice(answer: RankAnswer) -> Diagnostic | str | None:
     hosts = MIN_HOSTS if answer.hosts is None else len(answer.hosts.hosts)
     if hosts < MIN_HOSTS:
         return f"a rank over hosts needs {MIN_HOSTS} of them, and {hosts} have results."
+    paths = [row.cell.path for row in answer.cells]
+    if paths and all(path is not None and path.on_host for path in paths):
+        return "no path that a guest could use was measured."
     kinds = (ranked.TooFewRounds, ranked.NothingToCompare, SeveralGuests)
     return next((finding for finding in answer.findings if isinstance(finding, kinds)), None)
 

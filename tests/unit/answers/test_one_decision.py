@@ -341,3 +341,14 @@ def test_a_reference_that_nobody_named_is_not_what_the_user_has(*, is_named: boo
     assert choice is not None
     assert (cell(paths[0]) in {disk.cell for disk in choice.present}) is is_named
     assert ("the baseline" in choice_view.headline(choice)) is is_named
+
+
+def test_no_path_of_the_host_is_for_a_guest() -> None:
+    paths = ("ext4/host", "xfs/host")
+    world = World(paths, (1.0, 1.0), (0.03, 0.03), (5, 5), 3)
+    with stored(world.runs(), campaigns=[CAMPAIGN]) as store:
+        answer = rank_cells(Analysis.of(store, [CAMPAIGN.id]))
+    assert answer.choice is None
+    assert len(answer.ranking.rows) == 3
+    title = next(rank_view.tables(answer)).title
+    assert title == "No path to use yet: no path that a guest could use was measured."
