@@ -15,7 +15,7 @@ from typing import Any
 
 from vdisklab.errors import OperationError
 from vdisklab.operations.block_jobs import JOB, JobOperation
-from vdisklab.operations.operation import SCRATCH, TARGET, OperationKind
+from vdisklab.operations.operation import SCRATCH, TARGET, DiskOperation, OperationKind
 from vdisklab.operations.relief import LIBVIRT, PROXMOX, QEMU, Felt, Relief, qmp
 from vdisklab.path.needs import NeedKind
 from vdisklab.path.options import Number, OptionValue, Size, Switch
@@ -68,16 +68,13 @@ class Backup(JobOperation):
         self.monitor.execute("blockdev-backup", self._job())
 
     def _job(self) -> dict[str, Any]:
-        workers, speed = self.order.option("workers"), self.order.option("speed")
         return {
             "job-id": JOB,
             "device": self.source or self.disk.node,
             "target": TARGET_NODE,
             "sync": "full",
             "auto-dismiss": False,
-            **({"compress": True} if self.order.option("compress") else {}),
-            **({} if speed is None else {"speed": speed}),
-            **({} if workers is None else {"x-perf": {"max-workers": workers}}),
+            **_options(self.order),
         }
 
     def undo(self) -> None:
@@ -137,10 +134,13 @@ def relief_of(felt: Felt) -> Iterator[Relief]:
     """
     fleeces, full = felt.order.kind is FLEECING, felt.order.kind in (BACKUP, FLEECING)
     if not fleeces:
-        yield Relief(f"{PROXMOX} 8.2 and later", f"vzdump VMID {_FLEECE_ON_PROXMOX}")
+        speed = felt.order.option("speed")
+        limited = "" if speed is None else f" --bwlimit {max(1, int(speed) // 1024)}"
+        yield Relief(f"{PROXMOX} 8.2 and later", f"vzdump VMID {_FLEECE_ON_PROXMOX}{limited}")
     if felt.order.option("workers") != 1:
         yield Relief(f"{PROXMOX}, /etc/vzdump.conf", "performance: max-workers=1")
-    yield Relief(PROXMOX, f"vzdump VMID --bwlimit {felt.limit_kib}")
+    kept = f"{_FLEECE_ON_PROXMOX} " if fleeces else ""
+    yield Relief(PROXMOX, f"vzdump VMID {kept}--bwlimit {felt.limit_kib}")
     if not fleeces:
         checkpoint = "" if full else "<incremental>CHECKPOINT</incremental>"
         yield Relief(f"{LIBVIRT}, a pull backup", _PULL.format(checkpoint))
@@ -149,10 +149,24 @@ def relief_of(felt: Felt) -> Iterator[Relief]:
     job: dict[str, Any] = {"job-id": "backup", "device": "NODE", "target": "TARGET", "sync": "full"}
     if not full:
         job |= {"sync": "incremental", "bitmap": "BITMAP"}
-    workers = {} if felt.order.option("workers") == 1 else {"x-perf": {"max-workers": 1}}
-    yield Relief(QEMU, qmp("blockdev-backup", {**job, **workers, "speed": felt.limit}))
+    measured = {**job, **_options(felt.order)}
+    milder = {**measured, "x-perf": {"max-workers": 1}, "speed": felt.limit}
+    if fleeces:
+        yield from (Relief(f"{QEMU} 7.1 and later", line) for line in _fleecing(milder))
+        return
+    yield Relief(QEMU, qmp("blockdev-backup", milder))
     if felt.order.kind is BACKUP:  # the bitmap of an incremental one is not in what is read
-        yield from (Relief(f"{QEMU} 7.1 and later, fleecing", line) for line in _fleecing(job))
+        yield from (Relief(f"{QEMU} 7.1 and later, fleecing", line) for line in _fleecing(measured))
+
+
+def _options(order: DiskOperation) -> dict[str, Any]:
+    """The arguments of `blockdev-backup` for the options that the user wrote."""
+    workers, speed = order.option("workers"), order.option("speed")
+    return {
+        **({"compress": True} if order.option("compress") else {}),
+        **({} if speed is None else {"speed": speed}),
+        **({} if workers is None else {"x-perf": {"max-workers": workers}}),
+    }
 
 
 def _fleecing(job: Mapping[str, Any]) -> Iterator[str]:

@@ -77,7 +77,10 @@ def _relief(felt: Felt) -> Iterator[Relief]:
     yield Relief(PROXMOX, move)
     if mode != "background":
         job = {"job-id": "mirror", "device": "NODE", "target": "TARGET", "sync": "full"}
-        yield Relief(QEMU, qmp("blockdev-mirror", {**job, "copy-mode": "background"}))
+        speed = felt.order.option("speed")
+        limited = {} if speed is None else {"speed": speed}
+        milder = {**job, **limited, "copy-mode": "background"}
+        yield Relief(QEMU, qmp("blockdev-mirror", milder))
     yield job_speed(felt)
 
 

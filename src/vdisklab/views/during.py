@@ -21,9 +21,11 @@ def tables(answer: DuringAnswer) -> Iterator[Table[OperationCost]]:
         Column[OperationCost](
             "longest stall", lambda row: numbers.value(row.stall, "s"), right=True
         ),
+        Column[OperationCost]("stall before", _seconds("stall_before"), right=True, spare=1),
         Column[OperationCost]("stall of writes", _seconds("write_stall"), right=True),
-        Column[OperationCost]("p99 before", _seconds("latency_before"), right=True, spare=3),
-        Column[OperationCost]("p99 during", _seconds("latency"), right=True, spare=1),
+        Column[OperationCost]("writes before", _seconds("write_stall_before"), right=True, spare=1),
+        Column[OperationCost]("p99 before", _seconds("latency_before"), right=True, spare=4),
+        Column[OperationCost]("p99 during", _seconds("latency"), right=True, spare=2),
         Column[OperationCost](
             "during : before", lambda row: numbers.ratio(row.during.ratio), right=True
         ),
@@ -31,19 +33,19 @@ def tables(answer: DuringAnswer) -> Iterator[Table[OperationCost]]:
             "95 %",
             lambda row: numbers.ratio_interval(row.during.low, row.during.high),
             right=True,
-            spare=4,
+            spare=5,
         ),
         Column[OperationCost](
-            "after : before", lambda row: numbers.ratio(row.after.ratio), right=True, spare=2
+            "after : before", lambda row: numbers.ratio(row.after.ratio), right=True, spare=3
         ),
         Column[OperationCost](
-            "× the first",
+            "p99 : row 1",
             lambda row: numbers.ratio(row.to_first.ratio) if row.to_first else numbers.MISSING,
             right=True,
-            spare=2,
+            spare=3,
         ),
         Column[OperationCost]("took", _seconds("seconds"), right=True),
-        Column[OperationCost]("power cut in the middle", _power_cut, folds=WORDS, spare=1),
+        Column[OperationCost]("power cut in the middle", _power_cut, folds=WORDS, spare=2),
     )
     yield Table(
         headline(answer),
@@ -71,24 +73,31 @@ def headline(answer: DuringAnswer) -> str:
     if longest.felt < _FELT:
         return f"No operation made the guest's requests wait for more than {_FELT:g} s."
     worst, mildest = measured[0], measured[-1]
-    if not worst.is_felt:
+    if not worst.is_felt or worst.felt < _FELT:
         rounds = max(cost.runs for cost in measured)
+        longer = f"for more than {_FELT:g} s and longer" if worst.is_felt else "longer"
         return (
-            f"No operation is shown to make the guest wait longer than before, in "
+            f"No operation is shown to make the guest wait {longer} than before, in "
             f"{counted(rounds, 'round')}. The longest wait, during {longest.operation} on "
             f"{longest.path}: {_felt(longest)}."
         )
-    sentence = f"The guest waits during {worst.operation} on {worst.path}: {_felt(worst)}."
+    said = "The guest waits"
+    if worst.during.low is None:  # too few rounds to say more than what happened in them
+        said = f"{_in_rounds(worst)} the guest waited longer"
+    sentence = f"{said} during {worst.operation} on {worst.path}: {_felt(worst)}."
     if mildest is not worst:
         sentence += (
-            f" The mildest is {mildest.operation} on {mildest.path}: p99 "
+            f" It felt {mildest.operation} on {mildest.path} least: p99 "
             f"{numbers.value(mildest.latency, 's')}, longest stall "
             f"{numbers.value(_stall(mildest), 's')}"
         )
         ratio = mildest.to_first
         if ratio is not None and ratio.low is not None:
             within = numbers.ratio_interval(ratio.low, ratio.high)
-            sentence += f"; its p99 is {numbers.ratio(ratio.ratio)} the first's ({within})"
+            sentence += (
+                f"; its p99 is {numbers.ratio(ratio.ratio)} that of {worst.operation} on "
+                f"{worst.path} ({within})"
+            )
         sentence += "."
     return sentence
 
@@ -99,9 +108,14 @@ def short_headline(answer: DuringAnswer) -> str:
     if not measured:
         return "No operation could be measured"
     worst = measured[0]
-    if not worst.is_felt:
+    if not worst.is_felt or worst.felt < _FELT:
         return "No operation is shown to be felt"
-    return f"{worst.operation}: a guest waits {numbers.value(worst.felt, 's')}"
+    waits = "waits" if worst.during.low is not None else "waited"
+    return f"{worst.operation}: a guest {waits} {numbers.value(worst.felt, 's')}"
+
+
+def _in_rounds(row: OperationCost) -> str:
+    return "In this round" if row.runs == 1 else f"In these {counted(row.runs, 'round')}"
 
 
 def operation_in_words(row: OperationCost) -> str:
@@ -125,14 +139,16 @@ def _stall(row: OperationCost) -> float:
 
 def _felt(row: OperationCost) -> str:
     """What the guest felt: how slow, and for how long nothing went on."""
-    stalled = numbers.value(row.stall, "s")
     slow = (
         f"its slowest 1 % of requests took {numbers.value(row.latency, 's')} or longer "
         f"({numbers.value(row.latency_before, 's')} before)"
     )
     if row.write_stall is None or row.write_stall <= (row.stall or 0.0):
-        return f"{slow}, and no request was completed for {stalled}"
-    return f"{slow}, and no write was completed for {numbers.value(row.write_stall, 's')}"
+        what, stall, before = "request", row.stall, row.stall_before
+    else:
+        what, stall, before = "write", row.write_stall, row.write_stall_before
+    earlier = "" if before is None else f" ({numbers.value(before, 's')} before)"
+    return f"{slow}, and no {what} was completed for {numbers.value(stall, 's')}{earlier}"
 
 
 def _power_cut(row: OperationCost) -> str:
@@ -144,7 +160,8 @@ def _power_cut(row: OperationCost) -> str:
 def _notes(answer: DuringAnswer) -> Iterator[str]:
     yield (
         "longest stall: requests waited, and none was completed; p99 counts from the moment at "
-        "which a request was due; ratios are within one run, those to the first row within rounds"
+        "which a request was due; ratios are of p99: those to before are within one run, those to "
+        "row 1 within rounds"
     )
     for row in answer.costs:
         if row.control is not None and row.felt == row.control:
@@ -180,15 +197,14 @@ def _notes(answer: DuringAnswer) -> Iterator[str]:
 
 
 def _relief(answer: DuringAnswer) -> Iterator[str]:
-    """The lines to paste for each operation that was felt, each line once."""
+    """The lines to paste for each operation that was felt, each line once with all its paths."""
     felt = [row for row in answer.costs if row.felt >= _FELT and row.is_felt]
     if not felt and any(row.stall is not None for row in answer.costs):
         yield "nothing to paste: the guest felt no operation"
-    shown = set[str]()
+    paths: dict[tuple[str, str], list[str]] = {}
     for row in felt:
         for each in row.relief:
-            said = each.line or f"no line: {each.reason}"
-            labelled = f"{row.operation.partition(':')[0]}, {each.platform}: {said}"
-            if labelled not in shown:
-                shown.add(labelled)
-                yield labelled
+            said = f"{each.platform}: {each.line or f'no line: {each.reason}'}"
+            paths.setdefault((row.operation, said), []).append(row.path)
+    for (operation, said), named in paths.items():
+        yield f"{operation} on {' and '.join(dict.fromkeys(named))}, {said}"

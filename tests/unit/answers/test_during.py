@@ -108,16 +108,20 @@ def test_the_longest_stall_comes_first_with_its_relief(store: Store, campaign: C
     assert (mirror.stall, mirror.failure is None, mirror.failed) == (None, False, 1)
     assert headline(answer) == (
         "The guest waits during backup:workers=64 on qcow2/none: its slowest 1 % of requests took "
-        "4.08 s or longer (4.00 ms before), and no request was completed for 5.00 s. The mildest "
-        "is snapshot on qcow2/none: p99 8.16 ms, longest stall 30.0 ms; its p99 is ×0.00200 the "
-        "first's (0.00200–0.00200)."
+        "4.08 s or longer (4.00 ms before), and no request was completed for 5.00 s (4.00 ms "
+        "before). It felt snapshot on qcow2/none least: p99 8.16 ms, longest stall 30.0 ms; its "
+        "p99 is ×0.00200 that of backup:workers=64 on qcow2/none (0.00200–0.00200)."
     )
     (table,) = tables(answer)
     assert any("--fleecing" in line for line in table.verbatim)
+    assert all(line.startswith("backup:workers=64 on qcow2/none, ") for line in table.verbatim)
     assert not any(line.startswith("snapshot") for line in table.verbatim)
     notes = " ".join(table.notes)
     assert "failed in 1 run:" in notes
     assert "no power cut can be judged in the middle of backup:workers=64 on qcow2/none" in notes
+    same = replace(backup, path="raw/none")
+    (table,) = tables(replace(answer, costs=(backup, same)))
+    assert table.verbatim[0].startswith("backup:workers=64 on qcow2/none and raw/none, Proxmox VE")
     calm = replace(answer, costs=(snapshot,))
     (table,) = tables(calm)
     assert table.verbatim == ("nothing to paste: the guest felt no operation",)
@@ -258,12 +262,20 @@ def test_a_wait_that_was_there_before_is_no_cost(store: Store, campaign: Campaig
     assert headline(replace(answer, costs=(slow,))) == (
         "No operation is shown to make the guest wait longer than before, in 1 round. The longest "
         "wait, during backup:workers=64 on qcow2/none: its slowest 1 % of requests took 500 ms or "
-        "longer (600 ms before), and no request was completed for 300 ms."
+        "longer (600 ms before), and no request was completed for 300 ms (400 ms before)."
     )
     assert replace(slow, during=Ratio(3, 1.5, 1.2, 1.9)).is_felt
+    short = replace(slow, during=Ratio(3, 1.5, 1.2, 1.9), stall=0.05, latency=0.06)
+    said = headline(replace(answer, costs=(short, replace(slow, during=Ratio(1, 0.9)))))
+    assert "is shown to make the guest wait for more than 0.1 s and longer than before" in said
     assert not replace(slow, write_stall=2.0).is_felt, "no stall of writes before is stored"
     slow = replace(slow, write_stall=2.0, write_stall_before=0.9)
     assert slow.is_felt
+    assert headline(replace(answer, costs=(slow,))) == (
+        "In this round the guest waited longer during backup:workers=64 on qcow2/none: its slowest "
+        "1 % of requests took 500 ms or longer (600 ms before), and no write was completed for "
+        "2.00 s (900 ms before)."
+    )
     assert not replace(slow, write_stall_before=1.1).is_felt, "writes are compared with writes"
     assert replace(slow, control=1.9).is_felt
     assert not replace(slow, control=2.1).is_felt, "nothing took as long"

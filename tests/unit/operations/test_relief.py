@@ -32,12 +32,13 @@ def test_what_the_operation_had_already_is_not_advised() -> None:
         for text in ("backup", "backup:workers=1", "backup:speed=32M", "backup:fleecing")
     }
     assert any("max-workers" in line for line in lines["backup"])
-    assert not any("max-workers" in line for line in lines["backup:workers=1"])
+    assert not any(line.startswith("performance") for line in lines["backup:workers=1"])
     assert any(line.endswith("--bwlimit 51200") for line in lines["backup"])
     assert any(line.endswith("--bwlimit 16384") for line in lines["backup:speed=32M"])
     assert any('"speed": 16777216' in line for line in lines["backup:speed=32M"])
     assert any("fleecing" in line for line in lines["backup:workers=1"])
-    assert not any("fleec" in line for line in lines["backup:fleecing"])
+    proxmox = [line for line in lines["backup:fleecing"] if line.startswith("vzdump")]
+    assert proxmox == ["vzdump VMID --fleecing enabled=1,storage=local-lvm --bwlimit 51200"]
     slow = [way.line for way in ways(parse_operation("backup"), "qcow2/none", 10.5e6)]
     assert any(line.endswith("--bwlimit 5120") for line in slow)
     assert any('"speed": 5242880' in line for line in slow)
@@ -48,6 +49,20 @@ def test_what_the_operation_had_already_is_not_advised() -> None:
         for text in ("mirror", "mirror:copy-mode=write-blocking")
     ]
     assert modes == [False, True]
+
+
+def test_the_options_of_the_operation_stay() -> None:
+    order = parse_operation("backup:compress=on:speed=32M:workers=8")
+    jobs = [json.loads(way.line) for way in ways(order, "qcow2/none") if way.platform == QEMU]
+    (limited,) = (job["arguments"] for job in jobs)
+    assert (limited["compress"], limited["speed"]) == (True, 16 << 20)
+    lines = [way.line for way in ways(order, "qcow2/none") if "fleecing" in way.platform]
+    assert json.loads(lines[-1])["arguments"]["x-perf"] == {"max-workers": 8}
+    assert json.loads(lines[-1])["arguments"]["speed"] == 32 << 20
+    proxmox = [way.line for way in ways(order, "qcow2/none") if "--fleecing" in way.line]
+    assert proxmox == ["vzdump VMID --fleecing enabled=1,storage=local-lvm --bwlimit 32768"]
+    fleeced = ways(parse_operation("backup:fleecing"), "qcow2/none")
+    assert any("copy-before-write" in way.line for way in fleeced)
 
 
 def test_the_lines_of_qemu_are_json() -> None:
