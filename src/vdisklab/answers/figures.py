@@ -16,7 +16,7 @@ from vdisklab.analysis.summary import Summary
 from vdisklab.analysis.sums import BandwidthSeries, coarser
 from vdisklab.answers.density import DensityAnswer, PathCapacity
 from vdisklab.answers.pareto import ParetoAnswer, ParetoCell
-from vdisklab.answers.rank import RankAnswer
+from vdisklab.answers.rank import RankAnswer, RankedCell
 from vdisklab.answers.report import Bar, ReportAnswer
 from vdisklab.answers.trend import TOGETHER, TrendAnswer
 from vdisklab.path.cell import MeasuredCell
@@ -109,12 +109,22 @@ def _bar(
 
 
 def ranked_bars(answer: RankAnswer, most: int) -> tuple[Sequence[Bar], str]:
-    """The first cells that compete, in the measure that ranks them, and its unit."""
+    """The first cells that compete, in the measure that ranks them, and its unit.
+
+    Where that measure is a ratio to the baseline, the intervals are those of the table.
+    """
     measure = answer.ranking.measure
-    competing = {row.cell: shown for row in answer.cells
+    competing = {row.cell: _as_in_table(row, shown) for row in answer.cells
                  if row.competes and (shown := row.shown(measure)) is not None}  # fmt: skip
     chosen = None if answer.choice is None else answer.choice.cell
     return _rows(competing, competing, measure.quantity.unit, answer=chosen, most=most)
+
+
+def _as_in_table(row: RankedCell, shown: Summary) -> Summary:
+    ratio = row.ratio
+    if ratio.ratio != shown.median or ratio.low is None:
+        return shown
+    return replace(shown, low=ratio.low, high=ratio.high)
 
 
 def choice_bars(report: ReportAnswer) -> tuple[Sequence[Bar], str]:

@@ -16,6 +16,7 @@ from tests.unit.stored import stored
 from vdisklab.analysis.rank_intervals import Ranked, rank
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.choice import ChoiceVerdict, PathChoice
+from vdisklab.answers.figures import ranked_bars
 from vdisklab.answers.loading import find_cells
 from vdisklab.answers.rank import RankAnswer, rank_cells
 from vdisklab.answers.recommend import RecommendAnswer, recommend
@@ -352,3 +353,13 @@ def test_no_path_of_the_host_is_for_a_guest() -> None:
     assert len(answer.ranking.rows) == 3
     title = next(rank_view.tables(answer)).title
     assert title == "No path to use yet: no path that a guest could use was measured."
+
+
+def test_bars_and_table_have_the_same_intervals() -> None:
+    """Where no difference to the baseline is shown, both intervals hold 1."""
+    world = World(("ext4/host", "xfs/host"), (1.2, 1.0), (0.6, 0.6), (5, 5), 3)
+    with stored(world.runs(), campaigns=[CAMPAIGN]) as store:
+        answer = rank_cells(Analysis.of(store, [CAMPAIGN.id]))
+    bars = {bar.label: (bar.low, bar.high) for bar in ranked_bars(answer, 9)[0]}
+    for row in answer.cells[1:]:
+        assert bars[row.cell.label] == (row.ratio.low, row.ratio.high)
