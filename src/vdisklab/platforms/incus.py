@@ -160,9 +160,12 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
 
 
 def _disk(device: Tree, drivers: Mapping[str, str], changes: Changes) -> ConfiguredDisk | None:
-    """A disk device without its guest; None for a drive that configures the guest."""
+    """A disk device without its guest; None for a CD-ROM and a drive that configures the guest.
+
+    A source whose name ends in `.iso` is a CD-ROM for Incus (iso9660 in device/disk.go).
+    """
     place = word(device, "path")
-    if re.fullmatch("(cloud-init|agent):config", word(device, "source") or ""):
+    if re.fullmatch(r"(cloud-init|agent):config|.*\.iso", word(device, "source") or ""):
         return None
     shared = place not in (None, "/")
     path, problem, assumed = None, None, None
@@ -360,6 +363,7 @@ DIALECT = dialect.Dialect(
         "TPM state": r"\btype\"?:\s*\"?tpm\b",
         "cloud-init": r"cloud-init:config",
         "the agent's drive": r"agent:config",
+        "CD-ROMs": r"source:.*\.iso[\"']?\s*(,|}|$)",
         "snapshots": r"\bsnapshots\"?:\s*(\[\s*\{|\n\s*-)",
     },
 )

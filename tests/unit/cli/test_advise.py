@@ -756,6 +756,7 @@ type: virtual-machine
 config: {image.os: Ubuntu}
 devices:
   agent: {source: 'agent:config', type: disk}
+  setup: {source: /srv/iso/debian.iso, type: disk}
   root: {path: /, pool: default, type: disk MORE}
 ---
 name: default
