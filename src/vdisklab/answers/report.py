@@ -28,7 +28,7 @@ from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.claims import ClaimsAnswer, evaluate_claims
 from vdisklab.answers.compare import PublishedAnswer, all_published
 from vdisklab.answers.density import DensityAnswer, density_of, searched_capacity
-from vdisklab.answers.during import DuringAnswer, measured_operations, operations_of
+from vdisklab.answers.during import DURING, DuringAnswer, measured_operations, operations_of
 from vdisklab.answers.export import ConfiguredFor, configurations_of
 from vdisklab.answers.hosts import HostsAnalysis, MeasuredHost
 from vdisklab.answers.life import LifeAnswer, lives_of, measured_lives
@@ -45,7 +45,7 @@ from vdisklab.path.needs import with_default
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.race_terms import RaceTerms
-from vdisklab.results.model import Better, Example
+from vdisklab.results.model import Better, Direction, Example
 
 FEATURED = 4
 """Number of cells in charts with few lines: more cannot be distinguished."""
@@ -375,14 +375,22 @@ def _over_hosts(analysis: HostsAnalysis) -> ReportAnswer:
 
 
 def _metric(analysis: Analysis) -> str:
-    """For a search of capacities what its limit is of; else the overall score if any cell has it,
-    else the first measure.
+    """For a search of capacities what its limit is of, for operations the p99 meanwhile; else the
+    overall score if any cell has it, else the first measure.
     """
     for campaign in analysis.campaigns:
         if searched_capacity(campaign.plan):
             limited = parse_criterion(str(campaign.plan["until"])).metric
             of = (key for key in analysis.observations.measures if key.metric == limited)
             return str(next(of, first_measure(analysis.observations)))
+        if measured_operations(campaign):  # their load has a fixed rate, so IOPS are no answer
+            meanwhile = (
+                key
+                for key in analysis.observations.used
+                if key.name.endswith(f"-{DURING}")
+                and (key.metric, key.direction) == ("latency_p99", Direction.NONE)
+            )
+            return str(next(meanwhile, first_measure(analysis.observations)))
     if analysis.scored.overall in analysis.observations.used:
         return DEFAULT_METRIC
     return str(first_measure(analysis.observations))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from vdisklab import numbers
-from vdisklab.answers.during import DuringAnswer, OperationCost
+from vdisklab.answers.during import DuringAnswer, OperationCost, ReliefLine
 from vdisklab.units import counted
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
@@ -198,13 +198,19 @@ def _notes(answer: DuringAnswer) -> Iterator[str]:
 
 def _relief(answer: DuringAnswer) -> Iterator[str]:
     """The lines to paste for each operation that was felt, each line once with all its paths."""
-    felt = [row for row in answer.costs if row.felt >= _FELT and row.is_felt]
-    if not felt and any(row.stall is not None for row in answer.costs):
+    found = tuple(relief(answer))
+    if not found and any(row.stall is not None for row in answer.costs):
         yield "nothing to paste: the guest felt no operation"
-    paths: dict[tuple[str, str], list[str]] = {}
-    for row in felt:
-        for each in row.relief:
-            said = f"{each.platform}: {each.line or f'no line: {each.reason}'}"
-            paths.setdefault((row.operation, said), []).append(row.path)
-    for (operation, said), named in paths.items():
-        yield f"{operation} on {' and '.join(dict.fromkeys(named))}, {said}"
+    for felt, each in found:
+        yield f"{felt}, {each.platform}: {each.line or f'no line: {each.reason}'}"
+
+
+def relief(answer: DuringAnswer) -> Iterator[tuple[str, ReliefLine]]:
+    """Each line to paste once, with the operation that was felt and all its paths."""
+    paths: dict[tuple[str, ReliefLine], list[str]] = {}
+    for row in answer.costs:
+        if row.felt >= _FELT and row.is_felt:
+            for each in row.relief:
+                paths.setdefault((row.operation, each), []).append(row.path)
+    for (operation, each), named in paths.items():
+        yield f"{operation} on {' and '.join(dict.fromkeys(named))}", each

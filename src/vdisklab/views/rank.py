@@ -17,6 +17,7 @@ from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.score import MEAN, Role, Score, Weighted
 from vdisklab.analysis.summary import Summary
+from vdisklab.answers.during import measured_operations
 from vdisklab.answers.rank import RankAnswer, RankedCell
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.units import counted, named
@@ -218,6 +219,17 @@ def _headed(
 ) -> Table[RankedCell]:
     """The table below the verdict."""
     choice, title, over = answer.choice, _title(answer), answer.hosts
+    ordered = next(filter(measured_operations, answer.campaigns), None)
+    if headed and ordered is not None:
+        said = (
+            f"The campaign {ordered.id} measured what operations cost a guest, not how fast a path "
+            f"is: `vdisklab during --campaign {ordered.id}` shows it."
+        )
+        shown = (finding for finding in answer.findings if isinstance(finding, ranked.TooFewRounds))
+        few = set(map(str, shown))
+        notes = tuple(note for note in _notes(answer, ()) if note not in few)
+        intro = (title, *answer.caveats.remedies)
+        return Table(said, columns, rows, notes, intro=intro, kind=RankedCell)
     first = () if over is None else (*map(str, _of_scores(answer)), *first_sentences(over))
     why = _why_no_choice(answer) if headed and choice is None else None
     if why is not None:

@@ -101,9 +101,28 @@ def first_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
 
 def page_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
     """The lines below a page's headline: what did not fit into it, and the first lines."""
+    if report.operations is not None:  # the page has the table, and what to paste apart
+        return (("Felt most", during.headline(report.operations)),)
     whole = headline(report)
     left = () if page_headline(report) == whole else (("Answer", f"{whole}."),)
     return (*left, *first_lines(report))
+
+
+def operations_part(report: ReportAnswer) -> dict[str, Any] | None:
+    """The report's part about operations: their table, and the lines to paste by operation and
+    platform, with the reasons where there is no line."""
+    if report.operations is None:
+        return None
+    (table,) = during.tables(report.operations)
+    lines: dict[str, list[str]] = {}
+    without: list[str] = []
+    for felt, each in during.relief(report.operations):
+        title = f"{felt}, {each.platform}"
+        if each.line is None:
+            without.append(f"{title}: {each.reason}")
+        else:
+            lines.setdefault(title, []).append(each.line)
+    return {"table": table, "lines": lines, "without": without}
 
 
 def explanation(report: ReportAnswer) -> tuple[str, ...]:

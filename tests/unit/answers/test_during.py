@@ -209,8 +209,9 @@ def test_latencies_over_time_are_drawn_with_the_span_of_the_operation(
     assert (runs[0].begin, runs[0].end) == (2.0, 9.5)
     (figure,) = operation_figures(answer)
     panels = {lines.panel: lines for lines in figure.curves}
-    assert list(panels) == ["backup:workers=64 on qcow2/none", "snapshot on qcow2/none"]
-    drawn = panels["backup:workers=64 on qcow2/none"]
+    backup = "backup:workers=64 on qcow2/none, round 3"
+    assert list(panels) == [backup, "snapshot on qcow2/none, round 3"]
+    drawn = panels[backup]
     assert drawn.data == ((0.0, 0.25, 0.5), (0.002, None, 5.0))
     assert (drawn.gaps, drawn.y) == (((2.0, 9.5),), "s")
     assert "it took 7.50 s; its slowest 1 % of requests took 4.08 s" in figure.alt
@@ -226,6 +227,24 @@ def test_the_report_on_operations_has_their_figure_alone(
     assert "What do operations on its disk cost a running guest" in text
     assert "What the guest felt while the operation ran" in text
     assert "Speed against safety" not in text
+    (table,) = tables(stored_operations(store, campaign.id))
+    parts = ("Table of operations", "data-curves", "To paste, so that", 'id="cells"')
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    for column in table.columns:
+        assert column.heading.replace(" %", "\N{NO-BREAK SPACE}%") in text[places[0] : places[1]]
+    assert "no line:" not in text
+    assert "The answer above" not in text
+
+
+def test_a_rank_of_operations_points_to_their_answer(
+    store: Store, campaign: Campaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = str(store).removeprefix("sqlite:///")
+    assert main(["rank", "--db", database, "--metric", "mixed-4k-during/none/latency_p99"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"vdisklab during --campaign {campaign.id} --db " in said
+    assert "No path to use yet" not in said
 
 
 def test_a_recommendation_does_not_come_from_operations(

@@ -216,11 +216,11 @@ def operation_figures(answer: DuringAnswer) -> tuple[Figure, ...]:
         times = tuple(place * run.interval for place in range(len(run.longest)))
         values = tuple(None if value is None else value / scale.factor for value in run.longest)
         span = () if run.begin is None or run.end is None else ((run.begin, run.end),)
-        panel = f"{cost.operation} on {cost.path}"
+        panel = f"{cost.operation} on {cost.path}, round {run.round}"
         unit = scale.suffix.strip()
         curves.append(
             Lines(
-                "s", unit, ("longest latency",), (times, values), gaps=span, panel=panel,
+                "seconds", unit, ("longest latency",), (times, values), gaps=span, panel=panel,
                 alt=f"Line chart of the longest latency over time, {panel}, in {unit}: "
                 f"{operation_in_words(cost)}.",
             )
@@ -233,7 +233,7 @@ def operation_figures(answer: DuringAnswer) -> tuple[Figure, ...]:
             "operations", "What the guest felt while the operation ran",
             " ".join(each.alt for each in curves), curves=tuple(curves),
             note="The longest latency of the requests that were due in each quarter of a second, "
-            "from when they were due. Shaded: from the order until the operation had ended. The "
-            f"newest run of each.{f' Not shown: {hidden} more.' if hidden else ''}",
+            "from when they were due. Shaded, below an orange mark: from the order until the "
+            f"operation had ended.{f' Not shown: {hidden} more.' if hidden else ''}",
         ),
     )  # fmt: skip

@@ -47,6 +47,7 @@ from vdisklab.views.report import (
     diagnostics_by_cell,
     explanation,
     hosts_part,
+    operations_part,
     page_headline,
     page_lines,
     question,
@@ -97,6 +98,7 @@ def render_page(report: ReportAnswer) -> str:
                 for answer in report.published
             ],
             hosts=hosts_part(report),
+            operations=operations_part(report),
             rows=_first_rows(report),
             measures=[_measure(key) for key in report.summaries],
             cells=len(report.ranked.cells),
