@@ -114,6 +114,8 @@ def operations_part(report: ReportAnswer) -> dict[str, Any] | None:
     if report.operations is None:
         return None
     (table,) = during.tables(report.operations)
+    # A phone shows the verdict of a power cut too: a page can fold it.
+    shown = [replace(column, phone=True) if column.folds else column for column in table.columns]
     lines: dict[str, list[str]] = {}
     without: list[str] = []
     for felt, each in during.relief(report.operations):
@@ -122,7 +124,7 @@ def operations_part(report: ReportAnswer) -> dict[str, Any] | None:
             without.append(f"{title}: {each.reason}")
         else:
             lines.setdefault(title, []).append(each.line)
-    return {"table": table, "lines": lines, "without": without}
+    return {"table": replace(table, columns=shown), "lines": lines, "without": without}
 
 
 def explanation(report: ReportAnswer) -> tuple[str, ...]:

@@ -131,6 +131,24 @@ def test_claims_and_published_numbers_stand_in_the_page(contents: ReportAnswer) 
     assert 'id="figure-published"' in page
 
 
+def test_a_page_says_how_its_cells_were_measured(contents: ReportAnswer) -> None:
+    every = "measured every cell once"
+    assert set(contents.measured.values()) == {contents.ranked.rounds}
+    assert every in render_page(contents)
+    fewer = [run for run in shapely_runs() if run.path != "raw/none" or run.round < 3]
+    with stored(fewer) as store:
+        uneven = report_on(Analysis.of(store))
+    page = render_page(uneven)
+    assert every not in page
+    assert "The cells have different numbers of rounds" in page
+    race = {"margin": 0.1, "confidence": 0.95, "metric": "score", "needs": [], "shortlist": False}
+    terms = {**CAMPAIGN.plan, "race": {**race, "rounds": 9}}
+    raced = replace(uneven.ranked, campaigns=(replace(CAMPAIGN, plan=terms),))
+    page = render_page(replace(uneven, ranked=raced))
+    assert every not in page
+    assert "the paths that were still in the race" in page
+
+
 def test_published_numbers_without_a_counterpart_are_counted() -> None:
     with stored([run for run in shapely_runs() if run.path != "raw/none"]) as store:
         found = report_on(Analysis.of(store))
