@@ -130,6 +130,9 @@ class RecommendAnswer(Answer):
         "what a request cost on the path, and on the paths that it is compared with",
     ]
     findings: tuple[Diagnostic, ...]
+    left_out: Annotated[
+        Mapping[MeasuredCell, str], "paths that do not meet the needs that were asked for, and why"
+    ]
     race: Annotated[RaceOutcome | None, "what the race has shown that decides, if one was run"]
     hosts: Annotated[OverHosts | None, "with --hosts; rounds are hosts then"] = None
 
@@ -143,7 +146,7 @@ def recommend(
     analysis: Analysis, needs: tuple[Need, ...], weights: str | None = None
 ) -> RecommendAnswer:
     """The best path that meets all needs. Raises PlanError if there is none."""
-    _require_comparable(analysis, weights)
+    _require_comparable(analysis, weights, needs)
     hosts = analysis if isinstance(analysis, HostsAnalysis) else None
     if hosts is None and not candidates(analysis.observations.cells):
         raise _nothing_to_recommend(analysis, analysis.observations, needs, Score.OVERALL.key)
@@ -212,9 +215,20 @@ def recommend(
             *(without_mix(observations, analysis.baseline, shown[1:]) if measure == MIX else ()),
             *_grown(analysis, chosen),
         ),
+        left_out={
+            cell: "; ".join(lacking.values())
+            for cell, path in candidates(observations.cells).items()
+            if (lacking := _lacking(path, needs, analysis.verdicts))
+        },
         race=race,
     )
     return answer if hosts is None else _with_hosts(answer, hosts)
+
+
+def _lacking(path: DiskPath, needs: Sequence[Need], verdicts: CrashVerdicts) -> Mapping[Need, str]:
+    """Why a path does not meet the needs that the user wrote, whatever its error policy."""
+    asked = [need for need in needs if not need.implied]
+    return unmet(with_error_policy(path, asked, verdicts), asked, verdicts)
 
 
 def _with_policy(
@@ -290,16 +304,17 @@ def _explaining(found: Recommendation, order: Sequence[MeasuredCell]) -> dict[Me
     return dict.fromkeys(cell for cell in compared if cell is not None)
 
 
-def _require_comparable(analysis: Analysis, weights: str | None) -> None:
+def _require_comparable(analysis: Analysis, weights: str | None, needs: Sequence[Need]) -> None:
     """Raises PlanError for rates that are given, and for different numbers of guests."""
     ordered = [campaign for campaign in analysis.campaigns if measured_operations(campaign)]
     if ordered:
         paths = " ".join(paths_of_operations(ordered[0]))
+        asked = " ".join(f"--need {need}" for need in needs if not need.implied)
         raise PlanError(
             f"the campaign {ordered[0].id} measured what operations cost a guest, not how fast a "
             "path is",
             hint=f"`vdisklab during` shows it; measure speed with `vdisklab run {paths} host`, "
-            "and `vdisklab recommend --need backup` then takes both into account",
+            f"and `vdisklab recommend {asked or '--need backup'}` then takes both into account",
         )
     searched = [campaign.id for campaign in analysis.campaigns if searched_capacity(campaign.plan)]
     if searched and weights is None:

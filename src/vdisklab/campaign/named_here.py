@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.campaign.guests import requested_guest
 from vdisklab.campaign.qemu_limits import find_qemus
 from vdisklab.campaign.template import GivenImage, inspect_template, require_fits, require_whole
+from vdisklab.errors import PlanError
 from vdisklab.host.blockdevice import open_device
 from vdisklab.host.command import Host
 from vdisklab.host.mounts import Mount, mount_of, require_copy_directory, require_work_directory
+from vdisklab.path.disk_path import has_known_names
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.plan.capabilities import QemuLimits
 from vdisklab.plan.destination import named_directory
@@ -62,7 +64,19 @@ def named_here(host: Host, request: Request) -> NamedHere:
     directory = (request.directory or Path()).absolute()
     require_work_directory(directory)
     copies = named_directory(request.to)
+    if copies is None and request.to is not None:
+        _require_no_directory(request.to, targets)
     if copies is not None:
         require_copy_directory(Path(copies.place))
     mount = None if request.devices else mount_of(directory)
     return NamedHere(profile, guest, qemus, limits, targets, mount, given)
+
+
+def _require_no_directory(to: str, targets: Collection[NamedTarget]) -> None:
+    """Raises PlanError for a `--to` that is a directory here, and reads as no disk path."""
+    named = to.partition("/")[0] in {target.name for target in targets}
+    if not named and not has_known_names(to) and Path(to).is_dir():
+        raise PlanError(
+            f"--to {to} is read as a disk path, and {to.partition('/')[0]!r} is no segment of one",
+            hint=f"for the directory write --to ./{to}",
+        )

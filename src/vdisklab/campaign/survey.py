@@ -15,7 +15,7 @@ from vdisklab.host.ledger import Ledger
 from vdisklab.host.pagecache import try_io_uring
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import DiskPath, Layer
-from vdisklab.path.named_target import NamedTarget, as_typed
+from vdisklab.path.named_target import COPIES, NamedTarget, as_typed, name_in_messages
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import Aio, ImageFormat
 from vdisklab.plan.capabilities import Capabilities, Missing, QemuLimits
@@ -63,6 +63,7 @@ def survey(
             spelled = "/".join(map(str, stack))
             bottom = "the device as it is" if backing.devices else "the work directory"
             place = as_typed(f"{spelled}/")[:-1]
+            place = name_in_messages(place) if place == COPIES else place
             progress(Step(f"trying {place or bottom}"))
             direct[spelled] = _try_stack(site, stack, f"trial{number}", stacks, backing)
     guests = tuple(path for path in wanted if not path.on_host)

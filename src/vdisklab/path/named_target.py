@@ -36,6 +36,9 @@ _FORM = "write --target NAME=PLACE: a directory, a block device, or one of " + "
 )
 
 
+COPIES = "to"
+"""The name of the target that is the directory of `--to`; the user does not write it."""
+
 HIDDEN_VARIABLE = "VDISKLAB_SECRET_"
 """How the environment variables with targets' secrets begin."""
 
@@ -60,6 +63,11 @@ class NamedTarget(AsText):
         return f"{self.kind or LayerKind.DIR}:at={self.name}"
 
     @property
+    def called(self) -> str:
+        """What messages call it."""
+        return name_in_messages(self.name)
+
+    @property
     def opened_by_qemu(self) -> bool:
         """True for a URL, which one of QEMU's own drivers opens."""
         target = (self.kind or LayerKind.DIR).facts.target
@@ -72,6 +80,11 @@ class NamedTarget(AsText):
 
     def __str__(self) -> str:
         return f"{self.name}={self.place}"
+
+
+def name_in_messages(name: str) -> str:
+    """What messages call a target of that name."""
+    return "the target of --to" if name == COPIES else f"target {name}"
 
 
 def parse_target(text: str) -> NamedTarget:
@@ -170,6 +183,11 @@ def require_targets(
     names: dict[str, NamedTarget] = {}
     places: dict[str, NamedTarget] = {}
     for target in targets:
+        if target.name == COPIES:
+            raise PlanError(
+                f"a target cannot be called {COPIES!r}, because the directory of --to is",
+                hint=f"choose another name: --target my{COPIES}={target.place}",
+            )
         if target.name in names:
             raise PlanError(
                 f"--target {target.name} is given twice", hint="give each target a name of its own"

@@ -255,7 +255,9 @@ def _has_no_snapshots(path: DiskPath, _value: str, verdicts: CrashVerdicts) -> s
         return _stalls(path, NeedKind.SNAPSHOTS, verdicts)
     if any(layer.kind.facts.makes_snapshots for layer in path.layers):
         return _stalls(path, NeedKind.SNAPSHOTS, verdicts)
-    return "neither its format nor a host layer makes snapshots"
+    above = path.image is not None and path.has_storage and not path.shares_directory
+    external = " (an external one turns its disk into a qcow2 overlay)" if above else ""
+    return f"neither its format nor a host layer makes snapshots{external}"
 
 
 def _ignores_discards(path: DiskPath, _value: str, _verdicts: CrashVerdicts) -> str | None:
@@ -358,13 +360,13 @@ _RULES: Mapping[NeedKind, _Rule] = {
         lambda _path, _value, _verdicts: None,
     ),
     NeedKind.BACKUP: _Rule(
-        "a backup while the guest runs, as measured with --during, holds no request for longer "
-        "than --stall",
+        "no request waits for longer than --stall in a backup while the guest runs, if `run "
+        "--during` measured that",
         _stalls_in_backups,
     ),
     NeedKind.SNAPSHOTS: _Rule(
-        "qcow2 without a data file, or a host layer that makes snapshots; as measured with "
-        "--during, one holds no request for longer than --stall",
+        "the disk is qcow2 without a data file, or on a host layer that makes snapshots; and no "
+        "request waits for longer than --stall in a snapshot, if `run --during` measured that",
         _has_no_snapshots,
         by_layers=True,
     ),

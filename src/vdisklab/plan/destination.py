@@ -6,11 +6,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import DiskPath, Image, parse_path
-from vdisklab.path.named_target import NamedTarget, with_targets
+from vdisklab.path.named_target import COPIES, NamedTarget, with_targets
 from vdisklab.path.segments import FORMAT_OPTIONS, CacheMode, ImageFormat, LayerKind
 
-_NAME = "to"
 _FILE_NAME = ("/", "./", "../", "~/")
 
 
@@ -40,10 +40,18 @@ class Destination:
 
 
 def named_directory(to: str | None) -> NamedTarget | None:
-    """The target of a `--to` that is a directory; None for a disk path."""
+    """The target of a `--to` that is a directory; None for a disk path.
+
+    Raises PlanError for an empty `--to`.
+    """
+    if to is not None and not to.strip():
+        raise PlanError(
+            "--to names no place",
+            hint="write --to ext4/qcow2 or --to /mnt/backup, or leave it out",
+        )
     if to is None or not (f"{to}/").startswith(_FILE_NAME):
         return None
-    return NamedTarget(_NAME, str(Path(to).expanduser().absolute()), LayerKind.DIR)
+    return NamedTarget(COPIES, str(Path(to).expanduser().absolute()), LayerKind.DIR)
 
 
 def destination_of(to: str | None, targets: Collection[NamedTarget]) -> Destination | None:

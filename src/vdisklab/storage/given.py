@@ -74,14 +74,14 @@ def _node_of(target: NamedTarget) -> str:
 def _with_kind(host: Host, target: NamedTarget) -> tuple[NamedTarget, str]:
     """The target, and what tells its directory or device from all others."""
     place = Path(target.place).absolute()
-    named = f"target {target.name}: {place}"
+    named = f"{target.called}: {place}"
     try:
         require_answer(host, place)
         seen = host.run("stat", "-L", "-c", "%f %d:%i %t:%T", place).stdout
     except CommandError as error:
         raise _unusable(named, error) from error
     except HostError as error:
-        raise HostError(f"target {target.name}: {error.message}", hint=error.hint) from error
+        raise HostError(f"{target.called}: {error.message}", hint=error.hint) from error
     bits, file, device = seen.split()
     mode = int(bits, 16)
     if stat.S_ISBLK(mode):
@@ -111,7 +111,7 @@ def _unusable(named: str, error: CommandError, *, was_there: bool = False) -> Ho
 
 def unanswered(host: Host, target: NamedTarget) -> HostError | None:
     """Why a directory's server or a device does not answer any more; None if it does."""
-    named, place = f"target {target.name}: {target.place}", Path(target.place)
+    named, place = f"{target.called}: {target.place}", Path(target.place)
     try:
         if target.holds_files:
             require_answer(host, place)
@@ -124,7 +124,7 @@ def unanswered(host: Host, target: NamedTarget) -> HostError | None:
     except CommandError as error:
         return _unusable(named, error, was_there=True)
     except HostError as error:
-        return HostError(f"target {target.name}: {error.message}", hint=error.hint)
+        return HostError(f"{target.called}: {error.message}", hint=error.hint)
     return None
 
 
@@ -138,7 +138,7 @@ def unwritable(site: Site, target: NamedTarget, backing: BackingDevices) -> Host
         elif target.holds_files:
             answered(Path(target.place), Directory(Path(target.place)).usable)
     except HostError as error:
-        named = "" if target.opened_by_qemu else f"target {target.name}: "
+        named = "" if target.opened_by_qemu else f"{target.called}: "
         return HostError(f"{named}{error.message}", hint=error.hint)
     return None
 
@@ -184,20 +184,20 @@ def _own_directory(site: Site, target: NamedTarget, needed: int) -> Iterator[Dir
         lambda: answered(place, lambda: _require_fit(target, place, needed, site.directory.name))
     )
     way = "name a directory of root's"
-    site.check(lambda: answered(place, lambda: require_safe(place, f"target {target.name}", way)))
+    site.check(lambda: answered(place, lambda: require_safe(place, target.called, way)))
     with site.tracked(Kind.DIRECTORY, private, **NOT_SEEN_YET), ExitStack() as stack:
         try:
             site.run("mkdir", "--mode=700", private)
         except CommandError as error:
             reason = error.stderr.strip().rpartition(": ")[2]
             raise HostError(
-                f"target {target.name}: nothing can be created in {place}: {reason}", hint=WRITABLE
+                f"{target.called}: nothing can be created in {place}: {reason}", hint=WRITABLE
             ) from error
         try:
             used = stack.enter_context(site.held(private))
         except OSError as error:
             raise HostError(
-                f"target {target.name}: {private}, just made, is no directory of this user's: "
+                f"{target.called}: {private}, just made, is no directory of this user's: "
                 f"{error.strerror}",
                 hint="let what this user makes there be this user's (NFS: no_root_squash; CIFS: "
                 "uid=0), and leave it alone",
@@ -214,11 +214,11 @@ def _require_fit(target: NamedTarget, place: Path, needed: int, private: str) ->
     others = sorted(name for name in found if not name.startswith(private))
     if others:
         raise HostError(
-            f"target {target.name}: another campaign uses {place}: it has {others[0]}",
+            f"{target.called}: another campaign uses {place}: it has {others[0]}",
             hint="wait until it ends; after a crash run `vdisklab clean` on the host that ran it, "
             f"or remove {place / others[0]}",
         )
-    require_room(place, needed, f"target {target.name}", "or free some space there")
+    require_room(place, needed, target.called, "or free some space there")
 
 
 def mount_properties(place: Path) -> dict[str, str]:

@@ -43,6 +43,9 @@ SHOWN = 6
 MOST_SENTENCES = 6
 """Maximum number of sentences of a verdict."""
 
+_NAMED = 3
+"""Maximum number of paths that are named with one reason why they are left out."""
+
 
 def tables(answer: RecommendAnswer) -> Iterator[Table[Alternative]]:
     """The verdict, the first alternatives with their numbers, and the reasons as notes."""
@@ -250,7 +253,19 @@ def reasons(answer: RecommendAnswer) -> Iterator[str]:
     for price in recommendation.prices:
         if price.need != DURABLE:
             yield price_sentence(price, recommendation.cell)
+    yield from _left_out(answer)
     yield from _why(answer)
+
+
+def _left_out(answer: RecommendAnswer) -> Iterator[str]:
+    """Which measured paths do not meet the needs that were asked for, and why."""
+    named: dict[str, list[str]] = {}
+    for cell, reason in answer.left_out.items():
+        named.setdefault(reason, []).append(str(cell))
+    for reason, cells in named.items():
+        more = len(cells) - _NAMED
+        others = f" and {more} more" if more > 0 else ""
+        yield f"Left out: {', '.join(cells[:_NAMED])}{others}: {reason}."
 
 
 def _runner_up(answer: RecommendAnswer) -> Iterator[str]:
@@ -281,12 +296,19 @@ def _price_of_safety(recommendation: Recommendation) -> Iterator[str]:
 
 def price_sentence(price: Price, chosen: MeasuredCell) -> str:
     """A sentence on the price of a need."""
-    need = f"The price of {price.need} ({price.need.meaning})"
+    need = price.need
     if price.without == chosen:
-        return f"{need}: nothing here."
-    if price.ratio is None or price.ratio.ratio is None:
-        return f"{need}: not known, as {price.without} was never measured in the same round."
-    return f"{need}: without it the best is {price.without}, {difference(price.ratio)}."
+        sentence = f"The need {need} costs no speed here: without it the best path is the same"
+    elif price.ratio is None or price.ratio.ratio is None:
+        sentence = (
+            f"What the need {need} costs is not known: without it the best path is "
+            f"{price.without}, which was never measured in the same round"
+        )
+    else:
+        sentence = (
+            f"Without the need {need} the best path is {price.without}, {difference(price.ratio)}"
+        )
+    return f"{sentence}. The need means: {need.meaning}."
 
 
 def _over_default(answer: RecommendAnswer) -> Iterator[str]:

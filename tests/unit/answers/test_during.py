@@ -254,6 +254,10 @@ def test_a_recommendation_does_not_come_from_operations(
     assert main(["recommend", "--db", database, "--need", "backup"]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert f"the campaign {campaign.id} measured what operations cost a guest" in said
+    assert "vdisklab recommend --need backup" in said
+    assert main(["recommend", "--db", database, "--need", "snapshots"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "vdisklab recommend --need snapshots" in said
     assert newest_of_speed(store) is None
     speed = replace(a_campaign(), id="5beed", fingerprint="5beed", started=campaign.started)
     store.add_campaign(speed)

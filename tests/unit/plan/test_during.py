@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.unit.loads.loads import load
+from vdisklab.campaign.named_here import _require_no_directory
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import PlanError
 from vdisklab.loads.load import IoKind
 from vdisklab.loads.load_file import encode
 from vdisklab.operations.registry import as_platforms_do
 from vdisklab.path.disk_path import parse_path
-from vdisklab.path.named_target import NamedTarget
+from vdisklab.path.named_target import NamedTarget, require_targets
 from vdisklab.path.platforms import Platform
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import ImageFormat, LayerKind
@@ -125,6 +126,33 @@ def test_a_copy_goes_where_a_path_leads(to: str, shown: str, chosen: bool) -> No
     image = destination.image(ImageFormat.QCOW2)
     wanted = None if to == "lvm" else "qcow2:preallocation=off"
     assert (image and str(image)) == wanted
+
+
+@pytest.mark.parametrize("to", ["", " "])
+def test_an_empty_place_is_refused(to: str) -> None:
+    with pytest.raises(PlanError, match="--to names no place"):
+        plan_of("raw/none", during=("backup",), to=to)
+
+
+def test_the_name_of_a_copys_directory_is_taken() -> None:
+    with pytest.raises(PlanError, match="a target cannot be called 'to'"):
+        require_targets([NamedTarget("to", "/srv/to")])
+    assert NamedTarget("to", "/mnt").called == "the target of --to"
+    assert NamedTarget("nas", "/mnt").called == "target nas"
+
+
+def test_a_directory_without_a_dot_gets_the_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tgt").mkdir()
+    (tmp_path / "ext4").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PlanError) as refused:
+        _require_no_directory("tgt", ())
+    assert refused.value.hint == "for the directory write --to ./tgt"
+    _require_no_directory("ext4", ())
+    _require_no_directory("other", ())
+    _require_no_directory("tgt", [NamedTarget("tgt", "/srv/tgt")])
 
 
 def test_a_directory_of_a_copy_is_a_target_of_the_campaign() -> None:

@@ -7,9 +7,11 @@ from typing import cast
 
 import pytest
 
+from vdisklab.analysis.candidates import Price
 from vdisklab.answers.recommend import RecommendAnswer
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.views.recommend import _over_default
+from vdisklab.path.needs import parse_need
+from vdisklab.views.recommend import _left_out, _over_default, price_sentence
 
 
 @pytest.mark.parametrize(
@@ -31,4 +33,24 @@ def test_qemus_default_is_that_of_the_recommended_target(path: str, usual: str) 
     (sentence,) = _over_default(cast(RecommendAnswer, chosen))
     assert sentence == (
         f"QEMU's default was not measured in campaign 3f2a: `vdisklab run {usual}`."
+    )
+
+
+def test_paths_that_are_left_out_are_named_by_reason() -> None:
+    cells = [MeasuredCell(f"ext4/raw/{cache}") for cache in ("none", "writeback", "directsync")]
+    reasons = {**dict.fromkeys(cells, "no snapshots"), MeasuredCell("raw/unsafe"): "it loses data"}
+    answer = SimpleNamespace(left_out=reasons)
+    assert list(_left_out(cast(RecommendAnswer, answer))) == [
+        "Left out: ext4/raw/none, ext4/raw/writeback, ext4/raw/directsync: no snapshots.",
+        "Left out: raw/unsafe: it loses data.",
+    ]
+
+
+def test_a_need_that_costs_nothing_says_so() -> None:
+    cell = MeasuredCell("qcow2/none")
+    assert price_sentence(Price(parse_need("snapshots"), cell, None), cell) == (
+        "The need snapshots costs no speed here: without it the best path is the same. The need "
+        "means: the disk is qcow2 without a data file, or on a host layer that makes snapshots; "
+        "and no request waits for longer than --stall in a snapshot, if `run --during` measured "
+        "that."
     )
