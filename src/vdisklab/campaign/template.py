@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from vdisklab.campaign.clones import Clones
 from vdisklab.errors import CommandError, CommandTimeoutError, HostError, PlanError
@@ -70,9 +71,13 @@ def inspect_template(host: Host, file: Path) -> GivenImage:
     with seen_file(file) as seen:
         first = None if seen is None else seen.first(32)
         form = format_of(seen)
+        # `qemu-img info` takes no lock on a raw image, as it reads none of it.
+        is_written = seen is not None and seen.is_written_by_qemu
     if first is None or form is None:
         what = "cannot be read" if file.exists() else "does not exist"
         raise HostError(f"the template {file} {what}", hint="name an image file with --from")
+    if is_written:
+        raise _in_use(file)
     if file.suffix == PACKED:
         if not first.startswith(_XZ):
             raise PlanError(f"the template {file} is not packed by xz", hint="rename the file")
@@ -90,10 +95,7 @@ def inspect_template(host: Host, file: Path) -> GivenImage:
         answer = host.run("qemu-img", "info", "--output=json", "-f", form.value, file).stdout
     except CommandError as error:
         if _LOCKED in error.stderr:
-            raise HostError(
-                f"the template {file} is in use: a guest has it open for writing",
-                hint="shut the guest down, or name a copy of the image",
-            ) from error
+            raise _in_use(file) from error
         if any(early in error.stderr for early in _ENDS_EARLY):
             raise HostError(
                 f"the template {file} is cut short: {_first_line(error)}",
@@ -104,13 +106,20 @@ def inspect_template(host: Host, file: Path) -> GivenImage:
             hint="check it with `qemu-img check`",
         ) from error
     info = json.loads(answer)
+    _require_alone(file, info, is_luks=form is ImageFormat.RAW and first.startswith(_LUKS))
+    if form is ImageFormat.RAW and file.is_file():
+        _require_sectors(file, file.stat().st_size)
+    return GivenImage(file, form.value, int(info["virtual-size"]))
+
+
+def _require_alone(file: Path, info: Mapping[str, Any], *, is_luks: bool) -> None:
+    """Raises PlanError for an image that needs other files, or a key."""
     below = info.get("backing-filename")
     if below:
         raise PlanError(
             f"the template {file} has the backing file {below}, which is not copied with it",
             hint=f"make one file of it: qemu-img convert -O qcow2 {file} template.qcow2",
         )
-    is_luks = form is ImageFormat.RAW and first.startswith(_LUKS)
     details = info.get("format-specific", {}).get("data", {})
     if info.get("encrypted") or is_luks:
         raise PlanError(
@@ -122,9 +131,13 @@ def inspect_template(host: Host, file: Path) -> GivenImage:
             f"the template {file} has its data in {details['data-file']}, which is not copied",
             hint=f"make one file of it: qemu-img convert -O qcow2 {file} template.qcow2",
         )
-    if form is ImageFormat.RAW and file.is_file():
-        _require_sectors(file, file.stat().st_size)
-    return GivenImage(file, form.value, int(info["virtual-size"]))
+
+
+def _in_use(file: Path) -> HostError:
+    return HostError(
+        f"the template {file} is in use: a guest has it open for writing",
+        hint="shut the guest down, or name a copy of the image",
+    )
 
 
 def require_whole(host: Host, given: GivenImage) -> None:

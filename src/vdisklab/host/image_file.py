@@ -7,8 +7,10 @@ through a descriptor that opens nothing (O_PATH in open(2)), and what is read is
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -36,6 +38,16 @@ _MAGICS = (
 """Offset and magic number of each format, as in the probe functions of QEMU's block drivers."""
 
 
+_GETLK = 36
+"""F_OFD_GETLK (include/uapi/asm-generic/fcntl.h), which Python 3.11 does not name."""
+
+_WRITE_LOCK = 101
+"""The byte that a QEMU locks of a file that it may write to: RAW_LOCK_PERM_BASE plus the bit of
+BLK_PERM_WRITE (block/file-posix.c)."""
+
+_FLOCK = struct.Struct("hhqqi4x")
+
+
 @dataclass(frozen=True, slots=True)
 class SeenFile:
     """A regular file or block device; `descriptor` is None if it may not be read."""
@@ -47,6 +59,18 @@ class SeenFile:
     def is_regular(self) -> bool:
         """True for a regular file, False for a block device."""
         return stat.S_ISREG(self.status.st_mode)
+
+    @property
+    def is_written_by_qemu(self) -> bool:
+        """True if a QEMU has it open for writing; False where files cannot be locked, too."""
+        if self.descriptor is None:
+            return False
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _WRITE_LOCK, 1, 0)
+        try:
+            kind, *_ = _FLOCK.unpack(fcntl.fcntl(self.descriptor, _GETLK, asked))
+        except OSError:
+            return False
+        return bool(kind != fcntl.F_UNLCK)
 
     def first(self, size: int) -> bytes | None:
         """The first bytes; None if they cannot be read."""

@@ -242,7 +242,7 @@ class Request(OptionRows):
         key="from",
         metavar="IMAGE",
         shown="half random data, a quarter that compresses, a quarter zeros",
-        stored="from",
+        stored="template",
         identifies=True,
     )
     made: tuple[str, ...] = what_setting(
