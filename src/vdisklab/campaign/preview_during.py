@@ -90,6 +90,8 @@ class _Recorded:
                 {"node-name": node, "dirty-bitmaps": [{"name": name} for name in bitmaps]}
                 for node, bitmaps in self.nodes.items()
             ]
+        if command == "query-version":
+            return {}
         self._follow(command, dict(arguments or {}))
         self.note(QEMU, str(QmpCommand(command, dict(arguments or {}))))
         return {}

@@ -44,6 +44,9 @@ off by default. libvirt: src/qemu/qemu_backup.c, qemuBackupDiskPrepareDataOnePus
 x-perf nor speed, so QEMU's 64 hold."""
 
 
+_DISCARDS_SINCE = (9, 1)
+"""The first QEMU with `discard-source` (qapi/block-core.json, BackupCommon)."""
+
 _FLEECE_ON_PROXMOX = "--fleecing enabled=1,storage=local-lvm"
 _PULL = (
     "echo \"<domainbackup mode='pull'>{}<server transport='unix' socket='/run/backup.sock'/>"
@@ -84,7 +87,10 @@ class Backup(JobOperation):
 
 
 class FleecingBackup(Backup):
-    """The same, read through a filter that saves old data to an image on this host first."""
+    """The same, read through a filter that saves old data to an image on this host first.
+
+    What the backup has copied is discarded from that image, where QEMU can (`discard-source`).
+    """
 
     source = _SNAPSHOT
 
@@ -102,6 +108,11 @@ class FleecingBackup(Backup):
         self.access.use_node(_FILTER)
         add("blockdev-add", {"driver": "snapshot-access", "node-name": _SNAPSHOT, "file": _FILTER})
         super().start()
+
+    def _job(self) -> dict[str, Any]:
+        version = self.monitor.execute("query-version").get("qemu", {})
+        discards = (version.get("major", 0), version.get("minor", 0)) >= _DISCARDS_SINCE
+        return {**super()._job(), **({"discard-source": True} if discards else {})}
 
     def undo(self) -> None:
         """Takes the filter away; from then on no write is copied any more."""

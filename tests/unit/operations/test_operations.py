@@ -35,7 +35,10 @@ class FakeMonitor:
     Jobs have the members that QEMU 7.2 sends. `error` is the job's; `gone`: there is no job.
     """
 
-    def __init__(self, *, error: str | None = None, gone: bool = False) -> None:
+    def __init__(
+        self, *, error: str | None = None, gone: bool = False, version: tuple[int, int] = (7, 2)
+    ) -> None:
+        self.version = version
         self.asked: list[tuple[str, Any]] = []
         self.nodes: list[str] = ["d-node"]
         self.bitmaps: list[str] = []
@@ -43,16 +46,25 @@ class FakeMonitor:
         self.gone = gone
         self.job: dict[str, Any] | None = None
 
-    def execute(
-        self, command: str, arguments: Mapping[str, Any] | None = None, *, timeout: float = 30.0
-    ) -> Any:  # noqa: ANN401 - QMP returns any JSON value
-        del timeout
-        values = dict(arguments or {})
+    def _known(self, command: str) -> Any:  # noqa: ANN401 - QMP returns any JSON value
+        """The answer to a question; None for a command that changes something."""
         if command == "query-block-jobs":
             return [self.job] if self.job and not self.gone else []
         if command == "query-named-block-nodes":
             bitmaps = [{"name": name} for name in self.bitmaps]
             return [{"node-name": name, "dirty-bitmaps": bitmaps} for name in self.nodes]
+        if command == "query-version":
+            return {"qemu": dict(zip(("major", "minor"), self.version, strict=True))}
+        return None
+
+    def execute(
+        self, command: str, arguments: Mapping[str, Any] | None = None, *, timeout: float = 30.0
+    ) -> Any:  # noqa: ANN401 - QMP returns any JSON value
+        del timeout
+        values = dict(arguments or {})
+        known = self._known(command)
+        if known is not None:
+            return known
         self.asked.append((command, arguments))
         if command == "blockdev-add":
             self.nodes.append(values["node-name"])
@@ -151,6 +163,19 @@ def test_a_backup_has_the_workers_and_the_speed_that_were_ordered() -> None:
     running.undo()
     assert monitor.nodes == ["d-node"]
     assert running.copied == 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("version", "discards"), [((7, 2), False), ((9, 0), False), ((9, 1), True), ((10, 0), True)]
+)
+def test_fleecing_discards_what_it_has_copied_where_qemu_can(
+    version: tuple[int, int], *, discards: bool
+) -> None:
+    monitor = FakeMonitor(version=version)
+    backup("backup:fleecing", monitor, [])
+    assert monitor.asked[-1][1].get("discard-source", False) is discards
+    backup("backup", monitor, [])
+    assert "discard-source" not in monitor.asked[-1][1]
 
 
 def test_fleecing_gives_the_device_its_disk_back() -> None:
