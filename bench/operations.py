@@ -493,7 +493,7 @@ def backup_row(directory: Path, kind: str, workers: int, rate: int) -> dict[str,
 def main() -> None:
     """Prints a row of JSON for each measurement, and writes all of them to --json."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("directory", type=Path)
+    parser.add_argument("directory", type=lambda text: Path(text).absolute())
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", choices=PARTS, action="append")
     given = parser.parse_args()
