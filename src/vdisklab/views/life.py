@@ -11,6 +11,9 @@ from vdisklab.path.disk_path import EMPTY
 from vdisklab.units import counted, format_bytes
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
+_FEW = 3
+"""Rounds below which nothing is said of chance."""
+
 _SLOW = 1 << 20
 """Bytes in memory that a flush is slow by."""
 
@@ -93,7 +96,10 @@ def headline(answer: LifeAnswer) -> str:
     best = made[0]
     rate, first = best.each_second, numbers.value(best.seconds("first-write"), "s")
     makes = "" if rate is None else f" makes {_rate(rate)} a second;"
-    sentence = f"{best.path} by {best.made}{makes} a disk's first write and flush take {first}."
+    few = f"In {counted(rounds, 'round')}: " if (rounds := _rounds(answer)) < _FEW else ""
+    sentence = (
+        f"{few}{best.path} by {best.made}{makes} a disk's first write and flush take {first}."
+    )
     copy = _copy_beside(best, made)
     if copy is None:
         return sentence
@@ -131,7 +137,14 @@ def short_headline(answer: LifeAnswer) -> str:
     best = next((life for life in answer.lives if _is_made(life)), None)
     if best is None:
         return "No disk could be made and written"
-    return f"{best.made} is ready first, after {numbers.value(best.ready, 's')}"
+    after = numbers.value(best.ready, "s")
+    if (rounds := _rounds(answer)) < _FEW:
+        return f"{best.made} was ready first in {counted(rounds, 'round')}, after {after}"
+    return f"{best.made} is ready first, after {after}"
+
+
+def _rounds(answer: LifeAnswer) -> int:
+    return max((life.runs for life in answer.lives), default=0)
 
 
 def first_lines(answer: LifeAnswer) -> tuple[tuple[str, str], ...]:
@@ -181,10 +194,11 @@ def _rate(each_second: float) -> str:
 
 def _notes(answer: LifeAnswer) -> Iterator[str]:
     source = "the default template" if answer.template is None else answer.template
-    runs = max((life.runs for life in answer.lives), default=0)
+    rounds = _rounds(answer)
+    medians = "one round" if rounds == 1 else f"medians of up to {rounds} rounds"
     yield (
-        f"disks of {format_bytes(answer.size)} from {source}; medians of {counted(runs, 'round')} "
-        "at most; ready: from the order to make to the answer of the first flush"
+        f"disks of {format_bytes(answer.size)} from {source}; {medians}; a disk is ready when its "
+        "first flush is answered, counted from the order to make it"
     )
     if any(not life.in_guests for life in answer.lives):
         yield (
