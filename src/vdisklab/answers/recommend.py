@@ -49,7 +49,15 @@ from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.disk_path import Attachment, DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk
-from vdisklab.path.needs import FLUSH_AGAIN, Need, NeedKind, example_of, unmet, with_error_policy
+from vdisklab.path.needs import (
+    DURABLE,
+    FLUSH_AGAIN,
+    Need,
+    NeedKind,
+    example_of,
+    unmet,
+    with_error_policy,
+)
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.path.segments import CacheMode
 from vdisklab.results.model import Campaign
@@ -131,7 +139,7 @@ class RecommendAnswer(Answer):
     ]
     findings: tuple[Diagnostic, ...]
     left_out: Annotated[
-        Mapping[MeasuredCell, str], "paths that do not meet the needs that were asked for, and why"
+        Mapping[MeasuredCell, str], "paths that do not meet the needs besides `durable`, and why"
     ]
     race: Annotated[RaceOutcome | None, "what the race has shown that decides, if one was run"]
     hosts: Annotated[OverHosts | None, "with --hosts; rounds are hosts then"] = None
@@ -226,8 +234,11 @@ def recommend(
 
 
 def _lacking(path: DiskPath, needs: Sequence[Need], verdicts: CrashVerdicts) -> Mapping[Need, str]:
-    """Why a path does not meet the needs that the user wrote, whatever its error policy."""
-    asked = [need for need in needs if not need.implied]
+    """Why a path does not meet the needs, whatever its error policy.
+
+    Who loses flushed data has a column, and is left out without being asked.
+    """
+    asked = [need for need in needs if need != DURABLE]
     return unmet(with_error_policy(path, asked, verdicts), asked, verdicts)
 
 

@@ -79,7 +79,9 @@ def test_unsafe_is_recommended_only_to_those_who_say_so(
         "Not tested: `vdisklab powercut ext4/raw/none` simulates the cut on a file system." in said
     )
     assert re.search(
-        r"without it the best is raw/unsafe \(cold\), between 7\d and 7\d % faster", said
+        r"Without the need durable the best path is raw/unsafe \(cold\), between 7\d and 7\d % "
+        r"faster",
+        said,
     )
 
 
