@@ -46,7 +46,7 @@ class FakeMonitor:
         self.gone = gone
         self.job: dict[str, Any] | None = None
 
-    def _known(self, command: str) -> Any:  # noqa: ANN401 - QMP returns any JSON value
+    def _answered(self, command: str) -> Any:  # noqa: ANN401 - QMP returns any JSON value
         """The answer to a question; None for a command that changes something."""
         if command == "query-block-jobs":
             return [self.job] if self.job and not self.gone else []
@@ -62,9 +62,9 @@ class FakeMonitor:
     ) -> Any:  # noqa: ANN401 - QMP returns any JSON value
         del timeout
         values = dict(arguments or {})
-        known = self._known(command)
-        if known is not None:
-            return known
+        answer = self._answered(command)
+        if answer is not None:
+            return answer
         self.asked.append((command, arguments))
         if command == "blockdev-add":
             self.nodes.append(values["node-name"])
