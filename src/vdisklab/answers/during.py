@@ -111,6 +111,11 @@ class OperationCost:
         return max(self.stall or 0.0, self.write_stall or 0.0, self.latency or 0.0)
 
     @property
+    def is_shown(self) -> bool:
+        """True if its p99 is longer than before by its interval, and not in these rounds alone."""
+        return self.during.low is not None and self.during.low > 1
+
+    @property
     def is_felt(self) -> bool:
         """True if the guest waited longer than before: p99 by its interval, or, with less than
         three runs, twice as long; or a stall that is twice as long and longer than 0.1 s: of all

@@ -82,12 +82,12 @@ def headline(answer: DuringAnswer) -> str:
             f"{longest.path}: {_felt(longest)}."
         )
     said = "The guest waits"
-    if worst.during.low is None:  # too few rounds to say more than what happened in them
+    if not worst.is_shown:  # nothing more is known than what happened in these rounds
         said = f"{_in_rounds(worst)} the guest waited longer"
     sentence = f"{said} during {worst.operation} on {worst.path}: {_felt(worst)}."
     if mildest is not worst:
         sentence += (
-            f" It felt {mildest.operation} on {mildest.path} least: p99 "
+            f" The guest felt {mildest.operation} on {mildest.path} least: p99 "
             f"{numbers.value(mildest.latency, 's')}, longest stall "
             f"{numbers.value(_stall(mildest), 's')}"
         )
@@ -110,7 +110,7 @@ def short_headline(answer: DuringAnswer) -> str:
     worst = measured[0]
     if not worst.is_felt or worst.felt < _FELT:
         return "No operation is shown to be felt"
-    waits = "waits" if worst.during.low is not None else "waited"
+    waits = "waits" if worst.is_shown else "waited"
     return f"{worst.operation}: a guest {waits} {numbers.value(worst.felt, 's')}"
 
 

@@ -109,8 +109,8 @@ def test_the_longest_stall_comes_first_with_its_relief(store: Store, campaign: C
     assert headline(answer) == (
         "The guest waits during backup:workers=64 on qcow2/none: its slowest 1 % of requests took "
         "4.08 s or longer (4.00 ms before), and no request was completed for 5.00 s (4.00 ms "
-        "before). It felt snapshot on qcow2/none least: p99 8.16 ms, longest stall 30.0 ms; its "
-        "p99 is ×0.00200 that of backup:workers=64 on qcow2/none (0.00200–0.00200)."
+        "before). The guest felt snapshot on qcow2/none least: p99 8.16 ms, longest stall 30.0 ms; "
+        "its p99 is ×0.00200 that of backup:workers=64 on qcow2/none (0.00200–0.00200)."
     )
     (table,) = tables(answer)
     assert any("--fleecing" in line for line in table.verbatim)
@@ -302,3 +302,8 @@ def test_a_wait_that_was_there_before_is_no_cost(store: Store, campaign: Campaig
     assert not replace(slow, write_stall_before=1.1).is_felt, "writes are compared with writes"
     assert replace(slow, control=1.9).is_felt
     assert not replace(slow, control=2.1).is_felt, "nothing took as long"
+    unsure = replace(slow, runs=3, during=Ratio(3, 4.4, 0.5, 39.0))
+    assert unsure.is_felt
+    assert headline(replace(answer, costs=(unsure,))).startswith("In these 3 rounds the guest")
+    shown = replace(unsure, during=Ratio(3, 4.4, 1.5, 13.0))
+    assert headline(replace(answer, costs=(shown,))).startswith("The guest waits during")
