@@ -38,9 +38,6 @@ _MAGICS = (
 """Offset and magic number of each format, as in the probe functions of QEMU's block drivers."""
 
 
-_GETLK = 36
-"""F_OFD_GETLK (include/uapi/asm-generic/fcntl.h), which Python 3.11 does not name."""
-
 _WRITE_LOCK = 101
 """The byte that a QEMU locks of a file that it may write to: RAW_LOCK_PERM_BASE plus the bit of
 BLK_PERM_WRITE (block/file-posix.c)."""
@@ -67,7 +64,7 @@ class SeenFile:
             return False
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _WRITE_LOCK, 1, 0)
         try:
-            kind, *_ = _FLOCK.unpack(fcntl.fcntl(self.descriptor, _GETLK, asked))
+            kind, *_ = _FLOCK.unpack(fcntl.fcntl(self.descriptor, fcntl.F_OFD_GETLK, asked))
         except OSError:
             return False
         return bool(kind != fcntl.F_UNLCK)
