@@ -6,13 +6,11 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 
 from vdisklab import numbers
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.answers.life import DiskLife, LifeAnswer
 from vdisklab.path.disk_path import EMPTY
 from vdisklab.units import counted, format_bytes
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
-
-_FEW = 3
-"""Rounds below which nothing is said of chance."""
 
 _SLOW = 1 << 20
 """Bytes in memory that a flush is slow by."""
@@ -96,7 +94,7 @@ def headline(answer: LifeAnswer) -> str:
     best = made[0]
     rate, first = best.each_second, numbers.value(best.seconds("first-write"), "s")
     makes = "" if rate is None else f" makes {_rate(rate)} a second;"
-    few = f"In {counted(rounds, 'round')}: " if (rounds := _rounds(answer)) < _FEW else ""
+    few = f"In {counted(rounds, 'round')}: " if (rounds := _rounds(answer)) < MIN_ROUNDS else ""
     sentence = (
         f"{few}{best.path} by {best.made}{makes} a disk's first write and flush take {first}."
     )
@@ -138,7 +136,7 @@ def short_headline(answer: LifeAnswer) -> str:
     if best is None:
         return "No disk could be made and written"
     after = numbers.value(best.ready, "s")
-    if (rounds := _rounds(answer)) < _FEW:
+    if (rounds := _rounds(answer)) < MIN_ROUNDS:
         return f"{best.made} was ready first in {counted(rounds, 'round')}, after {after}"
     return f"{best.made} is ready first, after {after}"
 
