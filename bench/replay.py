@@ -1,7 +1,8 @@
 """Does a replay repeat a recording, and choose the path that the application would choose?
 
     python bench/replay.py measure WORK GROUP [ROUNDS]    # 15 minutes under emulation; goes on
-    python bench/replay.py repeat WORK GROUP PAIRS        # timed replays, for `fidelity`
+    python bench/replay.py measure WORK GROUP:APPLICATION ROUNDS    # further rounds of it alone
+    python bench/replay.py repeat WORK GROUP[:APPLICATION] PAIRS    # timed replays, for `fidelity`
     python bench/replay.py keep WORK
     python bench/replay.py show fidelity
     python bench/replay.py show choice
@@ -38,6 +39,7 @@ import numpy as np
 from machine import machine_facts
 from pages import keep_record, record_of
 from slow_disk import DiskTimes, slow_disk
+from vdisklab.analysis.distributions import t_isf
 from vdisklab.campaign import measure_cell
 from vdisklab.campaign.attachment import GuestPlace, Place, run_measured
 from vdisklab.campaign.watches import Watch
@@ -72,6 +74,7 @@ DISK_BYTES = 512 << 20
 SLOW = DiskTimes(read=4, write=4, flush=20)
 SLOW_BYTES = 6 << 30
 COMMON = ("--size", "512M", "--guest-memory", "512M", "--page-cache", "cold")
+_LEAST_ROUNDS = 3
 _UNTIMED = {"p50": None, "p99": None}
 _KINDS = (IoKind.READ, IoKind.WRITE, IoKind.FLUSH)
 
@@ -172,6 +175,14 @@ def run(
         raise SystemExit(f"vdisklab {' '.join(command)} ended with {status}")
 
 
+def applications_of(group: str) -> tuple[str, ...]:
+    """Those of a group, or of `GROUP:APPLICATION` the one."""
+    name, _, application = group.partition(":")
+    if application and application not in GROUPS[name]:
+        raise SystemExit(f"{name} has no application {application}: {', '.join(GROUPS[name])}")
+    return (application,) if application else GROUPS[name]
+
+
 def measure(work: Path, group: str, rounds: str) -> None:
     """The score, or a group's applications and then their replays; what is there can be kept."""
     work.mkdir(parents=True, exist_ok=True)
@@ -182,7 +193,7 @@ def measure(work: Path, group: str, rounds: str) -> None:
         with recording(Recorder(work)):
             profile = str(_profile_of(group, work))
             run(work, slow, "applications", "--profile", profile, *COMMON, "--rounds", rounds)
-        for application in GROUPS[group]:
+        for application in applications_of(group):
             load = work / f"{application}.load"
             if not load.exists():
                 recorded = Recorder(work, f"{application} {RECORDED_ON}").file(1)
@@ -195,14 +206,14 @@ def measure(work: Path, group: str, rounds: str) -> None:
 
 def _replays(group: str, work: Path, mode: str) -> Path:
     """A profile with the replay of each application of this group."""
-    head = f'name = "{mode}-{group}"\ntitle = "replays"\n'
+    head = f'name = "{mode}-{group.replace(":", "-")}"\ntitle = "replays"\n'
     file = work / f"{mode}.toml"
     file.write_text(
         head
         + "".join(
             f'[[measurement]]\nname = "{application}"\nprogram = "replay"\nmode = "{mode}"\n'
             f'load = "{work / application}.load"\n'
-            for application in GROUPS[group]
+            for application in applications_of(group)
         )
     )
     return file
@@ -214,9 +225,9 @@ def _profile_of(group: str, work: Path) -> Path:
     mine = [
         text
         for text in measurements
-        if any(f'name = "{application}"\n' in text for application in GROUPS[group])
+        if any(f'name = "{application}"\n' in text for application in applications_of(group))
     ]
-    file = work / f"{group}.toml"
+    file = work / f"{group.replace(':', '-')}.toml"
     file.write_text("[[measurement]]".join([head, *mine]))
     return file
 
@@ -231,12 +242,14 @@ def repeat(work: Path, group: str, pairs: str) -> None:
         )  # fmt: skip
 
 
-def medians(database: Path, wanted: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, float]]:
-    """By measurement and path the median of its metric, a rate; a duration is inverted.
+def rounds_of(
+    database: Path, wanted: Mapping[str, tuple[str, str]]
+) -> dict[str, list[dict[str, float]]]:
+    """By measurement, for each round the metric by path, a rate; a duration is inverted.
 
     `wanted` has metric and direction by measurement.
     """
-    values: dict[str, dict[str, list[float]]] = {}
+    rounds: dict[str, dict[tuple[str, int], dict[str, float]]] = {}
     with open_store(str(database)) as store:
         for campaign in store.campaigns():
             for run in store.runs(campaign.id):
@@ -245,14 +258,17 @@ def medians(database: Path, wanted: Mapping[str, tuple[str, str]]) -> dict[str, 
                         continue
                     for sample in measurement.samples:
                         if (sample.metric, sample.direction.value) == wanted[measurement.name]:
-                            paths = values.setdefault(measurement.name, {})
-                            paths.setdefault(run.measured_cell.name, []).append(
-                                1 / sample.value if sample.metric == "duration" else sample.value
-                            )
-    return {
-        name: {path: median(numbers) for path, numbers in paths.items()}
-        for name, paths in values.items()
-    }
+                            mine = rounds.setdefault(measurement.name, {})
+                            mine.setdefault((campaign.id, run.round), {})[
+                                run.measured_cell.name
+                            ] = 1 / sample.value if sample.metric == "duration" else sample.value
+    return {name: list(mine.values()) for name, mine in rounds.items()}
+
+
+def medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """By path the median over the rounds."""
+    paths = dict.fromkeys(path for each in rounds for path in each)
+    return {path: median(each[path] for each in rounds if path in each) for path in paths}
 
 
 def tau(first: Mapping[str, float], other: Mapping[str, float]) -> float:
@@ -262,13 +278,27 @@ def tau(first: Mapping[str, float], other: Mapping[str, float]) -> float:
     return float(agree / len(pairs))
 
 
-def loss(application: Mapping[str, float], chosen_by: Mapping[str, float]) -> float:
-    """How much slower the application is on the path that `chosen_by` has as its best.
+def best(rates: Mapping[str, float]) -> str:
+    """The fastest of the paths that keep what was flushed."""
+    return max(KEEPING, key=lambda path: rates[path])
 
-    Of the paths that keep what was flushed.
-    """
-    chosen = max(KEEPING, key=lambda path: chosen_by[path])
-    return 1 - application[chosen] / max(application[path] for path in KEEPING)
+
+def loss(application: Mapping[str, float], chosen_by: Mapping[str, float]) -> float:
+    """How much slower the application is on the path that `chosen_by` has as its best."""
+    return 1 - application[best(chosen_by)] / application[best(application)]
+
+
+def loss_interval(
+    rounds: Sequence[Mapping[str, float]], chosen: str, fastest: str
+) -> tuple[float, float] | None:
+    """The 95 % interval of the loss, from the ratio of both paths in each round (Student's t of its
+    logarithm); None for fewer than three rounds, or if the paths are the same."""
+    pairs = [each for each in rounds if chosen in each and fastest in each]
+    if len(pairs) < _LEAST_ROUNDS or chosen == fastest:
+        return None
+    logs = np.log([each[chosen] / each[fastest] for each in pairs])
+    half = t_isf(0.025, len(logs) - 1) * logs.std(ddof=1) / np.sqrt(len(logs))
+    return float(1 - np.exp(logs.mean() + half)), float(1 - np.exp(logs.mean() - half))
 
 
 def described(load: RecordedLoad) -> dict[str, Any]:
@@ -334,13 +364,16 @@ def _choice(directory: Path, application: str, score: Mapping[str, float]) -> di
     original, replay = directory / "applications.sqlite", directory / "replays.sqlite"
     if not original.exists() or not replay.exists():
         return None
-    mine = medians(original, {application: ("transactions", side)}).get(application, {})
-    replays = medians(replay, {application: ("iops", "none")}).get(application, {})
+    rounds = rounds_of(original, {application: ("transactions", side)}).get(application, [])
+    replayed = rounds_of(replay, {application: ("iops", "none")}).get(application, [])
+    mine, replays = medians(rounds), medians(replayed)
     if not len(replays) == len(mine) == len(PATHS):
         return None
     return {
         "application": application, "rates": mine, "replay": replays, "score": score,
+        "rounds": [len(rounds), len(replayed)],
         "tau": tau(mine, replays), "loss": loss(mine, replays),
+        "loss_interval": loss_interval(rounds, best(replays), best(mine)),
         "score_tau": tau(mine, score) if score else None,
         "score_loss": loss(mine, score) if score else None,
         "worst": loss(mine, {path: -rate for path, rate in mine.items()}),
@@ -355,9 +388,9 @@ def scores(database: Path) -> dict[str, float]:
     }  # fmt: skip
     found: dict[str, dict[str, float]] = {}
     for name, side in sides.items():
-        sustained = medians(database, {name: ("sustained", side)})
-        plain = medians(database, {name: ("bandwidth", side)})
-        found |= sustained or plain
+        sustained = rounds_of(database, {name: ("sustained", side)}).get(name)
+        plain = rounds_of(database, {name: ("bandwidth", side)}).get(name)
+        found[name] = medians(sustained or plain or [])
     paths = set.intersection(*(set(by_path) for by_path in found.values()))
     return {
         path: float(np.exp(np.mean([np.log(by_path[path]) for by_path in found.values()])))
@@ -371,13 +404,14 @@ def shown(arguments: list[str]) -> str:
     if arguments[0] == "fidelity":
         return "\n".join(_fidelity_rows(record["fidelity"]))
     lines = [
-        "| application | replay: tau | its choice costs | score: tau | its choice costs "
-        "| the worst choice costs |",
-        "|---|---|---|---|---|---|",
+        "| application | rounds | replay: tau | its choice costs | 95 % | score: tau "
+        "| its choice costs | the worst choice costs |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in record["choice"]:
         lines.append(
-            f"| {row['application']} | {row['tau']:.2f} | {row['loss']:.0%} "
+            f"| {row['application']} | {min(row['rounds'])} | {row['tau']:.2f} "
+            f"| {row['loss']:.0%} | {_range(row['loss_interval'])} "
             f"| {_or_dash(row['score_tau'], '.2f')} | {_or_dash(row['score_loss'], '.0%')} "
             f"| {row['worst']:.0%} |"
         )
@@ -386,6 +420,10 @@ def shown(arguments: list[str]) -> str:
 
 def _or_dash(number: float | None, form: str) -> str:
     return "–" if number is None else format(number, form)
+
+
+def _range(interval: Sequence[float] | None) -> str:
+    return "–" if interval is None else f"{interval[0]:.0%} to {interval[1]:.0%}"
 
 
 def _fidelity_rows(pairs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -428,7 +466,7 @@ def main() -> None:
     if verb in {"measure", "repeat"}:
         work, group, *rounds = arguments
         action = measure if verb == "measure" else repeat
-        action(Path(work).absolute() / group, group, rounds[0] if rounds else "1")
+        action(Path(work).absolute() / group.partition(":")[0], group, rounds[0] if rounds else "1")
     elif verb == "keep":
         keep_record(RECORD, keep(Path(arguments[0])))
     else:

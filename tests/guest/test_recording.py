@@ -354,8 +354,12 @@ def test_statistics_where_qemu_has_no_events(
     """A program answers at QEMU's socket, and refuses trace events as a QEMU without them does."""
     monkeypatch.chdir(tiny.directory)
     with without_events(tiny.directory / "qmp"):
+        assert main(["record", tiny.name, "--for", "1h", "-o", "x.load"]) == WorkloadError.exit_code
+        assert "vd0 of" in capsys.readouterr().err
         assert main(["record", tiny.name, "--for", "3s", "--format", "json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    assert "counters are read instead, and no file is written" in " ".join(printed.err.split())
+    answer = json.loads(printed.out)
     assert answer["only_statistics"] == "this QEMU has no trace event virtio_blk_handle_read"
     writes = sum(each["writes"] for each in answer["statistics"])
     assert writes > 5

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vdisklab.actions.output_file import output_file, require_writable
 from vdisklab.answers.record import CountedLatencyRow, CountedSecondRow, RecordAnswer
-from vdisklab.errors import PlanError
+from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import open_ledger
 from vdisklab.loads.characteristics import characteristics_of
@@ -35,7 +35,10 @@ from vdisklab.units import format_duration
 @dataclass(frozen=True, slots=True)
 class RecordWish:
     """What to record: a guest's disk (None: its only one), for so many seconds, into a file
-    (None: one in the current directory, named for the disk)."""
+    (None: one in the current directory, named for the disk).
+
+    `otherwise` is what to do where requests cannot be traced; None: QEMU's counters will do.
+    """
 
     guest: str
     disk: str | None
@@ -43,6 +46,7 @@ class RecordWish:
     file: Path | None
     libvirt: str | None
     log_limit: int
+    otherwise: str | None = None
 
 
 def record_guest(host: Host, wish: RecordWish, progress: Progress) -> RecordAnswer:
@@ -55,8 +59,11 @@ def record_guest(host: Host, wish: RecordWish, progress: Progress) -> RecordAnsw
     guest = find_guest(host, wish.guest, wish.libvirt)
     disk, events, qemu = find_disk(host, guest, wish.disk)
     file = wish.file or Path(file_name(guest.name, disk.name))
+    # Before the wait: what cannot be written costs no time.
     if not isinstance(events, NotTraced):
-        require_writable(file)  # before the wait: a place that cannot be written to costs no time
+        require_writable(file)
+    else:
+        _require_counters_do(wish, guest, events)
     with open_ledger() as ledger, until_interrupted() as ended_early:
         wait = Wait(wish.seconds, wish.log_limit, ended_early)
         progress(
@@ -70,9 +77,20 @@ def record_guest(host: Host, wish: RecordWish, progress: Progress) -> RecordAnsw
             if isinstance(recorded, RecordedLoad):
                 return _written(recorded, guest.name, disk.name, file)
             events = recorded
-            progress(Note(f"{events.why}: counting instead"))
+            _require_counters_do(wish, guest, events)
+        progress(Note(f"{events.why}: its counters are read instead, and no file is written"))
         counted = count_disk(host, ledger, guest, disk, wait)
     return _counted(counted, guest, disk, events)
+
+
+def _require_counters_do(wish: RecordWish, guest: RunningGuest, why: NotTraced) -> None:
+    """Raises WorkloadError if only a recording of requests will do."""
+    if wish.otherwise is not None:
+        raise WorkloadError(
+            f"the requests of {why.disk.name} of {guest.name} cannot be recorded, because "
+            f"{why.why}",
+            hint=wish.otherwise,
+        )
 
 
 def record_here(host: Host, device: str, wish: RecordWish, progress: Progress) -> RecordAnswer:

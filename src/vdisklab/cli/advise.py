@@ -30,7 +30,6 @@ from vdisklab.errors import (
     HostError,
     NoDatabaseError,
     PlanError,
-    WorkloadError,
 )
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.inspection.existing_guests import read_disks, read_host
@@ -161,16 +160,12 @@ def _record(
         )
     seconds = asked_for.record or 0.0
     disk = written[0].source or written[0].target if written else None
-    wish = RecordWish(guests[0], disk, seconds, None, asked_for.libvirt, LOG_LIMIT)
+    wish = RecordWish(
+        guests[0], disk, seconds, None, asked_for.libvirt, LOG_LIMIT,
+        "leave out --record: the answer is then for profile " + DEFAULT_PROFILE,
+    )  # fmt: skip
     with TerminalProgress(Console(stderr=True)) as progress:
-        recorded = record_guest(host, wish, progress)
-    if recorded.file is None:
-        raise WorkloadError(
-            f"the requests of {recorded.disk} of {recorded.guest} cannot be replayed: "
-            f"{recorded.only_statistics}",
-            hint="leave out --record: the answer is then for profile " + DEFAULT_PROFILE,
-        )
-    return recorded
+        return record_guest(host, wish, progress)
 
 
 def _results(stack: ExitStack, db: str | None, *, create: bool, needed: bool) -> Store | None:

@@ -21,6 +21,10 @@ from vdisklab.views.record import tables
 
 PANEL = VerbPanel.GUESTS
 
+_OTHERWISE = (
+    "in the guest: `vdisklab record --here DEVICE`; without --output QEMU's counters are read"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordOptions(OptionRows):
@@ -82,7 +86,7 @@ def record(request: RecordOptions, output: OutputOptions) -> None:
         )
     wish = RecordWish(
         request.guest or "", request.disk, request.seconds, request.output, request.libvirt,
-        request.log_limit,
+        request.log_limit, None if request.output is None else _OTHERWISE,
     )  # fmt: skip
     with TerminalProgress(Console(stderr=True)) as progress:
         if request.here is not None:

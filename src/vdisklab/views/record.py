@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from vdisklab import numbers
 from vdisklab.answers.record import CountedLatencyRow, CountedSecondRow, RecordAnswer
 from vdisklab.units import counted, format_bytes, format_duration
 from vdisklab.views.layout import Column, Table
+
+_PARTS = 20
+"""How many rows of seconds a terminal shows at least, where there are more than twice as many."""
 
 
 def tables(answer: RecordAnswer) -> Iterator[Table[Any]]:
@@ -35,6 +40,62 @@ def tables(answer: RecordAnswer) -> Iterator[Table[Any]]:
 
 
 def _seconds(answer: RecordAnswer) -> Table[CountedSecondRow]:
+    """Each second; where there are many, several of them in a row of a terminal's."""
+    whole = _counted(answer, answer.statistics)
+    if len(answer.statistics) <= 2 * _PARTS:
+        return whole
+    size = math.ceil(len(answer.statistics) / _PARTS)
+    parts = [_sum(each) for each in _batched(answer.statistics, size)]
+    return replace(whole, brief=_counted(answer, parts, f"a row has up to {size} readings"))
+
+
+def _batched(rows: Sequence[CountedSecondRow], size: int) -> Iterator[Sequence[CountedSecondRow]]:
+    """The rows in parts of that size; the last may be shorter."""
+    for first in range(0, len(rows), size):
+        yield rows[first : first + size]
+
+
+def _sum(rows: Sequence[CountedSecondRow]) -> CountedSecondRow:
+    return CountedSecondRow(
+        rows[-1].at_seconds,
+        sum(row.reads for row in rows),
+        sum(row.read_bytes for row in rows),
+        sum(row.writes for row in rows),
+        sum(row.written_bytes for row in rows),
+        sum(row.flushes for row in rows),
+    )
+
+
+def _in_words(answer: RecordAnswer) -> str:
+    """What the guest did, from sums: `93 % writes of 8.0 KiB on average, …`."""
+    if not answer.statistics or not answer.seconds:
+        return ""
+    total = _sum(answer.statistics)
+    requests = total.reads + total.writes
+    kinds = [
+        f"{count / requests:.0%} {name} of {format_bytes(moved // count)} on average".replace(
+            "%", " %", 1
+        )
+        for name, count, moved in (
+            ("writes", total.writes, total.written_bytes),
+            ("reads", total.reads, total.read_bytes),
+        )
+        if count
+    ]
+    if not kinds:
+        return "Nothing was read or written."
+    flushes = (
+        f"a flush after {numbers.digits(total.writes / total.flushes)} writes"
+        if total.flushes
+        else "no flush"
+    )
+    rate = numbers.value(requests / answer.seconds, "1/s")
+    return f"{' and '.join(kinds)}, {flushes}, {rate}."
+
+
+def _counted(
+    answer: RecordAnswer, rows: Sequence[CountedSecondRow], *notes: str
+) -> Table[CountedSecondRow]:
     columns: tuple[Column[CountedSecondRow], ...] = (
         Column("after", lambda row: format_duration(row.at_seconds), right=True),
         Column("reads", lambda row: f"{row.reads:,}", right=True),
@@ -46,9 +107,17 @@ def _seconds(answer: RecordAnswer) -> Table[CountedSecondRow]:
     return Table(
         f"{answer.guest}'s {answer.disk} for {format_duration(answer.seconds)}: statistics only",
         columns,
-        answer.statistics,
-        intro=(f"No request was recorded, because {answer.only_statistics}.",),
-        notes=("statistics cannot be replayed: no file was written", *answer.notes),
+        rows,
+        intro=(
+            *filter(None, (_in_words(answer),)),
+            f"No request was recorded, because {answer.only_statistics}.",
+        ),
+        notes=(
+            "statistics cannot be replayed: no file was written",
+            "in the guest, `vdisklab record --here DEVICE` records the requests",
+            *notes,
+            *answer.notes,
+        ),
         kind=CountedSecondRow,
     )
 

@@ -41,9 +41,23 @@ def rectangles(figure: StackedColumns) -> Iterator[Rectangle]:
                 )
 
 
-def shown_labels(figure: StackedColumns) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class ColumnLabel:
+    """A label below a column, at its left edge; that of the last column ends at its right edge."""
+
+    text: str
+    x: str
+    anchor: str
+
+
+def shown_labels(figure: StackedColumns) -> Iterator[ColumnLabel]:
     """The labels that have room below: of many the first, the last, and some between."""
-    last = len(figure.labels) - 1
-    if last < _MOST_LABELS:
-        return list(figure.labels)
-    return [figure.labels[last * place // (_MOST_LABELS - 1)] for place in range(_MOST_LABELS)]
+    count = len(figure.labels)
+    last = count - 1
+    shown = min(count, _MOST_LABELS)
+    for number in range(shown):
+        place = number if shown == count else last * number // (shown - 1)
+        if number and place == last:
+            yield ColumnLabel(figure.labels[place], f"{100 * (last + _FILLED) / count:.3f}%", "end")
+        else:
+            yield ColumnLabel(figure.labels[place], f"{100 * place / count:.3f}%", "start")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from markupsafe import Markup
@@ -18,7 +19,7 @@ def tables_page(tables: Sequence[Table[Any]]) -> str:
     script = f"{page_file('scrolls.js')}scrolls.mark(document);\n"
     template = page_templates().get_template("tables.html")
     page = template.render(
-        tables=tables,
+        tables=[_without_bars(table) for table in tables],
         rectangles=rectangles,
         shown_labels=shown_labels,
         style=Markup(page_style()),  # noqa: S704 - our own file
@@ -27,3 +28,10 @@ def tables_page(tables: Sequence[Table[Any]]) -> str:
         version=__version__,
     )
     return f"{page}\n"
+
+
+def _without_bars(table: Table[Any]) -> Table[Any]:
+    """The table without the bars of a terminal, if it has a figure of the same."""
+    if table.figure is None:
+        return table
+    return replace(table, columns=[column for column in table.columns if column.heading])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 
 import pytest
@@ -73,7 +73,25 @@ def test_a_figure_stands_above_its_table() -> None:
 
 def test_of_many_labels_some_are_shown() -> None:
     figure = StackedColumns("", ("x",), list("abcdefghij"), [(1,)] * 10, "")
-    assert shown_labels(figure) == ["a", "d", "g", "j"]
+    places = [(label.text, label.x, label.anchor) for label in shown_labels(figure)]
+    assert places == [
+        ("a", "0.000%", "start"), ("d", "30.000%", "start"), ("g", "60.000%", "start"),
+        ("j", "98.600%", "end"),
+    ]  # fmt: skip
+    few = replace(figure, labels=["a"], values=[(1,)])
+    assert [(label.text, label.anchor) for label in shown_labels(few)] == [("a", "start")]
+    assert not list(shown_labels(replace(figure, labels=[], values=[])))
+
+
+def test_a_page_draws_the_bars_of_a_terminal_once() -> None:
+    columns = [Column[str]("name", str), Column[str]("", lambda _: "████")]
+    figure = StackedColumns("", ("x",), ["a"], [(1,)], "")
+    assert "████" in tables_page([Table("Toys", columns, ["plain"])])
+    assert "████" not in tables_page([Table("Toys", columns, ["plain"], figure=figure)])
+
+
+def test_a_table_without_headings_has_no_head() -> None:
+    assert "<thead" not in tables_page([Table("Toys", [Column[str]("", str)], ["plain"])])
 
 
 def test_a_toy_verb_has_html_from_its_table(capsys: pytest.CaptureFixture[str]) -> None:
