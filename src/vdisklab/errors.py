@@ -189,6 +189,13 @@ class DirtyHostError(VdisklabError):
         )
 
 
+class LeftOnTargetError(DirtyHostError):
+    """Something stays on a target that takes no writes any more, such as a server that is gone.
+
+    Nothing on this host lies on it, so all that was made on this host is removed.
+    """
+
+
 class GuestError(VdisklabError):
     """The virtual machine, its monitor or its agent failed; `printed` is what its QEMU printed."""
 

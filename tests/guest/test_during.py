@@ -215,6 +215,7 @@ def test_the_server_of_a_target_goes_away(lab: Lab) -> None:
     assert "target far" in (gone or "")
     assert "cannot be used: " in (gone or "")
     assert fine is None
+    assert list(lab.work.iterdir()) == []  # what stays is on the server
     address.unlink()
     with subprocess.Popen(serve, stderr=subprocess.DEVNULL, text=True) as server:
         try:

@@ -30,7 +30,7 @@ from vdisklab.campaign.attachment import disk_for
 from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.guest.qemu.block_nodes import block_nodes
 from vdisklab.host.command import LocalHost
-from vdisklab.host.ledger import open_ledger
+from vdisklab.host.ledger import leftovers_sentence, open_ledger
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import Image, parse_path
 from vdisklab.path.named_target import parse_target
@@ -334,6 +334,10 @@ def test_a_server_that_ends_leaves_a_note_for_clean(place: Place, tmp_path: Path
     ):
         place.server.kill()
     assert "vdisklab clean" in str(dirty.value.hint)
+    assert "an earlier run left" in (leftovers_sentence() or "")
+    # On this host nothing stays: neither the run's directory nor the files in it.
+    assert {entry.kind for entry in list_leftovers()} <= {remote.DISK.kind, remote.FILE.kind}
+    assert list((tmp_path / "work").glob("vdisklab-*")) == []
     assert any(entry.name.startswith(place.url.partition("?")[0]) for entry in list_leftovers())
     place.server.restart()
     assert list(remove_leftovers(LocalHost())) != []

@@ -7,10 +7,18 @@ from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, PlanError, VdisklabError
 from vdisklab.host.command import Host
-from vdisklab.host.ledger import PROGRAM_MARK, Entry, Kind, Leftover, leftovers, order_of_removal
+from vdisklab.host.ledger import (
+    NEEDED,
+    PROGRAM_MARK,
+    Entry,
+    Kind,
+    Leftover,
+    leftovers,
+    order_of_removal,
+)
 from vdisklab.recording.block_device import BLKTRACE, stop_blktrace
 from vdisklab.recording.tracing import TRACE, stop_tracing
-from vdisklab.storage.remote import DISK, FILE, NEEDED
+from vdisklab.storage.remote import DISK, FILE
 from vdisklab.storage.stack import UNDO
 from vdisklab.storage.undo import (
     Undo,

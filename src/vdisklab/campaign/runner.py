@@ -265,7 +265,8 @@ def _failure(context: CampaignContext, cell: Cell, error: errors.VdisklabError) 
     if isinstance(error, errors.DirtyHostError):
         if not moved and gone is None:
             raise error
-        context.stacks.left.append(error)
+        left = error if moved else errors.LeftOnTargetError(error.message, hint=error.hint)
+        context.stacks.left.append(left)
     if moved:
         return Failure(FailureKind.STORAGE, moved)
     if gone is None:

@@ -19,12 +19,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from vdisklab.errors import DirtyHostError, HostError
+from vdisklab.errors import DirtyHostError, HostError, LeftOnTargetError
 from vdisklab.host.safe_places import make_state_directory, open_file, require_safe_state
 
 PROGRAM_MARK = "VDISKLAB_PROGRAM="
 """The start of the variable in the environment of the programs that a site runs."""
 
+NEEDED = "needs"
+"""The detail of an entry that names the file without which its thing cannot be removed."""
 
 _NAMED = 3
 
@@ -79,11 +81,15 @@ class Ledger:
     def entry(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[Entry]:
         """Writes an entry before the body creates the thing, and strikes it after the body.
 
-        A DirtyHostError means that the thing is still there: then the entry stays for `clean`.
+        A DirtyHostError means that the thing is still there: then the entry stays for `clean`. What
+        a LeftOnTargetError names is on a target, so this thing is gone.
         """
         entry = self.add(kind, name, **detail)
         try:
             yield entry
+        except LeftOnTargetError:
+            self.strike(entry)
+            raise
         except DirtyHostError:
             raise
         except BaseException:
@@ -279,13 +285,13 @@ def leftovers(directory: Path | None = None) -> Iterator[list[Leftover]]:
 
 
 def leftovers_sentence(directory: Path | None = None) -> str | None:
-    """What a killed run has left behind, and how to remove it; None if nothing is left."""
+    """What runs that have ended left behind, and how to remove it; None if nothing is left."""
     with leftovers(directory) as ledgers:
         left = [str(entry) for ledger in ledgers for entry in ledger.entries]
     if not left:
         return None
     more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
     return (
-        f"a run that was killed left {', '.join(left[:_NAMED])}{more} behind: `vdisklab clean` "
+        f"an earlier run left {', '.join(left[:_NAMED])}{more} behind: `vdisklab clean` "
         "removes what it left"
     )

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from vdisklab.errors import CommandError, CommandTimeoutError, DirtyHostError, HostError
 from vdisklab.host.command import Host, require_programs
-from vdisklab.host.ledger import Entry, Kind, pending
+from vdisklab.host.ledger import NEEDED, Entry, Kind, pending
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.named_target import NamedTarget, secret_variable
 from vdisklab.storage.server_answers import ANSWER_SECONDS, undone
@@ -39,10 +39,6 @@ from vdisklab.units import format_bytes
 _FILL_SECONDS = 3600.0
 _SECTOR = 512
 _DIFFERENT = re.compile(r"mismatch at offset ([0-9]+)")
-
-NEEDED = "needs"
-"""The detail of an entry that names the file without which its thing cannot be removed."""
-
 
 _NO_SUCH_FILE = ("NFS3ERR_NOENT", "No such file")
 """What the drivers nfs and ssh say of a file that is not there; QEMU 7.2 with libnfs 4.0."""

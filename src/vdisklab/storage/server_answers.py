@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from vdisklab.errors import CommandError, CommandTimeoutError, DirtyHostError
+from vdisklab.errors import CommandError, CommandTimeoutError, LeftOnTargetError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Entry
 
@@ -15,13 +15,13 @@ ANSWER_SECONDS = 30.0
 def undone(host: Host, entry: Entry, *command: str, timeout: float = ANSWER_SECONDS) -> str:
     """What a command says that undoes something on a server.
 
-    Raises DirtyHostError, with the ways out, if it fails: the thing stays where it is.
+    Raises LeftOnTargetError, with the ways out, if it fails: the thing stays where it is.
     """
     try:
         return host.run(*command, timeout=timeout).stdout
     except (CommandError, CommandTimeoutError) as error:
         said = error.stderr.strip() if isinstance(error, CommandError) else error.message
-        raise DirtyHostError(
+        raise LeftOnTargetError(
             f"{entry.name} is left as it is: {said.rpartition(': ')[2] or 'no reason given'}",
             hint="run `vdisklab clean` when its server can be written again, or `vdisklab clean "
             f"--forget {shlex.quote(entry.name)}` if it never can",

@@ -18,7 +18,7 @@ from vdisklab.errors import HostError
 from vdisklab.host import blockdevice
 from vdisklab.host.answering import answered
 from vdisklab.host.command import Completed, Host, PathArg, require_programs
-from vdisklab.host.ledger import PROGRAM_MARK, Entry, Kind, Ledger
+from vdisklab.host.ledger import NEEDED, PROGRAM_MARK, Entry, Kind, Ledger
 from vdisklab.host.mounts import free_bytes, mount_at
 from vdisklab.host.private_directory import PrivateDirectory, opened_private
 from vdisklab.host.safe_places import open_file, require_safe_work
@@ -77,7 +77,8 @@ class Site:
 
         Raises DirtyHostError if it cannot be removed; then the ledger keeps it for `clean`. If
         something that the body created could not be removed, this thing stays, too: the file below
-        a mounted device must not be removed.
+        a mounted device must not be removed. What stays on a target (LeftOnTargetError) lies on
+        nothing of this host's.
         """
         named, undo = _removal(kind)
         inode = inode_noted(Path(name)) if named == Kind.LOOP else {}
@@ -90,6 +91,10 @@ class Site:
         """Removes a thing that is in the ledger at the end; see `tracked`."""
         try:
             yield
+        except errors.LeftOnTargetError:
+            if not self._is_needed(entry):
+                self._undo(entry, undo)
+            raise
         except errors.DirtyHostError:
             raise
         except BaseException:
@@ -279,6 +284,13 @@ class Site:
                     hint="run `vdisklab clean`",
                 ) from error
             self.ledger.strike(entry)
+
+    def _is_needed(self, entry: Entry) -> bool:
+        """True for a directory with the secret of a server on which something stays."""
+        files = filter(None, (each.detail.get(NEEDED) for each in self.ledger.entries))
+        above = {each for file in files for name in (file, self.named(file))
+                 for each in Path(name).parents}  # fmt: skip
+        return Path(entry.name) in above
 
     def _here(self, entry: Entry) -> Entry:
         """An entry with all that is known, under the name that the site's directory has now."""

@@ -20,7 +20,7 @@ from vdisklab.campaign.runner import (
     chosen_slots,
 )
 from vdisklab.campaign.schedule import Slot, run_seconds
-from vdisklab.errors import DirtyHostError, HostError
+from vdisklab.errors import DirtyHostError, HostError, LeftOnTargetError
 from vdisklab.path.cell import Cell
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
@@ -197,4 +197,5 @@ def test_what_is_left_on_a_target_that_takes_no_writes_does_not_end_the_campaign
         "target t: nothing can be written\nhint: export it read-write\n"
         "image is left as it is\nhint: run `vdisklab clean`"
     }
-    assert stacks.left == [error] * plan.rounds
+    left = [(type(each), str(each), each.hint) for each in stacks.left]
+    assert left == [(LeftOnTargetError, error.message, error.hint)] * plan.rounds

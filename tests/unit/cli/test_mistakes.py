@@ -95,7 +95,7 @@ def test_what_a_killed_run_left_is_named_with_the_command_that_removes_it() -> N
     assert leftovers_sentence() is None
     killed_run()
     said = leftovers_sentence() or ""
-    assert said.startswith("a run that was killed left programs that run 1a2b started, mount ")
+    assert said.startswith("an earlier run left programs that run 1a2b started, mount ")
     assert said.endswith("and 3 more behind: `vdisklab clean` removes what it left")
 
 
