@@ -67,7 +67,7 @@ def lives(directory: Path, size: str, paths: Sequence[str]) -> list[dict[str, An
 
 def counts(size: int, life: Mapping[str, Any]) -> dict[str, Any]:
     """The counts of one way on one path, and whether they are what they must be."""
-    steps = {step["name"]: step for step in life["steps"]}
+    steps = life["steps"]
     written = sum(steps[name]["written"] for name in READY)
     made, allocated = life["made"], steps["first-write"]["allocated"]
     must = SHARES[made](size)

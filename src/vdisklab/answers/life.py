@@ -8,17 +8,26 @@ from typing import Annotated
 
 import numpy as np
 
+from vdisklab.analysis.candidates import OVER_ROUNDS, UNPLANNED_LOOK
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
+from vdisklab.analysis.observations import MeasureKey, Round, from_numbers
 from vdisklab.answers.loading import newest_campaign, require_one_accelerator
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.operations.making import Way
 from vdisklab.operations.ways.registry import parse_way
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import EMPTY
 from vdisklab.plan.guest import without_options
 from vdisklab.results.model import LIFE_STEPS, Campaign, Measurement, Run
 from vdisklab.results.store import Store
 from vdisklab.units import format_bytes
+
+READY = MeasureKey.parse("first-write/none/ready")
+"""The measure by which disks are ready first."""
+
+NOTHING, NOT_COUNTED = "nothing", "not counted"
+"""What a first write and flush had to do besides, if it was nothing, and if nobody counted."""
 
 _UNMADE = "measure one: `vdisklab run '{xfs,btrfs}/{raw,qcow2}/none' --profile life`"
 _LARGE = 1 << 20
@@ -29,7 +38,6 @@ _LARGE = 1 << 20
 class LifeStep:
     """One step: medians of its rounds; null where nothing was measured."""
 
-    name: str
     seconds: Annotated[float | None, "until the last of the disks had it behind it"]
     read: Annotated[float | None, "bytes read from the device below the disks' file system"]
     written: Annotated[float | None, "bytes written there"]
@@ -51,7 +59,7 @@ class DiskLife:
     in_guests: Annotated[bool, "false if qemu-io opened them, without a guest"]
     runs: int
     failed: int
-    steps: tuple[LifeStep, ...]
+    steps: Annotated[Mapping[str, LifeStep], "those that were measured, in their order"]
     ready: Annotated[
         float | None, "seconds from the order to make them to the end of the first flush"
     ]
@@ -66,13 +74,14 @@ class DiskLife:
     ]
     failure: str | None
 
-    def step(self, name: str) -> LifeStep | None:
-        """A step by its name; None if it was not measured."""
-        return next((step for step in self.steps if step.name == name), None)
+    @property
+    def is_usable(self) -> bool:
+        """True for a disk that could be used and holds the template's data."""
+        return self.ready is not None and self.made != EMPTY
 
     def seconds(self, name: str) -> float | None:
         """The seconds of a step; None if it was not measured."""
-        step = self.step(name)
+        step = self.steps.get(name)
         return None if step is None else step.seconds
 
     @property
@@ -92,7 +101,18 @@ class LifeAnswer(Answer):
     caveats: Caveats
     size: Annotated[int, "bytes of each disk"]
     template: Annotated[str | None, "the image that they were made from; null: the default"]
+    first: Annotated[
+        tuple[str, ...],
+        "the cells that may be ready first, the leader first, of those with the fewest disks: "
+        "one of them is, with 95 % confidence; empty with fewer than three rounds",
+    ]
     lives: tuple[DiskLife, ...]
+
+    @property
+    def leaders(self) -> tuple[DiskLife, ...]:
+        """The lives of `first`."""
+        by_cell = {life.cell: life for life in self.lives}
+        return tuple(by_cell[cell] for cell in self.first)
 
 
 def measured_lives(campaign: Campaign) -> bool:
@@ -131,14 +151,42 @@ def lives_of(store: Store, campaign_id: str) -> LifeAnswer:
     for run in store.runs(campaign.id):
         if run.measured_cell in runs:
             runs[run.measured_cell].append(run)
-    lives = [_life(cell, of_cell) for cell, of_cell in runs.items()]
+    lives = {cell: _life(cell, of_cell) for cell, of_cell in runs.items()}
     return LifeAnswer(
         campaign=campaign.id,
         caveats=caveats_of(store.outlines((campaign.id,)), (campaign,)),
         size=int(campaign.plan["size_bytes"]),
         template=campaign.plan.get("template"),
-        lives=tuple(sorted(lives, key=lambda life: (life.ready is None, life.ready or 0.0))),
+        first=_first(campaign, runs, lives),
+        lives=tuple(
+            sorted(lives.values(), key=lambda life: (life.ready is None, life.ready or 0.0))
+        ),
     )
+
+
+def _first(
+    campaign: Campaign,
+    runs: Mapping[MeasuredCell, Sequence[Run]],
+    lives: Mapping[MeasuredCell, DiskLife],
+) -> tuple[str, ...]:
+    """The cells that may be ready first; none if there are too few rounds to tell."""
+    usable = {cell: life for cell, life in lives.items() if life.is_usable}
+    fewest = min((life.disks for life in usable.values()), default=1)
+    numbers = {
+        (cell, Round(run.campaign, run.round), READY): ready
+        for cell, life in usable.items()
+        if life.disks == fewest
+        for run in runs[cell]
+        if run.failure is None
+        if (ready := _metric(run.measurements, READY.metric)) is not None
+    }
+    if not numbers:
+        return ()
+    observations = from_numbers(numbers)
+    is_planned = campaign.plan.get("rounds") in (None, len(observations.rounds))
+    ranked = OVER_ROUNDS if is_planned else UNPLANNED_LOOK
+    ranking = ranked.among(observations, READY, observations.cells)
+    return tuple(cell.name for cell in ranked.winners(ranking))
 
 
 def _way(cell: MeasuredCell) -> str | None:
@@ -155,7 +203,7 @@ def _life(cell: MeasuredCell, runs: Sequence[Run]) -> DiskLife:
         name: [each for run in good for each in run.measurements if each.name == name]
         for name in LIFE_STEPS
     }
-    steps = tuple(_step(name, found) for name, found in by_name.items() if found)
+    steps = {name: _step(found) for name, found in by_name.items() if found}
     return DiskLife(
         path=MeasuredCell(
             str(without_options(cell.path, ("made", "guests"))), cell.page_cache
@@ -178,33 +226,44 @@ def _life(cell: MeasuredCell, runs: Sequence[Run]) -> DiskLife:
     )
 
 
-def _why(way: Way, first: Sequence[Measurement]) -> str | None:
-    """What the first write and flush had to do besides, by what was counted, the most first."""
-    waiting, written = _metric(first, "unwritten"), _step("", first).written
-    if waiting is not None and waiting >= _LARGE:
-        return f"{format_bytes(round(waiting))} still in memory"
+def _why(way: Way, first: Sequence[Measurement]) -> str:
+    """What the first write and flush had to do besides, by what was counted: `write 1.0 GiB still
+    in memory`."""
+    waiting, written = _metric(first, "unwritten"), _step(first).written
     unit, allocated = _metric(first, "unit"), _metric(first, "allocated")
-    if unit and allocated:
-        return (
-            f"{format_bytes(round(allocated))} of the pool, in units of {format_bytes(round(unit))}"
-        )
-    for metric, what in (
-        ("unshared", "no longer shared"),
-        ("mapped", "allocated"),
-        ("allocated", "allocated in the file"),
-    ):
-        number = _metric(first, metric)
-        if number:
-            return f"{format_bytes(round(number))} {what}"
-    if written is not None and not waiting:
-        return "nothing else"
-    return way.kind.first_write or None
+    unshared, mapped = _metric(first, "unshared"), _metric(first, "mapped")
+    if waiting is not None and waiting >= _LARGE:
+        why = f"write {format_bytes(round(waiting))} still in memory"
+    elif unit and allocated:
+        of_pool = format_bytes(round(allocated))
+        why = f"allocate {of_pool} of the pool, in units of {format_bytes(round(unit))}"
+    elif unshared:
+        # XFS reserves more for the next writes: its copy-on-write extent size hint (xfs_io(8)).
+        more = _beyond(allocated, unshared, ", reserving {}")
+        why = f"unshare {format_bytes(round(unshared))}{more}"
+    elif mapped:
+        # qemu-img gives its images an extent size hint of 1 MiB, which XFS heeds.
+        more = _beyond(allocated, mapped, ", {} on the host")
+        why = f"allocate {format_bytes(round(mapped))} in the image{more}"
+    elif allocated:
+        why = f"allocate {format_bytes(round(allocated))}"
+    elif written is not None and not waiting:
+        why = NOTHING
+    else:
+        why = "; ".join(filter(None, (NOT_COUNTED, way.kind.first_write)))
+    return why
 
 
-def _step(name: str, measurements: Sequence[Measurement]) -> LifeStep:
+def _beyond(allocated: float | None, needed: float, words: str) -> str:
+    """What the file system allocated, if that is more than what was needed."""
+    if allocated is None or allocated <= needed:
+        return ""
+    return words.format(format_bytes(round(allocated)))
+
+
+def _step(measurements: Sequence[Measurement]) -> LifeStep:
     devices = [of.evidence.device for of in measurements if of.evidence.device is not None]
     return LifeStep(
-        name=name,
         seconds=_metric(measurements, "duration"),
         read=_median([device.read_bytes for device in devices]),
         written=_median([device.write_bytes for device in devices]),

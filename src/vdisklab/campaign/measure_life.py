@@ -540,20 +540,30 @@ def _used_on_host(steps: _Steps) -> tuple[tuple[Check, ...], tuple[str, ...]]:
         with steps.step(name) as step:
             step.commands = [commands[0][number]]
             at_once([each[number] for each in commands], steps.run_alone)
-        if name == FIRST_WRITE and mapped is not None:
-            steps.add_to_last("mapped", max(0, (_mapped(steps) or 0) - mapped))
+        if name == FIRST_WRITE:
+            _add_mapped(steps, mapped)
     return (), ()
 
 
+def _add_mapped(steps: _Steps, before: int | None) -> None:
+    """Adds to the first write the bytes that the disks' format has mapped since `before`."""
+    after = None if before is None else _mapped(steps)
+    if before is not None and after is not None:
+        steps.add_to_last("mapped", max(0, after - before))
+
+
 def _mapped(steps: _Steps) -> int | None:
-    """Bytes that the disks' format maps to data of their own; None for raw disks."""
+    """Bytes that the disks' format maps to data of their own; None for raw disks.
+
+    A guest may have them open: after a flush the tables in the file are those of QEMU.
+    """
     host, driver = steps.context.stacks.site.host, steps.disks[0].driver
     if driver == "raw":
         return None
     return sum(
         int(extent["length"])
         for disk in steps.disks
-        for extent in extents(host, disk.place, driver, None)
+        for extent in extents(host, disk.place, driver, None, "--force-share")
         if extent["data"] and not extent["depth"]
     )
 
@@ -605,6 +615,7 @@ def _used_in_guests(steps: _Steps) -> tuple[tuple[Check, ...], tuple[str, ...]]:
                 )
             plugged = [disk.plug_seconds for disk in disks if disk.plug_seconds is not None]
             step.seconds = sum(plugged) if len(plugged) == len(disks) else None
+        mapped = _mapped(steps)
         with steps.step(FIRST_WRITE) as step:
             before = [disk.counters.qemu() for disk in disks]
             at_once(disks, partial(_first_write, context.plan.size_bytes))
@@ -617,6 +628,7 @@ def _used_in_guests(steps: _Steps) -> tuple[tuple[Check, ...], tuple[str, ...]]:
             step.seconds = max(seconds for seconds, _ in waited)
             flushes = [flush for _, flush in waited if flush is not None]
             step.add("sync_max", max(flushes, default=None))
+        _add_mapped(steps, mapped)
         _settle(steps, disks)
         checks = tuple(dict.fromkeys(check for disk in disks for check in disk.checks))
         commands = tuple(command for disk in disks for command in disk.commands)

@@ -7,52 +7,69 @@ from collections.abc import Callable, Iterator, Sequence
 
 from vdisklab import numbers
 from vdisklab.analysis.intervals import MIN_ROUNDS
-from vdisklab.answers.life import DiskLife, LifeAnswer
+from vdisklab.answers.life import NOT_COUNTED, NOTHING, DiskLife, LifeAnswer
 from vdisklab.path.disk_path import EMPTY
-from vdisklab.units import counted, format_bytes
+from vdisklab.units import counted, format_bytes, named
+from vdisklab.views.choice import MOST_CHARACTERS
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _SLOW = 1 << 20
 """Bytes in memory that a flush is slow by."""
 
+_NAMED = 4
+"""Most disks that a sentence names; the others are counted."""
+
 
 def tables(answer: LifeAnswer) -> Iterator[Table[DiskLife]]:
-    """One row for each path and way, the soonest ready first; then what was counted."""
-    names = (
-        Column[DiskLife]("path", lambda row: row.path, folds=NAMES),
-        Column[DiskLife]("made by", _made, folds=NAMES),
-    )
+    """One row for each path and way, the soonest ready first; then what was counted.
+
+    CSV has each row once, with the columns of all steps.
+    """
+    yield times_table(answer)
+    yield counts_table(answer)
+
+
+def made_by(row: DiskLife) -> str:
+    """The way, and how many disks were made at once."""
+    made = f"{row.made} (empty)" if row.made == EMPTY else row.made
+    return made if row.disks == 1 else f"{made}, {row.disks} at once"
+
+
+_NAMES = (
+    Column[DiskLife]("path", lambda row: row.path, folds=NAMES),
+    Column[DiskLife]("made by", made_by, folds=NAMES),
+)
+
+
+def times_table(answer: LifeAnswer) -> Table[DiskLife]:
+    """The seconds of each step."""
     times = (
         _seconds("make", lambda row: row.seconds("make")),
         _seconds("attach", lambda row: row.seconds("attach"), 4),
         _seconds("first write + flush", lambda row: row.seconds("first-write")),
-        _seconds("ready", lambda row: row.ready, 5),
+        _seconds("ready", lambda row: row.ready),
         _seconds("settled after", lambda row: row.seconds("settle"), 3),
         _seconds("reset", lambda row: row.seconds("reset"), 2),
         _seconds("delete", lambda row: row.seconds("delete"), 1),
     )
-    yield Table(
-        headline(answer),
-        (*names, *times),
-        answer.lives,
-        tuple(_notes(answer)),
-        kind=DiskLife,
+    return Table(
+        headline(answer), (*_NAMES, *times), answer.lives, tuple(_notes(answer)), kind=DiskLife
     )
+
+
+def counts_table(answer: LifeAnswer) -> Table[DiskLife]:
+    """The bytes that moved, and why the first flush took its time."""
     counts = (
-        _bytes("read to make", lambda row: _of(row, "make", "read"), 3),
-        _bytes("written until flushed", _written),
-        _bytes("in memory at the flush", lambda row: _of(row, "first-write", "unwritten"), 4),
-        _bytes("allocated by make", lambda row: _of(row, "make", "allocated"), 2),
-        _bytes("given back", lambda row: row.given_back, 1),
+        _bytes("read\nto make", lambda row: _of(row, "make", "read"), 4),
+        _bytes("written\nuntil flushed", _written, 1),
+        _bytes("in memory\nat the flush", lambda row: _of(row, "first-write", "unwritten"), 5),
+        _bytes("allocated\nby make", lambda row: _of(row, "make", "allocated"), 3),
+        _bytes("given back", lambda row: row.given_back, 2),
         Column[DiskLife](
-            "besides the first write", lambda row: row.why or "", folds=WORDS, spare=5
+            "extra work at\nthe first flush", lambda row: row.why or "", folds=WORDS, whole=True
         ),
     )
-    yield Table("What was counted", (*names, *counts), answer.lives, kind=DiskLife)
-
-
-def _made(row: DiskLife) -> str:
-    return row.made if row.disks == 1 else f"{row.made}, {row.disks} at once"
+    return Table("What was counted", (*_NAMES, *counts), answer.lives, intro=why_slow(answer))
 
 
 def _seconds(
@@ -75,7 +92,7 @@ def _in_bytes(value: float | None) -> str:
 
 
 def _of(row: DiskLife, step: str, name: str) -> float | None:
-    found = row.step(step)
+    found = row.steps.get(step)
     return None if found is None else getattr(found, name)
 
 
@@ -87,16 +104,17 @@ def _written(row: DiskLife) -> float | None:
 
 
 def headline(answer: LifeAnswer) -> str:
-    """How many disks a second, how slow the first flush is, and what a full copy costs."""
-    made = [life for life in answer.lives if _is_made(life)]
+    """Which way is ready first, how many disks a second it makes, how slow its first flush is, and
+    what a full copy costs."""
+    made = _usable(answer)
     if not made:
         return "No disk could be made and written."
     best = made[0]
     rate, first = best.each_second, numbers.value(best.seconds("first-write"), "s")
     makes = "" if rate is None else f" makes {_rate(rate)} a second;"
-    few = f"In {counted(rounds, 'round')}: " if (rounds := _rounds(answer)) < MIN_ROUNDS else ""
     sentence = (
-        f"{few}{best.path} by {best.made}{makes} a disk's first write and flush take {first}."
+        f"{_which_first(answer)}{best.path} by {best.made}{makes} a disk's first write and flush "
+        f"take {first}."
     )
     copy = _copy_beside(best, made)
     if copy is None:
@@ -116,6 +134,35 @@ def headline(answer: LifeAnswer) -> str:
     )
 
 
+def _usable(answer: LifeAnswer) -> list[DiskLife]:
+    """The disks that could be used and hold the template's data; what leads comes first."""
+    usable = [life for life in answer.lives if life.is_usable]
+    leaders = answer.leaders
+    return [*leaders[:1], *(life for life in usable if life not in leaders[:1])]
+
+
+def _which_first(answer: LifeAnswer) -> str:
+    """Which disks are ready first: shown, a tie, or no more than what these rounds had."""
+    leaders, rounds = answer.leaders, _rounds(answer)
+    usable = [life for life in answer.lives if life.is_usable]
+    if not leaders:
+        return f"In {counted(rounds, 'round')}: " if rounds < MIN_ROUNDS else ""
+    compared = [life for life in usable if life.disks == leaders[0].disks]
+    if len(compared) < 2:
+        return ""
+    if len(leaders) == 1:
+        (leader,) = leaders
+        return (
+            f"{leader.path} by {leader.made} is ready first of {counted(len(compared), 'disk')} "
+            f"(95 %), after {numbers.value(leader.ready, 's')}. "
+        )
+    each = [f"{life.path} by {life.made}" for life in leaders]
+    return (
+        f"Which disk is ready first is not shown in {counted(rounds, 'round')}; candidates are "
+        f"{named(each, _NAMED)}. "
+    )
+
+
 def _copy_beside(best: DiskLife, made: Sequence[DiskLife]) -> DiskLife | None:
     """The full copy that a life is compared with, if there is one: on its own path at best."""
     copies = [life for life in made if life.made == "cp" and life.disks == best.disks]
@@ -131,32 +178,58 @@ def _pair(made: Sequence[DiskLife]) -> str | None:
 
 
 def short_headline(answer: LifeAnswer) -> str:
-    """The disks that are ready first, in a few words."""
-    best = next((life for life in answer.lives if _is_made(life)), None)
-    if best is None:
+    """The disks that are ready first, in a few words: a way is named only if it is shown to be."""
+    made = _usable(answer)
+    if not made:
         return "No disk could be made and written"
+    best, rounds = made[0], _rounds(answer)
     after = numbers.value(best.ready, "s")
-    if (rounds := _rounds(answer)) < MIN_ROUNDS:
+    if not answer.first:
         return f"{best.made} was ready first in {counted(rounds, 'round')}, after {after}"
-    return f"{best.made} is ready first, after {after}"
+    if len(answer.first) == 1:
+        return f"{best.made} is ready first, after {after}"
+    ways = list(dict.fromkeys(life.made for life in answer.leaders))
+    said = f"Not shown which is ready first: {named(ways, _NAMED)}"
+    if len(ways) > 1 and len(said) <= MOST_CHARACTERS:
+        return said
+    return f"Not shown which of {len(answer.first)} disks is ready first"
 
 
 def _rounds(answer: LifeAnswer) -> int:
     return max((life.runs for life in answer.lives), default=0)
 
 
+def why_slow(answer: LifeAnswer) -> tuple[str, ...]:
+    """What the first write and flush had to do besides, the slowest disk of each kind of work."""
+    slowest: dict[str, DiskLife] = {}
+    for life in sorted(_usable(answer), key=lambda life: -(life.seconds("first-write") or 0.0)):
+        if life.why is not None and not life.why.startswith(NOT_COUNTED):
+            slowest.setdefault(life.why.partition(" ")[0], life)
+    said = [
+        f"{_work(life.why or NOTHING)} ({made_by(life)} on {life.path}: "
+        f"{numbers.value(life.seconds('first-write'), 's')})"
+        for life in slowest.values()
+    ]
+    if not said:
+        return ()
+    return (f"Besides its 4 KiB, a first write and flush had to {'; '.join(said)}.",)
+
+
+def _work(why: str) -> str:
+    return "do nothing else" if why == NOTHING else why
+
+
 def first_lines(answer: LifeAnswer) -> tuple[tuple[str, str], ...]:
     """The lines below a page's headline, each with its subject."""
     return (
         ("Ready first", headline(answer)),
-        ("Why the first flush is slow", f"`vdisklab life --campaign {answer.campaign}`"),
-        *(("Note", note) for note in _notes(answer)),
+        *(("Why the first flush is slow", sentence) for sentence in why_slow(answer)),
     )
 
 
-def _is_made(life: DiskLife) -> bool:
-    """True for a disk that could be used and holds the template's data."""
-    return life.ready is not None and life.made != EMPTY
+def noted_lines(answer: LifeAnswer) -> tuple[tuple[str, str], ...]:
+    """The notes of a report, which states the caveats itself, each with its subject."""
+    return tuple(("Note", note) for note in _notes(answer) if note not in answer.caveats.notes)
 
 
 def next_step(answer: LifeAnswer) -> Iterator[str]:
@@ -168,7 +241,7 @@ def next_step(answer: LifeAnswer) -> Iterator[str]:
     if len({life.disks for life in answer.lives}) > 1:
         # Disks made at once are compared with as many alone.
         most = max(life.disks for life in answer.lives)
-        pair = _pair([life for life in answer.lives if _is_made(life) and life.disks == most])
+        pair = _pair([life for life in answer.lives if life.is_usable and life.disks == most])
         yield (
             see
             if pair is None
@@ -203,16 +276,17 @@ def _notes(answer: LifeAnswer) -> Iterator[str]:
             "no guest: the times of attach and of the first write have the start of qemu-io in them"
         )
     unsettled = [life for life in answer.lives if life.in_guests and life.seconds("settle") is None]
-    for life in unsettled:
-        yield f"{_made(life)} on {life.path}: the rate had not settled; choose a longer --runtime"
+    if unsettled:
+        which = named([f"{made_by(life)} on {life.path}" for life in unsettled], _NAMED)
+        yield f"the rate had not settled; choose a longer --runtime: {which}"
     for life in answer.lives:
         if life.failure is not None:
-            yield f"{_made(life)} on {life.path} failed in {life.failed} runs: {life.failure}"
+            yield f"{made_by(life)} on {life.path} failed in {life.failed} runs: {life.failure}"
     for life in answer.lives:
         if life.given_back is not None and life.space_back is None:
-            yield f"{_made(life)} on {life.path}: not all of its space came back in half a minute"
+            yield f"{made_by(life)} on {life.path}: not all of its space came back in half a minute"
     yield "rank by a step: `vdisklab rank --metric ready`, or first-write/none/duration"
-    pair = _pair([life for life in answer.lives if _is_made(life)])
+    pair = _pair([life for life in answer.lives if life.is_usable])
     if pair is not None:
         yield f"compare two of them: `vdisklab compare {pair}`"
     yield from answer.caveats.notes

@@ -12,6 +12,7 @@ from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import Score
 from vdisklab.answers.claims import JudgedClaim
 from vdisklab.answers.hosts import MeasuredHost, varying
+from vdisklab.answers.life import DiskLife
 from vdisklab.answers.report import FEATURED, ReportAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.units import counted, named
@@ -86,7 +87,7 @@ def first_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
     if report.operations is not None:
         return during.first_lines(report.operations)
     if report.lives is not None:
-        return life.first_lines(report.lives)
+        return (*life.first_lines(report.lives), *life.noted_lines(report.lives))
     answer, over = report.recommendation, report.ranked.hosts
     lines = (("Why", report.why_none),) if answer is None else ()
     if over is None:
@@ -103,6 +104,8 @@ def page_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
     """The lines below a page's headline: what did not fit into it, and the first lines."""
     if report.operations is not None:  # the page has the table, and what to paste apart
         return (("Felt most", during.headline(report.operations)),)
+    if report.lives is not None:
+        return life.first_lines(report.lives)
     whole = headline(report)
     left = () if page_headline(report) == whole else (("Answer", f"{whole}."),)
     return (*left, *first_lines(report))
@@ -125,6 +128,16 @@ def operations_part(report: ReportAnswer) -> dict[str, Any] | None:
         else:
             lines.setdefault(title, []).append(each.line)
     return {"table": replace(table, columns=shown), "lines": lines, "without": without}
+
+
+def lives_part(report: ReportAnswer) -> tuple[Table[DiskLife], ...]:
+    """The report's tables of disks that were made from a template: times, and counts. None for
+    other reports."""
+    if report.lives is None:
+        return ()
+    times = life.times_table(report.lives)
+    notes = tuple(note for _, note in life.noted_lines(report.lives))
+    return replace(times, notes=notes), life.counts_table(report.lives)
 
 
 def explanation(report: ReportAnswer) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -23,8 +25,10 @@ from vdisklab.results.model import Campaign, Direction, Evidence, IoCounters, Me
 from vdisklab.results.store import Store, open_store
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.rows import page_rows
-from vdisklab.views.life import headline, next_step, tables
+from vdisklab.views.life import headline, next_step, short_headline, tables
 from vdisklab.views.report import page_headline, question
+from vdisklab.views.report_files import ReportFormat, build
+from vdisklab.views.terminal import lines_of
 
 MIB = 1 << 20
 COPY = "xfs/raw/none/virtio:made=cp"
@@ -90,21 +94,27 @@ def test_the_soonest_ready_comes_first_and_what_was_counted_says_why(
     assert (reflink.path, reflink.made, reflink.disks) == ("xfs/raw/none", "reflink", 1)
     assert reflink.ready == pytest.approx(0.05)
     assert reflink.each_second == pytest.approx(50)
-    assert reflink.why == "4.0 KiB no longer shared"
+    assert reflink.why == "unshare 4.0 KiB"
     assert ten.disks == 10
     assert ten.each_second == pytest.approx(100)
-    assert copy.why == "64.0 MiB still in memory"
+    assert copy.why == "write 64.0 MiB still in memory"
     assert copy.flush == pytest.approx(0.1)
     assert copy.given_back == 64 * MIB
     assert copy.space_back is None
     assert copy.seconds("settle") is None, "a rate that did not settle has no time"
     assert (broken.ready, broken.failed, broken.failure is None) == (None, 1, False)
     assert headline(answer) == (
+        "xfs/raw/none by reflink is ready first of 2 disks (95 %), after 50.0 ms. "
         "xfs/raw/none by reflink makes 50 disks a second; a disk's first write and flush take "
         "20.0 ms. A full copy takes 200 ms to make, and its first write and flush take 200 ms: "
         "64.0 MiB of the copy were still in the host's memory, and the flush wrote them."
     )
-    notes = next(iter(tables(answer))).notes
+    times, counts = tables(answer)
+    assert counts.intro == (
+        "Besides its 4 KiB, a first write and flush had to write 64.0 MiB still in memory (cp on "
+        "xfs/raw/none: 200 ms); unshare 4.0 KiB (reflink, 10 at once on xfs/raw/none: 100 ms).",
+    )
+    notes = times.notes
     assert any("the rate had not settled" in note for note in notes)
     assert any("not all of its space came back" in note for note in notes)
     assert any("dd on btrfs/raw/none failed" in note for note in notes)
@@ -120,15 +130,84 @@ def test_the_report_answers_about_lives_with_a_bar_of_steps(
     assert report.recommendation is None
     assert report.configurations == ()
     (figure,) = figures(report)
-    assert figure.parts == ("make", "attach", "first write and flush")
-    assert [bar.label for bar in figure.bars] == [
+    assert figure.parts == ("make", "attach", "first write and flush", "reset", "delete")
+    drawn = [
         "xfs/raw/none by reflink", "xfs/raw/none by reflink, 10 at once", "xfs/raw/none by cp",
     ]  # fmt: skip
-    assert figure.bars[0].parts == pytest.approx((20, 10, 20))
-    (group,) = page_rows(figure.bars, figure.unit, shared=True)
-    first, *_, last = group["bars"]
-    assert [part["x"] for part in last["parts"]] == ["0.00%", "48.78%", "51.22%"]
-    assert len(first["parts"]) == 3
+    assert [bar.label for bar in figure.bars] == [*drawn, *drawn]
+    assert figure.bars[0].parts == pytest.approx((20, 10, 20, 0, 0))
+    assert figure.bars[3].parts == pytest.approx((0, 0, 0, 500, 100))
+    assert "Failed, and without a bar: btrfs/raw/none by dd." in figure.note
+    assert "The rate of 3 disks had not settled" in figure.note
+    ready, after = page_rows(figure.bars, figure.unit, shared=figure.shared)
+    assert [part["x"] for part in ready["bars"][-1]["parts"]][:3] == ["0.00%", "48.78%", "51.22%"]
+    assert [group["name"] for group in (ready, after)] == ["until the disk is ready", "after that"]
+
+
+def test_the_page_has_the_tables_and_says_why_the_first_flush_is_slow(
+    store: Store, campaign: Campaign
+) -> None:
+    page = build(report_on(Analysis.of(store, [campaign.id])), ReportFormat.HTML).decode()
+    assert "Why the first flush is slow.</b> Besides its 4" in page
+    assert "The answer above is orange" not in page
+    assert "write 64.0 MiB still in memory</td>" in page
+    assert page.count("settled after") > 1
+
+
+def test_no_way_is_called_the_first_before_that_is_shown(store: Store, campaign: Campaign) -> None:
+    answer = stored_lives(store, None)
+    assert answer.first == (REFLINK,)
+    tie = replace(answer, first=(REFLINK, COPY))
+    assert headline(tie).startswith(
+        "Which disk is ready first is not shown in 3 rounds; candidates are xfs/raw/none by "
+        "reflink, xfs/raw/none by cp. xfs/raw/none by reflink makes 50 disks a second;"
+    )
+    assert short_headline(tie) == "Not shown which is ready first: reflink, cp"
+    few = replace(answer, first=(), lives=tuple(replace(life, runs=2) for life in answer.lives))
+    assert headline(few).startswith("In 2 rounds: xfs/raw/none by reflink makes")
+    assert short_headline(few) == "reflink was ready first in 2 rounds, after 50.0 ms"
+
+
+def test_a_tie_is_found_by_the_intervals_of_the_ranks(store: Store) -> None:
+    """The same times in another order in each round: neither is shown to be faster."""
+    plan = {"seed": 1, "cells": [COPY, REFLINK], "measurements": [], "size_bytes": 64 * MIB}
+    campaign = a_campaign(plan=plan)
+    store.add_campaign(campaign)
+    for round in (1, 2, 3, 4):
+        for path in (COPY, REFLINK):
+            ready = 2.0 if (path == COPY) == (round % 2 == 0) else 1.0
+            parts = (step("make", duration=0.1), step("first-write", duration=0.1, ready=ready))
+            fingerprint = MeasuredCell(path).fingerprint
+            run = a_run(campaign, path=path, cell=fingerprint, round=round, measurements=parts)
+            store.add_run(run)
+    answer = stored_lives(store, None)
+    assert sorted(answer.first) == sorted((COPY, REFLINK))
+    assert "is not shown in 4 rounds" in headline(answer)
+
+
+def test_a_spreadsheet_gets_each_life_once_with_a_column_for_each_step(
+    store: Store, campaign: Campaign, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["life", "--format", "csv", "--db", f"{tmp_path}/n.sqlite"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["cell"] for row in rows] == [REFLINK, TEN, COPY, BROKEN_WAY]
+    assert [row["steps.reset.seconds"] for row in rows] == ["0.5", "0.5", "0.5", ""]
+    assert rows[2]["steps.first-write.written"] == str(float(64 * MIB))
+
+
+def test_what_a_first_write_had_to_do_is_never_cut(store: Store, campaign: Campaign) -> None:
+    """An overlay with subclusters on xfs: the longest path, and two numbers."""
+    answer = stored_lives(store, None)
+    why = "allocate 4.0 KiB in the image, 1.0 MiB on the host"
+    path = "xfs/qcow2:cluster_size=128k:extended_l2=on/none"
+    life = replace(answer.lives[0], path=path, made="overlay:depth=2", why=why)
+    _, counts = tables(replace(answer, lives=(life, *answer.lives)))
+    for width in (80, 100, 120):
+        shown = [line.plain for line in lines_of(counts, width)]
+        assert "extra work at" in " ".join(shown)
+        place = max(line.find("extra work at") for line in shown)
+        said = " ".join(" ".join(line[place:] for line in shown).split())
+        assert why in said, width
 
 
 def test_a_run_ends_with_the_next_command(store: Store, campaign: Campaign) -> None:

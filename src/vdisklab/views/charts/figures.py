@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from vdisklab import numbers
 from vdisklab.analysis.pareto import Standing
@@ -10,10 +10,25 @@ from vdisklab.answers import figures as answers
 from vdisklab.answers.life import LifeAnswer
 from vdisklab.answers.pareto import ParetoCell
 from vdisklab.answers.report import Bar, Figure, ReportAnswer
+from vdisklab.units import counted
 from vdisklab.views.charts import lines
+from vdisklab.views.life import made_by
 
-_UNTIL_READY = {"make": "make", "attach": "attach", "first-write": "first write and flush"}
-"""The steps until a disk is ready, and their names."""
+_LIFE = {
+    "make": "make",
+    "attach": "attach",
+    "first-write": "first write and flush",
+    "settle": "settled after",
+    "reset": "reset",
+    "delete": "delete",
+}
+"""The steps of a disk's life, and their names."""
+
+_LIFE_GROUPS = {
+    "until the disk is ready": ("make", "attach", "first-write"),
+    "after that": ("settle", "reset", "delete"),
+}
+"""The steps that are drawn together, on a scale of their own."""
 
 _LONGEST = 1.5
 """The end of its axis. Longer intervals are cut, or one of them would make all bars tiny."""
@@ -44,37 +59,60 @@ def figures(report: ReportAnswer) -> tuple[Figure, ...]:
 
 
 def life_figures(answer: LifeAnswer) -> tuple[Figure, ...]:
-    """What the time until a disk is ready went to, a bar for each path and way."""
-    drawn = [life for life in answer.lives if life.ready is not None][: answers.MOST_BARS]
-    if not drawn:
+    """What the time of each disk went to, a bar for each path and way: until the disk is ready, and
+    after that. All steps that were measured are drawn."""
+    steps = [step for step in _LIFE if any(life.seconds(step) is not None for life in answer.lives)]
+    rows = tuple(bar for group in _LIFE_GROUPS for bar in _life_bars(answer, group, steps))
+    if not rows:
         return ()
-    title = "Where the time goes until a disk is ready"
-    scale = numbers.scale(max(life.ready or 0.0 for life in drawn), "s")
-    rows = tuple(
-        Bar(
-            f"{life.path} by {life.made}{'' if life.disks == 1 else f', {life.disks} at once'}",
-            (life.ready or 0.0) / scale.factor, None, None, highlight=False,
-            parts=tuple((life.seconds(step) or 0.0) / scale.factor for step in _UNTIL_READY),
-        )
-        for life in drawn
-    )  # fmt: skip
-    names, unit = tuple(_UNTIL_READY.values()), scale.suffix.strip()
+    title, names = "Where the time goes in the life of a disk", [_LIFE[step] for step in steps]
     shown = "; ".join(
-        f"{row.label}: {numbers.digits(row.value)}, of which "
+        f"{row.group}, {row.label}: {numbers.digits(row.value)} {row.unit}, of which "
         + ", ".join(
-            f"{name} {numbers.digits(part)}" for name, part in zip(names, row.parts, strict=True)
+            f"{name} {numbers.digits(part)}"
+            for name, part in zip(names, row.parts, strict=True)
+            if part
         )
         for row in rows
     )
-    hidden = len([life for life in answer.lives if life.ready is not None]) - len(drawn)
     return (
         Figure(
-            "life", title, f"Stacked bars, {title}, in {unit}: {shown}.", bars=rows, unit=unit,
-            parts=names,
-            note="Medians over rounds; a sum of medians may differ from the median of sums."
-            f"{f' Not shown: {hidden} more.' if hidden else ''}",
+            "life", title, f"Stacked bars, {title}: {shown}.", bars=rows,
+            parts=tuple(names), note=_life_note(answer), shared=False,
         ),
     )  # fmt: skip
+
+
+def _life_bars(answer: LifeAnswer, group: str, steps: Sequence[str]) -> Iterator[Bar]:
+    """A bar for each disk that has a step of the group, in the order of the table."""
+    of_group = _LIFE_GROUPS[group]
+    drawn = [
+        (life, [(life.seconds(step) or 0.0) if step in of_group else 0.0 for step in steps])
+        for life in answer.lives
+        if any(life.seconds(step) is not None for step in of_group)
+    ]
+    scale = numbers.scale(max((sum(parts) for _, parts in drawn), default=0.0), "s")
+    for life, parts in drawn:
+        yield Bar(
+            f"{life.path} by {made_by(life)}",
+            sum(parts) / scale.factor, None, None, group, unit=scale.suffix.strip(),
+            parts=tuple(part / scale.factor for part in parts),
+        )  # fmt: skip
+
+
+def _life_note(answer: LifeAnswer) -> str:
+    """What the bars do not show: steps and disks without a time."""
+    said = ["Medians over rounds; a sum of medians may differ from the median of sums."]
+    failed = [f"{life.path} by {made_by(life)}" for life in answer.lives if life.ready is None]
+    if failed:
+        said.append(f"Failed, and without a bar: {', '.join(failed)}.")
+    unsettled = [life for life in answer.lives if life.in_guests and life.seconds("settle") is None]
+    if unsettled:
+        said.append(
+            f"The rate of {counted(len(unsettled), 'disk')} had not settled: these bars lack "
+            "“settled after”."
+        )
+    return " ".join(said)
 
 
 def _bar_figure(recipe: answers.BarChart, report: ReportAnswer) -> Figure:
