@@ -254,11 +254,11 @@ def _why(way: Way, first: Sequence[Measurement]) -> str:
     return why
 
 
-def _beyond(allocated: float | None, needed: float, words: str) -> str:
+def _beyond(allocated: float | None, needed: float, phrase: str) -> str:
     """What the file system allocated, if that is more than what was needed."""
     if allocated is None or allocated <= needed:
         return ""
-    return words.format(format_bytes(round(allocated)))
+    return phrase.format(format_bytes(round(allocated)))
 
 
 def _step(measurements: Sequence[Measurement]) -> LifeStep:
