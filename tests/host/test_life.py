@@ -17,6 +17,7 @@ import pytest
 
 from tests.lab import Lab
 from vdisklab.campaign import template
+from vdisklab.campaign.measure_life import own_bytes
 from vdisklab.campaign.template import inspect_template, require_whole
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
@@ -30,6 +31,10 @@ MIB = 1 << 20
 SIZE = 64 * MIB
 DATA = SIZE // 4 * 3
 """The default template's last quarter are zeros, which take no place."""
+
+BLOCK, CLUSTER = 4 << 10, 64 << 10
+COPIED = 128 << 10
+"""XFS's extent size hint for copies on write (mkfs.xfs(8): 32 blocks)."""
 
 TABLES = MIB
 """What a file system writes of its own, at most, in a step of a small disk."""
@@ -123,6 +128,49 @@ def test_a_first_write_to_an_overlay_costs_a_cluster(lab: Lab) -> None:
         (True, "overlay"): 4 << 10,
         (True, "overlay:depth=2"): 4 << 10,
     }
+
+
+def test_what_xfs_allocates_beyond_a_cluster_is_what_hints_ask_for(tmp_path: Path) -> None:
+    """qemu-img's extent size hint of 1 MiB, and XFS's own of 128 KiB for copies on write: not what
+    XFS allocates ahead of an open file, which is back after the file was closed."""
+    file, place = tmp_path / "xfs", tmp_path / "mounted"
+    file.touch()
+    os.truncate(file, 400 * MIB)
+    subprocess.run(["mkfs.xfs", "-q", "-m", "reflink=1", file], check=True)
+    place.mkdir()
+    subprocess.run(["mount", "-o", "loop", file, place], check=True)
+    try:
+        _template(place / "golden.raw", "raw")
+        overlay = ("qemu-img", "create", "-q", "-f", "qcow2", "-b", "golden.raw", "-F", "raw")
+        subprocess.run([*overlay, place / "hinted"], check=True)
+        subprocess.run([*overlay, "-o", "extent_size_hint=0", place / "plain"], check=True)
+        for copy in ("shared", "exact"):
+            clone = ("cp", "--reflink=always", place / "golden.raw", place / copy)
+            subprocess.run(clone, check=True)
+        subprocess.run(["xfs_io", "-c", "cowextsize 4k", place / "exact"], check=True)
+        grown = {
+            name: _grown_by_a_write(place / name, form)
+            for name, form in (
+                ("hinted", "qcow2"), ("plain", "qcow2"), ("shared", "raw"), ("exact", "raw"),
+            )
+        }  # fmt: skip
+    finally:
+        subprocess.run(["umount", place], check=True)
+    assert grown == {
+        "hinted": MIB,
+        "plain": 2 * CLUSTER,
+        "shared": COPIED,
+        "exact": BLOCK,
+    }
+
+
+def _grown_by_a_write(disk: Path, form: str) -> int:
+    """Bytes by which grew what a disk occupies alone, after it was written, flushed and closed."""
+    os.sync()
+    before = own_bytes(disk)
+    write = ("qemu-io", "-t", "none", "-f", form, "-c", f"write -q {MIB + BLOCK} {BLOCK}")
+    subprocess.run([*write, "-c", "flush", disk], check=True, stdout=subprocess.DEVNULL)
+    return own_bytes(disk) - before
 
 
 def test_disks_are_made_at_once(lab: Lab) -> None:

@@ -672,7 +672,7 @@ def _settle(steps: _Steps, disks: Sequence[AttachedDisk]) -> None:
         place = _place_of(disk)
         subject = replace(place.disk, mark=f"-{threading.get_ident()}-{time.monotonic_ns()}")
         script = life.Life().script(steps.plan, subject, timing)
-        place.machine.agent.run(script.command, timeout=script.timeout, expected=script.expected)
+        place.machine.agent.run(script.command, timeout=script.timeout, expected=timing.runtime)
         log = place.machine.agent.read_file(script.collect[0])
         found.append(life.settled(life.read_latencies(log)))
 

@@ -278,7 +278,7 @@ def _notes(answer: LifeAnswer) -> Iterator[str]:
     unsettled = [life for life in answer.lives if life.in_guests and life.seconds("settle") is None]
     if unsettled:
         which = named([f"{made_by(life)} on {life.path}" for life in unsettled], _NAMED)
-        yield f"the rate had not settled; choose a longer --runtime: {which}"
+        yield f"{which}: the rate had not settled; choose a longer --runtime"
     for life in answer.lives:
         if life.failure is not None:
             yield f"{made_by(life)} on {life.path} failed in {life.failed} runs: {life.failure}"

@@ -138,7 +138,7 @@ def test_the_report_answers_about_lives_with_a_bar_of_steps(
     assert figure.bars[0].parts == pytest.approx((20, 10, 20, 0, 0))
     assert figure.bars[3].parts == pytest.approx((0, 0, 0, 500, 100))
     assert "Failed, and without a bar: btrfs/raw/none by dd." in figure.note
-    assert "The rate of 3 disks had not settled" in figure.note
+    assert "3 disks had not settled within the runtime" in figure.note
     ready, after = page_rows(figure.bars, figure.unit, shared=figure.shared)
     assert [part["x"] for part in ready["bars"][-1]["parts"]][:3] == ["0.00%", "48.78%", "51.22%"]
     assert [group["name"] for group in (ready, after)] == ["until the disk is ready", "after that"]

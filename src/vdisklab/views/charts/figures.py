@@ -93,24 +93,30 @@ def _life_bars(answer: LifeAnswer, group: str, steps: Sequence[str]) -> Iterator
     ]
     scale = numbers.scale(max((sum(parts) for _, parts in drawn), default=0.0), "s")
     for life, parts in drawn:
+        # The number is that of the table: a sum of medians may differ from the median of sums.
+        whole = life.ready if "first-write" in of_group else None
         yield Bar(
             f"{life.path} by {made_by(life)}",
-            sum(parts) / scale.factor, None, None, group, unit=scale.suffix.strip(),
+            (sum(parts) if whole is None else whole) / scale.factor,
+            None, None, group, unit=scale.suffix.strip(),
             parts=tuple(part / scale.factor for part in parts),
         )  # fmt: skip
 
 
 def _life_note(answer: LifeAnswer) -> str:
     """What the bars do not show: steps and disks without a time."""
-    said = ["Medians over rounds; a sum of medians may differ from the median of sums."]
+    said = [
+        "Medians over rounds: a disk's steps together may differ from “ready”, which is the median "
+        "of the sums."
+    ]
     failed = [f"{life.path} by {made_by(life)}" for life in answer.lives if life.ready is None]
     if failed:
         said.append(f"Failed, and without a bar: {', '.join(failed)}.")
     unsettled = [life for life in answer.lives if life.in_guests and life.seconds("settle") is None]
     if unsettled:
         said.append(
-            f"The rate of {counted(len(unsettled), 'disk')} had not settled: these bars lack "
-            "“settled after”."
+            f"{counted(len(unsettled), 'disk')} had not settled within the runtime, and "
+            f"{'lacks' if len(unsettled) == 1 else 'lack'} “settled after”."
         )
     return " ".join(said)
 
