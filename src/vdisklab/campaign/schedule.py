@@ -22,6 +22,7 @@ from vdisklab.campaign.host_stacks import (
 from vdisklab.errors import PlanError
 from vdisklab.host.mounts import mount_of, without_flushes
 from vdisklab.operations.registry import parse_operation
+from vdisklab.operations.ways.registry import parse_way
 from vdisklab.path import backing, disk_path, segments
 from vdisklab.path.cell import Cell
 from vdisklab.plan.age import REWRITTEN
@@ -47,6 +48,7 @@ _PER_BUILD = 3.0
 _PER_GUEST = 1.0  # of a group, beyond the first, for each measurement
 _PER_DISK = 0.1  # of a group without guests
 _WRITE_RATE = 150 * MIB
+_COPY_RATE = 200 * MIB  # of cp and the flush after it, in bench/results/life-times.json
 _REWRITE_RATE = 30 * MIB
 
 
@@ -140,10 +142,21 @@ def run_seconds(plan: CampaignPlan) -> Callable[[Cell], float]:
         ageing = _rewrite_seconds(plan) if image is not None and image.is_made_anew else 0.0
         others = per_other * (guests_of(cell.path) - 1)
         joins = not cell.path.on_host and plan.guest.user is None and guests_of(cell.path) == 1
+        copies = _copy_seconds(plan, cell) if plan.profile.makes_disks else 0.0
         programs = _PER_PROGRAM * (in_steps if joins else count)
-        return measured + programs + boots + (refill + others) * count + ageing
+        if plan.profile.without_guests:
+            programs = 0.0
+        return measured + programs + boots + (refill + others) * count + ageing + copies
 
     return seconds
+
+
+def _copy_seconds(plan: CampaignPlan, cell: Cell) -> float:
+    """Seconds to write the disks of a cell twice: they are made, and made anew."""
+    made = cell.path.attachment.made
+    if made is None or not parse_way(made).kind.copies:
+        return 0.0
+    return 2 * guests_of(cell.path) * plan.size_bytes / _COPY_RATE
 
 
 def _boots(plan: CampaignPlan, cell: Cell, groups: AttachGroups) -> int:
@@ -260,7 +273,7 @@ def campaign_seconds(plan: CampaignPlan, slots: tuple[Slot, ...]) -> float:
     rounds = len({slot.round for slot in slots})
     seconds = run_seconds(plan)
     measuring = sum(seconds(slot.cell) for slot in slots)
-    guests = rounds * max(1, len(plan.qemus)) * largest_group(plan)
+    guests = rounds * max(1, len(plan.qemus)) * largest_group(plan) if plan.guest_buses else 0
     return measuring + guests * boot_seconds(plan) + build_seconds(plan, slots)
 
 
@@ -338,7 +351,11 @@ def _rewrite_seconds(plan: CampaignPlan) -> float:
 def build_seconds(plan: CampaignPlan, slots: Sequence[Slot]) -> float:
     """Seconds to build stacks and write images, including each rebuild on the user's devices."""
     images = {cell.path.image for cell in plan.cells if cell.path.has_storage}
-    seconds = 2.0 * room_needed(plan) / _WRITE_RATE + len(images) * _rewrite_seconds(plan)
+    written = 2.0 * room_needed(plan)
+    if plan.profile.makes_disks:  # the random data, and the template on each path
+        places = {(cell.path.stack, cell.path.image) for cell in plan.cells}
+        written = plan.size_bytes * (1 + len(places))
+    seconds = written / _WRITE_RATE + len(images) * _rewrite_seconds(plan)
     stacks = [
         capacity
         for stack, capacity in stacks_of(plan).items()

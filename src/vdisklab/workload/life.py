@@ -26,7 +26,8 @@ LEAST_DISK = 16 * MIB
 """Bytes of the smallest disk whose life is measured, as `--size` allows."""
 
 _TIMEOUT = 600.0
-_EXPECTED = 4.0
+_EXPECTED = 2.5
+"""Seconds of all steps but the settling, and of starting fio twice."""
 _WITHIN = 0.9
 _SHARES = 8
 _STEPS = 64

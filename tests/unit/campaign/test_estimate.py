@@ -14,8 +14,13 @@ from vdisklab.campaign.schedule import (
 )
 from vdisklab.errors import HostError
 from vdisklab.path.segments import PageCache
+from vdisklab.plan.build import build_plan
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.settings import Request
 from vdisklab.storage.site import require_guest_memory, require_memory
 from vdisklab.units import GIB, MIB
+from vdisklab.workload.builtin_profiles import builtin_profile
 
 from .plans import a_plan
 
@@ -43,6 +48,28 @@ def test_warming_the_page_cache_costs_time() -> None:
     plan = a_plan("raw/writeback")
     seconds = {cell.page_cache: run_seconds(plan)(cell) for cell in plan.cells}
     assert seconds[PageCache.WARM] > seconds[PageCache.COLD]
+
+
+def test_fifty_disks_without_guests_boot_none() -> None:
+    """Two rounds of 16 MiB took 66 s with these ways (bench/results/life-times.json)."""
+    plan = _life("life-host", "reflink,overlay,cp", ("1", "10", "50"), 16 * MIB)
+    assert 40 < campaign_seconds(plan, tuple(schedule(plan))) < 180
+
+
+def test_a_copy_takes_longer_the_larger_the_disk() -> None:
+    """cp of 1 GiB, twice, took 10 s, and a reflink 0.1 s."""
+    plan = _life("life-host", "reflink,cp", (), GIB)
+    seconds = {cell.path.attachment.made: run_seconds(plan)(cell) for cell in plan.cells}
+    assert seconds["reflink"] < 3
+    assert 5 < seconds["cp"] - seconds["reflink"] < 20
+
+
+def _life(profile: str, made: str, guests: tuple[str, ...], size: int) -> CampaignPlan:
+    request = Request(
+        paths=("xfs/{raw,qcow2}/none",), rounds=2, seed=1, size_bytes=size,
+        made=tuple(made.split(",")), guests=guests,
+    )  # fmt: skip
+    return build_plan(request, Capabilities(), builtin_profile(profile))
 
 
 def test_tmpfs_is_not_counted_and_every_other_stack_is() -> None:

@@ -55,5 +55,6 @@ CONVERT = WayKind(
     TemplateForm.GIVEN,
     {"workers": Number(1, _MOST_WORKERS), "unordered": Switch(), "zeroed": Switch()},
     before=_zeroed,
+    copies=True,
     first_write="what qemu-img wrote is still in the host's memory, and the first flush writes it",
 )

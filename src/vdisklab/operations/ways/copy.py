@@ -39,8 +39,13 @@ def _raw_or_file(path: DiskPath) -> Impossible | None:
     return needs_plain(path)
 
 
-CP = WayKind("cp", "a full copy by cp", _copied, needs_image, first_write=_DIRTY)
+CP = WayKind("cp", "a full copy by cp", _copied, needs_image, copies=True, first_write=_DIRTY)
 SPARSE = WayKind(
-    "sparse", "a copy by cp with holes for zeros", _sparse, needs_image, first_write=_DIRTY
+    "sparse",
+    "a copy by cp with holes for zeros",
+    _sparse,
+    needs_image,
+    copies=True,
+    first_write=_DIRTY,
 )
-DD = WayKind("dd", "a full copy by dd", _dd, _raw_or_file, first_write=_DIRTY)
+DD = WayKind("dd", "a full copy by dd", _dd, _raw_or_file, copies=True, first_write=_DIRTY)

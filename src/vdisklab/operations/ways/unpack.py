@@ -39,5 +39,6 @@ UNPACK = WayKind(
     _unpacked,
     _refusal,
     TemplateForm.XZ,
+    copies=True,
     first_write="what was unpacked is still in the host's memory, and the first flush writes it",
 )
