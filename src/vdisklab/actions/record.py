@@ -143,10 +143,11 @@ def _counted(
     counted: DiskStatistics, guest: RunningGuest, disk: RecordableDisk, why: NotTraced
 ) -> RecordAnswer:
     seconds = counted.seconds[-1].at_seconds if counted.seconds else 0.0
+    counts_flushes = disk.bus is None or disk.bus.counts_flushes
     rows = tuple(
         CountedSecondRow(
             each.at_seconds, each.counts.reads, each.counts.read_bytes, each.counts.writes,
-            each.counts.written_bytes, each.counts.flushes,
+            each.counts.written_bytes, each.counts.flushes if counts_flushes else None,
         )
         for each in counted.seconds
     )  # fmt: skip

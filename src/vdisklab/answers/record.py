@@ -17,7 +17,7 @@ class CountedSecondRow:
     read_bytes: int
     writes: Count
     written_bytes: int
-    flushes: Count
+    flushes: Annotated[Count | None, "null for NVMe, whose flushes QEMU does not count"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -426,7 +426,7 @@ def _in_guest(
             GuestPlace(machine, subject, bus.guest_fs, bus.guest_mount),
             replace(
                 guest_counters(
-                    machine, disk.names, devices, data, None if daemon is None else daemon.pid
+                    machine, disk, devices, data, None if daemon is None else daemon.pid
                 ),
                 link=context.stacks.link_for(cell.path),
             ),

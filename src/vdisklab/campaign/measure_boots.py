@@ -68,9 +68,7 @@ def _measure_boot(
     with boot(disk, watch) as machine:
         booted = time.monotonic() - begin
         time_series = watch.end()
-        after = measured_evidence.guest_counters(
-            machine, disk.names, devices, image.file
-        ).snapshot()
+        after = measured_evidence.guest_counters(machine, disk, devices, image.file).snapshot()
         guest_disk = machine.find_disk(disk.serial)
         checks = check_state(machine, disk, guest_disk, at_start or read_process(machine))
         attachment.require_confirmed(checks)

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from vdisklab.errors import HostError
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu.block_nodes import AttachedNames
-from vdisklab.guest.qemu.read_back import device_statistics
+from vdisklab.guest.qemu.block_nodes import Disk
+from vdisklab.guest.qemu.read_back import disk_statistics
 from vdisklab.host import counters, pagecache, sync_calls
 from vdisklab.host.answering import answered
 from vdisklab.host.command import Host
@@ -206,7 +206,7 @@ class Snapshot:
 
 def guest_counters(
     machine: Machine,
-    names: AttachedNames,
+    disk: Disk,
     devices: tuple[tuple[int, int], ...],
     image: Path | None,
     daemon: int | None = None,
@@ -217,7 +217,7 @@ def guest_counters(
     """
     if daemon is not None:
         return Counters(lambda: None, devices, machine.pid, image, daemon)
-    return Counters(lambda: device_statistics(machine, names.device), devices, machine.pid, image)
+    return Counters(lambda: disk_statistics(machine, disk), devices, machine.pid, image)
 
 
 @dataclass(frozen=True, slots=True)

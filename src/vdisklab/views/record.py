@@ -62,7 +62,7 @@ def _sum(rows: Sequence[CountedSecondRow]) -> CountedSecondRow:
         sum(row.read_bytes for row in rows),
         sum(row.writes for row in rows),
         sum(row.written_bytes for row in rows),
-        sum(row.flushes for row in rows),
+        None if any(row.flushes is None for row in rows) else sum(row.flushes or 0 for row in rows),
     )
 
 
@@ -84,13 +84,18 @@ def _in_words(answer: RecordAnswer) -> str:
     ]
     if not kinds:
         return "Nothing was read or written."
-    flushes = (
-        f"a flush after {numbers.digits(total.writes / total.flushes)} writes"
-        if total.flushes
-        else "no flush"
-    )
+    if total.flushes is None:
+        flushes = "flushes not counted"
+    elif total.flushes:
+        flushes = f"a flush after {numbers.digits(total.writes / total.flushes)} writes"
+    else:
+        flushes = "no flush"
     rate = numbers.value(requests / answer.seconds, "1/s")
     return f"{' and '.join(kinds)}, {flushes}, {rate}."
+
+
+def _flushes(row: CountedSecondRow) -> str:
+    return numbers.MISSING if row.flushes is None else f"{row.flushes:,}"
 
 
 def _counted(
@@ -102,7 +107,7 @@ def _counted(
         Column("read", lambda row: format_bytes(row.read_bytes), right=True),
         Column("writes", lambda row: f"{row.writes:,}", right=True),
         Column("written", lambda row: format_bytes(row.written_bytes), right=True),
-        Column("flushes", lambda row: f"{row.flushes:,}", right=True),
+        Column("flushes", _flushes, right=True),
     )
     return Table(
         f"{answer.guest}'s {answer.disk} for {format_duration(answer.seconds)}: statistics only",

@@ -10,7 +10,9 @@ from vdisklab.views.record import tables
 from vdisklab.views.terminal import lines_of
 
 
-def counted(seconds: int, *, writes: int = 3, reads: int = 1, flushes: int = 1) -> RecordAnswer:
+def counted(
+    seconds: int, *, writes: int = 3, reads: int = 1, flushes: int | None = 1
+) -> RecordAnswer:
     """A guest that does the same each second."""
     rows = (
         CountedSecondRow(second + 1.0, reads, 4096 * reads, writes, 8192 * writes, flushes)
@@ -31,6 +33,7 @@ def test_counters_are_said_in_one_sentence() -> None:
     )
     assert table.intro[1] == "No request was recorded, because this QEMU has no trace event x."
     assert "no flush" in next(tables(counted(5, flushes=0))).intro[0]
+    assert "flushes not counted" in next(tables(counted(5, flushes=None))).intro[0]
     assert next(tables(counted(5, writes=0, reads=0))).intro[0] == "Nothing was read or written."
     assert len(next(tables(counted(0))).intro) == 1
 

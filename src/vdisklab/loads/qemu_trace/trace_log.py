@@ -57,6 +57,8 @@ class TracedBus:
     untold: str = ""
     one_place: bool = False
     """True if the disks of a guest cannot be told apart."""
+    counts_flushes: bool = True
+    """False if `query-blockstats` has no flushes of it."""
 
 
 def _names(*events: bytes) -> tuple[str, ...]:
@@ -87,6 +89,7 @@ TRACED = (
         further=_names(nvme.DISCARD),
         untold="which writes were forced",
         one_place=True,
+        counts_flushes=False,
     ),
     TracedBus(
         "sata",
