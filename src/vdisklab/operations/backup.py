@@ -48,12 +48,15 @@ _DISCARDS_SINCE = (9, 1)
 """The first QEMU with `discard-source` (qapi/block-core.json, BackupCommon)."""
 
 _FLEECE_ON_PROXMOX = "--fleecing enabled=1,storage=local-lvm"
+_COMPRESSED_ON_PROXMOX = " --compress zstd"
 _PULL = (
-    "echo \"<domainbackup mode='pull'>{}<server transport='unix' socket='/run/backup.sock'/>"
+    "echo \"<domainbackup mode='pull'>{}<server name='localhost' port='10809'/>"
     "<disks><disk name='vda' type='file'><driver type='qcow2'/>"
     "<scratch file='/fast/scratch.qcow2'/></disk></disks></domainbackup>\" > pull.xml && "
     "virsh backup-begin DOMAIN pull.xml"
 )
+# A job that another began must not be ended, so the last command depends on the first.
+_READ = " && {{ qemu-img convert{} -O qcow2 nbd://localhost/vda FILE; virsh domjobabort DOMAIN; }}"
 
 
 class Backup(JobOperation):
@@ -140,23 +143,26 @@ def close(running: Backup, node: str) -> None:
 def relief_of(felt: Felt) -> Iterator[Relief]:
     """Fleecing, fewer copies at once, or a limit: what the measured backup had not.
 
-    A pull backup of libvirt reads old data from its scratch file, as fleecing does. libvirt's job
-    of a push backup is the disk's (qemuBlockJobDiskNewBackup), so `virsh blockjob` finds it.
+    libvirt's fleecing is the pull backup: QEMU saves old data to the scratch file, and a client
+    reads (formatbackup.rst: `scratch` is valid only there). So its limit is the client's; a limit of
+    the job does nothing. The job of a push backup is the disk's (qemuBlockJobDiskNewBackup), so
+    `virsh blockjob` finds it.
+
+    vzdump compresses the whole archive in a program of its own, QEMU each cluster in its job: both
+    write a compressed copy, and vzdump's default is none.
     """
+    packed = _COMPRESSED_ON_PROXMOX if felt.order.compresses else ""
     fleeces, full = felt.order.kind is FLEECING, felt.order.kind in (BACKUP, FLEECING)
     if not fleeces:
         speed = felt.order.option("speed")
         limited = "" if speed is None else f" --bwlimit {max(1, int(speed) // 1024)}"
-        yield Relief(f"{PROXMOX} 8.2 and later", f"vzdump VMID {_FLEECE_ON_PROXMOX}{limited}")
+        line = f"vzdump VMID {_FLEECE_ON_PROXMOX}{limited}{packed}"
+        yield Relief(f"{PROXMOX} 8.2 and later", line)
     if felt.order.option("workers") != 1:
         yield Relief(f"{PROXMOX}, /etc/vzdump.conf", "performance: max-workers=1")
     kept = f"{_FLEECE_ON_PROXMOX} " if fleeces else ""
-    yield Relief(PROXMOX, f"vzdump VMID {kept}--bwlimit {felt.limit_kib}")
-    if not fleeces:
-        checkpoint = "" if full else "<incremental>CHECKPOINT</incremental>"
-        yield Relief(f"{LIBVIRT}, a pull backup", _PULL.format(checkpoint))
-    bandwidth = f"virsh blockjob DOMAIN vda --bandwidth {felt.limit_mib}"
-    yield Relief(f"{LIBVIRT}, while a push backup runs", bandwidth)
+    yield Relief(PROXMOX, f"vzdump VMID {kept}--bwlimit {felt.limit_kib}{packed}")
+    yield from _on_libvirt(felt)
     job: dict[str, Any] = {"job-id": "backup", "device": "NODE", "target": "TARGET", "sync": "full"}
     if not full:
         job |= {"sync": "incremental", "bitmap": "BITMAP"}
@@ -168,6 +174,22 @@ def relief_of(felt: Felt) -> Iterator[Relief]:
     yield Relief(QEMU, qmp("blockdev-backup", milder))
     if felt.order.kind is BACKUP:  # the bitmap of an incremental one is not in what is read
         yield from (Relief(f"{QEMU} 7.1 and later, fleecing", line) for line in _fleecing(measured))
+
+
+def _on_libvirt(felt: Felt) -> Iterator[Relief]:
+    """A pull backup, which fleeces, with a limit for one that fleeced already; else a limit of a
+    push backup, which never fleeces."""
+    fleeces, speed = felt.order.kind is FLEECING, felt.order.option("speed")
+    limit = felt.limit if fleeces else speed
+    read = (" -c" if felt.order.compresses else "") + ("" if limit is None else f" -r {limit}")
+    if felt.order.kind in (BACKUP, FLEECING):
+        yield Relief(f"{LIBVIRT}, a pull backup", _PULL.format("") + _READ.format(read))
+    else:
+        line = _PULL.format("<incremental>CHECKPOINT</incremental>")
+        yield Relief(f"{LIBVIRT}, a pull backup, for a client that reads what changed", line)
+    if not fleeces:
+        bandwidth = f"virsh blockjob DOMAIN vda --bandwidth {felt.limit_mib}"
+        yield Relief(f"{LIBVIRT}, while a push backup runs", bandwidth)
 
 
 def _options(order: DiskOperation) -> dict[str, Any]:

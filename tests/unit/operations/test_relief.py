@@ -59,8 +59,14 @@ def test_the_options_of_the_operation_stay() -> None:
     lines = [way.line for way in ways(order, "qcow2/none") if "fleecing" in way.platform]
     assert json.loads(lines[-1])["arguments"]["x-perf"] == {"max-workers": 8}
     assert json.loads(lines[-1])["arguments"]["speed"] == 32 << 20
-    proxmox = [way.line for way in ways(order, "qcow2/none") if "--fleecing" in way.line]
-    assert proxmox == ["vzdump VMID --fleecing enabled=1,storage=local-lvm --bwlimit 32768"]
+    proxmox = [way.line for way in ways(order, "qcow2/none") if "vzdump VMID" in way.line]
+    packed = "--compress zstd"
+    assert proxmox == [
+        f"vzdump VMID --fleecing enabled=1,storage=local-lvm --bwlimit 32768 {packed}",
+        f"vzdump VMID --bwlimit 16384 {packed}",
+    ]
+    (pull,) = (way.line for way in ways(order, "qcow2/none") if "domainbackup" in way.line)
+    assert "qemu-img convert -c -r 33554432 -O qcow2 nbd://localhost/vda FILE;" in pull
     fleeced = ways(parse_operation("backup:fleecing"), "qcow2/none")
     assert any("copy-before-write" in way.line for way in fleeced)
 
@@ -70,3 +76,19 @@ def test_the_lines_of_qemu_are_json() -> None:
     assert len(lines) >= 12
     for line in lines:
         assert set(json.loads(line)) == {"execute", "arguments"}
+
+
+def test_libvirt_fleeces_by_a_pull_backup_and_never_by_a_push_backup() -> None:
+    fleeced = ways(parse_operation("backup:fleecing"), "qcow2/none", 20 << 20)
+    (line,) = (way.line for way in fleeced if way.platform.startswith(LIBVIRT))
+    assert "<scratch file=" in line
+    assert "mode='pull'" in line
+    assert line.endswith(
+        "{ qemu-img convert -r 10485760 -O qcow2 nbd://localhost/vda FILE; "
+        "virsh domjobabort DOMAIN; }"
+    )
+    for text, count in (("backup", 2), ("backup:incremental", 2)):
+        found = ways(parse_operation(text), "qcow2/none")
+        lines = [way.line for way in found if way.platform.startswith(LIBVIRT)]
+        assert len(lines) == count
+        assert any("blockjob" in line for line in lines)
