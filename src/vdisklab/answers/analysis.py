@@ -27,6 +27,7 @@ from vdisklab.analysis.score import DEFAULT_METRIC, MEAN, SCORES, Scored, add_sc
 from vdisklab.analysis.summary import Summaries, levels, summarise
 from vdisklab.analysis.sums import RelativeSums, relative_sums
 from vdisklab.answers import loading
+from vdisklab.answers.during import measured_operations
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import CrashVerdicts, HostDisk
@@ -237,6 +238,13 @@ class Analysis:
             return loading.find_measure(scored.observations, name)
         if name == DEFAULT_METRIC and scored.overall is not None:
             return scored.overall
+        ordered = next(filter(measured_operations, self.campaigns), None)
+        if scored.roles is None and ordered is not None:
+            raise PlanError(
+                f"the campaign {ordered.id} measured what operations cost a guest, not how fast a "
+                "path is",
+                hint=f"`vdisklab during --campaign {ordered.id}` shows it",
+            )
         if scored.roles is None:
             raise PlanError(
                 self.why_no_score(name),
@@ -384,6 +392,21 @@ class Analysis:
         yield from values.ceiling_diagnostics(observations, measure, cached)
         yield from burst_diagnostics(observations, shown)
         yield from unlasting_diagnostics(observations, shown)
+
+    def findings_of_runs(self) -> tuple[Diagnostic, ...]:
+        """All that is to know about the runs themselves, whatever is compared; failures last."""
+        return (
+            *self.caveats.findings,
+            *self.on_servers,
+            *(
+                finding
+                for finding in self.evidence
+                if not isinstance(finding, recorded.FromPageCache)
+            ),
+            *recorded.host_diagnostics(self.campaigns, self.loaded.observations.cells),
+            *self.not_direct,
+            *self.failed,
+        )
 
     def findings(
         self, measure: MeasureKey, shown: Collection[MeasureKey]

@@ -24,6 +24,7 @@ from vdisklab.answers.choice import (
     in_agreement,
     more_rounds_command,
 )
+from vdisklab.answers.during import measured_operations
 from vdisklab.answers.hosts import CellOverHosts, HostsAnalysis, OverHosts
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.path.cell import MeasuredCell
@@ -108,6 +109,8 @@ def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
     ranking, best = decision.ranking, decision.ranking.best
     scored = analysis.scored
     findings = analysis.findings(measure, shown)
+    if any(map(measured_operations, analysis.campaigns)):  # they have no ranks to speak of
+        findings = analysis.findings_of_runs()
     return RankAnswer(
         campaigns=analysis.campaigns,
         caveats=analysis.caveats,

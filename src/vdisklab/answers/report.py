@@ -331,6 +331,7 @@ def report_on(analysis: Analysis) -> ReportAnswer:
             recommendation=None,
             why_none="",
             configurations=(),
+            findings=analysis.findings_of_runs(),  # operations have neither ranks nor scores
             operations=operations_of(analysis.results, ordered),
         )
     made = next((campaign.id for campaign in analysis.campaigns if measured_lives(campaign)), None)
@@ -340,6 +341,7 @@ def report_on(analysis: Analysis) -> ReportAnswer:
             recommendation=None,
             why_none="",
             configurations=(),
+            findings=analysis.findings_of_runs(),
             lives=lives_of(analysis.results, made),
         )
     few = len(analysis.observations.cells) <= TRADE_OFF_CELLS

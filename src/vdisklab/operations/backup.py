@@ -143,8 +143,8 @@ def close(running: Backup, node: str) -> None:
 def relief_of(felt: Felt) -> Iterator[Relief]:
     """Fleecing, fewer copies at once, or a limit: what the measured backup had not.
 
-    libvirt's fleecing is the pull backup: QEMU saves old data to the scratch file, and a client
-    reads (formatbackup.rst: `scratch` is valid only there). So its limit is the client's; a limit of
+    libvirt's fleecing is the pull backup: QEMU saves old data to the scratch file, which only a
+    pull backup has (formatbackup.rst), and a client reads. So its limit is the client's; a limit of
     the job does nothing. The job of a push backup is the disk's (qemuBlockJobDiskNewBackup), so
     `virsh blockjob` finds it.
 

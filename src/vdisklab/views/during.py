@@ -47,9 +47,15 @@ def tables(answer: DuringAnswer) -> Iterator[Table[OperationCost]]:
         Column[OperationCost]("took", _seconds("seconds"), right=True),
         Column[OperationCost]("power cut in the middle", _power_cut, folds=WORDS, spare=2),
     )
+    # What one round or one row cannot have is no column.
+    shown = [
+        column
+        for column in columns
+        if not column.spare or any(column.show(row) != numbers.MISSING for row in answer.costs)
+    ]
     yield Table(
         headline(answer),
-        columns,
+        shown,
         answer.costs,
         tuple(_notes(answer)),
         verbatim=tuple(_relief(answer)),
@@ -91,15 +97,22 @@ def headline(answer: DuringAnswer) -> str:
             f"{numbers.value(mildest.latency, 's')}, longest stall "
             f"{numbers.value(_stall(mildest), 's')}"
         )
-        ratio = mildest.to_first
-        if ratio is not None and ratio.low is not None:
-            within = numbers.ratio_interval(ratio.low, ratio.high)
-            sentence += (
-                f"; its p99 is {numbers.ratio(ratio.ratio)} that of {worst.operation} on "
-                f"{worst.path} ({within})"
-            )
-        sentence += "."
+        sentence += _against(worst, mildest) + "."
     return sentence
+
+
+def _against(worst: OperationCost, mildest: OperationCost) -> str:
+    """How much shorter the p99 of the mildest was, if rounds can say so."""
+    ratio = mildest.to_first
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return ""
+    other = f"{worst.operation} on {worst.path}"
+    if ratio.low <= 1 <= ratio.high:
+        rounds = counted(min(worst.runs, mildest.runs), "round")
+        return f"; {rounds} do not show that its p99 differs from that of {other}"
+    within = numbers.ratio_interval(ratio.low, ratio.high)
+    times = numbers.ratio(ratio.ratio).removeprefix("×")
+    return f"; its p99 is {times} times that of {other} (95 %: {within})"
 
 
 def short_headline(answer: DuringAnswer) -> str:
@@ -172,7 +185,10 @@ def _notes(answer: DuringAnswer) -> Iterator[str]:
     few = [row for row in answer.costs if row.is_felt and row.during.low is None]
     if few:
         rounds = counted(few[0].runs, "round")
-        yield f"{rounds} cannot show whether a wait is more than chance: measure with --rounds 3"
+        yield (
+            f"{rounds} cannot show whether a wait is more than chance: repeat the run with "
+            "--rounds 3"
+        )
     for row in answer.costs:
         if row.paused:
             yield (

@@ -225,9 +225,7 @@ def _headed(
             f"The campaign {ordered.id} measured what operations cost a guest, not how fast a path "
             f"is: `vdisklab during --campaign {ordered.id}` shows it."
         )
-        shown = (finding for finding in answer.findings if isinstance(finding, ranked.TooFewRounds))
-        few = set(map(str, shown))
-        notes = tuple(note for note in _notes(answer, ()) if note not in few)
+        notes = tuple(_notes(answer, ()))
         intro = (title, *answer.caveats.remedies)
         return Table(said, columns, rows, notes, intro=intro, kind=RankedCell)
     first = () if over is None else (*map(str, _of_scores(answer)), *first_sentences(over))

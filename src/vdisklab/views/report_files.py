@@ -18,6 +18,7 @@ from vdisklab.path.named_target import as_typed
 from vdisklab.sanitise import sanitise_line
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.durability import power_cut_text
+from vdisklab.views.layout import Table
 from vdisklab.views.page.html import render_page
 from vdisklab.views.rank import rank_text
 from vdisklab.views.report import (
@@ -26,6 +27,8 @@ from vdisklab.views.report import (
     claims_title,
     diagnostic_sentences,
     headline,
+    operations_part,
+    page_lines,
     score_keys,
 )
 
@@ -103,9 +106,13 @@ def _markdown(report: ReportAnswer) -> Iterator[str]:
         warning = escape(report.caveats.warning)
         yield f"\n**{' '.join((f'{warning}.', *map(escape, report.caveats.remedies)))}**"
     yield ""
-    yield from (f"* {escape(sentence)}" for sentence in answer_sentences(report))
+    lines = answer_sentences(report)
+    if report.operations is not None:  # the rest follows their table
+        lines = tuple(f"{subject}: {line}" for subject, line in page_lines(report))
+    yield from (f"* {escape(sentence)}" for sentence in lines)
+    yield from _operations(report)
     yield "\n## Cells\n"
-    keys = score_keys(report) or (report.measure,)
+    keys = (report.measure,) if report.operations else score_keys(report) or (report.measure,)
     titles = [key.metric.replace("_", " ") for key in keys]
     yield f"| rank | path | page cache | {' | '.join(titles)} | RAM | power cut | rounds |"
     yield f"|{'---|' * (len(keys) + 6)}"
@@ -146,7 +153,30 @@ def _claims(report: ReportAnswer) -> Iterator[str]:
     yield f"\n## Claims\n\n{escape(claims_title(report))}\n"
     if report.caveats.warning:
         yield f"Measured {escape(report.caveats.warning)}.\n"
-    yield f"| {' | '.join(column.heading for column in table.columns)} |"
+    yield from _table(table)
+
+
+def _operations(report: ReportAnswer) -> Iterator[str]:
+    """What each operation cost, and the lines to paste, which are code."""
+    part = operations_part(report)
+    if part is None:
+        return
+    yield "\n## Operations\n"
+    yield from _table(part["table"])
+    yield ""
+    yield from (f"* {escape(note)}" for note in part["table"].notes)
+    if part["lines"] or part["without"]:
+        yield "\n## To paste"
+    for title, pasted in part["lines"].items():
+        yield f"\n{escape(title)}:\n"
+        yield from (f"    {as_typed(sanitise_line(line))}" for line in pasted)
+    if part["without"]:
+        yield ""
+    yield from (f"* {escape(reason)}" for reason in part["without"])
+
+
+def _table(table: Table[Any]) -> Iterator[str]:
+    yield f"| {' | '.join(escape(column.heading) for column in table.columns)} |"
     yield f"|{'---|' * len(table.columns)}"
     for row in table.rows:
         yield f"| {' | '.join(escape(column.show(row)) for column in table.columns)} |"

@@ -31,7 +31,7 @@ from vdisklab.path.stalls import MeasuredStalls, OperationStall
 from vdisklab.results.model import Campaign, Direction, Sample, Series
 from vdisklab.results.store import Store, open_store
 from vdisklab.views.charts.lines import operation_figures
-from vdisklab.views.during import headline, tables
+from vdisklab.views.during import headline, relief, tables
 
 BACKUP = "qcow2/none/virtio:during=backup+workers=64"
 SNAPSHOT = "qcow2/none/virtio:during=snapshot"
@@ -110,7 +110,7 @@ def test_the_longest_stall_comes_first_with_its_relief(store: Store, campaign: C
         "The guest waits during backup:workers=64 on qcow2/none: its slowest 1 % of requests took "
         "4.08 s or longer (4.00 ms before), and no request was completed for 5.00 s (4.00 ms "
         "before). The guest felt snapshot on qcow2/none least: p99 8.16 ms, longest stall 30.0 ms; "
-        "its p99 is ×0.00200 that of backup:workers=64 on qcow2/none (0.00200–0.00200)."
+        "its p99 is 0.00200 times that of backup:workers=64 on qcow2/none (95 %: 0.00200–0.00200)."
     )
     (table,) = tables(answer)
     assert any("--fleecing" in line for line in table.verbatim)
@@ -235,6 +235,67 @@ def test_the_report_on_operations_has_their_figure_alone(
         assert column.heading.replace(" %", "\N{NO-BREAK SPACE}%") in text[places[0] : places[1]]
     assert "no line:" not in text
     assert "The answer above" not in text
+
+
+def test_the_markdown_report_has_the_table_and_the_lines_to_paste(
+    store: Store, campaign: Campaign, tmp_path: Path
+) -> None:
+    file, database = tmp_path / "r.md", str(store).removeprefix("sqlite:///")
+    assert main(["report", "--db", database, "--format", "md", "-o", str(file)]) == 0
+    text = file.read_text()
+    answer = stored_operations(store, campaign.id)
+    (table,) = tables(answer)
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    headings = [column.heading for column in table.columns]
+    assert rows[0] == f"| {' | '.join(headings)} |"
+    assert len([row for row in rows if row.startswith("| qcow2/none | backup:workers=64 |")]) == 1
+    assert text.index("## Operations") < text.index("## To paste") < text.index("## Cells")
+    (line,) = {line for _, each in relief(answer) if (line := each.line or "").startswith("echo ")}
+    assert f"\n    {line}\n" in text, "as it is, to be pasted"
+
+
+def test_a_single_row_has_no_columns_of_what_it_cannot_have(
+    store: Store, campaign: Campaign
+) -> None:
+    answer = stored_operations(store, campaign.id)
+    alone = replace(answer.costs[0], during=Ratio(1, 6.8), runs=1)
+    (table,) = tables(replace(answer, costs=(alone,)))
+    headings = {column.heading for column in table.columns}
+    assert "during : before" in headings
+    assert headings.isdisjoint({"95 %", "p99 : row 1"})
+
+
+def test_a_difference_that_is_not_shown_is_not_stated(store: Store, campaign: Campaign) -> None:
+    answer = stored_operations(store, campaign.id)
+    backup, snapshot, _ = answer.costs
+    vague = replace(snapshot, to_first=Ratio(3, 0.27, 0.0075, 10))
+    said = headline(replace(answer, costs=(backup, vague)))
+    assert said.endswith(
+        "3 rounds do not show that its p99 differs from that of backup:workers=64 on qcow2/none."
+    )
+
+
+@pytest.mark.parametrize("rounds", [(1,), (1, 2, 3)])
+def test_operations_have_no_diagnostics_of_ranks_and_scores(
+    store: Store,
+    campaign: Campaign,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    rounds: tuple[int, ...],
+) -> None:
+    file = tmp_path / "r.md"
+    for run in list(store.runs(campaign.id)):
+        if run.round not in rounds:
+            store.delete_run(run.id)
+    database = str(store).removeprefix("sqlite:///")
+    for argv in (
+        ["report", "--format", "md", "-o", str(file)],
+        ["rank", "--metric", "mixed-4k-during/none/latency_p99", "--why"],
+    ):
+        assert main([*argv, "--db", database, "--campaign", campaign.id]) == 0
+        said = " ".join((capsys.readouterr().out + file.read_text()).split())
+        assert "a rank needs" not in said
+        assert "No scores" not in said
 
 
 def test_a_rank_of_operations_points_to_their_answer(

@@ -34,7 +34,7 @@ def print_answer(
 ) -> None:
     """Prints an answer as tables, as JSON, CSV or HTML; its commands repeat what the requests name.
 
-    `verb` is the command that shows the same with --why and --wide; empty for the present one. In
+    `verb` is the command that shows the same with --why and --wide; empty for this process'. In
     CSV, tables with equal columns share one heading; an empty line separates other tables.
     """
     named = Named.by(*requests).on_targets_of(getattr(answer, "campaigns", ()))
@@ -57,11 +57,9 @@ def print_answer(
         sys.stdout.write(tables_page([completed(table, named) for table in tables]))
     else:
         screen = console()
+        again = named.in_text(verb) or named.caller.command or ""
         for table in tables:
-            show(
-                completed(table, named), screen,
-                why=output.why, wide=output.wide, verb=named.in_text(verb),
-            )  # fmt: skip
+            show(completed(table, named), screen, why=output.why, wide=output.wide, verb=again)
 
 
 def csv_of(table: Table[Any], named: Named = NOTHING_NAMED) -> str:

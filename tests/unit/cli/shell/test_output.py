@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -39,3 +40,19 @@ def test_csv_of_equal_columns_is_one(capsys: pytest.CaptureFixture[str]) -> None
 def test_csv_of_other_columns_has_its_own_heading(capsys: pytest.CaptureFixture[str]) -> None:
     print_answer(_Said(), [table(_A("1")), table(_B("2"))], OutputOptions(form=Format.CSV))
     assert capsys.readouterr().out == "a\r\n1\r\n\r\nb\r\n2\r\n"
+
+
+def test_more_notes_are_shown_by_a_whole_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = ["/opt/vdisklab", "recommend", "--need", "backup", "--db", "/srv/a b.sqlite"]
+    monkeypatch.setattr(sys, "argv", typed)
+    monkeypatch.setenv("SUDO_UID", "0")
+    long = [Table[_A]("Title", (), (), tuple("sentence " * 40 for _ in range(9)))]
+    print_answer(_Said(), long, OutputOptions())
+    said = capsys.readouterr().out
+    assert (
+        "more notes: `/opt/vdisklab recommend --need backup --db '/srv/a b.sqlite' --why`" in said
+    )
+    print_answer(_Said(), long, OutputOptions(), verb="vdisklab during")
+    assert "more notes: `/opt/vdisklab during --why`" in capsys.readouterr().out

@@ -154,7 +154,8 @@ def test_what_few_cells_have_is_a_dash_in_the_others(browser: Browser, tmp_path:
     seen = watch(browser, file)
     seen.page.select_option("#metric", "rare/read/iops")
     seen.page.wait_for_function(
-        "document.querySelector('#metric-name').textContent == 'rare/read/iops'"
+        "document.querySelector('#metric-name').innerText.replaceAll('\u200b', '') == "
+        "'rare/read/iops'"
     )
     assert column(seen.page, 2)[0] == "raw/none"
     assert column(seen.page, 4)[:3] == ["5.00 IOPS", "–", "–"]
@@ -240,6 +241,20 @@ def test_the_first_screen_has_verdict_safety_and_configuration(watched: Watched)
     assert caption["x"] + caption["width"] <= 390
     size = page.locator(".rows .label").first.evaluate("one => getComputedStyle(one).fontSize")
     assert float(size.removesuffix("px")) >= 14
+
+
+def test_the_caption_is_whole_where_names_are_long(watched: Watched) -> None:
+    page = watched.page
+    page.set_viewport_size({"width": 1280, "height": 900})
+    longest = "document.querySelector('#metric-name').textContent = 'a-long/measure/'.repeat(20)"
+    wide = "document.querySelector('tbody th').style.minWidth = '80rem'"
+    box = "one => { const {left, right} = one.getBoundingClientRect(); return [left, right]; }"
+    for change in (longest, wide):
+        page.evaluate(change)
+        left, right = page.locator(".scroll:has(#table)").evaluate(box)
+        first, last = page.locator("#table caption > span").evaluate(box)
+        assert left <= first < last <= right
+    assert page.locator("#metric-name").bounding_box()["width"] <= 160  # type: ignore[index]
 
 
 def test_a_wide_table_of_any_verb_says_that_it_scrolls(browser: Browser, tmp_path: Path) -> None:

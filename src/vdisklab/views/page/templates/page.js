@@ -149,7 +149,7 @@
     by("page").textContent = "Page " + (state.page + 1) + " of " + pages;
     by("previous").disabled = state.page === 0;
     by("next").disabled = state.page >= pages - 1;
-    by("metric-name").textContent = measures.get(state.metric).name;
+    by("metric-name").textContent = measures.get(state.metric).name.replaceAll("/", "/\u200b");
     for (const button of table.tHead.querySelectorAll("button")) {
       const head = button.closest("th");
       head.dataset.name = button.textContent; // a printed page repeats texts of a heading, but no buttons
