@@ -103,7 +103,9 @@ def _still_as_begun(
     refused = {path: infeasible(path, found) for path in left_out}
     back = [str(path) for path, reason in refused.items() if reason is None]
     if back:
-        progress(Note(f"{', '.join(back)} can be measured now: a new campaign has all paths"))
+        can = f"{', '.join(back)} can be measured now"
+        why = "paths are compared within a round, and the older rounds lack it"
+        progress(Note(f"{can}: a new campaign measures all paths, as {why}"))
         return None
     return begun.with_reasons({path: why for path, why in refused.items() if why is not None})
 

@@ -53,6 +53,8 @@ class Analysis:
     unsafe: bool = False
     stalls: MeasuredStalls = field(default_factory=MeasuredStalls, init=False)
     """Of operations, if a need goes by them; set before verdicts are asked for."""
+    database_hosts: int = field(default=1, init=False)
+    """Hosts in the database, if this is the answer of one because none was named."""
     _summaries: dict[MeasureKey, Summaries] = field(default_factory=dict, init=False)
     _levels: dict[MeasureKey, Summaries] = field(default_factory=dict, init=False)
 
@@ -116,8 +118,15 @@ class Analysis:
 
     @property
     def caveats(self) -> Caveats:
-        """Why the numbers do not measure this machine."""
-        return self.loaded.caveats
+        """Why the numbers do not measure this machine, or not all hosts of the database."""
+        if self.only_of is None:
+            return self.loaded.caveats
+        return replace(self.loaded.caveats, only_of=self.only_of, of_hosts=self.database_hosts)
+
+    @property
+    def only_of(self) -> str | None:
+        """The host whose answer this is, because no host was named of several; else None."""
+        return self.campaigns[0].host.hostname if self.database_hosts > 1 else None
 
     @cached_property
     def _base(

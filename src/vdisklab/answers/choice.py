@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -61,6 +62,8 @@ class Surer:
     ]
     usual: Annotated[bool, "at this noise, most races take less than half of `runs`"] = True
     metric: Annotated[str | None, "the metric to race by; null for the score"] = None
+    on: str | None = field(default=None, metadata=HIDDEN)
+    """The host on which the command must run, if the database has several."""
     command: Annotated[
         str | None,
         "the command that races the paths, or continues the race; null if the campaign does not "
@@ -150,6 +153,10 @@ class PathChoice:
     durability: Durability | None = field(metadata=HIDDEN)
     surer: Annotated[Surer | None, "null if the choice is sure enough, or if the cost is unknown"]
 
+    ahead: Annotated[
+        float | None,
+        "by how much the numbers of `leader` are better, which may be chance: 0.1 is 10 %",
+    ] = None
     step: Annotated[float | None, "the metric's step, if `behind` is one step"] = None
     left_out: Annotated[
         int, "paths that did not race, because a model predicts that they do not win"
@@ -166,6 +173,8 @@ class PathChoice:
         tuple[FromMemory, ...], "directions in which its numbers are the host's memory, not a disk"
     ] = ()
     campaigns: tuple[str, ...] = field(default=(), metadata=HIDDEN)
+    hosts: int | None = field(default=None, metadata=HIDDEN)
+    """Hosts that were compared, if the answer is over hosts."""
 
     @property
     def tied(self) -> tuple[MeasuredCell, ...]:
@@ -267,7 +276,12 @@ def decided_among(
     decision = _decided(analysis, ranking, race, observations)
     choice = decision.choice
     if choice is not None:
-        choice = replace(choice, from_memory=from_memory(analysis, choice.cell, ranking.measure))
+        choice = replace(
+            choice,
+            hosts=len(analysis.hosts) if isinstance(analysis, HostsAnalysis) else None,
+            from_memory=from_memory(analysis, choice.cell, ranking.measure),
+            ahead=_ahead(choice, decision.ranking),
+        )
         decision = replace(decision, choice=choice)
     if choice is None or ranking.measure != analysis.scored.overall:
         return decision
@@ -278,6 +292,17 @@ def decided_among(
         in_memory = (behind.cell, behind.measure.name, behind.measure.direction) in cached
         behind = replace(behind, in_memory=in_memory)
     return replace(decision, choice=replace(choice, behind_in=behind))
+
+
+def _ahead(choice: PathChoice, ranking: Ranking) -> float | None:
+    """The lead of the leader's mean over that of the path to use, as a share."""
+    effects = {row.cell: row.effect for row in ranking.rows}
+    if choice.cell not in effects or choice.leader not in effects:
+        return None
+    lead = effects[choice.leader] - effects[choice.cell]
+    if ranking.measure.quantity.better is Better.LOWER:
+        lead = -lead
+    return max(0.0, math.expm1(min(lead, 700.0)))
 
 
 def from_memory(
@@ -301,7 +326,7 @@ def _decided(
     analysis: Analysis, ranking: Ranking, race: RaceOutcome | None, observations: Observations
 ) -> Decision:
     if race is not None:
-        return Decision(_of_race(analysis, race), _after_race(ranking, race))
+        return Decision(_of_race(analysis, race, ranking), _after_race(ranking, race))
     cell = analysis.ranked_by.to_use(ranking)
     if cell is None:
         return Decision(None, ranking)
@@ -462,7 +487,7 @@ def _present_unsafe(analysis: Analysis) -> tuple[PresentDisk, ...]:
     return (PresentDisk(baseline, None),) if unsafe else ()
 
 
-def _of_race(analysis: Analysis, race: RaceOutcome) -> PathChoice:
+def _of_race(analysis: Analysis, race: RaceOutcome, ranking: Ranking) -> PathChoice:
     rounds = 0 if race.decided else race.most_rounds - race.rounds
     left = (race.best, *race.as_good)
     surer = None
@@ -471,6 +496,7 @@ def _of_race(analysis: Analysis, race: RaceOutcome) -> PathChoice:
     present = present_disks(analysis, left)
     choice = of_race(race)
     kept = [cell for cell in left if cell in {disk.cell for disk in present}]
+    bounds = {} if ranking.best is None else ranking.best.bounds
     if kept and not choice.verdict.decided:
         cell = kept[0]
         choice = replace(
@@ -478,7 +504,7 @@ def _of_race(analysis: Analysis, race: RaceOutcome) -> PathChoice:
             verdict=ChoiceVerdict.KEEP,
             cell=cell,
             ties=tuple(other for other in left if other != cell),
-            behind=choice.behind if cell == race.best else None,
+            behind=choice.behind if cell == race.best else bounds.get(cell),
         )
     return replace(
         choice,
@@ -535,7 +561,8 @@ def _surer(
     beside = _beside(analysis, tied)
     took = [run.wall_seconds for run in analysis.loaded.outlines if run.wall_seconds]
     runs = rounds * (len(tied) + len(beside))
-    return Surer(len(tied) if new else 0, runs, runs * sum(took) / max(1, len(took)))
+    seconds = runs * sum(took) / max(1, len(took))
+    return Surer(len(tied) if new else 0, runs, seconds, on=analysis.only_of)
 
 
 def _beside(analysis: Analysis, tied: Collection[MeasuredCell]) -> list[MeasuredCell]:

@@ -466,12 +466,18 @@ def analysis_of(
     baseline: str | None = None,
     unsafe: bool = False,
 ) -> Analysis:
-    """The analysis of one machine's campaigns, or over `hosts` if these are named."""
+    """The analysis of one machine's campaigns, or over `hosts` if these are named.
+
+    If neither hosts nor campaigns are named, the analysis knows how many hosts it leaves out.
+    """
     if hosts:
         return HostsAnalysis.of_hosts(
             results, hosts, names, disk=disk, baseline=baseline, unsafe=unsafe
         )
-    return Analysis.of(results, names, disk=disk, baseline=baseline, unsafe=unsafe)
+    analysis = Analysis.of(results, names, disk=disk, baseline=baseline, unsafe=unsafe)
+    if not names:
+        analysis.database_hosts = len(_by_host(list(results.campaigns(with_runs=True))))
+    return analysis
 
 
 def _best_on(

@@ -136,7 +136,7 @@ def _with_command(analysis: Analysis, findings: Iterable[Diagnostic]) -> Iterato
     """The findings; one of too few rounds with the command that measures more."""
     for finding in findings:
         if isinstance(finding, TooFewRounds):
-            yield replace(finding, command=more_rounds_command(analysis))
+            yield replace(finding, command=more_rounds_command(analysis), on=analysis.only_of)
         else:
             yield finding
 

@@ -60,7 +60,7 @@ from vdisklab.path.needs import (
 )
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.path.segments import CacheMode
-from vdisklab.results.model import Campaign
+from vdisklab.results.model import Better, Campaign
 from vdisklab.units import counted
 
 _NEXT = 5
@@ -184,12 +184,13 @@ def recommend(
     found = replace(found, ranking=decision.ranking)
     best, chosen = found.ranking.best, found.cell
     alone = analysis.ranked_by.ratio_of(observations, measure)
+    ordered = levels(observations, measure, found.ranking)
 
     def ratio(cell: MeasuredCell, other: MeasuredCell) -> Ratio:
-        return choice.holds(alone(cell, other), cell, other)
+        ordering = _by_levels(alone(cell, other), ordered.get(cell), ordered.get(other))
+        return choice.holds(ordering, cell, other)
 
     found = found.with_ratios(ratio)
-    ordered = levels(observations, measure, found.ranking)
     summaries = {
         key: analysis.summaries(key) if weights is None else summarise(observations, key)
         for key in shown
@@ -231,6 +232,25 @@ def recommend(
         race=race,
     )
     return answer if hosts is None else _with_hosts(answer, hosts)
+
+
+def _by_levels(ratio: Ratio, of: Summary | None, to: Summary | None) -> Ratio:
+    """The ratio of the numbers that order the table, which are corrected for rounds that a cell
+    lacks; the interval moves with it."""
+    if ratio.ratio is None or not ratio.ratio or of is None or to is None:
+        return ratio
+    first, second = of.median, to.median
+    if of.measure.quantity.better is Better.LOWER:
+        first, second = second, first
+    if not first > 0 or not second > 0:
+        return ratio
+    moved = first / second / ratio.ratio
+    return replace(
+        ratio,
+        ratio=first / second,
+        low=None if ratio.low is None else ratio.low * moved,
+        high=None if ratio.high is None else ratio.high * moved,
+    )
 
 
 def _lacking(path: DiskPath, needs: Sequence[Need], verdicts: CrashVerdicts) -> Mapping[Need, str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
-from vdisklab.answers.choice import ChoiceVerdict, PathChoice, PresentDisk
+from vdisklab.answers.choice import ChoiceVerdict, PathChoice, PresentDisk, Surer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Durability
 from vdisklab.path.segments import PageCache
@@ -24,6 +24,9 @@ MOST_CHARACTERS = 60
 _NOTHING_KNOWN = 10
 """How many times as good a path may be before a bound says nothing: noisy first rounds give
 thousands."""
+
+_SLIGHT = 0.01
+"""A lead below this share is not worth a sentence."""
 
 _LONG = 3600.0
 """Seconds above which a race is said to take a budget."""
@@ -59,14 +62,12 @@ def headline(choice: PathChoice) -> str:
                 "for data that matter"
             )
         case ChoiceVerdict.KEEP:
-            text = (
-                f"{_no_difference(choice)}: keep what you have; for a new guest take "
-                f"{choice.cell.name} ({_whose(choice.kept, choice.cell)})"
-            )
+            overall = " overall" if choice.behind_in else ""
+            text = f"Keep {_kept(choice)}: no other path is shown to be better{overall}"
         case ChoiceVerdict.TIED:
             text = (
-                f"{_no_difference(choice)}: keep what you have if it is one of them; for a new "
-                f"guest take {choice.cell.name}"
+                f"Keep what you have if it is one of these {len(choice.tied)}, else take "
+                f"{choice.cell.name}: none of them is shown to be better"
             )
         case _:
             assert_never(choice.verdict)
@@ -92,9 +93,15 @@ def short_headline(choice: PathChoice, most: int = MOST_CHARACTERS) -> str:
         case ChoiceVerdict.KEEP | ChoiceVerdict.TIED if _loses(choice):
             shorter = [f"{_no_difference(choice)}: all lose data", "All of these lose flushed data"]
         case ChoiceVerdict.KEEP:
-            shorter = [f"{_no_difference(choice)}: keep what you have", "Keep what you have"]
+            shorter = [
+                f"Keep {choice.cell.name}: nothing is shown to be better",
+                "Keep what you have: nothing is shown better",
+            ]
         case ChoiceVerdict.TIED:
-            shorter = [_no_difference(choice), "No difference shown"]
+            shorter = [
+                f"Keep what you have, or take {choice.cell.name}: a tie",
+                "Keep what you have: these paths tie",
+            ]
         case ChoiceVerdict.BEST:
             shorter = [f"{use}: the best of {choice.compared}", use]
         case ChoiceVerdict.CLOSE:
@@ -151,6 +158,15 @@ def _whose(disks: tuple[PresentDisk, ...], cell: MeasuredCell) -> str:
     return f"the default of {', '.join(names[:-1])} and {names[-1]}"
 
 
+def _kept(choice: PathChoice) -> str:
+    """`raw/none (libvirt's default)`; of several platforms, the disk of each."""
+    cells: dict[str, str] = {}
+    for cell in (choice.cell, *(disk.cell for disk in choice.kept)):
+        cells.setdefault(_whose(choice.kept, cell), cell.name)
+    each = [f"{name} ({whose})" for whose, name in cells.items()]
+    return each[0] if len(each) == 1 else f"what you have, {', '.join(each[:-1])} or {each[-1]}"
+
+
 def _beaten(choice: PathChoice) -> str:
     """What somebody may have now, which is shown to be worse."""
     owners = dict.fromkeys(_whose(choice.present, disk.cell) for disk in choice.present)
@@ -171,18 +187,20 @@ def _percent(share: float) -> str:
 def verdict_lines(
     choice: PathChoice, power_cuts: Mapping[MeasuredCell, Durability | None]
 ) -> Iterator[tuple[str, str]]:
-    """The lines below the path: its ties and what is worse, the effect of a power cut, the cost of
-    telling them apart. Each names its subject. `power_cuts` has the durability of the ties.
+    """The lines below the path: what is at stake in a tie, its paths and what is worse, the effect
+    of a power cut, the cost of telling them apart. Each names its subject. `power_cuts` has the
+    durability of the ties.
     """
+    alike = choice.verdict in (ChoiceVerdict.KEEP, ChoiceVerdict.TIED)
+    if alike and (stake := " ".join(_stake(choice))):
+        yield "At stake", stake
     if choice.from_memory:
         yield "RAM", _of_memory(choice)
     if choice.ties:
-        alike = choice.verdict in (ChoiceVerdict.KEEP, ChoiceVerdict.TIED)
         cells = choice.tied if alike else choice.ties
         names = named([cell.name for cell in cells], NAMED + 2 * alike)
-        how_many = f"These {len(cells)}" if alike else "Not shown to be worse"
-        limit = _limit(choice) if alike else ""
-        yield "Tied", " ".join((f"{how_many}: {names}{limit}.", *losses(power_cuts, choice.ties)))
+        how_many = f"These {len(cells)} tie" if alike else "Not shown to be worse"
+        yield "Tied", " ".join((f"{how_many}: {names}.", *losses(power_cuts, choice.ties)))
     if choice.ties and choice.worse:
         worse = named([cell.name for cell in choice.worse], NAMED)
         yield "Worse", f"Shown to be worse: {worse}."
@@ -191,8 +209,8 @@ def verdict_lines(
         yield "Missing", f"Too few rounds to be compared, so it may be better: {few}."
     if choice.durability is not None:
         yield "Safety", durability_sentence(choice.cell.name, choice.durability)
-    if cost := _cost(choice):
-        yield "Cost", cost
+    if not alike and choice.surer is not None and (way := _way(choice.surer)):
+        yield "Cost", f"To tell them apart, {way}: {_effort(choice.surer)}."
 
 
 def _of_memory(choice: PathChoice) -> str:
@@ -215,31 +233,61 @@ def _shares(low: float, high: float) -> str:
     return f"{'–'.join(dict.fromkeys(ends))} %"
 
 
+def _stake(choice: PathChoice) -> Iterator[str]:
+    """What may be gained, and the command that decides: `So far raw/none leads …`."""
+    name, cell = choice.cell.name, choice.leader.name
+    limit = _limit(choice)
+    if choice.ahead is not None and choice.ahead >= _SLIGHT:
+        lead = f"{100 * choice.ahead:.0f} %"
+        if choice.ahead >= 1:
+            lead = f"a factor of {1 + choice.ahead:.1f}"
+        ahead = f"So far {cell} leads {name} by {lead}, which may be chance"
+        yield f"{ahead}; {limit}." if limit else f"{ahead}."
+    elif limit:
+        yield f"{limit[0].upper()}{limit[1:]}."
+    surer = choice.surer
+    if choice.hosts is not None:
+        yield "If that is worth it to you, measure more hosts. If not, you are done."
+    if surer is None or not (way := _way(surer)):
+        return
+    worth, rest = f"up to {format_duration(surer.seconds)}", _runs(surer)
+    if surer.usual:
+        worth, rest = format_duration(surer.seconds / 2), f"usually less; {_most(surer)}, {rest}"
+    yield f"If that is worth {worth} to you ({rest}), {way}. If not, you are done."
+
+
 def _limit(choice: PathChoice) -> str:
     """By how much another may be better than the answer."""
     if choice.behind is None:
         return ""
-    times = 1 + choice.behind
-    if times >= _NOTHING_KNOWN:
-        return "; how far they are apart is not known yet"
-    more = f"{_percent(choice.behind)} better than {choice.cell.name}"
+    if 1 + choice.behind >= _NOTHING_KNOWN:
+        return "how far they are apart is not known yet"
+    sure = f"({100 * choice.confidence:.0f} %)"
+    most = f"{_percent(choice.behind)} better than"
     if choice.behind >= 1:
-        more = f"{times:.1f} times as good as {choice.cell.name}"
-    return f"; none is more than {more} ({100 * choice.confidence:.0f} %)"
+        most = f"{1 + choice.behind:.1f} times as good as"
+    return f"the best is at most {most} {choice.cell.name} {sure}"
 
 
-def _cost(choice: PathChoice) -> str:
-    """How to tell tied paths apart, and how long that takes; empty if no command does."""
-    surer = choice.surer
-    if surer is None:
-        return ""
-    usual = f"usually less than {format_duration(surer.seconds / 2)}, " if surer.usual else ""
-    most = f"at most {format_duration(surer.seconds)} ({counted(surer.runs, 'more run')})"
-    earlier = "; `--budget 30m` ends it earlier" if surer.seconds > _LONG else ""
-    effort = f"{usual}{most}{earlier}"
+def _way(surer: Surer) -> str:
+    """What tells tied paths apart; empty if no command does."""
+    on = "" if surer.on is None else f" on {surer.on}"
     if not surer.paths:
-        again = "run its command again" if surer.command is None else f"`{surer.command}`"
-        return f"To tell them apart, {again}, which continues: {effort}."
-    if surer.command:
-        return f"To tell them apart: `{surer.command}`: {effort}."
-    return ""
+        again = "run its command again" if surer.command is None else f"run `{surer.command}`"
+        return f"{again}{on}, which continues the race"
+    return f"race them{on}: `{surer.command}`" if surer.command else ""
+
+
+def _effort(surer: Surer) -> str:
+    """How long it takes to tell tied paths apart."""
+    usual = f"usually less than {format_duration(surer.seconds / 2)}, " if surer.usual else ""
+    return f"{usual}{_most(surer)} ({_runs(surer)})"
+
+
+def _most(surer: Surer) -> str:
+    return f"at most {format_duration(surer.seconds)}"
+
+
+def _runs(surer: Surer) -> str:
+    earlier = "; `--budget 30m` ends it earlier" if surer.seconds > _LONG else ""
+    return f"{counted(surer.runs, 'more run')}{earlier}"

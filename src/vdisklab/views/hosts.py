@@ -24,8 +24,9 @@ def agreement_sentence(pair: Agreement) -> str:
     size = f"it is {difference(ratio if pair.a_leads else inverted(ratio))}"
     if ratio.ratio is None and ratio.pairs:
         size = "by how much is unknown, because a rate is zero on some hosts"
+    beats = "beats" if pair.ratio.p is not None and pair.ratio.p <= 0.05 else "is ahead of"
     text = (
-        f"{first} beats {second} on {pair.agreeing} of {counted(len(pair.hosts), 'host')} in "
+        f"{first} {beats} {second} on {pair.agreeing} of {counted(len(pair.hosts), 'host')} in "
         f"{measure_name(pair.measure)}: {size}"
     )
     if pair.ratio.p is not None and pair.ratio.p > 0.05:
@@ -38,10 +39,11 @@ def _disagreeing(pair: Agreement) -> str:
     if not hosts:
         return "; no host disagrees"
     shown = sum(host.shown for host in hosts)
-    sure = f", {shown} of them beyond their own noise" if shown else ", none beyond its own noise"
-    verb = "this 1 disagrees" if len(hosts) == 1 else f"these {len(hosts)} disagree"
-    sure = "" if len(hosts) == 1 and not shown else sure
-    return f"; {verb}{sure}: {names(host.host for host in hosts)}"
+    if len(hosts) == 1:
+        sure = "beyond its own noise" if shown else "within its own noise"
+        return f"; {hosts[0].host} disagrees, {sure}"
+    sure = f"{shown} of them beyond their own noise" if shown else "none beyond its own noise"
+    return f"; these {len(hosts)} disagree, {sure}: {names(host.host for host in hosts)}"
 
 
 def spread_sentences(pair: Agreement) -> Iterator[str]:

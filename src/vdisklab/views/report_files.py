@@ -102,9 +102,9 @@ def escape(text: str) -> str:
 
 def _markdown(report: ReportAnswer) -> Iterator[str]:
     yield f"# vdisklab: {escape(headline(report))}"
-    if report.caveats.warning:
-        warning = escape(report.caveats.warning)
-        yield f"\n**{' '.join((f'{warning}.', *map(escape, report.caveats.remedies)))}**"
+    warning = [f"{escape(report.caveats.warning)}."] if report.caveats.warning else []
+    if said := " ".join((*warning, *map(escape, report.caveats.remedies))):
+        yield f"\n**{said}**"
     yield ""
     lines = answer_sentences(report)
     if report.operations is not None:  # the rest follows their table

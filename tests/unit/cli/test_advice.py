@@ -124,12 +124,13 @@ def test_a_tie_has_no_winner_and_names_the_leader(
     behind = found["choice"]["behind"]
     assert behind > 0.1
     assert first == (
-        "No difference shown among these 6: keep what you have if it is one of them; for a new "
-        f"guest take {leader}."
+        f"Keep what you have if it is one of these 6, else take {leader}: none of them is shown to "
+        "be better."
     )
-    assert others[0].startswith("These 6: ")
-    more = f"none is more than {math.ceil(100 * behind)} % better than {leader} (95 %)."
-    assert others[0].endswith(more)
+    assert others[0] == (
+        f"The best is at most {math.ceil(100 * behind)} % better than {leader} (95 %)."
+    )
+    assert others[1].startswith("These 6 tie: ")
     assert len(found["choice"]["ties"]) == 5
     surer = found["choice"]["surer"]
     assert (surer["paths"], surer["runs"]) == (6, 60 * 7), "the host is measured with them"
@@ -137,7 +138,7 @@ def test_a_tie_has_no_winner_and_names_the_leader(
     assert found["recommendation"]["ranking"]["best"]["p"] > 0.05
     target = database.file.with_name("report.md")
     assert main(["report", "--format", "md", "-o", str(target)]) == 0
-    assert target.read_text().startswith("# vdisklab: No difference shown among these 6")
+    assert target.read_text().startswith("# vdisklab: Keep what you have")
 
 
 def test_weights_of_ones_own_decide(store: Database, capsys: pytest.CaptureFixture[str]) -> None:

@@ -115,6 +115,24 @@ def test_all_hosts_rank_together(fleet: Database, capsys: pytest.CaptureFixture[
     assert warm["from_page_cache"] == ["read"]
 
 
+def test_the_answer_of_one_host_says_so(
+    fleet: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A fleet's database opened without --hosts, and one campaign that was named."""
+    only = (
+        r"These numbers are of kvm\d only, one of 9 hosts in this database\. `vdisklab recommend "
+        r"--hosts all` answers for all of them\."
+    )
+    for verb in ("rank", "recommend"):
+        assert main([verb]) == 0
+        assert re.search(only, " ".join(capsys.readouterr().out.split()))
+        assert main([verb, "--campaign", "c0000001"]) == 0
+        assert "These numbers are of" not in " ".join(capsys.readouterr().out.split())
+    target = fleet.file.with_suffix(".html")
+    assert main(["report", "-o", str(target)]) == 0
+    assert "one of 9 hosts in this database." in target.read_text()
+
+
 def test_no_class_gets_a_warm_cache_whose_cold_cell_has_no_rank(
     database: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -264,6 +282,7 @@ def test_claims_count_hosts(fleet: Database, capsys: pytest.CaptureFixture[str])
         "lab": False,
         "emulated_host": False,
         "guest_arch": None,
+        "only_of": None,
     }
     main(["claims", "--hosts", "all"])
     assert "Measured under emulation (TCG)" in capsys.readouterr().out

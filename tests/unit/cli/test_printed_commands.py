@@ -506,7 +506,7 @@ def test_an_undecided_race_names_the_command_that_continues_it(
         analysis, console = Analysis.of(store, [begun.id]), Console(file=io.StringIO())
         print_verdict(analysis, Format.TABLE, console, again="vdisklab run A")
     said = capsys.readouterr().out
-    assert "To tell them apart, `vdisklab run A`, which continues" in said
+    assert "run `vdisklab run A`, which continues the race. If not, you are done." in said
     assert said.count("vdisklab run ") == 1, "one command: the user's own"
     continued: list[str] = []
 

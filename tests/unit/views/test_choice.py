@@ -48,8 +48,8 @@ UNSAFE = cell("raw/unsafe")
     [
         (
             CHOICE,
-            "No difference shown among these 5: keep what you have if it is one of them; for a new "
-            "guest take raw/none",
+            "Keep what you have if it is one of these 5, else take raw/none: none of them is shown "
+            "to be better",
         ),
         (
             replace(
@@ -57,8 +57,7 @@ UNSAFE = cell("raw/unsafe")
                 verdict=ChoiceVerdict.KEEP,
                 present=(PresentDisk(CHOICE.cell, Platform.LIBVIRT),),
             ),
-            "No difference shown among these 5: keep what you have; for a new guest take raw/none "
-            "(libvirt's default)",
+            "Keep raw/none (libvirt's default): no other path is shown to be better",
         ),
         (
             replace(
@@ -70,13 +69,21 @@ UNSAFE = cell("raw/unsafe")
                     PresentDisk(CHOICE.cell, Platform.OPENSTACK),
                 ),
             ),
-            "No difference shown between these 2: keep what you have; for a new guest take "
-            "raw/none (the default of libvirt and OpenStack)",
+            "Keep raw/none (the default of libvirt and OpenStack): no other path is shown to be "
+            "better",
         ),
         (
             replace(CHOICE, verdict=ChoiceVerdict.KEEP, present=(PresentDisk(CHOICE.cell, None),)),
-            "No difference shown among these 5: keep what you have; for a new guest take raw/none "
-            "(the baseline)",
+            "Keep raw/none (the baseline): no other path is shown to be better",
+        ),
+        (
+            replace(
+                CHOICE,
+                verdict=ChoiceVerdict.KEEP,
+                present=(PresentDisk(CHOICE.cell, Platform.PROXMOX), LIBVIRT),
+            ),
+            "Keep what you have, raw/none (Proxmox VE's default) or raw/default (libvirt's "
+            "default): no other path is shown to be better",
         ),
         (
             replace(
@@ -150,24 +157,51 @@ def test_below_it_are_ties_safety_and_what_it_costs_to_tell_them_apart() -> None
     assert lines["Safety"].startswith("raw/none passes flushes on")
     surer = Surer(4, 240, 4020.0, command="vdisklab run raw/none raw/unsafe --find best")
     assert dict(verdict_lines(replace(choice, surer=surer), verdicts))["Cost"] == (
-        "To tell them apart: `vdisklab run raw/none raw/unsafe --find best`: usually less than "
-        "33 min 30 s, at most 1 h 07 min (240 more runs); `--budget 30m` ends it earlier."
+        "To tell them apart, race them: `vdisklab run raw/none raw/unsafe --find best`: usually "
+        "less than 33 min 30 s, at most 1 h 07 min (240 more runs; `--budget 30m` ends it earlier)."
     )
     race = dict(verdict_lines(replace(choice, surer=Surer(0, 12, 60.0)), verdicts))
     assert race["Cost"] == (
-        "To tell them apart, run its command again, which continues: usually less than 30 s, at "
-        "most 1 min 00 s (12 more runs)."
+        "To tell them apart, run its command again, which continues the race: usually less than "
+        "30 s, at most 1 min 00 s (12 more runs)."
     )
     whole = replace(choice, surer=Surer(0, 12, 60.0, command="vdisklab run raw/{none,unsafe}"))
     assert dict(verdict_lines(whole, verdicts))["Cost"].startswith(
-        "To tell them apart, `vdisklab run raw/{none,unsafe}`, which continues: "
+        "To tell them apart, run `vdisklab run raw/{none,unsafe}`, which continues the race: "
     )
+
+
+def test_a_tie_says_what_is_at_stake_and_what_it_costs_to_know() -> None:
+    surer = Surer(0, 12, 60.0, command="vdisklab run raw/{none,writeback}")
+    tie = replace(
+        CHOICE,
+        verdict=ChoiceVerdict.KEEP,
+        present=(LIBVIRT,),
+        leader=CHOICE.ties[0],
+        ahead=0.314,
+        behind=0.4,
+        surer=surer,
+    )
+    first, *_ = verdict_lines(tie, {})
+    assert first == (
+        "At stake",
+        "So far qcow2/none leads raw/none by 31 %, which may be chance; the best is at most "
+        "40 % better than raw/none (95 %). If that is worth 30 s to you (usually less; at most "
+        "1 min 00 s, 12 more runs), run `vdisklab run raw/{none,writeback}`, which continues the "
+        "race. If not, you are done.",
+    )
+    rare = replace(tie, surer=replace(surer, usual=False))
+    assert "If that is worth up to 1 min 00 s to you (12 more runs), run `" in dict(
+        verdict_lines(rare, {})
+    )["At stake"]  # fmt: skip
+    level = dict(verdict_lines(replace(tie, ahead=0.0, surer=None), {}))
+    assert level["At stake"] == "The best is at most 40 % better than raw/none (95 %)."
 
 
 def test_the_speed_of_memory_is_said_first() -> None:
     cold = MeasuredCell("raw/writeback", PageCache.COLD)
     moved = (FromMemory(Direction.READ, 0.07, 0.07), FromMemory(Direction.WRITE, 0.001, 0.07))
-    first, *_ = verdict_lines(replace(CHOICE, cell=cold, from_memory=moved), {})
+    first, *_ = verdict_lines(replace(BEST, cell=cold, from_memory=moved), {})
     assert first == (
         "RAM",
         "The speed of raw/writeback is mostly that of the host's RAM: only 7 % of the bytes read "
@@ -177,17 +211,17 @@ def test_the_speed_of_memory_is_said_first() -> None:
 
 
 def test_a_tie_names_all_its_paths_and_by_how_much_one_may_be_better() -> None:
-    (tied,) = (line for name, line in verdict_lines(CHOICE, {}) if name == "Tied")
-    assert tied == (
-        "These 5: raw/none, qcow2/none, raw/writeback, raw/native, raw/default; none is more than "
-        "18 % better than raw/none (95 %)."
+    def lines(behind: float | None) -> dict[str, str]:
+        return dict(verdict_lines(replace(CHOICE, behind=behind), {}))
+
+    tied = lines(0.174)
+    assert tied["Tied"] == (
+        "These 5 tie: raw/none, qcow2/none, raw/writeback, raw/native, raw/default."
     )
-    assert "3.4 times as good as raw/none" in dict(
-        verdict_lines(replace(CHOICE, behind=2.4), {})
-    )["Tied"]  # fmt: skip
-    assert dict(verdict_lines(replace(CHOICE, behind=None), {}))["Tied"].endswith("raw/default.")
-    far = dict(verdict_lines(replace(CHOICE, behind=27848.0), {}))["Tied"]
-    assert far.endswith("raw/default; how far they are apart is not known yet.")
+    assert tied["At stake"] == "The best is at most 18 % better than raw/none (95 %)."
+    assert lines(2.4)["At stake"].endswith("at most 3.4 times as good as raw/none (95 %).")
+    assert "At stake" not in lines(None)
+    assert lines(27848.0)["At stake"] == "How far they are apart is not known yet."
 
 
 def test_a_measure_in_which_the_choice_is_behind_is_in_the_first_sentence() -> None:

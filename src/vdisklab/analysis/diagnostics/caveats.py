@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.documents import HIDDEN, RARE
 from vdisklab.plan.guest import Accelerator
 from vdisklab.results.model import Campaign, Origin, RanUnder, RunOutline
 
@@ -66,9 +67,13 @@ class InLab(Diagnostic):
         return f"Measured {IN_LAB}. Measure on the machine that the numbers are for."
 
 
+LEAST_HOSTS = 3
+"""From so many hosts on, they are ranked together (`analysis/fleet/host_ranks.py`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Caveats:
-    """Why numbers are not a measure of this machine."""
+    """Why numbers are not a measure of this machine, or not of all machines in the database."""
 
     accelerator: Annotated[
         Accelerator | None,
@@ -86,6 +91,13 @@ class Caveats:
     guest_arch: Annotated[
         str | None, "the guests' architecture, if it is not the host's: then QEMU emulated them"
     ] = None
+    only_of: Annotated[
+        str | None,
+        "the host of the numbers, if the database has others and none was named",
+        RARE,
+    ] = None
+    of_hosts: int | None = field(default=None, metadata=HIDDEN)
+    """How many hosts the database has then."""
 
     @property
     def warning(self) -> str | None:
@@ -100,15 +112,26 @@ class Caveats:
 
     @property
     def remedies(self) -> tuple[str, ...]:
-        """What to do for numbers of a KVM guest's speed, in a sentence; empty if these are."""
-        return tuple(filter(None, (self._remedy(KVM_REMEDY),)))
+        """What to do for numbers of all hosts, and of a KVM guest's speed, in sentences; empty if
+        these are."""
+        return tuple(filter(None, (self._all_hosts, self._remedy(KVM_REMEDY))))
+
+    @property
+    def _all_hosts(self) -> str | None:
+        """`These numbers are of kvm8 only, one of 9 hosts in this database …`."""
+        if self.only_of is None or self.of_hosts is None:
+            return None
+        of = f"These numbers are of {self.only_of} only, one of {self.of_hosts} hosts"
+        if self.of_hosts < LEAST_HOSTS:
+            return f"{of} in this database. `vdisklab runs` lists the campaigns of the other one."
+        return f"{of} in this database. `vdisklab recommend --hosts all` answers for all of them."
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The warning among notes, and what to do about it; empty if no caveat applies."""
-        if self.warning is None:
-            return ()
-        return (" ".join(filter(None, (f"Measured {self.warning}.", self._remedy(KVM_SHORTLY)))),)
+        """The warnings among notes, and what to do about them; empty if no caveat applies."""
+        measured = None if self.warning is None else f"Measured {self.warning}."
+        said = " ".join(filter(None, (measured, self._remedy(KVM_SHORTLY))))
+        return tuple(filter(None, (self._all_hosts, said)))
 
     def _remedy(self, kvm: str) -> str | None:
         """The way to KVM: `kvm`, or another host for guests that this one cannot run."""
@@ -121,7 +144,8 @@ class Caveats:
     def with_remedy(self) -> tuple[str, ...]:
         """The warning and what to do about it, for an answer's first lines."""
         said = () if self.warning is None else (f"Measured {self.warning}.",)
-        return (" ".join((*said, *self.remedies)),) if said else ()
+        joined = " ".join((*said, *self.remedies))
+        return (joined,) if joined else ()
 
     @property
     def findings(self) -> tuple[Diagnostic, ...]:

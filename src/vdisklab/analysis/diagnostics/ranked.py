@@ -22,18 +22,20 @@ _MEANINGS = {
 @dataclass(frozen=True, slots=True)
 class TooFewRounds(Diagnostic):
     """Cells with fewer rounds than a rank needs; `have` is the largest number of rounds, and
-    `command` continues the campaign."""
+    `command` continues the campaign, on the host `on` if the database has several."""
 
     cells: tuple[MeasuredCell, ...]
     have: int
     want: int
     command: str | None = None
+    on: str | None = None
 
     def __str__(self) -> str:
-        way = f"Continue with --rounds {self.want} or more."
+        on = "" if self.on is None else f" on {self.on}"
+        way = f"Continue{on} with --rounds {self.want} or more."
         return (
             f"{named(self.cells)}: measured in {counted(self.have, 'round')}; a rank needs "
-            f"{self.want}. {way if self.command is None else f'To continue: `{self.command}`.'}"
+            f"{self.want}. {way if self.command is None else f'To continue{on}: `{self.command}`.'}"
         )
 
 
