@@ -43,12 +43,13 @@ _NAMES = (
 
 def times_table(answer: LifeAnswer) -> Table[DiskLife]:
     """The seconds of each step."""
+    settled = _seconds("settled after", lambda row: row.seconds("settle"), 3)
     times = (
         _seconds("make", lambda row: row.seconds("make")),
         _seconds("attach", lambda row: row.seconds("attach"), 4),
         _seconds("first write + flush", lambda row: row.seconds("first-write")),
         _seconds("ready", lambda row: row.ready),
-        _seconds("settled after", lambda row: row.seconds("settle"), 3),
+        *((settled,) if any(life.in_guests for life in answer.lives) else ()),
         _seconds("reset", lambda row: row.seconds("reset"), 2),
         _seconds("delete", lambda row: row.seconds("delete"), 1),
     )
@@ -200,19 +201,23 @@ def _rounds(answer: LifeAnswer) -> int:
 
 
 def why_slow(answer: LifeAnswer) -> tuple[str, ...]:
-    """What the first write and flush had to do besides, the slowest disk of each kind of work."""
+    """What the first write and flush had to do besides, the slowest disk of each kind of work; of
+    those made alone, or with the fewest others."""
+    usable = _usable(answer)
+    fewest = min((life.disks for life in usable), default=1)
     slowest: dict[str, DiskLife] = {}
-    for life in sorted(_usable(answer), key=lambda life: -(life.seconds("first-write") or 0.0)):
-        if life.why is not None and not life.why.startswith(NOT_COUNTED):
+    for life in sorted(usable, key=lambda life: -(life.seconds("first-write") or 0.0)):
+        if life.disks == fewest and life.why is not None and not life.why.startswith(NOT_COUNTED):
             slowest.setdefault(life.why.partition(" ")[0], life)
     said = [
-        f"{_work(life.why or NOTHING)} ({made_by(life)} on {life.path}: "
+        f"{_work(life.why or NOTHING)} ({life.made} on {life.path}: "
         f"{numbers.value(life.seconds('first-write'), 's')})"
         for life in slowest.values()
     ]
     if not said:
         return ()
-    return (f"Besides its 4 KiB, a first write and flush had to {'; '.join(said)}.",)
+    its = "its 4 KiB" if fewest == 1 else f"4 KiB for each of {fewest} disks"
+    return (f"Besides {its}, a first write and flush had to {'; '.join(said)}.",)
 
 
 def _work(why: str) -> str:

@@ -112,7 +112,7 @@ def test_the_soonest_ready_comes_first_and_what_was_counted_says_why(
     times, counts = tables(answer)
     assert counts.intro == (
         "Besides its 4 KiB, a first write and flush had to write 64.0 MiB still in memory (cp on "
-        "xfs/raw/none: 200 ms); unshare 4.0 KiB (reflink, 10 at once on xfs/raw/none: 100 ms).",
+        "xfs/raw/none: 200 ms); unshare 4.0 KiB (reflink on xfs/raw/none: 20.0 ms).",
     )
     notes = times.notes
     assert any("the rate had not settled" in note for note in notes)
