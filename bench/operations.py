@@ -39,6 +39,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from pages import record_of
+from vdisklab import numbers
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.daemons import StorageDaemon, start_storage_daemon
 from vdisklab.guest.qemu.open_disk import open_disk
@@ -488,6 +490,87 @@ def backup_row(directory: Path, kind: str, workers: int, rate: int) -> dict[str,
         "longest_stall": longest_stall(run.requests, run.during),
         "writes": len(during),
     }
+
+
+_MOMENTS = {
+    "snapshot": "external snapshot",
+    "snapshot:internal": "internal snapshot",
+    "trim": "trim of 32 MiB in 8 discards",
+}
+
+
+def shown(arguments: list[str]) -> str:
+    """A table of the record for a page: `backup`, `mirror` or `moments`."""
+    rows = record_of("operations.json")["rows"]
+    (part,) = arguments
+    tables = {"backup": _shown_backups, "mirror": _shown_mirrors, "moments": _shown_moments}
+    heading, lines = tables[part](rows)
+    ruled = [heading, ["---"] * len(heading), *lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in ruled)
+
+
+def _time(seconds: float | None) -> str:
+    return numbers.value(seconds, "s")
+
+
+def _mib(rate: int) -> str:
+    return f"{rate // MIB} MiB/s"
+
+
+def _shown_backups(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    heading = [
+        "target", "workers", "computed", "found, median", "with fleecing: median", "p99",
+        "longest stall", "writes",
+    ]  # fmt: skip
+    found = {(row["operation"], row["rate"], row["workers"]): row for row in rows
+             if "workers" in row}  # fmt: skip
+    return heading, [
+        [_mib(rate), str(workers), _time(row["predicted"]), _time(row["found"]),
+         *(_time(fleeced[key]) for key in ("found", "p99", "longest_stall")),
+         str(fleeced["writes"])]
+        for (kind, rate, workers), row in found.items()
+        if kind == "backup" and (fleeced := found.get(("backup:fleecing", rate, workers)))
+    ]  # fmt: skip
+
+
+def _shown_mirrors(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    heading = [
+        "target", "4 KiB, not copied yet", "64 KiB, not copied yet", "computed",
+        "4 KiB, copied already", "computed", "background, all three",
+    ]  # fmt: skip
+    cases = (("rear", 4096), ("rear", 65536), ("front", 4096))
+    found = {(row["operation"].rpartition("=")[2], row["rate"], row["place"], row["bytes"]): row
+             for row in rows if "place" in row}  # fmt: skip
+    lines = []
+    for rate in dict.fromkeys(key[1] for key in found):
+        small, large, done = (found["write-blocking", rate, *case] for case in cases)
+        calm = [found["background", rate, *case]["found"] for case in cases]
+        lines.append(
+            [_mib(rate), _time(small["found"]), _time(large["found"]), _time(large["predicted"]),
+             _time(done["found"]), _time(done["predicted"]),
+             f"{_time(min(calm))} to {_time(max(calm))}"]
+        )  # fmt: skip
+    return heading, lines
+
+
+def _shown_moments(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    heading = ["ordered", "longest latency, median", "longer by", "95 % interval"]
+    found = {row["control"].removeprefix("moment:"): row for row in rows
+             if str(row.get("control")).startswith("moment:")}  # fmt: skip
+    nothing = ["nothing", _time(median(found["nothing"]["found"])), "–", "–"]
+    return heading, [
+        nothing,
+        *(
+            [said, _time(median(row["found"])), _ms(row["longer_by"]),
+             f"{_ms(row['low'])} to {_ms(row['high'])}"]
+            for name, said in _MOMENTS.items()
+            if (row := found[name])
+        ),
+    ]  # fmt: skip
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.0f} ms".replace("-", "\N{MINUS SIGN}")
 
 
 def main() -> None:
