@@ -1,10 +1,12 @@
-"""What recording costs the guest: the same load with QEMU's trace events on and off, in pairs.
+"""What recording costs the guest: the same load with QEMU's trace events on and off, in rounds.
 
-    python bench/record.py [--dir DIR] [--pairs 20] [--seconds 4] > bench/results/record.json
+    python bench/record.py [--dir DIR] [--rounds 20] [--seconds 4] > bench/results/record.json
 
 One emulated guest with one virtio disk, a raw file opened with O_DIRECT; fio in the guest reads
-4 KiB at random places, one at a time and 32 at a time. Which half of a pair records is drawn by
-lot. The ratio is that of the rates with and without, its interval from the pairs (bootstrap).
+4 KiB at random places, one at a time and 32 at a time. A round has each of the ways below once, in
+an order drawn by lot. The ratio is that of the rates to that of `off`, its interval from the rounds
+(bootstrap). `cpu_us` is what QEMU's main thread, which writes the log, used for each read: a busy
+machine changes it less than the rate.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import json
 import os
 import random
 import tempfile
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,31 +40,46 @@ from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.recording.tracing import switch_off, switch_on
 
 GOAL = 0.97
+OFF = "off"
+WAYS = (OFF, "as recorded", "in memory", "without the times of flushes")
+"""As `vdisklab record` does; with the log on tmpfs; without `virtqueue_pop`, from which alone it
+is known when a flush began."""
+MEMORY = Path("/dev/shm")  # noqa: S108
 SIZE = 512 << 20
 DEPTHS = (1, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Reads a second in the guest, and seconds of QEMU's main thread for each."""
+
+    iops: float
+    cpu: float
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dir", type=Path, default=Path("/var/tmp"))  # noqa: S108
-    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seconds", type=int, default=4)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.dir) as name:
         facts = machine_facts(Path(name))
-        depths = measured(Path(name), asked.pairs, asked.seconds)
+        depths = measured(Path(name), asked.rounds, asked.seconds)
     print_result({**facts, "goal": GOAL, "seconds": asked.seconds, "depths": depths})
 
 
-def measured(directory: Path, pairs: int, seconds: int) -> list[dict[str, Any]]:
+def measured(directory: Path, rounds: int, seconds: int) -> list[dict[str, Any]]:
     bus = bus_of("virtio-blk-device")
     assert bus is not None
-    events = (*bus.further, *bus.events)
+    every = (*bus.further, *bus.events)
     image_file = directory / "disk.raw"
     with image_file.open("wb") as stream:
         for _ in range(SIZE >> 20):
             stream.write(os.urandom(1 << 20))
-    log = directory / "trace.log"
+    logs = dict.fromkeys(WAYS, directory / "trace.log")
+    logs["in memory"] = MEMORY / f"{directory.name}.log"
+    events = dict.fromkeys(WAYS, every) | {OFF: (), "without the times of flushes": bus.events}
     kernel = find_kernel(LocalHost(), cache_directory(), frozenset({Bus.VIRTIO}))
     image = build_guest_image(LocalHost(), cache_directory(), kernel)
     config = GuestConfig(
@@ -75,53 +94,62 @@ def measured(directory: Path, pairs: int, seconds: int) -> list[dict[str, Any]]:
     source = {"driver": "file", "filename": str(image_file)}
     disk = Disk("vdlbench", SIZE, source, "raw", path.cache, path.attachment)
     chance = random.Random(1)  # noqa: S311
-    found: dict[int, list[tuple[float, float]]] = {depth: [] for depth in DEPTHS}
+    found: dict[int, list[dict[str, Rate]]] = {depth: [] for depth in DEPTHS}
     logged = 0
     with open_ledger() as ledger, start_machine(config, ledger, directory) as machine:
         machine.await_ready()
         with attached_disk(machine, disk) as seen:
             for depth in DEPTHS:
                 rate(machine, seen.device, depth, seconds)  # the first one is warmer afterwards
-            for _ in range(pairs):
-                for depth in DEPTHS:
-                    halves: dict[bool, float] = {}
-                    for records in chance.sample([True, False], 2):
-                        if records:
-                            switch_on(machine.monitor, events, log)
-                        halves[records] = rate(machine, seen.device, depth, seconds)
-                        if records:
-                            switch_off(machine.monitor, events)
-                            with log.open("rb") as stream:
-                                logged += read_trace(stream, bus, 512).lines  # without times
-                            log.unlink()
-                    found[depth].append((halves[True], halves[False]))
+            for _, depth in product(range(rounds), DEPTHS):
+                rates: dict[str, Rate] = {}
+                for way in chance.sample(WAYS, len(WAYS)):
+                    if events[way]:
+                        switch_on(machine.monitor, events[way], logs[way])
+                    rates[way] = rate(machine, seen.device, depth, seconds)
+                    if events[way]:
+                        switch_off(machine.monitor, events[way])
+                        with logs[way].open("rb") as stream:
+                            logged += read_trace(stream, bus, 512).lines  # without times
+                        logs[way].unlink()
+                found[depth].append(rates)
     assert logged > 0
-    return [summary(depth, pairs_of) for depth, pairs_of in found.items()]
+    return [summary(depth, way, mine) for depth, mine in found.items() for way in WAYS[1:]]
 
 
-def rate(machine: Machine, device: str, depth: int, seconds: int) -> float:
-    """Reads a second, as fio in the guest counts them."""
+def rate(machine: Machine, device: str, depth: int, seconds: int) -> Rate:
+    """What fio in the guest counts, and the main thread's time."""
+    before = main_thread_seconds(machine.pid)
     done = machine.agent.run(
         ["/usr/bin/fio", "--name=x", f"--filename={device}", "--direct=1", "--ioengine=libaio",
          "--rw=randread", "--bs=4k", f"--iodepth={depth}", "--time_based=1",
          f"--runtime={seconds}", "--output-format=json"],
         timeout=seconds + 120,
     )  # fmt: skip
+    used = main_thread_seconds(machine.pid) - before
     (job,) = json.loads(done.stdout)["jobs"]
-    return float(job["read"]["iops"])
+    return Rate(float(job["read"]["iops"]), used / job["read"]["total_ios"])
 
 
-def summary(depth: int, pairs: list[tuple[float, float]]) -> dict[str, Any]:
-    logs = np.log([on / off for on, off in pairs])
+def main_thread_seconds(pid: int) -> float:
+    """Seconds that it ran so far: the first number of schedstat, in ns (proc_pid_schedstat)."""
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def summary(depth: int, way: str, rounds: list[dict[str, Rate]]) -> dict[str, Any]:
+    logs = np.log([rates[way].iops / rates[OFF].iops for rates in rounds])
     draws = np.random.default_rng(1).choice(logs, (4000, len(logs))).mean(axis=1)
     low, high = np.percentile(draws, (2.5, 97.5))
     return {
         "depth": depth,
-        "pairs": len(pairs),
-        "iops_off": round(float(np.mean([off for _, off in pairs]))),
+        "way": way,
+        "rounds": len(rounds),
+        "iops_off": round(float(np.mean([rates[OFF].iops for rates in rounds]))),
         "ratio": round(float(np.exp(logs.mean())), 4),
         "low": round(float(np.exp(low)), 4),
         "high": round(float(np.exp(high)), 4),
+        "cpu_us_off": round(float(np.median([rates[OFF].cpu for rates in rounds])) * 1e6, 1),
+        "cpu_us": round(float(np.median([rates[way].cpu for rates in rounds])) * 1e6, 1),
         "within_goal": bool(np.exp(logs.mean()) >= GOAL),
     }
 

@@ -2,6 +2,7 @@
 
     python bench/replay.py measure WORK GROUP [ROUNDS]    # 15 minutes under emulation; goes on
     python bench/replay.py measure WORK GROUP:APPLICATION ROUNDS    # further rounds of it alone
+    python bench/replay.py replay WORK GROUP[:APPLICATION] ROUNDS   # the replays of it alone
     python bench/replay.py repeat WORK GROUP[:APPLICATION] PAIRS    # timed replays, for `fidelity`
     python bench/replay.py keep WORK
     python bench/replay.py show fidelity
@@ -74,6 +75,8 @@ DISK_BYTES = 512 << 20
 SLOW = DiskTimes(read=4, write=4, flush=20)
 SLOW_BYTES = 6 << 30
 COMMON = ("--size", "512M", "--guest-memory", "512M", "--page-cache", "cold")
+WHOLE = ("--runtime", "60s")
+"""Longer than each load, which is replayed whole then."""
 _LEAST_ROUNDS = 3
 _UNTIMED = {"p50": None, "p99": None}
 _KINDS = (IoKind.READ, IoKind.WRITE, IoKind.FLUSH)
@@ -198,12 +201,19 @@ def measure(work: Path, group: str, rounds: str) -> None:
             if not load.exists():
                 recorded = Recorder(work, f"{application} {RECORDED_ON}").file(1)
                 load.write_bytes(recorded.read_bytes())
-        # Recorded as the applications are, so that both pay for it; and to compare them by request.
-        with recording(Recorder(work, of="fast-")):
-            run(
-                work, slow, "replays", "--profile", str(_replays(group, work, "fast")), *COMMON,
-                "--rounds", rounds,
-            )  # fmt: skip
+    replay(work, group, rounds)
+
+
+def replay(work: Path, group: str, rounds: str) -> None:
+    """The replays of a group's loads, as fast as they go, on all paths.
+
+    They are recorded as the applications are, so that both pay for it, and can be compared.
+    """
+    with slow_disk(work, SLOW_BYTES, SLOW) as slow, recording(Recorder(work, of="fast-")):
+        run(
+            work, slow, "replays", "--profile", str(_replays(group, work, "fast")), *COMMON, *WHOLE,
+            "--rounds", rounds,
+        )  # fmt: skip
 
 
 def _replays(group: str, work: Path, mode: str) -> Path:
@@ -239,7 +249,7 @@ def repeat(work: Path, group: str, pairs: str) -> None:
     profile = str(_replays(group, work, "timed"))
     with slow_disk(work, SLOW_BYTES, SLOW) as slow, recording(Recorder(work, of="replayed-")):
         run(
-            work, slow, "timed", "--profile", profile, "--rounds", pairs, "--runtime", "60s",
+            work, slow, "timed", "--profile", profile, "--rounds", pairs, *WHOLE,
             *COMMON, paths=(RECORDED_ON,),
         )  # fmt: skip
 
@@ -465,10 +475,11 @@ def _fidelity_rows(pairs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def main() -> None:
     """Measures, keeps or shows."""
     verb, *arguments = sys.argv[1:]
-    if verb in {"measure", "repeat"}:
+    actions = {"measure": measure, "replay": replay, "repeat": repeat}
+    if verb in actions:
         work, group, *rounds = arguments
-        action = measure if verb == "measure" else repeat
-        action(Path(work).absolute() / group.partition(":")[0], group, rounds[0] if rounds else "1")
+        directory = Path(work).absolute() / group.partition(":")[0]
+        actions[verb](directory, group, rounds[0] if rounds else "1")
     elif verb == "keep":
         keep_record(RECORD, keep(Path(arguments[0])))
     else:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import PurePath
 
 import numpy as np
 
@@ -48,6 +49,8 @@ _LOOK_SECONDS = 0.25
 _FINE_SECONDS = 0.004
 """How often the log's size is looked at where its lines have no times."""
 _FIRST_LINE = 512
+_PROXMOX = "qemu-server"
+"""The directory of the monitors' sockets, VMID.qmp (PVE/QemuServer/Helpers.pm, qmp_socket)."""
 _GUARD_SECONDS = 120.0
 _LEAST_FREE = 8 << 20
 _SAME_BYTES, _SAME_SHARE = 1 << 20, 0.05
@@ -99,7 +102,7 @@ def find_disk(
             status = state.get("status") if isinstance(state, dict) else "unknown"
             raise GuestError(
                 f"guest {guest.name} does not run at the moment ({str(status)[:40]})",
-                hint="resume it, then record",
+                hint=f"`virsh resume {guest.domain}`" if guest.domain else "resume it, then record",
             )
         disk = choose_disk(disks_of(monitor), wanted, files, guest.name)
         return disk, _events(monitor, disk), _version(monitor)
@@ -161,7 +164,7 @@ def record_disk(
             disk, "this QEMU sends its trace events elsewhere (built without the backend `log`)"
         )
     place = place_of(traced, counted, disk, guest)
-    notes += _what_was_not_seen(place, traced, counted, disk.bus)
+    notes += _what_was_not_seen(place, traced, counted, disk.bus, guest)
     lost = traced.strange + traced.requests.lost + _fewer(place, counted)
     fine = 1 if traced.timestamps else round(_FINE_SECONDS * 1e6)
     source = LoadSource(
@@ -260,7 +263,11 @@ def _distance(place: PlaceRequests, counted: DiskCounts) -> int:
 
 
 def _what_was_not_seen(
-    place: PlaceRequests, traced: TraceLog, counted: DiskCounts | None, bus: TracedBus
+    place: PlaceRequests,
+    traced: TraceLog,
+    counted: DiskCounts | None,
+    bus: TracedBus,
+    guest: RunningGuest,
 ) -> Iterator[str]:
     if bus.untold:
         yield f"QEMU does not log, for {bus.name}: {bus.untold}"
@@ -278,8 +285,16 @@ def _what_was_not_seen(
     if not traced.timestamps:
         yield (
             f"QEMU's log has no times (it was started without -msg timestamp=on): they are known "
-            f"to {_FINE_SECONDS * 1000:.0f} ms, and no service times"
+            f"to {_FINE_SECONDS * 1000:.0f} ms, and no service times{_with_times(guest)}"
         )
+
+
+def _with_times(guest: RunningGuest) -> str:
+    """What gives the log times from the guest's next start, where a platform has a way."""
+    socket = PurePath(guest.socket)
+    if socket.parent.name != _PROXMOX:
+        return ""
+    return f"; from its next start: `qm set {socket.stem} --args '-msg timestamp=on'`"
 
 
 def _fewer(place: PlaceRequests, counted: DiskCounts | None) -> int:
