@@ -389,6 +389,29 @@ def test_every_row_names_a_program_and_four_packages() -> None:
     assert all(len(row) == 2 for row in rows("dev_needs"))
 
 
+@pytest.mark.parametrize(
+    ("made_for", "says"),
+    [
+        ("/elsewhere/.venv", "which was made for /elsewhere/.venv: a copied or moved environment"),
+        ("{here}/.venv", "which is unfinished, or older than this checkout"),
+        (None, ""),
+    ],
+)
+def test_an_environment_that_is_replaced_is_said_to_be(
+    tmp_path: Path, made_for: str | None, says: str
+) -> None:
+    if made_for is not None:
+        (tmp_path / ".venv").mkdir()
+        line = f"command = /usr/bin/python3 -m venv {made_for.format(here=tmp_path)}\n"
+        (tmp_path / ".venv" / "pyvenv.cfg").write_text(line)
+    asked = f". {ROOT}/script/install; cd {tmp_path}; explain_new_environment"
+    done = subprocess.run(
+        ["bash", "-c", asked], capture_output=True, text=True, check=True, timeout=20
+    )
+    assert bool(done.stdout) is bool(says)
+    assert says in done.stdout
+
+
 def test_programs_of_any_origin_are_taken_as_they_are(tmp_path: Path) -> None:
     machine = with_apt(tmp_path, PROGRAMS)
     done = machine.call("install_programs")

@@ -503,6 +503,9 @@ def _without_path(row: ExistingDisk, start: Advice) -> Advice:
     disk = row.disk
     if disk.read_only:
         return replace(start, action=DiskAction.KEEP, reason="it is read-only, and loses nothing")
+    if disk.ephemeral:
+        why = f"ephemeral by design ({disk.ephemeral}): what is written is lost when its pod ends"
+        return replace(start, action=DiskAction.KEEP, reason=why)
     if not disk.drops_flushes:
         return start
     if disk.assumed is not None:
@@ -601,14 +604,20 @@ def _made_safe(row: ExistingDisk, start: Advice, path: DiskPath) -> Advice:
 def _safe_settings(
     disk: ConfiguredDisk, path: DiskPath, rules: CrashVerdicts
 ) -> Iterator[DiskPath]:
-    """The settings that keep flushed data and that one line gives the disk, the nearest first; last
-    those without a write cache, which need no flush.
+    """The settings that keep flushed data and that one line gives the disk, the nearest first; then
+    those without a write cache, which need no flush; last those on another bus.
     """
     without_cache = (
         replace(path, cache=cache, attachment=_threads(path, cache))
         for cache in (CacheMode.DIRECTSYNC, CacheMode.WRITETHROUGH)
     )
-    for other in (*_settings(disk, path), *without_cache):
+    moved = (
+        replace(path, attachment=replace(path.attachment, bus=bus))
+        for bus in dialect_of(disk.platform).other_buses
+        if bus is not path.attachment.bus
+    )
+    on_other_buses = (each for there in moved for each in (there, *_settings(disk, there)))
+    for other in (*_settings(disk, path), *without_cache, *on_other_buses):
         if works_for(disk, other) and can_change(disk, other) and meets(other, DURABLE, rules):
             yield other
 

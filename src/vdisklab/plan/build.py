@@ -44,6 +44,7 @@ from vdisklab.plan.matrix import (
     require_possible,
     too_small,
     uses_no_files,
+    with_other_ways,
 )
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import NO_BASELINE, Request, defaults, settings_of, with_defaults
@@ -249,6 +250,7 @@ class Draft:
             partial(too_small, self.profile, _set(settings.size_bytes)),
         ):
             matrix = drop(matrix, rule)
+        matrix = with_other_ways(matrix)
         plan = CampaignPlan(
             cells=matrix.cells,
             dropped=matrix.dropped,

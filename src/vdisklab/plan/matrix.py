@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.errors import HostError, PlanError
@@ -408,6 +408,24 @@ def not_made(profile: Profile, template: Path | None, path: DiskPath) -> Impossi
     if way.kind.template is TemplateForm.XZ and not packed:
         return Impossible("the template is not packed by xz", f"name one: --from IMAGE.raw{PACKED}")
     return way.refusal(without_options(path, ("made",)))
+
+
+def with_other_ways(matrix: Matrix) -> Matrix:
+    """The matrix, where nobody asked by name for a way that cannot make a path's disk if another
+    way of --made can: the ways apply to all paths alike."""
+    made = {
+        without_options(cell.path, ("made",)).canonical
+        for cell in matrix.cells
+        if cell.path.attachment.made is not None
+    }
+    dropped = (
+        replace(each, asked=False)
+        if "made=" in each.path
+        and without_options(parse_path(each.path), ("made",)).canonical in made
+        else each
+        for each in matrix.dropped
+    )
+    return replace(matrix, dropped=tuple(dropped))
 
 
 def possible_ways(profile: Profile, template: Path | None, path: DiskPath) -> tuple[str, ...]:

@@ -93,6 +93,8 @@ class ConfiguredDisk:
     changed_in: str = field(default="", metadata=HIDDEN)
     """What a program writes the guest from anew: a change belongs there."""
     transient: Annotated[bool, "what the guest writes is thrown away when it stops"] = False
+    ephemeral: str = field(default="", metadata=HIDDEN)
+    """The kind of volume that is made for a guest's pod and deleted with it, by design."""
     shareable: Annotated[bool, "several guests may have the disk at once"] = False
     pending: Annotated[str, "settings that hold from the guest's next start on"] = ""
     pending_loss: Annotated[str | None, "how they lose what the guest writes"] = None
@@ -292,6 +294,19 @@ class WritesThrownAway(Risk, short="writes thrown away", serious=True):
             "All that the guest writes is thrown away when it stops: the disk is transient (a "
             "snapshot of QEMU's, or a volume that is deleted with the guest). Remove snapshot or "
             "<transient/>, or use a claim, if its data matter."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ephemeral(Risk, short="ephemeral"):
+    """A volume of a pod's own, which is deleted with the pod by design."""
+
+    kind: str
+
+    def __str__(self) -> str:
+        return (
+            f"Ephemeral ({self.kind}): what the guest writes is lost when its pod ends, by design. "
+            "Data that matter belong on a claim."
         )
 
 
@@ -768,7 +783,9 @@ def _risks_of_settings(disk: ConfiguredDisk) -> Iterator[Risk]:
     """The risks of a disk's settings beside its path."""
     if _drops_beside_path(disk) and not disk.read_only:
         yield FlushesDropped()
-    if disk.transient and not disk.read_only:
+    if disk.ephemeral and not disk.read_only:
+        yield Ephemeral(disk.ephemeral)
+    elif disk.transient and not disk.read_only:
         yield WritesThrownAway()
     errors = tuple(error for error in disk.ignored_errors if error == "reads" or not disk.read_only)
     if errors:

@@ -70,8 +70,8 @@ def aio_of(cache: CacheMode) -> Aio:
 
 
 def is_incus(document: Tree) -> bool:
-    """True for an instance or a storage pool of Incus or LXD, and for an instance's devices alone,
-    as `vdisklab export` writes them."""
+    """True for an instance, profile or storage pool of Incus or LXD, and for devices alone, as
+    `vdisklab export` writes them."""
     devices = document.get("devices", document.get("expanded_devices"))
     return _is_pool(document) or (
         isinstance(devices, dict) and isinstance(document.get("config", {}), dict)
@@ -106,6 +106,11 @@ def _reader(_texts: Sequence[GuestText], documents: Sequence[Tree]) -> dialect.R
     return read
 
 
+def _is_profile(document: Tree) -> bool:
+    """True for what `incus profile show` prints: devices for all instances that use it."""
+    return "used_by" in document and not {"type", "architecture", "profiles"} & document.keys()
+
+
 def _is_container(document: Tree) -> bool:
     return document.get("type") == "container" or (
         word(document, "config", "image.type") == "squashfs"
@@ -118,6 +123,8 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
     for key in ("expanded_config", "config"):
         settings |= tree(document, key)
     name = word(document, "name") or origin
+    profile = name if _is_profile(document) else None
+    name = name if profile is None else f"profile {profile}"
     empty = ConfiguredDisk(
         name, "?", None, None, platform=Platform.INCUS, guest=name,
         architecture=word(document, "architecture"),
@@ -143,7 +150,9 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
                     problem=disk.problem,
                     assumed=disk.assumed,
                     read_only=str(device.get("readonly")).lower() in _TRUE,
-                    text=json.dumps({"inherited": key not in devices, **device}, default=str),
+                    text=json.dumps(
+                        {"profile": profile, "inherited": key not in devices, **device}, default=str
+                    ),
                     limits=(*disk.limits, *raw),
                     drops_flushes=disk.drops_flushes,
                     ignored_errors=disk.ignored_errors,
@@ -318,28 +327,38 @@ def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
 
 
 def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Change:
-    """Incus has io.cache alone; aio follows it."""
+    """Incus has io.cache and io.bus; aio follows the cache mode."""
     if wanted.attachment.aio is not aio_of(wanted.cache) or wanted.attachment.iothread != (
         now.attachment.iothread
     ):
         raise dialect.lacks(disk.platform, f"aio={wanted.attachment.aio} with this cache mode")
     before = json.loads(disk.text)
-    inherited, old = before["inherited"], before.get("io.cache")
-    verb = "override" if inherited else "set"
-    device = ["incus", "config", "device"]
-    back = (
-        ["remove", disk.guest, disk.target]
-        if inherited
-        else (
-            ["unset", disk.guest, disk.target, "io.cache"]
-            if old is None
-            else ["set", disk.guest, disk.target, f"io.cache={old}"]
-        )
+    then = {
+        "io.cache": wanted.cache.spelled_out.value,
+        "io.bus": _WORDS[wanted.attachment.bus],
+    }
+    same = (
+        now.cache.spelled_out is wanted.cache.spelled_out,
+        (now.attachment.bus is wanted.attachment.bus),
     )
-    setting = f"io.cache={wanted.cache.spelled_out}"
-    return dialect.Change(
-        shlex.join([*device, verb, disk.guest, disk.target, setting]), shlex.join([*device, *back])
-    )
+    if same[1]:
+        del then["io.bus"]
+    elif same[0]:
+        del then["io.cache"]
+    profile, inherited = before.get("profile"), before["inherited"]
+    device = ["incus", "profile" if profile else "config", "device"]
+    on = [profile or disk.guest, disk.target]
+
+    def line(verb: str, *settings: str) -> str:
+        return shlex.join([*device, verb, *on, *settings])
+
+    paste = line("override" if inherited else "set", *(f"{k}={v}" for k, v in then.items()))
+    if inherited:
+        return dialect.Change(paste, line("remove"))
+    old = [f"{key}={before[key]}" for key in then if key in before]
+    undo = [line("set", *old)] if old else []
+    undo += [line("unset", key) for key in then if key not in before]
+    return dialect.Change(paste, " && ".join(undo))
 
 
 def _listed(run: dialect.CommandRunner) -> Iterator[GuestText]:
@@ -357,6 +376,7 @@ DIALECT = dialect.Dialect(
     recognises_document=is_incus,
     location=dialect.Location(program="incus", printed=_listed, users=("incus", "lxd")),
     aio_of=aio_of,
+    other_buses=(Bus.SCSI,),
     left_out={
         dialect.HOST_DEVICES: r"\btype\"?:\s*\"?(?:pci|usb)\b"
         r"|\baddress\"?:\s*[\"']?(?P<device>(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]\b)",

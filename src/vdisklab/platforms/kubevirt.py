@@ -225,11 +225,17 @@ def _disks(
                 *(["matchVolume"] if "matchVolume" in tree(disk, "blockSize") else []),
             ),
             drops_flushes=word(disk, "cache") == CacheMode.UNSAFE,
-            transient=any(kind in volume for kind in _TEMPORARY),
+            transient=bool(_temporary(volume)),
+            ephemeral=_temporary(volume),
             shareable=disk.get("shareable") is True,
             refused=_refused(disk),
             ignored_errors=ignored_errors(*_error_policy(disk)),
         )
+
+
+def _temporary(volume: Tree) -> str:
+    """The kind of a volume that ends with its pod; empty for another one."""
+    return next((kind for kind in _TEMPORARY if kind in volume), "")
 
 
 def _refused(disk: Tree) -> tuple[str, str] | None:
@@ -257,9 +263,8 @@ def _mode(volume: Tree, namespace: str, modes: Mapping[tuple[str, str], str]) ->
     """The volumeMode of a disk's volume. Raises ValueError if it has none that is known."""
     if "hostDisk" in volume:
         return "Filesystem"
-    kind = next((kind for kind in _TEMPORARY if kind in volume), None)
-    if kind is not None:
-        raise ValueError(f"its volume ({kind}) is deleted with the guest: use a claim")
+    if kind := _temporary(volume):
+        raise ValueError(f"its volume ({kind}) is ephemeral, and ends with its pod")
     claim = _claim(volume)
     if claim is None:
         raise ValueError("it has no claim, DataVolume or hostDisk: give the whole machine")

@@ -139,6 +139,7 @@ def _settings(path: DiskPath, to: DiskPath) -> str:
     """The settings that differ, as a path spells them: `cache none, aio=threads`."""
     changes = [] if path.cache is to.cache else [f"cache {to.cache}"]
     now, then = path.attachment, to.attachment
+    changes += [] if now.bus is then.bus else [f"bus {then.bus}"]
     changed = (name for name in dict(now.options) | dict(then.options))
     changes += (
         f"{name}={then.word(name)}" for name in changed if now.word(name) != then.word(name)
@@ -249,7 +250,9 @@ def _notes(answer: DisksAnswer) -> Iterator[str]:
     yield from answer.notes
     for weight in (2, 1):
         yield from disks.said_of(answer.disks, partial(_risks_of, weight=weight))
-    yield from disks.said_of(answer.disks, _sentences)
+    # The column says all of an ephemeral disk.
+    others = [row for row in answer.disks if not row.disk.ephemeral]
+    yield from disks.said_of(others, _sentences)
     yield from answer.caveats.notes
 
 

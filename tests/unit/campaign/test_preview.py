@@ -268,3 +268,16 @@ def test_a_disk_carries_the_packages_that_are_installed(tmp_path: Path) -> None:
     shown = preview_cell(LocalHost(), plan, plan.cells[0], files, Accelerator.TCG)
     assert shown.qemu is not None
     assert f"filename={packages.disk}" in shown.qemu
+
+
+def test_a_way_that_one_of_the_paths_lacks_was_not_asked_for_by_name() -> None:
+    """--made applies to all paths alike: `run` fails for a path that no way makes, and no other."""
+    request = Request(
+        paths=("raw/none", "qcow2/none"), made=("overlay", "cp"), profile="life-host", guests=("1",)
+    )
+    plan = build_plan(request, Capabilities(), load_profile("life-host"))
+    (dropped,) = plan.dropped
+    assert (dropped.path.split(":made=")[1], dropped.asked) == ("overlay", False)
+    lone = replace(request, made=("overlay",))
+    (asked,) = build_plan(lone, Capabilities(), load_profile("life-host")).dropped
+    assert asked.asked

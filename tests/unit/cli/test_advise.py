@@ -852,21 +852,40 @@ def test_what_cannot_start_or_loses_data_is_to_change(
     assert "…" not in table.partition(says)[0]
 
 
-def test_where_no_line_makes_a_disk_safe_the_nearest_path_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("document", "paste", "undo"),
+    [
+        (
+            "- name: db\n  type: virtual-machine\n  devices:\n"
+            "    data: {type: disk, pool: fast, source: d, io.cache: unsafe, io.bus: nvme}\n",
+            "incus config device set db data io.cache=none io.bus=virtio-scsi",
+            "incus config device set db data io.cache=unsafe io.bus=nvme",
+        ),
+        (
+            "- name: db\n  type: virtual-machine\n  expanded_devices:\n"
+            "    data: {type: disk, pool: fast, source: d, io.bus: nvme}\n",
+            "incus config device override db data io.bus=virtio-scsi",
+            "incus config device remove db data",
+        ),
+        (
+            "name: big\nconfig: {}\nused_by: [/1.0/instances/db]\ndevices:\n"
+            "  data: {type: disk, pool: fast, source: d, io.bus: nvme}\n",
+            "incus profile device set big data io.bus=virtio-scsi",
+            "incus profile device set big data io.bus=nvme",
+        ),
+    ],
+)
+def test_incus_moves_an_nvme_disk_to_another_bus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], document: str, paste: str, undo: str
 ) -> None:
-    """Incus has no cache mode without a write cache, which NVMe would need."""
+    """It has no cache mode without a write cache, which NVMe would need."""
     guests, pools = tmp_path / "list.yaml", tmp_path / "pools.yaml"
-    guests.write_text(
-        "- name: db\n  type: virtual-machine\n  status: Running\n  expanded_devices:\n"
-        "    data: {type: disk, pool: fast, source: dbdata, io.cache: unsafe, io.bus: nvme}\n"
-    )
+    guests.write_text(document)
     pools.write_text("- name: fast\n  driver: zfs\n  config: {source: tank/incus}\n")
-    assert main(["advise", str(guests), str(pools)]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "no single setting makes it keep flushed data: the nearest path that does is " in said
-    assert "zvol/none/virtio:discard=unmap, whose bus needs a driver in the guest." in said
-    assert "the same arguments" not in said
+    (row,) = advised(capsys, str(guests), str(pools))["disks"]
+    assert row["change"] == {"paste": paste, "undo": undo}
+    assert row["to"].startswith("zvol/none/scsi:aio=io_uring")
+    assert row["disk"]["guest"] == ("profile big" if "used_by" in document else "db")
 
 
 def test_a_load_is_answered_only_by_its_own_replays(

@@ -14,6 +14,7 @@ from vdisklab.inspection.existing_guests import read_disks
 from vdisklab.path.disk_path import parse_path
 from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
+    Ephemeral,
     ErrorsIgnored,
     FlushAfterEachWrite,
     FlushesDropped,
@@ -210,13 +211,19 @@ def test_writes_that_are_thrown_away_are_the_first_risk(
     text: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (disk,) = read(text, name)
-    assert risks(disk)[0] == WritesThrownAway()
+    assert risks(disk)[0] == (Ephemeral(disk.ephemeral) if disk.ephemeral else WritesThrownAway())
+    assert bool(disk.ephemeral) is (name == "g.yaml")
     (tmp_path / name).write_text(text)
     (tmp_path / "storage.cfg").write_text(STORAGES.text)
     files = [str(tmp_path / file) for file in (name, "storage.cfg")]
     main(["audit", *files, "--need", "durable", "--format", "json"])
     (audited,) = json.loads(capsys.readouterr().out)["disks"]
     assert audited["lacks"] == {"durable": "what the guest writes is thrown away when it stops"}
+    main(["advise", *files, "--format", "json"])
+    (advised,) = json.loads(capsys.readouterr().out)["disks"]
+    if disk.ephemeral:
+        assert advised["advice"]["action"] == "keep"
+        assert advised["advice"]["reason"].startswith(f"ephemeral by design ({disk.ephemeral}): ")
 
 
 @pytest.mark.parametrize(

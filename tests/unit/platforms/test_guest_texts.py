@@ -78,7 +78,7 @@ def test_a_machine_of_kubevirt_is_read_with_its_claims() -> None:
     }
     assert [target for target, disk in disks.items() if disk.on_file_volume] == ["root"]
     assert disks["root"].architecture == "x86_64"
-    assert "deleted with the guest" in (disks["image"].problem or "")
+    assert "ends with its pod" in (disks["image"].problem or "")
     assert "volumeMode of its claim 'elsewhere'" in (disks["lost"].problem or "")
 
 

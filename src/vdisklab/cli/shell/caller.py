@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -23,6 +24,8 @@ _SYSTEM_DIRECTORIES = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/b
 
 
 _SAME = "the same command"
+_NEW = re.compile(r" --new(?= |$)")
+"""The option that begins anew what the same command would continue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +89,13 @@ class Caller:
         return replace(self, program=self.whole_program)
 
     def same_command(self, text: str) -> str:
-        """The text with this process' command instead of the words `the same command`."""
-        return text if self.command is None else text.replace(_SAME, f"`{self.command}`")
+        """The text with this process' command instead of the words `the same command`.
+
+        What is said of the same command is that it goes on, so `--new` is left out.
+        """
+        if self.command is None:
+            return text
+        return text.replace(_SAME, f"`{_NEW.sub('', self.command)}`")
 
 
 def _spelled(started: str, found: str | None, whole: str) -> tuple[str, str]:

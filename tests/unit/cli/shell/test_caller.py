@@ -46,6 +46,16 @@ def test_the_program_has_the_name_that_was_typed(
     )
 
 
+def test_the_command_that_continues_is_without_new() -> None:
+    """What --new begins anew, the same command would begin again, and measure all of it."""
+    began = Caller(command="vdisklab powercut --new ext4/raw/none --client never --new")
+    assert began.same_command("the same command continues") == (
+        "`vdisklab powercut ext4/raw/none --client never` continues"
+    )
+    other = Caller(command="vdisklab run raw/none --newest --label --new-disk")
+    assert other.same_command("the same command") == f"`{other.command}`"
+
+
 def test_a_program_on_the_path_has_its_name_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
