@@ -11,13 +11,16 @@ from vdisklab.documents import Answer
 
 
 def documents() -> Iterator[type[Answer]]:
-    """The class of every answer: those of this package, and of `answer.py` in a leaf's folder."""
+    """The class of every answer: those of this package, and of `answer.py` in a leaf's folder.
+
+    Classes that others derive, as tests do, are no documents of this program.
+    """
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
         import_module(module.name)
     (room,) = __path__
     for file in sorted(Path(room).parent.glob("*/answer.py")):
         import_module(f"vdisklab.{file.parent.name}.answer")
-    yield from _kinds(Answer)
+    yield from (kind for kind in _kinds(Answer) if kind.__module__.startswith("vdisklab."))
 
 
 def _kinds(kind: type[Answer]) -> Iterator[type[Answer]]:

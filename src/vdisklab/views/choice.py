@@ -236,8 +236,9 @@ def _shares(low: float, high: float) -> str:
 def _stake(choice: PathChoice) -> Iterator[str]:
     """What may be gained, and the command that decides: `So far raw/none leads …`."""
     name, cell = choice.cell.name, choice.leader.name
-    limit = _limit(choice)
-    if choice.ahead is not None and choice.ahead >= _SLIGHT:
+    leads = choice.ahead is not None and choice.ahead >= _SLIGHT
+    limit = _limit(choice, "" if leads else name)
+    if choice.ahead is not None and leads:
         lead = f"{100 * choice.ahead:.0f} %"
         if choice.ahead >= 1:
             lead = f"a factor of {1 + choice.ahead:.1f}"
@@ -256,17 +257,17 @@ def _stake(choice: PathChoice) -> Iterator[str]:
     yield f"If that is worth {worth} to you ({rest}), {way}. If not, you are done."
 
 
-def _limit(choice: PathChoice) -> str:
-    """By how much another may be better than the answer."""
+def _limit(choice: PathChoice, name: str) -> str:
+    """By how much another may be better than the answer, which has the `name` unless just named."""
     if choice.behind is None:
         return ""
     if 1 + choice.behind >= _NOTHING_KNOWN:
         return "how far they are apart is not known yet"
     sure = f"({100 * choice.confidence:.0f} %)"
-    most = f"{_percent(choice.behind)} better than"
+    most = f"{_percent(choice.behind)} better{' than' * bool(name)}"
     if choice.behind >= 1:
-        most = f"{1 + choice.behind:.1f} times as good as"
-    return f"the best is at most {most} {choice.cell.name} {sure}"
+        most = f"{1 + choice.behind:.1f} times as good{' as' * bool(name)}"
+    return " ".join(filter(None, ("the best is at most", most, name, sure)))
 
 
 def _way(surer: Surer) -> str:

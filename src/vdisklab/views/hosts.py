@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from vdisklab import numbers
 from vdisklab.analysis.fleet.agreement import Agreement
 from vdisklab.analysis.fleet.outlier_hosts import MIN_PEERS, OutlierSearch
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.hosts import MIN_CLASS, HostClass, OverHosts
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import OWN_FACTS
 from vdisklab.units import counted, named
 from vdisklab.views.wording import above_is_better, difference, inverted, measure_name
@@ -17,20 +18,27 @@ _SHOWN = 20
 _CLASSES = 12
 
 
-def agreement_sentence(pair: Agreement) -> str:
-    """`A beats B on 187 of 200 hosts: it is between 5 and 11 % faster; these 13 disagree: …`."""
+def agreement_sentence(pair: Agreement, tied: Collection[MeasuredCell] = ()) -> str:
+    """`A beats B on 187 of 200 hosts: it is between 5 and 11 % faster; these 13 disagree: …`.
+
+    Paths that are `tied` among all are not shown to differ, whatever the two alone would show.
+    """
+    is_tie = pair.a in tied and pair.b in tied
     first, second = (pair.a, pair.b) if pair.a_leads else (pair.b, pair.a)
     ratio = above_is_better(pair.ratio, pair.measure)
     size = f"it is {difference(ratio if pair.a_leads else inverted(ratio))}"
     if ratio.ratio is None and ratio.pairs:
         size = "by how much is unknown, because a rate is zero on some hosts"
-    beats = "beats" if pair.ratio.p is not None and pair.ratio.p <= 0.05 else "is ahead of"
+    shown = pair.ratio.p is not None and pair.ratio.p <= 0.05
+    beats = "beats" if shown and not is_tie else "is ahead of"
     text = (
         f"{first} {beats} {second} on {pair.agreeing} of {counted(len(pair.hosts), 'host')} in "
         f"{measure_name(pair.measure)}: {size}"
     )
     if pair.ratio.p is not None and pair.ratio.p > 0.05:
         text += ", which shows no difference for the mean host"
+    elif is_tie:
+        text += ", which may be chance among so many paths"
     return f"{text}{_disagreeing(pair)}."
 
 
@@ -76,10 +84,10 @@ def _independence(over: OverHosts) -> str:
     )
 
 
-def first_sentences(over: OverHosts) -> Iterator[str]:
-    """How many hosts agree on the first two paths, and how much hosts differ."""
+def first_sentences(over: OverHosts, tied: Collection[MeasuredCell] = ()) -> Iterator[str]:
+    """How many hosts agree on the first two paths, and how much hosts differ; `tied` as above."""
     if over.first is not None:
-        yield agreement_sentence(over.first)
+        yield agreement_sentence(over.first, tied)
         yield from spread_sentences(over.first)
 
 

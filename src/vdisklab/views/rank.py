@@ -228,7 +228,8 @@ def _headed(
         notes = tuple(_notes(answer, ()))
         intro = (title, *answer.caveats.remedies)
         return Table(said, columns, rows, notes, intro=intro, kind=RankedCell)
-    first = () if over is None else (*map(str, _of_scores(answer)), *first_sentences(over))
+    tied = () if choice is None else choice.tied
+    first = () if over is None else (*map(str, _of_scores(answer)), *first_sentences(over, tied))
     why = _why_no_choice(answer) if headed and choice is None else None
     if why is not None:
         why_not, intro = f"No path to use yet: {why}", (title, *answer.caveats.remedies, *first)

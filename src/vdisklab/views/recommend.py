@@ -96,11 +96,7 @@ def _hosts_table(answer: RecommendAnswer, over: OverHosts) -> Table[Alternative]
         ),
         Column(
             "95 %\ninterval",
-            lambda row: (
-                numbers.ratio_interval(row.hosts.ratio.low, row.hosts.ratio.high)
-                if row.hosts
-                else numbers.MISSING
-            ),
+            partial(_interval_over_hosts, answer),
             right=True,
         ),
         Column(
@@ -125,12 +121,22 @@ def _hosts_table(answer: RecommendAnswer, over: OverHosts) -> Table[Alternative]
     )
 
 
+def _interval_over_hosts(answer: RecommendAnswer, row: Alternative) -> str:
+    """The interval of the pair; of a path that ties with the answer it holds 1."""
+    if row.hosts is None:
+        return numbers.MISSING
+    low, high = row.hosts.ratio.low, row.hosts.ratio.high
+    if row.cell in answer.choice.ties and low is not None and high is not None:
+        low, high = min(low, 1.0), max(high, 1.0)
+    return numbers.ratio_interval(low, high)
+
+
 def _hosts_reasons(answer: RecommendAnswer, over: OverHosts) -> Iterator[str]:
     """Why this path for all hosts: ties, and how many hosts agree."""
     yield from _error_policy(answer)
     yield from (sentence for _, sentence in first_lines(answer))
     if over.first is not None:
-        yield agreement_sentence(over.first)
+        yield agreement_sentence(over.first, answer.choice.tied)
 
 
 def verdict_table(answer: RecommendAnswer) -> Table[Alternative]:

@@ -92,10 +92,11 @@ def first_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
     lines = (("Why", report.why_none),) if answer is None else ()
     if over is None:
         return lines if answer is None else recommend.first_lines(answer)
+    tied = () if answer is None else answer.choice.tied
     return (
         *lines,
         *([] if answer is None else recommend.first_lines(answer)),
-        *(("The fastest", sentence) for sentence in hosts.first_sentences(over)),
+        *(("The fastest", sentence) for sentence in hosts.first_sentences(over, tied)),
         *(("Hosts", sentence) for sentence in hosts.left_out_sentences(over.left_out)),
     )
 

@@ -95,6 +95,8 @@ def headline(answer: TrendAnswer) -> str:
             paths = [other.path for other in rows if other is not row]
             others = sum(other is not row for other in answer.paths)
             alone = f"; {_VERDICTS[answer.verdict]} by itself: {named(paths)}" if paths else ""
+            if others and not paths and row.path == TOGETHER:
+                alone = "; no path shows that by itself yet"
             return f"{word}: {_compared(answer, row)}{'' if len(paths) == others else alone}"
         case TrendVerdict.NONE_SHOWN:
             newest = rows[0].newest

@@ -186,7 +186,7 @@ def test_a_tie_says_what_is_at_stake_and_what_it_costs_to_know() -> None:
     assert first == (
         "At stake",
         "So far qcow2/none leads raw/none by 31 %, which may be chance; the best is at most "
-        "40 % better than raw/none (95 %). If that is worth 30 s to you (usually less; at most "
+        "40 % better (95 %). If that is worth 30 s to you (usually less; at most "
         "1 min 00 s, 12 more runs), run `vdisklab run raw/{none,writeback}`, which continues the "
         "race. If not, you are done.",
     )

@@ -73,7 +73,8 @@ class UnplannedLook(Diagnostic):
         share = f"ranks take {LOOK_SHARE:.0%} of the usual error"
         if self.planned is None:
             return (
-                f"A race ends when its numbers say so: {share}. The race itself says what to use."
+                f"A race ends when its numbers say so. Ranks allow for that: they take "
+                f"{LOOK_SHARE:.0%} of the usual error, and show less than the race's own answer."
             )
         if self.measured < self.planned:
             return (
