@@ -239,9 +239,13 @@ def _stalls(path: DiskPath, need: NeedKind, verdicts: CrashVerdicts) -> str | No
         return None
     what = "write" if found.of_writes else "request"
     return (
-        f"no {what} was completed for {found.seconds:.3g} s in its {found.operation}, and "
-        f"--stall allows {verdicts.stalls.limit:g} s"
+        f"no {what} was completed for {_wait(found.seconds)} in its {found.operation}, "
+        f"and --stall allows {_wait(verdicts.stalls.limit)}"
     )
+
+
+def _wait(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def _stalls_in_backups(path: DiskPath, _value: str, verdicts: CrashVerdicts) -> str | None:

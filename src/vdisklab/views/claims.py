@@ -33,8 +33,9 @@ def tables(
 
     `measures` is the command that asks for these claims and measures them, without --rounds.
     """
+    why = f"`{measures.removesuffix(' --run')} --why` lists them"
     if answer.hosts is not None:
-        yield _hosts_table(answer, answer.hosts)
+        yield _hosts_table(answer, answer.hosts, why)
         return
     warning, remedies = answer.caveats.warning, answer.caveats.remedies
     title = claims_counts(answer) + (f"; {warning}" if warning else "")
@@ -52,7 +53,7 @@ def tables(
     notes = tuple(_notes(answer, measures))
     rows = sorted(answer.claims, key=_is_open)
     whole = Table(title, columns, rows, notes, tuple(commands), remedies, JudgedClaim)
-    ways = f"`{measures}` measures them, --why lists them with their commands"
+    ways = f"`{measures}` measures them, {why} with their commands"
     yield _with_brief(
         replace(whole, notes=notes[:-1] if commands else notes, verbatim=()), whole, ways
     )
@@ -99,7 +100,7 @@ def _with_brief(
     return replace(whole, brief=replace(brief, rows=shown, notes=(more, *brief.notes)))
 
 
-def _hosts_table(answer: ClaimsAnswer, over: OverHosts) -> Table[JudgedClaim]:
+def _hosts_table(answer: ClaimsAnswer, over: OverHosts, why: str) -> Table[JudgedClaim]:
     """On how many hosts each claim holds, and where it fails."""
     counts = (
         ("holds", ClaimStatus.HOLDS, 0),
@@ -121,7 +122,7 @@ def _hosts_table(answer: ClaimsAnswer, over: OverHosts) -> Table[JudgedClaim]:
         (*answer.caveats.notes, *fails, *left_out_sentences(over.left_out)),
         kind=JudgedClaim,
     )
-    return _with_brief(whole, whole, "--why lists them")
+    return _with_brief(whole, whole, why)
 
 
 def _count(title: str, status: ClaimStatus, spare: int) -> Column[JudgedClaim]:
