@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import groupby
 
 from vdisklab import numbers
 from vdisklab.answers.during import DuringAnswer, OperationCost, ReliefLine
@@ -141,7 +142,10 @@ def first_lines(answer: DuringAnswer) -> tuple[tuple[str, str], ...]:
     notes = tuple(("Note", note) for note in _notes(answer))
     return (
         ("Felt most", headline(answer)),
-        *(("To paste", line) for line in _relief(answer)),
+        *(
+            ("To paste", f"{felt}, {each.platform}: {each.line or f'no line: {each.reason}'}")
+            for felt, each in relief(answer)
+        ),
         *notes,
     )
 
@@ -217,8 +221,10 @@ def _relief(answer: DuringAnswer) -> Iterator[str]:
     found = tuple(relief(answer))
     if not found and any(row.stall is not None for row in answer.costs):
         yield "nothing to paste: the guest felt no operation"
-    for felt, each in found:
-        yield f"{felt}, {each.platform}: {each.line or f'no line: {each.reason}'}"
+    for (felt, platform), lines in groupby(found, lambda line: (line[0], line[1].platform)):
+        yield f"# {felt}, {platform}"
+        for _, each in lines:
+            yield each.line or f"# no line: {each.reason}"
 
 
 def relief(answer: DuringAnswer) -> Iterator[tuple[str, ReliefLine]]:
