@@ -70,6 +70,7 @@ def test_its_commands_say_the_same_today(
     (tmp_path / "campaign.json.gz").symlink_to(CAST.with_name("campaign.json.gz"))
     recorded = answers()
     for _, command in STORY:
+        monkeypatch.setattr("sys.argv", shlex.split(command))
         assert main(shlex.split(command)[1:]) == 0
         told = capsys.readouterr()
         if " plan " not in command:
