@@ -506,12 +506,18 @@ def _without_path(row: ExistingDisk, start: Advice) -> Advice:
     if disk.ephemeral:
         why = f"ephemeral by design ({disk.ephemeral}): what is written is lost when its pod ends"
         return replace(start, action=DiskAction.KEEP, reason=why)
-    if not disk.drops_flushes:
-        return start
-    if disk.assumed is not None:
-        safe = _made_safe(row, start, disk.assumed)
+    assumed = disk.assumed
+    # NVMe may lose flushed data, too, whatever its storage is.
+    unsafe = assumed is not None and not durability(assumed, _rules(row)).kind.acceptable
+    if assumed is not None and (disk.drops_flushes or unsafe):
+        safe = _made_safe(row, start, assumed)
+        if safe.to is not None and not disk.drops_flushes:
+            now = f"as {assumed.attachment.bus} it may lose flushed data"
+            return replace(safe, reason=f"{now}, and {safe.reason}")
         if safe.to is not None:
             return safe
+    if not disk.drops_flushes:
+        return start
     return replace(start, action=DiskAction.CHANGE, for_safety=True)
 
 

@@ -21,7 +21,7 @@ from vdisklab.answers.disks import (
 )
 from vdisklab.answers.here import verdicts_here
 from vdisklab.answers.loading import choose_campaigns, load_chosen, open_results
-from vdisklab.errors import DatabaseError
+from vdisklab.errors import DatabaseError, NoDatabaseError
 from vdisklab.host.blockdevice import device_of, stacked_device
 from vdisklab.host.command import Host
 from vdisklab.host.mounts import is_visible_device, is_visible_file
@@ -81,6 +81,9 @@ def audit_disks(
             verdicts = verdicts_here(results, host, host_disk)
             reason = "the database holds no campaign"
     except DatabaseError as error:
+        if isinstance(error, NoDatabaseError) and db is not None and not campaign:
+            hint = "leave out --db to audit the settings alone"
+            raise NoDatabaseError(error.message, hint=hint) from error
         if db is not None or campaign:
             raise
         verdicts, reason = CrashVerdicts(disk=host_disk), str(error)

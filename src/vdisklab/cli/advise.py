@@ -176,9 +176,12 @@ def _results(stack: ExitStack, db: str | None, *, create: bool, needed: bool) ->
         return stack.enter_context(open_store(database_url(db, create=True)))
     try:
         return stack.enter_context(open_results(db))
-    except NoDatabaseError:
-        if needed or (db is not None and db != os.environ.get("VDISKLAB_DB")):
+    except NoDatabaseError as error:
+        if needed:
             raise
+        if db is not None and db != os.environ.get("VDISKLAB_DB"):
+            hint = "leave out --db to be advised by the settings alone, or add --measure"
+            raise NoDatabaseError(error.message, hint=hint) from error
         return None
 
 

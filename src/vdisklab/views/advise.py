@@ -130,7 +130,8 @@ def _changed_settings(row: ExistingDisk, to: DiskPath) -> str:
     """
     path, assumed = row.advised.path, row.disk.assumed
     if path is None and (assumed is None or assumed.cache is not to.cache):
-        return f"cache {to.cache}"
+        moves = assumed is not None and assumed.attachment.bus is not to.attachment.bus
+        return f"cache {to.cache}{f', bus {to.attachment.bus}' * moves}"
     present = path or assumed
     return "" if present is None else _settings(present, to)
 

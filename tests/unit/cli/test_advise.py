@@ -886,6 +886,19 @@ def test_incus_moves_an_nvme_disk_to_another_bus(
     assert row["change"] == {"paste": paste, "undo": undo}
     assert row["to"].startswith("zvol/none/scsi:aio=io_uring")
     assert row["disk"]["guest"] == ("profile big" if "used_by" in document else "db")
+    (alone,) = advised(capsys, str(guests))["disks"]
+    assert alone["change"] == row["change"], "whatever its pool is"
+
+
+@pytest.mark.parametrize("verb", ["advise", "audit"])
+def test_a_database_that_is_not_there_can_be_left_out(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = guest(tmp_path, "raw/default")
+    missing = tmp_path / "none.sqlite"
+    assert main([verb, disk, "--db", str(missing)]) == DatabaseError.exit_code
+    error = capsys.readouterr().err
+    assert f"there is no database {missing}\nhint: leave out --db to " in error
 
 
 def test_a_load_is_answered_only_by_its_own_replays(
