@@ -284,7 +284,7 @@ def leftovers(directory: Path | None = None) -> Iterator[list[Leftover]]:
             os.close(descriptor)
 
 
-def leftovers_sentence(directory: Path | None = None) -> str | None:
+def leftovers_sentence(directory: Path | None = None, whose: str = "an earlier run") -> str | None:
     """What runs that have ended left behind, and how to remove it; None if nothing is left."""
     with leftovers(directory) as ledgers:
         left = [str(entry) for ledger in ledgers for entry in ledger.entries]
@@ -292,6 +292,6 @@ def leftovers_sentence(directory: Path | None = None) -> str | None:
         return None
     more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
     return (
-        f"an earlier run left {', '.join(left[:_NAMED])}{more} behind: `vdisklab clean` "
+        f"{whose} left {', '.join(left[:_NAMED])}{more} behind: `vdisklab clean` "
         "removes what it left"
     )

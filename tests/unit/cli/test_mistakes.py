@@ -8,9 +8,11 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from vdisklab.actions.measure import measuring_beside
+from vdisklab.actions.measure import Measured, measuring_beside
 from vdisklab.cli.shell.main import main
+from vdisklab.cli.shell.run_campaigns import _print_end as print_end
 from vdisklab.errors import DatabaseError
 from vdisklab.host.ledger import PROGRAM_MARK, Ledger, leftovers_sentence, open_ledger
 from vdisklab.results.database import driver_errors_as_sentences, parse_address
@@ -97,6 +99,20 @@ def test_what_a_killed_run_left_is_named_with_the_command_that_removes_it() -> N
     said = leftovers_sentence() or ""
     assert said.startswith("an earlier run left programs that run 1a2b started, mount ")
     assert said.endswith("and 3 more behind: `vdisklab clean` removes what it left")
+
+
+def test_what_an_interrupted_run_could_not_remove_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As an image beside a server that is gone."""
+    console = Console(stderr=True, width=500)
+    print_end(console, [Measured("3f2a", runs=2, interrupted=True)])
+    assert "left" not in capsys.readouterr().err
+    killed_run()
+    print_end(console, [Measured("3f2a", runs=2, interrupted=True)])
+    assert "warning: this run, or an earlier one, left programs that run 1a2b started, mount " in (
+        capsys.readouterr().err
+    )
 
 
 def test_another_campaign_on_this_host_is_noticed(tmp_path: Path) -> None:

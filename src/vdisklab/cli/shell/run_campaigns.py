@@ -22,6 +22,7 @@ from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import OutputOptions
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
+from vdisklab.host.ledger import leftovers_sentence
 from vdisklab.host.progress_file import CAMPAIGNS_FILE, progress_file
 from vdisklab.host.safe_places import open_file
 from vdisklab.host.waiting import patience
@@ -134,3 +135,7 @@ def _print_end(console: Console, measured: Sequence[Measured]) -> None:
         kept_runs = f"{counted(runs, 'run')} kept" if runs else "nothing has been measured yet"
         continues = Caller.of_process().same_command("the same command continues")
         console.print(Text(f"interrupted: {kept_runs}; {continues}"), soft_wrap=True)
+        # A server that is gone keeps what lies on it, and the images beside it in use.
+        left = leftovers_sentence(whose="this run, or an earlier one,")
+        if left is not None:
+            console.print(Text(Named().in_text(f"warning: {left}")), soft_wrap=True)
