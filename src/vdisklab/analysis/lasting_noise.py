@@ -23,7 +23,7 @@ from vdisklab.analysis.paired_ratios import PRECISION
 FROM_ROUNDS = 6
 """Fewer rounds do not show how much of the noise lasts."""
 
-_CAUTION = 0.7
+_CAUTION = 0.5
 """Standard errors that are added to what all cells show together."""
 
 _OWN = 1.64

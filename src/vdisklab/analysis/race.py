@@ -62,7 +62,7 @@ lower one in three rounds in an eighth of races. Then it looks quiet, and no est
 it. Half of a factor of two is hidden then; the rest of UNSEEN is noise."""
 
 SELDOM_SEEN = 0.35
-SELDOM = 11
+SELDOM = 10
 """For the first SELDOM rounds, a path may be better than it looks by SELDOM_SEEN at least (x1.4):
 it may be fast in only a quarter of the rounds, or slow only in the first rounds."""
 
@@ -248,7 +248,9 @@ def _look(
         limit = np.maximum(limit, SELDOM_SEEN)
     lead = effect[first] - effect
     rivals = np.arange(len(positions)) != first
-    dropped = rivals & (lead >= np.maximum(0.0, limit - margin))
+    # All rounds of the first look may be a slow start: it drops only what is shown to be worse.
+    spared = margin if logs.shape[1] > LOOKS[0] else 0.0
+    dropped = rivals & (lead >= np.maximum(0.0, limit - spared))
     stay = rivals & ~dropped
     behind = float(np.max((limit - lead)[stay if stay.any() else rivals]))
     unknown = np.array([row for row in left.tolist() if row not in place], dtype=np.intp)

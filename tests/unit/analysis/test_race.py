@@ -18,6 +18,7 @@ from vdisklab.analysis.race import (
     UNSEEN,
     level,
     race_state,
+    race_states,
 )
 
 BENCH = bench("race.py")
@@ -132,13 +133,21 @@ def test_later_rounds_do_not_bring_back_who_was_dropped() -> None:
 
 def test_an_interrupted_race_goes_on_as_if_it_had_not_been() -> None:
     table = logs(CLOSE, 10, noise=0.2)
-    dropped = table.copy()
-    for look in LOOKS:
-        if look < 10:
-            left = race_state(table[:, :look], 0.1).left
-            dropped[[row for row in range(4) if row not in left], look:] = np.nan
-    whole = race_state(table, 0.1)
-    assert race_state(dropped, 0.1).left == whole.left
+    seen = []
+    for look in (count for count in LOOKS if count <= 10):
+        seen.append(race_state(table[:, :look], 0.1).left)
+        table[[row for row in range(4) if row not in seen[-1]], look:] = np.nan
+    assert len(seen[-1]) < len(seen[0])
+    assert [state.left for state in race_states(table, 0.1)][:-1] == seen
+
+
+def test_the_first_look_drops_only_what_is_shown_to_be_worse() -> None:
+    """All rounds that it sees may be the slow ones of a path that starts slowly."""
+    table = logs([100.0, 57.0, 53.0, 30.0], LOOKS[1], noise=0.001)
+    first = race_state(table[:, : LOOKS[0]], 0.1)
+    assert (set(first.left), first.best) == ({0, 1}, True)
+    assert race_state(table, 0.1).left == (0,)
+    assert not race_state(table, 0.1).best
 
 
 def test_a_path_without_numbers_is_neither_leader_nor_dropped() -> None:

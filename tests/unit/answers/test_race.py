@@ -48,7 +48,7 @@ def test_recommend_says_what_the_race_has_shown() -> None:
     assert answer.race.decided
     assert (answer.recommendation.cell, answer.recommendation.ties) == (cell("raw/none"), ())
     first, *others = verdict_sentences(answer)
-    assert first == "Use raw/none: it is the best of 3 paths (95 %)."
+    assert first == "Use raw/none: within 10 % of the best (95 %)."
     assert "No winner" not in headline(answer)
     assert not [other for other in others if "Tied" in other or "--rounds" in other]
 
