@@ -137,21 +137,30 @@ def main_thread_seconds(pid: int) -> float:
 
 
 def summary(depth: int, way: str, rounds: list[dict[str, Rate]]) -> dict[str, Any]:
-    logs = np.log([rates[way].iops / rates[OFF].iops for rates in rounds])
-    draws = np.random.default_rng(1).choice(logs, (4000, len(logs))).mean(axis=1)
-    low, high = np.percentile(draws, (2.5, 97.5))
+    ratio = paired([rates[way].iops / rates[OFF].iops for rates in rounds])
+    cpu = paired([rates[way].cpu / rates[OFF].cpu for rates in rounds])
     return {
         "depth": depth,
         "way": way,
         "rounds": len(rounds),
         "iops_off": round(float(np.mean([rates[OFF].iops for rates in rounds]))),
-        "ratio": round(float(np.exp(logs.mean())), 4),
-        "low": round(float(np.exp(low)), 4),
-        "high": round(float(np.exp(high)), 4),
+        **ratio,
         "cpu_us_off": round(float(np.median([rates[OFF].cpu for rates in rounds])) * 1e6, 1),
         "cpu_us": round(float(np.median([rates[way].cpu for rates in rounds])) * 1e6, 1),
-        "within_goal": bool(np.exp(logs.mean()) >= GOAL),
+        **{f"cpu_{name}": value for name, value in cpu.items()},
+        "within_goal": ratio["ratio"] >= GOAL,
     }
+
+
+def paired(ratios: list[float]) -> dict[str, float]:
+    """Their geometric mean and its 95 % interval."""
+    logs = np.log(ratios)
+    draws = np.random.default_rng(1).choice(logs, (4000, len(logs))).mean(axis=1)
+    low, high = np.percentile(draws, (2.5, 97.5))
+    names = ("ratio", "low", "high")
+    return dict(
+        zip(names, (round(float(np.exp(x)), 4) for x in (logs.mean(), low, high)), strict=True)
+    )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     python bench/replay.py measure WORK GROUP [ROUNDS]    # 15 minutes under emulation; goes on
     python bench/replay.py measure WORK GROUP:APPLICATION ROUNDS    # further rounds of it alone
-    python bench/replay.py replay WORK GROUP[:APPLICATION] ROUNDS   # the replays of it alone
+    python bench/replay.py apply WORK GROUP[:APPLICATION] ROUNDS    # without the replays
+    python bench/replay.py replay WORK GROUP[:APPLICATION] ROUNDS   # only the replays
     python bench/replay.py repeat WORK GROUP[:APPLICATION] PAIRS    # timed replays, for `fidelity`
     python bench/replay.py keep WORK
     python bench/replay.py show fidelity
@@ -188,6 +189,13 @@ def applications_of(group: str) -> tuple[str, ...]:
 
 def measure(work: Path, group: str, rounds: str) -> None:
     """The score, or a group's applications and then their replays; what is there can be kept."""
+    apply(work, group, rounds)
+    if group != "score":
+        replay(work, group, rounds)
+
+
+def apply(work: Path, group: str, rounds: str) -> None:
+    """The score, or a group's applications."""
     work.mkdir(parents=True, exist_ok=True)
     with slow_disk(work, SLOW_BYTES, SLOW) as slow:
         if group == "score":
@@ -201,7 +209,6 @@ def measure(work: Path, group: str, rounds: str) -> None:
             if not load.exists():
                 recorded = Recorder(work, f"{application} {RECORDED_ON}").file(1)
                 load.write_bytes(recorded.read_bytes())
-    replay(work, group, rounds)
 
 
 def replay(work: Path, group: str, rounds: str) -> None:
@@ -439,19 +446,24 @@ def _range(interval: Sequence[float] | None) -> str:
 
 
 def _fidelity_rows(pairs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """By application: in how many of its pairs each goal is met, and the ratios' medians."""
+    """By application: in how many of its pairs each goal is met, and the ratios' medians.
+
+    Times are those of the reads or the writes, whichever are more. How far p99 of several replays
+    of one load is apart says how much of a difference is the machine's.
+    """
     yield (
         "| application | pairs | same requests and bytes | same flushes | length within 1 % "
-        "| writes' p50 within 10 % | p99 within 10 % | p50 | p99 |"
+        "| of | p50 within 10 % | p99 within 10 % | p50 | p99 | p99 between replays |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
     for application in dict.fromkeys(pair["application"] for pair in pairs):
         mine = [pair for pair in pairs if pair["application"] == application]
+        recorded = mine[0]["recorded"]
+        kind = max(("read", "write"), key=lambda name: recorded[name]["requests"])
         ratios = {
-            what: [pair["replayed"]["write"][what] / pair["recorded"]["write"][what]
-                   for pair in mine]
+            what: [pair["replayed"][kind][what] / pair["recorded"][kind][what] for pair in mine]
             for what in ("p50", "p99")
-        }  # fmt: skip
+        }
         same = {
             kinds: sum(
                 all(pair["recorded"][kind] | _UNTIMED == pair["replayed"][kind] | _UNTIMED
@@ -465,17 +477,19 @@ def _fidelity_rows(pairs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             for pair in mine
         )
         near = {what: sum(0.9 <= ratio <= 1.1 for ratio in ratios[what]) for what in ratios}
+        apart = max(ratios["p99"]) / min(ratios["p99"])
         yield (
             f"| {application} | {len(mine)} | {same['read', 'write']} | {same['flush',]} "
-            f"| {length} | {near['p50']} | {near['p99']} "
-            f"| ×{median(ratios['p50']):.2f} | ×{median(ratios['p99']):.2f} |"
+            f"| {length} | {kind}s | {near['p50']} | {near['p99']} "
+            f"| ×{median(ratios['p50']):.2f} | ×{median(ratios['p99']):.2f} "
+            f"| {f'×{apart:.2f}' if len(mine) > 1 else '–'} |"
         )
 
 
 def main() -> None:
     """Measures, keeps or shows."""
     verb, *arguments = sys.argv[1:]
-    actions = {"measure": measure, "replay": replay, "repeat": repeat}
+    actions = {"measure": measure, "apply": apply, "replay": replay, "repeat": repeat}
     if verb in actions:
         work, group, *rounds = arguments
         directory = Path(work).absolute() / group.partition(":")[0]
