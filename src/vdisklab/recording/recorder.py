@@ -257,8 +257,15 @@ def place_of(
 
 
 def _distance(place: PlaceRequests, counted: DiskCounts) -> int:
-    return abs(place.bytes_of(IoKind.READ) - counted.read_bytes) + abs(
-        place.bytes_of(IoKind.WRITE) - counted.written_bytes
+    """How many bytes the log and QEMU's counters are apart.
+
+    QEMU counts write-zeroes among the written bytes (virtio_blk_handle_discard_write_zeroes), and
+    logs that there were some, but not how many bytes.
+    """
+    written = place.bytes_of(IoKind.WRITE) + place.bytes_of(IoKind.WRITE_ZEROES)
+    missing = counted.written_bytes - written
+    return abs(place.bytes_of(IoKind.READ) - counted.read_bytes) + (
+        0 if place.untold and missing > 0 else abs(missing)
     )
 
 
@@ -279,8 +286,8 @@ def _what_was_not_seen(
         )
     if place.untold:
         yield (
-            f"{place.untold:,} discards, or queries of the disk's name, are left out: QEMU logs "
-            "that they were, not where"
+            f"{place.untold:,} discards, write-zeroes or queries of the disk's name are left out: "
+            "QEMU logs that they were, not where"
         )
     if not traced.timestamps:
         yield (
@@ -301,7 +308,8 @@ def _fewer(place: PlaceRequests, counted: DiskCounts | None) -> int:
     """How many reads and writes QEMU counted that the log does not have."""
     if counted is None:
         return 0
-    logged = place.count_of(IoKind.READ) + place.count_of(IoKind.WRITE)
+    logged = sum(map(place.count_of, (IoKind.READ, IoKind.WRITE, IoKind.WRITE_ZEROES)))
+    logged += place.untold
     return max(0, counted.reads + counted.writes - logged)
 
 
