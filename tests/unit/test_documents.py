@@ -109,6 +109,11 @@ def test_a_page_is_one_page(page: Path) -> None:
     assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
 
 
+def test_each_page_is_linked_from_the_index() -> None:
+    linked = set(re.findall(r"\]\(([\w-]+\.md)", (ROOT / "docs" / "index.md").read_text()))
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} == {*linked, "index.md"}
+
+
 def test_paths_in_the_examples_can_be_read() -> None:
     for example in examples((ROOT / "docs" / "index.md").read_text()):
         for word in shlex.split(example)[2:]:

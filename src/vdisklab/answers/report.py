@@ -118,6 +118,8 @@ class Lines:
     log: bool = False
     panel: Annotated[str, "what is drawn, if a figure has several"] = ""
     alt: Annotated[str, "what the panel shows in words, if a figure has several"] = ""
+    steps: bool = field(default=False, metadata=HIDDEN)
+    """True if a value holds from its place to the next; the last place ends the last one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,7 +213,9 @@ def test_latencies_over_time_are_drawn_with_the_span_of_the_operation(
     backup = "backup:workers=64 on qcow2/none, round 3"
     assert list(panels) == [backup, "snapshot on qcow2/none, round 3"]
     drawn = panels[backup]
-    assert drawn.data == ((0.0, 0.25, 0.5), (0.002, None, 5.0))
+    assert drawn.data == ((0.0, 0.25, 0.5, 0.75), (0.002, None, 5.0, 5.0))
+    assert drawn.steps, "a value holds for its interval"
+    assert "an interval of a quarter of a second" in figure.note
     assert (drawn.gaps, drawn.y) == (((2.0, 9.5),), "s")
     assert "it took 7.50 s; its slowest 1 % of requests took 4.08 s" in figure.alt
 

@@ -213,14 +213,17 @@ def operation_figures(answer: DuringAnswer) -> tuple[Figure, ...]:
             continue
         run = max(cost.runs_over_time, key=lambda each: each.round)
         scale = numbers.scale(max((value or 0.0 for value in run.longest), default=0.0), "s")
-        times = tuple(place * run.interval for place in range(len(run.longest)))
-        values = tuple(None if value is None else value / scale.factor for value in run.longest)
+        # the last value is drawn to the end of its interval, too
+        times = tuple(place * run.interval for place in range(len(run.longest) + 1))
+        longest = (*run.longest, *run.longest[-1:])
+        values = tuple(None if value is None else value / scale.factor for value in longest)
         span = () if run.begin is None or run.end is None else ((run.begin, run.end),)
         panel = f"{cost.operation} on {cost.path}, round {run.round}"
         unit = scale.suffix.strip()
         curves.append(
             Lines(
                 "seconds", unit, ("longest latency",), (times, values), gaps=span, panel=panel,
+                steps=True,
                 alt=f"Line chart of the longest latency over time, {panel}, in {unit}: "
                 f"{operation_in_words(cost)}.",
             )
@@ -232,8 +235,9 @@ def operation_figures(answer: DuringAnswer) -> tuple[Figure, ...]:
         Figure(
             "operations", "What the guest felt while the operation ran",
             " ".join(each.alt for each in curves), curves=tuple(curves),
-            note="The longest latency of the requests that were due in each quarter of a second, "
-            "from when they were due. Shaded, below an orange mark: from the order until the "
+            note="Each step is an interval of a quarter of a second. Its height is the longest "
+            "latency of the requests that were due in it, from when they were due. Shaded, below "
+            "an orange mark: from the order until the "
             f"operation had ended.{f' Not shown: {hidden} more.' if hidden else ''}",
         ),
     )  # fmt: skip

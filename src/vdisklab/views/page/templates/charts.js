@@ -8,7 +8,8 @@ const charts = (() => {
   const dashes = [[], [6, 4], [2, 3], [10, 3, 2, 3]];
 
   // `lines` are names; `data` is x, then one array for each line; `gaps` are spans of x to mark.
-  function draw(place, { data, lines, x, y, log = false, height = 220, gaps = [], ticks = null, fitted = false, shown = String }) {
+  // With `steps` a value holds until the next x.
+  function draw(place, { data, lines, x, y, log = false, height = 220, gaps = [], ticks = null, fitted = false, steps = false, shown = String }) {
     const state = { data, gaps };
     let plot = null;
     const named = (one) => (ticks.find((tick) => tick[0] === one) || [0, ""])[1];
@@ -34,6 +35,7 @@ const charts = (() => {
           { label: x, value: (_, one) => (one === null ? "–" : ticks ? named(one) : one.toFixed(1)) },
           ...lines.map((label, at) => ({
             label, stroke: strokes()[at % 4], width: 2, dash: dashes[(at + (at >> 2)) % 4], spanGaps: false,
+            ...(steps ? { paths: uPlot.paths.stepped({ align: 1, alignGaps: 1 }) } : {}),
             points: { show: ticks !== null }, value: (_, one) => (one === null ? "–" : shown(one)),
           })),
         ],
