@@ -106,6 +106,11 @@ class OperationCost:
     runs_over_time: tuple[LatencyOverTime, ...] = ()
 
     @property
+    def is_control(self) -> bool:
+        """True if nothing was done to the disk."""
+        return self.operation == _CONTROL
+
+    @property
     def felt(self) -> float:
         """The longest of its stalls and p99, in seconds: reads may go on while writes wait."""
         return max(self.stall or 0.0, self.write_stall or 0.0, self.latency or 0.0)
@@ -203,7 +208,7 @@ def operations_of(store: Store, campaign_id: str) -> DuringAnswer:
     costs = [(_cost(cell, measured, cuts, below), measured) for cell, measured in runs.items()]
     calm: dict[str, float] = {}
     for cost, _ in costs:
-        if cost.operation == _CONTROL and cost.stall is not None:
+        if cost.is_control and cost.stall is not None:
             calm[cost.path] = max(cost.felt, calm.get(cost.path, 0.0))
     costs = [(replace(cost, control=calm.get(cost.path)), found) for cost, found in costs]
     costs.sort(key=lambda pair: (not pair[0].is_felt, -pair[0].felt))

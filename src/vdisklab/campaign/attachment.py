@@ -34,6 +34,7 @@ from vdisklab.host import facts, ledger, pagecache
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import FORMAT_OPTIONS, PageCache
+from vdisklab.plan.guest import without_options
 from vdisklab.results.model import Check
 from vdisklab.storage.image import DiskData, ImageFile
 from vdisklab.storage.io_limits import limited, limits_of
@@ -334,10 +335,11 @@ def naming_a_full_disk(path: DiskPath) -> Iterator[None]:
     try:
         yield
     except errors.StoppedGuestError as error:
-        place, way = f"below {path}", "free some space there, or choose a smaller --size"
+        disk = without_options(path, ("during",))
+        place, way = f"below {disk}", "free some space there, or choose a smaller --size"
         # A guest's write fails if the old data cannot be copied to a backup first.
         if path.attachment.during is not None:
-            place = f"{place}, or where its copy goes"
+            place = f"where the copy goes or below {disk}"
             way = "free some space where the copy goes, or below the disk"
         raise errors.HostError(
             f"no space is left {place}, so QEMU stopped the guest at a write", hint=way

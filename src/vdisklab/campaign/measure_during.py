@@ -193,6 +193,7 @@ def _measured(
     requests = open_load.shifted(
         workload.beside_requests(plan, output, run, timeline.end - begun), offset
     )
+    load_windows.require_served(requests, timeline.windows[0], "before the operation")
     beside = tuple(_operation_samples(running, timeline, pauses, images))
     over_time = (_over_time(requests, timeline),)
     results = [

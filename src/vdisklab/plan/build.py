@@ -94,14 +94,14 @@ def draft_plan(
         raise PlanError(
             "a guest of your own boots its own kernel", hint="leave out the kernel or --guest"
         )
-    if profile.is_open_load and not settings.guests and not settings.during:
+    if profile.is_open_load and not settings.guests and not settings.has_operations:
         settings = replace(settings, guests=("1",))
     in_guests = (
         profile.boots
         or profile.is_open_load
         or profile.trims
         or profile.makes_disks
-        or settings.during
+        or settings.has_operations
     )
     if in_guests and settings.baseline is None:
         settings = replace(settings, baseline=NO_BASELINE)
@@ -234,7 +234,7 @@ class Draft:
             partial(not_shared, self.profile),
             partial(not_together, float(_set(settings.ramp))),
             partial(
-                not_during, self.profile, bool(settings.during), self.destination, self.backing
+                not_during, self.profile, settings.has_operations, self.destination, self.backing
             ),
             partial(not_made, self.profile, settings.template),
             partial(not_with_age, age, self.backing),

@@ -29,6 +29,9 @@ from vdisklab.units import MIB, format_size
 Axes = Mapping[str, Sequence[str]]
 """Values of options of the bus, by option, that every path of a guest gets in turn."""
 
+_NO_OPERATION = Impossible(
+    "it names no operation, and other paths do", "write --during, which holds for all paths"
+)
 _NO_GUEST = Impossible("no guest runs there whose disk an operation could change", "leave it out")
 NO_AXES: Axes = {}
 _LEAST_SIZES: Mapping[str, int] = {GuestFsKind.XFS: 300 * MIB, GuestFsKind.BTRFS: 109 * MIB}
@@ -344,7 +347,8 @@ def not_during(
     Raises PlanError for an operation that does not exist.
     """
     if path.attachment.during is None:
-        return _NO_GUEST if ordered and path.on_host else None
+        without = _NO_GUEST if path.on_host else _NO_OPERATION
+        return without if ordered else None
     operation = parse_operation(path.attachment.during)
     if profile.replays and operation.kind.filesystem is not None:
         return Impossible(

@@ -575,6 +575,11 @@ class Request(OptionRows):
         """The patterns of all paths to measure: the user's, and those of the platforms."""
         return (*self.paths, *(platform.value for platform in self.platform))
 
+    @property
+    def has_operations(self) -> bool:
+        """True if --during orders an operation, or a path names one, as `plan` prints paths."""
+        return bool(self.during) or any(":during=" in pattern for pattern in self.patterns)
+
 
 AnyRequest = TypeVar("AnyRequest", bound=OptionRows)
 

@@ -72,26 +72,49 @@ def _seconds(name: str) -> Callable[[OperationCost], str]:
 
 
 def headline(answer: DuringAnswer) -> str:
-    """What the guest feels most, in one sentence."""
+    """What failed, then what the guest feels most."""
+    return " ".join(filter(None, (_failed(answer), _felt_most(answer))))
+
+
+def _failed(answer: DuringAnswer) -> str:
+    """The operation that failed and its reason, one without a number first; empty if none did."""
+    failed = [cost for cost in answer.costs if cost.failure is not None]
+    if not failed:
+        return ""
+    first = min(failed, key=lambda cost: cost.runs > 0)
+    runs = f" in {first.failed} of {counted(first.runs + first.failed, 'run')}"
+    reason = (first.failure or "").rstrip(".")
+    sentence = f"{_named(first)} failed{runs if first.runs else ''}: {reason}."
+    others = len(failed) - 1
+    return sentence if not others else f"{sentence} So did {counted(others, 'other')}."
+
+
+def _felt_most(answer: DuringAnswer) -> str:
+    """What the guest feels most, in one sentence; empty if only a control beside what failed has
+    numbers."""
     measured = [cost for cost in answer.costs if cost.stall is not None]
+    failed = _without_number(answer)
     if not measured:
-        return "No operation could be measured."
+        return "" if failed else "No operation could be measured."
+    if failed and all(cost.is_control for cost in measured):
+        return ""
+    none = "No other operation" if failed else "No operation"
     longest = max(measured, key=lambda cost: cost.felt)
     if longest.felt < _FELT:
-        return f"No operation made the guest's requests wait for more than {_FELT:g} s."
+        return f"{none} made the guest's requests wait for more than {_FELT:g} s."
     worst, mildest = measured[0], measured[-1]
     if not worst.is_felt or worst.felt < _FELT:
         rounds = max(cost.runs for cost in measured)
         longer = f"for more than {_FELT:g} s and longer" if worst.is_felt else "longer"
         return (
-            f"No operation is shown to make the guest wait {longer} than before, in "
+            f"{none} is shown to make the guest wait {longer} than before, in "
             f"{counted(rounds, 'round')}. The longest wait, during {longest.operation} on "
             f"{longest.path}: {_felt(longest)}."
         )
-    said = "The guest waits"
+    said, what = "The guest waits", _felt(worst)
     if not worst.is_shown:  # nothing more is known than what happened in these rounds
-        said = f"{_in_rounds(worst)} the guest waited longer"
-    sentence = f"{said} during {worst.operation} on {worst.path}: {_felt(worst)}."
+        said, what = f"{_in_rounds(worst)} the guest waited longer", _felt_longer(worst)
+    sentence = f"{said} during {worst.operation} on {worst.path}: {what}."
     if mildest is not worst:
         sentence += (
             f" The guest felt {mildest.operation} on {mildest.path} least: p99 "
@@ -118,6 +141,9 @@ def _against(worst: OperationCost, mildest: OperationCost) -> str:
 
 def short_headline(answer: DuringAnswer) -> str:
     """The operation that is felt most, in a few words."""
+    failed = _without_number(answer)
+    if failed:
+        return f"{failed[0].operation} failed"
     measured = [cost for cost in answer.costs if cost.stall is not None]
     if not measured:
         return "No operation could be measured"
@@ -141,7 +167,7 @@ def first_lines(answer: DuringAnswer) -> tuple[tuple[str, str], ...]:
     """The lines below a page's headline, each with its subject."""
     notes = tuple(("Note", note) for note in _notes(answer))
     return (
-        ("Felt most", headline(answer)),
+        *answer_lines(answer),
         *(
             ("To paste", f"{felt}, {each.platform}: {each.line or f'no line: {each.reason}'}")
             for felt, each in relief(answer)
@@ -150,22 +176,60 @@ def first_lines(answer: DuringAnswer) -> tuple[tuple[str, str], ...]:
     )
 
 
+def answer_lines(answer: DuringAnswer) -> tuple[tuple[str, str], ...]:
+    """What failed and what the guest felt most, each with its subject."""
+    lines = (("Failed", _failed(answer)), ("Felt most", _felt_most(answer)))
+    return tuple((subject, line) for subject, line in lines if line)
+
+
+def _without_number(answer: DuringAnswer) -> list[OperationCost]:
+    """The operations that failed in each run, so that nobody knows what a guest feels."""
+    return [cost for cost in answer.costs if cost.stall is None and cost.failure is not None]
+
+
+def _named(row: OperationCost) -> str:
+    return f"{row.operation} on {row.path}"
+
+
 def _stall(row: OperationCost) -> float:
     return max(row.stall or 0.0, row.write_stall or 0.0)
 
 
 def _felt(row: OperationCost) -> str:
     """What the guest felt: how slow, and for how long nothing went on."""
-    slow = (
+    return f"{_slow(row)}, and {_stalled(row)}"
+
+
+def _felt_longer(row: OperationCost) -> str:
+    """The same of what took longer than before."""
+    what, before = row.latency or 0.0, row.latency_before or 0.0
+    slower = _slow(row) if what > before else ""
+    stall, earlier = _longest_stall(row)
+    stalled = _stalled(row) if stall > (earlier or 0.0) else ""
+    if not slower and not stalled:  # drift hides it between the medians of runs
+        return f"its p99 is {numbers.ratio(row.during.ratio)} of that before, within runs"
+    return ", and ".join(filter(None, (slower, stalled)))
+
+
+def _slow(row: OperationCost) -> str:
+    return (
         f"its slowest 1 % of requests took {numbers.value(row.latency, 's')} or longer "
         f"({numbers.value(row.latency_before, 's')} before)"
     )
+
+
+def _longest_stall(row: OperationCost) -> tuple[float, float | None]:
+    """The longer stall, of all requests or of writes, and the one before it."""
     if row.write_stall is None or row.write_stall <= (row.stall or 0.0):
-        what, stall, before = "request", row.stall, row.stall_before
-    else:
-        what, stall, before = "write", row.write_stall, row.write_stall_before
+        return row.stall or 0.0, row.stall_before
+    return row.write_stall, row.write_stall_before
+
+
+def _stalled(row: OperationCost) -> str:
+    stall, before = _longest_stall(row)
+    what = "write" if row.write_stall is not None and stall > (row.stall or 0.0) else "request"
     earlier = "" if before is None else f" ({numbers.value(before, 's')} before)"
-    return f"{slow}, and no {what} was completed for {numbers.value(stall, 's')}{earlier}"
+    return f"no {what} was completed for {numbers.value(stall, 's')}{earlier}"
 
 
 def _power_cut(row: OperationCost) -> str:
@@ -219,7 +283,10 @@ def _notes(answer: DuringAnswer) -> Iterator[str]:
 def _relief(answer: DuringAnswer) -> Iterator[str]:
     """The lines to paste for each operation that was felt, each line once with all its paths."""
     found = tuple(relief(answer))
-    if not found and any(row.stall is not None for row in answer.costs):
+    unknown = [_named(row) for row in _without_number(answer)]
+    if not found and unknown:
+        yield f"nothing to paste: what the guest felt is not known of {', '.join(unknown)}"
+    elif not found and any(row.stall is not None for row in answer.costs):
         yield "nothing to paste: the guest felt no operation"
     for (felt, platform), lines in groupby(found, lambda line: (line[0], line[1].platform)):
         yield f"# {felt}, {platform}"

@@ -104,7 +104,7 @@ def first_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
 def page_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
     """The lines below a page's headline: what did not fit into it, and the first lines."""
     if report.operations is not None:  # the page has the table, and what to paste apart
-        return (("Felt most", during.headline(report.operations)),)
+        return during.answer_lines(report.operations)
     if report.lives is not None:
         return life.first_lines(report.lives)
     whole = headline(report)

@@ -50,8 +50,7 @@ def samples_in(requests: GuestRequests, window: LoadWindow) -> tuple[Sample, ...
             f"no request was due in {window.end - window.begin:.1f} s",
             hint="choose a larger --load or a longer --runtime",
         )
-    done = [end for request in requests.requests if (end := _completed(request)) is not None]
-    served = sum(window.begin <= end < window.end for end in done)
+    served = _served(requests, window)
     samples = [
         Sample("iops", Direction.NONE, served / (window.end - window.begin)),
         Sample("longest_stall", Direction.NONE, longest_stall(requests, window)),
@@ -79,6 +78,22 @@ def samples_in(requests: GuestRequests, window: LoadWindow) -> tuple[Sample, ...
             ]
             samples.append(Sample("latency_max", direction, latencies[-1]))
     return tuple(samples)
+
+
+def require_served(requests: GuestRequests, window: LoadWindow, when: str) -> None:
+    """Raises WorkloadError for a window in which no request was completed: nothing can be compared
+    with it. `when` is the window in words."""
+    if not _served(requests, window):
+        raise WorkloadError(
+            f"no request was served {when}: the disk completed none in "
+            f"{window.end - window.begin:.1f} s, so nothing shows what was usual",
+            hint="choose a longer --ramp and --runtime: the disk may have had something else to do",
+        )
+
+
+def _served(requests: GuestRequests, window: LoadWindow) -> int:
+    done = (_completed(request) for request in requests.requests)
+    return sum(end is not None and window.begin <= end < window.end for end in done)
 
 
 def longest_stall(requests: GuestRequests, window: LoadWindow) -> float:

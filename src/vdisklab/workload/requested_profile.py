@@ -18,7 +18,7 @@ def requested_profile(request: Request) -> Profile:
     Raises PlanError if there is none, or if it has no rate or no clients to set.
     """
     profile = load_profile(profile_of(request), beside=request.neighbour)
-    if request.during:
+    if request.has_operations:
         return _beside_operation(profile, request.load)
     return with_load(with_clients(profile, request.clients), request.load)
 
@@ -29,7 +29,7 @@ def profile_of(request: Request) -> str:
         return request.profile
     if request.made or request.template is not None:
         return LIFE_PROFILE
-    return DURING_PROFILE if request.during else DEFAULT_PROFILE
+    return DURING_PROFILE if request.has_operations else DEFAULT_PROFILE
 
 
 def _beside_operation(profile: Profile, rate: int | None) -> Profile:

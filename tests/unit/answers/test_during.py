@@ -31,7 +31,7 @@ from vdisklab.path.stalls import MeasuredStalls, OperationStall
 from vdisklab.results.model import Campaign, Direction, Sample, Series
 from vdisklab.results.store import Store, open_store
 from vdisklab.views.charts.lines import operation_figures
-from vdisklab.views.during import headline, relief, tables
+from vdisklab.views.during import answer_lines, headline, relief, short_headline, tables
 
 BACKUP = "qcow2/none/virtio:during=backup+workers=64"
 SNAPSHOT = "qcow2/none/virtio:during=snapshot"
@@ -107,6 +107,7 @@ def test_the_longest_stall_comes_first_with_its_relief(store: Store, campaign: C
     assert snapshot.judge == "vdisklab powercut ext4/qcow2/none --during snapshot --client flushes"
     assert (mirror.stall, mirror.failure is None, mirror.failed) == (None, False, 1)
     assert headline(answer) == (
+        "mirror on raw/none failed: the guest died: Kernel panic - not syncing. "
         "The guest waits during backup:workers=64 on qcow2/none: its slowest 1 % of requests took "
         "4.08 s or longer (4.00 ms before), and no request was completed for 5.00 s (4.00 ms "
         "before). The guest felt snapshot on qcow2/none least: p99 8.16 ms, longest stall 30.0 ms; "
@@ -126,6 +127,43 @@ def test_the_longest_stall_comes_first_with_its_relief(store: Store, campaign: C
     calm = replace(answer, costs=(snapshot,))
     (table,) = tables(calm)
     assert table.verbatim == ("nothing to paste: the guest felt no operation",)
+
+
+REASON = "no space is left where the copy goes, so QEMU stopped the guest at a write"
+
+
+@pytest.mark.parametrize("control", [False, True], ids=["beside a snapshot", "beside nothing"])
+def test_what_failed_leads_and_is_not_said_to_be_unfelt(
+    store: Store, campaign: Campaign, control: bool
+) -> None:
+    answer = stored_operations(store, None)
+    _, snapshot, mirror = answer.costs
+    failed = replace(mirror, failure=REASON)
+    other = replace(snapshot, operation="nothing") if control else snapshot
+    answer = replace(answer, costs=(other, failed))
+    (table,) = tables(answer)
+    rest = "" if control else " No other operation made the guest's requests wait for more than"
+    said = f"mirror on raw/none failed: {REASON}.{rest}"
+    assert headline(answer).startswith(said)
+    assert control == (headline(answer) == said)
+    assert document(answer, table.sentences)["sentences"][0].startswith(said)
+    assert short_headline(answer) == "mirror failed"
+    assert answer_lines(answer)[0] == ("Failed", f"mirror on raw/none failed: {REASON}.")
+    assert table.verbatim == (
+        "nothing to paste: what the guest felt is not known of mirror on raw/none",
+    )
+
+
+def test_a_run_that_failed_beside_others_is_counted(store: Store, campaign: Campaign) -> None:
+    answer = stored_operations(store, None)
+    partly = replace(answer.costs[0], runs=2, failed=1, failure=REASON)
+    answer = replace(answer, costs=(partly, answer.costs[2]))
+    assert "mirror on raw/none failed: the guest died" in headline(answer)
+    assert "So did 1 other." in headline(answer)
+    answer = replace(answer, costs=(partly,))
+    assert headline(answer).startswith(
+        f"backup:workers=64 on qcow2/none failed in 1 of 3 runs: {REASON}. The guest waits"
+    )
 
 
 def test_all_that_is_shown_is_in_its_document(store: Store, campaign: Campaign) -> None:
@@ -359,10 +397,9 @@ def test_a_wait_that_was_there_before_is_no_cost(store: Store, campaign: Campaig
     slow = replace(slow, write_stall=2.0, write_stall_before=0.9)
     assert slow.is_felt
     assert headline(replace(answer, costs=(slow,))) == (
-        "In this round the guest waited longer during backup:workers=64 on qcow2/none: its slowest "
-        "1 % of requests took 500 ms or longer (600 ms before), and no write was completed for "
-        "2.00 s (900 ms before)."
-    )
+        "In this round the guest waited longer during backup:workers=64 on qcow2/none: no write "
+        "was completed for 2.00 s (900 ms before)."
+    ), "nothing that became shorter stands behind `longer`"
     assert not replace(slow, write_stall_before=1.1).is_felt, "writes are compared with writes"
     assert replace(slow, control=1.9).is_felt
     assert not replace(slow, control=2.1).is_felt, "nothing took as long"

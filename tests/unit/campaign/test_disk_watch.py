@@ -177,3 +177,8 @@ def test_a_guest_that_qemu_stopped_for_want_of_space() -> None:
     ):
         raise StoppedGuestError("QEMU stopped the guest at a write: No space left on device")
     assert "free some space" in str(failed.value.hint)
+    with (
+        pytest.raises(HostError, match="left where the copy goes or below raw/none, so"),
+        naming_a_full_disk(parse_path("raw/none/virtio:during=backup")),
+    ):
+        raise StoppedGuestError("QEMU stopped the guest at a write: No space left on device")

@@ -69,6 +69,16 @@ def test_where_no_operation_is_possible(path: str, reason: str) -> None:
     assert reason in verdict.reason
 
 
+def test_a_path_that_names_an_operation_is_planned_as_by_during() -> None:
+    written = plan_of("qcow2/none/virtio:during=nothing", during=())
+    ordered = plan_of("qcow2/none", during=("nothing",))
+    assert written.cells == ordered.cells
+    assert (written.profile.name, written.baseline) == ("during", ordered.baseline)
+    (dropped,) = plan_of("qcow2/none/virtio:during=nothing", "raw/none", during=()).dropped
+    assert dropped.path == "raw/none"
+    assert "names no operation, and other paths do" in dropped.reason
+
+
 def test_an_operation_that_does_not_exist_is_no_path() -> None:
     with pytest.raises(PlanError, match="'defragment' is no operation"):
         plan_of("raw/none/virtio:during=defragment", during=())

@@ -13,6 +13,7 @@ from vdisklab.workload.load_windows import (
     default_rate,
     latencies_over_time,
     longest_stall,
+    require_served,
     samples_in,
 )
 from vdisklab.workload.open_load import GuestRequests, LoggedRequest
@@ -54,6 +55,13 @@ def test_a_stall_is_in_the_window_in_which_it_began() -> None:
     assert longest_stall(run, LoadWindow(0, 3)) == pytest.approx(0.001)
     assert longest_stall(run, LoadWindow(3, 5)) == pytest.approx(2.0, rel=0.01)
     assert longest_stall(run, LoadWindow(5, 10)) == pytest.approx(0.001)
+
+
+def test_a_window_in_which_nothing_was_served_is_no_measure_of_what_is_usual() -> None:
+    run = steady(held=(4.0, 6.0))
+    require_served(run, LoadWindow(0, 3), "before the operation")
+    with pytest.raises(WorkloadError, match="no request was served before the operation: the disk"):
+        require_served(run, LoadWindow(4.05, 5.9), "before the operation")
 
 
 def test_latencies_count_from_when_a_request_was_due() -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from vdisklab.actions.measure import Measured
 from vdisklab.analysis.score import DEFAULT_METRIC
-from vdisklab.answers.during import operations_of
+from vdisklab.answers.during import measured_operations, operations_of
 from vdisklab.answers.life import lives_of, measured_lives
 from vdisklab.answers.race import race_outcome
 from vdisklab.answers.rank import RankAnswer
@@ -48,7 +48,7 @@ def print_measured(
     output: OutputOptions,
 ) -> None:
     """Prints what the campaigns of a request have shown."""
-    if any(place.campaign and request.during for place in measured):
+    if any(_has_operations(store, place.campaign) for place in measured):
         _print_operations(store, measured, request, output)
     elif any(_made_disks(store, place.campaign) for place in measured):
         _print_lives(console, store, measured, request, output)
@@ -71,6 +71,10 @@ def _print_operations(
             answer = operations_of(store, place.campaign)
             tables = tables_of_operations(answer)
             print_answer(answer, tables, output, named, verb="vdisklab during")
+
+
+def _has_operations(store: Store, campaign: str | None) -> bool:
+    return campaign is not None and measured_operations(store.campaign(campaign))
 
 
 def _made_disks(store: Store, campaign: str | None) -> bool:
