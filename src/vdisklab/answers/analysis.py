@@ -113,7 +113,7 @@ class Analysis:
     @cached_property
     def older_answer(self) -> str | None:
         """The id of another campaign of this host that compares paths; None without one."""
-        found = loading.older_answer(self.results, self.campaigns[0])
+        found = loading.older_answer(self.results, self.campaigns[0], measured_operations)
         return None if found is None else found.id
 
     @property
@@ -240,6 +240,18 @@ class Analysis:
         """The cells that a search for the best left out of a round."""
         return ranked.dropped_by_search(self.loaded.outlines)
 
+    def require_speed(self) -> None:
+        """Raises PlanError for a campaign of operations: its load has a fixed rate."""
+        ordered = next(filter(measured_operations, self.campaigns), None)
+        if ordered is not None:
+            older = self.older_answer
+            paths = f"; `vdisklab rank --campaign {older}` ranks paths" if older else ""
+            raise PlanError(
+                f"the campaign {ordered.id} measured what operations cost a guest, not how fast a "
+                "path is",
+                hint=f"`vdisklab during --campaign {ordered.id}` shows it{paths}",
+            )
+
     def measure(self, name: str = DEFAULT_METRIC) -> MeasureKey:
         """The measure of a name: overall, read, write, or a measure. Raises PlanError."""
         scored = self.scored
@@ -247,13 +259,8 @@ class Analysis:
             return loading.find_measure(scored.observations, name)
         if name == DEFAULT_METRIC and scored.overall is not None:
             return scored.overall
-        ordered = next(filter(measured_operations, self.campaigns), None)
-        if scored.roles is None and ordered is not None:
-            raise PlanError(
-                f"the campaign {ordered.id} measured what operations cost a guest, not how fast a "
-                "path is",
-                hint=f"`vdisklab during --campaign {ordered.id}` shows it",
-            )
+        if scored.roles is None:
+            self.require_speed()
         if scored.roles is None:
             raise PlanError(
                 self.why_no_score(name),

@@ -170,13 +170,19 @@ def load_newest(results: Store) -> Loaded:
     return newest
 
 
-def older_answer(results: Store, campaign: Campaign) -> Campaign | None:
-    """The newest other campaign of a host that compares paths on its own; None without one."""
+def older_answer(
+    results: Store, campaign: Campaign, besides: Callable[[Campaign], bool]
+) -> Campaign | None:
+    """The newest other campaign of a host that compares paths on its own; None without one.
+
+    `besides` is true of campaigns that measured no speed.
+    """
     for other in results.campaigns(with_runs=True):
         if (
             other.id != campaign.id
             and other.host.machine_id == campaign.host.machine_id
             and "until" not in other.plan
+            and not besides(other)
         ):
             with suppress(PlanError):
                 if load_chosen(results, (other,)).can_compare:

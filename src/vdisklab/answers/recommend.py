@@ -55,11 +55,13 @@ from vdisklab.path.needs import (
     Need,
     NeedKind,
     example_of,
+    measured_stall,
     unmet,
     with_error_policy,
 )
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.path.segments import CacheMode
+from vdisklab.path.stalls import DEFAULT_STALL
 from vdisklab.results.model import Better, Campaign
 from vdisklab.units import counted
 
@@ -143,6 +145,9 @@ class RecommendAnswer(Answer):
     ]
     race: Annotated[RaceOutcome | None, "what the race has shown that decides, if one was run"]
     hosts: Annotated[OverHosts | None, "with --hosts; rounds are hosts then"] = None
+    stalls: Mapping[Need, str | None] = field(default_factory=dict, metadata=HIDDEN)
+    """For each need that goes by measured operations what the path's did, in words; None where none
+    was measured."""
 
     @property
     def order(self) -> tuple[MeasuredCell, ...]:
@@ -230,6 +235,11 @@ def recommend(
             if (lacking := _lacking(path, needs, analysis.verdicts))
         },
         race=race,
+        stalls={
+            need: measured_stall(chosen.path, need, analysis.verdicts)
+            for need in needs
+            if need.goes_by_stalls and chosen.path is not None and hosts is None
+        },
     )
     return answer if hosts is None else _with_hosts(answer, hosts)
 
@@ -340,12 +350,29 @@ def _require_comparable(analysis: Analysis, weights: str | None, needs: Sequence
     ordered = [campaign for campaign in analysis.campaigns if measured_operations(campaign)]
     if ordered:
         paths = " ".join(paths_of_operations(ordered[0]))
-        asked = " ".join(f"--need {need}" for need in needs if not need.implied)
+        machine = ordered[0].host.machine_id
+        speed = newest_campaign(
+            analysis.results,
+            lambda each: (
+                each.host.machine_id == machine
+                and not measured_operations(each)
+                and not searched_capacity(each.plan)
+            ),
+        )
+        asked = [f"--need {need}" for need in needs if not need.implied] or ["--need backup"]
+        if analysis.stalls.limit != DEFAULT_STALL:
+            asked.append(f"--stall {analysis.stalls.limit:.12g}")
+        both = (
+            f"measure speed with `vdisklab run {paths} host`, then repeat this command without "
+            "--campaign: it takes both into account"
+        )
+        if speed is not None:
+            command = f"vdisklab recommend {' '.join(asked)} --campaign {speed.id}"
+            both = f"`{command}` takes both into account"
         raise PlanError(
             f"the campaign {ordered[0].id} measured what operations cost a guest, not how fast a "
             "path is",
-            hint=f"`vdisklab during` shows it; measure speed with `vdisklab run {paths} host`, "
-            f"and `vdisklab recommend {asked or '--need backup'}` then takes both into account",
+            hint=f"`vdisklab during --campaign {ordered[0].id}` shows it; {both}",
         )
     searched = [campaign.id for campaign in analysis.campaigns if searched_capacity(campaign.plan)]
     if searched and weights is None:

@@ -75,6 +75,12 @@ def rank(request: RankOptions, output: OutputOptions) -> None:
     """
     if request.hosts and request.pareto is not None:
         raise PlanError("--hosts ranks by one measure", hint="leave out --pareto")
+    if request.pareto is not None:
+        ranks = {"--metric": request.metric != DEFAULT_METRIC, "--top": request.top is not None}
+        for name in (
+            name for name, is_given in (*ranks.items(), ("--bars", request.bars)) if is_given
+        ):
+            raise PlanError(f"{name} has no effect with --pareto", hint="leave out one of them")
     with open_results(request.db) as results:
         analysis = analysis_of(
             results,
@@ -84,6 +90,8 @@ def rank(request: RankOptions, output: OutputOptions) -> None:
             baseline=request.baseline,
             unsafe=request.unsafe,
         )
+        if request.pareto is None and request.metric == DEFAULT_METRIC:
+            analysis.require_speed()
         if request.pareto is not None:
             # Imported late: every other ranking does without them.
             from vdisklab.answers.pareto import front  # noqa: PLC0415

@@ -82,6 +82,11 @@ def recommend(request: RecommendOptions, output: OutputOptions) -> None:
         print_answer(carried, density_tables(carried), output)
         return
     needs = with_default(request.need, unsafe=request.unsafe)
+    if request.stall != DEFAULT_STALL and not any(need.goes_by_stalls for need in needs):
+        raise PlanError(
+            "--stall has no effect without --need backup or --need snapshots",
+            hint="add --need backup",
+        )
     with open_results(request.db) as results:
         names = request.campaign
         if not names and not request.hosts and (speed := newest_of_speed(results)) is not None:
@@ -96,7 +101,7 @@ def recommend(request: RecommendOptions, output: OutputOptions) -> None:
 def _only_search(request: RecommendOptions) -> str | None:
     """The density search that the user named. Raises PlanError for options that it ignores."""
     ignored = request.need or request.unsafe or request.weights or request.hosts
-    if ignored or len(request.campaign) > 1:
+    if ignored or request.stall != DEFAULT_STALL or len(request.campaign) > 1:
         raise PlanError(
             "--guests answers only from one search of `vdisklab density`",
             hint="leave out all other options except --campaign (once), --db and --format",

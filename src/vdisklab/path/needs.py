@@ -26,6 +26,7 @@ from vdisklab.path.durability import (
 from vdisklab.path.power_cut_words import RunOutcome
 from vdisklab.path.rules import Impossible, impossible
 from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, LayerKind
+from vdisklab.path.stalls import OperationStall
 
 UNSAFE_HELP = "Paths that lose flushed data in a power cut qualify, too."
 _EXAMPLE = "ext4/qcow2/none"
@@ -237,11 +238,22 @@ def _stalls(path: DiskPath, need: NeedKind, verdicts: CrashVerdicts) -> str | No
     found = verdicts.stalls.too_long(path, need)
     if found is None:
         return None
-    what = "write" if found.of_writes else "request"
-    return (
-        f"no {what} was completed for {_wait(found.seconds)} in its {found.operation}, "
-        f"and --stall allows {_wait(verdicts.stalls.limit)}"
-    )
+    return f"{stall_in_words(found)}, and --stall allows {_wait(verdicts.stalls.limit)}"
+
+
+def measured_stall(path: DiskPath, need: Need, verdicts: CrashVerdicts) -> str | None:
+    """The measured stall by which a path meets the need, with the limit, as a clause; None for a
+    need that goes by none, or if none was measured."""
+    found = verdicts.stalls.mildest(path, need.kind) if need.goes_by_stalls else None
+    if found is None:
+        return None
+    return f"{stall_in_words(found)}; --stall allows {_wait(verdicts.stalls.limit)}"
+
+
+def stall_in_words(stall: OperationStall) -> str:
+    """What stood still for how long in which operation, as a clause."""
+    what = "write" if stall.of_writes else "request"
+    return f"no {what} was completed for {_wait(stall.seconds)} in its {stall.operation}"
 
 
 def _wait(seconds: float) -> str:

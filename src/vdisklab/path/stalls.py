@@ -33,7 +33,11 @@ class MeasuredStalls:
     by_path: Mapping[str, Mapping[str, OperationStall]] = field(default_factory=dict)
     limit: float = DEFAULT_STALL
 
+    def mildest(self, path: DiskPath, need: str) -> OperationStall | None:
+        """The stall by which a path meets a need or does not; None if none was measured."""
+        return self.by_path.get(path.spelled_out.canonical, {}).get(need)
+
     def too_long(self, path: DiskPath, need: str) -> OperationStall | None:
         """The stall that does not meet a need; None if it does, or was not measured."""
-        found = self.by_path.get(path.spelled_out.canonical, {}).get(need)
+        found = self.mildest(path, need)
         return None if found is None or found.seconds <= self.limit else found

@@ -215,6 +215,7 @@ def _verdict(answer: RecommendAnswer) -> tuple[str, ...]:
     return (
         f"{headline(answer)}.",
         *_error_policy(answer),
+        *_stalls(answer),
         *(sentence for _, sentence in first_lines(answer)),
         *_of_race(answer),
         *_price_of_safety(answer.recommendation),
@@ -235,6 +236,20 @@ def _error_policy(answer: RecommendAnswer) -> Iterator[str]:
             "When its storage is full, QEMU pauses the guest, as it does without any setting: grow "
             "the storage, then continue the guest."
         )
+
+
+def _stalls(answer: RecommendAnswer) -> Iterator[str]:
+    """What the operations of a need did on this path, or the command that measures them."""
+    path = answer.recommendation.cell.path
+    for need, measured in answer.stalls.items():
+        if measured is not None:
+            yield f"{path}: {measured}."
+        else:
+            operation = "backup" if need.kind is NeedKind.BACKUP else "snapshot"
+            yield (
+                f"What the need {need} costs the guest was not measured on {path}: "
+                f"`vdisklab run {path} --during {operation}`."
+            )
 
 
 def _of_race(answer: RecommendAnswer) -> Iterator[str]:

@@ -16,17 +16,19 @@ from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.during import (
     DuringAnswer,
     OperationCost,
+    measured_operations,
     newest_of_speed,
     stored_operations,
     stored_stalls,
 )
+from vdisklab.answers.loading import older_answer
 from vdisklab.cli.shell.main import main
 from vdisklab.documents import as_csv, document, schemas
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts
-from vdisklab.path.needs import lack, parse_need
+from vdisklab.path.needs import lack, measured_stall, parse_need
 from vdisklab.path.stalls import MeasuredStalls, OperationStall
 from vdisklab.results.model import Campaign, Direction, Sample, Series
 from vdisklab.results.store import Store, open_store
@@ -356,10 +358,8 @@ def test_a_recommendation_does_not_come_from_operations(
     assert main(["recommend", "--db", database, "--need", "backup"]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert f"the campaign {campaign.id} measured what operations cost a guest" in said
-    assert "vdisklab recommend --need backup" in said
-    assert main(["recommend", "--db", database, "--need", "snapshots"]) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert "vdisklab recommend --need snapshots" in said
+    assert "vdisklab run qcow2/none raw/none host" in said, said
+    assert "then repeat this command without --campaign" in said
     assert newest_of_speed(store) is None
     speed = replace(a_campaign(), id="5beed", fingerprint="5beed", started=campaign.started)
     store.add_campaign(speed)
@@ -370,6 +370,42 @@ def test_a_recommendation_does_not_come_from_operations(
     found = newest_of_speed(store)
     assert found is not None
     assert found.id == "5beed"
+    asked = ["recommend", "--db", database, "--need", "backup", "--stall", "5ms"]
+    assert main([*asked, "--campaign", "1a7e"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "vdisklab recommend --need backup --stall 0.005 --campaign 5beed" in said
+
+
+@pytest.mark.parametrize("need", [[], ["--need", "discard"]])
+def test_a_limit_of_stalls_needs_a_need_that_goes_by_them(
+    store: Store, campaign: Campaign, capsys: pytest.CaptureFixture[str], need: list[str]
+) -> None:
+    database = str(store).removeprefix("sqlite:///")
+    assert main(["recommend", "--db", database, "--stall", "5ms", *need]) == 2
+    assert "--stall has no effect without --need backup" in capsys.readouterr().err
+
+
+def test_operations_are_not_ranked_as_paths(
+    store: Store, campaign: Campaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = str(store).removeprefix("sqlite:///")
+    assert main(["rank", "--db", database]) == 2
+    said = capsys.readouterr()
+    assert f"vdisklab during --campaign {campaign.id}" in said.err
+    assert "rank" not in said.out
+    later = replace(a_campaign(), id="5beed", fingerprint="5beed", started=campaign.started + HOUR)
+    assert older_answer(store, later, lambda _campaign: False) == campaign
+    assert older_answer(store, later, measured_operations) is None
+
+
+def test_the_measured_stall_stands_beside_its_limit(store: Store, campaign: Campaign) -> None:
+    verdicts = CrashVerdicts(stalls=stored_stalls(store, campaign.host, 7.5))
+    path = parse_path("qcow2/none")
+    assert measured_stall(path, parse_need("backup"), verdicts) == (
+        "no request was completed for 5 s in its backup:workers=64; --stall allows 7.5 s"
+    )
+    assert measured_stall(path, parse_need("discard"), verdicts) is None
+    assert measured_stall(parse_path("raw/none"), parse_need("backup"), verdicts) is None
 
 
 def test_a_wait_that_was_there_before_is_no_cost(store: Store, campaign: Campaign) -> None:
