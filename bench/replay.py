@@ -320,6 +320,22 @@ def loss_interval(
     return float(1 - np.exp(logs.mean() + half)), float(1 - np.exp(logs.mean() - half))
 
 
+def whole_rounds(rounds: Sequence[Mapping[str, float]]) -> int:
+    """In how many rounds each path was measured at least."""
+    return min(sum(path in each for each in rounds) for path in PATHS)
+
+
+def between_rounds(rounds: Sequence[Mapping[str, float]]) -> float | None:
+    """How far rounds of one path are apart: the largest through the smallest, in the median of the
+    paths; None for a single round."""
+    found = [
+        max(rates) / min(rates)
+        for path in KEEPING
+        if len(rates := [each[path] for each in rounds if path in each]) > 1
+    ]
+    return median(found) if found else None
+
+
 def described(load: RecordedLoad) -> dict[str, Any]:
     """What two recordings are compared by."""
     ends = load.due_us + np.maximum(load.service_us, 0)
@@ -390,7 +406,8 @@ def _choice(directory: Path, application: str, score: Mapping[str, float]) -> di
         return None
     return {
         "application": application, "rates": mine, "replay": replays, "score": score,
-        "rounds": [len(rounds), len(replayed)],
+        "rounds": [whole_rounds(rounds), whole_rounds(replayed)],
+        "between_rounds": [between_rounds(rounds), between_rounds(replayed)],
         "tau": tau(mine, replays), "loss": loss(mine, replays),
         "loss_interval": loss_interval(rounds, best(replays), best(mine)),
         "score_tau": tau(mine, score) if score else None,
@@ -423,13 +440,14 @@ def shown(arguments: list[str]) -> str:
     if arguments[0] == "fidelity":
         return "\n".join(_fidelity_rows(record["fidelity"]))
     lines = [
-        "| application | rounds | replay: tau | its choice costs | 95 % | score: tau "
-        "| its choice costs | the worst choice costs |",
-        "|---|---|---|---|---|---|---|---|",
+        "| application | rounds | of its replay | one path between rounds | replay: tau "
+        "| its choice costs | 95 % | score: tau | its choice costs | the worst choice costs |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in record["choice"]:
         lines.append(
-            f"| {row['application']} | {min(row['rounds'])} | {row['tau']:.2f} "
+            f"| {row['application']} | {row['rounds'][0]} | {row['rounds'][1]} "
+            f"| {', '.join(map(_times, row['between_rounds']))} | {row['tau']:.2f} "
             f"| {row['loss']:.0%} | {_range(row['loss_interval'])} "
             f"| {_or_dash(row['score_tau'], '.2f')} | {_or_dash(row['score_loss'], '.0%')} "
             f"| {row['worst']:.0%} |"
@@ -439,6 +457,10 @@ def shown(arguments: list[str]) -> str:
 
 def _or_dash(number: float | None, form: str) -> str:
     return "–" if number is None else format(number, form)
+
+
+def _times(ratio: float | None) -> str:
+    return "–" if ratio is None else f"×{ratio:.2f}"
 
 
 def _range(interval: Sequence[float] | None) -> str:
