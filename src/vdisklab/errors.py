@@ -134,11 +134,14 @@ def way_out(said: str) -> str | None:
 
 def shown_command(argv: Sequence[str]) -> str:
     """A command as errors show it: a script from standard input and a long command without all of
-    their arguments, and a program without the shell that only changes to a directory.
+    their arguments, a script of several lines as `…`, and a program without the shell that only
+    changes to a directory.
     """
     step = tuple(argv[:3]) == ("sh", "-s", "--") and len(argv) > 4
     if tuple(argv[:3]) == IN_DIRECTORY:
         argv = argv[4:]
+    if any("\n" in word for word in argv):  # the first line of a script is no command
+        return " ".join("…" if "\n" in word else shlex.quote(word) for word in argv)
     whole = shlex.join(argv)
     return f"{shlex.join(argv[:4])} …" if step or len(whole) > _LONGEST_COMMAND else whole
 

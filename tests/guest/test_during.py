@@ -110,7 +110,7 @@ def test_one_ends_at_its_limit_and_one_with_vdisklab_itself(lab: Lab) -> None:
     assert "dir:at=to" in (checks["to"].observed or "")
     assert checks["to.virtual_size"].confirmed
     assert endless.failure is not None
-    assert "mirror:speed=1M did not end within 6 s, having copied" in endless.failure.message
+    assert "the mirror did not end within 6 s, having copied" in endless.failure.message
     assert "--during-limit, or a larger speed= than 1.0 MiB a second" in endless.failure.message
 
 
@@ -182,7 +182,7 @@ def test_qemu_is_killed_and_the_target_is_full(lab: Lab) -> None:
         killed, full, fine = failures(lab)
         assert "connection was lost" in (killed or "")
         # QEMU ends the job, or stops the guest at a write whose old data found no room.
-        reasons = (f"the {LONGER} failed: No space left on device", "so QEMU stopped the guest")
+        reasons = ("the backup failed: No space left on device", "so QEMU stopped the guest")
         assert any(reason in (full or "") for reason in reasons)
         assert "free some space where the copy goes" in (full or "")
         assert fine is None
@@ -212,7 +212,8 @@ def test_the_server_of_a_target_goes_away(lab: Lab) -> None:
     assert process.returncode == 4, printed
     assert f"{address} is left as it is: Connection refused" in printed
     gone, fine = failures(lab)
-    assert "target far" in (gone or "")
+    assert "the target was lost in the middle of the run: target far" in (gone or "")
+    assert "backup:speed=2M on qcow2/none failed: the target was lost" in printed
     assert "cannot be used: " in (gone or "")
     assert fine is None
     assert list(lab.work.iterdir()) == []  # what stays is on the server

@@ -29,3 +29,9 @@ def test_a_long_command_is_shown_by_its_beginning() -> None:
     shown = "fio --name=write --filename=/dev/vdb --size=33554432 …"
     assert shown_command(FIO) == shown
     assert shown_command(FIO[:6]) == " ".join(FIO[:6])
+
+
+def test_a_script_of_several_lines_is_not_shown_by_its_first() -> None:
+    assert shown_command(("sh", "-c", "\nfalse\nexit 1\n", "/mnt a")) == "sh -c … '/mnt a'"
+    failed = str(CommandError(("sh", "-c", "\nexit 1\n"), 1, "dd: no room\n"))
+    assert failed == "`sh -c …` exited with 1: dd: no room"

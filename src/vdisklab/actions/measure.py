@@ -18,7 +18,7 @@ from vdisklab.answers.loading import stored_verdicts
 from vdisklab.campaign.context import open_campaign
 from vdisklab.campaign.runner import RunTag, campaign_runs, chosen_runs
 from vdisklab.campaign.schedule import campaign_seconds, plan_warnings, schedule
-from vdisklab.errors import DatabaseBusyError, HostError
+from vdisklab.errors import DatabaseBusyError, DirtyHostError, HostError
 from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts, memory_bytes
@@ -77,11 +77,14 @@ def measure(
     search: CellSearch | None = None,
     narrow: Narrow = Narrowed,
     publish: Publish | None = None,
+    left: list[DirtyHostError] | None = None,
 ) -> Measured:
     """Measures a request, continuing the campaign of an equal plan unless `new`.
 
     With `search` it decides what is measured, if the plan has something to search. After an
-    interrupt everything on the host is removed, and the finished runs stay stored.
+    interrupt everything on the host is removed, and the finished runs stay stored. An error about
+    what could not be removed goes to `left`, if there is one and a run is stored, and is raised
+    otherwise.
     """
     measured = Measured()
     try:
@@ -108,6 +111,10 @@ def measure(
                     measured = replace(step, left_out=asked_for(plan))
     except KeyboardInterrupt:
         return replace(measured, interrupted=True)
+    except DirtyHostError as error:
+        if left is None or not measured.runs:
+            raise
+        left.append(error)
     return measured
 
 
@@ -118,8 +125,10 @@ def measure_in_turns(
     *,
     new: bool = False,
     publish: Publish | None = None,
+    left: list[DirtyHostError] | None = None,
 ) -> tuple[Measured, ...]:
-    """Measures several requests in turns, round by round, each as a separate campaign.
+    """Measures several requests in turns, round by round, each as a separate campaign; see
+    `measure`.
 
     Turns are needed because a disk's speed changes from hour to hour; separate campaigns because
     all cells of a campaign share one work directory.
@@ -156,6 +165,10 @@ def measure_in_turns(
                             )
     except KeyboardInterrupt:
         measured[place] = replace(measured[place], interrupted=True)
+    except DirtyHostError as error:
+        if left is None or not any(each.runs for each in measured):
+            raise
+        left.append(error)
     return tuple(measured)
 
 

@@ -106,6 +106,11 @@ class OperationCost:
     runs_over_time: tuple[LatencyOverTime, ...] = ()
 
     @property
+    def in_words(self) -> str:
+        """What sentences call the operation."""
+        return parse_operation(self.operation).in_words
+
+    @property
     def is_control(self) -> bool:
         """True if nothing was done to the disk."""
         return self.operation == _CONTROL

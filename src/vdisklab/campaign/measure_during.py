@@ -35,7 +35,7 @@ from vdisklab.operations.operation import DiskAccess, RunningOperation
 from vdisklab.operations.registry import parse_operation
 from vdisklab.path.cell import Cell
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.profile import RATE, MeasurementPlan
+from vdisklab.plan.profile import RATE, MeasurementPlan, load_file_bytes
 from vdisklab.progress import MeasurementStarted
 from vdisklab.results import model
 from vdisklab.results.model import DURING_WINDOWS
@@ -49,7 +49,6 @@ from vdisklab.workload.registry import beside_workload_for
 _LIMIT_SECONDS = 120.0
 _PROBE = program.Timing(2.0, 0.5, 1.0)
 _PROGRAM_SECONDS = 600.0
-_LOAD_BYTES = 256 * MIB
 _START_SECONDS = 120.0
 _FIRST_REQUESTS = 4
 """More than a kernel's own look at a disk that was just plugged in."""
@@ -250,7 +249,7 @@ def load_subject(subject: program.Subject) -> tuple[program.Subject, tuple[str, 
     None, or a new file of a file system on it."""
     if subject.is_device:
         return subject, None
-    size = min(_LOAD_BYTES, subject.nominal // 4)
+    size = load_file_bytes(subject.nominal)
     file, count = f"{subject.path}/load", f"count={size // MIB}"
     fill = ("dd", "if=/dev/urandom", f"of={file}", "bs=1M", count, "conv=fsync")
     return replace(subject, path=file, size=size, is_directory=False), fill
@@ -340,18 +339,20 @@ def _not_ended(running: RunningOperation, limit: float) -> OperationError:
     copied = "" if running.copied is None else f", having copied {format_bytes(running.copied)}"
     speed = order.option("speed") if "speed" in order.kind.options else None
     if speed is not None:
-        way = f"or a larger speed= than {format_bytes(int(speed))} a second"
-    elif order.kind.copies:
+        way = f", or a larger speed= than {format_bytes(int(speed))} a second"
+    elif order.kind.follows:
         way = (
-            "; if its target is slower than the guest writes, it never ends: choose a smaller "
-            "--load or a faster target"
+            "; if it copies more slowly than the guest writes, it never ends: choose a smaller "
+            "--load or faster storage for the copy"
         )
+    elif order.kind.copies:
+        way = ", or a faster place for the copy (--to)"
     else:
-        way = "or a smaller --load"
+        way = ", or a smaller --load"
     return OperationError(
-        f"the {order} did not end within {limit:g} s{copied}; the disk has "
+        f"the {order.in_words} did not end within {limit:g} s{copied}; the disk has "
         f"{format_bytes(running.disk.size)}",
-        hint=f"choose a longer --during-limit{way if way.startswith(';') else f', {way}'}",
+        hint=f"choose a longer --during-limit{way}",
     )
 
 

@@ -271,7 +271,10 @@ def _failure(context: CampaignContext, cell: Cell, error: errors.VdisklabError) 
         return Failure(FailureKind.STORAGE, moved)
     if gone is None:
         return Failure(_kind(error), _sentence(error))
-    return Failure(FailureKind.STORAGE, f"{_sentence(gone)}\n{_sentence(error)}")
+    # What fails while a stack is built is a HostError: then the target was not there at all.
+    begun = isinstance(error, errors.GuestError | errors.WorkloadError | errors.DirtyHostError)
+    lost = "the target was lost in the middle of the run: " if begun else ""
+    return Failure(FailureKind.STORAGE, f"{lost}{_sentence(gone)}\n{_sentence(error)}")
 
 
 def _kind(error: errors.VdisklabError) -> FailureKind:

@@ -137,7 +137,7 @@ def close(running: Backup, node: str) -> None:
     if node in _open_nodes(running):
         running.monitor.execute("blockdev-del", {"node-name": node})
         if node in _open_nodes(running):
-            raise OperationError(f"QEMU still has {node} open after the {running.order}")
+            raise OperationError(f"QEMU still has {node} open after the {running.order.in_words}")
 
 
 def relief_of(felt: Felt) -> Iterator[Relief]:
@@ -228,6 +228,7 @@ FLEECING = OperationKind(
     "backup:fleecing",
     "the same, with old data saved to a file on this host first",
     FleecingBackup,
+    noun="backup with fleecing",
     options=BACKUP_OPTIONS,
     by_platform=BY_PLATFORM,
     copies=True,

@@ -35,7 +35,7 @@ class JobOperation(RunningOperation):
         """Looks at the job. Raises OperationError if it has ended with an error."""
         jobs = [job for job in self.monitor.execute("query-block-jobs") if job["device"] == JOB]
         if not jobs:
-            raise OperationError(f"the {self.order} ended before it had copied everything")
+            raise OperationError(f"the {self.order.in_words} ended before it had copied everything")
         (job,) = jobs
         self._copied = int(job["offset"])
         if "error" in job:
@@ -45,11 +45,13 @@ class JobOperation(RunningOperation):
 
     def finish(self) -> None:
         """Waits for the end of the job, which switches the guest over if it `pivots`."""
-        wait_until(self.ready, timeout=_JOB_SECONDS, what=f"end of copying for the {self.order}")
+        wait_until(
+            self.ready, timeout=_JOB_SECONDS, what=f"end of copying for the {self.order.in_words}"
+        )
         if self.pivots:
             self.monitor.execute("block-job-complete", {"device": JOB})
             self.pivots = False
-            wait_until(self.ready, timeout=_JOB_SECONDS, what=f"end of the {self.order}")
+            wait_until(self.ready, timeout=_JOB_SECONDS, what=f"end of the {self.order.in_words}")
         self._dismiss()
 
     def undo(self) -> None:
@@ -58,7 +60,9 @@ class JobOperation(RunningOperation):
             return
         with suppress(RefusedError):  # it has ended meanwhile
             self.monitor.execute("block-job-cancel", {"device": JOB, "force": True})
-        wait_until(self._ended, timeout=_JOB_SECONDS, what=f"end of the cancelled {self.order}")
+        wait_until(
+            self._ended, timeout=_JOB_SECONDS, what=f"end of the cancelled {self.order.in_words}"
+        )
         self._dismiss()
 
     def _ended(self) -> bool:
@@ -78,4 +82,4 @@ def _failed(order: DiskOperation, reason: str) -> OperationError:
         hint = "look at what the copy goes to: the log of its server, or `dmesg`"
     else:
         hint = "look at `dmesg` for errors of the disk"
-    return OperationError(f"the {order} failed: {reason}", hint=hint)
+    return OperationError(f"the {order.in_words} failed: {reason}", hint=hint)

@@ -55,6 +55,7 @@ COMMIT = OperationKind(
     "a commit of the guest's overlay into the image below",
     Commit,
     _refusal,
+    follows=True,
     relief=_relief,
     judging=Judging(control="ext4/qcow2:backing=1/none"),
 )

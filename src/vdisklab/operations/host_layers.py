@@ -295,6 +295,7 @@ DELETE_HOST_SNAPSHOT = OperationKind(
     "a snapshot by the host's layer is removed",
     DeletedHostSnapshot,
     _no_snapshot,
+    noun="removal of the host's snapshot",
     keeps_old=True,
     relief=_QUIET,
 )

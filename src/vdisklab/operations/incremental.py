@@ -74,6 +74,7 @@ INCREMENTAL = OperationKind(
     "backup:incremental",
     "what was written since a full backup before, by a dirty bitmap",
     IncrementalBackup,
+    noun="incremental backup",
     options=BACKUP_OPTIONS,
     by_platform=BY_PLATFORM,
     copies=True,

@@ -95,5 +95,6 @@ MIRROR = OperationKind(
     judging=Judging(),
     copies=True,
     keeps_format=True,
+    follows=True,
     relief=_relief,
 )

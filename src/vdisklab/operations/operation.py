@@ -182,6 +182,9 @@ class RunningOperation(ABC):
         """Waits for the job, and makes the guest use the new images. Raises OperationError."""
 
 
+TooLarge = Callable[["DiskOperation", int, int], Impossible | None]
+"""(operation, bytes of the disk, bytes of the load's file on it) -> why it has no room there."""
+
 Run = Callable[["DiskOperation", OpenDisk, DiskAccess], RunningOperation]
 
 
@@ -229,6 +232,12 @@ class OperationKind:
     """True if it writes a copy of the disk, whose place the user may choose."""
     keeps_format: bool = False
     """True if the copy has the format of the disk, because the guest goes on with the copy."""
+    noun: str = ""
+    """What sentences call it; empty: its name."""
+    follows: bool = False
+    """True if it also copies what the guest writes meanwhile, so that it may never end."""
+    too_large: TooLarge = lambda _order, _disk, _load: None
+    """Why it has no room on a disk of some size."""
     keeps_old: bool = False
     """True if a layer keeps what the guest overwrites meanwhile, and so needs room for it."""
 
@@ -245,6 +254,11 @@ class DiskOperation(AsText):
             f"{name}={self.kind.options[name].format(value)}" for name, value in self.options
         ]
         return ":".join((self.kind.name, *options))
+
+    @property
+    def in_words(self) -> str:
+        """What sentences call it, such as `backup with fleecing`."""
+        return self.kind.noun or self.kind.name
 
     def option(self, name: str) -> OptionValue | None:
         """The value of an option, or its default."""

@@ -6,20 +6,25 @@ import re
 from collections.abc import Iterator
 
 from vdisklab.errors import OperationError
-from vdisklab.operations.operation import OperationKind, RunningOperation
+from vdisklab.operations.operation import DiskOperation, OperationKind, RunningOperation
 from vdisklab.operations.relief import EVERYWHERE, LIBVIRT, PROXMOX, QEMU, Felt, Relief, qmp
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.options import Size
 from vdisklab.path.rules import Impossible
+from vdisklab.units import format_size
 
 _MIB = 1 << 20
 _SHARE = 4
 """The deleted file is this part of the disk unless the user says otherwise."""
 # By the shell: the micro guest's fstrim is its shell's own. Random bytes: zeros may become a hole.
 _DELETE = """
-fstrim "$0" && dd if=/dev/urandom of="$0/deleted" bs=1M count="$1" conv=fsync 2>/dev/null &&
+fstrim "$0" || exit
+said=$(dd if=/dev/urandom of="$0/deleted" bs=1M count="$1" conv=fsync 2>&1) ||
+{ echo "$said" | head -n 1 >&2; exit 1; }
 sync && rm "$0/deleted" && sync
 """
+_ROOM = 8
+"""The file system's own tables and journal take this part of the disk, at most."""
 _TRIM = 'fstrim -v "$0"'
 # util-linux says "128 MiB (134217728 bytes) trimmed", busybox "134217728 bytes trimmed".
 _TRIMMED = re.compile(r"\b([0-9]{1,18}) bytes\)? trimmed")
@@ -37,9 +42,7 @@ class Trim(RunningOperation):
 
     def prepare(self) -> None:
         """Writes a file of random bytes and deletes it; what was free before is trimmed first."""
-        wanted = self.order.option("size")
-        size = self.disk.size // _SHARE if wanted is None else int(wanted)
-        mebibytes = str(max(1, size // _MIB))
+        mebibytes = str(max(1, _deleted(self.order, self.disk.size) // _MIB))
         self.access.in_guest("sh", "-c", _DELETE, self.access.mount_point, mebibytes)
 
     def finish(self) -> None:
@@ -52,6 +55,24 @@ class Trim(RunningOperation):
                 hint="the guest's disk may take no discards: write discard=unmap on its bus",
             )
         self._trimmed = int(found[1])
+
+
+def _deleted(order: DiskOperation, disk: int) -> int:
+    """The bytes of the file that is deleted on a disk of so many bytes."""
+    wanted = order.option("size")
+    return disk // _SHARE if wanted is None else int(wanted)
+
+
+def _too_large(order: DiskOperation, disk: int, load: int) -> Impossible | None:
+    """Why the deleted file has no room beside the load's file; None if it has."""
+    size, room = _deleted(order, disk), disk - disk // _ROOM - load
+    if size <= room:
+        return None
+    return Impossible(
+        f"the guest would delete a file of {format_size(size)}, and its disk of "
+        f"{format_size(disk)} has room for {format_size(room)} beside the load",
+        "choose a larger --size, or leave out trim's size=: it is then a quarter of the disk",
+    )
 
 
 def _refusal(path: DiskPath) -> Impossible | None:
@@ -76,4 +97,5 @@ TRIM = OperationKind(
     options={"size": Size(_MIB, 1 << 50, power_of_two=False)},
     relief=_relief,
     filesystem="ext4",
+    too_large=_too_large,
 )

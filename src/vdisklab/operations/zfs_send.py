@@ -69,7 +69,7 @@ class ZfsSend(RunningOperation):
         self._process = None
         if status:
             reason = before.strip() or f"zfs send ended with {status}"
-            raise OperationError(f"the {self.order} failed: {reason}")
+            raise OperationError(f"the {self.order.in_words} failed: {reason}")
         return True
 
     def finish(self) -> None:

@@ -43,6 +43,7 @@ from vdisklab.plan.matrix import (
     require_only_boots,
     require_possible,
     too_small,
+    too_small_for_operation,
     uses_no_files,
     with_other_ways,
 )
@@ -236,6 +237,7 @@ class Draft:
             partial(
                 not_during, self.profile, settings.has_operations, self.destination, self.backing
             ),
+            partial(too_small_for_operation, _set(settings.size_bytes)),
             partial(not_made, self.profile, settings.template),
             partial(not_with_age, age, self.backing),
         ):

@@ -23,7 +23,7 @@ from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.destination import Destination
 from vdisklab.plan.guest import with_each, without_options
-from vdisklab.plan.profile import BOOT, Profile
+from vdisklab.plan.profile import BOOT, Profile, load_file_bytes
 from vdisklab.units import MIB, format_size
 
 Axes = Mapping[str, Sequence[str]]
@@ -368,6 +368,14 @@ def not_during(
     if operation.compresses and (image is None or image.format is not ImageFormat.QCOW2):
         return Impossible("only a qcow2 copy is compressed", "write qcow2 at the end of --to")
     return None
+
+
+def too_small_for_operation(size: int, path: DiskPath) -> Impossible | None:
+    """Why a path's operation has no room on a disk of `size` bytes; None if it has."""
+    if path.attachment.during is None:
+        return None
+    operation = parse_operation(path.attachment.during)
+    return operation.kind.too_large(operation, size, load_file_bytes(size))
 
 
 def require_destination(

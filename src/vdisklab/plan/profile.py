@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vdisklab.path.cell import PageCacheChoice
+from vdisklab.units import MIB
+
+_LOAD_FILE = 256 * MIB
 
 RATE = "rate_iops"
 """The setting of fio's measurements that makes an open load: the requests per second."""
@@ -116,3 +119,9 @@ class Profile:
         other = neighbour.measurements[0]
         pairs = tuple(replace(measurement, neighbour=other) for measurement in self.measurements)
         return replace(self, measurements=pairs)
+
+
+def load_file_bytes(disk: int) -> int:
+    """The bytes of the file in which a load works beside an operation, in a guest's file system on
+    a disk of so many bytes."""
+    return min(_LOAD_FILE, disk // 4)

@@ -139,6 +139,11 @@ class RunRequest(MeasureRequest):
                 "a race finds the best path, but --guests names several numbers of guests",
                 hint="name one number of guests",
             )
+        if race and self.has_operations:
+            raise PlanError(
+                "a race finds the best path, and --during compares what operations cost on each",
+                hint="leave out --find and the options of a race, and say --rounds",
+            )
         if race and self.rounds is not None and self.find is None:
             raise PlanError(
                 "--rounds measures all paths as often, and the other options are of a race, which "

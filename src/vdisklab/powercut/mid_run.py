@@ -24,7 +24,7 @@ def parse_judged(text: str) -> DiskOperation:
     if operation.kind.judging is None:
         names = ", ".join(row.name for row in judged_operations())
         raise PlanError(
-            f"a power cut is not judged in the middle of a {operation}",
+            f"no power cut is judged in the middle of the operation {operation}",
             hint=f"write one of {names}",
         )
     return operation

@@ -83,7 +83,7 @@ def _failed(answer: DuringAnswer) -> str:
         return ""
     first = min(failed, key=lambda cost: cost.runs > 0)
     runs = f" in {first.failed} of {counted(first.runs + first.failed, 'run')}"
-    reason = (first.failure or "").rstrip(".")
+    reason = (first.failure or "").rstrip(".").removeprefix(f"the {first.in_words} failed: ")
     sentence = f"{_named(first)} failed{runs if first.runs else ''}: {reason}."
     others = len(failed) - 1
     return sentence if not others else f"{sentence} So did {counted(others, 'other')}."

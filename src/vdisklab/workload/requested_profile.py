@@ -17,6 +17,12 @@ def requested_profile(request: Request) -> Profile:
 
     Raises PlanError if there is none, or if it has no rate or no clients to set.
     """
+    if request.has_operations and (request.made or request.template is not None):
+        raise PlanError(
+            "--made measures how disks are made, and --during what an operation costs a guest that "
+            "runs: they are two runs",
+            hint="leave out --during, or --made and --from",
+        )
     profile = load_profile(profile_of(request), beside=request.neighbour)
     if request.has_operations:
         return _beside_operation(profile, request.load)

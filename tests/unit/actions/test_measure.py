@@ -4,6 +4,7 @@ busy."""
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,18 +13,22 @@ import pytest
 
 from tests.unit.results.values import a_campaign, a_run
 from tests.unit.stored import stored
+from vdisklab.actions import measure as measuring
 from vdisklab.actions import planning
 from vdisklab.actions.measure import (
+    Measured,
     _alone,
     _campaign,
     _changes,
     asked_for,
     begun_plan,
+    measure,
+    measure_in_turns,
     store_with_retry,
     unchanged_campaign,
 )
 from vdisklab.actions.planning import make_plan, possible_draft, possible_plan
-from vdisklab.errors import DatabaseBusyError, DatabaseError, HostError
+from vdisklab.errors import DatabaseBusyError, DatabaseError, DirtyHostError, HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
@@ -217,3 +222,30 @@ def test_what_nobody_asked_for_is_not_missing(tmp_path: Path) -> None:
     plan = build_plan(request, Capabilities(), load_profile("short"))
     (missing,) = asked_for(plan)
     assert missing.path == "raw/writeback/virtio:aio=native"
+
+
+@pytest.mark.parametrize("runs", [0, 2])
+def test_what_stays_is_said_after_the_answer_if_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: int
+) -> None:
+    error = DirtyHostError("nbd://far/ is left as it is")
+
+    def measured(*_: object, **__: object) -> Iterator[Measured]:
+        yield Measured("c0ffee", runs)
+        raise error
+
+    monkeypatch.setattr(planning, "survey", lambda *_args, **_options: ABLE)
+    monkeypatch.setattr(measuring, "_measure_plan", measured)
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    request, said = Request(paths=("raw/none",), directory=tmp_path), list[Event]()
+    with open_store(str(tmp_path / "db.sqlite")) as store:
+        with pytest.raises(DirtyHostError):
+            measure(store, request, said.append)
+        left: list[DirtyHostError] = []
+        if not runs:
+            with pytest.raises(DirtyHostError):
+                measure(store, request, said.append, left=left)
+            return
+        assert measure(store, request, said.append, left=left).campaign == "c0ffee"
+        (turn,) = measure_in_turns(store, [request], said.append, left=left)
+        assert (turn.campaign, left) == ("c0ffee", [error, error])

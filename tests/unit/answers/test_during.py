@@ -12,6 +12,7 @@ import pytest
 
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
+from vdisklab.actions.measure import Measured
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.during import (
     DuringAnswer,
@@ -22,9 +23,10 @@ from vdisklab.answers.during import (
     stored_stalls,
 )
 from vdisklab.answers.loading import older_answer
+from vdisklab.cli.shell import run_campaigns
 from vdisklab.cli.shell.main import main
 from vdisklab.documents import as_csv, document, schemas
-from vdisklab.errors import PlanError
+from vdisklab.errors import DirtyHostError, PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts
@@ -194,6 +196,26 @@ def test_the_verb_prints_it(
     assert "took 4.08 s or longer" in " ".join(capsys.readouterr().out.split())
     assert main(["during", "--db", database, "--campaign", campaign.id, "--format", "csv"]) == 0
     assert "backup:workers=64" in capsys.readouterr().out
+
+
+def test_what_stays_on_a_target_is_said_below_the_answer(
+    store: Store,
+    campaign: Campaign,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def measured(*_: object, left: list[DirtyHostError], **__: object) -> Measured:
+        left.append(DirtyHostError("nbd://far/ is left as it is", hint="run `vdisklab clean`"))
+        return Measured(campaign.id, 4, failed=1)
+
+    monkeypatch.setattr(run_campaigns, "measure", measured)
+    database = str(store).removeprefix("sqlite:///")
+    assert main(["run", "raw/none", "--during", "mirror", "--rounds", "1", "--db", database]) == 4
+    said = capsys.readouterr()
+    assert "mirror on raw/none failed: the guest died" in said.out
+    assert said.err.splitlines()[-2:] == [
+        "error: nbd://far/ is left as it is", "hint: run `vdisklab clean`"
+    ]  # fmt: skip
 
 
 def test_commands_name_the_database_and_are_the_same_in_each_format(

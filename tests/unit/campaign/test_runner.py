@@ -194,8 +194,31 @@ def test_what_is_left_on_a_target_that_takes_no_writes_does_not_end_the_campaign
         return
     failed = {run.failure.message for run in runs if run.failure}
     assert failed == {
-        "target t: nothing can be written\nhint: export it read-write\n"
+        "the target was lost in the middle of the run: target t: nothing can be written\n"
+        "hint: export it read-write\n"
         "image is left as it is\nhint: run `vdisklab clean`"
     }
     left = [(type(each), str(each), each.hint) for each in stacks.left]
     assert left == [(LeftOnTargetError, error.message, error.hint)] * plan.rounds
+
+
+def test_a_target_that_was_not_there_at_all_was_not_lost_in_the_middle(
+    plan: CampaignPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = HostError("target t cannot be used: Failed to connect")
+
+    def measure(_context: object, _cell: Cell) -> CellResult:
+        raise why
+
+    monkeypatch.setattr(runner, "measure_cell", measure)
+    stacks = SimpleNamespace(
+        **vars(IN_PLACE), left=[], moved=lambda: None, refusal=lambda _path: why
+    )
+    context: Any = SimpleNamespace(
+        plan=plan, guests=SimpleNamespace(renew=lambda: None), accelerator=None, progress=silent,
+        stacks=stacks,
+    )  # fmt: skip
+    failed = {
+        run.failure.sentence for run in campaign_runs(context, RunTag("c", None)) if run.failure
+    }
+    assert failed == {str(why)}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from vdisklab.campaign.measure_during import _not_ended
 from vdisklab.errors import OperationError, PlanError
 from vdisklab.operations.operation import DiskAccess, OpenDisk, RunningOperation
 from vdisklab.operations.registry import OPERATIONS, judged_operations, parse_operation
@@ -151,6 +152,32 @@ def test_a_job_that_fails_is_no_success() -> None:
         do("mirror", FakeMonitor(error="No space left on device"))
     with pytest.raises(OperationError, match="ended before it had copied everything"):
         do("mirror", FakeMonitor(gone=True))
+
+
+@pytest.mark.parametrize(
+    ("order", "called", "way"),
+    [
+        ("backup:fleecing", "backup with fleecing", "or a faster place for the copy"),
+        ("backup:incremental", "incremental backup", "or a faster place for the copy"),
+        ("backup:speed=2M", "backup", "or a larger speed= than 2.0 MiB a second"),
+        ("mirror", "mirror", "it never ends"),
+        ("commit", "commit", "it never ends"),
+        ("stream", "stream", "or a smaller --load"),
+    ],
+)
+def test_what_did_not_end_is_named_in_words_with_its_own_way_out(
+    order: str, called: str, way: str
+) -> None:
+    running = parse_operation(order).on(DISK, DiskAccess(FakeMonitor(), lambda _size: None))
+    error = _not_ended(running, 6)
+    assert str(error).startswith(f"the {called} did not end within 6 s")
+    assert way in str(error.hint)
+    assert ("never ends" in str(error.hint)) == running.order.kind.follows
+
+
+def test_what_no_power_cut_is_judged_in_is_named() -> None:
+    with pytest.raises(PlanError, match="in the middle of the operation nothing"):
+        parse_judged("nothing")
 
 
 def test_a_backup_has_the_workers_and_the_speed_that_were_ordered() -> None:

@@ -22,6 +22,7 @@ from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.destination import destination_of
+from vdisklab.plan.run_request import RunRequest, SearchFor
 from vdisklab.plan.settings import Request
 from vdisklab.units import GIB
 from vdisklab.workload.requested_profile import requested_profile
@@ -82,6 +83,36 @@ def test_a_path_that_names_an_operation_is_planned_as_by_during() -> None:
 def test_an_operation_that_does_not_exist_is_no_path() -> None:
     with pytest.raises(PlanError, match="'defragment' is no operation"):
         plan_of("raw/none/virtio:during=defragment", during=())
+
+
+TRIMMED = "raw/none/virtio:discard=unmap"
+
+
+@pytest.mark.parametrize("size", ["10G", "128M", "100M"])
+def test_a_trim_of_more_than_the_disk_has_is_refused(size: str) -> None:
+    request = Request(paths=(TRIMMED,), during=(f"trim:size={size}",), size_bytes=GIB // 8)
+    with pytest.raises(PlanError, match="its disk of 128M has room for 80M beside the load") as no:
+        build_plan(request, Capabilities(), requested_profile(request))
+    assert "a larger --size" in str(no.value.hint)
+
+
+@pytest.mark.parametrize("order", ["trim", "trim:size=64M"])
+def test_a_trim_that_fits_is_planned(order: str) -> None:
+    request = Request(paths=(TRIMMED,), during=(order,), size_bytes=GIB // 8)
+    assert build_plan(request, Capabilities(), requested_profile(request)).cells
+
+
+def test_disks_are_made_or_changed_but_not_both_in_a_run() -> None:
+    request = Request(paths=("raw/none",), during=("backup",), made=("cp",))
+    with pytest.raises(PlanError, match="they are two runs"):
+        requested_profile(request)
+
+
+def test_operations_do_not_race() -> None:
+    during = ("backup", "snapshot")
+    request = RunRequest(paths=("{raw,qcow2}/none",), during=during, find=SearchFor.BEST)
+    with pytest.raises(PlanError, match="--during compares what operations cost"):
+        request.campaigns()
 
 
 def test_a_database_is_no_load_beside_an_operation() -> None:

@@ -21,7 +21,7 @@ from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import OutputOptions
-from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
+from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, DirtyHostError
 from vdisklab.host.ledger import leftovers_sentence
 from vdisklab.host.progress_file import CAMPAIGNS_FILE, progress_file
 from vdisklab.host.safe_places import open_file
@@ -40,6 +40,7 @@ def run_campaigns(request: RunRequest, output: OutputOptions) -> int:
     console = Console(stderr=True)
     is_slow = patience() > 1 or ONLY_MEASURE in os.environ
     create = request.again is None
+    left: list[DirtyHostError] = []
     with open_store(database_url(request.db, create=create), create=create) as store:
         if request.again is not None:
             request = repeated(store, request)
@@ -56,13 +57,19 @@ def run_campaigns(request: RunRequest, output: OutputOptions) -> int:
         ):
             if len(campaigns) > 1:
                 measured = measure_in_turns(
-                    store, campaigns, progress, new=request.new, publish=publish
+                    store, campaigns, progress, new=request.new, publish=publish, left=left
                 )
             else:
                 (campaign,) = campaigns
                 search = make_search(request)
                 outcome = measure(
-                    store, campaign, progress, new=request.new, search=search, publish=publish
+                    store,
+                    campaign,
+                    progress,
+                    new=request.new,
+                    search=search,
+                    publish=publish,
+                    left=left,
                 )
                 measured = (outcome,)
         _write_ids(measured)
@@ -76,6 +83,8 @@ def run_campaigns(request: RunRequest, output: OutputOptions) -> int:
         print_measured(console, store, measured, request, output)
     left_out = dict.fromkeys(cell for place in measured for cell in place.left_out)
     print_left_out(console, left_out)
+    if left:  # said last, below what was measured
+        raise left[0]
     if any(campaign.interrupted for campaign in measured):
         return EXIT_INTERRUPTED
     failed = any(campaign.failed for campaign in measured)
