@@ -29,7 +29,7 @@ from machine import machine_facts, print_result
 from vdisklab.host import pagecache
 from vdisklab.host.syscalls import attach_loop, detach_loop, sync_filesystem
 from vdisklab.units import MIB, parse_size
-from vdisklab.workload.life import first_write_on_host
+from vdisklab.workload.life import first_write_on_host, written_at
 
 WAYS = {"cp": ("cp", "--reflink=never"), "reflink": ("cp", "--reflink=always")}
 ROOM = 512 * MIB
@@ -63,7 +63,8 @@ def first_flush(place: Path, template: Path, way: str, wait: float) -> dict[str,
     subprocess.run([*WAYS[way], template, disk], check=True)
     time.sleep(wait)
     dirty = pagecache.unwritten_bytes(disk)
-    command = (*first_write_on_host(disk.stat().st_size), "-t", "none", "-f", "raw", str(disk))
+    write = first_write_on_host(written_at(disk.stat().st_size))
+    command = (*write, "-t", "none", "-f", "raw", str(disk))
     begin = time.monotonic()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     seconds = time.monotonic() - begin

@@ -18,12 +18,12 @@ import pytest
 from tests.lab import Lab
 from vdisklab.campaign import template
 from vdisklab.campaign.measure_life import own_bytes
-from vdisklab.campaign.template import inspect_template, require_whole
+from vdisklab.campaign.template import FirstWrite, find_first_write, inspect_template, require_whole
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.syscalls import attach_loop, detach_loop
 from vdisklab.path.disk_path import parse_path
-from vdisklab.results.model import FailureKind, Run
+from vdisklab.results.model import BENEATH, FailureKind, Run
 
 pytestmark = pytest.mark.host
 
@@ -471,3 +471,63 @@ def test_what_a_kill_leaves_is_cleaned(lab: Lab, made: str, path: str, command: 
         said, _ = cleaning.communicate(timeout=60)
     assert cleaning.returncode == 0, said
     assert hashlib.sha256(template.read_bytes()).hexdigest() == before
+
+
+def test_the_first_write_goes_to_a_block_with_data(lab: Lab) -> None:
+    """8 MiB of data at 64 MiB, nothing at a quarter of the disk: a reflink shares no hole."""
+    template = lab.directory / "golden.raw"
+    template.touch()
+    os.truncate(template, 96 * MIB)
+    with template.open("r+b") as opened:
+        opened.seek(64 * MIB)
+        opened.write(os.urandom(8 * MIB))
+    arguments = _from(lab, template, "xfs/{raw,qcow2}/none", "--made", "reflink,overlay")
+    with lab.start(*arguments) as process:
+        printed, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, printed
+    for run in lab.runs():
+        (beneath,) = (check for check in run.checks if check.name == BENEATH)
+        assert beneath.observed == "data"
+        (first,) = (step for step in run.measurements if step.name == "first-write")
+        assert f" {64 * MIB + BLOCK} {BLOCK}" in first.command
+        if parse_path(run.path).attachment.made == "reflink":
+            assert sample(run, "first-write", "unshared") >= BLOCK
+
+
+def test_of_a_template_without_data_it_is_said_that_nothing_was_copied(lab: Lab) -> None:
+    template = lab.directory / "empty.qcow2"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", template, "32M"], check=True)
+    with lab.start(*_from(lab, template, "xfs/raw/none", "--made", "reflink")) as process:
+        printed, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, printed
+    assert "the template has no data" in " ".join(printed.split())
+
+
+@pytest.mark.parametrize("form", ["raw", "qcow2", "vmdk", "vhdx", "vdi", "raw.xz"])
+def test_data_are_found_in_each_format(tmp_path: Path, form: str) -> None:
+    """Zeros that are written count as none. The name has a comma, which QEMU's options double."""
+    raw, file = tmp_path / "golden,1.raw", tmp_path / f"golden,1.{form}"
+    host, block = LocalHost(), os.urandom(BLOCK)
+    for size, data, wanted in (
+        (32, (4 * MIB, 9 * MIB + CLUSTER), 9 * MIB + CLUSTER),
+        (32, (4 * MIB,), 4 * MIB),
+        (32, (), 8 * MIB + BLOCK),
+    ):
+        raw.write_bytes(bytes(size * MIB))
+        with raw.open("r+b") as opened:
+            for place in data:
+                opened.seek(place)
+                opened.write(block)
+        if form == "raw.xz":
+            subprocess.run(["xz", "-0", "--keep", "--force", raw], check=True)
+        elif form != "raw":
+            subprocess.run(["qemu-img", "convert", "-O", form, raw, file], check=True)
+        found = find_first_write(host, inspect_template(host, file))
+        assert found == FirstWrite(wanted, on_data=bool(data))
+
+
+def test_a_block_within_a_cluster_is_taken_rather_than_its_beginning(tmp_path: Path) -> None:
+    file = tmp_path / "golden.raw"
+    file.write_bytes(bytes(MIB) + os.urandom(CLUSTER) + bytes(MIB - CLUSTER))
+    host = LocalHost()
+    assert find_first_write(host, inspect_template(host, file)).offset == MIB + BLOCK

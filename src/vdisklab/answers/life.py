@@ -14,12 +14,12 @@ from vdisklab.analysis.observations import MeasureKey, Round, from_numbers
 from vdisklab.answers.loading import newest_campaign, require_one_accelerator
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
-from vdisklab.operations.making import Way
+from vdisklab.operations.making import TemplateForm, Way
 from vdisklab.operations.ways.registry import parse_way
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import EMPTY
 from vdisklab.plan.guest import without_options
-from vdisklab.results.model import LIFE_STEPS, Campaign, Measurement, Run
+from vdisklab.results.model import BENEATH, LIFE_STEPS, NO_DATA, Campaign, Measurement, Run
 from vdisklab.results.store import Store
 from vdisklab.units import format_bytes
 
@@ -221,12 +221,19 @@ def _life(cell: MeasuredCell, runs: Sequence[Run]) -> DiskLife:
         unshared=_metric(by_name["first-write"], "unshared"),
         given_back=_metric(by_name["delete"], "given_back"),
         space_back=_metric(by_name["delete"], "space_back"),
-        why=_why(way, by_name["first-write"]) if good else None,
+        why=_why(way, by_name["first-write"], is_empty=_on_no_data(way, good)) if good else None,
         failure=failures[-1] if failures else None,
     )
 
 
-def _why(way: Way, first: Sequence[Measurement]) -> str:
+def _on_no_data(way: Way, runs: Sequence[Run]) -> bool:
+    """True if the template had no data at all for the disks, so that nothing had to be copied."""
+    checks = [check for run in runs for check in run.checks if check.name == BENEATH]
+    empty = any(check.observed == NO_DATA for check in checks)
+    return empty and way.kind.template is not TemplateForm.NONE
+
+
+def _why(way: Way, first: Sequence[Measurement], *, is_empty: bool) -> str:
     """What the first write and flush had to do besides, by what was counted: `write 1.0 GiB still
     in memory`."""
     waiting, written = _metric(first, "unwritten"), _step(first).written
@@ -251,7 +258,7 @@ def _why(way: Way, first: Sequence[Measurement]) -> str:
         why = NOTHING
     else:
         why = "; ".join(filter(None, (NOT_COUNTED, way.kind.first_write)))
-    return why
+    return f"{why}; the template has no data" if is_empty and allocated else why
 
 
 def _beyond(allocated: float | None, needed: float, phrase: str) -> str:

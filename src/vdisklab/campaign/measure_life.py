@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -39,6 +39,7 @@ from vdisklab.path.segments import LayerKind, PageCache
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import MeasurementStarted, Step
 from vdisklab.results.model import (
+    BENEATH,
     LIFE_STEPS,
     Check,
     Direction,
@@ -101,7 +102,8 @@ def measure_life(context: CampaignContext, cell: Cell) -> CellResult:
             # Before the clock: while a guest boots, the kernel would write back what was copied.
             for member in range(len(disks)):
                 context.guests.make_ready(cell.path.attachment, member)
-        steps = _Steps(context, cell, plan, way, template, tuple(disks))
+        first = _first_write_of(context.stacks, cell)
+        steps = _Steps(context, cell, plan, way, template, tuple(disks), first.offset)
         steps.make()
         if settings.guest:
             checks, commands = _used_in_guests(steps)
@@ -111,7 +113,8 @@ def measure_life(context: CampaignContext, cell: Cell) -> CellResult:
         steps.reset()
         steps.delete()
         unchanged = Check("life.template", before, _seen(template))
-    return CellResult((*checks, unchanged), commands, tuple(steps.measured))
+        beneath = Check(BENEATH, None, first.seen)
+    return CellResult((*checks, unchanged, beneath), commands, tuple(steps.measured))
 
 
 def _seen(template: Template) -> str:
@@ -192,6 +195,19 @@ def _given(stacks: HostStacks) -> templates.GivenImage:
     return given
 
 
+def _first_write_of(stacks: HostStacks, cell: Cell) -> templates.FirstWrite:
+    """Where the disks are first written, looked up once for each stack."""
+    size, site = stacks.plan.size_bytes, stacks.site
+    expected = templates.FirstWrite(life.written_at(size), on_data=True)
+    if stacks.plan.settings.template is None:
+        return expected  # the default template has random data there
+    given = _given(stacks)
+    find = partial(templates.find_first_write, site.host, given)
+    return stacks.kept(
+        cell.path, BENEATH, lambda _number: nullcontext(site.observe(find, planned=expected))
+    )
+
+
 @dataclass(slots=True)
 class _Taken:
     """What a step learns of itself: its seconds if they are not the step's own, and samples."""
@@ -216,6 +232,7 @@ class _Steps:
     way: Way
     template: Template
     disks: tuple[NewDisk, ...]
+    written_at: int
     measured: list[Measurement] = field(default_factory=list)
     devices: tuple[tuple[int, int], ...] = ()
     clones: Clones | None = None
@@ -534,7 +551,7 @@ def _watching(files: Sequence[Path]) -> Iterator[_Unwritten]:
 def _used_on_host(steps: _Steps) -> tuple[tuple[Check, ...], tuple[str, ...]]:
     """qemu-io reads a block of each disk, and writes one and flushes."""
     images = [_image(steps.target, steps.way, steps.template, disk) for disk in steps.disks]
-    commands = [host_commands(steps.cell, image) for image in images]
+    commands = [host_commands(steps.cell, image, steps.written_at) for image in images]
     for number, name in enumerate((ATTACH, FIRST_WRITE)):
         mapped = _mapped(steps)
         with steps.step(name) as step:
@@ -590,12 +607,16 @@ def planned_disk(stacks: HostStacks, cell: Cell, member: int) -> Iterator[ImageF
         yield _image(stacks.target_for(cell.path, member), way, template, disk)
 
 
-def host_commands(cell: Cell, image: ImageFile) -> tuple[tuple[str, ...], ...]:
-    """The commands that use a disk without a guest."""
+def host_commands(
+    cell: Cell, image: ImageFile, offset: int | None = None
+) -> tuple[tuple[str, ...], ...]:
+    """The commands that use a disk without a guest; it is written at `offset`, which is only
+    known when the template is read."""
     cache = str(cell.path.cache)
     mode = ("-t", cache if cache in _HOST_CACHES else "writeback", "-f", image.format)
     reads = ("qemu-io", "-c", f"read -q 0 {life.BLOCK}")
-    writes = life.first_write_on_host(image.size)
+    offset = life.written_at(image.size) if offset is None else offset
+    writes = life.first_write_on_host(offset)
     return tuple((*command, *mode, str(image.on_host)) for command in (reads, writes))
 
 
@@ -618,13 +639,13 @@ def _used_in_guests(steps: _Steps) -> tuple[tuple[Check, ...], tuple[str, ...]]:
         mapped = _mapped(steps)
         with steps.step(FIRST_WRITE) as step:
             before = [disk.counters.qemu() for disk in disks]
-            at_once(disks, partial(_first_write, context.plan.size_bytes))
+            at_once(disks, partial(_first_write, steps.written_at))
             waited = [
                 _waited(counted, disk.counters.qemu())
                 for counted, disk in zip(before, disks, strict=True)
             ]
             device = _place_of(disks[0]).disk.path
-            step.commands = [life.first_write(device, context.plan.size_bytes)]
+            step.commands = [life.first_write(device, steps.written_at)]
             step.seconds = max(seconds for seconds, _ in waited)
             flushes = [flush for _, flush in waited if flush is not None]
             step.add("sync_max", max(flushes, default=None))
@@ -641,9 +662,9 @@ def _place_of(disk: AttachedDisk) -> GuestPlace:
     return disk.place
 
 
-def _first_write(size: int, disk: AttachedDisk) -> None:
+def _first_write(offset: int, disk: AttachedDisk) -> None:
     place = _place_of(disk)
-    place.machine.agent.run(life.first_write(place.disk.path, size), timeout=_GUEST_SECONDS)
+    place.machine.agent.run(life.first_write(place.disk.path, offset), timeout=_GUEST_SECONDS)
 
 
 def _waited(before: IoCounters | None, after: IoCounters | None) -> tuple[float, float | None]:
@@ -671,14 +692,15 @@ def _settle(steps: _Steps, disks: Sequence[AttachedDisk]) -> None:
     def write(disk: AttachedDisk) -> None:
         place = _place_of(disk)
         subject = replace(place.disk, mark=f"-{threading.get_ident()}-{time.monotonic_ns()}")
-        script = life.Life().script(steps.plan, subject, timing)
+        script = life.script_in_guest(steps.plan, subject, timing, steps.written_at)
         place.machine.agent.run(script.command, timeout=script.timeout, expected=timing.runtime)
         log = place.machine.agent.read_file(script.collect[0])
         found.append(life.settled(life.read_latencies(log)))
 
     with steps.step(SETTLE) as step:
         first = _place_of(disks[0])
-        step.commands = [life.Life().script(steps.plan, first.disk, timing).command]
+        script = life.script_in_guest(steps.plan, first.disk, timing, steps.written_at)
+        step.commands = [script.command]
         at_once(disks, write)
         settled = [each for each in found if each is not None]
         if len(settled) == len(disks):

@@ -6,7 +6,9 @@ The user's own file is only read: every disk is made from a copy on the measured
 from __future__ import annotations
 
 import json
+import lzma
 import os
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -21,9 +23,10 @@ from vdisklab.host.command import Host, not_installed
 from vdisklab.host.image_file import format_of, header_format, seen_file
 from vdisklab.operations.making import PACKED, NewDisk, Template, TemplateForm, Way
 from vdisklab.path.segments import ImageFormat
+from vdisklab.results.model import NO_DATA
 from vdisklab.storage.site import Site
 from vdisklab.units import MIB, SECTOR, format_bytes
-from vdisklab.workload.life import LEAST_DISK
+from vdisklab.workload.life import BLOCK, CLUSTER, LEAST_DISK, written_at
 
 TEMPLATE = "template"
 """The name of a template's file, or of the subvolume that it lies in."""
@@ -42,6 +45,9 @@ _AGAIN = "copy it again from where it came, and compare the checksums"
 
 _LEAKS = 3
 """qemu-img(1): clusters that nobody uses; the data are whole."""
+
+_MISMATCH = re.compile(r"Content mismatch at offset ([0-9]{1,20})!")
+"""qemu-img(1): compare, with exit status 1."""
 
 _LOCKED = "Failed to get"
 _DESCRIPTOR = b"# Disk DescriptorFile"
@@ -347,6 +353,88 @@ def _filled(site: Site, *command: str | os.PathLike[str]) -> None:
             f"the template cannot be copied to the measured storage: {error}",
             hint="choose a larger --size, or another --dir",
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class FirstWrite:
+    """Where the first write of a disk goes, and whether the template has data there; None if that
+    cannot be told."""
+
+    offset: int
+    on_data: bool | None
+
+    @property
+    def seen(self) -> str:
+        """What the template has there, as it is stored with a run."""
+        return {True: "data", False: NO_DATA, None: "unknown"}[self.on_data]
+
+
+def find_first_write(host: Host, given: GivenImage) -> FirstWrite:
+    """The first block of the template with data, from a quarter of it on, else from its beginning.
+
+    A block at the beginning of a cluster is not taken if the next one has data, too. What is all
+    zeros counts as none: copies have holes there. Raises HostError for a file that cannot be read.
+    """
+    start = written_at(given.size)
+    if given.packed:
+        found = _data_in_packed(given.file, start)
+    else:
+        try:
+            found = _data_from(host, given, start, given.size)
+            if found is None:
+                found = _data_from(host, given, 0, given.size)
+        except CommandError:
+            return FirstWrite(start, on_data=None)
+    if found is None:
+        return FirstWrite(start, on_data=False)
+    offset = found // BLOCK * BLOCK
+    beside = offset + BLOCK
+    if not given.packed and offset % CLUSTER == 0 and beside + BLOCK <= given.size:
+        offset = offset if _data_from(host, given, beside, beside + BLOCK) is None else beside
+    return FirstWrite(offset, on_data=True)
+
+
+def _data_from(host: Host, given: GivenImage, start: int, end: int) -> int | None:
+    """The first byte within a range of a template that may not be zero; None if all are zero.
+
+    qemu-img knows each format's zeros, and reads what is none: it compares with QEMU's null device.
+    """
+    if start >= end:
+        return None
+    size = end - start
+    file = str(given.file).replace(",", ",,")
+    part = f"driver=raw,offset={start},size={size},file.driver={given.driver}"
+    driver = "host_device" if given.file.is_block_device() else "file"
+    part = f"{part},file.file.driver={driver},file.file.filename={file}"
+    zeros = f"driver=null-co,size={size},read-zeroes=on"
+    compare = ("qemu-img", "compare", "--force-share", "--image-opts", part, zeros)
+    answer = host.run(*compare, timeout=_TIMEOUT, allowed=(0, 1)).stdout
+    mismatch = _MISMATCH.search(answer)
+    return None if mismatch is None else start + int(mismatch[1])
+
+
+def _data_in_packed(file: Path, start: int) -> int | None:
+    """The same of an image that xz packed, at or after `start`, else of what lies before it."""
+    first: int | None = None
+    read = 0
+    try:
+        with lzma.open(file) as opened:
+            while chunk := opened.read(MIB):
+                beginning = max(0, start - read)
+                for part in dict.fromkeys((0, beginning)):
+                    zeros = len(chunk[part:]) - len(chunk[part:].lstrip(b"\0"))
+                    if part + zeros < len(chunk):
+                        found = read + part + zeros
+                        first = found if first is None else first
+                        if found >= start:
+                            return found
+                read += len(chunk)
+    except (lzma.LZMAError, EOFError, OSError) as error:
+        raise HostError(
+            f"the template {file} cannot be unpacked: {error}",
+            hint=_AGAIN,
+        ) from error
+    return first
 
 
 def require_fits(given: GivenImage, size: int) -> None:

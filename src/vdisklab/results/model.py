@@ -99,6 +99,10 @@ DURING_WINDOWS = ("before", "during", "after")
 LIFE_STEPS = ("make", "attach", "first-write", "settle", "reset", "delete")
 """The names of the measurements of a disk that is made from a template, in order."""
 
+BENEATH, NO_DATA = "life.beneath", "no data"
+"""The check that says what a disk's template has where the disk is first written; it is NO_DATA
+if all of the template is zeros."""
+
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (

@@ -22,6 +22,9 @@ PROGRAM = LIFE
 BLOCK = 4 * KIB
 """Bytes of each write."""
 
+CLUSTER = 64 * KIB
+"""Bytes of a cluster of qcow2, and of LVM's and ZFS's smallest units, unless they are told else."""
+
 LEAST_DISK = 16 * MIB
 """Bytes of the smallest disk whose life is measured, as `--size` allows."""
 
@@ -58,26 +61,8 @@ class Life(program.Workload):
         settings = program.read_settings(plan, LifeSettings)
         program.require_room(plan, LEAST_DISK, subject.size, or_less="")
         if not settings.guest:
-            return program.Script(first_write_on_host(subject.size), 0.0, _TIMEOUT)
-        log = f"{subject.scratch}/{plan.name}{subject.mark}"
-        offset = written_at(subject.size)
-        place = ("--name=settle", f"--filename={subject.path}", f"--offset={offset}")
-        span = min(int(parse_size(settings.span)), subject.size // 2) // BLOCK * BLOCK
-        command = (
-            "fio", *place, f"--size={span}", "--rw=randwrite", f"--bs={BLOCK}",
-            "--ioengine=psync", "--direct=1", "--norandommap=1", "--randrepeat=0", "--time_based=1",
-            f"--runtime={round(timing.runtime * 1000)}ms", "--disable_slat=1", "--disable_clat=1",
-            f"--write_lat_log={log}", "--output-format=json", "--eta=never",
-        )  # fmt: skip
-        collect = (f"{log}_lat.1.log",)
-        first = program.SideCommand(first_write(subject.path, subject.size), _TIMEOUT)
-        return program.Script(
-            command,
-            timing.runtime + _EXPECTED,
-            timing.runtime + _TIMEOUT,
-            prepare=(first,),
-            collect=collect,
-        )
+            return program.Script(first_write_on_host(written_at(subject.size)), 0.0, _TIMEOUT)
+        return script_in_guest(plan, subject, timing, written_at(subject.size))
 
     def parse(self, plan: MeasurementPlan, output: program.Outputs) -> program.ProgramResult:
         """Always raises WorkloadError: a life is several steps, not one output."""
@@ -85,24 +70,48 @@ class Life(program.Workload):
         raise WorkloadError(f"measurement {plan.name!r} is a life of several steps")
 
 
+def script_in_guest(
+    plan: MeasurementPlan, subject: program.Subject, timing: program.Timing, offset: int
+) -> program.Script:
+    """The first write at `offset`, and the random writes there until the rate is settled."""
+    settings = program.read_settings(plan, LifeSettings)
+    log = f"{subject.scratch}/{plan.name}{subject.mark}"
+    span = min(int(parse_size(settings.span)), subject.size // 2) // BLOCK * BLOCK
+    begin = min(offset, (subject.size - span) // BLOCK * BLOCK)
+    place = ("--name=settle", f"--filename={subject.path}", f"--offset={begin}")
+    command = (
+        "fio", *place, f"--size={span}", "--rw=randwrite", f"--bs={BLOCK}",
+        "--ioengine=psync", "--direct=1", "--norandommap=1", "--randrepeat=0", "--time_based=1",
+        f"--runtime={round(timing.runtime * 1000)}ms", "--disable_slat=1", "--disable_clat=1",
+        f"--write_lat_log={log}", "--output-format=json", "--eta=never",
+    )  # fmt: skip
+    return program.Script(
+        command,
+        timing.runtime + _EXPECTED,
+        timing.runtime + _TIMEOUT,
+        prepare=(program.SideCommand(first_write(subject.path, offset), _TIMEOUT),),
+        collect=(f"{log}_lat.1.log",),
+    )
+
+
 def written_at(size: int) -> int:
-    """Where the first write of a disk of `size` bytes goes: amid the template's data, and not at
-    the beginning of a cluster."""
+    """Where the search for data begins in a template of `size` bytes, for the first write; not at
+    the beginning of a cluster. The default template has data there."""
     return size // 4 // MIB * MIB + BLOCK
 
 
-def first_write(device: str, size: int) -> tuple[str, ...]:
+def first_write(device: str, offset: int) -> tuple[str, ...]:
     """The program in a guest that writes one block and flushes."""
     return (
-        "fio", "--name=first", f"--filename={device}", f"--offset={written_at(size)}",
+        "fio", "--name=first", f"--filename={device}", f"--offset={offset}",
         f"--size={BLOCK}", "--rw=write", f"--bs={BLOCK}", "--ioengine=psync", "--direct=1",
         "--end_fsync=1", "--output-format=json", "--eta=never",
     )  # fmt: skip
 
 
-def first_write_on_host(size: int) -> tuple[str, ...]:
+def first_write_on_host(offset: int) -> tuple[str, ...]:
     """qemu-io's commands for the same, without the image's name."""
-    return ("qemu-io", "-c", f"write -q -P 165 {written_at(size)} {BLOCK}", "-c", "flush")
+    return ("qemu-io", "-c", f"write -q -P 165 {offset} {BLOCK}", "-c", "flush")
 
 
 @dataclass(frozen=True, slots=True)
