@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -531,3 +532,46 @@ def test_a_block_within_a_cluster_is_taken_rather_than_its_beginning(tmp_path: P
     file.write_bytes(bytes(MIB) + os.urandom(CLUSTER) + bytes(MIB - CLUSTER))
     host = LocalHost()
     assert find_first_write(host, inspect_template(host, file)).offset == MIB + BLOCK
+
+
+@contextmanager
+def _mounted(lab: Lab, *mkfs: str) -> Iterator[Path]:
+    """A file system of 400 MiB on a loop device."""
+    file, place = lab.directory / f"{mkfs[0]}-disk", lab.directory / f"{mkfs[0]}-mounted"
+    file.touch()
+    os.truncate(file, 400 * MIB)
+    subprocess.run([*mkfs, file], check=True, stdout=subprocess.DEVNULL)
+    place.mkdir()
+    subprocess.run(["mount", "-o", "loop", file, place], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+def _said(lab: Lab, *arguments: str) -> tuple[int, str]:
+    with lab.start(*arguments) as process:
+        printed, _ = process.communicate(timeout=300)
+    return process.returncode, " ".join(printed.split())
+
+
+def test_the_file_system_of_a_directory_decides_about_reflinks(lab: Lab) -> None:
+    """Of the work directory and of a target alike: what cannot be is dropped when it is planned."""
+    how = ("--profile", "life-host", "--size", "16M", "--db", str(lab.database))
+    with _mounted(lab, "mkfs.ext4", "-q") as ext4, _mounted(lab, "mkfs.xfs", "-q") as xfs:
+        for place, can in ((ext4, False), (xfs, True)):
+            status, said = _said(lab, "plan", "raw/none", "--dir", str(place), *how)
+            assert status == 0, said
+            assert ("made=reflink" in said) is can
+            only = ("raw/none", "--made", "reflink", "--dir", str(place))
+            status, said = _said(lab, "plan", *only, *how)
+            assert (status == 0) is can, said
+            refused = "the work directory is on ext4, which shares no blocks between files here"
+            assert (refused in said) is not can
+            named = ("t/raw/none", "--target", f"t={place}", "--made", "cp,reflink")
+            verb = ("run", "--rounds", "1") if can else ("plan",)
+            status, said = _said(lab, *verb, *named, "--dir", str(lab.work), *how)
+            assert status == 0, said
+            assert ("target t is on ext4, which shares no blocks" in said) is not can
+    made = [parse_path(run.path).attachment.made for run in lab.runs() if run.failure is None]
+    assert sorted(map(str, made)) == ["cp", "reflink"]

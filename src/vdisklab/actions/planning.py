@@ -138,7 +138,7 @@ def possible_draft(host: Host, request: Request) -> Possible:
     request = replace(request, target=named.targets)
     if named.template is not None and request.size_bytes is None:
         request = replace(request, size_bytes=disk_size_for(named.template))
-    draft = draft_plan(request, named.profile, named.qemus, named.guest)
+    draft = draft_plan(request, named.profile, named.qemus, named.guest, named.making)
     # Refuse requests that no host could measure before trying anything on this one.
     plan = draft.on(Capabilities(qemus=named.limits, on_tmpfs=named.on_tmpfs))
     check_measurements(plan)

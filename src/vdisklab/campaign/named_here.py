@@ -12,12 +12,15 @@ from vdisklab.campaign.template import GivenImage, inspect_template, require_fit
 from vdisklab.errors import PlanError
 from vdisklab.host.blockdevice import open_device
 from vdisklab.host.command import Host
+from vdisklab.host.extents import can_share_blocks
 from vdisklab.host.mounts import Mount, mount_of, require_copy_directory, require_work_directory
 from vdisklab.path.disk_path import has_known_names
 from vdisklab.path.named_target import NamedTarget
+from vdisklab.path.rules import Impossible
 from vdisklab.plan.capabilities import QemuLimits
 from vdisklab.plan.destination import named_directory
 from vdisklab.plan.guest import Qemu, UserGuest
+from vdisklab.plan.making_here import NOTHING_KNOWN, MakingHere
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import Request
 from vdisklab.storage.given import with_kinds
@@ -39,6 +42,7 @@ class NamedHere:
     targets: tuple[NamedTarget, ...]
     mount: Mount | None
     template: GivenImage | None = None
+    making: MakingHere = NOTHING_KNOWN
 
     @property
     def on_tmpfs(self) -> bool:
@@ -69,7 +73,34 @@ def named_here(host: Host, request: Request) -> NamedHere:
     if copies is not None:
         require_copy_directory(Path(copies.place))
     mount = None if request.devices else mount_of(directory)
-    return NamedHere(profile, guest, qemus, limits, targets, mount, given)
+    making = _making_here(request, targets, directory) if profile.makes_disks else NOTHING_KNOWN
+    return NamedHere(profile, guest, qemus, limits, targets, mount, given, making)
+
+
+def _making_here(request: Request, targets: Collection[NamedTarget], directory: Path) -> MakingHere:
+    """Which of the user's directories hold files that cannot share blocks: each is tried."""
+    unshared = {}
+    if not request.devices and can_share_blocks(directory) is False:
+        unshared[""] = Impossible(
+            f"the work directory is on {_filesystem(directory)}, which shares no blocks between "
+            "files here",
+            "write xfs or btrfs before it, or choose a --dir on one of them",
+        )
+    for target in targets:
+        place = Path(target.place)
+        if target.opened_by_qemu or not target.holds_files or can_share_blocks(place) is not False:
+            continue
+        unshared[target.layer] = Impossible(
+            f"{target.called} is on {_filesystem(place)}, which shares no blocks between files "
+            "here",
+            "name a target on xfs or btrfs",
+        )
+    return MakingHere(unshared)
+
+
+def _filesystem(directory: Path) -> str:
+    mount = mount_of(directory)
+    return "a file system" if mount is None else mount.filesystem
 
 
 def _require_no_directory(to: str, targets: Collection[NamedTarget]) -> None:

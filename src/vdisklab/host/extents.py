@@ -1,4 +1,5 @@
-"""Which bytes of a file share their place on the disk with another file, by FIEMAP.
+"""Which bytes of a file share their place on the disk with another file, by FIEMAP, and whether
+files in a directory can.
 
 Documentation/filesystems/fiemap.rst; structures and numbers are from linux/fiemap.h and linux/fs.h.
 """
@@ -9,13 +10,21 @@ import errno
 import fcntl
 import os
 import struct
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from vdisklab.host import syscalls
+from vdisklab.host.answering import answered
 
 _FS_IOC_FIEMAP = 0xC020660B
+_FICLONE = 0x40049409
+_REFUSED = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.EXDEV)
+"""What ioctl_ficlone(2) says where a file system shares no blocks."""
+
+_BLOCK = 4096
 _HEADER = struct.Struct("=QQIIII")
 _EXTENT = struct.Struct("=QQQQQIIII")
 _MOST = 512
@@ -46,6 +55,27 @@ def extents_of(file: Path) -> Extents | None:
             return None
         raise
     return Extents(count, mapped, shared)
+
+
+def can_share_blocks(directory: Path) -> bool | None:
+    """True if a file in a directory can share its blocks with another, tried with two files
+    without a name; None if that cannot be tried. Raises HostError if a server does not answer.
+    """
+    return answered(directory, partial(_shares_blocks, directory))
+
+
+def _shares_blocks(directory: Path) -> bool | None:
+    try:
+        with (
+            tempfile.TemporaryFile(dir=directory) as source,
+            tempfile.TemporaryFile(dir=directory) as copy,
+        ):
+            source.write(bytes(_BLOCK))
+            source.flush()
+            fcntl.ioctl(copy.fileno(), _FICLONE, source.fileno())
+    except OSError as error:
+        return False if error.errno in _REFUSED else None
+    return True
 
 
 def _extents(descriptor: int) -> Iterator[tuple[int, int]]:

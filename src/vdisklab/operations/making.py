@@ -102,6 +102,8 @@ class WayKind:
     """True if the template and each disk lie in a directory of their own, which is a subvolume."""
     clones: LayerKind | None = None
     """The host layer whose volumes or datasets the way clones: the template is or has one."""
+    shares_blocks: bool = False
+    """True if the disk's file shares its blocks with the template's: not every file system can."""
     copies: bool = False
     """True if the way writes the template's data anew, so that its time grows with the disk."""
     first_write: str = ""

@@ -25,6 +25,7 @@ from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.destination import Destination, destination_of, named_directory
 from vdisklab.plan.guest import GuestPlan, Qemu, UserGuest, with_each
+from vdisklab.plan.making_here import NOTHING_KNOWN, MakingHere
 from vdisklab.plan.matrix import (
     Matrix,
     cells_of,
@@ -60,9 +61,11 @@ def build_plan(
     profile: Profile,
     qemus: tuple[Qemu, ...] = (),
     user_guest: UserGuest | None = None,
+    *,
+    here: MakingHere = NOTHING_KNOWN,
 ) -> CampaignPlan:
     """The plan of a request on a host with these capabilities; see `draft_plan` and `Draft.on`."""
-    return draft_plan(request, profile, qemus, user_guest).on(capabilities)
+    return draft_plan(request, profile, qemus, user_guest, here).on(capabilities)
 
 
 def draft_plan(
@@ -70,6 +73,7 @@ def draft_plan(
     profile: Profile,
     qemus: tuple[Qemu, ...] = (),
     user_guest: UserGuest | None = None,
+    here: MakingHere = NOTHING_KNOWN,
 ) -> Draft:
     """The draft of a request; `user_guest` is the user guest whose image the request names.
 
@@ -127,7 +131,9 @@ def draft_plan(
         paths = tuple(
             made
             for path in paths
-            for made in with_each(path, "made", possible_ways(profile, settings.template, path))
+            for made in with_each(
+                path, "made", possible_ways(profile, settings.template, here, path)
+            )
         )
     baselines = () if baseline is None else expand_paths([baseline], axes, settings.target)
     if usual.get("ramp") == 0 and any((path.attachment.guests or 1) > 1 for path in paths):
@@ -160,6 +166,7 @@ def draft_plan(
             user=user_guest,
             schedulers=frozenset(name for name in schedulers if name is not None),
         ),
+        here=here,
     )
 
 
@@ -194,6 +201,7 @@ class Draft:
     profile: Profile
     qemus: tuple[Qemu, ...]
     guest: GuestPlan
+    here: MakingHere = NOTHING_KNOWN
 
     @property
     def backing(self) -> BackingDevices:
@@ -238,7 +246,7 @@ class Draft:
                 not_during, self.profile, settings.has_operations, self.destination, self.backing
             ),
             partial(too_small_for_operation, _set(settings.size_bytes)),
-            partial(not_made, self.profile, settings.template),
+            partial(not_made, self.profile, settings.template, self.here),
             partial(not_with_age, age, self.backing),
         ):
             matrix = drop(matrix, rule)

@@ -23,6 +23,7 @@ from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.destination import Destination
 from vdisklab.plan.guest import with_each, without_options
+from vdisklab.plan.making_here import MakingHere
 from vdisklab.plan.profile import BOOT, Profile, load_file_bytes
 from vdisklab.units import MIB, format_size
 
@@ -398,7 +399,9 @@ def require_destination(
     require_possible(to.path, capabilities, backing, "copied to")
 
 
-def not_made(profile: Profile, template: Path | None, path: DiskPath) -> Impossible | None:
+def not_made(
+    profile: Profile, template: Path | None, here: MakingHere, path: DiskPath
+) -> Impossible | None:
     """Why a path's disk cannot be made as the path says, or lacks what the profile needs.
 
     Raises PlanError for a way that does not exist.
@@ -419,7 +422,10 @@ def not_made(profile: Profile, template: Path | None, path: DiskPath) -> Impossi
     packed = template is not None and template.suffix == PACKED
     if way.kind.template is TemplateForm.XZ and not packed:
         return Impossible("the template is not packed by xz", f"name one: --from IMAGE.raw{PACKED}")
-    return way.refusal(without_options(path, ("made",)))
+    refused = way.refusal(without_options(path, ("made",)))
+    if refused is None and way.kind.shares_blocks:
+        return here.unshared.get(path.stack)
+    return refused
 
 
 def with_other_ways(matrix: Matrix) -> Matrix:
@@ -440,14 +446,16 @@ def with_other_ways(matrix: Matrix) -> Matrix:
     return replace(matrix, dropped=tuple(dropped))
 
 
-def possible_ways(profile: Profile, template: Path | None, path: DiskPath) -> tuple[str, ...]:
+def possible_ways(
+    profile: Profile, template: Path | None, here: MakingHere, path: DiskPath
+) -> tuple[str, ...]:
     """The ways that make a path's disk, as values of its option; all if none does."""
     names = [row.name for row in WAYS]
     fit = [
         name
         for name in names
         for (made,) in (with_each(path, "made", (name,)),)
-        if not_made(profile, template, made) is None
+        if not_made(profile, template, here, made) is None
     ]
     return tuple(fit or names)
 

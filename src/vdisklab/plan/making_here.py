@@ -1,0 +1,21 @@
+"""What this host says of disks that are made from a template, as far as a plan depends on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from vdisklab.path.rules import Impossible
+
+
+@dataclass(frozen=True, slots=True)
+class MakingHere:
+    """`unshared` says of the user's own directories, by `DiskPath.stack` ("" for the work
+    directory), why no file in them shares blocks with another; those that are not in it may.
+    """
+
+    unshared: Mapping[str, Impossible] = field(default_factory=dict)
+
+
+NOTHING_KNOWN = MakingHere()
+"""For plans that are made without looking at a host."""
