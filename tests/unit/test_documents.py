@@ -13,6 +13,7 @@ import pytest
 import typer
 
 from vdisklab.cli.shell.main import build_app
+from vdisklab.operations.registry import judged_names
 from vdisklab.path.braces import expand
 from vdisklab.path.disk_path import parse_path
 from vdisklab.platforms.registry import forms
@@ -119,6 +120,11 @@ def test_paths_in_the_examples_can_be_read() -> None:
         for word in shlex.split(example)[2:]:
             if "/" in word and not word.startswith(("-", "/")):
                 assert [parse_path(path) for path in expand(word)]
+
+
+def test_the_operations_that_powercut_takes_are_documented() -> None:
+    assert f"which takes {judged_names()};" in (ROOT / "docs" / "operations.md").read_text()
+    assert judged_names() in COMMANDS.read_text()
 
 
 def test_every_export_is_documented() -> None:

@@ -14,8 +14,9 @@ from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.answers.loading import newest_campaign, require_one_accelerator
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
-from vdisklab.operations.registry import parse_operation
+from vdisklab.operations.registry import judged_names, parse_operation
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.needs import NeedKind
 from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.path.rules import not_judgeable, where_judged
@@ -78,7 +79,8 @@ class OperationCost:
     after: Annotated[Ratio, "p99 after over before, paired within runs"]
     to_first: Annotated[
         Ratio | None,
-        "p99 during over that of the first operation listed, paired within rounds; null for it",
+        "p99 during over that of the first operation listed, paired within rounds; null for it, "
+        "and for one that cannot take its place",
     ]
     seconds: Annotated[float | None, "how long the operation took"]
     copied: Annotated[float | None, "bytes that it copied"]
@@ -114,6 +116,13 @@ class OperationCost:
     def is_control(self) -> bool:
         """True if nothing was done to the disk."""
         return self.operation == _CONTROL
+
+    def is_instead_of(self, other: OperationCost) -> bool:
+        """True if one may choose between the two: the same operation on another path, or another
+        for the same purpose on the same path, such as a backup with fleecing."""
+        kind, others = (parse_operation(each.operation).kind for each in (self, other))
+        alike = kind is others or (kind.need is not None and kind.need == others.need)
+        return alike and (self.path == other.path or self.operation == other.operation)
 
     @property
     def felt(self) -> float:
@@ -222,7 +231,9 @@ def operations_of(store: Store, campaign_id: str) -> DuringAnswer:
         campaign=campaign.id,
         caveats=caveats_of(store.outlines((campaign.id,)), (campaign,)),
         costs=tuple(
-            replace(cost, to_first=_within_rounds(_by_round(measured), first)) if place else cost
+            replace(cost, to_first=_within_rounds(_by_round(measured), first))
+            if place and cost.is_instead_of(costs[0][0])
+            else cost
             for place, (cost, measured) in enumerate(costs)
         ),
     )
@@ -290,15 +301,14 @@ def _cost(
     values = {window: _by_metric(good, window) for window in (BEFORE, DURING, AFTER)}
     failures = [run.failure.sentence for run in runs if run.failure is not None]
     path = without_options(cell.path, (_OPTION,)) if cell.path else None
-    judged = None if path is None else where_judged(path, below)
-    if judged is not None and order.unjudged(judged) is not None:
-        judged = None
+    place = None if path is None else where_judged(path, below)
+    judged = None if place is None or order.unjudged(place) is not None else place
     unjudged = None
     if judged is None and path is not None:
         refused = order.unjudged(path) or not_judgeable(path)
         unjudged = None if refused is None else f"the path {refused.reason}"
         if order.kind.judging is None:
-            unjudged = "the judge of power cuts does not know this operation"
+            unjudged = _not_simulated(place, only_reads=order.kind.only_reads)
     # A verdict on the directory's own file system counts for the directory.
     counts = judged is not None and (judged == path or judged.layers[-1].kind == below)
     judged_paths = {str(path), str(judged)} if counts else {str(path)}
@@ -340,11 +350,26 @@ def _cost(
         device_read=_median([counted.read_bytes for counted in devices]),
         device_written=_median([counted.write_bytes for counted in devices]),
         relief=tuple(
-            ReliefLine(each.platform, each.line or None, each.reason or None)
+            ReliefLine(
+                ", ".join(filter(None, (each.platform, each.basis))),
+                each.line or None,
+                each.reason or None,
+            )
             for each in (() if path is None else order.relief(path, rate))
         ),
         failure=failures[-1] if failures else None,
         runs_over_time=tuple(found for run in good if (found := _over_time(run)) is not None),
+    )
+
+
+def _not_simulated(place: DiskPath | None, *, only_reads: bool) -> str:
+    """Why no power cut is simulated in an operation's middle, and what says more."""
+    said = f"powercut simulates cuts in the middle of {judged_names()}"
+    if not only_reads or place is None:
+        return said
+    return (
+        f"{said}; this only reads the guest's disk, so what holds without it should hold: "
+        f"`vdisklab powercut {place}`"
     )
 
 

@@ -26,6 +26,7 @@ from vdisklab.campaign.attachment import (
 from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.campaign.measure_group import clock_offset
 from vdisklab.campaign.new_images import NewImages, destination_stack
+from vdisklab.campaign.schedule import PROBE
 from vdisklab.errors import GuestError, OperationError, PlanError, WorkloadError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk
@@ -47,12 +48,10 @@ from vdisklab.workload.grouped import BesideRun
 from vdisklab.workload.registry import beside_workload_for
 
 _LIMIT_SECONDS = 120.0
-_PROBE = program.Timing(2.0, 0.5, 1.0)
 _PROGRAM_SECONDS = 600.0
 _START_SECONDS = 120.0
 _FIRST_REQUESTS = 4
 """More than a kernel's own look at a disk that was just plugged in."""
-_LEAD_SECONDS = 2.0
 _LOOK_SECONDS = 0.1
 _STOP = "kill -INT {}"
 _STOP_SECONDS = 30.0
@@ -259,7 +258,7 @@ def beside_run(plan: CampaignPlan, rate: int | None, seed: int) -> BesideRun:
     """The load of a cell, which is ended when the operation has ended."""
     limit = (plan.settings.during_limit or _LIMIT_SECONDS) * patience()
     longest = plan.ramp + 2 * plan.runtime + max(plan.runtime, limit)
-    start = open_load.GroupStart(_LEAD_SECONDS * patience(), seed)
+    start = open_load.GroupStart(load_windows.LEAD_SECONDS * patience(), seed)
     return BesideRun(longest, plan.runtime * plan.scale, rate, start)
 
 
@@ -269,7 +268,7 @@ def probe_script(
     """What shows how much a path carries, before the load: each request waits for those before."""
     settings = {name: value for name, value in plan.settings.items() if name != RATE}
     probe = replace(plan, name=f"{plan.name}-probe", settings=settings)
-    return probe, _FIO.script(probe, replace(subject, mark=f"{subject.mark}-probe"), _PROBE)
+    return probe, _FIO.script(probe, replace(subject, mark=f"{subject.mark}-probe"), PROBE)
 
 
 def _in_guest(machine: Machine, *argv: str) -> str:

@@ -29,7 +29,7 @@ from vdisklab.plan.age import REWRITTEN
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import LIFE, MeasurementPlan
 from vdisklab.units import GIB, MIB, format_bytes
-from vdisklab.workload import fio, open_load, registry
+from vdisklab.workload import fio, load_windows, open_load, registry
 from vdisklab.workload.bonnie import BonnieSettings, file_size
 from vdisklab.workload.program import Script, Subject, Timing, read_settings
 from vdisklab.workload.registry import MICRO_GUEST_ONLY, workload_for
@@ -50,6 +50,11 @@ _PER_DISK = 0.1  # of a group without guests
 _WRITE_RATE = 150 * MIB
 _COPY_RATE = 200 * MIB  # of cp and the flush after it, in bench/results/life-times.json
 _REWRITE_RATE = 30 * MIB
+
+PROBE = Timing(2.0, 0.5, 1.0)
+"""How long it is tried what a path carries, before the load beside an operation."""
+_BESIDE_PROGRAMS = 3
+"""The load beside an operation begins, is ended, and is read: each takes as long as a program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,7 @@ def run_seconds(plan: CampaignPlan) -> Callable[[Cell], float]:
         others = per_other * (guests_of(cell.path) - 1)
         joins = not cell.path.on_host and plan.guest.user is None and guests_of(cell.path) == 1
         copies = _copy_seconds(plan, cell) if plan.profile.makes_disks else 0.0
+        copies += _operation_seconds(plan, cell)
         programs = _PER_PROGRAM * (in_steps if joins else count)
         if plan.profile.without_guests:
             programs = 0.0
@@ -157,6 +163,24 @@ def _copy_seconds(plan: CampaignPlan, cell: Cell) -> float:
     if made is None or not parse_way(made).kind.copies:
         return 0.0
     return 2 * guests_of(cell.path) * plan.size_bytes / _COPY_RATE
+
+
+def _operation_seconds(plan: CampaignPlan, cell: Cell) -> float:
+    """Seconds that an operation adds to a measurement of one window: what the path carries is
+    tried first, the load has a lead, and two windows more, one of which lasts until the operation
+    has ended."""
+    text = cell.path.attachment.during
+    if text is None:
+        return 0.0
+    order = parse_operation(text)
+    probe = PROBE.ramp + PROBE.runtime + _PER_PROGRAM if plan.settings.load is None else 0.0
+    waits = order.option("seconds") if "seconds" in order.kind.options else None
+    takes = float(waits or 0)
+    if order.kind.copies:
+        speed = order.option("speed") if "speed" in order.kind.options else None
+        takes = plan.size_bytes / min(float(speed or _COPY_RATE), _COPY_RATE)
+    windows = plan.runtime + max(plan.runtime, takes)
+    return probe + load_windows.LEAD_SECONDS + windows + _BESIDE_PROGRAMS * _PER_PROGRAM
 
 
 def _boots(plan: CampaignPlan, cell: Cell, groups: AttachGroups) -> int:

@@ -161,7 +161,7 @@ def relief_of(felt: Felt) -> Iterator[Relief]:
     if felt.order.option("workers") != 1:
         yield Relief(f"{PROXMOX}, /etc/vzdump.conf", "performance: max-workers=1")
     kept = f"{_FLEECE_ON_PROXMOX} " if fleeces else ""
-    yield Relief(PROXMOX, f"vzdump VMID {kept}--bwlimit {felt.limit_kib}{packed}")
+    yield felt.limited(PROXMOX, f"vzdump VMID {kept}--bwlimit {felt.limit_kib}{packed}")
     yield from _on_libvirt(felt)
     job: dict[str, Any] = {"job-id": "backup", "device": "NODE", "target": "TARGET", "sync": "full"}
     if not full:
@@ -169,9 +169,9 @@ def relief_of(felt: Felt) -> Iterator[Relief]:
     measured = {**job, **_options(felt.order)}
     milder = {**measured, "x-perf": {"max-workers": 1}, "speed": felt.limit}
     if fleeces:
-        yield from (Relief(f"{QEMU} 7.1 and later", line) for line in _fleecing(milder))
+        yield from (felt.limited(f"{QEMU} 7.1 and later", line) for line in _fleecing(milder))
         return
-    yield Relief(QEMU, qmp("blockdev-backup", milder))
+    yield felt.limited(QEMU, qmp("blockdev-backup", milder))
     if felt.order.kind is BACKUP:  # the bitmap of an incremental one is not in what is read
         yield from (Relief(f"{QEMU} 7.1 and later, fleecing", line) for line in _fleecing(measured))
 
@@ -183,13 +183,15 @@ def _on_libvirt(felt: Felt) -> Iterator[Relief]:
     limit = felt.limit if fleeces else speed
     read = (" -c" if felt.order.compresses else "") + ("" if limit is None else f" -r {limit}")
     if felt.order.kind in (BACKUP, FLEECING):
-        yield Relief(f"{LIBVIRT}, a pull backup", _PULL.format("") + _READ.format(read))
+        line = _PULL.format("") + _READ.format(read)
+        basis = felt.basis if fleeces else ""
+        yield Relief(f"{LIBVIRT}, a pull backup", line, basis=basis)
     else:
         line = _PULL.format("<incremental>CHECKPOINT</incremental>")
         yield Relief(f"{LIBVIRT}, a pull backup, for a client that reads what changed", line)
     if not fleeces:
         bandwidth = f"virsh blockjob DOMAIN vda --bandwidth {felt.limit_mib}"
-        yield Relief(f"{LIBVIRT}, while a push backup runs", bandwidth)
+        yield felt.limited(f"{LIBVIRT}, while a push backup runs", bandwidth)
 
 
 def _options(order: DiskOperation) -> dict[str, Any]:
@@ -221,6 +223,7 @@ BACKUP = OperationKind(
     options=BACKUP_OPTIONS,
     by_platform=BY_PLATFORM,
     copies=True,
+    only_reads=True,
     relief=relief_of,
     need=NeedKind.BACKUP,
 )
@@ -232,6 +235,7 @@ FLEECING = OperationKind(
     options=BACKUP_OPTIONS,
     by_platform=BY_PLATFORM,
     copies=True,
+    only_reads=True,
     relief=relief_of,
     need=NeedKind.BACKUP,
 )

@@ -45,7 +45,7 @@ def _refusal(path: DiskPath) -> Impossible | None:
 
 def _relief(felt: Felt) -> Iterator[Relief]:
     limit = f"--bandwidth {felt.limit_mib}"
-    yield Relief(LIBVIRT, f"virsh blockcommit DOMAIN vda --active {limit} --wait --pivot")
+    yield felt.limited(LIBVIRT, f"virsh blockcommit DOMAIN vda --active {limit} --wait --pivot")
     yield Relief(PROXMOX, reason="qm(1) has no command that does it")
     yield job_speed(felt)
 

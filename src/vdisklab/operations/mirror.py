@@ -73,8 +73,8 @@ def _relief(felt: Felt) -> Iterator[Relief]:
     mode = felt.order.option("copy-mode")
     copy = "virsh blockcopy DOMAIN vda --dest FILE --transient-job --wait --pivot"
     move = f"qm disk move VMID scsi0 STORAGE --bwlimit {felt.limit_kib}"
-    yield Relief(LIBVIRT, f"{copy} --bandwidth {felt.limit_mib}")
-    yield Relief(PROXMOX, move)
+    yield felt.limited(LIBVIRT, f"{copy} --bandwidth {felt.limit_mib}")
+    yield felt.limited(PROXMOX, move)
     if mode != "background":
         job = {"job-id": "mirror", "device": "NODE", "target": "TARGET", "sync": "full"}
         speed = felt.order.option("speed")

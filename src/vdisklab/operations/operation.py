@@ -238,6 +238,8 @@ class OperationKind:
     """True if it also copies what the guest writes meanwhile, so that it may never end."""
     too_large: TooLarge = lambda _order, _disk, _load: None
     """Why it has no room on a disk of some size."""
+    only_reads: bool = False
+    """True if it writes nothing to the guest's disk."""
     keeps_old: bool = False
     """True if a layer keeps what the guest overwrites meanwhile, and so needs room for it."""
 

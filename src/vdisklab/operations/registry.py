@@ -62,3 +62,9 @@ def as_platforms_do(text: str, platforms: Collection[Platform]) -> tuple[str, ..
 def judged_operations() -> tuple[OperationKind, ...]:
     """The operations in whose middle a power cut can be judged."""
     return tuple(row for row in OPERATIONS if row.judging is not None)
+
+
+def judged_names() -> str:
+    """Their names, as in a sentence."""
+    *names, last = (row.name for row in judged_operations())
+    return f"{', '.join(names)} and {last}" if names else last

@@ -22,11 +22,15 @@ _SPEED = 50 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Relief:
-    """One way, on one platform or several: `line` to paste, or else `reason` why there is none."""
+    """One way, on one platform or several: `line` to paste, or else `reason` why there is none.
+
+    `basis` says where the limit in the line comes from.
+    """
 
     platform: str
     line: str = ""
     reason: str = ""
+    basis: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +46,28 @@ class Felt:
     def limit(self) -> int:
         """A limit in bytes a second: half of what it copied or of its own limit, in whole MiB if it
         can be."""
-        speed = self.order.option("speed") if "speed" in self.order.kind.options else None
-        rates = [value for value in (self.rate, speed) if value is not None]
-        limit = int(min(map(float, rates)) / 2) if rates else _SPEED
+        rates = [value for value in (self.rate, self._speed) if value is not None]
+        limit = int(min(rates) / 2) if rates else _SPEED
         return limit // MIB * MIB or max(1024, limit // 1024 * 1024)
+
+    @property
+    def basis(self) -> str:
+        """Where the limit comes from."""
+        if self._speed is not None and self._speed <= (self.rate or self._speed):
+            return "at half of its speed="
+        if self.rate is None:
+            return f"at {_SPEED // MIB} MiB/s, as its own speed is not known"
+        return f"at half of the {self.rate / MIB:.3g} MiB/s that it copied"
+
+    @property
+    def _speed(self) -> float | None:
+        """The operation's own limit in bytes a second."""
+        speed = self.order.option("speed") if "speed" in self.order.kind.options else None
+        return None if speed is None else float(speed)
+
+    def limited(self, platform: str, line: str) -> Relief:
+        """A line that has the limit."""
+        return Relief(platform, line, basis=self.basis)
 
     @property
     def limit_mib(self) -> int:
@@ -80,4 +102,4 @@ def qmp(command: str, arguments: dict[str, Any]) -> str:
 def job_speed(felt: Felt) -> Relief:
     """A limit of a job of QEMU's, while it runs."""
     line = qmp("block-job-set-speed", {"device": "JOB", "speed": felt.limit})
-    return Relief(f"{QEMU}, while it runs", line)
+    return felt.limited(f"{QEMU}, while it runs", line)

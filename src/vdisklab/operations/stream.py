@@ -37,7 +37,7 @@ def _refusal(path: DiskPath) -> Impossible | None:
 
 
 def _relief(felt: Felt) -> Iterator[Relief]:
-    yield Relief(LIBVIRT, f"virsh blockpull DOMAIN vda --bandwidth {felt.limit_mib} --wait")
+    yield felt.limited(LIBVIRT, f"virsh blockpull DOMAIN vda --bandwidth {felt.limit_mib} --wait")
     yield Relief(PROXMOX, reason="qm(1) has no command that does it")
     yield job_speed(felt)
 

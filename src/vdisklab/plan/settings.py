@@ -192,7 +192,8 @@ class Request(OptionRows):
     profile: str | None = what_setting(
         kinds.NAME_OR_FILE,
         "The profile that each cell runs: one that `vdisklab profiles` lists, or a file: your "
-        "own profile (.toml), any job file of fio (.fio), or a recorded load (.load).",
+        "own profile (.toml), any job file of fio (.fio), or a recorded load (.load). With "
+        "--during it is the profile during, unless you name one.",
         metavar="NAME",
         default=DEFAULT_PROFILE,
     )
@@ -200,7 +201,7 @@ class Request(OptionRows):
         kinds.RATE,
         "Requests per second that each guest sends, with a profile that sends at a fixed rate.",
         metavar="RATE",
-        shown="the profile's",
+        shown="the profile's; with --during a third of what the path has just carried",
         stored="load",
         identifies=True,
     )
@@ -212,7 +213,7 @@ class Request(OptionRows):
         names=_names_of_operations,
         key="during",
         metavar="OPERATION",
-        shown="nothing",
+        shown="no operation",
     )
     to: str | None = what_setting(
         kinds.TEXT,
@@ -305,7 +306,7 @@ class Request(OptionRows):
         kinds.WHOLE,
         "How often each cell is measured: once in each round.",
         default=5,
-        shown="until one is shown to be good enough; 5 with nothing to rank",
+        shown="until one is shown to be good enough; 5 with nothing to rank; 3 with --during",
         limits=kinds.Limits(1, 10_000),
         formerly="blocks",
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from vdisklab.errors import PlanError
 from vdisklab.operations.operation import DiskOperation
+from vdisklab.operations.registry import judged_names
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, FailureModel
 from vdisklab.path.named_target import NamedTarget
@@ -127,9 +128,9 @@ class PowercutRequest(OptionRows):
     )
     during: tuple[DiskOperation, ...] = option(
         several(mid_run.parse_judged, str),
-        "Do this to the disk in the middle of each run: a snapshot, a commit of the overlay, a "
-        "mirror to another file, or a resize to twice its size; can be repeated.",
-        shown="nothing",
+        f"Do this to the disk in the middle of each run: {judged_names()} are possible; can be "
+        "repeated.",
+        shown="no operation",
     )
     need: tuple[Need, ...] = option(
         several(parse_need, str),

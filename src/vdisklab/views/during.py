@@ -24,7 +24,9 @@ def tables(answer: DuringAnswer) -> Iterator[Table[OperationCost]]:
         ),
         Column[OperationCost]("stall before", _seconds("stall_before"), right=True, spare=1),
         Column[OperationCost]("stall of writes", _seconds("write_stall"), right=True),
-        Column[OperationCost]("writes before", _seconds("write_stall_before"), right=True, spare=1),
+        Column[OperationCost](
+            "stall of writes before", _seconds("write_stall_before"), right=True, spare=1
+        ),
         Column[OperationCost]("p99 before", _seconds("latency_before"), right=True, spare=4),
         Column[OperationCost]("p99 during", _seconds("latency"), right=True, spare=2),
         Column[OperationCost](
@@ -102,7 +104,7 @@ def _felt_most(answer: DuringAnswer) -> str:
     longest = max(measured, key=lambda cost: cost.felt)
     if longest.felt < _FELT:
         return f"{none} made the guest's requests wait for more than {_FELT:g} s."
-    worst, mildest = measured[0], measured[-1]
+    worst = measured[0]
     if not worst.is_felt or worst.felt < _FELT:
         rounds = max(cost.runs for cost in measured)
         longer = f"for more than {_FELT:g} s and longer" if worst.is_felt else "longer"
@@ -115,11 +117,14 @@ def _felt_most(answer: DuringAnswer) -> str:
     if not worst.is_shown:  # nothing more is known than what happened in these rounds
         said, what = f"{_in_rounds(worst)} the guest waited longer", _felt_longer(worst)
     sentence = f"{said} during {worst.operation} on {worst.path}: {what}."
-    if mildest is not worst:
+    others = [cost for cost in measured if cost is not worst and not cost.is_control]
+    if others:
+        # what can take its place, if anything was measured that can
+        mildest = ([cost for cost in others if cost.is_instead_of(worst)] or others)[-1]
+        most = "least" if mildest is others[-1] else "less"
         sentence += (
-            f" The guest felt {mildest.operation} on {mildest.path} least: p99 "
-            f"{numbers.value(mildest.latency, 's')}, longest stall "
-            f"{numbers.value(_stall(mildest), 's')}"
+            f" The guest felt {_named(mildest)} {most}: p99 "
+            f"{numbers.value(mildest.latency, 's')}, and {_stalled(mildest)}"
         )
         sentence += _against(worst, mildest) + "."
     return sentence
@@ -191,10 +196,6 @@ def _named(row: OperationCost) -> str:
     return f"{row.operation} on {row.path}"
 
 
-def _stall(row: OperationCost) -> float:
-    return max(row.stall or 0.0, row.write_stall or 0.0)
-
-
 def _felt(row: OperationCost) -> str:
     """What the guest felt: how slow, and for how long nothing went on."""
     return f"{_slow(row)}, and {_stalled(row)}"
@@ -240,14 +241,23 @@ def _power_cut(row: OperationCost) -> str:
 
 def _notes(answer: DuringAnswer) -> Iterator[str]:
     yield (
-        "longest stall: requests waited, and none was completed; p99 counts from the moment at "
-        "which a request was due; ratios are of p99: those to before are within one run, those to "
-        "row 1 within rounds"
+        "longest stall: requests waited, and none was completed; stall of writes: writes waited, "
+        "and none was completed; p99 counts from the moment at which a request was due; ratios are "
+        "of p99: those to before are within one run, those to row 1 within rounds"
     )
+    unjudged = [row for row in answer.costs if row.survives is None and row.judge]
+    if unjudged:
+        yield f"judge a power cut in the middle of {_named(unjudged[0])}: `{unjudged[0].judge}`"
+    by_reason: dict[str, list[str]] = {}
+    for row in answer.costs:
+        if row.survives is None and row.unjudged is not None:
+            by_reason.setdefault(row.unjudged, []).append(f"{row.operation} on {row.path}")
+    for reason, named in by_reason.items():
+        yield f"no power cut can be judged in the middle of {', '.join(named)}: {reason}"
     for row in answer.costs:
         if row.control is not None and row.felt == row.control:
             yield (
-                f"{row.operation} on {row.path} is a control: a wait up to "
+                f'the operation "{row.operation}" on {row.path} is a control: a wait up to '
                 f"{numbers.value(row.control, 's')} there is this machine's own"
             )
     few = [row for row in answer.costs if row.is_felt and row.during.low is None]
@@ -268,15 +278,6 @@ def _notes(answer: DuringAnswer) -> Iterator[str]:
             runs = counted(row.failed, "run")
             yield f"{row.operation} on {row.path} failed in {runs}: {row.failure}"
     yield f"latency over time: `vdisklab report --campaign {answer.campaign}`"
-    by_reason: dict[str, list[str]] = {}
-    for row in answer.costs:
-        if row.survives is None and row.unjudged is not None:
-            by_reason.setdefault(row.unjudged, []).append(f"{row.operation} on {row.path}")
-    for reason, named in by_reason.items():
-        yield f"no power cut can be judged in the middle of {', '.join(named)}: {reason}"
-    unjudged = [row for row in answer.costs if row.survives is None and row.judge]
-    if unjudged:
-        yield f"judge a power cut in the middle: `{unjudged[0].judge}`"
     yield from answer.caveats.notes
 
 

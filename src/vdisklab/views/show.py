@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from vdisklab import numbers
 from vdisklab.answers.show import ShowAnswer, ShownCheck, ShownMeasurement, ShownSample
-from vdisklab.results.model import METRICS, GuestGroup, IoCounters, Member
+from vdisklab.results.model import METRICS, Direction, GuestGroup, IoCounters, Member
 from vdisklab.units import format_bytes, format_duration
 from vdisklab.views.layout import WORDS, Column, Table
 
@@ -71,12 +72,20 @@ def _samples(measured: ShownMeasurement) -> Table[ShownSample]:
     seconds = measured.measured_seconds
     duration = _duration(seconds if seconds is not None else measured.wall_seconds)
     columns: tuple[Column[ShownSample], ...] = (
-        Column("direction", lambda sample: sample.direction.value),
+        Column("direction", partial(_direction, measured)),
         Column("metric", lambda sample: sample.metric),
         Column("value", lambda sample: numbers.value(sample.value, _unit(sample)), right=True),
     )
     title = f"{measured.name}: {measured.program}, {duration}"
     return Table(title, columns, measured.samples, verbatim=(measured.command,), kind=ShownSample)
+
+
+def _direction(measured: ShownMeasurement, sample: ShownSample) -> str:
+    """Of what the sample is: of all requests, where those of a direction have the metric, too."""
+    if sample.direction is not Direction.NONE:
+        return sample.direction.value
+    separate = any(each.metric == sample.metric and each is not sample for each in measured.samples)
+    return "all" if separate else numbers.MISSING
 
 
 def _evidence(measured: ShownMeasurement) -> Table[tuple[str, IoCounters]]:

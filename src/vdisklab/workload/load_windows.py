@@ -11,6 +11,9 @@ from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction, Sample, Series
 from vdisklab.workload.open_load import GuestRequests, LoggedRequest
 
+LEAD_SECONDS = 2.0
+"""From the order of a load until its first request is due."""
+
 SERIES_SECONDS = 0.25
 """The interval of the latencies over time."""
 

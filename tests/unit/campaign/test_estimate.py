@@ -112,3 +112,22 @@ def test_a_guest_larger_than_its_host_is_refused() -> None:
     require_guest_memory(GIB, GIB)
     with pytest.raises(HostError, match=r"2.0 GiB of memory does not fit .* 1.0 GiB"):
         require_guest_memory(2 * GIB, GIB)
+
+
+def _beside(orders: tuple[str, ...], runtime: float) -> CampaignPlan:
+    request = Request(
+        paths=("qcow2/none",), during=orders, size_bytes=128 * MIB, rounds=3, runtime=runtime
+    )
+    return build_plan(request, Capabilities(), builtin_profile("during"))
+
+
+def test_an_operation_costs_a_probe_and_three_windows() -> None:
+    """Six runs took 154 s on a machine with three other guests, 9 s and more for the load alone."""
+    plan = _beside(("backup", "snapshot"), 0.5)
+    assert 70 < campaign_seconds(plan, tuple(schedule(plan))) < 154
+    snapshot, longer = (
+        run_seconds(each)(each.cells[0]) for each in (_beside(("snapshot",), t) for t in (0.5, 2.5))
+    )
+    assert longer - snapshot == pytest.approx(3 * 2.0)
+    slow = _beside(("backup:speed=4M",), 0.5)
+    assert run_seconds(slow)(slow.cells[0]) > snapshot + 128 / 4 - 1

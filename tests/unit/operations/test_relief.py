@@ -44,6 +44,13 @@ def test_what_the_operation_had_already_is_not_advised() -> None:
     assert any('"speed": 5242880' in line for line in slow)
     slower = [way.line for way in ways(parse_operation("mirror"), "qcow2/none", 1e6)]
     assert any(line.endswith("--bwlimit 488") for line in slower)
+    mirror = ways(parse_operation("mirror"), "qcow2/none", 10.5e6)
+    assert {way.basis for way in mirror} == {"at half of the 10 MiB/s that it copied"}
+    assert {way.basis for way in ways(parse_operation("backup:speed=32M"), "qcow2/none", 90e6)} == {
+        "at half of its speed=",
+        "",
+    }
+    assert any("not known" in way.basis for way in ways(parse_operation("backup"), "qcow2/none"))
     modes = [
         any("copy-mode" in way.line for way in ways(parse_operation(text), "raw/none"))
         for text in ("mirror", "mirror:copy-mode=write-blocking")
