@@ -509,7 +509,7 @@ class Request(OptionRows):
     guests: tuple[str, ...] = guest_setting(
         kinds.values_of("guests"),
         "Measure each path in this many guests at once, each with its own disk; braces, commas or "
-        "repeating it compare several. Only fio's measurements can do that.",
+        "repeating it compare several. Fio's measurements can do that, and the life of a disk.",
         key="guests",
         metavar="N",
         shown="one alone",

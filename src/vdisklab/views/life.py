@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from vdisklab import numbers
 from vdisklab.analysis.intervals import MIN_ROUNDS
-from vdisklab.answers.life import NOT_COUNTED, NOTHING, DiskLife, LifeAnswer
+from vdisklab.answers.life import NOT_COUNTED, DiskLife, LifeAnswer
 from vdisklab.path.disk_path import EMPTY
 from vdisklab.units import counted, format_bytes, named
 from vdisklab.views.choice import MOST_CHARACTERS
@@ -112,11 +112,12 @@ def headline(answer: LifeAnswer) -> str:
         return "No disk could be made and written."
     best = made[0]
     rate, first = best.each_second, numbers.value(best.seconds("first-write"), "s")
-    makes = "" if rate is None else f" makes {_rate(rate)} a second;"
+    makes = "" if rate is None else f" {_rate(rate)};"
     sentence = (
         f"{_which_first(answer)}{best.path} by {best.made}{makes} a disk's first write and flush "
         f"take {first}."
     )
+    sentence += _at_once(best, made)
     copy = _copy_beside(best, made)
     if copy is None:
         return sentence
@@ -133,6 +134,15 @@ def headline(answer: LifeAnswer) -> str:
         f"{sentence}: {format_bytes(round(waiting))} of the copy were still in the host's memory, "
         "and the flush wrote them."
     )
+
+
+def _at_once(best: DiskLife, made: Sequence[DiskLife]) -> str:
+    """When the last of the most disks is ready that were made at once in the same way."""
+    alike = [life for life in made if (life.path, life.made) == (best.path, best.made)]
+    most = max(alike, key=lambda life: life.disks)
+    if most.disks == best.disks:
+        return ""
+    return f" Of {most.disks} at once, the last is ready after {numbers.value(most.ready, 's')}."
 
 
 def _usable(answer: LifeAnswer) -> list[DiskLife]:
@@ -210,18 +220,14 @@ def why_slow(answer: LifeAnswer) -> tuple[str, ...]:
         if life.disks == fewest and life.why is not None and not life.why.startswith(NOT_COUNTED):
             slowest.setdefault(life.why.partition(" ")[0], life)
     said = [
-        f"{_work(life.why or NOTHING)} ({life.made} on {life.path}: "
+        f"{life.why} ({life.made} on {life.path}: "
         f"{numbers.value(life.seconds('first-write'), 's')})"
         for life in slowest.values()
     ]
     if not said:
         return ()
-    its = "its 4 KiB" if fewest == 1 else f"4 KiB for each of {fewest} disks"
-    return (f"Besides {its}, a first write and flush had to {'; '.join(said)}.",)
-
-
-def _work(why: str) -> str:
-    return "do nothing else" if why == NOTHING else why
+    its = "writing 4 KiB" if fewest == 1 else f"writing 4 KiB to each of {fewest} disks"
+    return (f"What the first flush had to do besides {its}: {'; '.join(said)}.",)
 
 
 def first_lines(answer: LifeAnswer) -> tuple[tuple[str, str], ...]:
@@ -264,8 +270,8 @@ def next_step(answer: LifeAnswer) -> Iterator[str]:
 
 def _rate(each_second: float) -> str:
     if each_second >= 1:
-        return counted(round(each_second), "disk")
-    return f"{each_second:.2g} disks"
+        return f"makes {counted(round(each_second), 'disk')} a second"
+    return f"takes {numbers.value(1 / each_second, 's')} to make a disk"
 
 
 def _notes(answer: LifeAnswer) -> Iterator[str]:
@@ -286,7 +292,8 @@ def _notes(answer: LifeAnswer) -> Iterator[str]:
         yield f"{which}: the rate had not settled; choose a longer --runtime"
     for life in answer.lives:
         if life.failure is not None:
-            yield f"{made_by(life)} on {life.path} failed in {life.failed} runs: {life.failure}"
+            runs = counted(life.failed, "run")
+            yield f"{made_by(life)} on {life.path} failed in {runs}: {life.failure}"
     for life in answer.lives:
         if life.given_back is not None and life.space_back is None:
             yield f"{made_by(life)} on {life.path}: not all of its space came back in half a minute"

@@ -46,12 +46,13 @@ def _how_often(answer: PlanAnswer) -> str:
 def _notes(answer: PlanAnswer) -> Iterator[str]:
     plan = answer.campaign
     names = ", ".join(measurement.name for measurement in plan.profile.measurements)
-    yield f"profile {plan.profile.name}: {names}"
+    yield f"profile {plan.profile.name}" + (f": {names}" if names != plan.profile.name else "")
     if is_foreign() and any(not cell.path.on_host for cell in plan.cells):
         yield f"`run` measures {emulation_of(GUEST.name)}"
     if answer.of_unknown_length:
         yield (
-            f"not in the estimate, as they end by themselves: {', '.join(answer.of_unknown_length)}"
+            "the estimate has no time for what takes as long as it takes: "
+            f"{', '.join(answer.of_unknown_length)}"
         )
     if plan.race is not None:
         yield (

@@ -19,6 +19,7 @@ from vdisklab.sanitise import sanitise_line
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.durability import power_cut_text
 from vdisklab.views.layout import Table
+from vdisklab.views.life import counts_table, times_table
 from vdisklab.views.page.html import render_page
 from vdisklab.views.rank import rank_text
 from vdisklab.views.report import (
@@ -32,6 +33,7 @@ from vdisklab.views.report import (
     score_keys,
 )
 
+_COMMAND = re.compile(r"(`vdisklab [^`\n]*`)")
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|<>&~-])")
 
 
@@ -93,24 +95,32 @@ def _parquet(report: ReportAnswer) -> bytes:
 
 def escape(text: str) -> str:
     """Text on one line, escaped for Markdown and the HTML in it."""
-    return (
-        _SPECIAL.sub(r"\\\1", as_typed(sanitise_line(text)))
-        .replace("\\<", "&lt;")
-        .replace("\\>", "&gt;")
-    )
+    return _escaped(sanitise_line(text))
+
+
+def _escaped(line: str) -> str:
+    special = _SPECIAL.sub(r"\\\1", as_typed(line))
+    return special.replace("\\<", "&lt;").replace("\\>", "&gt;")
+
+
+def _prose(text: str) -> str:
+    """A sentence, escaped but for the commands in it, which are read and copied as code."""
+    parts = _COMMAND.split(sanitise_line(text))
+    return "".join(as_typed(part) if _COMMAND.fullmatch(part) else _escaped(part) for part in parts)
 
 
 def _markdown(report: ReportAnswer) -> Iterator[str]:
     yield f"# vdisklab: {escape(headline(report))}"
     warning = [f"{escape(report.caveats.warning)}."] if report.caveats.warning else []
     if said := " ".join((*warning, *map(escape, report.caveats.remedies))):
-        yield f"\n**{said}**"
+        yield f"\n**{said[0].upper()}{said[1:]}**"
     yield ""
     lines = answer_sentences(report)
     if report.operations is not None:  # the rest follows their table
         lines = tuple(f"{subject}: {line}" for subject, line in page_lines(report))
-    yield from (f"* {escape(sentence)}" for sentence in lines)
+    yield from (f"* {_prose(sentence)}" for sentence in lines)
     yield from _operations(report)
+    yield from _lives(report)
     yield "\n## Cells\n"
     keys = (report.measure,) if report.operations else score_keys(report) or (report.measure,)
     titles = [key.metric.replace("_", " ") for key in keys]
@@ -135,7 +145,7 @@ def _markdown(report: ReportAnswer) -> Iterator[str]:
         yield f"| {' | '.join(columns)} |"
     yield from _claims(report)
     yield "\n## Diagnostics\n"
-    yield from (f"* {escape(sentence)}" for sentence in diagnostic_sentences(report) or ("None.",))
+    yield from (f"* {_prose(sentence)}" for sentence in diagnostic_sentences(report) or ("None.",))
     yield "\n## Machine\n"
     for campaign in report.ranked.campaigns:
         host = campaign.host
@@ -164,7 +174,7 @@ def _operations(report: ReportAnswer) -> Iterator[str]:
     yield "\n## Operations\n"
     yield from _table(part["table"])
     yield ""
-    yield from (f"* {escape(note)}" for note in part["table"].notes)
+    yield from (f"* {_prose(note)}" for note in part["table"].notes)
     if part["lines"] or part["without"]:
         yield "\n## To paste"
     for title, pasted in part["lines"].items():
@@ -173,6 +183,18 @@ def _operations(report: ReportAnswer) -> Iterator[str]:
     if part["without"]:
         yield ""
     yield from (f"* {escape(reason)}" for reason in part["without"])
+
+
+def _lives(report: ReportAnswer) -> Iterator[str]:
+    """The times of each disk's steps, and what was counted."""
+    if report.lives is None:
+        return
+    for title, table in (
+        ("Steps of each disk", times_table(report.lives)),
+        ("What was counted", counts_table(report.lives)),
+    ):
+        yield f"\n## {title}\n"
+        yield from _table(table)
 
 
 def _table(table: Table[Any]) -> Iterator[str]:

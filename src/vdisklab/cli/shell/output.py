@@ -58,7 +58,9 @@ def print_answer(
     else:
         screen = console()
         again = named.in_text(verb) or named.caller.command or ""
-        for table in tables:
+        for place, table in enumerate(tables):
+            if place:
+                screen.print()
             show(completed(table, named), screen, why=output.why, wide=output.wide, verb=again)
 
 
