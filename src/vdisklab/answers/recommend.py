@@ -382,7 +382,11 @@ def _require_comparable(analysis: Analysis, weights: str | None, needs: Sequence
         )
     numbers = numbers_of_guests(analysis.loaded.observations.cells)
     if len(numbers) > 1:
-        cells = (cell for cell in analysis.loaded.observations.cells if not cell.on_host)
+        cells = (
+            cell
+            for cell in analysis.loaded.observations.cells
+            if cell.path is not None and cell.path.is_guest_storage
+        )
         alike = [cell.label for cell in cells if numbers_of_guests([cell]) == numbers[-1:]][:2]
         pair = f": `{shlex.join(['vdisklab', 'compare', *alike])}`" if len(alike) == 2 else ""
         raise PlanError(

@@ -64,6 +64,11 @@ def headline(choice: PathChoice) -> str:
         case ChoiceVerdict.KEEP:
             overall = " overall" if choice.behind_in else ""
             text = f"Keep {_kept(choice)}: no other path is shown to be better{overall}"
+        case ChoiceVerdict.TIED if _is_thrown_away(choice):
+            text = (
+                f"Take {choice.cell.name}: of the {len(choice.tied)} ways that lead, none is shown "
+                "to be better"
+            )
         case ChoiceVerdict.TIED:
             text = (
                 f"Keep what you have if it is one of these {len(choice.tied)}, else take "
@@ -97,6 +102,8 @@ def short_headline(choice: PathChoice, most: int = MOST_CHARACTERS) -> str:
                 f"Keep {choice.cell.name}: nothing is shown to be better",
                 "Keep what you have: nothing is shown better",
             ]
+        case ChoiceVerdict.TIED if _is_thrown_away(choice):
+            shorter = [f"Take {choice.cell.name}: a tie", "These ways tie"]
         case ChoiceVerdict.TIED:
             shorter = [
                 f"Keep what you have, or take {choice.cell.name}: a tie",
@@ -123,6 +130,11 @@ def _use(choice: PathChoice) -> str:
 def _loses(choice: PathChoice) -> bool:
     """True if the path of the answer is known to lose what the guest has flushed."""
     return choice.durability is not None and not choice.durability.kind.acceptable
+
+
+def _is_thrown_away(choice: PathChoice) -> bool:
+    """True for a way to make disks, which are thrown away: there is none to keep."""
+    return choice.cell.path is not None and choice.cell.path.attachment.made is not None
 
 
 def _only(choice: PathChoice) -> str:

@@ -113,10 +113,9 @@ def headline(answer: LifeAnswer) -> str:
     best = made[0]
     rate, first = best.each_second, numbers.value(best.seconds("first-write"), "s")
     makes = "" if rate is None else f" {_rate(rate)};"
-    sentence = (
-        f"{_which_first(answer)}{best.path} by {best.made}{makes} a disk's first write and flush "
-        f"take {first}."
-    )
+    which = _which_first(answer)
+    subject = "It" if which and len(answer.leaders) == 1 else f"{best.path} by {best.made}"
+    sentence = f"{which}{subject}{makes} a disk's first write and flush take {first}."
     sentence += _at_once(best, made)
     copy = _copy_beside(best, made)
     if copy is None:

@@ -105,14 +105,15 @@ def test_the_soonest_ready_comes_first_and_what_was_counted_says_why(
     assert (broken.ready, broken.failed, broken.failure is None) == (None, 1, False)
     assert headline(answer) == (
         "xfs/raw/none by reflink is ready first of 2 disks (95 %), after 50.0 ms. "
-        "xfs/raw/none by reflink makes 50 disks a second; a disk's first write and flush take "
-        "20.0 ms. A full copy takes 200 ms to make, and its first write and flush take 200 ms: "
-        "64.0 MiB of the copy were still in the host's memory, and the flush wrote them."
+        "It makes 50 disks a second; a disk's first write and flush take 20.0 ms. Of 10 at once, "
+        "the last is ready after 210 ms. A full copy takes 200 ms to make, and its first write and "
+        "flush take 200 ms: 64.0 MiB of the copy were still in the host's memory, and the "
+        "flush wrote them."
     )
     times, counts = tables(answer)
     assert counts.intro == (
-        "Besides its 4 KiB, a first write and flush had to write 64.0 MiB still in memory (cp on "
-        "xfs/raw/none: 200 ms); unshare 4.0 KiB (reflink on xfs/raw/none: 20.0 ms).",
+        "What the first flush had to do besides writing 4 KiB: write 64.0 MiB still in memory "
+        "(cp on xfs/raw/none: 200 ms); unshare 4.0 KiB (reflink on xfs/raw/none: 20.0 ms).",
     )
     notes = times.notes
     assert any("the rate had not settled" in note for note in notes)
@@ -148,7 +149,7 @@ def test_the_page_has_the_tables_and_says_why_the_first_flush_is_slow(
     store: Store, campaign: Campaign
 ) -> None:
     page = build(report_on(Analysis.of(store, [campaign.id])), ReportFormat.HTML).decode()
-    assert "Why the first flush is slow.</b> Besides its 4" in page
+    assert "Why the first flush is slow.</b> What the first flush had to do" in page
     assert "The answer above is orange" not in page
     assert "write 64.0 MiB still in memory</td>" in page
     assert page.count("settled after") > 1
