@@ -258,7 +258,7 @@ def stored_stalls(store: Store, host: HostFacts, limit: float) -> MeasuredStalls
         if campaign.host.machine_id == host.machine_id and measured_operations(campaign):
             for cell, runs in _runs(store, campaign).items():
                 order = parse_operation(_operation(cell) or "")
-                good = [run for run in runs if run.failure is None]
+                good = [run for run in runs if _why_failed(run) is None]
                 stall = _longest_stall(str(order), good)
                 if order.kind.need is not None and cell.path is not None and stall is not None:
                     alone = without_options(cell.path, (_OPTION,)).spelled_out.canonical
@@ -297,9 +297,9 @@ def _cost(
     cell: MeasuredCell, runs: Sequence[Run], cuts: Iterable[PowerCut], below: str | None
 ) -> OperationCost:
     order = parse_operation(_operation(cell) or "")
-    good = [run for run in runs if run.failure is None]
+    good = [run for run in runs if _why_failed(run) is None]
     values = {window: _by_metric(good, window) for window in (BEFORE, DURING, AFTER)}
-    failures = [run.failure.sentence for run in runs if run.failure is not None]
+    failures = [why for run in runs if (why := _why_failed(run)) is not None]
     path = without_options(cell.path, (_OPTION,)) if cell.path else None
     place = None if path is None else where_judged(path, below)
     judged = None if place is None or order.unjudged(place) is not None else place
@@ -373,6 +373,15 @@ def _not_simulated(place: DiskPath | None, *, only_reads: bool) -> str:
     )
 
 
+def _why_failed(run: Run) -> str | None:
+    """Why a run has nothing to compare: it failed, or no request was served before the operation,
+    in a database of a vdisklab that stored such runs."""
+    if run.failure is not None:
+        return run.failure.sentence
+    served = _by_metric([run], BEFORE)["iops"]
+    return "no request was served before the operation" if served and not any(served) else None
+
+
 def _over_time(run: Run) -> LatencyOverTime | None:
     """The latencies of a run over time; None if they were not stored."""
     windows = {window: _measured(run, window) for window in (BEFORE, DURING)}
@@ -424,7 +433,7 @@ def _ratio(above: Mapping[str, list[float]], below: Mapping[str, list[float]]) -
 
 def _by_round(runs: Iterable[Run]) -> Mapping[int, float]:
     """p99 during the operation, by round."""
-    good = (run for run in runs if run.failure is None)
+    good = (run for run in runs if _why_failed(run) is None)
     values = ((run.round, _by_metric([run], DURING)["latency_p99"]) for run in good)
     return {round: found[0] for round, found in values if found}
 

@@ -23,7 +23,7 @@ said=$(dd if=/dev/urandom of="$0/deleted" bs=1M count="$1" conv=fsync 2>&1) ||
 { echo "$said" | head -n 1 >&2; exit 1; }
 sync && rm "$0/deleted" && sync
 """
-_ROOM = 8
+_ROOM = 5
 """The file system's own tables and journal take this part of the disk, at most."""
 _TRIM = 'fstrim -v "$0"'
 # util-linux says "128 MiB (134217728 bytes) trimmed", busybox "134217728 bytes trimmed".
@@ -65,7 +65,7 @@ def _deleted(order: DiskOperation, disk: int) -> int:
 
 def _too_large(order: DiskOperation, disk: int, load: int) -> Impossible | None:
     """Why the deleted file has no room beside the load's file; None if it has."""
-    size, room = _deleted(order, disk), disk - disk // _ROOM - load
+    size, room = _deleted(order, disk), (disk - disk // _ROOM - load) // _MIB * _MIB
     if size <= room:
         return None
     return Impossible(

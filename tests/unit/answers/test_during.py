@@ -175,6 +175,20 @@ def test_what_failed_leads_and_is_not_said_to_be_unfelt(
     )
 
 
+def test_a_run_in_which_nothing_was_served_before_is_no_measure(
+    store: Store, campaign: Campaign
+) -> None:
+    for run in list(store.runs(campaign.id)):
+        if run.path == BACKUP and run.round == 1:
+            store.delete_run(run.id)
+            before, *later = run.measurements
+            samples = (*before.samples, Sample("iops", Direction.NONE, 0.0))
+            store.add_run(replace(run, measurements=(replace(before, samples=samples), *later)))
+    backup = stored_operations(store, None).costs[0]
+    assert (backup.runs, backup.failed) == (2, 1)
+    assert backup.failure == "no request was served before the operation"
+
+
 def test_a_run_that_failed_beside_others_is_counted(store: Store, campaign: Campaign) -> None:
     answer = stored_operations(store, None)
     partly = replace(answer.costs[0], runs=2, failed=1, failure=REASON)

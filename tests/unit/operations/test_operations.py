@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from vdisklab.campaign.measure_during import _not_ended
-from vdisklab.errors import OperationError, PlanError
+from vdisklab.errors import CommandError, OperationError, PlanError
+from vdisklab.host.command import LocalHost
 from vdisklab.operations.operation import DiskAccess, OpenDisk, RunningOperation
 from vdisklab.operations.registry import OPERATIONS, judged_operations, parse_operation
 from vdisklab.path.disk_path import parse_path
@@ -173,6 +175,27 @@ def test_what_did_not_end_is_named_in_words_with_its_own_way_out(
     assert str(error).startswith(f"the {called} did not end within 6 s")
     assert way in str(error.hint)
     assert ("never ends" in str(error.hint)) == running.order.kind.follows
+
+
+def test_a_trim_whose_file_has_no_room_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reason = "dd: error writing '/mnt/deleted': No space left on device"
+    programs = {"fstrim": "", "dd": f'echo "{reason}\n8+0 records in\n7+0 records out" >&2; exit 1'}
+    for name, script in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def in_guest(*argv: str) -> str:
+        return LocalHost().run(*argv).stdout
+
+    access = DiskAccess(
+        FakeMonitor(), lambda _size: None, in_guest=in_guest, mount_point=str(tmp_path)
+    )
+    with pytest.raises(CommandError) as failed:
+        parse_operation("trim").on(DISK, access).prepare()
+    assert str(failed.value) == f"`sh -c … {tmp_path} 1` exited with 1: {reason}"
 
 
 def test_what_no_power_cut_is_judged_in_is_named() -> None:

@@ -91,7 +91,7 @@ TRIMMED = "raw/none/virtio:discard=unmap"
 @pytest.mark.parametrize("size", ["10G", "128M", "100M"])
 def test_a_trim_of_more_than_the_disk_has_is_refused(size: str) -> None:
     request = Request(paths=(TRIMMED,), during=(f"trim:size={size}",), size_bytes=GIB // 8)
-    with pytest.raises(PlanError, match="its disk of 128M has room for 80M beside the load") as no:
+    with pytest.raises(PlanError, match="its disk of 128M has room for 70M beside the load") as no:
         build_plan(request, Capabilities(), requested_profile(request))
     assert "a larger --size" in str(no.value.hint)
 
