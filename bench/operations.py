@@ -29,6 +29,7 @@ import select
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -582,11 +583,13 @@ def main() -> None:
     given = parser.parse_args()
     rows = []
     for part in given.only or PARTS:
-        for row in PARTS[part](given.directory):
-            rows.append(row)
-            print(json.dumps(row), flush=True)
-            if given.json is not None:
-                given.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+        # sockets and the daemons' messages go with it
+        with tempfile.TemporaryDirectory(dir=given.directory) as directory:
+            for row in PARTS[part](Path(directory)):
+                rows.append(row)
+                print(json.dumps(row), flush=True)
+                if given.json is not None:
+                    given.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, PlanError, VdisklabError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import (
     NEEDED,
+    NUMBERS,
     PROGRAM_MARK,
     Entry,
     Kind,
@@ -24,6 +26,7 @@ from vdisklab.storage.undo import (
     Undo,
     await_programs,
     noted_directories,
+    processes_marked,
     undo_where_it_is,
 )
 from vdisklab.units import format_bytes
@@ -35,7 +38,7 @@ _ON_TARGETS = frozenset({DISK.kind, FILE.kind, Kind.DIRECTORY, Kind.FILE})
 def list_leftovers(directory: Path | None = None) -> list[Entry]:
     """The things that `remove_leftovers` would remove, in its order."""
     with leftovers(directory) as ledgers:
-        return [entry for _, entry in _in_order(ledgers)]
+        return [_found(entry) for _, entry in _in_order(ledgers)]
 
 
 def remove_leftovers(
@@ -52,7 +55,8 @@ def remove_leftovers(
         kept = {ledger.path: len(ledger.entries) for ledger in ledgers}
         directories = noted_directories(entry for each in ledgers for entry in each.entries)
         building = True
-        for ledger, entry in _in_order(ledgers):
+        for ledger, noted in _in_order(ledgers):
+            entry = _found(noted)
             if building and not entry.name.startswith(PROGRAM_MARK):
                 building = False
                 for each in ledgers:
@@ -82,6 +86,14 @@ def remove_leftovers(
             f"not everything could be removed: {'; '.join(failures)}",
             hint="; ".join(dict.fromkeys(failures.values())),
         )
+
+
+def _found(entry: Entry) -> Entry:
+    """The entry; of a process that still runs with its number."""
+    if entry.kind != Kind.PROCESS or entry.name.startswith(PROGRAM_MARK):
+        return entry
+    numbers = ", ".join(map(str, processes_marked(entry.name)))
+    return replace(entry, detail={**entry.detail, NUMBERS: numbers}) if numbers else entry
 
 
 def forget_leftovers(

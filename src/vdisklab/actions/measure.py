@@ -26,10 +26,9 @@ from vdisklab.host.ledger import (
     cache_directory,
     leftovers_sentence,
     open_ledger,
-    state_directory,
 )
 from vdisklab.host.mounts import Mount, mount_of, without_flushes
-from vdisklab.host.safe_places import make_state_directory, open_file
+from vdisklab.host.plan_locks import lock_directory, release_lock, take_lock
 from vdisklab.host.waiting import Clock
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import Accelerator
@@ -41,7 +40,6 @@ from vdisklab.results.store import Store
 from vdisklab.storage.targets import Device, Directory
 from vdisklab.units import format_duration
 
-_MEASURING = "measuring"
 _RETRY_SECONDS = 900.0
 _PAUSE_SECONDS = 2.0
 
@@ -178,29 +176,29 @@ def _alone(store: Store, plan: CampaignPlan) -> Iterator[None]:
 
     Raises HostError if one does already, or if the lock's file cannot be opened.
     """
-    file = state_directory() / _MEASURING / plan.fingerprint
+    file = lock_directory() / plan.fingerprint
     try:
-        make_state_directory(file.parent)
-        opened = os.fdopen(open_file(file, os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+")
+        lock, is_ours = take_lock(file)
     except OSError as error:
         raise HostError(
             f"{file} cannot be written: {error.strerror}", hint="mend that, or set VDISKLAB_STATE"
         ) from error
-    with opened as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+    if not is_ours:
+        with lock:
             lock.seek(0)
             process, first = lock.read() or "unknown", unchanged_campaign(store, plan)
-            raise HostError(
-                "this plan is being measured already, by process "
-                f"{process}{f' (campaign {first.id})' if first else ''}",
-                hint=f"wait for it, or end it (kill {process}); this command continues either",
-            ) from error
+        raise HostError(
+            "this plan is being measured already, by process "
+            f"{process}{f' (campaign {first.id})' if first else ''}",
+            hint=f"wait for it, or end it (kill {process}); this command continues either",
+        )
+    try:
         with suppress(OSError):  # the number is for a message; the lock holds without it
             os.ftruncate(lock.fileno(), 0)
             os.write(lock.fileno(), str(os.getpid()).encode())
         yield
+    finally:
+        release_lock(lock, file)
 
 
 def asked_for(plan: CampaignPlan) -> tuple[PathDropped, ...]:
@@ -236,7 +234,7 @@ def measuring_beside(fingerprint: str) -> tuple[str, ...]:
     Each holds the lock of a file that is named after its plan and holds its number.
     """
     found = []
-    for file in sorted((state_directory() / _MEASURING).glob("*")):
+    for file in sorted(lock_directory().glob("*")):
         with suppress(OSError), file.open() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -8,6 +8,7 @@ from vdisklab.actions.clean import forget_leftovers, list_leftovers, remove_left
 from vdisklab.cli.shell.options import takes_options
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.host.command import LocalHost
+from vdisklab.host.plan_locks import lock_directory, unheld_locks
 from vdisklab.plan.settings import OptionRows, option
 from vdisklab.plan.value_kinds import SWITCH, several
 
@@ -47,6 +48,9 @@ def clean(request: CleanOptions) -> None:
             count += 1
     for entry in list_leftovers() if request.dry_run else remove_leftovers(LocalHost()):
         print(f"{'would remove' if request.dry_run else 'removed'} {entry}")
+        count += 1
+    for file in unheld_locks(lock_directory(), remove=not request.dry_run):
+        print(f"{'would remove' if request.dry_run else 'removed'} {file}, a killed run's lock")
         count += 1
     if not count:
         print("there is nothing to remove")

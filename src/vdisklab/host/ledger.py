@@ -28,6 +28,17 @@ PROGRAM_MARK = "VDISKLAB_PROGRAM="
 NEEDED = "needs"
 """The detail of an entry that names the file without which its thing cannot be removed."""
 
+NUMBERS = "numbers"
+"""The detail of a process that was found: its number, or those of several."""
+
+_PROGRAMS = {
+    "guest=": "QEMU of the guest",
+    "addr.path=": "QEMU's storage daemon",
+    "source=": "virtiofsd of",
+    "--marker=": "server of the disk",
+}
+"""What a process is, by the start of the argument that marks it."""
+
 _NAMED = 3
 
 
@@ -59,7 +70,19 @@ class Entry:
     def __str__(self) -> str:
         if self.name.startswith(PROGRAM_MARK):
             return f"programs that run {self.name.removeprefix(PROGRAM_MARK)} started"
+        if self.kind == Kind.PROCESS:
+            return self._process
         return f"{self.kind} {self.name}"
+
+    @property
+    def _process(self) -> str:
+        """What a process is, by the argument that marks it, with its number if it was found."""
+        numbers = self.detail.get(NUMBERS)
+        found = "" if numbers is None else f"process {numbers}, "
+        for mark, what in _PROGRAMS.items():
+            if self.name.startswith(mark):
+                return f"{found}{what} {self.name.removeprefix(mark).rstrip(',')}"
+        return f"{found or 'process '}{self.name}"
 
 
 class Ledger:

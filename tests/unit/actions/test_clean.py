@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import signal
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -12,8 +17,10 @@ from vdisklab.cli.shell.main import main
 from vdisklab.errors import CommandError, DirtyHostError, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.ledger import Entry, open_ledger, pending
+from vdisklab.host.plan_locks import lock_directory, release_lock, take_lock
+from vdisklab.host.waiting import wait_until
 from vdisklab.storage.remote import DISK, FILE
-from vdisklab.storage.undo import Undo
+from vdisklab.storage.undo import Undo, processes_marked
 
 
 def interrupted(state: Path, *things: tuple[str, str]) -> Path:
@@ -194,3 +201,60 @@ def test_the_verb(
         f"would remove file {file}", f"removed file {file}", "there is nothing to remove",
     ]  # fmt: skip
     assert not file.exists()
+
+
+def test_a_process_is_named_with_its_number_and_what_it_is(tmp_path: Path) -> None:
+    mark = f"guest=vdisklab-{os.getpid()}-x,"
+    interrupted(tmp_path, ("process", mark))
+    ended = list_leftovers(tmp_path)
+    assert list(map(str, ended)) == [f"QEMU of the guest vdisklab-{os.getpid()}-x"]
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, "MARK": mark}) as running:
+        try:
+            wait_until(lambda: bool(processes_marked(mark)), timeout=10, what="the process")
+            (removed,) = remove_leftovers(LocalHost(), directory=tmp_path)
+            number = running.pid
+            assert str(removed) == f"process {number}, QEMU of the guest vdisklab-{os.getpid()}-x"
+            assert running.wait(10) == -signal.SIGKILL
+        finally:
+            running.kill()
+
+
+def test_a_killed_runs_lock_is_removed_and_one_that_is_held_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path))
+    directory = lock_directory()
+    held, is_ours = take_lock(directory / "held")
+    assert is_ours
+    again, is_ours = take_lock(directory / "held")
+    again.close()
+    assert not is_ours
+    (directory / "left").write_text("4711")
+    assert main(["clean", "--dry-run"]) == 0
+    assert main(["clean"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    lock = f"{directory / 'left'}, a killed run's lock"
+    assert said == [f"would remove {lock}", f"removed {lock}"]
+    assert [file.name for file in directory.iterdir()] == ["held"]
+    release_lock(held, directory / "held")
+    assert list(directory.iterdir()) == []
+
+
+def test_a_lock_without_a_name_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between opening and locking a file its holder may end, and remove it."""
+    file, flock = tmp_path / "plan", fcntl.flock
+    calls: list[int] = []
+
+    def removed_before(descriptor: IO[str], how: int) -> None:
+        calls.append(how)
+        if len(calls) == 1:
+            file.unlink()
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", removed_before)
+    lock, is_ours = take_lock(file)
+    with lock:
+        assert (is_ours, len(calls), file.exists()) == (True, 2, True)
+        again, is_ours = take_lock(file)
+        again.close()
+        assert not is_ours
