@@ -246,6 +246,10 @@ def test_templates_that_cannot_be_used_are_refused_in_a_sentence(lab: Lab) -> No
     _template(good, "qcow2", zeros=24)
     image = ("qemu-img", "create", "-q", "-f", "qcow2")
     subprocess.run([*image, "-b", good, "-F", "qcow2", backing], check=True)
+    orphan, gone = lab.directory / "orphan.qcow2", lab.directory / "gone.qcow2"
+    shutil.copyfile(good, gone)
+    subprocess.run([*image, "-b", gone.name, "-F", "qcow2", orphan], check=True)
+    gone.unlink()
     key = ("--object", "secret,id=k,data=x", "-o", "encrypt.format=luks,encrypt.key-secret=k")
     _encrypted(*image, *key, secret, "1M")
     luks = lab.directory / "luks.raw"
@@ -265,8 +269,10 @@ def test_templates_that_cannot_be_used_are_refused_in_a_sentence(lab: Lab) -> No
     refusals = {
         short: "is cut short: counting reference for region exceeding the end of the file",
         lab.directory / "missing": "does not exist",
-        fifo: "cannot be read",
+        fifo: "is a named pipe (FIFO), not an image",
+        lab.directory: "is a directory, not an image",
         backing: "has the backing file",
+        orphan: "needs the backing file gone.qcow2, which is not there",
         secret: "is encrypted",
         luks: "is encrypted",
         empty: "is empty",
@@ -575,3 +581,35 @@ def test_the_file_system_of_a_directory_decides_about_reflinks(lab: Lab) -> None
             assert ("target t is on ext4, which shares no blocks" in said) is not can
     made = [parse_path(run.path).attachment.made for run in lab.runs() if run.failure is None]
     assert sorted(map(str, made)) == ["cp", "reflink"]
+
+
+def test_a_template_that_a_loop_device_may_write_is_in_use(tmp_path: Path) -> None:
+    file, host = tmp_path / "golden.raw", LocalHost()
+    file.write_bytes(bytes(MIB))
+    device = attach_loop(file, direct_io=False)
+    try:
+        with pytest.raises(HostError, match=f"is in use: {device} is attached to it"):
+            inspect_template(host, file)
+    finally:
+        detach_loop(device)
+    attach = ("losetup", "--read-only", "--find", "--show", file)
+    device = subprocess.run(attach, check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        assert inspect_template(host, file).size == MIB
+    finally:
+        detach_loop(device)
+
+
+def test_a_changed_template_is_another_plan(lab: Lab) -> None:
+    template = lab.directory / "golden.raw"
+    _template(template, "raw", zeros=24)
+    arguments = _from(lab, template, "raw/none", "--made", "cp")
+    status, said = _said(lab, *arguments)
+    assert status == 0, said
+    status, said = _said(lab, *arguments)
+    assert "already measured" in said
+    with template.open("r+b") as opened:
+        opened.write(os.urandom(CLUSTER))
+    status, said = _said(lab, *arguments)
+    assert (status, "already measured" in said) == (0, False), said
+    assert len({run.campaign for run in lab.runs()}) == len(lab.runs()) == 2

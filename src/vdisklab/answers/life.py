@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from vdisklab.operations.ways.registry import parse_way
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import EMPTY
 from vdisklab.plan.guest import without_options
+from vdisklab.plan.profile import IN_GUEST
 from vdisklab.results.model import BENEATH, LIFE_STEPS, NO_DATA, Campaign, Measurement, Run
 from vdisklab.results.store import Store
 from vdisklab.units import format_bytes
@@ -151,7 +152,8 @@ def lives_of(store: Store, campaign_id: str) -> LifeAnswer:
     for run in store.runs(campaign.id):
         if run.measured_cell in runs:
             runs[run.measured_cell].append(run)
-    lives = {cell: _life(cell, of_cell) for cell, of_cell in runs.items()}
+    in_guests = _in_guests(campaign.plan)
+    lives = {cell: _life(cell, of_cell, in_guests=in_guests) for cell, of_cell in runs.items()}
     return LifeAnswer(
         campaign=campaign.id,
         caveats=caveats_of(store.outlines((campaign.id,)), (campaign,)),
@@ -193,7 +195,13 @@ def _way(cell: MeasuredCell) -> str | None:
     return None if cell.path is None else cell.path.attachment.made
 
 
-def _life(cell: MeasuredCell, runs: Sequence[Run]) -> DiskLife:
+def _in_guests(plan: Mapping[str, Any]) -> bool:
+    """True if a stored plan gives its disks to guests, whether the guests came to use them."""
+    measurements = plan.get("measurements", [])
+    return all(each.get("settings", {}).get(IN_GUEST) is not False for each in measurements)
+
+
+def _life(cell: MeasuredCell, runs: Sequence[Run], *, in_guests: bool) -> DiskLife:
     if cell.path is None:
         raise TypeError(f"{cell} names no way")
     way = parse_way(_way(cell) or "")
@@ -212,7 +220,7 @@ def _life(cell: MeasuredCell, runs: Sequence[Run]) -> DiskLife:
         made=str(way),
         summary=way.kind.summary,
         disks=cell.path.attachment.guests or 1,
-        in_guests=bool(by_name["settle"]),
+        in_guests=in_guests,
         runs=len(good),
         failed=len(failures),
         steps=steps,

@@ -21,6 +21,7 @@ from vdisklab.guest.qemu.probe import has_sandbox
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.guest.systems import read_diskspd
 from vdisklab.host.command import Host, install_hint
+from vdisklab.host.image_file import state_of
 from vdisklab.host.ledger import Kind
 from vdisklab.path.architecture import GUEST
 from vdisklab.path.segments import Bus
@@ -177,12 +178,6 @@ def inspect_image(host: Host, image: Path) -> UserGuest:
             hint="name the image of an installed system, such as guest.qcow2",
         )
     return UserGuest(image.absolute(), form, state)
-
-
-def state_of(image: Path) -> str:
-    """The image's size and modification time, which change when it is written to."""
-    status = image.stat()
-    return f"{status.st_size} bytes of {status.st_mtime_ns}"
 
 
 def require_unchanged(user_guest: UserGuest) -> None:

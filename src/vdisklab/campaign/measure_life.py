@@ -192,6 +192,7 @@ def _given(stacks: HostStacks) -> templates.GivenImage:
         planned=templates.as_named(file, size),
     )
     templates.require_fits(given, size)
+    stacks.site.check(lambda: templates.require_unchanged(given, stacks.plan.template_state))
     return given
 
 

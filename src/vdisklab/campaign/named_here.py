@@ -73,11 +73,16 @@ def named_here(host: Host, request: Request) -> NamedHere:
     if copies is not None:
         require_copy_directory(Path(copies.place))
     mount = None if request.devices else mount_of(directory)
-    making = _making_here(request, targets, directory) if profile.makes_disks else NOTHING_KNOWN
+    making = NOTHING_KNOWN
+    if profile.makes_disks:
+        state = "" if given is None else given.state
+        making = MakingHere(state, _unshared(request, targets, directory))
     return NamedHere(profile, guest, qemus, limits, targets, mount, given, making)
 
 
-def _making_here(request: Request, targets: Collection[NamedTarget], directory: Path) -> MakingHere:
+def _unshared(
+    request: Request, targets: Collection[NamedTarget], directory: Path
+) -> Mapping[str, Impossible]:
     """Which of the user's directories hold files that cannot share blocks: each is tried."""
     unshared = {}
     if not request.devices and can_share_blocks(directory) is False:
@@ -95,7 +100,7 @@ def _making_here(request: Request, targets: Collection[NamedTarget], directory: 
             "here",
             "name a target on xfs or btrfs",
         )
-    return MakingHere(unshared)
+    return unshared
 
 
 def _filesystem(directory: Path) -> str:

@@ -9,6 +9,7 @@ import json
 import lzma
 import os
 import re
+import stat
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -17,10 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.campaign.clones import Clones
-from vdisklab.errors import CommandError, CommandTimeoutError, HostError, PlanError
+from vdisklab.errors import (
+    CommandError,
+    CommandTimeoutError,
+    DirtyHostError,
+    HostError,
+    PlanError,
+)
 from vdisklab.host import ledger, pagecache
 from vdisklab.host.command import Host, not_installed
-from vdisklab.host.image_file import format_of, header_format, seen_file
+from vdisklab.host.image_file import format_of, header_format, seen_file, state_of
+from vdisklab.host.loops import attached_loops
+from vdisklab.host.whereabouts import inode_of
 from vdisklab.operations.making import PACKED, NewDisk, Template, TemplateForm, Way
 from vdisklab.path.segments import ImageFormat
 from vdisklab.results.model import NO_DATA
@@ -60,13 +69,15 @@ _VDI_HEADER = 0x188
 class GivenImage:
     """An image that the user names: QEMU's driver, and the size that a guest sees, in bytes.
 
-    `packed` is True for a raw image that xz compressed.
+    `packed` is True for a raw image that xz compressed. `state` changes when the file does;
+    it is empty for a device.
     """
 
     file: Path
     driver: str
     size: int
     packed: bool = False
+    state: str = ""
 
 
 def inspect_template(host: Host, file: Path) -> GivenImage:
@@ -80,16 +91,20 @@ def inspect_template(host: Host, file: Path) -> GivenImage:
         # `qemu-img info` takes no lock on a raw image, as it reads none of it.
         is_written = seen is not None and seen.is_written_by_qemu
     if first is None or form is None:
-        what = "cannot be read" if file.exists() else "does not exist"
-        raise HostError(f"the template {file} {what}", hint="name an image file with --from")
+        raise HostError(f"the template {file} {_kind_of(file)}", hint="name an image file: --from")
     if is_written:
         raise _in_use(file)
+    if (loop := _writable_loop(file)) is not None:
+        raise HostError(
+            f"the template {file} is in use: {loop} is attached to it and may write to it",
+            hint=f"unmount it and detach {loop}, or name a copy of the image",
+        )
     if file.suffix == PACKED:
         if not first.startswith(_XZ):
             raise PlanError(f"the template {file} is not packed by xz", hint="rename the file")
         unpacked = _unpacked_size(host, file)
         _require_sectors(file, unpacked)
-        return GivenImage(file, "raw", unpacked, packed=True)
+        return GivenImage(file, "raw", unpacked, packed=True, state=_state(file))
     if first.startswith(_DESCRIPTOR):
         raise PlanError(
             f"the template {file} is a list of other files",
@@ -115,12 +130,51 @@ def inspect_template(host: Host, file: Path) -> GivenImage:
     _require_alone(file, info, is_luks=form is ImageFormat.RAW and first.startswith(_LUKS))
     if form is ImageFormat.RAW and file.is_file():
         _require_sectors(file, file.stat().st_size)
-    return GivenImage(file, form.value, int(info["virtual-size"]))
+    return GivenImage(file, form.value, int(info["virtual-size"]), state=_state(file))
+
+
+def _state(file: Path) -> str:
+    """What changes with a file; empty for a device, whose node tells nothing."""
+    return state_of(file) if file.is_file() else ""
+
+
+def _kind_of(file: Path) -> str:
+    """Why a name is no image that can be read, as a verb and its object."""
+    try:
+        mode = file.stat().st_mode
+    except FileNotFoundError:
+        return "does not exist"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    kinds = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a named pipe (FIFO)"),
+             (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a character device"))  # fmt: skip
+    kind = next((name for is_kind, name in kinds if is_kind(mode)), None)
+    return "cannot be read" if kind is None else f"is {kind}, not an image"
+
+
+def _writable_loop(file: Path) -> str | None:
+    """The loop device that may write to a file: what is mounted from it changes the file."""
+    if not file.is_file():
+        return None
+    inode, place = inode_of(file.stat()), file.resolve()
+    try:
+        loops = attached_loops()
+    except DirtyHostError:
+        return None  # hidden in this container; a loop of ours would be refused elsewhere
+    same = (
+        loop for loop in loops if loop.inode == inode or (not loop.inode and loop.file == place)
+    )
+    return next((loop.device for loop in same if loop.writable), None)
 
 
 def _require_alone(file: Path, info: Mapping[str, Any], *, is_luks: bool) -> None:
     """Raises PlanError for an image that needs other files, or a key."""
     below = info.get("backing-filename")
+    if below and not _is_there(file, info):
+        raise PlanError(
+            f"the template {file} needs the backing file {below}, which is not there",
+            hint="put the backing file back, or name an image that needs no other file",
+        )
     if below:
         raise PlanError(
             f"the template {file} has the backing file {below}, which is not copied with it",
@@ -137,6 +191,14 @@ def _require_alone(file: Path, info: Mapping[str, Any], *, is_luks: bool) -> Non
             f"the template {file} has its data in {details['data-file']}, which is not copied",
             hint=f"make one file of it: qemu-img convert -O qcow2 {file} template.qcow2",
         )
+
+
+def _is_there(file: Path, info: Mapping[str, Any]) -> bool:
+    """True if an image's backing file exists, or is no file, such as a URL."""
+    place = str(info.get("full-backing-filename") or info["backing-filename"])
+    if place.startswith("json:") or "://" in place:
+        return True
+    return file.parent.joinpath(place.removeprefix("file:")).exists()
 
 
 def _in_use(file: Path) -> HostError:
@@ -435,6 +497,15 @@ def _data_in_packed(file: Path, start: int) -> int | None:
             hint=_AGAIN,
         ) from error
     return first
+
+
+def require_unchanged(given: GivenImage, state: str) -> None:
+    """Raises HostError for a template that was changed since its campaign was planned."""
+    if state and given.state != state:
+        raise HostError(
+            f"the template {given.file} changed during the campaign",
+            hint="stop the program that writes to it, and run the same command again",
+        )
 
 
 def require_fits(given: GivenImage, size: int) -> None:

@@ -81,6 +81,12 @@ class SeenFile:
             return None
 
 
+def state_of(image: Path) -> str:
+    """An image's size and modification time, which change when it is written to. Raises OSError."""
+    status = image.stat()
+    return f"{status.st_size} bytes of {status.st_mtime_ns}"
+
+
 def id_of(status: os.stat_result) -> FileId | None:
     """The identity of a regular file or block device; None for anything else."""
     if stat.S_ISBLK(status.st_mode):

@@ -30,12 +30,13 @@ class Loop:
 
     `file` is the name of the file below as sysfs shows it now, None if sysfs is hidden. `inode` is
     `DEVICE INODE` as `whereabouts.inode_of` writes it, None if the kernel cannot say: the file's
-    server has died.
+    server has died. `writable` is False for one that is known to be read-only.
     """
 
     device: str
     file: Path | None
     inode: str | None
+    writable: bool = True
 
 
 def attached_loops(root: Path = Path("/")) -> tuple[Loop, ...]:
@@ -50,8 +51,10 @@ def attached_loops(root: Path = Path("/")) -> tuple[Loop, ...]:
     found = []
     for name in sorted(names):
         file = read_text(block / name / "loop/backing_file")
+        inode: str | None
+        writable = read_text(block / name / "ro") != "1"
         try:
-            inode: str | None = _status(root / "dev" / name)
+            inode = _status(root / "dev" / name)
         except OSError as error:
             if error.errno == errno.ENXIO:
                 continue
@@ -66,7 +69,7 @@ def attached_loops(root: Path = Path("/")) -> tuple[Loop, ...]:
             if not file:
                 continue
         place = None if not file else Path(file.removesuffix(_DELETED))
-        found.append(Loop(f"/dev/{name}", place, inode))
+        found.append(Loop(f"/dev/{name}", place, inode, writable))
     return tuple(found)
 
 

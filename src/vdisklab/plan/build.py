@@ -279,6 +279,7 @@ class Draft:
             qemus=self.qemus,
             settings=settings,
             destination=self.destination,
+            template_state=self.here.template,
         )
         if settings.seed is not None:
             return plan

@@ -71,6 +71,8 @@ class CampaignPlan:
     """Where operations copy to; None for a file beside the image."""
     requested: tuple[Cell, ...] = ()
     """The cells before the survey of this host dropped some."""
+    template_state: str = ""
+    """Size and time of the user's template; empty for the default one."""
 
     @property
     def searches_guests(self) -> bool:
@@ -107,6 +109,7 @@ class CampaignPlan:
             **self.backing.as_json(),
             "baseline": self.baseline.canonical,
             **identity(self.settings),
+            **({"template_state": self.template_state} if self.template_state else {}),
             **({"qemu": _named(self.qemus)} if self.qemus else {}),
             "guest": {
                 "cpus": self.guest.cpus,

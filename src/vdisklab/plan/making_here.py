@@ -10,10 +10,13 @@ from vdisklab.path.rules import Impossible
 
 @dataclass(frozen=True, slots=True)
 class MakingHere:
-    """`unshared` says of the user's own directories, by `DiskPath.stack` ("" for the work
+    """`template` changes when the user's image does; empty without an image of the user's.
+
+    `unshared` says of the user's own directories, by `DiskPath.stack` ("" for the work
     directory), why no file in them shares blocks with another; those that are not in it may.
     """
 
+    template: str = ""
     unshared: Mapping[str, Impossible] = field(default_factory=dict)
 
 

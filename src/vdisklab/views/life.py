@@ -285,7 +285,8 @@ def _notes(answer: LifeAnswer) -> Iterator[str]:
         yield (
             "no guest: the times of attach and of the first write have the start of qemu-io in them"
         )
-    unsettled = [life for life in answer.lives if life.in_guests and life.seconds("settle") is None]
+    used = [life for life in answer.lives if life.in_guests and life.ready is not None]
+    unsettled = [life for life in used if life.seconds("settle") is None]
     if unsettled:
         which = named([f"{made_by(life)} on {life.path}" for life in unsettled], _NAMED)
         yield f"{which}: the rate had not settled; choose a longer --runtime"

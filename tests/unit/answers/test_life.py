@@ -308,3 +308,21 @@ def test_lives_of_another_campaign_are_named_for_disposable_disks(
     for needs, named in (((), False), (("--need", "disposable"), True)):
         assert main(["recommend", "--why", *needs, *db]) == 0
         assert (there in " ".join(capsys.readouterr().out.split())) is named
+
+
+def test_a_disk_that_failed_in_its_guest_was_not_without_one(
+    store: Store, campaign: Campaign
+) -> None:
+    """Nor is it said of its rate that it had not settled."""
+    answer = stored_lives(store, None)
+    assert answer.lives[-1].failure is not None
+    assert all(life.in_guests for life in answer.lives)
+    notes = [note for table in tables(answer) for note in table.notes]
+    assert not any("no guest" in note for note in notes)
+    assert not any("btrfs" in note and "had not settled" in note for note in notes)
+    measured = {"name": "life", "program": "life", "settings": {"guest": False}}
+    alone = replace(a_campaign(plan=dict(campaign.plan, measurements=[measured])), id="f" * 8)
+    store.add_campaign(alone)
+    fingerprint = MeasuredCell(BROKEN_WAY).fingerprint
+    store.add_run(a_run(alone, path=BROKEN_WAY, cell=fingerprint, failure=BROKEN, measurements=()))
+    assert not any(life.in_guests for life in stored_lives(store, alone.id).lives)

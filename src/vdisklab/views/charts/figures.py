@@ -112,7 +112,8 @@ def _life_note(answer: LifeAnswer) -> str:
     failed = [f"{life.path} by {made_by(life)}" for life in answer.lives if life.ready is None]
     if failed:
         said.append(f"Failed, and without a bar: {', '.join(failed)}.")
-    unsettled = [life for life in answer.lives if life.in_guests and life.seconds("settle") is None]
+    used = [life for life in answer.lives if life.in_guests and life.ready is not None]
+    unsettled = [life for life in used if life.seconds("settle") is None]
     if unsettled:
         said.append(
             f"{counted(len(unsettled), 'disk')} had not settled within the runtime, and "
