@@ -12,6 +12,9 @@ from vdisklab.results.model import METRICS, Direction, GuestGroup, IoCounters, M
 from vdisklab.units import format_bytes, format_duration
 from vdisklab.views.layout import WORDS, Column, Table
 
+_OF_THE_OPERATION = frozenset({"duration", "paused", "copied", "allocated"})
+"""What is measured of an operation itself, beside requests."""
+
 
 def tables(answer: ShowAnswer) -> Iterator[Table[Any]]:
     """All that is known of the run. CSV has the samples."""
@@ -81,11 +84,12 @@ def _samples(measured: ShownMeasurement) -> Table[ShownSample]:
 
 
 def _direction(measured: ShownMeasurement, sample: ShownSample) -> str:
-    """Of what the sample is: of all requests, where those of a direction have the metric, too."""
+    """Of which requests the sample is: of all where others are of one direction."""
     if sample.direction is not Direction.NONE:
         return sample.direction.value
-    separate = any(each.metric == sample.metric and each is not sample for each in measured.samples)
-    return "all" if separate else numbers.MISSING
+    separate = any(each.direction is not Direction.NONE for each in measured.samples)
+    is_of_requests = sample.metric not in _OF_THE_OPERATION
+    return "all" if separate and is_of_requests else numbers.MISSING
 
 
 def _evidence(measured: ShownMeasurement) -> Table[tuple[str, IoCounters]]:

@@ -497,3 +497,24 @@ def test_a_wait_that_was_there_before_is_no_cost(store: Store, campaign: Campaig
     assert headline(replace(answer, costs=(unsure,))).startswith("In these 3 rounds the guest")
     shown = replace(unsure, during=Ratio(3, 4.4, 1.5, 13.0))
     assert headline(replace(answer, costs=(shown,))).startswith("The guest waits during")
+
+
+def test_a_run_shows_which_requests_a_value_is_of(
+    store: Store, campaign: Campaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = str(store).removeprefix("sqlite:///")
+    (run, *_) = store.runs(campaign.id)
+    assert main(["show", run.id, "--db", database]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["all", "latency_p99"] in [row[:2] for row in rows]
+    assert ["\N{EN DASH}", "duration"] in [row[:2] for row in rows]
+    assert not any(row[:1] == ["none"] for row in rows)
+
+
+def test_a_front_ignores_no_option(
+    store: Store, campaign: Campaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = str(store).removeprefix("sqlite:///")
+    for options in (["--top", "2"], ["--bars"], ["--metric", "write"]):
+        assert main(["rank", "--db", database, "--pareto", "read/write", *options]) == 2
+        assert f"{options[0]} has no effect with --pareto" in capsys.readouterr().err

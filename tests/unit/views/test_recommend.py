@@ -11,7 +11,7 @@ from vdisklab.analysis.candidates import Price
 from vdisklab.answers.recommend import RecommendAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.needs import parse_need
-from vdisklab.views.recommend import _left_out, _over_default, price_sentence
+from vdisklab.views.recommend import _left_out, _over_default, _stalls, price_sentence
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,15 @@ def test_a_need_that_costs_nothing_says_so() -> None:
         "and no request waits for longer than --stall in a snapshot, if `run --during` measured "
         "that."
     )
+
+
+def test_the_measured_stall_is_said_or_the_command_that_measures_it() -> None:
+    recommendation = SimpleNamespace(cell=MeasuredCell("qcow2/none"))
+    stalls = {parse_need("backup"): "no write was completed for 85 ms in its backup; --stall "
+              "allows 1 s", parse_need("snapshots"): None}  # fmt: skip
+    answer = SimpleNamespace(recommendation=recommendation, stalls=stalls)
+    assert list(_stalls(cast("RecommendAnswer", answer))) == [
+        "qcow2/none: no write was completed for 85 ms in its backup; --stall allows 1 s.",
+        "What the need snapshots costs the guest was not measured on qcow2/none: "
+        "`vdisklab run qcow2/none --during snapshot`.",
+    ]
