@@ -53,6 +53,11 @@ _BLOCK_LAYERS = {"zfs": LayerKind.ZVOL, "lvm": LayerKind.LVMTHIN, "ceph": LayerK
 """A volume of a pool of Ceph is mapped by the kernel (GetVolumeDiskPath of its driver)."""
 
 
+_NO_DIRECTORY = re.compile(
+    r"/dev/(?!shm/).+|/.+\.(?:img|raw|qcow2?|vmdk|vdi|vhdx?|bin|dsk)", re.IGNORECASE
+)
+"""Sources on the host that are block devices or, by their names, image files."""
+
 _TRUE = ("true", "1", "yes", "on")
 """Incus's shared/util.IsTrue."""
 
@@ -176,7 +181,7 @@ def _disk(device: Tree, drivers: Mapping[str, str], changes: Changes) -> Configu
     place = word(device, "path")
     if re.fullmatch(r"(cloud-init|agent):config|.*\.iso", word(device, "source") or ""):
         return None
-    shared = place not in (None, "/")
+    shared = place not in (None, "", "/") and not _is_disk(device)
     path, problem, assumed = None, None, None
     try:
         path = _share(device) if shared else _path(device, drivers)
@@ -200,6 +205,16 @@ def _disk(device: Tree, drivers: Mapping[str, str], changes: Changes) -> Configu
         drops_flushes=word(device, "io.cache") == CacheMode.UNSAFE and not shared,
         ignored_errors=ignored_errors(properties.get("werror"), properties.get("rerror")),
     )  # fmt: skip
+
+
+def _is_disk(device: Tree) -> bool:
+    """True for a file or block device of the host, which a virtual machine gets as a disk.
+
+    Incus looks whether the source is a directory (startVM in device/disk.go); if it is none, a
+    `path` changes nothing.
+    """
+    source = word(device, "source") or ""
+    return word(device, "pool") is None and _NO_DIRECTORY.fullmatch(source) is not None
 
 
 def _share(device: Tree) -> DiskPath:

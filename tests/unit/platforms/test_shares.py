@@ -87,6 +87,32 @@ def test_incus_reads_back_as_the_same_path(path: str) -> None:
     assert "by virtiofs and by 9p" in (disk.problem or "")
 
 
+@pytest.mark.parametrize("place", ["", "path: '', ", "path: /data, "])
+@pytest.mark.parametrize(
+    ("source", "path"),
+    [
+        ("/srv/fast.img", "raw/unsafe/scsi:discard=unmap"),
+        ("/srv/FAST.RAW", "raw/unsafe/scsi:discard=unmap"),
+        ("/dev/disk/by-id/wwn-0x5", "unsafe/scsi:discard=unmap"),
+    ],
+)
+def test_incus_has_a_file_or_block_device_as_a_disk(place: str, source: str, path: str) -> None:
+    """Whether the device has a `path` or not: Incus looks whether the source is a directory."""
+    device = f"{{type: disk, {place}source: {source}, io.cache: unsafe}}"
+    text = f"name: vm1\nconfig: {{}}\ndevices:\n  data: {device}\n"
+    (disk,) = read_guests([GuestText(text, "here")])
+    assert (disk.path, disk.source, disk.problem) == (parse_path(path), source, None)
+    assert disk.drops_flushes
+
+
+def test_a_directory_of_a_path_of_incus_stays_one() -> None:
+    for source in ("/srv/web", "/srv/images.d", "/dev/shm/web"):
+        device = f"{{type: disk, path: /web, source: {source}, io.bus: virtiofs}}"
+        text = f"name: vm1\nconfig: {{}}\ndevices:\n  data: {device}\n"
+        (disk,) = read_guests([GuestText(text, "here")])
+        assert disk.path == parse_path("virtiofs:cache=none")
+
+
 def test_a_cache_of_incus_that_is_not_measured_is_named() -> None:
     text = exported("virtiofs:cache=none", "incus", "/srv/web")
     changed = text.replace("io.cache: none", "io.cache: metadata")
