@@ -17,7 +17,7 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results import model
 from vdisklab.results.database import SQLITE
-from vdisklab.results.exchange import ImportedCampaign
+from vdisklab.results.exchange import ImportedCampaign, refuse_figures
 from vdisklab.results.store import open_store
 from vdisklab.workload.importing import recognise
 from vdisklab.workload.program import Report, printable
@@ -89,7 +89,7 @@ def require_name(option: str, name: str | None) -> None:
 
 def read_file(file: Path) -> list[_Source]:
     """The reports in a file. Raises PlanError if it cannot be read, WorkloadError if it is damaged
-    or from an unknown program."""
+    or from an unknown program, DatabaseError if it is a record of bench/."""
     if file.is_fifo():
         raise PlanError(f"{file} is a named pipe without a writer", hint="give a file")
     try:
@@ -103,6 +103,7 @@ def read_file(file: Path) -> list[_Source]:
     try:
         reports = recognise(text)
     except WorkloadError as error:
+        refuse_figures(text, str(file))
         hint = error.hint or _WHOLE_OUTPUT
         raise WorkloadError(f"{file}: {error.message}", hint=hint) from error
     return [

@@ -213,8 +213,9 @@ def _is_disk(device: Tree) -> bool:
     Incus looks whether the source is a directory (startVM in device/disk.go); if it is none, a
     `path` changes nothing.
     """
-    source = word(device, "source") or ""
-    return word(device, "pool") is None and _NO_DIRECTORY.fullmatch(source) is not None
+    if word(device, "pool") is not None or word(device, "io.bus") in (Bus.VIRTIOFS, Bus.P9):
+        return False
+    return _NO_DIRECTORY.fullmatch(word(device, "source") or "") is not None
 
 
 def _share(device: Tree) -> DiskPath:

@@ -41,6 +41,14 @@ FORMAT = "vdisklab/2"
 LARGEST = 512 << 20
 """Maximum size of the JSON in bytes, about 40,000 runs; for exports and for imports."""
 
+_OF_BENCH = "has figures of vdisklab's own benches (bench/), and no runs to rank"
+_BENCH_HINT = (
+    "`zcat FILE` or `cat FILE` prints them; docs/proofs.md names the recorded campaigns, which can "
+    "be imported"
+)
+_BENCH_CSV = "measurement,cell,"
+"""How a table that a program in bench/ writes begins."""
+
 _MOST_PARTS = 20
 """Parts of each list of a foreign document that are looked at."""
 
@@ -216,6 +224,18 @@ def _is_of_bench(document: dict[str, Any] | list[Any], depth: int = 3) -> bool:
     return depth > 0 and any(_is_of_bench(part, depth - 1) for part in inside)
 
 
+def refuse_figures(text: str, name: str) -> None:
+    """Raises DatabaseError for a record of a program in bench/, plain JSON or CSV."""
+    try:
+        document = json.loads(text) if text.lstrip()[:1] in ("{", "[") else None
+    except (ValueError, RecursionError):
+        return
+    if text.startswith(_BENCH_CSV) or (
+        isinstance(document, dict | list) and _is_of_bench(document)
+    ):
+        raise DatabaseError(f"{name} {_OF_BENCH}", hint=_BENCH_HINT)
+
+
 def _document(content: bytes, name: str) -> Mapping[str, Any]:
     try:
         text = _unpacked(content, name).decode()
@@ -230,11 +250,7 @@ def _document(content: bytes, name: str) -> Mapping[str, Any]:
         _refuse(name, str(error))
     file_format = document.get("format") if isinstance(document, dict) else None
     if file_format is None and isinstance(document, dict | list) and _is_of_bench(document):
-        raise DatabaseError(
-            f"{name} has figures of vdisklab's own benches (bench/), and no runs to rank",
-            hint="`zcat FILE` or `cat FILE` prints them; docs/proofs.md names the recorded "
-            "campaigns, which can be imported",
-        )
+        raise DatabaseError(f"{name} {_OF_BENCH}", hint=_BENCH_HINT)
     if not isinstance(file_format, str):
         raise DatabaseError(
             f"{name} is not an export of vdisklab: it does not name a format",

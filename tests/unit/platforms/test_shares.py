@@ -106,11 +106,11 @@ def test_incus_has_a_file_or_block_device_as_a_disk(place: str, source: str, pat
 
 
 def test_a_directory_of_a_path_of_incus_stays_one() -> None:
-    for source in ("/srv/web", "/srv/images.d", "/dev/shm/web"):
-        device = f"{{type: disk, path: /web, source: {source}, io.bus: virtiofs}}"
+    for source in ("/srv/web", "/srv/images.d", "/dev/shm/web"):  # noqa: S108
+        device = f"{{type: disk, path: /web, source: {source}}}"
         text = f"name: vm1\nconfig: {{}}\ndevices:\n  data: {device}\n"
         (disk,) = read_guests([GuestText(text, "here")])
-        assert disk.path == parse_path("virtiofs:cache=none")
+        assert "by virtiofs and by 9p" in (disk.problem or "")
 
 
 def test_a_cache_of_incus_that_is_not_measured_is_named() -> None:

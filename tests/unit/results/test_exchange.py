@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 
 from vdisklab.actions.export_data import export_data, exported_files, import_campaigns
+from vdisklab.actions.import_ import import_files
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import DatabaseError, HostError, PlanError
 from vdisklab.path.cell import MeasuredCell
@@ -373,6 +374,12 @@ class TestFiles:
             assert "docs/proofs.md" in str(refused.value.hint)
             named = "The other records"
         assert named in (ROOT / "docs" / "proofs.md").read_text()
+
+    @pytest.mark.parametrize("record", ["fuzz.json", "life.json", "questions.json", "discard.csv"])
+    def test_a_plain_record_is_said_to_have_no_runs(self, record: str, url: str) -> None:
+        """Not taken for fio's, nor for a text of a program that is named in it."""
+        with pytest.raises(DatabaseError, match="vdisklab's own benches"):
+            import_files(url, [ROOT / "bench" / "results" / record])
 
     def test_a_plan_that_no_answer_could_read_is_refused(self, tmp_path: Path) -> None:
         file, db = tmp_path / "all.json", tmp_path / "new.sqlite"
