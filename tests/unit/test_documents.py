@@ -39,7 +39,7 @@ TROUBLESHOOTING = (
     "it is mounted on ",
     "its use would destroy the contents",
     "no ranking: ",
-    "; a rank needs ",
+    "othing is shown after ",
     "is locked by another program",
     " was written by a newer vdisklab: ",
     "is damaged",

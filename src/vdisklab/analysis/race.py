@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from vdisklab.analysis.additive import PRECISION, fit, usable
 from vdisklab.analysis.best import KEPT_BACK, dunnett
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.lasting_noise import (
     freedom_left,
     inflation,
@@ -134,6 +135,11 @@ class RaceOutcome:
     def decided(self) -> bool:
         """True if only one path is left."""
         return not self.as_good and self.raced > 0
+
+    @property
+    def shows_anything(self) -> bool:
+        """False before the first look, when the best path is only the first among a few numbers."""
+        return self.rounds >= MIN_ROUNDS
 
     @property
     def left_out(self) -> int:

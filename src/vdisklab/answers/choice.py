@@ -13,7 +13,7 @@ from vdisklab.analysis.candidates import RatioOf, candidates
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import Inconclusive
 from vdisklab.analysis.intervals import MIN_ROUNDS
-from vdisklab.analysis.observations import MeasureKey, Observations
+from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranking, Unranked, WithoutRank
@@ -39,6 +39,7 @@ from vdisklab.plan.race_terms import (
 )
 from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request, command_words, given
 from vdisklab.results.model import Better, Direction
+from vdisklab.units import counted
 from vdisklab.workload.builtin_profiles import builtin_profile
 
 USUAL_NOISE = 0.15
@@ -226,11 +227,21 @@ def decide(analysis: Analysis, measure: MeasureKey) -> Decision:
     decision = decided_among(analysis, ranking, race, analysis.values(measure))
     if decision.choice is None:
         measured = [row.cell for row in ranking.unranked if row.cell in analysis.competing]
-        if len(measured) == 1:
+        if len(measured) == 1 and rounds_of(analysis.observations, measured) >= MIN_ROUNDS:
             decision = replace(decision, choice=only(analysis, measured[0], ranking))
     chosen = None if decision.choice is None else decision.choice.cell.path
     # Paths of the host are ranked where nothing else was measured; no guest can use one.
     return replace(decision, choice=None) if chosen is not None and chosen.on_host else decision
+
+
+def nothing_shown(rounds: int) -> str:
+    """What is said after fewer rounds than an answer needs."""
+    return f"nothing is shown after {counted(rounds, 'round')}"
+
+
+def rounds_of(observations: Observations, cells: Collection[MeasuredCell]) -> int:
+    """The rounds of the cell that was measured most often; 0 without cells."""
+    return int(narrowed(observations, cells).rounds_of().max(initial=0))
 
 
 def in_agreement(choice: PathChoice | None, findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
@@ -623,8 +634,12 @@ def _continuing_command(analysis: Analysis) -> str | None:
 
 
 def more_rounds_command(analysis: Analysis) -> str | None:
-    """The command that continues the campaign up to the fewest rounds that a rank needs; None as
-    above."""
+    """The command that continues the campaign's race, or the campaign up to the fewest rounds that
+    a rank needs; None as above."""
+    if RaceTerms.of(analysis.campaigns[0].plan) is not None:
+        command = _continuing_command(analysis)
+        if command is not None:
+            return command
     measured = what_is_measured(analysis.campaigns[0].plan).get("cells", ())
     cells = [MeasuredCell.parse(text) for text in measured]
     argv = _settings_again(analysis, cells, cells) if cells else None

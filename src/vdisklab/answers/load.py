@@ -120,8 +120,13 @@ class LoadAnswer(Answer):
 
 def load_file_named(text: str) -> Path | None:
     """The load file that a user means; None for the id of a run. Raises LoadError for a file of
-    another kind whose name says that it is one."""
+    another kind whose name says that it is one, or that does not exist."""
     file = Path(text)
+    if "/" in text and not text.endswith(SUFFIX) and not file.exists():
+        raise LoadError(
+            f"{text} is neither the id of a run nor a load file",
+            hint="`vdisklab runs CAMPAIGN` lists the ids, `vdisklab runs` the campaigns",
+        )
     if text.endswith(SUFFIX) or "/" in text:
         return file
     if not is_visible_file(file):

@@ -152,7 +152,7 @@ def contestants(
 def race_of(analysis: Analysis, needs: Collection[Need]) -> RaceOutcome | None:
     """The outcome of a campaign's race for the best path with these needs.
 
-    None if it did not race, by another metric or for other needs, or nothing has numbers.
+    None if it did not race, by another metric or for other needs, or before its first look.
     """
     terms = None if len(analysis.campaigns) > 1 else RaceTerms.of(analysis.campaigns[0].plan)
     if (
@@ -162,7 +162,8 @@ def race_of(analysis: Analysis, needs: Collection[Need]) -> RaceOutcome | None:
         or set(terms.needs) != set(needs)
     ):
         return None
-    return race_outcome(analysis.loaded, terms, analysis.verdicts)
+    race = race_outcome(analysis.loaded, terms, analysis.verdicts)
+    return race if race is not None and race.shows_anything else None
 
 
 def race_outcome(

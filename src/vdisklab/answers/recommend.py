@@ -36,7 +36,9 @@ from vdisklab.answers.choice import (
     decided_among,
     in_agreement,
     more_rounds_command,
+    nothing_shown,
     only,
+    rounds_of,
 )
 from vdisklab.answers.density import searched_capacity
 from vdisklab.answers.during import measured_operations, paths_of_operations
@@ -63,10 +65,13 @@ from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.path.segments import CacheMode
 from vdisklab.path.stalls import DEFAULT_STALL
 from vdisklab.results.model import Better, Campaign
-from vdisklab.units import counted
 
 _NEXT = 5
 """How many of the next paths are compared with the first."""
+
+
+class TooFewRoundsError(PlanError):
+    """No path has the rounds that an answer needs; the hint continues the campaign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +172,8 @@ def recommend(
     observations = analysis.values(measure, observations)
     race = race_of(analysis, needs) if hosts is None and weights is None else None
     meeting = qualified(observations, needs, analysis.verdicts)
+    if hosts is None and rounds_of(observations, meeting) < MIN_ROUNDS:
+        raise _nothing_to_recommend(analysis, observations, needs, measure)
     if race is not None and not {race.best, *race.as_good} <= set(meeting):
         race = None
     ranking = analysis.ranked_by.among(observations, measure, meeting)
@@ -525,28 +532,28 @@ def _nothing_to_recommend(
     unmet_by_all = none_meets(paths.values(), needs, verdicts)
     if unmet_by_all is not None:
         return unmet_by_all
-    usable = narrowed(observations, paths)
-    rounds = int(usable.rounds_of().max(initial=0))
+    usable, command = narrowed(observations, paths), more_rounds_command(analysis)
+    rounds = rounds_of(observations, paths)
+    more = f"continue with --rounds {MIN_ROUNDS} or more"
+    continues = more if command is None else f"`{command}` continues"
     if rounds < MIN_ROUNDS:
-        command = more_rounds_command(analysis)
-        more = f"--rounds {MIN_ROUNDS} or more" if command is None else f"`{command}`"
-        return PlanError(
-            f"campaign {campaigns}: measured in {counted(rounds, 'round')}; a rank needs "
-            f"{MIN_ROUNDS}",
-            hint=f"{use}continue the campaign with {more}",
-        )
+        return TooFewRoundsError(nothing_shown(rounds), hint=f"{use}{continues}")
     if not np.isfinite(usable.grid(measure)).any():
         return PlanError(
-            f"no path has the measure {measure}: a measurement that it is computed from, or the "
-            "baseline, is missing, or the baseline's is zero",
+            "no path has a score: a measurement that it is computed from, or the baseline, is "
+            "missing, or the baseline's is zero",
             hint="see `vdisklab rank`, or name the deciding measure: --weights "
             f"{shlex.quote(str(first_measure(usable)))}=1",
         )
-    which = f"no path that meets {_joined(needs)}" if needs else "no path"
-    return PlanError(
-        f"{which} has the measure {measure} in {MIN_ROUNDS} rounds",
-        hint="see `vdisklab rank` for the reason",
-    )
+    which = "no path"
+    if needs:
+        is_usual = tuple(needs) == (DURABLE,)
+        which = "no durable path" if is_usual else f"no path that meets {_joined(needs)}"
+    if rounds_of(observations, qualified(observations, needs, verdicts)) < MIN_ROUNDS:
+        problem = f"{which} was measured in {MIN_ROUNDS} rounds"
+    else:
+        problem = f"{which} has each measurement of the score in {MIN_ROUNDS} rounds"
+    return PlanError(problem, hint=f"{use}see `vdisklab rank` for the reason; {continues}")
 
 
 def _joined(needs: Iterable[Need]) -> str:

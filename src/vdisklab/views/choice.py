@@ -71,8 +71,8 @@ def headline(choice: PathChoice) -> str:
             )
         case ChoiceVerdict.TIED:
             text = (
-                f"Keep what you have if it is one of these {len(choice.tied)}, else take "
-                f"{choice.cell.name}: none of them is shown to be better"
+                f"Take {choice.cell.name}, or keep what you have if it is one of these "
+                f"{len(choice.tied)}: none of them is shown to be better"
             )
         case _:
             assert_never(choice.verdict)
@@ -106,8 +106,9 @@ def short_headline(choice: PathChoice, most: int = MOST_CHARACTERS) -> str:
             shorter = [f"Take {choice.cell.name}: a tie", "These ways tie"]
         case ChoiceVerdict.TIED:
             shorter = [
-                f"Keep what you have, or take {choice.cell.name}: a tie",
-                "Keep what you have: these paths tie",
+                f"Take {choice.cell.name}, or keep what you have: a tie",
+                f"Take {choice.cell.name}: a tie",
+                "These paths tie",
             ]
         case ChoiceVerdict.BEST:
             shorter = [f"{use}: the best of {choice.compared}", use]
@@ -231,18 +232,19 @@ def _of_memory(choice: PathChoice) -> str:
         f"{_shares(memory.low, memory.high)} of the bytes {_MOVED[memory.direction]}"
         for memory in choice.from_memory
     )
+    few = "" if parts.startswith("none ") else "only "
     uses = choice.cell.page_cache is not PageCache.BYPASSED
     instead = " Cache mode none shows the disk's own speed." if uses else ""
     return (
-        f"The speed of {choice.cell.name} is mostly that of the host's RAM: only {parts} meanwhile."
+        f"The speed of {choice.cell.name} is mostly that of the host's RAM: {few}{parts} meanwhile."
         f"{instead}"
     )
 
 
 def _shares(low: float, high: float) -> str:
-    """`3 %`, `0–7 %`."""
+    """`3 %`, `0–7 %`, `none`."""
     ends = [f"{100 * share:.0f}" for share in (low, high)]
-    return f"{'–'.join(dict.fromkeys(ends))} %"
+    return "none" if ends == ["0", "0"] else f"{'–'.join(dict.fromkeys(ends))} %"
 
 
 def _stake(choice: PathChoice) -> Iterator[str]:

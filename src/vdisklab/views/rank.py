@@ -17,6 +17,7 @@ from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.score import MEAN, Role, Score, Weighted
 from vdisklab.analysis.summary import Summary
+from vdisklab.answers.choice import nothing_shown
 from vdisklab.answers.during import measured_operations
 from vdisklab.answers.rank import RankAnswer, RankedCell
 from vdisklab.path.cell import MeasuredCell
@@ -232,7 +233,7 @@ def _headed(
     first = () if over is None else (*map(str, _of_scores(answer)), *first_sentences(over, tied))
     why = _why_no_choice(answer) if headed and choice is None else None
     if why is not None:
-        why_not, intro = f"No path to use yet: {why}", (title, *answer.caveats.remedies, *first)
+        why_not, intro = _without_choice(why), (title, *answer.caveats.remedies, *first)
         notes = tuple(note for note in _notes(answer, ()) if note != str(why))
         return Table(why_not, columns, rows, notes, intro=intro, kind=RankedCell)
     if choice is None or not headed:
@@ -247,6 +248,18 @@ def _headed(
     )
     notes = tuple(_notes(answer, (choice.cell, *choice.ties)))
     return Table(f"{headline(choice)}.", columns, rows, notes, intro=intro, kind=RankedCell)
+
+
+def _without_choice(why: Diagnostic | str) -> str:
+    """The first sentence of an answer that names no path."""
+    if not isinstance(why, ranked.TooFewRounds) or not 0 < why.have < why.want:
+        return f"No path to use yet: {why}"
+    said = nothing_shown(why.have)
+    on = "" if why.on is None else f" on {why.on}"
+    continues = f"`{why.command}` continues{on}"
+    if why.command is None:
+        continues = f"continue{on} with --rounds {why.want} or more"
+    return f"{said[0].upper()}{said[1:]}: {continues}."
 
 
 def _why_no_choice(answer: RankAnswer) -> Diagnostic | str | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranking
-from vdisklab.answers.choice import of_race
+from vdisklab.answers.choice import nothing_shown, of_race
 from vdisklab.path.named_target import as_typed
 from vdisklab.progress import PathDropped
 from vdisklab.units import counted, named
@@ -42,6 +42,11 @@ def race_sentences(outcome: RaceOutcome, again: str | None = None) -> Iterator[s
             f"Only {outcome.best} of {counted(outcome.cells, 'path')} has numbers ({after}), so "
             "there is nothing to compare it with."
         )
+        return
+    if not outcome.shows_anything:
+        continues = "the same command continues" if again is None else f"`{again}` continues"
+        said = nothing_shown(outcome.rounds)
+        yield f"{said[0].upper()}{said[1:]}: {continues}."
         return
     yield f"{headline(of_race(outcome))}, {after}."
     if outcome.as_good:

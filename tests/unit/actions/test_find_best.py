@@ -161,7 +161,7 @@ def test_a_narrow_margin_keeps_the_race_going(plan: CampaignPlan, measured: Meas
     outcome = outcome_of(racing(within=0.001), store)
     assert outcome.as_good == (cell("raw/writeback (cold)"),)
     said = " ".join(race_sentences(outcome))
-    assert said.startswith("Keep what you have if it is one of these 2, ")
+    assert "or keep what you have if it is one of these 2: " in said
     assert "The same command goes on" in said
     ended = dataclasses.replace(outcome, most_rounds=7)
     assert "The limit of rounds was reached." in " ".join(race_sentences(ended))
@@ -186,9 +186,16 @@ def test_a_race_in_words(measured: Measured) -> None:
         outcome, as_good=(cell("qcow2/none"),), behind=None, proven=False
     )
     assert next(race_sentences(unbounded)) == (
-        "Keep what you have if it is one of these 2, else take raw/none: none of them is shown to "
-        "be better, after 12 rounds."
+        "Take raw/none, or keep what you have if it is one of these 2: none of them is shown to be "
+        "better, after 12 rounds."
     )
+    early = dataclasses.replace(unbounded, rounds=1)
+    assert list(race_sentences(early)) == [
+        "Nothing is shown after 1 round: the same command continues."
+    ]
+    assert list(race_sentences(early, "vdisklab run x")) == [
+        "Nothing is shown after 1 round: `vdisklab run x` continues."
+    ]
     alone = dataclasses.replace(outcome, measured=1)
     assert "Only raw/none of 3 paths has numbers" in next(race_sentences(alone))
     ranking = rank_cells(Analysis.of(measured(7), [CAMPAIGN.id])).ranking

@@ -94,3 +94,10 @@ def test_its_tables_fit_80_columns(
     said = capsys.readouterr().out
     assert max(map(len, said.split("\n"))) <= 80
     assert "8.0–24.0 KiB (24.0 KiB)" in said
+
+
+def test_show_names_both_kinds_for_what_is_neither(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "raw/none"]) != 0
+    said = capsys.readouterr().err
+    assert "raw/none is neither the id of a run nor a load file" in said
+    assert "hint: `vdisklab runs CAMPAIGN` lists the ids, `vdisklab runs` the campaigns" in said

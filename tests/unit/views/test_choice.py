@@ -48,7 +48,7 @@ UNSAFE = cell("raw/unsafe")
     [
         (
             CHOICE,
-            "Keep what you have if it is one of these 5, else take raw/none: none of them is shown "
+            "Take raw/none, or keep what you have if it is one of these 5: none of them is shown "
             "to be better",
         ),
         (
@@ -208,6 +208,9 @@ def test_the_speed_of_memory_is_said_first() -> None:
         "came from the disk and 0–7 % of the bytes written reached the disk meanwhile. Cache mode "
         "none shows the disk's own speed.",
     )
+    nothing = (FromMemory(Direction.WRITE, 0.0, 0.001),)
+    (_, said), *_ = verdict_lines(replace(BEST, cell=cold, from_memory=nothing), {})
+    assert "RAM: none of the bytes written reached the disk meanwhile." in said
 
 
 def test_a_tie_names_all_its_paths_and_by_how_much_one_may_be_better() -> None:

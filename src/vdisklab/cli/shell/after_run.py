@@ -12,7 +12,7 @@ from vdisklab.analysis.score import DEFAULT_METRIC
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.loading import load, require_numbers
 from vdisklab.answers.rank import RankAnswer
-from vdisklab.answers.recommend import RecommendAnswer, recommend
+from vdisklab.answers.recommend import RecommendAnswer, TooFewRoundsError, recommend
 from vdisklab.answers.table import TableAnswer, overview
 from vdisklab.cli.shell.named import NOTHING_NAMED, Named
 from vdisklab.cli.shell.options import Format, OutputOptions
@@ -120,7 +120,10 @@ def print_verdict(
     try:
         answer = recommend(analysis, needs)
     except PlanError as error:
-        sentence = named.in_text(f"no recommendation: {error}; {error.hint}")
+        said = f"no recommendation yet: {error}; {error.hint}"
+        if isinstance(error, TooFewRoundsError):
+            said = f"{str(error)[0].upper()}{str(error)[1:]}: {error.hint}."
+        sentence = named.in_text(said)
         messages.print(Text(sentence), soft_wrap=True)
         return None
     surer = answer.choice.surer

@@ -137,13 +137,14 @@ def _print_answers(
         return
     advised = None
     has_paths = isinstance(answer, RankAnswer) or answer.has_paths
-    if has_paths and decides:
+    if has_paths and decides and (race is None or race.shows_anything):
         needs = (DURABLE,) if outcome.race is None else outcome.race.needs
         advised = print_verdict(analysis, output.form, console, named, needs, again)
     if race is not None:
         if output.form is not Format.TABLE or advised is None or advised.race is None:
             _say(console, race_sentences(race, again))
-            _say(console, loss_sentences((race.best, *race.as_good), analysis.verdicts))
+            left = (race.best, *race.as_good) if race.shows_anything else ()
+            _say(console, loss_sentences(left, analysis.verdicts))
         _say(console, [race_effort(len(store.finished(campaigns[0])), race)])
         if isinstance(answer, RankAnswer):
             _say(console, filter(None, [ranking_after_race(race, answer.ranking)]))
