@@ -27,6 +27,7 @@ from vdisklab.campaign.host_stacks import HostStacks, guests_of
 from vdisklab.campaign.measured_evidence import writing_back
 from vdisklab.errors import CommandError, HostError
 from vdisklab.host import counters, pagecache
+from vdisklab.host.command import Host
 from vdisklab.host.extents import extents_of
 from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import mount_of
@@ -36,6 +37,7 @@ from vdisklab.operations.making import NewDisk, Template, TemplateForm, Way
 from vdisklab.operations.ways.registry import parse_way
 from vdisklab.path.cell import Cell
 from vdisklab.path.segments import LayerKind, PageCache
+from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import MeasurementStarted, Step
 from vdisklab.results.model import (
@@ -194,6 +196,15 @@ def _given(stacks: HostStacks) -> templates.GivenImage:
     templates.require_fits(given, size)
     stacks.site.check(lambda: templates.require_unchanged(given, stacks.plan.template_state))
     return given
+
+
+def planned_first_write(host: Host, plan: CampaignPlan) -> int | None:
+    """Where a plan's disks are first written, which takes a look at the user's template; None
+    without a template of the user's."""
+    file = plan.settings.template
+    if file is None or not plan.profile.makes_disks:
+        return None
+    return templates.find_first_write(host, templates.inspect_template(host, file)).offset
 
 
 def _first_write_of(stacks: HostStacks, cell: Cell) -> templates.FirstWrite:

@@ -14,7 +14,7 @@ from vdisklab.campaign.attachment import disk_for, host_subject
 from vdisklab.campaign.guests import user_boot
 from vdisklab.campaign.host_stacks import guests_of, open_host_stacks
 from vdisklab.campaign.measure_life import host_commands as made_host_commands
-from vdisklab.campaign.measure_life import planned_disk
+from vdisklab.campaign.measure_life import planned_disk, planned_first_write
 from vdisklab.campaign.preview_during import OperationCommand, preview_operation
 from vdisklab.guest.factory import binary_of
 from vdisklab.guest.hotplug import MOUNT_POINT, make_commands
@@ -109,11 +109,12 @@ def preview_cell(
         subject = replace(subject, mark=f"-{RUN}", packages=context.host_places(files.packages))
         return CellCommands(host_commands, None, (), _measurements(plan, cell, subject))
     if isinstance(image, ImageFile) and plan.profile.without_guests:
-        used = tuple(map(shlex.join, made_host_commands(cell, image)))
+        offset = planned_first_write(real, plan)
+        used = tuple(map(shlex.join, made_host_commands(cell, image, offset)))
         return CellCommands(host_commands, None, (), used)
     boots, attachment = plan.profile.boots, cell.path.attachment
     disks = [disk_for(cell.path, image, plan.size_bytes, f"vdl{RUN}") for image in images]
-    subject = _guest_subject(plan, cell.path)
+    subject = replace(_guest_subject(plan, cell.path), written_at=planned_first_write(real, plan))
     operation: tuple[OperationCommand, ...] = ()
     if attachment.during is not None and isinstance(image, ImageFile):
         operation = preview_operation(

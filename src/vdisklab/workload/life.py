@@ -62,7 +62,9 @@ class Life(program.Workload):
         program.require_room(plan, LEAST_DISK, subject.size, or_less="")
         if not settings.guest:
             return program.Script(first_write_on_host(written_at(subject.size)), 0.0, _TIMEOUT)
-        return script_in_guest(plan, subject, timing, written_at(subject.size))
+        found = subject.written_at
+        offset = written_at(subject.size) if found is None else found
+        return script_in_guest(plan, subject, timing, offset)
 
     def parse(self, plan: MeasurementPlan, output: program.Outputs) -> program.ProgramResult:
         """Always raises WorkloadError: a life is several steps, not one output."""

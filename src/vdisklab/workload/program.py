@@ -91,6 +91,8 @@ class Subject:
     """The whole disk's, of which a file system leaves `size`."""
     read_once: bool = False
     """True if only the first read of a byte comes from the disk, because a cache keeps it."""
+    written_at: int | None = None
+    """Where a disk that is made from the user's template is first written; None for any other."""
 
     @property
     def nominal(self) -> int:

@@ -281,3 +281,20 @@ def test_a_way_that_one_of_the_paths_lacks_was_not_asked_for_by_name() -> None:
     lone = replace(request, made=("overlay",))
     (asked,) = build_plan(lone, Capabilities(), load_profile("life-host")).dropped
     assert asked.asked
+
+
+@pytest.mark.parametrize(
+    ("profile", "written"),
+    [("life-host", f" {(5 << 20) + 4096} 4096"), ("life", f"--offset={(5 << 20) + 4096} ")],
+)
+def test_the_first_write_is_shown_where_a_template_has_data(
+    tmp_path: Path, profile: str, written: str
+) -> None:
+    template = tmp_path / "golden.raw"
+    template.write_bytes(bytes(5 << 20) + b"x" * (64 << 10) + bytes((27 << 20) - (64 << 10)))
+    request = Request(
+        paths=("raw/none",), made=("cp",), profile=profile, template=template, size_bytes=32 << 20
+    )
+    plan = replace(build_plan(request, Capabilities(), load_profile(profile)), directory=tmp_path)
+    shown = preview_cell(LocalHost(), plan, plan.cells[0], FILES, Accelerator.TCG)
+    assert any(written in f"{command} " for command in shown.measurements)
