@@ -12,9 +12,11 @@ from pathlib import Path
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.choice import rounds_of
 from vdisklab.answers.disks import (
     STARTS,
     Advice,
+    BegunMeasurement,
     DiskAction,
     DisksAnswer,
     ExistingDisk,
@@ -182,6 +184,7 @@ def _plans(
             answer.seconds_estimated,
             len(together),
             stands_in,
+            _continued(together.values(), paths, profile.name),
         )
 
 
@@ -325,14 +328,16 @@ class _Desk:
         reason = _cannot_build(self._host, path) or ""
         start = replace(start, measurable=not reason)
         reason = reason or "none of its paths has been measured on this host"
+        begun = None
         for campaign in self._candidates(path, start.directory, far=start.far):
             answer = self._answer(row, start, path, campaign)
             if answer.action is not DiskAction.UNKNOWN:
                 return replace(answer, elsewhere=_measured_in(start.directory, campaign))
-            reason = answer.reason
+            reason, begun = answer.reason, begun or answer.begun
         if limits and not unsafe:
             return replace(_limited(row, start, limits), measurable=False)
-        return replace(safe or replace(start, reason=reason), measurable=start.measurable)
+        found = safe or replace(start, reason=reason)
+        return replace(found, measurable=start.measurable, begun=begun)
 
     def _with_images(self, row: ExistingDisk, advice: Advice, machine: str) -> Advice:
         """Keeps a disk whose storage cannot be measured here, once images with its settings were.
@@ -433,7 +438,7 @@ class _Desk:
         ranked = {row.cell for row in measured.ranking((current, *usable)).rows}
         if current not in ranked or len(ranked) < 2:
             few = f"fewer than {MIN_ROUNDS} rounds of its path, or no other setting, are measured"
-            return replace(start, reason=few)
+            return replace(start, reason=few, begun=_begun(measured, current, start, campaign))
         standing = measured.standing(path, current, usable, (current, *usable))
         unsafe = row.power_cut is not None and not row.power_cut.kind.acceptable
         chosen = measured.winner(usable) if unsafe else standing.better
@@ -488,6 +493,31 @@ class _Desk:
             if same_image_and_bus(cells[current], cells[cell])
         }
         return safe, {cell: to for cell, to in adapted.items() if can_change(disk, to)}
+
+
+def _begun(
+    measured: MeasuredPaths, current: MeasuredCell, start: Advice, campaign: Campaign
+) -> BegunMeasurement | None:
+    """The rounds of a disk's path in a campaign on the disk's file system, if they are too few."""
+    rounds = rounds_of(measured.analysis.observations, [current])
+    elsewhere = start.directory is None or _elsewhere(start.directory, campaign) is not None
+    if elsewhere or not 0 < rounds < MIN_ROUNDS:
+        return None
+    plan = campaign.plan
+    planned = None if RaceTerms.of(plan) is not None else plan.get("rounds")
+    names = frozenset(cell.name for cell in campaign.cells)
+    return BegunMeasurement(rounds, planned, names, str(plan.get("profile")))
+
+
+def _continued(
+    rows: Iterable[ExistingDisk], paths: Iterable[str], profile: str
+) -> BegunMeasurement | None:
+    """The begun measurement of these paths with this profile; None if there is none."""
+    wanted = frozenset(paths)
+    found = (row.advised.begun for row in rows)
+    return next(
+        (each for each in found if each and each.paths == wanted and each.profile == profile), None
+    )
 
 
 def _unsafe_below(row: ExistingDisk, start: Advice, below: str | None) -> Advice | None:

@@ -43,6 +43,7 @@ from vdisklab.platforms.configured_disk import ConfiguredDisk, Risk
 from vdisklab.platforms.dialect import Change
 from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.network import command_on_server, same_server
+from vdisklab.units import counted
 
 STARTS = "the guest does not start with it now"
 """The reason of a change with which a guest starts."""
@@ -279,6 +280,23 @@ class PlannedMeasurement:
         StandIn | None,
         "what it measures in place of the disks' own storage; null if it measures there",
     ] = None
+    begun: BegunMeasurement | None = field(default=None, metadata=HIDDEN)
+    """The measurement that the command continues."""
+
+
+@dataclass(frozen=True, slots=True)
+class BegunMeasurement:
+    """A campaign with too few rounds of a disk's path; `planned` is None for a race."""
+
+    rounds: int
+    planned: int | None
+    paths: frozenset[str]
+    profile: str
+
+    def __str__(self) -> str:
+        if self.planned is None or self.planned <= self.rounds:
+            return f"measured in {counted(self.rounds, 'round')}, too few"
+        return f"measured in {self.rounds} of {counted(self.planned, 'round')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +317,8 @@ class Advice:
     directory: Annotated[Path | None, "where it can be measured; null if not on this host"] = None
     far: Annotated[bool, "true for an image in a directory that is mounted from a server"] = False
     campaign: str | None = None
+    begun: BegunMeasurement | None = field(default=None, metadata=HIDDEN)
+    """The rounds so far of a measurement that continues; None if there is none, or enough."""
     to: Annotated[DiskPath | None, "the path to change to; null unless `action` is `change`"] = None
     other: Annotated[DiskPath | None, "the best other setting that was measured, or `to`"] = None
     gain: Annotated[Ratio | None, "of `other` to the present path"] = None

@@ -113,7 +113,8 @@ def _why(row: ExistingDisk) -> str:
         return serious + _shown_with_images(row, advice)
     if advice.action is DiskAction.KEEP:
         return serious + (advice.reason or "no other setting is shown to be better")
-    return serious + ("not measured yet" if advice.measurable else reason)
+    not_yet = "not measured yet" if advice.begun is None else str(advice.begun)
+    return serious + (not_yet if advice.measurable else reason)
 
 
 def _shown_with_images(row: ExistingDisk, advice: Advice) -> str:
@@ -159,6 +160,8 @@ def advice_sentence(row: ExistingDisk) -> str:
     if entry.action is DiskAction.CHANGE:
         return f"no line is printed, as {entry.reason}."
     if entry.action is DiskAction.UNKNOWN:
+        if entry.measurable and entry.begun is not None:
+            return f"{entry.begun}."
         why = "not measured yet" if entry.measurable else "it cannot be measured here"
         return f"{why}: {entry.reason}."
     return f"{_why_kept(row, entry)}."
@@ -286,6 +289,8 @@ def _planned(planned: PlannedMeasurement) -> str:
     paths = counted(planned.paths, "path")
     time = f"about {format_duration(planned.command_seconds)}, and no guest is touched"
     match planned.stands_in:
+        case None if planned.begun is not None:
+            return f"{paths} {planned.begun}; this command continues ({time}); then ask again:"
         case None:
             return f"{paths} not measured yet: {time}; then ask again:"
         case StandIn.STORAGE:

@@ -205,6 +205,7 @@ def verdict_lines(
     durability of the ties.
     """
     alike = choice.verdict in (ChoiceVerdict.KEEP, ChoiceVerdict.TIED)
+    all_lose = alike and _loses(choice)  # as the headline says
     if alike and (stake := " ".join(_stake(choice))):
         yield "At stake", stake
     if choice.from_memory:
@@ -213,14 +214,20 @@ def verdict_lines(
         cells = choice.tied if alike else choice.ties
         names = named([cell.name for cell in cells], NAMED + 2 * alike)
         how_many = f"These {len(cells)} tie" if alike else "Not shown to be worse"
-        yield "Tied", " ".join((f"{how_many}: {names}.", *losses(power_cuts, choice.ties)))
+        lost = () if all_lose else losses(power_cuts, choice.ties)
+        yield "Tied", " ".join((f"{how_many}: {names}.", *lost))
     if choice.ties and choice.worse:
         worse = named([cell.name for cell in choice.worse], NAMED)
         yield "Worse", f"Shown to be worse: {worse}."
     if choice.unranked:
         few = named([cell.name for cell in choice.unranked], NAMED)
         yield "Missing", f"Too few rounds to be compared, so it may be better: {few}."
-    if choice.durability is not None:
+    if all_lose:
+        cuts = (choice.durability, *(power_cuts.get(cell) for cell in choice.ties))
+        reasons = dict.fromkeys(cut.reason for cut in cuts if cut is not None and cut.reason)
+        if reasons:
+            yield "Safety", f"Why they lose data: {'; '.join(reasons)}."
+    elif choice.durability is not None:
         yield "Safety", durability_sentence(choice.cell.name, choice.durability)
     if not alike and choice.surer is not None and (way := _way(choice.surer)):
         yield "Cost", f"To tell them apart, {way}: {_effort(choice.surer)}."

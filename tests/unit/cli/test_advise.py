@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -29,9 +30,11 @@ from vdisklab.loads.load import IoKind
 from vdisklab.loads.load_file import encode
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import LayerKind
-from vdisklab.plan.settings import Request
+from vdisklab.plan.race_terms import RaceTerms
+from vdisklab.plan.settings import DEFAULT_PROFILE, Request
 from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.registry import forms
+from vdisklab.units import format_duration
 
 SPEEDS = {
     "host": 1.0,
@@ -712,6 +715,34 @@ def test_a_campaign_of_fewer_rounds_is_continued(
     document = advised(capsys, guest(tmp_path, "raw/none"), "--rounds", str(rounds))
     assert document["disks"][0]["action"] == "keep"
     assert bool(document["planned"]) == continued
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [({"rounds": 5}, "measured in 2 of 5 rounds"), ({"race": RaceTerms().as_json()}, "too few")],
+)
+def test_a_measurement_of_two_rounds_is_said_with_the_command_that_continues(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    plan: dict[str, object], said: str,
+) -> None:  # fmt: skip
+    disk = guest(tmp_path, "raw/none/sata")
+    (planned,) = advised(capsys, disk)["planned"]
+    paths = shlex.split(planned["command"].partition(" --")[0])[2:]
+    begun = replace(
+        CAMPAIGN,
+        host=machine_facts(LocalHost()),
+        plan={
+            **CAMPAIGN.plan, **plan, "cells": paths, "baseline": "raw/none/sata",
+            "directory": str(tmp_path), "profile": DEFAULT_PROFILE,
+        },
+    )  # fmt: skip
+    store.write(runs(2, dict.fromkeys(paths, 0.8)), campaigns=[begun])
+    assert main(["advise", disk]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "not measured yet" not in out
+    assert out.count(said) == 3, "in the table, in the notes, above the command"
+    assert f"; this command continues (about {format_duration(planned['seconds_usually'])}" in out
+    assert out.endswith(planned["command"])
 
 
 @pytest.mark.parametrize(("place", "elsewhere"), [("/proc", True), ("/nowhere", False)])

@@ -227,6 +227,17 @@ def test_a_tie_names_all_its_paths_and_by_how_much_one_may_be_better() -> None:
     assert lines(27848.0)["At stake"] == "How far they are apart is not known yet."
 
 
+def test_that_all_lose_data_is_said_once() -> None:
+    lost = known_durability(UNSAFE, CrashVerdicts())
+    other = cell("qcow2/unsafe")
+    choice = replace(CHOICE, cell=UNSAFE, leader=UNSAFE, ties=(other,), durability=lost)
+    assert "each of them loses flushed data" in headline(choice)
+    lines = dict(verdict_lines(choice, {other: known_durability(other, CrashVerdicts())}))
+    assert lines["Tied"] == "These 2 tie: raw/unsafe, qcow2/unsafe."
+    assert lost is not None
+    assert lines["Safety"] == f"Why they lose data: {lost.reason}."
+
+
 def test_a_measure_in_which_the_choice_is_behind_is_in_the_first_sentence() -> None:
     measure = MeasureKey("seqwrite-1m-q1", Direction.WRITE, "sustained")
     choice = replace(BEST, behind_in=Behind(measure, cell("raw/writeback"), 1.309))
