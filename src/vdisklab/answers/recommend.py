@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -15,6 +16,7 @@ from vdisklab.analysis.candidates import (
     Recommendation,
     candidates,
     qualified,
+    ratio_of,
     recommend_path,
 )
 from vdisklab.analysis.diagnostics.caveats import Caveats
@@ -26,7 +28,7 @@ from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.race import RaceOutcome
-from vdisklab.analysis.rank_intervals import Ranked
+from vdisklab.analysis.rank_intervals import Ranked, Ranking
 from vdisklab.analysis.score import DEFAULT_METRIC, MEAN, MIX, Score, add_mix, without_mix
 from vdisklab.analysis.summary import Level, Summaries, Summary, levels, summarise
 from vdisklab.analysis.sums import RelativeSums
@@ -202,7 +204,14 @@ def recommend(
         ordering = _by_levels(alone(cell, other), ordered.get(cell), ordered.get(other))
         return choice.holds(ordering, cell, other)
 
-    found = found.with_ratios(ratio)
+    def as_compared(cell: MeasuredCell, other: MeasuredCell) -> Ratio:
+        """The ratio of a sentence, which `compare` prints of the same pair."""
+        pair = alone if hosts is not None else partial(ratio_of, observations, measure)
+        return choice.holds(
+            _as_ranked(pair(cell, other), cell, other, decision.ranking), cell, other
+        )
+
+    found = found.with_ratios(as_compared)
     summaries = {
         key: analysis.summaries(key) if weights is None else summarise(observations, key)
         for key in shown
@@ -220,7 +229,7 @@ def recommend(
         rounds_for_10_percent=None if best is None else best.rounds_for(0.1),
         default_measured_in=None if found.default else _default_elsewhere(analysis, chosen),
         lives_measured_in=_lives_elsewhere(analysis, needs),
-        over_platforms=dict(_over_platforms(observations, chosen, ratio)),
+        over_platforms=dict(_over_platforms(observations, chosen, as_compared)),
         host_disk=analysis.verdicts.disk,
         rates=analysis.scored.rates if measure == analysis.scored.overall else (),
         measures=shown,
@@ -249,6 +258,17 @@ def recommend(
         },
     )
     return answer if hosts is None else _with_hosts(answer, hosts)
+
+
+def _as_ranked(ratio: Ratio, cell: MeasuredCell, other: MeasuredCell, ranking: Ranking) -> Ratio:
+    """The ratio with an interval that shows no difference between cells whose ranks overlap."""
+    places = {row.cell: row for row in ranking.rows}
+    first, second = places.get(cell), places.get(other)
+    if first is None or second is None or ratio.low is None or ratio.high is None:
+        return ratio
+    if first.worst < second.best or second.worst < first.best:
+        return ratio
+    return replace(ratio, low=min(ratio.low, 1.0), high=max(ratio.high, 1.0))
 
 
 def _by_levels(ratio: Ratio, of: Summary | None, to: Summary | None) -> Ratio:

@@ -420,3 +420,21 @@ def test_a_path_that_lacks_a_rate_is_named(
 
 def answer_texts(document: dict[str, Any]) -> list[str]:
     return [finding["text"] for finding in document["findings"]]
+
+
+def test_a_sentence_beside_a_tie_is_that_of_compare(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The recorded campaign of the README, where libvirt's default has half of the rounds."""
+    recorded = Path(__file__).parents[3] / "docs" / "images" / "quickstart.json.gz"
+    db = ("--db", str(tmp_path / "results.sqlite"))
+    assert main(["import", str(recorded), *db]) == 0
+    capsys.readouterr()
+    found = answer(capsys, "recommend", *db)
+    both = (found["path"], "qcow2:preallocation=off/default")
+    (pair,) = answer(capsys, "compare", *both, *db)["pairs"]
+    shown, compared = found["over_platforms"]["libvirt"], pair["measures"][0]["ratio"]
+    assert shown["low"] < 1 < shown["high"]
+    assert {end: shown[end] for end in ("low", "ratio", "high")} == {
+        end: compared[end] for end in ("low", "ratio", "high")
+    }
