@@ -36,10 +36,11 @@ _WORDS = re.compile(r"(?:`vdisklab [^`]*`|\S)+")
 
 def show(
     table: Table[Any], console: Console, *, why: bool = False, wide: bool = False, verb: str = ""
-) -> None:
-    """Prints `lines_of` the table."""
+) -> bool:
+    """Prints `lines_of` the table. True if the last of them is empty."""
     lines = lines_of(table, console.width, why=why, wide=wide, verb=verb)
     console.print(Text("\n").join(lines), soft_wrap=True)
+    return bool(lines) and not lines[-1].plain
 
 
 def lines_of(

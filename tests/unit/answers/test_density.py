@@ -136,6 +136,7 @@ def test_kvm_in_an_emulated_host_is_not_called_emulation(store: Store) -> None:
         "emulated_host": True,
         "lab": True,
         "guest_arch": None,
+        "only_of": None,
     }
     (table,) = neighbour_tables(answer)
     assert f"Measured {UNDER_EMULATED_KVM}." in table.notes

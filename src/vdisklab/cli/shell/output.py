@@ -58,10 +58,12 @@ def print_answer(
     else:
         screen = console()
         again = named.in_text(verb) or named.caller.command or ""
-        for place, table in enumerate(tables):
-            if place:
+        ends_empty = True
+        for table in tables:
+            if not ends_empty:
                 screen.print()
-            show(completed(table, named), screen, why=output.why, wide=output.wide, verb=again)
+            whole = completed(table, named)
+            ends_empty = show(whole, screen, why=output.why, wide=output.wide, verb=again)
 
 
 def csv_of(table: Table[Any], named: Named = NOTHING_NAMED) -> str:
