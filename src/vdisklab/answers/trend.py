@@ -16,6 +16,7 @@ from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.level_changes import DATED_FROM, ChangeKind, LevelChange, noise_lasts
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import main_measures
+from vdisklab.analysis.standing_losses import StandingLoss, standing_losses
 from vdisklab.analysis.trend import (
     CampaignLevels,
     Newest,
@@ -129,15 +130,24 @@ class TrendRow:
     newest: Newest
     lasting: Annotated[
         float | None,
-        "level now / level before the changes that were dated in the last 12 campaigns; null "
-        "without any",
+        "level now / level before the changes of the last 12 campaigns: those that were dated, or "
+        "a loss that an earlier newest campaign showed and that is not half gone; null without any",
     ]
+    since: Annotated[str | None, "the campaign that first has the last of these changes"]
     exceeds: Annotated[
         bool, "worse by more than --worse: the newest campaign, or the level since a dated change"
     ]
     levels: Annotated[
         tuple[float | None, ...], "of each campaign, relative to the first that is known"
     ]
+
+    @property
+    def verdict(self) -> TrendVerdict:
+        """By the newest campaign, and by the lasting change of the level if there is one."""
+        lasts = None if self.lasting is None else TrendVerdict.of(self.lasting)
+        if lasts is None or self.newest.verdict is TrendVerdict.WORSE:
+            return self.newest.verdict
+        return lasts
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +228,9 @@ def answer_trend(
     without = frozenset(number for number, campaign in enumerate(chosen) if campaign.id == repeats)
     newest = newest_changes(found, changes, without=without)
     before = None if suspect is None else {row.path for row in suspect.paths if row.exceeds}
-    rows = tuple(_rows(found, names, newest, changes, worse=worse, before=before))
+    standing = standing_losses(found, worse, without=without)
+    lasting = tuple(_lasting(changes, standing, chosen))
+    rows = tuple(_rows(found, names, newest, lasting, worse=worse, before=before))
     exceeded = any(row.exceeds for row in rows)
     last = max((number for trend in newest for number in trend.earlier), default=None)
     search = bool(dated(found).any())
@@ -347,11 +359,30 @@ def _measures(observations: Observations, name: str | None) -> tuple[MeasureKey,
     )
 
 
+def _lasting(
+    changes: Sequence[SeriesChange],
+    standing: Sequence[StandingLoss | None],
+    chosen: Sequence[Campaign],
+) -> Iterator[tuple[float | None, str | None]]:
+    """For each series the lasting change of its level, and the campaign that first has it.
+
+    A standing loss counts until a change is dated as late as it.
+    """
+    for series, loss in enumerate(standing):
+        ratio = lasting_change(changes, series, len(chosen))
+        dated = [change.dated for change in changes if change.series == series]
+        start = dated[-1].start if dated and ratio is not None else None
+        covered = dated[-1].end if dated and dated[-1].each else start
+        if loss is not None and (covered is None or covered < loss.start - 1):
+            ratio, start = (1.0 if ratio is None else ratio) * loss.ratio, loss.start
+        yield ratio, None if start is None else chosen[start].id
+
+
 def _rows(
     found: CampaignLevels,
     names: Sequence[str],
     newest: Sequence[Newest],
-    changes: Sequence[SeriesChange],
+    lasts: Sequence[tuple[float | None, str | None]],
     *,
     worse: float,
     before: set[str] | None,
@@ -360,11 +391,10 @@ def _rows(
     together = [index for index, cell in enumerate(found.cells) if cell is None]
     others = [index for index in range(len(names)) if index not in together]
     ratios = [row.change.ratio for row in newest]
-    campaigns = found.level.shape[1]
     others.sort(key=lambda index: (ratios[index] is None, ratios[index] or 0.0))
     relative = found.level - _first(found)
     for index in (*together, *others):
-        ratio, lasting = ratios[index], lasting_change(changes, index, campaigns)
+        ratio, (lasting, since) = ratios[index], lasts[index]
         losses = [lasting] if lasting is not None else []
         if newest[index].verdict is TrendVerdict.WORSE and ratio is not None:
             losses.append(ratio)
@@ -373,7 +403,7 @@ def _rows(
         )
         shown = np.exp(relative[index])
         points = tuple(float(value) if math.isfinite(value) else None for value in shown)
-        yield TrendRow(names[index], newest[index], lasting, exceeds, points)
+        yield TrendRow(names[index], newest[index], lasting, since, exceeds, points)
 
 
 def _first(found: CampaignLevels) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from xml.etree import ElementTree as Xml
 
 from vdisklab import numbers
@@ -19,6 +20,9 @@ from vdisklab.views.claims import xml_text
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 from vdisklab.views.wording import difference, measure_name
 
+_NAMED = 4
+"""Most paths that a headline names."""
+
 _VERDICTS = {
     TrendVerdict.WORSE: "worse",
     TrendVerdict.BETTER: "better",
@@ -33,7 +37,7 @@ def tables(answer: TrendAnswer) -> Iterator[Table[TrendRow] | Table[DatedShift]]
     judged = any(row.newest.p is not None for row in answer.paths)
     columns: tuple[Column[TrendRow], ...] = (
         Column("path", lambda row: row.path, folds=NAMES),
-        Column("verdict", lambda row: _VERDICTS[row.newest.verdict], folds=WORDS),
+        Column("verdict", lambda row: _judged(answer, row), folds=WORDS),
         Column(
             "change (95 %)",
             lambda row: _gain(row.newest.change),
@@ -74,9 +78,24 @@ _LASTING: Column[TrendRow] = Column(
     "lasting",
     lambda row: _gain(LevelChange(row.lasting)),
     right=True,
-    note=f"Lasting: the level now against that before the changes dated in the last {RECENT} "
-    "campaigns.",
+    note=f"Lasting: the level now against that before the changes of the last {RECENT} campaigns: "
+    "dated ones, and losses that an earlier campaign showed and that are not half gone.",
 )
+
+
+def _judged(answer: TrendAnswer, row: TrendRow) -> str:
+    """The verdict on a path: `worse since 2026-09-27` if the change lasts."""
+    lasts = row.lasting is not None and TrendVerdict.of(row.lasting) is row.verdict
+    return f"{_VERDICTS[row.verdict]}{f' since {_since(answer, row):%Y-%m-%d}' if lasts else ''}"
+
+
+def _since(answer: TrendAnswer, row: TrendRow) -> datetime:
+    return answer.campaigns[_place(answer, row)].started
+
+
+def _place(answer: TrendAnswer, row: TrendRow) -> int:
+    """The place of the campaign that first has the lasting change of a path."""
+    return next(place for place, each in enumerate(answer.campaigns) if each.id == row.since)
 
 
 def headline(answer: TrendAnswer) -> str:
@@ -85,9 +104,9 @@ def headline(answer: TrendAnswer) -> str:
     rows = [row for row in answer.paths if row.newest.verdict is answer.verdict]
     lasting = _lasting(answer)
     match answer.verdict:
-        case TrendVerdict.WORSE | TrendVerdict.BETTER if lasting is not None:
+        case TrendVerdict.WORSE | TrendVerdict.BETTER if lasting:
             word = _VERDICTS[answer.verdict].capitalize()
-            return f"{word}: {_dated_change(answer, lasting)}"
+            return f"{word}: {_lasting_change(answer, lasting)}"
         case TrendVerdict.WORSE | TrendVerdict.BETTER:
             word = _VERDICTS[answer.verdict].capitalize()
             row = rows[0] if answer.verdict is TrendVerdict.WORSE else rows[-1]
@@ -143,18 +162,54 @@ def _compared(answer: TrendAnswer, row: TrendRow) -> str:
     )
 
 
-def _lasting(answer: TrendAnswer) -> DatedShift | None:
-    """The newest dated change that decides the verdict; None if the newest campaign does."""
-    for row in answer.paths:
-        if row.lasting is not None and TrendVerdict.of(row.lasting) is answer.verdict:
-            if row.newest.verdict is answer.verdict:
-                return None
-            return [shift for shift in answer.shifts if shift.path == row.path][-1]
-    return None
+def _lasting(answer: TrendAnswer) -> tuple[TrendRow, ...]:
+    """The paths whose lasting change decides the verdict; none if the newest campaign does."""
+    rows = [
+        row
+        for row in answer.paths
+        if row.lasting is not None and TrendVerdict.of(row.lasting) is answer.verdict
+    ]
+    sudden = (
+        row.newest.verdict is answer.verdict and row.newest.earlier[0] >= _place(answer, row)
+        for row in rows
+    )
+    if any(sudden):
+        return ()  # it is worse even than since that change
+    alone = tuple(row for row in rows if row.path != TOGETHER)
+    every = sum(row.path != TOGETHER for row in answer.paths)
+    together = tuple(row for row in rows if row.path == TOGETHER)
+    return together if together and len(alone) in (0, every) else alone
+
+
+def _lasting_change(answer: TrendAnswer, rows: Sequence[TrendRow]) -> str:
+    """`raw/none is 9.8 % slower since the step between 2026-03-01 and 2026-04-01`."""
+    if len(rows) == 1:
+        (row,) = rows
+        shifts = [shift for shift in answer.shifts if shift.path == row.path]
+        place = _place(answer, row)
+        first = answer.campaigns[place].id
+        shift = next(
+            (s for s in shifts if first == (s.after if s.each is None else s.before)), None
+        )
+        if shift is not None:
+            return _dated_change(answer, shift)
+        several = row.path == TOGETHER
+        return (
+            f"{_path(answer, row)} {'are' if several else 'is'} {_size(LevelChange(row.lasting))} "
+            f"since {_since(answer, row):%Y-%m-%d}"
+        )
+    change = "slower" if answer.verdict is TrendVerdict.WORSE else "faster"
+    dates = sorted({_since(answer, row) for row in rows})
+    every = sum(row.path != TOGETHER for row in answer.paths)
+    sizes = ", ".join(f"{row.path} ({_gain(LevelChange(row.lasting))})" for row in rows[:_NAMED])
+    more = f", and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+    later = "" if len(dates) == 1 else " or later"
+    return (
+        f"{len(rows)} of {every} paths are {change} since {dates[0]:%Y-%m-%d}{later}: {sizes}{more}"
+    )
 
 
 def _dated_change(answer: TrendAnswer, shift: DatedShift) -> str:
-    """`raw/none is 9.8 % slower since the step between 2026-03-01 and 2026-04-01`."""
     row = next(row for row in answer.paths if row.path == shift.path)
     several = row.path == TOGETHER
     path = _path(answer, row)
@@ -294,7 +349,7 @@ def junit_xml(answer: TrendAnswer) -> str:
             suite, "testcase", classname="vdisklab.trend", name=xml_text(row.path), time="0"
         )
         said = xml_text(
-            f"{_VERDICTS[row.newest.verdict]}: {_gain(row.newest.change)} against "
+            f"{_judged(answer, row)}: {_gain(row.newest.change)} against "
             f"{counted(len(row.newest.earlier), 'earlier campaign')}"
             + ("" if row.lasting is None else f"; lasting: {_gain(LevelChange(row.lasting))}")
             + "".join(f". {note}" for note in answer.caveats.with_remedy)

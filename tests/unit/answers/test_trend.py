@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as Xml
 
 import numpy as np
@@ -29,6 +30,7 @@ from vdisklab.errors import EXIT_CLAIM_FAILS, EXIT_INTERRUPTED, PlanError
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.results.model import Campaign, Check, Run
 from vdisklab.views.charts.figures import figures
+from vdisklab.views.layout import Table
 from vdisklab.views.trend import headline, junit_xml, tables
 
 MONTH = timedelta(days=30)
@@ -117,6 +119,53 @@ def test_one_path_alone_is_named(database: Database) -> None:
     assert [row.path for row in answer.paths if row.exceeds][-1] == "raw/none"
     assert [row.path for row in alone.paths] == ["raw/none"]
     assert "raw/none" in headline(answer)
+
+
+def fill_some_slower(database: Database, count: int, *, back: int = 99) -> None:
+    """Months of which two of five paths are slower from the eighth on, until one month."""
+    noise = np.exp(np.random.default_rng(5).normal(0, 0.03, count))
+
+    def month_of(number: int) -> Iterator[Run]:
+        lost = 0.4 if 8 <= number < back else 1.0
+        levels_of = {
+            factor: {run.id: run for run in runs(number, factor * float(noise[number]))}
+            for factor in {1.0, lost}
+        }
+        for run in runs(number, 1.0):
+            factor = lost if run.path in ("host", "raw/none") else 1.0
+            yield levels_of[factor][run.id]
+
+    database.write(
+        (run for number in range(count) for run in month_of(number)),
+        campaigns=[month(number) for number in reversed(range(count))],
+    )
+
+
+@pytest.mark.parametrize("newest", [9, 10, 11, 13, 16])
+def test_a_loss_that_alarmed_stands_as_long_as_it_lasts(database: Database, newest: int) -> None:
+    """The look after it compares with a campaign that is slow itself, and would show nothing."""
+    fill_some_slower(database, newest + 1)
+    with database.open() as results:
+        answer = answer_trend(results)
+    assert (answer.verdict, answer.exceeded) == (TrendVerdict.WORSE, True)
+    worse = {row.path: row for row in answer.paths if row.verdict is TrendVerdict.WORSE}
+    assert {"host", "raw/none"} == worse.keys() - {TOGETHER}
+    assert worse["raw/none"].since == "ca000008"
+    assert worse["raw/none"].lasting == pytest.approx(0.4, abs=0.04)
+    assert headline(answer).startswith("Worse: 2 of 5 paths are slower since 2026-10-27: ")
+    table: Table[Any] = next(tables(answer))
+    verdicts = {row.path: table.columns[1].show(row) for row in answer.paths}
+    assert verdicts["raw/none"] == "worse since 2026-10-27"
+    assert verdicts["qcow2/directsync"] == "no change shown"
+    require_whole(list(tables(answer)), document(answer))
+
+
+def test_a_loss_that_is_gone_alarms_no_more(database: Database) -> None:
+    fill_some_slower(database, 11, back=10)
+    with database.open() as results:
+        answer = answer_trend(results)
+    assert answer.verdict is not TrendVerdict.WORSE
+    assert not answer.exceeded
 
 
 def test_better_is_no_alarm(database: Database) -> None:

@@ -207,6 +207,7 @@ def spellings(value: object) -> Iterator[str]:
             texts = (format_duration(abs(value)), format_bytes(value), numbers.probability(value))
             yield from NUMBER.findall(" ".join((*texts, f"{value:g} {value:.0f} {value:.2f}")))
             yield from NUMBER.findall(f"{value:.1%} {value:.0%}")
+            yield from NUMBER.findall(numbers.gain(value, None, None))
             for ratio in (value, 1 / value) if value > 0 else ():
                 yield from NUMBER.findall(difference(Ratio(1, ratio)))
         case _:
