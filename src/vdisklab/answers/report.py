@@ -35,7 +35,7 @@ from vdisklab.answers.life import LifeAnswer, lives_of, measured_lives
 from vdisklab.answers.loading import first_measure
 from vdisklab.answers.pareto import ParetoAnswer, usual_front
 from vdisklab.answers.rank import RankAnswer, RankedCell, rank_cells
-from vdisklab.answers.recommend import RecommendAnswer, recommend
+from vdisklab.answers.recommend import RecommendAnswer, TooFewRoundsError, recommend
 from vdisklab.answers.trend import TrendAnswer, trend_of
 from vdisklab.documents import HIDDEN, Answer
 from vdisklab.errors import PlanError
@@ -482,6 +482,8 @@ def _recommendation(analysis: Analysis) -> tuple[RecommendAnswer | None, str]:
     """The recommendation for the default needs, or why there is none."""
     try:
         return recommend(analysis, with_default(())), ""
+    except TooFewRoundsError as error:
+        return None, f"{str(error)[0].upper()}{str(error)[1:]}: {error.hint}."
     except PlanError as error:
         hint = f" ({error.hint})" if error.hint else ""
         return None, f"Nothing can be recommended yet: {error}{hint}."
