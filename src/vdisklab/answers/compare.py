@@ -59,6 +59,11 @@ class ComparedPair:
     ] = field(default_factory=dict)
 
 
+_OF_THE_WAY = frozenset({"given_back", "unit"})
+"""Metrics that follow from how a disk is made, so that more is neither better nor worse: a copy
+gives back more because it took more."""
+
+
 @dataclass(frozen=True, slots=True)
 class CompareAnswer(Answer):
     """`vdisklab compare`: one entry for each pair of cells."""
@@ -110,7 +115,11 @@ def _pair(analysis: Analysis, first: MeasuredCell, second: MeasuredCell) -> Comp
         a_power_cut=known_durability(first, analysis.verdicts),
         b_power_cut=known_durability(second, analysis.verdicts),
         paired=paired,
-        measures=compare_cells(analysis.all_values, first, second, paired=paired),
+        measures=tuple(
+            row
+            for row in compare_cells(analysis.all_values, first, second, paired=paired)
+            if row.measure.metric not in _OF_THE_WAY
+        ),
         findings=(
             *(finding for finding in analysis.cached if finding.cell in (first, second)),
             *slow_diagnostics(analysis.loaded.observations, (first, second)),

@@ -23,11 +23,21 @@ _UNPAIRED = (
 )
 
 
+def _ratio(row: Comparison) -> str:
+    return numbers.MISSING if wording.against_zero(row) else numbers.ratio(row.ratio.ratio)
+
+
+def _interval(row: Comparison) -> str:
+    if wording.against_zero(row):
+        return numbers.MISSING
+    return numbers.ratio_interval(row.ratio.low, row.ratio.high)
+
+
 _RATIO: tuple[Column[Comparison], ...] = (
-    Column("A/B in\nrounds", lambda row: numbers.ratio(row.ratio.ratio), right=True, spare=1),
+    Column("A/B in\nrounds", _ratio, right=True, spare=1),
     Column(
         "95 % interval",
-        lambda row: numbers.ratio_interval(row.ratio.low, row.ratio.high),
+        _interval,
         right=True,
         spare=1,
     ),

@@ -57,9 +57,14 @@ def compared(row: Comparison, of: str = "round") -> str:
     if row.verdict is Verdict.TOO_FEW:
         return f"too few {of}s ({row.ratio.pairs})"
     likely = row.verdict in (Verdict.A_LIKELY, Verdict.B_LIKELY)
-    if row.measure.quantity.step is not None and 0.0 in (row.a.median, row.b.median):
+    if against_zero(row):
         return f"{_against_zero(row)}{', likely' * likely}"
     return difference(above_is_better(row.ratio, row.measure)) + ", likely" * likely
+
+
+def against_zero(row: Comparison) -> bool:
+    """True if one median is zero: the ratio is that of the metric's step, and says nothing."""
+    return row.measure.quantity.step is not None and 0.0 in (row.a.median, row.b.median)
 
 
 def _against_zero(row: Comparison) -> str:

@@ -5,7 +5,6 @@ import dataclasses
 import io
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -14,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
+from tests.unit.committed_schemas import committed_schemas
 from tests.unit.stored import GOLDEN, Database
 from vdisklab.answers.loading import database_url
 from vdisklab.cli.compare import compare
@@ -26,7 +26,7 @@ from vdisklab.host.ledger import state_directory
 from vdisklab.results.database import default_url
 from vdisklab.results.model import Failure, FailureKind
 
-SCHEMAS = json.loads((Path(__file__).parents[3] / "docs" / "schemas.json").read_text())
+SCHEMAS = committed_schemas()
 OVERALL = "score/none/overall_ratio"
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests.unit.analysis.made import CAMPAIGN, HOST, campaign_runs
 from tests.unit.cli.test_widths import require_whole
+from tests.unit.committed_schemas import committed_schemas
 from tests.unit.stored import Database
 from vdisklab.cli.shell import output
 from vdisklab.cli.shell.main import main
@@ -25,7 +26,7 @@ from vdisklab.results.model import Campaign, Failure, FailureKind, Run
 from vdisklab.views.layout import Table
 
 HOSTS = 9
-SCHEMAS = json.loads((Path(__file__).parents[3] / "docs" / "schemas.json").read_text())
+SCHEMAS = committed_schemas()
 
 
 def campaign(number: int, **plan: Any) -> Campaign:  # noqa: ANN401 - of a plan's many types

@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests.unit.cli.test_answers import document
+from tests.unit.committed_schemas import committed_schemas
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.observations import SCORE_METRICS
 from vdisklab.answers.method import EXPLANATIONS, MAIN
@@ -20,7 +21,7 @@ from vdisklab.results.model import METRICS
 from vdisklab.views.method import method_page
 
 ROOT = Path(__file__).parents[3]
-SCHEMAS: dict[str, Any] = json.loads((ROOT / "docs" / "schemas.json").read_text())
+SCHEMAS = committed_schemas()
 EXPLAINED = {key for each in EXPLANATIONS for key in each.keys}
 PLAIN = {
     # what was asked for, counted or recorded as it is

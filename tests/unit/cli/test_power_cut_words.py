@@ -242,7 +242,7 @@ def test_a_tie_names_what_its_unsafe_paths_lose(
     database.write(runs(3, alike, noise=0.3))
     found = answer(capsys, "recommend", "--unsafe")
     assert found["path"] == "raw/none"
-    (tied,) = [said for said in found["sentences"] if said.startswith("These 3: ")]
+    (tied,) = [said for said in found["sentences"] if said.startswith("These 3 tie: ")]
     assert "lose flushed data in a power cut: cache mode unsafe drops flushes." in tied
     assert {"raw/unsafe", "qcow2/unsafe"} <= set(tied.partition(" lose ")[0].replace(
         ",", " ").split())  # fmt: skip

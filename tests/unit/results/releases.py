@@ -22,6 +22,7 @@ from typing import Any
 
 import typer
 
+from tests.unit.committed_schemas import committed_schemas
 from vdisklab import __version__, errors
 from vdisklab.cli.shell.main import build_app
 from vdisklab.plan.plan_file import read_plan_file
@@ -32,7 +33,6 @@ from vdisklab.results.store import Store, open_store
 
 ROOT = Path(__file__).parents[3]
 RELEASES = ROOT / "tests" / "data" / "releases"
-SCHEMAS = ROOT / "docs" / "schemas.json"
 
 
 def _samples(run: Run) -> Iterator[Sample]:
@@ -75,7 +75,7 @@ def exit_codes() -> dict[str, int]:
 
 def documents() -> dict[str, list[str]]:
     """The keys of each JSON document, such as `cells[].ratio.low`, by `vdisklab.NAME/VERSION`."""
-    schemas = json.loads(SCHEMAS.read_text())
+    schemas = committed_schemas()
     return {name: sorted(set(_keys(schema, schema))) for name, schema in schemas.items()}
 
 
