@@ -140,7 +140,7 @@ def shown_command(argv: Sequence[str]) -> str:
     step = tuple(argv[:3]) == ("sh", "-s", "--") and len(argv) > 4
     if tuple(argv[:3]) == IN_DIRECTORY:
         argv = argv[4:]
-    if any("\n" in word for word in argv):  # the first line of a script is no command
+    if any("\n" in word for word in argv):  # the start of a script would not say what failed
         return " ".join("…" if "\n" in word else shlex.quote(word) for word in argv)
     whole = shlex.join(argv)
     return f"{shlex.join(argv[:4])} …" if step or len(whole) > _LONGEST_COMMAND else whole

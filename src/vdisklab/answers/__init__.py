@@ -13,7 +13,7 @@ from vdisklab.documents import Answer
 def documents() -> Iterator[type[Answer]]:
     """The class of every answer: those of this package, and of `answer.py` in a leaf's folder.
 
-    Classes that others derive, as tests do, are no documents of this program.
+    Subclasses outside this package, such as those of tests, are left out.
     """
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
         import_module(module.name)

@@ -653,9 +653,13 @@ def _safe_settings(
         if bus is not path.attachment.bus
     )
     on_other_buses = (each for there in moved for each in (there, *_settings(disk, there)))
-    for other in (*_settings(disk, path), *without_cache, *on_other_buses):
-        if works_for(disk, other) and can_change(disk, other) and meets(other, DURABLE, rules):
-            yield other
+    for variant in (*_settings(disk, path), *without_cache, *on_other_buses):
+        if (
+            works_for(disk, variant)
+            and can_change(disk, variant)
+            and meets(variant, DURABLE, rules)
+        ):
+            yield variant
 
 
 def _threads(path: DiskPath, cache: CacheMode) -> Attachment:

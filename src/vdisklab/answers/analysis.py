@@ -245,11 +245,8 @@ class Analysis:
         ordered = next(filter(measured_operations, self.campaigns), None)
         if ordered is not None:
             older = self.older_answer
-            paths = f"; `vdisklab rank --campaign {older}` ranks paths" if older else ""
-            raise PlanError(
-                f"the campaign {ordered.id} measured what operations cost a guest, not how fast a "
-                "path is",
-                hint=f"`vdisklab during --campaign {ordered.id}` shows it{paths}",
+            raise no_speed(
+                ordered, f"`vdisklab rank --campaign {older}` ranks paths" if older else ""
             )
 
     def measure(self, name: str = DEFAULT_METRIC) -> MeasureKey:
@@ -453,3 +450,13 @@ class Analysis:
             *self.failed,
             *(finding for finding in self.cached if finding.measurement in used),
         )
+
+
+def no_speed(campaign: Campaign, instead: str = "") -> PlanError:
+    """The error for a campaign of operations, whose load has a fixed rate; `instead` says where a
+    speed is to be had."""
+    more = f"; {instead}" if instead else ""
+    return PlanError(
+        f"the campaign {campaign.id} measured what operations cost a guest, not how fast a path is",
+        hint=f"`vdisklab during --campaign {campaign.id}` shows it{more}",
+    )

@@ -235,7 +235,7 @@ def decide(analysis: Analysis, measure: MeasureKey) -> Decision:
 
 
 def nothing_shown(rounds: int) -> str:
-    """What is said after fewer rounds than an answer needs."""
+    """The sentence in place of an answer while there are too few rounds for one."""
     return f"nothing is shown after {counted(rounds, 'round')}"
 
 

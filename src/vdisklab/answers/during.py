@@ -80,7 +80,7 @@ class OperationCost:
     to_first: Annotated[
         Ratio | None,
         "p99 during over that of the first operation listed, paired within rounds; null for it, "
-        "and for one that cannot take its place",
+        "and for an operation with another purpose",
     ]
     seconds: Annotated[float | None, "how long the operation took"]
     copied: Annotated[float | None, "bytes that it copied"]

@@ -152,7 +152,7 @@ def contestants(
 def race_of(analysis: Analysis, needs: Collection[Need]) -> RaceOutcome | None:
     """The outcome of a campaign's race for the best path with these needs.
 
-    None if it did not race, by another metric or for other needs, or before its first look.
+    None if it did not race, raced by another metric or for other needs, or had no look yet.
     """
     terms = None if len(analysis.campaigns) > 1 else RaceTerms.of(analysis.campaigns[0].plan)
     if (

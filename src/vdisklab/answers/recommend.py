@@ -32,7 +32,7 @@ from vdisklab.analysis.rank_intervals import Ranked, Ranking
 from vdisklab.analysis.score import DEFAULT_METRIC, MEAN, MIX, Score, add_mix, without_mix
 from vdisklab.analysis.summary import Level, Summaries, Summary, levels, summarise
 from vdisklab.analysis.sums import RelativeSums
-from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.analysis import Analysis, no_speed
 from vdisklab.answers.choice import (
     PathChoice,
     decided_among,
@@ -396,11 +396,7 @@ def _require_comparable(analysis: Analysis, weights: str | None, needs: Sequence
         if speed is not None:
             command = f"vdisklab recommend {' '.join(asked)} --campaign {speed.id}"
             both = f"`{command}` takes both into account"
-        raise PlanError(
-            f"the campaign {ordered[0].id} measured what operations cost a guest, not how fast a "
-            "path is",
-            hint=f"`vdisklab during --campaign {ordered[0].id}` shows it; {both}",
-        )
+        raise no_speed(ordered[0], both)
     searched = [campaign.id for campaign in analysis.campaigns if searched_capacity(campaign.plan)]
     if searched and weights is None:
         raise PlanError(

@@ -387,7 +387,7 @@ def _metric(analysis: Analysis) -> str:
             limited = parse_criterion(str(campaign.plan["until"])).metric
             of = (key for key in analysis.observations.measures if key.metric == limited)
             return str(next(of, first_measure(analysis.observations)))
-        if measured_operations(campaign):  # their load has a fixed rate, so IOPS are no answer
+        if measured_operations(campaign):  # IOPS would only show the fixed rate of their load
             meanwhile = (
                 key
                 for key in analysis.observations.used

@@ -139,7 +139,7 @@ def _state(file: Path) -> str:
 
 
 def _kind_of(file: Path) -> str:
-    """Why a name is no image that can be read, as a verb and its object."""
+    """Why a file cannot be read as an image, as a predicate: `is a directory, not an image`."""
     try:
         mode = file.stat().st_mode
     except FileNotFoundError:
@@ -160,7 +160,7 @@ def _writable_loop(file: Path) -> str | None:
     try:
         loops = attached_loops()
     except DirtyHostError:
-        return None  # hidden in this container; a loop of ours would be refused elsewhere
+        return None  # this container hides the loop devices of the host
     same = (
         loop for loop in loops if loop.inode == inode or (not loop.inode and loop.file == place)
     )
@@ -194,7 +194,7 @@ def _require_alone(file: Path, info: Mapping[str, Any], *, is_luks: bool) -> Non
 
 
 def _is_there(file: Path, info: Mapping[str, Any]) -> bool:
-    """True if an image's backing file exists, or is no file, such as a URL."""
+    """True if an image's backing file exists; also for a backing that is not a file (a URL)."""
     place = str(info.get("full-backing-filename") or info["backing-filename"])
     if place.startswith("json:") or "://" in place:
         return True

@@ -30,7 +30,7 @@ class Loop:
 
     `file` is the name of the file below as sysfs shows it now, None if sysfs is hidden. `inode` is
     `DEVICE INODE` as `whereabouts.inode_of` writes it, None if the kernel cannot say: the file's
-    server has died. `writable` is False for one that is known to be read-only.
+    server has died. `writable` is False if the device is known to be read-only.
     """
 
     device: str

@@ -177,8 +177,8 @@ def relief_of(felt: Felt) -> Iterator[Relief]:
 
 
 def _on_libvirt(felt: Felt) -> Iterator[Relief]:
-    """A pull backup, which fleeces, with a limit for one that fleeced already; else a limit of a
-    push backup, which never fleeces."""
+    """A pull backup, which fleeces; with a limit if the measured backup fleeced already. Then the
+    limit of a push backup, which never fleeces."""
     fleeces, speed = felt.order.kind is FLEECING, felt.order.option("speed")
     limit = felt.limit if fleeces else speed
     read = (" -c" if felt.order.compresses else "") + ("" if limit is None else f" -r {limit}")

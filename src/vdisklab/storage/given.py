@@ -197,7 +197,7 @@ def _own_directory(site: Site, target: NamedTarget, needed: int) -> Iterator[Dir
             used = stack.enter_context(site.held(private))
         except OSError as error:
             raise HostError(
-                f"{target.called}: {private}, just made, is no directory of this user's: "
+                f"{target.called}: {private} was just made and cannot be used by this user: "
                 f"{error.strerror}",
                 hint="let what this user makes there be this user's (NFS: no_root_squash; CIFS: "
                 "uid=0), and leave it alone",

@@ -50,7 +50,7 @@ def tables(answer: DuringAnswer) -> Iterator[Table[OperationCost]]:
         Column[OperationCost]("took", _seconds("seconds"), right=True),
         Column[OperationCost]("power cut in the middle", _power_cut, folds=WORDS, spare=2),
     )
-    # What one round or one row cannot have is no column.
+    # A column that is empty in every row, such as an interval of one round, is left out.
     shown = [
         column
         for column in columns

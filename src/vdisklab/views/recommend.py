@@ -44,7 +44,7 @@ MOST_SENTENCES = 6
 """Maximum number of sentences of a verdict."""
 
 _NAMED = 3
-"""Maximum number of paths that are named with one reason why they are left out."""
+"""Maximum number of left-out paths that are named per reason."""
 
 
 def tables(answer: RecommendAnswer) -> Iterator[Table[Alternative]]:

@@ -91,7 +91,7 @@ class Caller:
     def same_command(self, text: str) -> str:
         """The text with this process' command instead of the words `the same command`.
 
-        What is said of the same command is that it goes on, so `--new` is left out.
+        The sentences say that the command continues, so `--new` is left out.
         """
         if self.command is None:
             return text
