@@ -31,7 +31,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.density_request import DEFAULT_MOST
 from vdisklab.plan.guest import GUESTS, without_options
-from vdisklab.results.model import GuestGroup, Measurement, Run
+from vdisklab.results.model import Campaign, GuestGroup, Measurement, Run
 from vdisklab.results.store import Store
 
 ALONE, BESIDE = 1, 2
@@ -183,6 +183,12 @@ def stored_density(store: Store, name: str | None) -> DensityAnswer:
         f"{store} has no search of how many guests a path carries",
         hint="measure it: `vdisklab density PATHS --load 500iops`",
     )
+
+
+def measured_at_once(campaign: Campaign, guests: int) -> bool:
+    """True for a campaign of `run --guests` that measured paths in so many guests at once."""
+    in_guests = (cell.path.attachment.guests for cell in campaign.cells if cell.path is not None)
+    return guests in in_guests and not searched_capacity(campaign.plan)
 
 
 def searched_capacity(plan: Mapping[str, Any]) -> bool:

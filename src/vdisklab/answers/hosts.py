@@ -465,17 +465,20 @@ def analysis_of(
     disk: HostDisk | None = None,
     baseline: str | None = None,
     unsafe: bool = False,
+    guests: int | None = None,
 ) -> Analysis:
-    """The analysis of one machine's campaigns, or over `hosts` if these are named.
+    """The analysis of one machine's campaigns, or over `hosts` if these are named; of cells in any
+    number of guests at once, or in `guests`.
 
     If neither hosts nor campaigns are named, the analysis knows how many hosts it leaves out.
     """
-    if hosts:
-        return HostsAnalysis.of_hosts(
-            results, hosts, names, disk=disk, baseline=baseline, unsafe=unsafe
-        )
-    analysis = Analysis.of(results, names, disk=disk, baseline=baseline, unsafe=unsafe)
-    if not names:
+    analysis = (
+        HostsAnalysis.of_hosts(results, hosts, names, disk=disk, baseline=baseline, unsafe=unsafe)
+        if hosts
+        else Analysis.of(results, names, disk=disk, baseline=baseline, unsafe=unsafe)
+    )
+    analysis.loaded = loading.in_guests(analysis.loaded, guests)
+    if not names and not hosts:
         analysis.database_hosts = len(_by_host(list(results.campaigns(with_runs=True))))
     return analysis
 

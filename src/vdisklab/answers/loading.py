@@ -17,13 +17,14 @@ from vdisklab.analysis.observations import (
     Observations,
     cells_too_slow,
     from_numbers,
+    narrowed,
     with_too_slow,
 )
 from vdisklab.analysis.score import middle_path
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.ledger import state_directory
 from vdisklab.host.safe_places import make_state_directory
-from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.disk_path import PathSyntaxError, parse_path
 from vdisklab.path.durability import (
     CrashStates,
@@ -44,6 +45,7 @@ from vdisklab.path.power_cut_words import (
     StateOutcome,
 )
 from vdisklab.path.segments import HOST, PageCache
+from vdisklab.plan.guest import GUESTS, without_options
 from vdisklab.results.database import default_url
 from vdisklab.results.model import Campaign, Example, HostFacts, Origin, RanUnder, RunOutline
 from vdisklab.results.power_cut import PowerCut, StorageFacts
@@ -348,6 +350,23 @@ def _measurements(campaign: Campaign) -> dict[str, object]:
     return {planned["name"]: planned for planned in campaign.plan.get("measurements", ())}
 
 
+def in_guests(loaded: Loaded, number: int | None) -> Loaded:
+    """The same with only the numbers of so many guests at once (None: all), and those without a
+    guest.
+
+    Raises PlanError if nothing was measured in so many.
+    """
+    cells = loaded.observations.cells
+    if number is None:
+        return loaded
+    measured = numbers_of_guests(cells)
+    if number not in measured:
+        were = f"measured were {', '.join(map(str, measured))}" if measured else "leave it out"
+        raise PlanError(f"no path was measured with --guests {number}", hint=were)
+    kept = [cell for cell in cells if numbers_of_guests([cell]) in ((), (number,))]
+    return replace(loaded, observations=narrowed(loaded.observations, kept))
+
+
 def require_numbers(loaded: Loaded) -> None:
     """Raises PlanError if nothing was measured in these campaigns."""
     if not len(loaded.observations.value):
@@ -394,6 +413,8 @@ def baseline_of(
         return find_cells(loaded.observations, planned)[0], ()
     except PlanError:
         baseline = MeasuredCell(planned)
+        if (alike := _in_these_guests(baseline, loaded.observations.cells)) is not None:
+            return alike, ()
         imported = all(run.origin is Origin.IMPORTED for run in loaded.outlines)
         numbers = loaded.observations.used
         cells = loaded.observations.cells
@@ -403,6 +424,23 @@ def baseline_of(
             return chosen, (MiddleBaseline(baseline, chosen),)
         instead = first_measure(loaded.observations) if imported and numbers else None
         return baseline, (NoBaseline(baseline, instead),)
+
+
+def _in_these_guests(
+    baseline: MeasuredCell, cells: Collection[MeasuredCell]
+) -> MeasuredCell | None:
+    """The baseline in the only number of guests that is looked at; None without such a cell."""
+    if baseline.path is None or len(numbers_of_guests(cells)) != 1:
+        return None
+    bare = without_options(baseline.path, (GUESTS,))
+    alike = (
+        cell
+        for cell in cells
+        if cell.path is not None
+        and without_options(cell.path, (GUESTS,)) == bare
+        and baseline.page_cache in (PageCache.BYPASSED, cell.page_cache)
+    )
+    return next(alike, None)
 
 
 def find_cells(observations: Observations, name: str) -> tuple[MeasuredCell, ...]:

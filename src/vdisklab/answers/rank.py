@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated
@@ -11,6 +12,7 @@ from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import TooFewRounds
+from vdisklab.analysis.diagnostics.recorded import SeveralGuests
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.rank_intervals import Ranked, Ranking, WithoutRank
@@ -127,16 +129,23 @@ def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
         rates=scored.rates if measure == scored.overall else (),
         cells=tuple(_ranked_cells(analysis, decision, shown)),
         rounds=analysis.rounds,
-        findings=tuple(_with_command(analysis, in_agreement(decision.choice, findings))),
+        findings=tuple(_with_command(analysis, in_agreement(decision.choice, findings), metric)),
         hosts=_over_hosts(analysis, ranking) if isinstance(analysis, HostsAnalysis) else None,
     )
 
 
-def _with_command(analysis: Analysis, findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
-    """The findings; one of too few rounds with the command that measures more."""
+def _with_command(
+    analysis: Analysis, findings: Iterable[Diagnostic], metric: str
+) -> Iterator[Diagnostic]:
+    """The findings; one of too few rounds with the command that measures more, one of several
+    numbers of guests with the command that ranks one of them."""
     for finding in findings:
         if isinstance(finding, TooFewRounds):
             yield replace(finding, command=more_rounds_command(analysis), on=analysis.only_of)
+        elif isinstance(finding, SeveralGuests):
+            by = "" if metric == DEFAULT_METRIC else f" --metric {shlex.quote(metric)}"
+            command = f"vdisklab rank{by} --guests {finding.numbers[-1]}"
+            yield replace(finding, command=command)
         else:
             yield finding
 

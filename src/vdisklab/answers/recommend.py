@@ -405,17 +405,16 @@ def _require_comparable(analysis: Analysis, weights: str | None, needs: Sequence
         )
     numbers = numbers_of_guests(analysis.loaded.observations.cells)
     if len(numbers) > 1:
-        cells = (
-            cell
-            for cell in analysis.loaded.observations.cells
-            if cell.path is not None and cell.path.is_guest_storage
-        )
-        alike = [cell.label for cell in cells if numbers_of_guests([cell]) == numbers[-1:]][:2]
-        pair = f": `{shlex.join(['vdisklab', 'compare', *alike])}`" if len(alike) == 2 else ""
+        asked = [f"--need {need}" for need in needs if not need.implied]
+        asked += [] if weights is None else [f"--weights {shlex.quote(weights)}"]
+        command = " ".join(("vdisklab recommend", *asked, f"--guests {numbers[-1]}"))
+        which = ", ".join(map(str, numbers))
+        what = f"paths were measured in {which} guests at once"
+        if any(map(measured_lives, analysis.campaigns)):
+            what = f"disks were made {which} at once"
         raise PlanError(
-            f"paths were measured in {', '.join(map(str, numbers))} guests at once, and rates of "
-            "different numbers of guests cannot be compared",
-            hint=f"measure one number of guests, or compare two paths with the same number{pair}",
+            f"{what}, and different numbers of them cannot be compared",
+            hint=f"name one number: `{command}`",
         )
     if weights is None and any(has_open_load(campaign.plan) for campaign in analysis.campaigns):
         raise PlanError(

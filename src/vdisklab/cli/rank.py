@@ -37,6 +37,14 @@ class RankOptions(AnalysisOptions):
         metavar="PATH",
         shown="the campaign's",
     )
+    guests: int | None = option(
+        WHOLE,
+        "Only the paths that `run --guests` measured in so many guests at once, or the disks that "
+        "were made so many at once.",
+        metavar="N",
+        shown="all",
+        limits=Limits(1),
+    )
     unsafe: bool = option(SWITCH, UNSAFE_HELP)
     top: int | None = option(
         WHOLE, "Only the best N cells.", metavar="N", shown="all", limits=Limits(1)
@@ -69,6 +77,8 @@ def rank(request: RankOptions, output: OutputOptions) -> None:
 
       vdisklab rank --metric randread-4k-q1/read/latency_p99 --format csv
 
+      vdisklab rank --metric ready --guests 10
+
       vdisklab rank --pareto read/write/latency_p99/cpu
 
       vdisklab rank --hosts all --db postgresql://db/vdisklab
@@ -89,6 +99,7 @@ def rank(request: RankOptions, output: OutputOptions) -> None:
             disk=request.disk,
             baseline=request.baseline,
             unsafe=request.unsafe,
+            guests=request.guests,
         )
         if request.pareto is None and request.metric == DEFAULT_METRIC:
             analysis.require_speed()

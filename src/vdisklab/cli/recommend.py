@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vdisklab.answers import recommend as answers
-from vdisklab.answers.density import carrying, stored_density
+from vdisklab.answers.density import (
+    carrying,
+    measured_at_once,
+    searched_capacity,
+    stored_density,
+)
 from vdisklab.answers.during import newest_of_speed, stored_stalls
 from vdisklab.answers.hosts import analysis_of
-from vdisklab.answers.loading import open_results
+from vdisklab.answers.loading import newest_campaign, open_results
 from vdisklab.cli.shell.options import NEEDS, AnalysisOptions, OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
@@ -17,6 +22,7 @@ from vdisklab.path.needs import UNSAFE_HELP, Need, needs_help, with_default
 from vdisklab.path.stalls import DEFAULT_STALL
 from vdisklab.plan.settings import option
 from vdisklab.plan.value_kinds import SECONDS, SWITCH, TEXT, WHOLE, Limits
+from vdisklab.results.store import Store
 from vdisklab.views import recommend as view
 from vdisklab.views.density import tables as density_tables
 
@@ -48,9 +54,11 @@ class RecommendOptions(AnalysisOptions):
     )
     guests: int | None = option(
         WHOLE,
-        "Only the paths that carry this many guests, by the newest `vdisklab density`.",
+        "Only the paths that `run --guests` measured in so many guests at once, or the disks that "
+        "were made so many at once; or those that carry so many, if the newest such campaign is "
+        "one of `vdisklab density`.",
         metavar="N",
-        shown="one guest",
+        shown="all",
         limits=Limits(1),
     )
 
@@ -73,14 +81,10 @@ def recommend(request: RecommendOptions, output: OutputOptions) -> None:
 
       vdisklab recommend --guests 10
 
+      vdisklab recommend --need disposable --guests 10
+
       vdisklab recommend --hosts all --hosts medium="Samsung SSD 840"
     """
-    if request.guests is not None:
-        searched = _only_search(request)
-        with open_results(request.db) as results:
-            carried = carrying(stored_density(results, searched), request.guests)
-        print_answer(carried, density_tables(carried), output)
-        return
     needs = with_default(request.need, unsafe=request.unsafe)
     if request.stall != DEFAULT_STALL and not any(need.goes_by_stalls for need in needs):
         raise PlanError(
@@ -89,13 +93,43 @@ def recommend(request: RecommendOptions, output: OutputOptions) -> None:
         )
     with open_results(request.db) as results:
         names = request.campaign
+        if request.guests is not None and not request.hosts:
+            at_once = _measured_at_once(results, request, request.guests)
+            if at_once is None:
+                searched = _only_search(request)
+                carried = carrying(stored_density(results, searched), request.guests)
+                print_answer(carried, density_tables(carried), output)
+                return
+            names = at_once
         if not names and not request.hosts and (speed := newest_of_speed(results)) is not None:
             names = (speed.id,)
-        analysis = analysis_of(results, names, request.hosts, disk=request.disk)
+        analysis = analysis_of(
+            results, names, request.hosts, disk=request.disk, guests=request.guests
+        )
         if any(need.goes_by_stalls for need in needs):
             analysis.stalls = stored_stalls(results, analysis.campaigns[0].host, request.stall)
         answer = answers.recommend(analysis, needs, request.weights)
     print_answer(answer, view.tables(answer), output, request)
+
+
+def _measured_at_once(
+    results: Store, request: RecommendOptions, guests: int
+) -> tuple[str, ...] | None:
+    """The campaigns of `run --guests` that answer, empty for the newest; None if a search for a
+    capacity does: the named campaign, or the newest that knows of so many guests."""
+    if request.campaign:
+        first = results.campaign(request.campaign[0])
+        return None if searched_capacity(first.plan) else request.campaign
+    of_speed = bool(request.need or request.weights or request.unsafe)
+    found = newest_campaign(
+        results,
+        lambda each: (
+            measured_at_once(each, guests) or (searched_capacity(each.plan) and not of_speed)
+        ),
+    )
+    if found is None:
+        return () if of_speed else None
+    return None if searched_capacity(found.plan) else (found.id,)
 
 
 def _only_search(request: RecommendOptions) -> str | None:

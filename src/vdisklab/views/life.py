@@ -247,23 +247,12 @@ def next_step(answer: LifeAnswer) -> Iterator[str]:
     if all(life.ready is None for life in answer.lives):
         yield f"why the cells failed: `vdisklab runs {answer.campaign}`"
         return
-    see = f"see it: `vdisklab report --campaign {answer.campaign}`"
-    if len({life.disks for life in answer.lives}) > 1:
-        # Disks made at once are compared with as many alone.
-        most = max(life.disks for life in answer.lives)
-        pair = _pair([life for life in answer.lives if life.is_usable and life.disks == most])
-        yield (
-            see
-            if pair is None
-            else (
-                f"{see}; compare two ways for {counted(most, 'disk')} at once: "
-                f"`vdisklab compare {pair} --campaign {answer.campaign}`"
-            )
-        )
-        return
+    numbers_of_disks = {life.disks for life in answer.lives}
+    at_once = f"--guests {max(numbers_of_disks)} " if len(numbers_of_disks) > 1 else ""
     yield (
-        f"{see}; which way to take for disks that are thrown away: `vdisklab recommend --need "
-        f"disposable --campaign {answer.campaign}`"
+        f"see it: `vdisklab report --campaign {answer.campaign}`; which way to take for disks that "
+        f"are thrown away: `vdisklab recommend --need disposable {at_once}--campaign "
+        f"{answer.campaign}`"
     )
 
 
@@ -297,7 +286,9 @@ def _notes(answer: LifeAnswer) -> Iterator[str]:
     for life in answer.lives:
         if life.given_back is not None and life.space_back is None:
             yield f"{made_by(life)} on {life.path}: not all of its space came back in half a minute"
-    yield "rank by a step: `vdisklab rank --metric ready`, or first-write/none/duration"
+    several = sorted({life.disks for life in answer.lives})
+    at_once = f" --guests {several[-1]}" if len(several) > 1 else ""
+    yield f"rank by a step: `vdisklab rank --metric ready{at_once}`, or first-write/none/duration"
     pair = _pair([life for life in answer.lives if life.is_usable])
     if pair is not None:
         yield f"compare two of them: `vdisklab compare {pair}`"

@@ -215,13 +215,80 @@ def test_a_run_ends_with_the_next_command(store: Store, campaign: Campaign) -> N
     answer = stored_lives(store, None)
     (line,) = next_step(answer)
     assert f"`vdisklab report --campaign {campaign.id}`" in line
-    assert "recommend" not in line, "it compares no ten disks with one"
+    assert f"`vdisklab recommend --need disposable --guests 10 --campaign {campaign.id}`" in line
     alone = replace(answer, lives=tuple(life for life in answer.lives if life.disks == 1))
     (line,) = next_step(alone)
-    assert "`vdisklab recommend --need disposable" in line
-    copies = [replace(life, disks=10, cell=f"{life.cell}10") for life in alone.lives]
-    (line,) = next_step(replace(answer, lives=(*copies, *answer.lives)))
-    assert f"10 disks at once: `vdisklab compare {REFLINK}10 {COPY}10 --campaign" in line
+    assert f"`vdisklab recommend --need disposable --campaign {campaign.id}`" in line
+
+
+@pytest.fixture
+def at_once(store: Store) -> Campaign:
+    """A copy, which is the baseline, and a reflink: one disk, and ten at once, of which the copies
+    are sooner ready."""
+    paths = {
+        (number, way): f"xfs/raw/none/virtio:guests={number}:made={way}"
+        for number in (1, 10)
+        for way in ("cp", "reflink")
+    }
+    plan = {
+        "seed": 1, "cells": [*paths.values()], "baseline": paths[1, "cp"], "measurements": [],
+        "size_bytes": 64 * MIB,
+    }  # fmt: skip
+    campaign = a_campaign(plan=plan)
+    store.add_campaign(campaign)
+    for round in range(1, 6):
+        for (number, way), path in paths.items():
+            slow = (way == "cp") == (number == 1)
+            seconds = number * (10 if slow else 1) * (1 + round / 100)
+            steps = (
+                step("make", duration=seconds),
+                step("first-write", duration=seconds, ready=2 * seconds),
+            )
+            fingerprint = MeasuredCell(path).fingerprint
+            store.add_run(
+                a_run(campaign, path=path, cell=fingerprint, round=round, measurements=steps)
+            )
+    return campaign
+
+
+def test_disks_made_at_once_are_compared_with_as_many(
+    store: Store, at_once: Campaign, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*arguments: str, status: int = 0) -> str:
+        assert main([*arguments, "--db", f"{tmp_path}/n.sqlite"]) == status
+        printed = capsys.readouterr()
+        return " ".join((printed.out + printed.err).split())
+
+    metric = ("--metric", "ready")
+    for verb in (("rank",), ("rank", *metric), ("recommend", "--need", "disposable")):
+        for number, best in ((1, "reflink"), (10, "cp")):
+            answer = said(*verb, "--guests", str(number), "--why")
+            assert answer.startswith(f"Use xfs/raw/none/virtio:guests={number}:made={best}: it is")
+            assert f"guests={11 - number}:" not in answer
+            assert "has no numbers" not in answer, "of the baseline"
+    assert "10 disks were made at once: a time is that of the last" in said(
+        "rank", "--guests", "10"
+    )
+    assert "Disks were made 1, 10 at once" in (mixed := said("rank", *metric))
+    assert "vdisklab rank --metric ready --guests 10 --db" in mixed
+    refused = said("recommend", "--need", "disposable", status=2)
+    assert "disks were made 1, 10 at once" in refused
+    assert "recommend --need disposable --guests 10 --db" in refused
+    assert "was measured with --guests 3 hint: measured were 1, 10" in said(
+        "rank", "--guests", "3", status=2
+    )
+
+
+def test_disks_at_once_are_no_search_of_how_many_guests_a_path_carries(
+    store: Store, at_once: Campaign, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    db = ("--db", f"{tmp_path}/n.sqlite")
+    assert main(["recommend", "--guests", "10", *db]) == 0
+    assert "guests=10:made=cp" in capsys.readouterr().out.splitlines()[0]
+    assert main(["recommend", "--guests", "7", *db]) != 0
+    assert "no search of how many guests" in capsys.readouterr().err
+    assert main(["recommend", "--guests", "7", "--need", "disposable", *db]) != 0
+    assert "no path was measured with --guests 7" in capsys.readouterr().err
 
 
 def test_all_that_is_shown_is_in_its_document(store: Store, campaign: Campaign) -> None:

@@ -243,18 +243,29 @@ class Aged(Diagnostic):
 
 @dataclass(frozen=True, slots=True)
 class SeveralGuests(Diagnostic):
-    """Cells were measured in `numbers` of guests at once; a rate is the sum over the guests."""
+    """Cells were measured in `numbers` of guests at once; a rate is the sum over the guests.
+
+    With `disks` so many disks were made at once. `command` looks at one number alone.
+    """
 
     numbers: tuple[int, ...]
+    disks: bool = False
+    command: str | None = None
 
     def __str__(self) -> str:
         if len(self.numbers) == 1:
-            return f"Rates are summed over {self.numbers[0]} guests."
-        return (
-            f"Paths were measured in {', '.join(map(str, self.numbers))} guests at once. Rates are "
-            "sums over all guests, and times grow with their number: compare paths with the same "
-            "number of guests."
-        )
+            (number,) = self.numbers
+            if self.disks:
+                return f"{number} disks were made at once: a time is that of the last of them."
+            return f"Rates are summed over {number} guests."
+        which = ", ".join(map(str, self.numbers))
+        said = f"Paths were measured in {which} guests at once. Rates are sums over all guests, and"
+        if self.disks:
+            said = f"Disks were made {which} at once, and"
+        way = f"compare {'disks' if self.disks else 'paths'} with the same number."
+        if self.command is not None:
+            way = f"`{self.command}` ranks those of one number."
+        return f"{said} times grow with their number: {way}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,7 +426,9 @@ def host_diagnostics(
     size, memory = campaigns[0].plan.get("size_bytes"), host.memory_bytes
     numbers = numbers_of_guests(measured := tuple(cells))
     if max(numbers, default=1) > 1:
-        diagnostics.append(SeveralGuests(numbers))
+        paths = (cell.path for cell in measured)
+        disks = any(path is not None and path.attachment.made is not None for path in paths)
+        diagnostics.append(SeveralGuests(numbers, disks=disks))
     if any(has_open_load(campaign.plan) for campaign in campaigns):
         diagnostics.append(OpenLoad())
     cached = sum(cell.page_cache is not PageCache.BYPASSED for cell in measured)
