@@ -108,6 +108,12 @@ class ConfiguredDisk:
     """
 
     @property
+    def bus(self) -> Bus | None:
+        """The disk's bus, which may be known without its path."""
+        path = self.path or self.assumed or self.by_policy
+        return None if path is None else path.attachment.bus
+
+    @property
     def stale_note(self) -> DiskPath | None:
         """The noted path if the configuration was changed after vdisklab wrote it; else None."""
         if self.noted is None or self.path is None:
@@ -792,8 +798,7 @@ def _risks_of_settings(disk: ConfiguredDisk) -> Iterator[Risk]:
         yield ErrorsIgnored(errors, _STOPPING_FOR_ALL.get(disk.platform))
     if disk.refused is not None:
         yield CannotWork(*disk.refused)
-    bus = None if disk.path is None else disk.path.attachment.bus
-    match verdict_on(disk.architecture, disk.platform, bus, disk.controller):
+    match verdict_on(disk.architecture, disk.platform, disk.bus, disk.controller):
         case NoSuchBus(reason, instead):
             yield CannotWork(reason, instead)
         case MaybeUnseen(what, remedy):
@@ -822,7 +827,10 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
         if disk.assumed is not None and native_without_direct(disk.assumed):
             of_settings.append(AioConflict(disk.assumed.cache))
         return tuple(of_settings)
-    checks = [check for check in _CHECKS if not (disk.read_only and check in _OF_WRITES)]
+    skipped: frozenset[_Check] = _OF_WRITES if disk.read_only else frozenset()
+    if any(isinstance(risk, CannotWork | MayBeUnseen) for risk in of_settings):
+        skipped |= {_slow_bus}  # a bus that does not work is not slow
+    checks = [check for check in _CHECKS if check not in skipped]
     risky = [
         *of_settings,
         *(risk for check in checks if (risk := check(path, context)) is not None),
@@ -963,11 +971,13 @@ def _ignored_discards(path: DiskPath, context: DiskContext) -> Risk | None:
     return NoDiscard() if thin and path.attachment.option("discard") == "ignore" else None
 
 
-_CHECKS: tuple[Callable[[DiskPath, DiskContext], Risk | None], ...] = (
+_Check = Callable[[DiskPath, DiskContext], Risk | None]
+
+_CHECKS: tuple[_Check, ...] = (
     _cannot_work, _other_format, _forgotten_fua, _flushes, _flushes_below, _lossy_image,
     _too_little_room, _full_pool, _quota, _slow_bus, _ignored_discards,
 )  # fmt: skip
-_OF_WRITES = frozenset(
+_OF_WRITES: frozenset[_Check] = frozenset(
     {
         _forgotten_fua,
         _flushes,

@@ -259,14 +259,19 @@ def require_supported(
     *,
     buses: Collection[Bus] = tuple(Bus),
     formats: Collection[ImageFormat] = tuple(ImageFormat),
+    guest: Architecture | None = None,
 ) -> None:
-    """Raises NotExpressibleError for a cache mode, bus or format that the platform lacks."""
+    """Raises NotExpressibleError for a cache mode, bus or format that the platform lacks.
+
+    `guest` is the architecture of the guests that have these buses, if others have more.
+    """
     name, bus, image = platform.full_name, path.attachment.bus, path.image
     if path.cache.spelled_out not in modes:
         raise NotExpressibleError(name, f"cache mode {path.cache}", f"it has {', '.join(modes)}")
     if bus not in buses:
         instead = f"it has {', '.join(buses)}; or use --to qemu"
-        raise NotExpressibleError(name, f"bus {bus}", instead)
+        where = "" if guest is None else f" on {guest.aliases[0]}"
+        raise NotExpressibleError(name, f"bus {bus}{where}", instead)
     if image is not None and image.format not in formats:
         names = ", ".join(formats)
         instead = f"it has {names}" if len(formats) > 1 else f"it opens every file as {names}"

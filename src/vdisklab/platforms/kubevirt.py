@@ -20,6 +20,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from vdisklab.errors import PlanError
@@ -192,19 +193,23 @@ def _disks(
         volume = volumes.get(word(disk, "name"), {})
         if "cdrom" in disk or "floppy" in disk or any(kind in volume for kind in _NO_DISKS):
             continue
-        path, problem, mode = None, None, ""
+        path, assumed, problem, mode = None, None, None, ""
         try:
             mode = _mode(volume, namespace, modes)
             chosen = _with_preferences(disk, preferred, missing)
             path = _path(domain, chosen, _usual_bus(row), on_device=mode == "Block")
         except ValueError as error:
             problem = str(error)
+            with suppress(ValueError):
+                chosen = _with_preferences(disk, preferred, missing)
+                assumed = _path(domain, chosen, _usual_bus(row), on_device=False)
         host_file = word(volume, "hostDisk", "path")
         yield ConfiguredDisk(
             domain=name,
             target=word(disk, "name") or str(number),
             source=host_file or _claim(volume),
             path=path,
+            assumed=assumed,
             problem=problem,
             read_only=tree(disk, "disk").get("readonly") is True,
             platform=Platform.KUBEVIRT,
@@ -342,12 +347,14 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
     """A virtual machine whose disk is a volume on the claim that `source` names."""
     path = request.path
     claim = name_of(request.source or request.name, "a claim")
+    arm = request.guest is AARCH64
     dialect.require_supported(
         Platform.KUBEVIRT,
         CACHE_MODES,
         path,
-        buses=_ARM_BUSES if request.guest is AARCH64 else _BUSES,
+        buses=_ARM_BUSES if arm else _BUSES,
         formats=(ImageFormat.RAW,),
+        guest=request.guest if arm else None,
     )
     dialect.require_target(Platform.KUBEVIRT, request)
     gaps = tuple(_gaps(path))

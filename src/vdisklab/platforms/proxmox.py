@@ -508,12 +508,12 @@ def _usual_aio(storage: str, cache: CacheMode) -> Aio:
     return Aio.IO_URING
 
 
-def _other_architecture(guest: Architecture) -> Iterator[dialect.Gap]:
+def _other_architecture(guest: Architecture) -> Iterator[str]:
     """Proxmox VE runs on x86 only (its system requirements); qm.conf(5) has `arch`."""
     if guest is not X86_64:
-        yield dialect.Gap(
-            f"a guest of {guest.name}",
-            f"Proxmox VE runs on {X86_64.aliases[0]} only, and emulates it: arch: {guest.name}",
+        yield (
+            f"Proxmox VE runs on {X86_64.aliases[0]} only: it emulates a guest of {guest.name}, "
+            f"whose VMID.conf has the line `arch: {guest.name}`"
         )
 
 
@@ -544,10 +544,10 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
     slot = _SLOTS[attachment.bus]
     settings = {**controllers, slot: ",".join([volume, *options])}
     fresh = {**controllers, slot: ",".join([f"STORAGE:{-(-request.size // GIB)}", *options])}
-    gaps = (*_gaps(path), *_other_architecture(request.guest))
-    comments = writing.commented(_comments(request, volume, settings, fresh), gaps)
+    gaps, needed = tuple(_gaps(path)), tuple(_other_architecture(request.guest))
+    comments = writing.commented((*_comments(request, volume, settings, fresh), *needed), gaps)
     lines = "".join(f"{key}: {value}\n" for key, value in settings.items())
-    return dialect.Configuration(comments + lines, gaps)
+    return dialect.Configuration(comments + lines, gaps, needed)
 
 
 def _comments(

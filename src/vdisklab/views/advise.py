@@ -23,6 +23,7 @@ from vdisklab.path.platforms import Platform
 from vdisklab.platforms.configured_disk import (
     FileVolume,
     FlushesDropped,
+    MayBeUnseen,
     MayOutgrow,
     NotOfToday,
     PoolMayFill,
@@ -36,7 +37,7 @@ from vdisklab.views.durability import durability_sentence
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _ALWAYS_SAID = (
-    FileVolume, MayOutgrow, NotOfToday, PoolMayFill, QuotaReached, UnsafeBefore,
+    FileVolume, MayBeUnseen, MayOutgrow, NotOfToday, PoolMayFill, QuotaReached, UnsafeBefore,
 )  # fmt: skip
 """Risks that are no loss today, and that change what to do."""
 
@@ -108,13 +109,18 @@ def _why(row: ExistingDisk) -> str:
         return f"{settings}: {kept}{gain}"
     serious = "".join(f"{risk.short}; " for risk in row.risks if risk.serious)
     if advice.action is DiskAction.CHANGE:
-        return serious + (reason if advice.path is not None else "set cache none or writeback")
+        on_unknown_storage = advice.path is None and not _does_not_start(row)
+        return serious + ("set cache none or writeback" if on_unknown_storage else reason)
     if advice.with_images is not None:
         return serious + _shown_with_images(row, advice)
     if advice.action is DiskAction.KEEP:
         return serious + (advice.reason or "no other setting is shown to be better")
     not_yet = "not measured yet" if advice.begun is None else str(advice.begun)
     return serious + (not_yet if advice.measurable else reason)
+
+
+def _does_not_start(row: ExistingDisk) -> bool:
+    return any(risk.blocks for risk in row.risks)
 
 
 def _shown_with_images(row: ExistingDisk, advice: Advice) -> str:
@@ -254,8 +260,8 @@ def _notes(answer: DisksAnswer) -> Iterator[str]:
     yield from answer.notes
     for weight in (2, 1):
         yield from disks.said_of(answer.disks, partial(_risks_of, weight=weight))
-    # The column says all of an ephemeral disk.
-    others = [row for row in answer.disks if not row.disk.ephemeral]
+    # The column says all of an ephemeral disk with which the guest starts.
+    others = [row for row in answer.disks if not row.disk.ephemeral or _does_not_start(row)]
     yield from disks.said_of(others, _sentences)
     yield from answer.caveats.notes
 

@@ -520,6 +520,25 @@ def test_each_reason_why_a_disk_cannot_be_measured(
     assert document["planned"] == []  # images say nothing of what is wrong otherwise
 
 
+def test_a_disk_that_an_arm_guest_may_not_see_is_named(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    volumes = "volumes:\n      - {name: root, containerDisk: {image: demo}}"
+    machine = (
+        "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: vm}\nspec:\n"
+        "  template:\n    spec:\n      architecture: arm64\n      domain:\n        devices:\n"
+        f"          disks: [{{name: root, disk: {{bus: sata}}}}]\n      {volumes}\n"
+    )
+    (tmp_path / "vm.yaml").write_text(machine)
+    (tmp_path / "100.conf").write_text("arch: aarch64\nname: pve\nsata1: other:vm-1,size=8G\n")
+    assert main(["advise", str(tmp_path / "vm.yaml"), str(tmp_path / "100.conf"), "--why"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "change it cannot work" in out
+    assert "set cache none" not in out
+    assert "KubeVirt refuses the bus sata on arm64; write bus: virtio or scsi" in out
+    assert "pve sata1: A guest of aarch64 may not see it: it is on SATA" in out
+
+
 def test_a_read_only_disk_gets_no_advice(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

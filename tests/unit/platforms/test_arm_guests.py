@@ -212,6 +212,33 @@ def test_kubevirts_machines(
     assert [word for each in found for word in said(each)] == warnings
 
 
+def test_the_bus_is_judged_where_the_storage_is_not_known() -> None:
+    """A containerDisk on sata, as in KubeVirt's examples for amd64; a storage.cfg is missing."""
+    guest = {
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "demo"},
+        "spec": {"template": {"spec": {
+            "architecture": "arm64",
+            "domain": {"devices": {"disks": [{"name": "root", "disk": {"bus": "sata"}}]}},
+            "volumes": [{"name": "root", "containerDisk": {"image": "demo"}}],
+        }}},
+    }  # fmt: skip
+    for text, name, word in (
+        (json.dumps(guest), "vm.json", NONE),
+        ("arch: aarch64\nname: g\nsata1: local-lvm:vm-100-disk-0,size=8G\n", "100.conf", UNSEEN),
+    ):
+        (found,) = read(text, name)
+        assert found.path is None
+        assert said(found) == [word]
+
+
+def test_a_bus_that_does_not_work_is_not_called_slow() -> None:
+    for bus in ("ide", "sata"):
+        (found,) = read(domain(disk("sda", bus)), "g.xml")
+        assert "slow bus" not in {risk.short for risk in risks(found)}
+    (usb,) = read(domain(disk("sda", "usb")), "g.xml")
+    assert "slow bus" in {risk.short for risk in risks(usb)}
+
+
 IMAGES = {
     "CentOS Stream 9 on Kolla (find_string): virt, uefi, virtio": (
         {"hw_architecture": "aarch64", "hw_machine_type": "virt", "hw_firmware_type": "uefi",
