@@ -21,7 +21,9 @@ from vdisklab.plan.profile import Profile
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import NO_BASELINE, Request, identity
 
-_HOW_OFTEN = ("seed", "rounds", "race", "requested", "no_baseline", "guest_boot", "diskspd")
+_HOW_OFTEN = (
+    "seed", "rounds", "race", "requested", "left_out", "no_baseline", "guest_boot", "diskspd",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,8 @@ class CampaignPlan:
         """The plan as the database stores it.
 
         That is the identifying parts, how often is measured, how to start the guest, whether no
-        baseline was wanted, and the cells that were requested, if the host's survey dropped some.
+        baseline was wanted, and the cells that were requested, if the host's survey dropped some,
+        with the reasons.
         """
         user = self.guest.user
         requested = [cell.label for cell in self.requested or self.cells]
@@ -132,12 +135,17 @@ class CampaignPlan:
         stored = self.as_json() | often | ({} if user is None else user.how_to_start())
         if self.settings.baseline == NO_BASELINE:
             stored["no_baseline"] = True  # the first path is the reference, and nobody's own
-        return stored | ({} if requested == stored["cells"] else {"requested": requested})
+        if requested == stored["cells"]:
+            return stored
+        paths = {cell.path.canonical for cell in self.requested}
+        reasons = {each.path: each.reason for each in self.dropped if each.path in paths}
+        return stored | {"requested": requested, "left_out": reasons}
 
     def as_begun(self, stored: Mapping[str, Any]) -> CampaignPlan:
         """This plan with the cells of the stored plan, if both come from the same request.
 
-        Cells that the host could not serve when the stored plan began are dropped.
+        Cells that the host could not serve when the stored plan began are dropped, for the reasons
+        of then, which older plans lack.
         """
         measured = stored.get("cells", [])
         if stored.get("requested", measured) != [cell.label for cell in self.cells]:
@@ -145,8 +153,17 @@ class CampaignPlan:
         parsed = map(MeasuredCell.parse, measured)
         cells = tuple(Cell(each.path, each.page_cache) for each in parsed if each.path is not None)
         left_out = dict.fromkeys(c.path.canonical for c in self.cells if c.label not in measured)
-        reason = "this host could not measure it when the campaign began"
-        dropped = (Dropped(path, reason, "add --new to try it again") for path in left_out)
+        began, reasons = "when the campaign began", stored.get("left_out", {})
+        dropped = (
+            Dropped(
+                path,
+                f"{reasons[path]} ({began})"
+                if path in reasons
+                else f"this host could not measure it {began}",
+                "add --new to try it again",
+            )
+            for path in left_out
+        )
         baselines = {cell.path.canonical: cell.path for cell in cells}
         return replace(
             self,

@@ -361,6 +361,10 @@ def _are_texts(value: object) -> bool:
 _PLAN: _Shape = {
     "cells": ("should be a list of texts", _are_texts),
     "measurements": _LIST,
+    "left_out": (
+        "should be an object of texts",
+        lambda value: isinstance(value, dict) and _are_texts([*value.values()]),
+    ),
     "baseline": _TEXT,
     "guest": _OBJECT,
     "qemu": _OBJECT,

@@ -112,6 +112,24 @@ def test_a_campaign_is_continued_whatever_a_probe_says_today(
         assert len(store.campaigns()) == 3
 
 
+def test_a_campaign_goes_on_with_the_reasons_why_paths_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = Request(paths=PATHS, directory=tmp_path)
+    with open_store(str(tmp_path / "db.sqlite")) as store:
+        planned(store, request, WITHOUT_EXT4, monkeypatch)
+        again = planned(store, request, ABLE, monkeypatch)
+        (campaign,) = store.campaigns()
+        lacking = "host layer ext4 is not available on this host: mkfs.ext4 gave no answer"
+        assert campaign.plan["left_out"] == {"ext4/host": lacking}
+        (dropped,) = again.dropped
+        assert dropped.reason == f"{lacking} (when the campaign began)"
+        assert dropped.instead == "add --new to try it again"
+        without = {key: value for key, value in campaign.plan.items() if key != "left_out"}
+        (older,) = possible_plan(LocalHost(), request).as_begun(without).dropped
+        assert older.reason == "this host could not measure it when the campaign began"
+
+
 def test_a_host_that_has_changed_is_probed_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
