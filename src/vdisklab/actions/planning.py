@@ -149,11 +149,13 @@ def possible_draft(host: Host, request: Request) -> Possible:
     return Possible(named, draft, plan)
 
 
-def require_possible_paths(request: Request) -> None:
-    """Raises PlanError if no host can have the request's paths, or else its profile's.
+def possible_paths(request: Request) -> tuple[DiskPath, ...]:
+    """The request's paths, or else its profile's. Raises PlanError if no host can have them.
 
-    With --qemu nothing is checked: a path may name a version that only the program itself tells.
+    None with --qemu: a path may name a version that only the program itself tells.
     """
-    if not request.qemu:
-        usual = load_profile(profile_of(request)).usual.paths
-        expand_matrix(request.patterns or usual, backing=backing_of(request))
+    if request.qemu:
+        return ()
+    usual = load_profile(profile_of(request)).usual.paths
+    matrix = expand_matrix(request.patterns or usual, backing=backing_of(request))
+    return tuple(dict.fromkeys(cell.path for cell in matrix.cells))

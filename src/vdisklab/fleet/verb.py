@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from vdisklab.actions.planning import require_possible_paths, rounds_of
+from vdisklab.actions.planning import possible_paths, rounds_of
 from vdisklab.cli.shell.options import OutputOptions, argument, parse_words, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
@@ -314,7 +314,7 @@ def _possible_words(arguments: Sequence[str], flags: Sequence[str]) -> list[str]
                 "a server (nfs://, ssh://), and places that each host has for itself",
             )
     for campaign in request.campaigns():
-        require_possible_paths(campaign)
+        possible_paths(campaign)
         if not campaign.devices:
             _on_hosts(campaign.directory)
     races = request.find is not None or request.asks_for_a_race or request.rounds is not None

@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 
 from vdisklab.actions.measure import store_with_retry
-from vdisklab.errors import GuestError, HostError
+from vdisklab.errors import EXIT_CELLS_FAILED, GuestError, HostError
 from vdisklab.guest.accelerator import remembered_trial, trial_key, try_kvm
 from vdisklab.host.command import Host
 from vdisklab.host.facts import QEMU, collect_facts
 from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.lab import lab_machine
-from vdisklab.lab.lab_image import LabImage, find_lab_image, lab_cache, require_same_python
+from vdisklab.lab.lab_image import BUILD, LabImage, find_lab_image, lab_cache, require_same_python
 from vdisklab.lab.lab_job import JobOutput, LabEnd, run_job
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
 from vdisklab.plan.run_request import ONLY_MEASURE
@@ -57,7 +57,7 @@ def open_lab(host: Host, directory: Path | None) -> Iterator[Lab]:
     """
     image = find_lab_image(host, cache_directory())
     if image is None:
-        raise HostError("the lab is not built yet", hint="vdisklab lab build")
+        raise HostError("the lab is not built yet", hint=BUILD)
     require_same_python(image)
     work = (directory or lab_cache(cache_directory())).absolute()
     lab_machine.require_lab_room(work)
@@ -114,7 +114,9 @@ def measure_in_lab(
     with lab_machine.lab_files(site, lab.image, code, config) as files:
         end = run_job(site, config, files, JobOutput(print_line, results.take))
     campaigns = tuple(results.campaigns) or tuple(() if earlier is None else (earlier.id,))
-    if not campaigns or (end.status and not results.campaigns):
+    # A campaign that was complete before ends so if some of its paths are left out.
+    well = end.status in (0, EXIT_CELLS_FAILED)
+    if not campaigns or (not well and not results.campaigns):
         raise GuestError(f"the lab's job ended with {end.status} and measured nothing")
     return LabJobResult(end, campaigns)
 

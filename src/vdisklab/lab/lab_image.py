@@ -47,6 +47,12 @@ PACKAGES = (
     "python3", "libc-bin", "initramfs-tools", "procps",
 )  # fmt: skip
 
+BUILD = f"vdisklab lab build{f' --arch {GUEST.name}' if is_foreign() else ''}"
+"""The command that builds the lab."""
+
+COMPILED_LAYERS = (LayerKind.ZFS, LayerKind.ZVOL)
+"""The layers whose kernel module is compiled; a lab of another architecture lacks it."""
+
 # The modules to mount the root file system: ext4 on virtio. The usual initramfs has all drivers,
 # and emulated CPUs take a quarter of a minute for it.
 _INITRD_MODULES = ("virtio_pci", "virtio_blk", "ext4")
@@ -313,7 +319,7 @@ def _digest(file: Path) -> str:
 
 def _read(directory: Path) -> LabImage:
     """The image in a directory. Raises HostError when a file differs from the manifest."""
-    hint = "run `vdisklab lab build --again`"
+    hint = f"run `{BUILD} --again`"
     try:
         manifest = json.loads((directory / _MANIFEST).read_text())
         for name in _FILES:

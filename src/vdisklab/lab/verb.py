@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from vdisklab.actions.planning import require_possible_paths
+from vdisklab.actions.planning import possible_paths
 from vdisklab.answers.loading import database_url
 from vdisklab.campaign.guests import requested_guest
 from vdisklab.cli.shell.after_run import analysed, print_overview
@@ -40,8 +40,10 @@ from vdisklab.lab.action import (
     open_shell,
     run_script,
 )
-from vdisklab.lab.lab_image import build_lab_image
+from vdisklab.lab.lab_image import COMPILED_LAYERS, build_lab_image
 from vdisklab.lab.lab_machine import CARRIED, LabConfig, usable_cpus
+from vdisklab.path.architecture import GUEST, is_foreign
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import OptionRows, option
@@ -67,7 +69,7 @@ class LabRequest(OptionRows):
     lab_disk_size: int = option(SIZE, "Size of each empty disk.", _USUAL.disk_bytes, metavar="SIZE")
     lab_memory: int = option(SIZE, "The lab's memory.", _USUAL.memory_bytes, metavar="SIZE")
     lab_cpus: int = option(
-        WHOLE, "The lab's CPUs; an emulated lab has one.", _USUAL.cpus, limits=Limits(1, 64)
+        WHOLE, "The lab's CPUs; an emulated x86 lab has one.", _USUAL.cpus, limits=Limits(1, 64)
     )
     lab_accelerator: AcceleratorChoice = option(
         one_of(AcceleratorChoice),
@@ -147,8 +149,8 @@ def run(
     Example: vdisklab lab run {zfs,lvm}/qcow2/none --rounds 1 --size 64M
     """
     argv = [*inner.paths, *context.args]
-    _require_possible(argv)
     console = Console(stderr=True)
+    _require_possible(argv, console)
     with (
         open_store(database_url(inner.db, create=True)) as store,
         open_lab(LocalHost(), request.directory) as lab,
@@ -223,11 +225,27 @@ def shell(request: LabRequest) -> None:
         open_shell(lab, config)
 
 
-def _require_possible(argv: list[str]) -> None:
+def _require_possible(argv: list[str], console: Console) -> None:
     """Raises the errors that `run` would raise on any host, before the lab boots for minutes."""
     for request in parse_words(argv, RunRequest, "vdisklab lab run").campaigns():
-        require_possible_paths(request)
+        note = note_on_layers(possible_paths(request)) if is_foreign() else None
+        if note is not None:
+            console.print(note, soft_wrap=True)
         requested_guest(LocalHost(), request)  # its image and DISKSPD, which the lab gets from here
+
+
+def note_on_layers(paths: Sequence[DiskPath]) -> str | None:
+    """The note that a foreign lab lacks layers of some paths; None if it has all layers.
+
+    Raises PlanError if it can have none of the paths.
+    """
+    lacking = [any(layer.kind in COMPILED_LAYERS for layer in path.layers) for path in paths]
+    if not any(lacking):
+        return None
+    why = f"the lab for {GUEST.name} has no ZFS, whose kernel module would have to be compiled"
+    if all(lacking):
+        raise PlanError(why, hint="leave out --arch: the lab for this host's architecture has ZFS")
+    return f"note: {why}; paths on it are dropped"
 
 
 def _accelerator(lab: Lab, choice: AcceleratorChoice) -> Accelerator:

@@ -176,6 +176,10 @@ def test_a_lab_that_dies_loses_no_run_and_the_same_command_continues(
     with open_store(str(tmp_path / "state/vdisklab.sqlite")) as store:
         assert [run.round for run in store.runs()] == [1, 2, 3]
         assert store.campaigns() == (stored,), "nothing is marked twice"
+    capsys.readouterr()
+    assert lab(f"{looks} up(); done(8)") == 8, "all is measured but what is left out there"
+    assert "measured nothing" not in capsys.readouterr().err
+    assert lab(f"{looks} up(); done(3)") == GuestError.exit_code
     assert lab(f"{looks} up(); done()", "--rounds", "9") == GuestError.exit_code
     assert "No such file" in capsys.readouterr().err, "another command begins its own campaign"
 

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from vdisklab.errors import PlanError
 from vdisklab.lab import foreign_image
 from vdisklab.lab.lab_image import PACKAGES, foreign_packages
+from vdisklab.lab.verb import note_on_layers
 from vdisklab.path.architecture import ARCHITECTURES, CHOICE, GUEST, Architecture
+from vdisklab.path.disk_path import parse_path
 
 
 def test_nothing_is_compiled_and_no_zfs_is_there() -> None:
@@ -19,6 +22,16 @@ def test_nothing_is_compiled_and_no_zfs_is_there() -> None:
     assert GUEST.packages.kernel_headers in left_out
     assert "zfs-dkms" in left_out
     assert {"lvm2", "mdadm", "python3", "fio", GUEST.packages.kernel} <= set(foreign_packages())
+
+
+def test_paths_on_zfs_are_named_before_the_lab_boots() -> None:
+    lvm, zvol, dataset = map(parse_path, ("lvm/none", "zvol/ext4/raw/none", "zfs/raw/none"))
+    assert note_on_layers((lvm,)) is None
+    note = note_on_layers((lvm, zvol))
+    assert note is not None
+    assert note.startswith(f"note: the lab for {GUEST.name} has no ZFS")
+    with pytest.raises(PlanError, match="has no ZFS"):
+        note_on_layers((zvol, dataset))
 
 
 def test_what_the_packages_scripts_would_have_made(tmp_path: Path) -> None:
