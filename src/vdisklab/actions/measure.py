@@ -81,8 +81,8 @@ def measure(
 
     With `search` it decides what is measured, if the plan has something to search. After an
     interrupt everything on the host is removed, and the finished runs stay stored. An error about
-    what could not be removed goes to `left`, if there is one and a run is stored, and is raised
-    otherwise.
+    what could not be removed goes to `left`, if there is one and a run is stored or it was
+    interrupted, and is raised otherwise.
     """
     measured = Measured()
     try:
@@ -110,7 +110,8 @@ def measure(
     except KeyboardInterrupt:
         return replace(measured, interrupted=True)
     except DirtyHostError as error:
-        if left is None or not measured.runs:
+        measured = replace(measured, interrupted=_by_interrupt(error))
+        if left is None or not (measured.runs or measured.interrupted):
             raise
         left.append(error)
     return measured
@@ -164,10 +165,17 @@ def measure_in_turns(
     except KeyboardInterrupt:
         measured[place] = replace(measured[place], interrupted=True)
     except DirtyHostError as error:
-        if left is None or not any(each.runs for each in measured):
+        measured[place] = replace(measured[place], interrupted=_by_interrupt(error))
+        if left is None or not any(each.runs or each.interrupted for each in measured):
             raise
         left.append(error)
     return tuple(measured)
+
+
+def _by_interrupt(error: BaseException) -> bool:
+    """True for an error of the removal that followed an interrupt."""
+    before = error.__context__
+    return before is not None and (isinstance(before, KeyboardInterrupt) or _by_interrupt(before))
 
 
 @contextmanager

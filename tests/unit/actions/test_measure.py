@@ -28,7 +28,15 @@ from vdisklab.actions.measure import (
     unchanged_campaign,
 )
 from vdisklab.actions.planning import make_plan, possible_draft, possible_plan
-from vdisklab.errors import DatabaseBusyError, DatabaseError, DirtyHostError, HostError
+from vdisklab.cli.shell.main import main
+from vdisklab.errors import (
+    EXIT_INTERRUPTED,
+    DatabaseBusyError,
+    DatabaseError,
+    DirtyHostError,
+    HostError,
+    LeftOnTargetError,
+)
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
@@ -267,3 +275,34 @@ def test_what_stays_is_said_after_the_answer_if_there_is_one(
         assert measure(store, request, said.append, left=left).campaign == "c0ffee"
         (turn,) = measure_in_turns(store, [request], said.append, left=left)
         assert (turn.campaign, left) == ("c0ffee", [error, error])
+
+
+def test_an_interrupt_is_one_also_if_a_server_that_is_gone_keeps_what_lies_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 130, as after any Ctrl-C: this host is clean, and the same command continues."""
+    error = LeftOnTargetError("nbd://far/ is left as it is", hint="run `vdisklab clean`")
+
+    def measured(*_: object, **__: object) -> Iterator[Measured]:
+        yield Measured("c0ffee", 1)
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise kind
+
+    monkeypatch.setattr(planning, "survey", lambda *_args, **_options: ABLE)
+    monkeypatch.setattr(measuring, "_measure_plan", measured)
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    # A campaign of a made-up id has no answer.
+    monkeypatch.setattr("vdisklab.cli.shell.measured_campaigns.print_measured", lambda *_: None)
+    dirty = DirtyHostError("/mnt/x is still mounted")
+    for kind, status in ((error, EXIT_INTERRUPTED), (dirty, DirtyHostError.exit_code)):
+        left: list[DirtyHostError] = []
+        with open_store(str(tmp_path / "db.sqlite")) as store:
+            request = Request(paths=("raw/none",), directory=tmp_path)
+            assert measure(store, request, lambda _: None, left=left).interrupted
+        assert left == [kind]
+        arguments = ["run", "raw/none", "--dir", str(tmp_path), "--db", str(tmp_path / "db.sqlite")]
+        assert main([*arguments, "--rounds", "1"]) == status
+        said = " ".join(capsys.readouterr().err.split())
+        assert f"{kind}" in said

@@ -21,7 +21,7 @@ from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import OutputOptions
-from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, DirtyHostError
+from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, DirtyHostError, LeftOnTargetError
 from vdisklab.host.ledger import leftovers_sentence
 from vdisklab.host.progress_file import CAMPAIGNS_FILE, progress_file
 from vdisklab.host.safe_places import open_file
@@ -83,9 +83,13 @@ def run_campaigns(request: RunRequest, output: OutputOptions) -> int:
         print_measured(console, store, measured, request, output)
     left_out = dict.fromkeys(cell for place in measured for cell in place.left_out)
     print_left_out(console, left_out)
-    if left:  # said last, below what was measured
+    interrupted = any(campaign.interrupted for campaign in measured)
+    if interrupted and left and all(isinstance(error, LeftOnTargetError) for error in left):
+        # This host is clean: the same command continues when the server is back.
+        console.print(Text(Named().in_text(f"warning: {left[0]}; {left[0].hint}")), soft_wrap=True)
+    elif left:  # said last, below what was measured
         raise left[0]
-    if any(campaign.interrupted for campaign in measured):
+    if interrupted:
         return EXIT_INTERRUPTED
     failed = any(campaign.failed for campaign in measured)
     return EXIT_CELLS_FAILED if failed or left_out else 0
