@@ -73,6 +73,15 @@ def _problem_here(disk: ConfiguredDisk, path: DiskPath, machine: str) -> str | N
     if path.target is not None and disk.source is not None:
         return f"a server has it; measure there: {command_to_measure(path, disk=disk)}"
     if path.image is None and not path.layers:
+        if disk.platform is Platform.KUBEVIRT:
+            source = disk.source or ""
+            if source.startswith("/"):
+                return f"its device {source} is not on this host: ask on the node that has it"
+            return (
+                "its claim's device is not known here: give its volume, too, `kubectl get "
+                "vm,pvc,dv,pv -A -o yaml > all.yaml`, then `vdisklab advise all.yaml` on its node; "
+                "for a volume of a CSI driver a spare device of its kind can stand in (--on)"
+            )
         return (
             "its device's layers are not known, and only a spare device of the same kind could "
             "stand in for it (--on)"

@@ -106,7 +106,7 @@ class Platform(StrEnum):
     KUBEVIRT = (
         "kubevirt",
         "KubeVirt",
-        "`kubectl get vm,pvc,dv -o yaml`",
+        "`kubectl get vm,pvc,dv,pv -o yaml`",
         NewGuestDisk(
             "raw:preallocation=off/none/sata:discard=unmap",
             "1.9.0-beta.0",

@@ -181,15 +181,25 @@ def _disk(device: Tree, drivers: Mapping[str, str], changes: Changes) -> Configu
     place = word(device, "path")
     if re.fullmatch(r"(cloud-init|agent):config|.*\.iso", word(device, "source") or ""):
         return None
-    shared = place not in (None, "", "/") and not _is_disk(device)
+    has_place = place not in (None, "", "/")
+    is_unknown = has_place and _may_be_either(device)
+    shared = has_place and not is_unknown and not _is_disk(device)
     path, problem, assumed = None, None, None
     try:
+        if is_unknown:
+            raise ValueError(
+                f"only its host knows if {word(device, 'source')} is a directory or an image: ask "
+                "there, or write io.bus into its device (virtiofs: a directory, virtio-scsi: an "
+                "image)"
+            )
         path = _share(device) if shared else _path(device, drivers)
     except ValueError as error:
         problem = str(error)
+        # A directory has no io.cache of these.
+        as_disk = not is_unknown or word(device, "io.cache") in ("writeback", "unsafe")
         with suppress(ValueError):
             pool = {key: value for key, value in device.items() if key != "pool"}
-            assumed = None if shared else _path(pool, drivers)
+            assumed = _path(pool, drivers) if as_disk and not shared else None
     server = None if path is None or shared else _server(device)
     bus = _BUSES.get(word(device, "io.bus") or "virtio-scsi")
     driver = {Bus.VIRTIO: "virtio-blk-pci", Bus.SCSI: "scsi-hd", Bus.NVME: "nvme"}.get(
@@ -207,14 +217,24 @@ def _disk(device: Tree, drivers: Mapping[str, str], changes: Changes) -> Configu
     )  # fmt: skip
 
 
-def _is_disk(device: Tree) -> bool:
-    """True for a file or block device of the host, which a virtual machine gets as a disk.
+def _may_be_either(device: Tree) -> bool:
+    """True for a source with a `path` of which neither its name nor `io.bus` says what it is.
 
     Incus looks whether the source is a directory (startVM in device/disk.go); if it is none, a
     `path` changes nothing.
     """
-    if word(device, "pool") is not None or word(device, "io.bus") in (Bus.VIRTIOFS, Bus.P9):
+    source = word(device, "source") or ""
+    said = word(device, "pool") is not None or word(device, "io.bus") is not None
+    return source.startswith("/") and not (said or source.endswith("/") or _is_disk(device))
+
+
+def _is_disk(device: Tree) -> bool:
+    """True for a file or block device of the host, which a virtual machine gets as a disk."""
+    bus = word(device, "io.bus")
+    if word(device, "pool") is not None or bus in (Bus.VIRTIOFS, Bus.P9):
         return False
+    if bus in _BUSES:
+        return True
     return _NO_DIRECTORY.fullmatch(word(device, "source") or "") is not None
 
 

@@ -48,6 +48,9 @@ from vdisklab.platforms.reading import (
 from vdisklab.platforms.writing import Node
 from vdisklab.units import whole_number
 
+READ_ALL = "`kubectl get vm,pvc,dv,pv -A -o yaml > all.yaml`, then `vdisklab advise all.yaml`"
+"""How to read machines with their claims and volumes."""
+
 CACHE_MODES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.WRITETHROUGH)
 _POOL = "VirtualMachinePool"
 _MACHINES = ("VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet", _POOL)
@@ -204,10 +207,11 @@ def _disks(
                 chosen = _with_preferences(disk, preferred, missing)
                 assumed = _path(domain, chosen, _usual_bus(row), on_device=False)
         host_file = word(volume, "hostDisk", "path")
+        below = _place_on_node(_claim(volume), where, documents, mode)
         yield ConfiguredDisk(
             domain=name,
             target=word(disk, "name") or str(number),
-            source=host_file or _claim(volume),
+            source=host_file or below or _claim(volume),
             path=path,
             assumed=assumed,
             problem=problem,
@@ -264,6 +268,32 @@ def _claim(volume: Tree) -> str | None:
     return word(volume, "persistentVolumeClaim", "claimName") or word(volume, "dataVolume", "name")
 
 
+def _place_on_node(
+    claim: str | None, namespace: str, documents: Mapping[str, Sequence[Tree]], mode: str
+) -> str | None:
+    """The device or image file on its node of a claim whose volume is local or a hostPath; None if
+    the volume is not here, or of another kind. The image is disk.img (KubeVirt's
+    docs/filesystem-pv-disks.md)."""
+    if claim is None:
+        return None
+    bound = {
+        word(each, "spec", "volumeName")
+        for each in documents.get("persistentvolumeclaim", ())
+        if (word(each, "metadata", "namespace") or "", word(each, "metadata", "name"))
+        in ((namespace, claim), ("", claim))
+    }
+    for volume in documents.get("persistentvolume", ()):
+        owner = tree(volume, "spec", "claimRef")
+        owns = (word(owner, "namespace"), word(owner, "name")) == (namespace, claim)
+        if not owns and word(volume, "metadata", "name") not in bound - {None}:
+            continue
+        spec = tree(volume, "spec")
+        place = word(spec, "local", "path") or word(spec, "hostPath", "path")
+        if place is not None:
+            return f"{place.rstrip('/')}/disk.img" if mode == "Filesystem" else place
+    return None
+
+
 def _mode(volume: Tree, namespace: str, modes: Mapping[tuple[str, str], str]) -> str:
     """The volumeMode of a disk's volume. Raises ValueError if it has none that is known."""
     if "hostDisk" in volume:
@@ -276,8 +306,8 @@ def _mode(volume: Tree, namespace: str, modes: Mapping[tuple[str, str], str]) ->
     mode = modes.get((namespace, claim)) or modes.get(("", claim))
     if not mode:
         raise ValueError(
-            f"the volumeMode of its claim {claim!r} is not known: give the claim's YAML too "
-            "(`kubectl get vm,pvc,dv -o yaml`)"
+            f"the volumeMode of its claim {claim!r} is not known: give its claim and volume, too, "
+            f"{READ_ALL}"
         )
     return mode
 
@@ -515,7 +545,7 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
     if before["kind"] != "VirtualMachine":
         raise dialect.NotChangeableError(
             f"no line changes the disks of a {before['kind']} and of nothing else",
-            hint="name a VirtualMachine, `kubectl get vm,pvc,dv -o yaml`",
+            hint="name a VirtualMachine, `kubectl get vm,pvc,dv,pv -o yaml`",
         )
     fields: dict[str, object] = {"cache": wanted.cache.spelled_out.value}
     if wanted.attachment.aio is not now.attachment.aio or "io" in before:

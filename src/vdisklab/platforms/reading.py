@@ -133,7 +133,7 @@ def read_documents(text: str, origin: str) -> tuple[Tree, ...]:
         why = f": {error}" if isinstance(error, _TooLargeError) else ""
         raise PlanError(
             f"{origin} is not plain YAML{line}{why}",
-            hint="write it anew: `kubectl get vm,pvc,dv -o yaml`, or `incus list --format yaml`",
+            hint="write it anew: `kubectl get vm,pvc,dv,pv -o yaml`, or `incus list --format yaml`",
         ) from error
     return tuple(_mappings(loaded))
 

@@ -82,6 +82,36 @@ def test_a_machine_of_kubevirt_is_read_with_its_claims() -> None:
     assert "volumeMode of its claim 'elsewhere'" in (disks["lost"].problem or "")
 
 
+@pytest.mark.parametrize(
+    ("mode", "kind", "owner", "source"),
+    [
+        ("Block", "local: {path: /dev/vg0/web}", "", "/dev/vg0/web"),
+        ("Filesystem", "hostPath: {path: /mnt/web/}", "", "/mnt/web/disk.img"),
+        (
+            "Block",
+            "local: {path: /dev/sdb}",
+            "claimRef: {namespace: shop, name: web-data}, ",
+            "/dev/sdb",
+        ),
+        ("Block", "local: {path: /dev/sdb}", "claimRef: {namespace: a, name: web-data}, ", None),
+        ("Block", "csi: {driver: rbd.csi.ceph.com}", "", None),
+    ],
+)
+def test_the_local_volume_of_a_claim_of_kubevirt_is_its_place_on_the_node(
+    mode: str, kind: str, owner: str, source: str | None
+) -> None:
+    text = (GUESTS / "machine.yaml").read_text()
+    claim = "  metadata: {name: web-data, namespace: shop}\n  spec: {volumeMode: Block"
+    assert claim in text
+    bound = "" if owner else ", volumeName: pv-1"
+    text = text.replace(claim, claim.replace("Block", mode) + bound)
+    volume = "\n---\nkind: PersistentVolume\napiVersion: v1\nmetadata: {name: pv-1}\n"
+    text += f"{volume}spec: {{{owner}{kind}}}\n"
+    disks = {disk.target: disk for disk in read_guests([GuestText(text, "all.yaml")])}
+    assert disks["data"].source == (source or "web-data")
+    assert disks["root"].source == "web-root"
+
+
 def test_instances_of_incus_are_read_with_their_pools() -> None:
     disks = read("instances.yaml")
     assert {target: str(disk.path) for target, disk in disks.items()} == {
@@ -91,7 +121,7 @@ def test_instances_of_incus_are_read_with_their_pools() -> None:
         "unknown": "None",
         "code": "None",
     }
-    assert "by virtiofs and by 9p" in (disks["code"].problem or "")
+    assert "is a directory or an image" in (disks["code"].problem or "")
     assert "driver of its pool 'other'" in (disks["unknown"].problem or "")
 
 

@@ -83,8 +83,8 @@ def test_incus_reads_back_as_the_same_path(path: str) -> None:
     assert (disk.path, disk.source) == (parse_path(path), "/srv/web")
     undecided = text.replace("io.bus", "io.other")
     (disk,) = read_guests([GuestText(undecided, "here")])
-    assert disk.path is None
-    assert "by virtiofs and by 9p" in (disk.problem or "")
+    assert (disk.path, disk.assumed) == (None, None if "always" not in path else disk.assumed)
+    assert "/srv/web is a directory or an image" in (disk.problem or "")
 
 
 @pytest.mark.parametrize("place", ["", "path: '', ", "path: /data, "])
@@ -105,12 +105,23 @@ def test_incus_has_a_file_or_block_device_as_a_disk(place: str, source: str, pat
     assert disk.drops_flushes
 
 
-def test_a_directory_of_a_path_of_incus_stays_one() -> None:
-    for source in ("/srv/web", "/srv/images.d", "/dev/shm/web"):  # noqa: S108
-        device = f"{{type: disk, path: /web, source: {source}}}"
-        text = f"name: vm1\nconfig: {{}}\ndevices:\n  data: {device}\n"
-        (disk,) = read_guests([GuestText(text, "here")])
-        assert "by virtiofs and by 9p" in (disk.problem or "")
+def test_what_incus_has_at_a_path_is_said_by_io_bus_where_the_name_does_not() -> None:
+    for source in ("/srv/web", "/srv/images.d", "/dev/shm/web", "/data/disk0"):  # noqa: S108
+        for more, path, said in (
+            ("", None, f"only its host knows if {source} is a directory or an image"),
+            (", io.bus: auto", None, "by virtiofs and by 9p"),
+            (", io.bus: virtiofs", "virtiofs:cache=none", None),
+            (", io.bus: nvme", "raw/none/nvme:aio=io_uring:discard=unmap", None),
+            (", io.cache: unsafe", None, "a directory or an image"),
+        ):
+            device = f"{{type: disk, path: /web, source: {source}{more}}}"
+            text = f"name: vm1\nconfig: {{}}\ndevices:\n  data: {device}\n"
+            (disk,) = read_guests([GuestText(text, "here")])
+            if source == "/dev/shm/web" and path is not None and "nvme" in path:  # noqa: S108
+                continue  # below /dev a source is a device
+            assert disk.path == (None if path is None else parse_path(path))
+            assert (said or "") in (disk.problem or "")
+            assert disk.drops_flushes is ("unsafe" in more)
 
 
 def test_a_cache_of_incus_that_is_not_measured_is_named() -> None:
