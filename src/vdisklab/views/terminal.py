@@ -103,9 +103,15 @@ def _narrow(table: Table[Any], width: int) -> _Laid:
             break
         sizes[widest] -= 1
     cut = [entry.cut(size) for entry, size in zip(left, sizes, strict=True)]
+    begun = [
+        f"{_ELLIPSIS} at the start of a {entry.column.heading} is {entry.start_left_out}"
+        for entry in cut
+        if entry.start_left_out
+    ]
     gone = [entry for entry in every if entry not in left and not entry.is_empty]
     left_out = list(dict.fromkeys(entry.column.heading for entry in gone))
-    left_out += ["whole texts"] * any(
+    whole = f"whole texts ({'; '.join(begun)})" if begun else "whole texts"
+    left_out += [whole] * any(
         cut_column.texts != all_of.texts for cut_column, all_of in zip(cut, left, strict=True)
     )
     return _Laid(
@@ -150,6 +156,8 @@ class _Shown:
     styles: list[str]
     least: int
     natural: int
+    start_left_out: str = ""
+    """With what all texts begin, if that was left out to keep them different."""
 
     @classmethod
     def of(cls, column: Column[Any], rows: Sequence[Any]) -> _Shown:
@@ -177,17 +185,45 @@ class _Shown:
         )
 
     def cut(self, width: int) -> _Shown:
-        """The column with texts that are longer than this shortened: names in the middle, in a
-        place that keeps them different, and sentences at their end."""
+        """The column with texts that are longer than this shortened: names in the middle, and
+        sentences at their end, if the part in which they differ stays; else in another place. What
+        all long names begin with is left out, if it alone is wider, or that keeps more of them
+        different."""
         if self.natural <= width or self.column.whole:
             return self
-        ends = [(width - 1) // 2, *range(width - 1)] if self.column.folds == NAMES else [0]
-        tries = [[_shortened(text, width, end) for text in self.texts] for end in ends]
-        return replace(self, texts=max(tries, key=lambda texts: len(set(texts))))
+        usual = (width - 1) // 2 if self.column.folds == NAMES else 0
+        ends = [usual, *range(width - 1)]
+        cut = _most_different(self.texts, width, ends)
+        start = _common_start([text for text in self.texts if cell_len(text) > width])
+        shorter = [
+            f"{_ELLIPSIS}{text.removeprefix(start)}" if start and text.startswith(start) else text
+            for text in self.texts
+        ]
+        other = _most_different(shorter, width, ends)
+        if cell_len(start) > width or (start and len(set(other)) > len(set(cut))):
+            return replace(self, texts=other, start_left_out=start)
+        return replace(self, texts=cut)
 
     def lines(self, text: str, width: int) -> list[str]:
         """The lines of one cell."""
         return wrap(text, width) if self.column.folds else text.split("\n")
+
+
+def _most_different(texts: Sequence[str], width: int, ends: Sequence[int]) -> list[str]:
+    """The texts in `width` columns, shortened in the first of these places that leaves most of them
+    different."""
+    tries = ([_shortened(text, width, end) for text in texts] for end in ends)
+    return max(tries, key=lambda shortened: len(set(shortened)))
+
+
+def _common_start(texts: Sequence[str]) -> str:
+    """What names begin with, up to a separator; empty if that is nothing, and for sentences."""
+    if len(set(texts)) < 2 or any(" " in text for text in texts):
+        return ""
+    least, most = min(texts), max(texts)
+    alike = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False))
+    start = "".join(character for character, _ in alike)
+    return start[: max(start.rfind("/"), start.rfind(":")) + 1]
 
 
 def _shortened(text: str, width: int, end: int) -> str:

@@ -128,6 +128,25 @@ def test_shortened_texts_are_said() -> None:
     assert printed(Table("t", columns, ["word " * 20]), 60, wide=True).count("word") == 20
 
 
+def test_what_all_long_names_begin_with_is_left_out_and_said() -> None:
+    start = "xfs/qcow2:cluster_size=64k:preallocation=off/none/virtio:"
+    ends = [f"queues={q}:iothread={on}/x:aio=native" for q in (1, 4) for on in ("on", "off")]
+    columns = (
+        Column[str]("path", str, folds=NAMES),
+        Column[str]("other", lambda _: "x" * 30),
+    )
+    table = Table("t", columns, [*(f"{start}{end}" for end in ends), "host"])
+    text = printed(table, 74)
+    assert [line.split()[0] for line in text.splitlines() if "xxx" in line] == [
+        *(f"…{end}" for end in ends),
+        "host",
+    ]
+    assert f"--wide shows whole texts (… at the start of a path is {start})." in " ".join(
+        text.split()
+    )
+    assert "at the start of a path" not in printed(table, 130)
+
+
 def test_rows_are_stacked_where_even_the_name_does_not_fit() -> None:
     name = "ext4/qcow2:cluster_size=64k/writeback/virtio:iothread=on"
     columns = (
