@@ -18,6 +18,7 @@ from vdisklab.answers.loading import NOTHING, database_url, open_results
 from vdisklab.cli.shell import options
 from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.live import TerminalProgress
+from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import (
@@ -117,7 +118,8 @@ def claims(requested: Request, asked_for: ClaimsOptions, output: options.OutputO
         answer = answers.evaluate_claims(NOTHING, chosen, requested)
     if junit is not None:
         with output_file(junit) as stream:
-            stream.write(junit_xml(answer).encode())
+            named = Named.by(requested, asked_for).on_targets_of(answer.campaigns)
+            stream.write(junit_xml(answer, named.in_text).encode())
     caller = Caller.of_process()
     print_answer(answer, tables(answer, _measuring(caller)), output, requested, asked_for)
     if not measured.interrupted:

@@ -96,6 +96,6 @@ def trend(request: TrendOptions, output: OutputOptions) -> int:
             )  # fmt: skip
     if request.junit is not None:
         with output_file(request.junit) as stream:
-            stream.write(junit_xml(answer).encode())
+            stream.write(junit_xml(answer, named.in_text).encode())
     print_answer(answer, tables(answer), output, named)
     return EXIT_CLAIM_FAILS if answer.exceeded else 0

@@ -46,7 +46,7 @@ def machine_facts(host: Host, root: Path = SYSTEM) -> HostFacts:
     """
     return HostFacts(
         hostname=read_text(root / "proc/sys/kernel/hostname") or platform.node(),
-        machine_id=_machine_id(root),
+        machine_id=machine_id(root),
         kernel=kernel_release(root),
         cpu=cpu_field(root, "model name") or _cpu_by_lscpu(host) or platform.machine(),
         cpus=_cpus(root) or os.cpu_count() or 1,
@@ -221,7 +221,7 @@ def _more(host: Host, root: Path) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def _machine_id(root: Path) -> str:
+def machine_id(root: Path = SYSTEM) -> str:
     """An identity that survives reboots; machine-id(5) asks not to disclose the file's content."""
     raw = read_text(root / "etc/machine-id") or read_text(root / "sys/class/dmi/id/product_uuid")
     # Minimal images have an empty machine-id; then only the host name is left.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from xml.etree import ElementTree as Xml
 
@@ -176,8 +176,10 @@ def _notes(answer: ClaimsAnswer, measures: str) -> Iterator[str]:
         yield "To measure what is missing (or add --run to this command):"
 
 
-def junit_xml(answer: ClaimsAnswer) -> str:
+def junit_xml(answer: ClaimsAnswer, completed: Callable[[str], str] = str) -> str:
     """JUnit's XML: one suite per article. A claim without a verdict is skipped, with the reason.
+
+    `completed` returns a text whose commands run as they stand.
 
     There is no standard; this is the subset of windyroad's schema that CI systems agree on.
     """
@@ -191,12 +193,14 @@ def junit_xml(answer: ClaimsAnswer) -> str:
             errors="0", skipped=str(len(claims) - settled), time="0",
         )  # fmt: skip
         for row in claims:
-            _test_case(suite, row, answer.caveats)
+            _test_case(suite, row, answer.caveats, completed)
     Xml.indent(root)
     return Xml.tostring(root, encoding="unicode", xml_declaration=False) + "\n"
 
 
-def _test_case(suite: Xml.Element, row: JudgedClaim, caveats: Caveats) -> None:
+def _test_case(
+    suite: Xml.Element, row: JudgedClaim, caveats: Caveats, completed: Callable[[str], str]
+) -> None:
     case = Xml.SubElement(
         suite, "testcase", classname=f"vdisklab.claims.{row.article}", name=row.claim, time="0"
     )  # some programs require a time
@@ -204,19 +208,21 @@ def _test_case(suite: Xml.Element, row: JudgedClaim, caveats: Caveats) -> None:
         f"{row.verdict}: {_ratio(row)} ({_interval(row)}) "
         f"in {counted(row.rounds, 'round')}; stated is {_stated(row)}"
     )
-    text = xml_text(" ".join((row.sentence, f"{explained}.", *caveats.with_remedy)))
+    text = xml_text(completed(" ".join((row.sentence, f"{explained}.", *caveats.with_remedy))))
     match row.status:
         case ClaimStatus.HOLDS:
             Xml.SubElement(case, "system-out").text = text
         case ClaimStatus.FAILS:
             said = ". ".join((explained, *caveats.with_remedy))
-            failure = Xml.SubElement(case, "failure", message=xml_text(said), type="claim")
+            failure = Xml.SubElement(
+                case, "failure", message=xml_text(completed(said)), type="claim"
+            )
             failure.text = text
         case _:
             reason = "; ".join((explained if row.rounds else row.verdict, *row.failures))
-            reason += f": {row.command}" if row.command else ""
+            reason += f": `{row.command}`" if row.command else ""
             reason = ". ".join((reason, *(caveats.with_remedy if row.rounds else ())))
-            Xml.SubElement(case, "skipped", message=xml_text(reason))
+            Xml.SubElement(case, "skipped", message=xml_text(completed(reason)))
 
 
 def xml_text(outside: str) -> str:

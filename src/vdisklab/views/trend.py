@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from xml.etree import ElementTree as Xml
@@ -11,6 +11,7 @@ from vdisklab import numbers
 from vdisklab.analysis.diagnostics.diagnostic import grouped_sentences
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.level_changes import DATED_FROM, ChangeKind, LevelChange
+from vdisklab.analysis.measure_words import measure_words
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.trend import RECENT, TrendVerdict
 from vdisklab.answers.trend import TOGETHER, DatedShift, HostChange, TrendAnswer, TrendRow
@@ -18,7 +19,7 @@ from vdisklab.results.model import Campaign
 from vdisklab.units import counted, named
 from vdisklab.views.claims import xml_text
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
-from vdisklab.views.wording import difference, measure_name
+from vdisklab.views.wording import difference
 
 _NAMED = 4
 """Most paths that a headline names."""
@@ -277,7 +278,7 @@ def _notes(answer: TrendAnswer) -> Iterator[str]:
     yield from grouped_sentences(answer.findings)
     (measure, *more) = answer.measures
     yield (
-        f"Compared is {measure_name(measure)}; + is better."
+        f"Compared is {measure_words(measure)}; + is better."
         if not more
         else f"A path's level is the geometric mean of its {len(answer.measures)} rates."
     )
@@ -334,8 +335,11 @@ def _campaign_dates(row: DatedShift) -> str:
     return f"{row.earliest:%Y-%m-%d} and {row.latest:%Y-%m-%d}"
 
 
-def junit_xml(answer: TrendAnswer) -> str:
-    """JUnit's XML: one case for each path; a path without a verdict is skipped."""
+def junit_xml(answer: TrendAnswer, completed: Callable[[str], str] = str) -> str:
+    """JUnit's XML: one case for each path; a path without a verdict is skipped.
+
+    `completed` returns a text whose commands run as they stand.
+    """
     host = answer.campaigns[-1].host.hostname
     skipped = (TrendVerdict.TOO_FEW, TrendVerdict.NOT_MEASURED)
     root = Xml.Element("testsuites", name="vdisklab trend")
@@ -352,7 +356,7 @@ def junit_xml(answer: TrendAnswer) -> str:
             f"{_judged(answer, row)}: {_gain(row.newest.change)} against "
             f"{counted(len(row.newest.earlier), 'earlier campaign')}"
             + ("" if row.lasting is None else f"; lasting: {_gain(LevelChange(row.lasting))}")
-            + "".join(f". {note}" for note in answer.caveats.with_remedy)
+            + "".join(f". {completed(note)}" for note in answer.caveats.with_remedy)
         )
         if row.exceeds:
             failure = Xml.SubElement(case, "failure", message=said, type="trend")

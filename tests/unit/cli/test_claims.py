@@ -124,6 +124,22 @@ def test_junit_has_one_case_for_each_claim(call: Call, mine: str, tmp_path: Path
     }
 
 
+def test_a_command_in_junit_runs_as_it_stands(
+    call: Call, mine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: Database
+) -> None:
+    missing = MINE.replace("qcow2/directsync", "qcow2/directsync/scsi")
+    Path(mine).write_text(missing)
+    monkeypatch.setattr("sys.argv", [".venv/bin/vdisklab", "claims", "--file", mine])
+    call("--file", mine, "--db", database.url, "--junit", str(tmp_path / "out.xml"))
+    (skipped,) = (
+        each.get("message") or ""
+        for each in Xml.parse(tmp_path / "out.xml").getroot().iter("skipped")  # noqa: S314 - ours
+        if "not measured" in (each.get("message") or "")
+    )
+    assert "`.venv/bin/vdisklab run " in skipped
+    assert "vdisklab" not in skipped.replace(".venv/bin/vdisklab", "").replace(database.url, "")
+
+
 def test_a_value_has_its_unit_everywhere(call: Call, mine: str, tmp_path: Path) -> None:
     old = 'right = ["raw/none"]\nmeasures = ["randwrite-4k-q1/write/iops"]\nlow = 0.9\nhigh = 1.1'
     new = 'measures = ["randwrite-4k-q1/write/iops"]\nlow = 1e7\nof_value = true\nabsolute = false'

@@ -22,6 +22,7 @@ from typer.core import TyperCommand
 from vdisklab.cli.shell.caller import NAME, Caller
 from vdisklab.cli.shell.verbs import naming_options
 from vdisklab.errors import PlanError, VdisklabError
+from vdisklab.host.facts import machine_id
 from vdisklab.path.disk_path import PathSyntaxError
 from vdisklab.path.named_target import NamedTarget, as_typed, options_of, parse_target
 
@@ -38,14 +39,17 @@ _IN_HTML = re.compile(r"(?<=<code>)vdisklab ([a-z-]+)(?:[^<\n]|</?span[^>\n]*>)*
 class Named:
     """The names that the user gave; None or empty for the default.
 
-    `targets` are the measured campaigns' targets, `secrets` the files with their secrets. `caller`
-    is how the user started vdisklab.
+    `targets` are the measured campaigns' targets, `secrets` the files with their secrets, and
+    `elsewhere` the work directories of those that another machine measured. `caller` is how the
+    user started vdisklab.
     """
 
     db: str | None = None
     campaign: tuple[str, ...] = ()
     targets: tuple[NamedTarget, ...] = ()
     secrets: tuple[tuple[str, Path], ...] = ()
+    elsewhere: frozenset[str] = frozenset()
+    typed_directory: str | None = None
     caller: Caller = field(default_factory=Caller.of_process)
 
     @classmethod
@@ -56,7 +60,8 @@ class Named:
         found = [getattr(request, "campaign", None) or () for request in requests]
         listed = [(names,) if isinstance(names, str) else names for names in found]
         named = cls.of(db, [name for names in listed for name in names])
-        return replace(named, secrets=secrets)
+        typed = next((str(each) for r in requests if (each := getattr(r, "directory", None))), None)
+        return replace(named, secrets=secrets, typed_directory=typed)
 
     @classmethod
     def of(cls, db: object, campaigns: Sequence[str] | None = None) -> Self:
@@ -68,13 +73,20 @@ class Named:
         return cls(db, tuple(campaigns or ()))
 
     def on_targets_of(self, campaigns: Sequence[Any]) -> Self:
-        """The same, for commands with paths on the targets of these campaigns."""
+        """The same, for commands with paths on the targets of these campaigns, and without the
+        work directories of another machine."""
+        elsewhere = {
+            str(campaign.plan.get("directory"))
+            for campaign in campaigns
+            if host_elsewhere((campaign,)) is not None
+        }
         plans = (getattr(campaign, "plan", {}) for campaign in campaigns)  # none of imported ones
         targets: dict[NamedTarget, None] = {}
         for text in (str(target) for plan in plans for target in plan.get("target") or ()):
             with suppress(PlanError):  # in a damaged database
                 targets[parse_target(text)] = None
-        return replace(self, targets=tuple(targets))
+        kept = elsewhere - {self.typed_directory}
+        return replace(self, targets=tuple(targets), elsewhere=frozenset(kept))
 
     def in_text(self, text: str) -> str:
         """The text, whose commands of vdisklab get the options that the user named."""
@@ -114,6 +126,8 @@ class Named:
         if quoted is _in_span:
             start = escape(start)
         command = as_typed(command)
+        for directory in self.elsewhere:
+            command = re.sub(rf" --dir {re.escape(shlex.quote(directory))}(?= |$)", "", command)
         return " ".join([start + command.removeprefix(NAME), *map(quoted, options)])
 
     def _own_database(self) -> str:
@@ -123,6 +137,16 @@ class Named:
 
         named = os.environ.get("VDISKLAB_DB")
         return named or str(parse_address(default_url(state_directory())).file)
+
+
+def host_elsewhere(campaigns: Sequence[Any]) -> str | None:
+    """The name of the machine that measured these campaigns; None if this one did, if several did,
+    or if that is not known."""
+    hosts = [getattr(campaign, "host", None) for campaign in campaigns]
+    machines = {getattr(host, "machine_id", "") for host in hosts}
+    if len(machines) != 1 or machines == {""} or machines == {machine_id()}:
+        return None
+    return next((str(host.hostname) for host in hosts if host is not None), None)
 
 
 def _on_target(command: str, name: str) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 
-from vdisklab.cli.shell.named import NOTHING_NAMED, Named
+from vdisklab.cli.shell.named import NOTHING_NAMED, Named, host_elsewhere
 from vdisklab.cli.shell.options import Format, OutputOptions
 from vdisklab.documents import Answer, document
 from vdisklab.documents import as_csv as rows_as_csv
@@ -37,7 +37,9 @@ def print_answer(
     `verb` is the command that shows the same with --why and --wide; empty for this process'. In
     CSV, tables with equal columns share one heading; an empty line separates other tables.
     """
-    named = Named.by(*requests).on_targets_of(getattr(answer, "campaigns", ()))
+    campaigns = getattr(answer, "campaigns", ())
+    named = Named.by(*requests).on_targets_of(campaigns)
+    tables = _of_host(tables, host_elsewhere(campaigns))
     form = output.form
     if form is Format.JSON:
         said = (sentence for table in tables for sentence in table.sentences)
@@ -64,6 +66,15 @@ def print_answer(
                 screen.print()
             whole = completed(table, named)
             ends_empty = show(whole, screen, why=output.why, wide=output.wide, verb=again)
+
+
+def _of_host(tables: Iterable[Table[Any]], host: str | None) -> Iterator[Table[Any]]:
+    """The tables, of which the first says that the numbers are another host's."""
+    for place, table in enumerate(tables):
+        first = host is not None and not place
+        said = (*table.intro, f"All of this was measured on the host {host}, not on this machine.")
+        brief = table.brief and replace(table.brief, intro=said)
+        yield replace(table, intro=said, brief=brief) if first else table
 
 
 def csv_of(table: Table[Any], named: Named = NOTHING_NAMED) -> str:

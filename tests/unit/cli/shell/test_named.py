@@ -17,8 +17,9 @@ from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.stored import Database
 from vdisklab.answers.export import measured_place
 from vdisklab.cli.shell.main import build_app, main
-from vdisklab.cli.shell.named import Named
+from vdisklab.cli.shell.named import Named, host_elsewhere
 from vdisklab.cli.shell.verbs import naming_options, verb_files
+from vdisklab.host.facts import machine_id
 from vdisklab.plan.run_request import RunRequest
 
 # A command as code, wrapped or not.
@@ -65,6 +66,19 @@ def test_a_command_with_a_path_on_a_target_names_the_target(
         assert named.in_html(page) == page, "named once"
         plain = re.sub("<[^>]+>", "", page)
         assert unescape(plain) == complete.strip("`")
+
+
+def test_a_command_runs_here_whatever_machine_measured_the_campaign() -> None:
+    text = "`vdisklab run raw/none --dir '/root/my qs' --size 1G`"
+    away = replace(CAMPAIGN, plan={**CAMPAIGN.plan, "directory": "/root/my qs"})
+    here = replace(away, host=replace(away.host, machine_id=machine_id()))
+    assert Named().on_targets_of((away,)).in_text(text) == "`vdisklab run raw/none --size 1G`"
+    assert Named().on_targets_of((here,)).in_text(text) == text
+    typed = Named.by(RunRequest(directory=Path("/root/my qs")))
+    assert typed.on_targets_of((away,)).in_text(text) == text
+    assert host_elsewhere((away, away)) == CAMPAIGN.host.hostname
+    unknown = replace(away, host=replace(away.host, machine_id=""))
+    assert [host_elsewhere(each) for each in ((here,), (here, away), (unknown,), ())] == [None] * 4
 
 
 SAN = "iscsi://al@10.0.0.5/iqn.x:t/1"
