@@ -12,6 +12,13 @@ _UP = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _DOWN = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
+_WIDEST = 10.0
+"""How many times its low end the high end of a ratio's interval may be: a wider one says nothing
+about the ratio's size. Two or three noisy rounds give factors of thousands."""
+
+NOT_KNOWN = "not known"
+"""Shown for an interval of a ratio that tells nothing."""
+
 _BY_SECOND = {"IOPS": " IOPS", "1/s": "/s"}
 
 
@@ -41,6 +48,10 @@ class Scale:
         return f"{self.value(low)}–{self.value(high)}"
 
 
+RATIO = Scale(1.0, "")
+"""The scale of a number without a unit, as ratios are."""
+
+
 def digits(number: float) -> str:
     """Three significant digits without an exponent: `0.0123`, `1.20`, `85.0`, `12300`."""
     if not math.isfinite(number):
@@ -61,7 +72,7 @@ def scale(number: float | None, unit: str) -> Scale:
         factor, suffix = next(((f, s) for f, s in _DOWN if size >= f * 0.9995), (1e-9, "ns"))
         return Scale(factor, suffix) if size else Scale(1.0, "s")
     if unit == "1":
-        return Scale(1.0, "")
+        return RATIO
     factor, prefix = next(((f, p) for f, p in _UP if size >= f * 0.9995), (1.0, ""))
     if unit in _BY_SECOND:
         return Scale(factor, f"{prefix}{_BY_SECOND[unit]}", glued=True)
@@ -78,18 +89,41 @@ def ratio(number: float | None) -> str:
     return MISSING if number is None else f"×{digits(number)}"
 
 
+def is_too_wide(low: float, high: float) -> bool:
+    """True for an interval of a ratio that is too wide to be printed: `_WIDEST`."""
+    return high > _WIDEST * low
+
+
+def interval(scale: Scale, low: float | None, high: float | None) -> str:
+    """An interval in a scale, without the unit: that of a ratio as `ratio_interval`."""
+    return ratio_interval(low, high) if scale == RATIO else scale.interval(low, high)
+
+
 def ratio_interval(low: float | None, high: float | None) -> str:
-    """`1.10–1.37`."""
-    return Scale(1.0, "").interval(low, high)
+    """`1.10–1.37`; of one that is too wide only the end next to 1: `above 2.00`, or `not known`."""
+    if low is None or high is None or not is_too_wide(low, high):
+        return RATIO.interval(low, high)
+    if low > 1:
+        return f"above {digits(low)}"
+    return f"below {digits(high)}" if high < 1 else NOT_KNOWN
 
 
 def gain(number: float | None, low: float | None, high: float | None) -> str:
-    """A ratio as a change in percent with its interval: `+35 % (12–60)`, `-3 % (-9 to 4)`."""
+    """A ratio as a change in percent with its interval: `+35 % (12–60)`, `-3 % (-9 to 4)`.
+
+    Of an interval that is too wide only the end next to no change: `+640 % (above 100)`; `not
+    known` if it holds no change.
+    """
     if number is None:
         return MISSING
     change = f"{(number - 1) * 100:+.0f} %"
     if low is None or high is None:
         return change
+    if is_too_wide(low, high):
+        if low <= 1 <= high:
+            return NOT_KNOWN
+        side, end = ("above", low) if low > 1 else ("below", high)
+        return f"{change} ({side} {(end - 1) * 100:.0f})"
     first, last = (f"{(end - 1) * 100:.0f}" for end in (low, high))
     return f"{change} ({first}–{last})" if low >= 1 else f"{change} ({first} to {last})"
 

@@ -63,6 +63,25 @@ def test_intervals_share_the_scale_of_their_value() -> None:
 
 
 @pytest.mark.parametrize(
+    ("low", "high", "ratio", "gain"),
+    [
+        (1.1, 1.37, "1.10–1.37", "+50 % (10–37)"),
+        (0.2, 2.0, "0.200–2.00", "+50 % (-80 to 100)"),
+        (0.0115, 28.0, "not known", "not known"),
+        (2.0, 28.0, "above 2.00", "+50 % (above 100)"),
+        (0.0115, 0.5, "below 0.500", "+50 % (below -50)"),
+    ],
+)
+def test_the_interval_of_a_ratio_that_says_nothing_is_words(
+    low: float, high: float, ratio: str, gain: str
+) -> None:
+    assert numbers.ratio_interval(low, high) == ratio
+    assert numbers.interval(numbers.RATIO, low, high) == ratio
+    assert numbers.interval(numbers.scale(1e6, "B/s"), 3e4, 8e6) == "0.0300–8.00"
+    assert numbers.gain(1.5, low, high) == gain
+
+
+@pytest.mark.parametrize(
     ("p", "text"),
     [(None, "–"), (0.0001, "<0.001"), (0.0312, "0.031"), (0.5, "0.50"), (1.0, "1.00")],
 )

@@ -291,22 +291,23 @@ def _lines(answer: DisksAnswer) -> Iterator[str]:
 
 
 def _planned(planned: PlannedMeasurement) -> str:
-    is_single = planned.paths == 1
+    its, are = ("its", "is") if planned.paths == 1 else ("their", "are")
     paths = counted(planned.paths, "path")
-    time = f"about {format_duration(planned.command_seconds)}, and no guest is touched"
+    time = f"about {format_duration(planned.command_seconds)}, no guest is touched"
     match planned.stands_in:
         case None if planned.begun is not None:
-            return f"{paths} {planned.begun}; this command continues ({time}); then ask again:"
+            return (
+                f"{paths} {are} {planned.begun}; to continue ({time}), run this, then advise again:"
+            )
         case None:
-            return f"{paths} not measured yet: {time}; then ask again:"
+            return f"to measure {paths} ({time}), run this, then advise again:"
         case StandIn.STORAGE:
             return (
-                f"{paths} whose storage is not here, in this directory instead (--dir names "
-                f"a better place): {time}; then ask again:"
+                f"to measure {paths} in this directory, as {its} storage is not on this host "
+                f"(--dir names a better place; {time}), run this, then advise again:"
             )
         case StandIn.IMAGE:
             return (
-                f"{paths} whose storage cannot be measured here: images in this directory show "
-                f"which of {'its' if is_single else 'their'} settings are faster, {time}; "
-                "then ask again:"
+                f"to learn which settings of {paths} are faster, from images in this directory, "
+                f"as {its} storage cannot be measured here ({time}), run this, then advise again:"
             )

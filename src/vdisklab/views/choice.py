@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
+from vdisklab.analysis.measure_words import measure_words
 from vdisklab.answers.choice import ChoiceVerdict, PathChoice, PresentDisk, Surer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Durability
@@ -86,7 +87,8 @@ def _behind_in(choice: PathChoice) -> str:
         return ""
     more = f"{math.floor(100 * (behind.least - 1))} %"
     memory = ", in the host's RAM" if behind.in_memory else ""
-    return f"; but in {behind.measure.name}, {behind.cell.label} is at least {more} better{memory}"
+    which = measure_words(behind.measure)
+    return f"; but in {which}, {behind.cell.label} is at least {more} better{memory}"
 
 
 def short_headline(choice: PathChoice, most: int = MOST_CHARACTERS) -> str:
@@ -172,12 +174,14 @@ def _whose(disks: tuple[PresentDisk, ...], cell: MeasuredCell) -> str:
 
 
 def _kept(choice: PathChoice) -> str:
-    """`raw/none (libvirt's default)`; of several platforms, the disk of each."""
-    cells: dict[str, str] = {}
+    """`raw/none (libvirt's default)`; of several platforms or file systems, the disk of each."""
+    cells: dict[str, dict[str, None]] = {}
     for cell in (choice.cell, *(disk.cell for disk in choice.kept)):
-        cells.setdefault(_whose(choice.kept, cell), cell.name)
-    each = [f"{name} ({whose})" for whose, name in cells.items()]
-    return each[0] if len(each) == 1 else f"what you have, {', '.join(each[:-1])} or {each[-1]}"
+        cells.setdefault(_whose(choice.kept, cell), {})[cell.name] = None
+    each = [f"{' or '.join(names)} ({whose})" for whose, names in cells.items()]
+    if len(each) == 1 and " or " not in each[0]:
+        return each[0]
+    return f"what you have, {' or '.join(each)}"
 
 
 def _beaten(choice: PathChoice) -> str:
@@ -312,4 +316,6 @@ def _most(surer: Surer) -> str:
 
 def _runs(surer: Surer) -> str:
     earlier = "; `--budget 30m` ends it earlier" if surer.seconds > _LONG else ""
+    if " --budget " in (surer.command or ""):
+        earlier = "; run it again each time that its budget ends it"
     return f"{counted(surer.runs, 'more run')}{earlier}"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from vdisklab import numbers
 from vdisklab.analysis.intervals import MIN_ROUNDS
+from vdisklab.analysis.measure_words import measure_words
 from vdisklab.analysis.paired_ratios import Comparison, Verdict
 from vdisklab.analysis.published import PublishedNumber, Shape, ShapeRow
 from vdisklab.answers.compare import CompareAnswer, ComparedPair, PublishedAnswer
@@ -174,7 +175,7 @@ def _class_ratios(pair: ComparedPair) -> Iterator[str]:
     for name, comparison in pair.by_class.items():
         hosts = counted(len(comparison.hosts), "host")
         size = wording.difference(wording.above_is_better(comparison.ratio, comparison.measure))
-        yield f"{name} ({hosts}): A is {size} in {wording.measure_name(comparison.measure)}."
+        yield f"{name} ({hosts}): A is {size} in {measure_words(comparison.measure)}."
 
 
 def _rows(pair: ComparedPair, everything: bool) -> list[Comparison]:

@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from vdisklab import numbers
 from vdisklab.analysis.fleet.agreement import Agreement
 from vdisklab.analysis.fleet.outlier_hosts import MIN_PEERS, OutlierSearch
+from vdisklab.analysis.measure_words import measure_words
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.hosts import MIN_CLASS, HostClass, OverHosts
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import OWN_FACTS
 from vdisklab.units import counted, named
-from vdisklab.views.wording import above_is_better, difference, inverted, measure_name
+from vdisklab.views.wording import above_is_better, difference, inverted
 
 _SHOWN = 20
 _CLASSES = 12
@@ -33,7 +34,7 @@ def agreement_sentence(pair: Agreement, tied: Collection[MeasuredCell] = ()) -> 
     beats = "beats" if shown and not is_tie else "is ahead of"
     text = (
         f"{first} {beats} {second} on {pair.agreeing} of {counted(len(pair.hosts), 'host')} in "
-        f"{measure_name(pair.measure)}: {size}"
+        f"{measure_words(pair.measure)}: {size}"
     )
     if pair.ratio.p is not None and pair.ratio.p > 0.05:
         text += ", which shows no difference for the mean host"
@@ -60,7 +61,10 @@ def spread_sentences(pair: Agreement) -> Iterator[str]:
         return
     between = "" if pair.between is None else f"; hosts differ by {100 * pair.between:.1f} %"
     interval = numbers.ratio_interval(pair.next_low, pair.next_high)
-    yield f"On another host of this fleet, {pair.a} / {pair.b} is within {interval}{between}."
+    within = f"is {interval}"
+    if pair.next_high is not None and not numbers.is_too_wide(pair.next_low, pair.next_high):
+        within = f"is within {interval}"
+    yield f"On another host of this fleet, {pair.a} / {pair.b} {within}{between}."
 
 
 def hosts_sentences(over: OverHosts) -> Iterator[str]:
@@ -106,7 +110,7 @@ def outlier_sentences(search: OutlierSearch) -> Iterator[str]:
         size = f"{100 * change:.0f} % {'slower' if slower else 'faster'} than"
         yield (
             f"{outlier.host} is {size if outlier.ratio else 'at zero on a path, unlike'} its "
-            f"{outlier.peers} peers with the same facts in {measure_name(outlier.measure)}"
+            f"{outlier.peers} peers with the same facts in {measure_words(outlier.measure)}"
             f"{': look at its disk' if slower and outlier.alarm else ''}."
         )
     if len(search.outliers) > _SHOWN:

@@ -116,8 +116,9 @@ def provisional(answer: RankAnswer) -> Table[RankedCell]:
     """Rank, path and the deciding number of each cell below the verdict, without notes: a look
     before the end."""
     (whole,) = tables(answer)
+    tells_nothing = ", which tell nothing yet" if _tells_nothing(answer) else ""
     return Table(
-        f"PROVISIONAL, after {counted(answer.rounds, 'round')}:",
+        f"PROVISIONAL, after {counted(answer.rounds, 'round')}{tells_nothing}:",
         (
             Column("rank", rank_text),
             Column("path", lambda row: row.cell.label, folds=NAMES),
@@ -125,6 +126,21 @@ def provisional(answer: RankAnswer) -> Table[RankedCell]:
         ),
         answer.cells,
         intro=(whole.title,),
+    )
+
+
+def _tells_nothing(answer: RankAnswer) -> bool:
+    """True if the number of every cell that is ranked by a ratio may be any other cell's."""
+    key = answer.ranking.measure
+    found = [row.shown(key) for row in answer.cells if row.competes]
+    ends = [(each.low, each.high) for each in found if each is not None]
+    return (
+        _scale(answer, key) == numbers.RATIO
+        and bool(ends)
+        and all(
+            low is not None and high is not None and numbers.is_too_wide(low, high)
+            for low, high in ends
+        )
     )
 
 
@@ -193,7 +209,9 @@ def summary_columns(
 
     def interval(row: Row) -> str:
         summary = summary_of(row)
-        return numbers.MISSING if summary is None else scale.interval(summary.low, summary.high)
+        if summary is None:
+            return numbers.MISSING
+        return numbers.interval(scale, summary.low, summary.high)
 
     def median(row: Row) -> str:
         summary = summary_of(row)

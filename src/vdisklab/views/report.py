@@ -8,6 +8,7 @@ from typing import Any
 from vdisklab import numbers
 from vdisklab.analysis.claim_verdicts import ClaimStatus
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic, grouped_sentences
+from vdisklab.analysis.measure_words import measurement_words
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import Score
 from vdisklab.answers.claims import JudgedClaim
@@ -15,7 +16,7 @@ from vdisklab.answers.hosts import MeasuredHost, varying
 from vdisklab.answers.life import DiskLife
 from vdisklab.answers.report import FEATURED, ReportAnswer
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.units import counted, named
+from vdisklab.units import counted
 from vdisklab.views import claims, during, hosts, life, recommend
 from vdisklab.views.choice import MOST_CHARACTERS
 from vdisklab.views.density import density_headline, density_lines
@@ -167,7 +168,9 @@ def diagnostics_by_cell(report: ReportAnswer) -> dict[str, tuple[str, ...]]:
         for cell in _cells_of(finding):
             by_cell.setdefault(cell.label, []).append(str(finding))
     for cell, names in report.cached.items():
-        line = f"{cell}: from the host's page cache in {named(names, FEATURED)}."
+        which = "; ".join(map(measurement_words, names[:FEATURED]))
+        more = f"; and {len(names) - FEATURED} more" if len(names) > FEATURED else ""
+        line = f"{cell}: from the host's page cache in {which}{more}."
         by_cell.setdefault(cell.label, []).append(line)
     return {label: tuple(lines) for label, lines in by_cell.items()}
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from vdisklab import numbers
 from vdisklab.analysis.best import NEGLIGIBLE, BestSet
+from vdisklab.analysis.measure_words import measure_words
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Comparison, Ratio, Verdict
 from vdisklab.results.model import Better
@@ -29,6 +31,9 @@ WITH_STEP = (
 _MANY_TIMES = 10
 """A ratio of 1 to this or more is told as times, as 99 % slower says little."""
 
+TOO_FEW_TO_TELL = "not shown to be faster or slower: so few rounds tell nothing"
+"""The words for a ratio whose interval is too wide and holds no change."""
+
 _SHOWS_NOTHING = 1.0
 """The lead from which on rounds that show no smaller one are too few: twice as good."""
 
@@ -40,7 +45,7 @@ def measure_name(measure: MeasureKey) -> str:
 
 def mean_sentence(rates: Sequence[MeasureKey], baseline: object) -> str:
     """A sentence that explains the overall ratio of a profile without the usual score."""
-    names = ", ".join(map(str, rates))
+    names = "; ".join(map(measure_words, rates))
     kind = "time" if all(key.quantity.better is Better.LOWER for key in rates) else "rate"
     return (
         f"overall ratio: how many times as good as {baseline} in the same round, as the geometric "
@@ -100,12 +105,14 @@ def difference(ratio: Ratio) -> str:
     if ratio.low is None or ratio.high is None:
         return " ".join(_change(ratio.ratio))
     low, high = _change(ratio.low), _change(ratio.high)
+    if numbers.is_too_wide(ratio.low, ratio.high):
+        if ratio.low <= 1 <= ratio.high:
+            return TOO_FEW_TO_TELL
+        return f"at least {' '.join(low if ratio.low > 1 else high)}"
     if low == high:
         return " ".join(low)
     if low[1] == high[1] and ratio.high < 1:
         low, high = high, low  # the smaller number first
-    if ratio.low < 1 / _MANY_TIMES and ratio.high > _MANY_TIMES:
-        return f"anywhere from {' '.join(low)} to {' '.join(high)}: more rounds must tell"
     return f"between {low[0] if low[1] == high[1] else ' '.join(low)} and {' '.join(high)}"
 
 

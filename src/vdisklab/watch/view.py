@@ -19,7 +19,7 @@ from vdisklab.progress import Running
 from vdisklab.units import counted, format_duration
 from vdisklab.views import density, powercut, rank, runs, table, trend
 from vdisklab.views.charts.rows import page_rows
-from vdisklab.views.choice import MOST_CHARACTERS, short_headline, verdict_lines
+from vdisklab.views.choice import MOST_CHARACTERS, headline, short_headline, verdict_lines
 from vdisklab.views.layout import Table
 from vdisklab.views.page.html import page_templates
 from vdisklab.views.wording import measure_name
@@ -205,12 +205,11 @@ def _next(watched: WatchedCampaign) -> str:
         return "Leave it running: the answer may still change."
     if watched.configurations:
         choice = watched.shown.choice if isinstance(watched.shown, RankAnswer) else None
-        keeps = choice is not None and choice.verdict in (ChoiceVerdict.KEEP, ChoiceVerdict.TIED)
-        paste = "Keep what you have; for a new guest, paste" if keeps else "Paste"
-        return (
-            f"{paste} the configuration below. `vdisklab export {_path_to_use(watched)}` prints "
-            "it for other platforms."
-        )
+        path = _path_to_use(watched)
+        where = f"`vdisklab export {path}` prints it for other platforms."
+        if choice is not None and choice.verdict in (ChoiceVerdict.KEEP, ChoiceVerdict.TIED):
+            return f"{headline(choice)}. The configuration below is {path} for a new guest; {where}"
+        return f"Paste the configuration below. {where}"
     if not watched.runs:
         return f"Measure it: `vdisklab run --again {watched.campaign.id}`."
     return f"See all numbers: `vdisklab table --campaign {watched.campaign.id}`."

@@ -206,7 +206,7 @@ def test_what_was_before_is_said_of_today(
 def test_a_stand_in_answers_and_says_where_it_was_measured(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What `then ask again` promises for a disk whose storage is not on this host."""
+    """What `then advise again` promises for a disk whose storage is not on this host."""
     far = guest(tmp_path, "raw/default", "far", "/no/such/directory/far.img")
     document = advised(capsys, far)
     (row,) = document["disks"]
@@ -292,7 +292,8 @@ def test_each_unknown_ends_with_one_command_that_works_here_and_its_time(
         plan["command"] for plan in planned
     ]
     before = [lines[lines.index(plan["command"]) - 1] for plan in planned]
-    assert all("about " in line and line.startswith("# 1 path whose storage") for line in before)
+    assert all("(about " in line or "; about " in line for line in before)
+    assert all(line.startswith("# to ") and "1 path" in line for line in before)
 
 
 @pytest.mark.parametrize(
@@ -390,7 +391,7 @@ def test_a_disk_that_no_line_can_change_is_not_measured_again_and_again(
     reasons = {group["path"]: group["reason"] for group in document["disks"]}
     assert reasons["raw/none/virtio:discard=unmap"] == (
         "no line changes the disks of a VirtualMachineInstance and of nothing else: "
-        "name a VirtualMachine, `kubectl get vm,pvc,dv -o yaml`"
+        "name a VirtualMachine, `kubectl get vm,pvc,dv,pv -o yaml`"
     )
 
 
@@ -760,7 +761,7 @@ def test_a_measurement_of_two_rounds_is_said_with_the_command_that_continues(
     out = " ".join(capsys.readouterr().out.split())
     assert "not measured yet" not in out
     assert out.count(said) == 3, "in the table, in the notes, above the command"
-    assert f"; this command continues (about {format_duration(planned['seconds_usually'])}" in out
+    assert f"; to continue (about {format_duration(planned['seconds_usually'])}" in out
     assert out.endswith(planned["command"])
 
 

@@ -242,7 +242,7 @@ def test_a_measure_in_which_the_choice_is_behind_is_in_the_first_sentence() -> N
     measure = MeasureKey("seqwrite-1m-q1", Direction.WRITE, "sustained")
     choice = replace(BEST, behind_in=Behind(measure, cell("raw/writeback"), 1.309))
     assert headline(choice).endswith(
-        "; but in seqwrite-1m-q1, raw/writeback is at least 30 % better"
+        "; but in sequential writes of 1 MiB, one at a time, raw/writeback is at least 30 % better"
     )
     memory = Behind(measure, cell("raw/writeback"), 1.309, in_memory=True)
     assert headline(replace(BEST, behind_in=memory)).endswith("better, in the host's RAM")

@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.measure_words import key_words
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import promise_of
@@ -32,7 +33,7 @@ class Burst(Diagnostic):
         seen, lasting = (f"{rate / 1e6:,.0f} MB/s" for rate in (self.bandwidth, self.sustained))
         return (
             f"{self.cell}: a burst of writes goes to memory at {seen}; lasting writes {lasting} "
-            f"({self.measurement})."
+            f"({key_words(self.measurement)})."
         )
 
 
@@ -45,9 +46,9 @@ class NoLastingRate(Diagnostic):
 
     def __str__(self) -> str:
         return (
-            f"{named(self.cells)}, {self.measurement}: no sustained rate. With cache=unsafe QEMU "
-            "sends the server no flush, and this host has no file to sync, so nobody knows when "
-            "the bytes reach a disk. The rate is a burst."
+            f"{named(self.cells)} in {key_words(self.measurement)}: no sustained rate. With "
+            "cache=unsafe QEMU sends the server no flush, and this host has no file to sync, so "
+            "nobody knows when the bytes reach a disk. The rate is a burst."
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.measure_words import key_words
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.durability import promise_of
 from vdisklab.path.segments import PageCache
@@ -58,12 +59,12 @@ class FromPageCache(Diagnostic):
         far = "server" if path is not None and promise_of(path) is not None else "device"
         if self.direction is Direction.WRITE:
             return (
-                f"{self.cell}, {self.measurement}: wrote into the host's page cache; only "
-                f"{self.share:.0%} of the bytes reached the {far} meanwhile. Look at cache=none, "
-                "or measure longer (--runtime) with a larger --size."
+                f"{self.cell} in {key_words(self.measurement)}: wrote into the host's page cache; "
+                f"only {self.share:.0%} of the bytes reached the {far} meanwhile. Look at "
+                "cache=none, or measure longer (--runtime) with a larger --size."
             )
         return (
-            f"{self.cell}, {self.measurement}: read from the host's page cache; only "
+            f"{self.cell} in {key_words(self.measurement)}: read from the host's page cache; only "
             f"{self.share:.0%} of the bytes came from the {far}. Look at cache=none, or measure "
             "with a --size larger than the host's memory."
         )
@@ -136,9 +137,9 @@ class ClockTrouble(Diagnostic):
 
     def __str__(self) -> str:
         return (
-            f"{self.cell}, {self.measurement}: the program counted {self.counted_seconds:.3g} s "
-            f"while {self.host_seconds:.3g} s passed on the host: the guest's clock is wrong, and "
-            "so are its rates. Check its clocksource."
+            f"{self.cell} in {key_words(self.measurement)}: the program counted "
+            f"{self.counted_seconds:.3g} s while {self.host_seconds:.3g} s passed on the host: the "
+            "guest's clock is wrong, and so are its rates. Check its clocksource."
         )
 
 

@@ -13,6 +13,7 @@ from vdisklab.analysis.additive import fit, usable
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.lasting_noise import lasting_noise
+from vdisklab.analysis.measure_words import key_words
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import paired_ratios
 from vdisklab.path.cell import MeasuredCell
@@ -59,9 +60,10 @@ class Drift(Diagnostic):
     def __str__(self) -> str:
         trend = "rose" if self.change > 0 else "fell"
         return (
-            f"{self.measure} {trend} by {abs(self.change):.0%} over {self.rounds} rounds in all "
-            "cells. Ranks and ratios are taken within rounds and are not affected; medians are. "
-            "Compare ratios, and let the disk rest or fill its cache before measuring (--ramp)."
+            f"{_subject(self.measure)} {trend} by {abs(self.change):.0%} over {self.rounds} rounds "
+            "in all cells. Ranks and ratios are taken within rounds and are not affected; medians "
+            "are. Compare ratios, and let the disk rest or fill its cache before measuring "
+            "(--ramp)."
         )
 
 
@@ -75,8 +77,9 @@ class SlowFirstRound(Diagnostic):
 
     def __str__(self) -> str:
         return (
-            f"{self.measure}: the first round is only {self.factor:.0%} as good as the others. "
-            "Ratios within it are as valid as others; measure more rounds, or a longer --ramp."
+            f"{_subject(self.measure)}: the first round is only {self.factor:.0%} as good as the "
+            "others. Ratios within it are as valid as others; measure more rounds, or a longer "
+            "--ramp."
         )
 
 
@@ -91,10 +94,10 @@ class RoundsDepend(Diagnostic):
 
     def __str__(self) -> str:
         return (
-            f"{self.measure}: about {self.part:.0%} of a round's noise lasts into the next. A race "
-            "allows for that; ranks, ratios and intervals do not: at 20 % an interval holds in "
-            "about 90 % of cases instead of 95 %, at 60 % in 65 to 75 %. Measure on a quieter "
-            "host, or let `run` race (without --rounds)."
+            f"{_subject(self.measure)}: about {self.part:.0%} of a round's noise lasts into the "
+            "next. A race allows for that; ranks, ratios and intervals do not: at 20 % an "
+            "interval holds in about 90 % of cases instead of 95 %, at 60 % in 65 to 75 %. "
+            "Measure on a quieter host, or let `run` race (without --rounds)."
         )
 
 
@@ -111,9 +114,9 @@ class Bimodal(Diagnostic):
     def __str__(self) -> str:
         distance = "the lower one with zeros" if self.apart is None else f"×{self.apart:.2g} apart"
         return (
-            f"{self.cell}, {self.measure}: two groups of rounds, {distance} ({self.share_high:.0%} "
-            "in the upper one): the median may belong to either. Compare its runs (`vdisklab "
-            "runs`, `vdisklab show RUN`) to find the cause."
+            f"{self.cell} in {key_words(self.measure)}: two groups of rounds, {distance} "
+            f"({self.share_high:.0%} in the upper one): the median may belong to either. Compare "
+            "its runs (`vdisklab runs`, `vdisklab show RUN`) to find the cause."
         )
 
 
@@ -128,9 +131,9 @@ class GuestCeiling(Diagnostic):
 
     def __str__(self) -> str:
         return (
-            f"{named(self.cells)}, {self.measure}: up to {self.share:.0%} of {self.ceiling}, "
-            "QEMU's null device: the guest's CPU is the limit, not the disk. Give the guest more "
-            "(--guest-cpus, queues, iothread) or compare larger requests."
+            f"{named(self.cells)} in {key_words(self.measure)}: up to {self.share:.0%} of "
+            f"{self.ceiling}, QEMU's null device: the guest's CPU is the limit, not the disk. Give "
+            "the guest more (--guest-cpus, queues, iothread) or compare larger requests."
         )
 
 
@@ -145,9 +148,16 @@ class DeviceCeiling(Diagnostic):
 
     def __str__(self) -> str:
         return (
-            f"{named(self.cells)}, {self.measure}: up to {self.share:.0%} of {self.ceiling}: the "
-            "device is the limit and hides faster paths. Compare latency or CPU time instead."
+            f"{named(self.cells)} in {key_words(self.measure)}: up to {self.share:.0%} of "
+            f"{self.ceiling}: the device is the limit and hides faster paths. Compare latency or "
+            "CPU time instead."
         )
+
+
+def _subject(measure: str) -> str:
+    """The words for a measure at the start of a sentence."""
+    words = key_words(measure, rate="the speed of")
+    return words if words == measure else words[0].upper() + words[1:]
 
 
 def drift_diagnostics(observations: Observations, measure: MeasureKey) -> tuple[Drift, ...]:

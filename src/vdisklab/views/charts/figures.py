@@ -136,12 +136,19 @@ def _in_words(title: str, rows: Sequence[Bar], unit: str, report: ReportAnswer) 
     shown = "; ".join(
         f"{f'{row.group}, ' if row.group else ''}{row.label}: {numbers.digits(row.value)}"
         f"{f' {row.unit}' if row.unit else ''}"
-        + (f" ({numbers.digits(row.low)} to {numbers.digits(row.high)})"
-           if row.low is not None and row.high is not None else "")
+        + _between(row, unit)
         for row in rows
     )  # fmt: skip
     place = f", in {unit}" if unit else ""
     return f"Bar chart, {title}{place}: {shown}.{lines.caveat(report)}"
+
+
+def _between(row: Bar, unit: str) -> str:
+    if row.low is None or row.high is None:
+        return ""
+    if not (row.unit or unit) and numbers.is_too_wide(row.low, row.high):
+        return f" ({numbers.ratio_interval(row.low, row.high)})"
+    return f" ({numbers.digits(row.low)} to {numbers.digits(row.high)})"
 
 
 def _safety(report: ReportAnswer) -> Figure:

@@ -38,10 +38,11 @@ def _top(bars: Iterable[Bar]) -> float:
 def _row(bar: Bar, unit: str, top: float) -> dict[str, Any]:
     interval = bar.low is not None and bar.high is not None
     unit = bar.unit or unit
+    shown = numbers.RATIO.interval if unit else numbers.ratio_interval
     return {
         "label": bar.label,
         "value": f"{numbers.digits(bar.value)} {unit}" if unit else numbers.ratio(bar.value),
-        "interval": f"{numbers.ratio_interval(bar.low, bar.high)}" if interval else "",
+        "interval": shown(bar.low, bar.high) if interval else "",
         "width": _percent(bar.value, top),
         "low": _percent(bar.low, top),
         "high": _percent(bar.high, top),

@@ -466,7 +466,7 @@ def _first_rows(report: ReportAnswer) -> list[dict[str, str]]:
                 "answer": "answer" if row.cell == report.answer else "",
                 "state": row.cell.known_page_cache or numbers.MISSING,
                 "value": scale.with_unit(summary.median if summary else None),
-                "interval": scale.interval(summary.low, summary.high)
+                "interval": numbers.interval(scale, summary.low, summary.high)
                 if summary
                 else numbers.MISSING,
                 "ratio": numbers.ratio(row.ratio.ratio),

@@ -1,0 +1,52 @@
+"""Measures in sentences: plain words for the names of built-in profiles, others as they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from vdisklab.analysis.measure_words import key_words, measurement_words
+from vdisklab.workload.builtin_profiles import builtin_profile, builtin_profiles
+
+NAMES_OF_THEIR_OWN = (
+    "bonnie", "boot", "dd", "delete", "discard", "fileserver", "first-write", "second-write",
+    "third-write", "growth", "install", "life", "mail", "mixed", "oltp-and-log", "quiet",
+    "restore", "backup", "sysbench", "randwrite-4k-open",
+)  # fmt: skip
+"""How names begin that say in words what is measured, or that are a program's."""
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("randwrite-4k-q1/write/sustained", "random writes of 4 KiB, one at a time"),
+        ("seqread-1m-q32/read/bandwidth", "sequential reads of 1 MiB, 32 at a time"),
+        ("randwrite-512-q1", "random writes of 512 bytes, one at a time"),
+        ("rnd4k-q32t1-read/read/iops", "random reads of 4 KiB, 32 at a time"),
+        (
+            "randread-4k-q1/read/latency_p99",
+            "the p99 latency of random reads of 4 KiB, one at a time",
+        ),
+        (
+            "randrw-8k-q16/write/iops",
+            "the writes among random reads and writes of 8 KiB, 16 at a time",
+        ),
+        (
+            "randread-4k-q32-j4/read/iops",
+            "random reads of 4 KiB, 32 at a time by each of 4 jobs",
+        ),
+        ("score/none/overall_ratio", "overall ratio"),
+        ("mine/read/iops", "mine/read/iops"),
+        ("randread-4k-q1/read/allocated", "randread-4k-q1/read/allocated"),
+        ("tpcb-like-c1/none/transactions", "transactions of PostgreSQL like TPC-B with one client"),
+    ],
+)
+def test_words(key: str, words: str) -> None:
+    assert key_words(key) == words
+
+
+def test_every_name_of_a_profile_has_words_or_is_some() -> None:
+    names = {
+        each.name for name in builtin_profiles() for each in builtin_profile(name).measurements
+    }
+    without = {name for name in names if measurement_words(name) == name}
+    assert [name for name in sorted(without) if not name.startswith(NAMES_OF_THEIR_OWN)] == []
