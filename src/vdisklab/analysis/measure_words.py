@@ -93,15 +93,15 @@ def measure_words(measure: MeasureKey, *, rate: str = "") -> str:
     any, a score as `overall ratio`, and another measure as its key."""
     if measure.name == "score":
         return measure.metric.replace("_", " ")
-    words = measurement_words(measure.name)
-    if words == measure.name:
+    phrase = measurement_words(measure.name)
+    if phrase == measure.name:
         return str(measure)
-    if " and " in words and measure.direction is not Direction.NONE:
-        words = f"the {measure.direction}s among {words}"
+    if " and " in phrase and measure.direction is not Direction.NONE:
+        phrase = f"the {measure.direction}s among {phrase}"
     if measure.metric in _RATES:
-        return f"{rate} {words}".lstrip()
+        return f"{rate} {phrase}".lstrip()
     of = _METRICS.get(measure.metric)
-    return str(measure) if of is None else f"{of} {words}"
+    return str(measure) if of is None else f"{of} {phrase}"
 
 
 def key_words(text: str, *, rate: str = "") -> str:

@@ -16,7 +16,7 @@ NAMES_OF_THEIR_OWN = (
 
 
 @pytest.mark.parametrize(
-    ("key", "words"),
+    ("key", "phrase"),
     [
         ("randwrite-4k-q1/write/sustained", "random writes of 4 KiB, one at a time"),
         ("seqread-1m-q32/read/bandwidth", "sequential reads of 1 MiB, 32 at a time"),
@@ -40,8 +40,8 @@ NAMES_OF_THEIR_OWN = (
         ("tpcb-like-c1/none/transactions", "transactions of PostgreSQL like TPC-B with one client"),
     ],
 )
-def test_words(key: str, words: str) -> None:
-    assert key_words(key) == words
+def test_words(key: str, phrase: str) -> None:
+    assert key_words(key) == phrase
 
 
 def test_every_name_of_a_profile_has_words_or_is_some() -> None:

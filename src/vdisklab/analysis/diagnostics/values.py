@@ -156,8 +156,8 @@ class DeviceCeiling(Diagnostic):
 
 def _subject(measure: str) -> str:
     """The words for a measure at the start of a sentence."""
-    words = key_words(measure, rate="the speed of")
-    return words if words == measure else words[0].upper() + words[1:]
+    said = key_words(measure, rate="the speed of")
+    return said if said == measure else said[0].upper() + said[1:]
 
 
 def drift_diagnostics(observations: Observations, measure: MeasureKey) -> tuple[Drift, ...]:
