@@ -1,11 +1,15 @@
 """Does a short measurement choose the disk path that a long one would choose?
 
     python bench/short_or_long.py run DATABASE-DIRECTORY [--form NAME...] [--rounds N] [--dir DIR]
-    python bench/short_or_long.py report DATABASE-DIRECTORY > bench/results/short-or-long.json
+    python bench/short_or_long.py keep DATABASE-DIRECTORY [--rounds-in FILE]
+    python bench/short_or_long.py report [--rounds-in FILE]
 
 Paths {ext4,xfs}/{raw,qcow2}/{none,writeback} are measured in four forms on one host. Each form has
 a database, so `run` can be stopped and called again: it continues. It makes one round of
-each form in turn, because the speed of a disk drifts within minutes.
+each form in turn, because the speed of a disk drifts within minutes. A round of all forms takes
+some 40 minutes of a machine that does nothing else, so twelve are made in several sittings: `keep`
+adds a sitting's rounds to FILE (bench/results/short-or-long.json.gz), and `report` reads them all.
+Ratios are taken within a round, so sittings may be on several hosts; the report names each.
 
     short      256 MiB, 0.5 s; the burst decides (`bandwidth`)
     sustained  the same runs; what reached the disk decides (`sustained`)
@@ -20,6 +24,8 @@ raw/none on ext4, in the form over the same in `long`: 1 is the same answer.
 from __future__ import annotations
 
 import argparse
+import gzip
+import json
 import math
 import random
 import statistics
@@ -38,6 +44,7 @@ from vdisklab.results.store import open_store
 PATHS = "{ext4,xfs}/{raw,qcow2}/{none,writeback}"
 BASELINE = "ext4/raw/none"
 REFERENCE = "long"
+KEPT = Path(__file__).parent / "results" / "short-or-long.json.gz"
 RESAMPLES = 2000
 LOSS = 0.1
 """A form may lose as much to the reference's best path, in 95 % of the resampled rounds."""
@@ -162,16 +169,35 @@ def seconds_of(place: Path, form: Form) -> float:
     return statistics.fmean(took)
 
 
-def report(place: Path) -> dict[str, Any]:
+def kept(file: Path) -> list[dict[str, Any]]:
+    """The sittings in the file: the machine, and the seconds of a run and the grid of each form."""
+    return list(json.loads(gzip.decompress(file.read_bytes()))) if file.exists() else []
+
+
+def keep(place: Path, file: Path) -> None:
+    """Adds a sitting's rounds to the file, with the machine that they were measured on."""
+    sitting = {
+        "machine": machine_facts(place),
+        "seconds_per_run": {name: seconds_of(place, form) for name, form in FORMS.items()},
+        "grids": {name: values_of(place, form) for name, form in FORMS.items()},
+    }
+    text = json.dumps([*kept(file), sitting]).encode()
+    file.write_bytes(gzip.compress(text, mtime=0))
+
+
+def report(sittings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """All forms beside the reference; the default is the cheapest one that is good enough."""
-    grids = {name: values_of(place, form) for name, form in FORMS.items()}
+    grids = {name: joined([sitting["grids"][name] for sitting in sittings]) for name in FORMS}
     found = {name: compared(grid, grids[REFERENCE], random.Random(name))  # noqa: S311
              for name, grid in grids.items()}  # fmt: skip
-    seconds = {name: round(seconds_of(place, form), 2) for name, form in FORMS.items()}
+    seconds = {
+        name: round(statistics.fmean(each["seconds_per_run"][name] for each in sittings), 2)
+        for name in FORMS
+    }
     good = [name for name, each in found.items() if each["good_enough"]]
     return {
         "benchmark": "short-or-long",
-        "machine": machine_facts(place),
+        "machines": [sitting["machine"] for sitting in sittings],
         "paths": PATHS,
         "baseline": BASELINE,
         "forms": {name: form.options for name, form in FORMS.items()},
@@ -181,17 +207,28 @@ def report(place: Path) -> dict[str, Any]:
     }
 
 
+def joined(grids: Sequence[Grid]) -> Grid:
+    """The rounds of several sittings, one after the other."""
+    return {path: [values for grid in grids for values in grid[path]] for path in grids[0]}
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("do", choices=("run", "report"))
-    parser.add_argument("place", type=Path, help="directory of the databases")
+    parser.add_argument("do", choices=("run", "keep", "report"))
+    parser.add_argument("place", type=Path, nargs="?", help="directory of the databases")
     parser.add_argument("--form", nargs="+", choices=list(FORMS), default=list(FORMS))
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--runtime", default="60", help="seconds of the long measurements")
     parser.add_argument("--dir", type=Path, default=Path.cwd(), help="for the disks")
+    parser.add_argument("--rounds-in", type=Path, default=KEPT, help="the rounds of all sittings")
     given = parser.parse_args()
-    given.place.mkdir(parents=True, exist_ok=True)
-    if given.do == "run":
-        measure(given.place, given.dir.absolute(), given.form, given.rounds, given.runtime)
+    if given.do == "report":
+        print_result(report(kept(given.rounds_in)))
+    elif given.place is None:
+        parser.error(f"{given.do} needs the directory of the databases")
     else:
-        print_result(report(given.place))
+        given.place.mkdir(parents=True, exist_ok=True)
+        if given.do == "run":
+            measure(given.place, given.dir.absolute(), given.form, given.rounds, given.runtime)
+        else:
+            keep(given.place, given.rounds_in)
