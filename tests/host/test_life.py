@@ -20,7 +20,7 @@ from tests.lab import Lab
 from vdisklab.campaign import template
 from vdisklab.campaign.measure_life import own_bytes
 from vdisklab.campaign.template import FirstWrite, find_first_write, inspect_template, require_whole
-from vdisklab.errors import HostError
+from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.syscalls import attach_loop, detach_loop
 from vdisklab.path.disk_path import parse_path
@@ -224,6 +224,8 @@ def test_a_packed_template_is_unpacked(lab: Lab) -> None:
     assert set(made) == {"unpack", "cp"}
     for run in made.values():
         assert 8 * MIB <= moved(run, *READY)[1] <= 16 * MIB + TABLES
+    # As after `xz -d`: what was unpacked is in memory until the first flush.
+    assert moved(made["unpack"], "make")[1] <= TABLES
 
 
 def _template(file: Path, form: str, zeros: int = 8) -> None:
@@ -234,7 +236,7 @@ def _template(file: Path, form: str, zeros: int = 8) -> None:
     source.unlink()
 
 
-def _from(lab: Lab, template: Path, *arguments: str) -> tuple[str, ...]:
+def _from(lab: Lab, template: Path | str, *arguments: str) -> tuple[str, ...]:
     return (
         "run", *arguments, "--profile", "life-host", "--rounds", "1", "--from", str(template),
         "--dir", str(lab.work), "--db", str(lab.database),
@@ -285,6 +287,56 @@ def test_templates_that_cannot_be_used_are_refused_in_a_sentence(lab: Lab) -> No
     finally:
         writer.communicate(timeout=60)
     assert "cannot hold it" in _refused(lab, good, "--size", "16M")
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "way"),
+    [
+        ("old.vhd", "is an image of Virtual PC (VHD)", "qemu-img convert -f vpc -O qcow2"),
+        ("fixed.vhd", "is an image of Virtual PC (VHD)", "qemu-img convert -f vpc -O qcow2"),
+        ("disk.raw.gz", "is packed by gzip", "unpack it: gunzip"),
+        ("disk.ova", "is a tar archive, as OVA files are", "name the image in it"),
+        ("disk.img", "is packed by xz, and its name does not end in .xz", "rename it"),
+    ],
+)
+def test_what_is_no_raw_disk_is_not_measured_as_one(
+    tmp_path: Path, name: str, said: str, way: str
+) -> None:
+    raw, file = tmp_path / "golden.raw", tmp_path / name
+    _template(raw, "raw")
+    commands: dict[str, tuple[str | Path, ...]] = {
+        "old.vhd": ("qemu-img", "convert", "-O", "vpc", raw, file),
+        "fixed.vhd": ("qemu-img", "convert", "-O", "vpc", "-o", "subformat=fixed", raw, file),
+        "disk.ova": ("tar", "-cf", file, "-C", tmp_path, raw.name),
+    }
+    if name in commands:
+        subprocess.run(commands[name], check=True)
+    else:
+        packer = "gzip" if name.endswith(".gz") else "xz"
+        with file.open("wb") as packed:
+            subprocess.run([packer, "-1", "--stdout", raw], stdout=packed, check=True)
+        os.truncate(file, -(-file.stat().st_size // 512) * 512)
+    with pytest.raises(PlanError) as refused:
+        inspect_template(LocalHost(), file)
+    assert said in refused.value.message
+    assert way in (refused.value.hint or "")
+
+
+def test_a_template_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path("-x, y=z.qcow2")
+    _template(tmp_path / file, "qcow2")
+    given = inspect_template(LocalHost(), file)
+    require_whole(LocalHost(), given)
+    assert (given.driver, given.size) == ("qcow2", 16 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("", "the name of a file is empty"), ("https://example.org/a.qcow2", "is a URL, and no file")],
+)
+def test_what_names_no_file_is_said(lab: Lab, name: str, said: str) -> None:
+    assert said in _refused(lab, name)
 
 
 def _encrypted(*command: str | Path) -> None:
@@ -352,7 +404,7 @@ def test_a_table_that_is_not_read_in_time_refuses_nothing(
     require_whole(host, given)
 
 
-def _refused(lab: Lab, template: Path, *arguments: str) -> str:
+def _refused(lab: Lab, template: Path | str, *arguments: str) -> str:
     with lab.start(*_from(lab, template, "xfs/raw/none", *arguments)) as process:
         printed, _ = process.communicate(timeout=60)
     assert process.returncode in (2, 3), printed
@@ -382,6 +434,27 @@ def test_a_full_file_system_fails_the_cell_and_leaves_nothing(lab: Lab) -> None:
     assert [run.failure and run.failure.kind for run in failed] == [FailureKind.STORAGE]
     assert failed[0].failure is not None
     assert "no space is left on xfs for the disk that cp makes" in failed[0].failure.message
+
+
+def test_no_room_for_the_templates_copy_is_said_as_such(lab: Lab) -> None:
+    """A program named cp, first on PATH, finds no room for the template."""
+    raw = lab.directory / "golden.raw"
+    _template(raw, "raw", zeros=24)
+    subprocess.run(["xz", "-0", raw], check=True)
+    packed = raw.with_name("golden.raw.xz")
+    fake = lab.directory / "bin" / "cp"
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/sh\necho "cp: error writing: No space left on device" >&2; exit 1\n')
+    fake.chmod(0o755)
+    arguments = _from(lab, packed, "xfs/raw/none", "--made", "unpack")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(fake.parent), prepend=":")
+        with lab.start(*arguments) as process:
+            printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 8, printed
+    (failure,) = (run.failure for run in lab.runs())
+    assert failure is not None
+    assert failure.message.startswith("no space is left for the template's copy in ")
 
 
 def test_a_file_system_that_fills_up_in_the_middle(lab: Lab) -> None:

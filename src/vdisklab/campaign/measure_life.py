@@ -73,7 +73,6 @@ _ALLOCATING = (MAKE, FIRST_WRITE, SETTLE)
 _BUSY, _BUSY_SECONDS = ("is busy", "in use"), 20.0
 """zfs destroy and lvremove of what somebody has open still."""
 
-_FULL = ("No space left on device", "Disk quota exceeded")
 _UNSUPPORTED = ("Operation not supported", "Invalid cross-device link")
 """What cp says where a file system shares no blocks (ioctl_ficlone(2): EOPNOTSUPP, EXDEV)."""
 
@@ -451,7 +450,7 @@ class _Steps:
                 f"{place} cannot make a disk by {self.way}: its file system does not support it",
                 hint=f"choose another --dir, or leave {self.way} out of --made",
             )
-        if any(full in error.stderr for full in _FULL):
+        if any(full in error.stderr for full in templates.NO_SPACE):
             return HostError(
                 f"no space is left on {place} for the disk that {self.way} makes",
                 hint="choose a smaller --size, fewer --guests or another --dir",

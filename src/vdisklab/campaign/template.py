@@ -50,6 +50,9 @@ _ENDS_EARLY = ("exceeding the end of the file", "points after EOF", "points afte
 _NO_CHECK = 63
 """qemu-img(1): the format has no consistency check."""
 
+NO_SPACE = ("No space left on device", "Disk quota exceeded")
+"""What programs print of ENOSPC and EDQUOT."""
+
 _AGAIN = "copy it again from where it came, and compare the checksums"
 
 _LEAKS = 3
@@ -63,6 +66,24 @@ _DESCRIPTOR = b"# Disk DescriptorFile"
 _XZ = b"\xfd7zXZ\0"
 _LUKS = b"LUKS\xba\xbe"
 _VDI_HEADER = 0x188
+_FIRST_BYTES = 512
+
+_CONVERT = "convert it: qemu-img convert -f {} -O qcow2 {{file}} template.qcow2"
+_NOT_RAW = (
+    (0, b"conectix", "an image of Virtual PC (VHD)", _CONVERT.format("vpc")),
+    (0, b"WithoutFreeSpace", "an image of Parallels", _CONVERT.format("parallels")),
+    (0, b"WithouFreSpacExt", "an image of Parallels", _CONVERT.format("parallels")),
+    (0, b"\x1f\x8b\x08", "packed by gzip", "unpack it: gunzip {file}"),
+    (0, b"\x28\xb5\x2f\xfd", "packed by zstd", "unpack it: zstd -d {file}"),
+    (0, b"BZh", "packed by bzip2", "unpack it: bunzip2 {file}"),
+    (0, b"\x04\x22\x4d\x18", "packed by lz4", "unpack it: lz4 -d {file}"),
+    (0, _XZ, f"packed by xz, and its name does not end in {PACKED}", "rename it"),
+    (0, b"PK\x03\x04", "a ZIP archive", "unpack it, and name the image in it"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", "unpack it, and name the image in it"),
+    (257, b"ustar", "a tar archive, as OVA files are", "unpack it, and name the image in it"),
+)
+"""Offset and magic number of files that qemu-img would take as raw disks when told to, and that are
+none; from block/vpc.c and block/parallels.c of QEMU, and from file(1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +107,12 @@ def inspect_template(host: Host, file: Path) -> GivenImage:
     Raises HostError if the image is missing or in use, PlanError if it needs other files or a key.
     """
     with seen_file(file) as seen:
-        first = None if seen is None else seen.first(32)
+        first = None if seen is None else seen.first(_FIRST_BYTES)
         form = format_of(seen)
         # `qemu-img info` takes no lock on a raw image, as it reads none of it.
         is_written = seen is not None and seen.is_written_by_qemu
+        # A VHD of a fixed size has its header in the last sector (block/vpc.c).
+        last = None if seen is None else seen.last(SECTOR)
     if first is None or form is None:
         raise HostError(f"the template {file} {_kind_of(file)}", hint="name an image file: --from")
     if is_written:
@@ -110,10 +133,14 @@ def inspect_template(host: Host, file: Path) -> GivenImage:
             f"the template {file} is a list of other files",
             hint=f"make one file of it: qemu-img convert -O qcow2 {file} template.qcow2",
         )
+    if form is ImageFormat.RAW:
+        _require_raw(file, first, last or b"")
     if host.which("qemu-img") is None:
         raise not_installed("qemu-img")
+    # A name may begin with a dash.
+    info_of = ("qemu-img", "info", "--output=json", "-f", form.value, file.absolute())
     try:
-        answer = host.run("qemu-img", "info", "--output=json", "-f", form.value, file).stdout
+        answer = host.run(*info_of).stdout
     except CommandError as error:
         if _LOCKED in error.stderr:
             raise _in_use(file) from error
@@ -131,6 +158,13 @@ def inspect_template(host: Host, file: Path) -> GivenImage:
     if form is ImageFormat.RAW and file.is_file():
         _require_sectors(file, file.stat().st_size)
     return GivenImage(file, form.value, int(info["virtual-size"]), state=_state(file))
+
+
+def _require_raw(file: Path, *parts: bytes) -> None:
+    """Raises PlanError for a file that is known to be no raw disk, by its first or last bytes."""
+    for offset, magic, what, way in _NOT_RAW:
+        if any(part.startswith(magic, offset) for part in parts):
+            raise PlanError(f"the template {file} is {what}", hint=way.format(file=file))
 
 
 def _state(file: Path) -> str:
@@ -231,7 +265,7 @@ def require_whole(host: Host, given: GivenImage) -> None:
 
 def _damage(host: Host, given: GivenImage) -> tuple[str, bool]:
     """What qemu-img's check finds, and whether the file ends early; empty if it finds nothing."""
-    check = ("qemu-img", "check", "-q", "-f", given.driver, given.file)
+    check = ("qemu-img", "check", "-q", "-f", given.driver, given.file.absolute())
     fine = (0, _LEAKS, _NO_CHECK)
     try:
         host.run(*check, timeout=CHECK_SECONDS, allowed=fine)
@@ -411,9 +445,14 @@ def _filled(site: Site, *command: str | os.PathLike[str]) -> None:
     try:
         site.run_marked(*command, timeout=_TIMEOUT)
     except CommandError as error:
+        if any(full in error.stderr for full in NO_SPACE):
+            raise HostError(
+                f"no space is left for the template's copy in {site.directory}",
+                hint="choose another --dir, or a smaller --size",
+            ) from error
         raise HostError(
             f"the template cannot be copied to the measured storage: {error}",
-            hint="choose a larger --size, or another --dir",
+            hint="choose another --dir",
         ) from error
 
 

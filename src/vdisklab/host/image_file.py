@@ -80,6 +80,15 @@ class SeenFile:
         except OSError:
             return None
 
+    def last(self, size: int) -> bytes | None:
+        """The last bytes of a regular file; None for a device, or if they cannot be read."""
+        if self.descriptor is None or not self.is_regular:
+            return None
+        try:
+            return os.pread(self.descriptor, size, max(0, self.status.st_size - size))
+        except OSError:
+            return None
+
 
 def state_of(image: Path) -> str:
     """An image's size and modification time, which change when it is written to. Raises OSError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -19,6 +20,7 @@ from vdisklab.units import format_size, parse_duration, parse_percentage, parse_
 from vdisklab.validation import Checked
 
 _NonEmpty = Annotated[str, Checked({"min_length": 1})]
+_URL = re.compile(r"[a-z][a-z0-9+.-]*:/?/", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +110,22 @@ def _each(parse: Callable[[Any], Any]) -> Callable[[list[Any]], tuple[Any, ...]]
 
 
 def _path(text: str | Path) -> Path:
-    """Raises PlanError for a name that a ledger, QEMU's options or a message cannot hold."""
+    """Raises PlanError for a name that is empty, or that a ledger, QEMU's options or a message
+    cannot hold."""
+    if text == "":
+        raise PlanError("the name of a file is empty", hint="name a file, or leave the option out")
     if not str(text).isprintable():
         raise PlanError(
             f"{str(text)!r} is a name with a control character", hint="rename it, or use another"
         )
     return Path(text)
+
+
+def _input_file(text: str | Path) -> Path:
+    """As `_path`. Raises PlanError for a URL, too, of which Path would make another text."""
+    if _URL.match(str(text)):
+        raise PlanError(f"{text} is a URL, and no file", hint="download it, and name the file")
+    return _path(text)
 
 
 def several(
@@ -200,7 +212,9 @@ RATE = ValueKind(
 )
 FILE = ValueKind(Annotated[_NonEmpty, Checked(after=_path)], Path, _path)
 FILES = several(_path, Path)
-INPUT_FILE = replace(FILE, input_file=True)
+INPUT_FILE = ValueKind(
+    Annotated[_NonEmpty, Checked(after=_input_file)], str, _input_file, input_file=True
+)
 NAME_OR_FILE = replace(TEXT, input_file=True)
 
 

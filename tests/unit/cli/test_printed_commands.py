@@ -443,7 +443,7 @@ LACKING = re.compile(
     "|a fleet stores its results in one PostgreSQL|no guest was found on this host"
     "|nothing is left on nbd://localhost/vol|was measured on another host"
     "|no running guest is called web01|/dev/sdz is no block device"
-    "|has no disks that were made from a template"
+    "|has no disks that were made from a template|no path was measured with --guests"
 )
 """What a command may say of a database or host that has not what the page speaks of."""
 

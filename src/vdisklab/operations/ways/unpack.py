@@ -15,16 +15,24 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import ImageFormat
 
-_SCRIPT = 'set -o pipefail; xz --decompress --stdout -- "$1" | dd of="$2" {} bs=1M status=none'
+_XZ = 'xz --decompress --stdout -- "$1"'
+_DD = "dd iflag=fullblock bs=1M status=none"
 
 
 def _unpacked(_way: Way, template: Template, disk: NewDisk) -> tuple[Command, ...]:
-    # A file gets holes for zeros; on a device nobody knows what would stay there.
-    script = _SCRIPT.format("iflag=fullblock" if disk.is_device else "iflag=fullblock conv=sparse")
-    unpack = ("bash", "-c", script, "unpack", str(template.file), str(disk.place))
-    if disk.is_device:
-        return (unpack,)
-    return (unpack, ("truncate", "--size", str(disk.size), "--", str(disk.place)))
+    if disk.is_device:  # nobody knows what would stay where zeros are left out
+        return (_shell(f'set -o pipefail; {_XZ} | {_DD} of="$2"', template, disk),)
+    if disk.size == template.size:
+        return (_shell(f'{_XZ} > "$2"', template, disk),)  # xz makes holes for zeros
+    # The file gets its length first: XFS writes the data to the disk when a file is made longer
+    # after them (xfs_setattr_size), and the first flush would have nothing left to write.
+    lengthen = ("truncate", "--size", str(disk.size), "--", str(disk.place))
+    script = f'set -o pipefail; {_XZ} | {_DD} of="$2" conv=sparse,notrunc'
+    return (lengthen, _shell(script, template, disk))
+
+
+def _shell(script: str, template: Template, disk: NewDisk) -> Command:
+    return ("bash", "-c", script, "unpack", str(template.file), str(disk.place))
 
 
 def _refusal(path: DiskPath) -> Impossible | None:
