@@ -173,13 +173,21 @@ def main() -> int:
     if asked.beside:
         earlier = asked.json is not None and asked.json.exists()
         kept = json.loads(asked.json.read_text(encoding="utf-8")) if earlier else {}
-        found = kept | {"beside": beside(asked.beside, asked.turns, max(asked.cells))}
+        found = (
+            {"bench": "analysis"}
+            | kept
+            | {"beside": beside(asked.beside, asked.turns, max(asked.cells))}
+        )
     else:
         rows = [in_checkout(ROOT, cells) for cells in asked.cells]
         growth = np.polyfit(
             np.log([row["cells"] for row in rows]), np.log([row["seconds"] for row in rows]), 1
         )
-        found = {"sizes": rows, "seconds_grow_as_cells_to_the": float(growth[0])}
+        found = {
+            "bench": "analysis",
+            "sizes": rows,
+            "seconds_grow_as_cells_to_the": float(growth[0]),
+        }
     text = json.dumps(found, indent=1)
     if asked.json:
         asked.json.write_text(text + "\n", encoding="utf-8")

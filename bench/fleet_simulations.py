@@ -338,7 +338,8 @@ def shown(arguments: Sequence[str]) -> str:
 
 def main() -> int:
     given = simulation_options(__doc__, "--fleets", list(SIMULATIONS)).parse_args()
-    record: dict[str, Any] = {"seed": given.seed, "fleets": {}, "results": {}}
+    record: dict[str, Any] = {"bench": "fleet-simulations", "seed": given.seed}
+    record |= {"fleets": {}, "results": {}}
     if given.kept:
         record = json.loads(given.kept.read_text(encoding="utf-8"))
     else:

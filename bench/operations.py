@@ -589,7 +589,9 @@ def main() -> None:
                 rows.append(row)
                 print(json.dumps(row), flush=True)
                 if given.json is not None:
-                    given.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+                    given.json.write_text(
+                        json.dumps({"bench": "operations", "rows": rows}, indent=1) + "\n"
+                    )
 
 
 if __name__ == "__main__":

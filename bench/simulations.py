@@ -792,7 +792,7 @@ def main() -> int:
     if given.kept:
         found = json.loads(given.kept.read_text(encoding="utf-8"))
     else:
-        found = {"seed": given.seed, "campaigns": {}, "results": {}}
+        found = {"bench": "simulations", "seed": given.seed, "campaigns": {}, "results": {}}
         if given.json and given.json.exists():
             found |= json.loads(given.json.read_text(encoding="utf-8"))
         for name in given.only:

@@ -214,8 +214,10 @@ def read_export(content: bytes, *, name: str) -> Export:
 
 
 def _is_of_bench(document: dict[str, Any] | list[Any], depth: int = 3) -> bool:
-    """True for a record of a program in bench/: it or a part of it names the host that it was made
-    on (`bench/machine.py`)."""
+    """True for a record of a program in bench/: it names the program, or it or a part of it the
+    host that it was made on (`bench/machine.py`)."""
+    if isinstance(document, dict) and isinstance(document.get("bench"), str):
+        return True
     host = document.get("host") if isinstance(document, dict) else None
     if isinstance(host, dict) and {"kernel", "qemu"} <= host.keys():
         return True
