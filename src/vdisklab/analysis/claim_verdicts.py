@@ -24,6 +24,7 @@ import numpy.typing as npt
 from vdisklab.analysis.claimfile import Claim, ClaimedContrast
 from vdisklab.analysis.distributions import t_isf, t_sf
 from vdisklab.analysis.intervals import MIN_ROUNDS
+from vdisklab.analysis.measure_words import measure_words
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import PRECISION, holm, rounds_needed
 from vdisklab.path.cell import Cell, MeasuredCell
@@ -128,7 +129,7 @@ class ClaimAnswer:
             return ""
         pair = f" for {contrast.left.label} against {contrast.right.label}"
         several = self.claim.each_measure and len(self.claim.measures) > 1
-        measure = f" in {contrast.measures[0]}" if several else ""
+        measure = f" in {measure_words(contrast.measures[0])}" if several else ""
         return (pair if len(self.claim.pairs) > 1 else "") + measure
 
 

@@ -79,7 +79,7 @@ def _problem_here(disk: ConfiguredDisk, path: DiskPath, machine: str) -> str | N
                 return f"its device {source} is not on this host: ask on the node that has it"
             return (
                 "its claim's device is not known here: give its volume, too, `kubectl get "
-                "vm,pvc,dv,pv -A -o yaml > all.yaml`, then `vdisklab advise all.yaml` on its node; "
+                "vm,pvc,dv,pv -A -o yaml > GUESTS`, then `vdisklab advise GUESTS` on its node; "
                 "for a volume of a CSI driver a spare device of its kind can stand in (--on)"
             )
         return (

@@ -48,7 +48,7 @@ from vdisklab.platforms.reading import (
 from vdisklab.platforms.writing import Node
 from vdisklab.units import whole_number
 
-READ_ALL = "`kubectl get vm,pvc,dv,pv -A -o yaml > all.yaml`, then `vdisklab advise all.yaml`"
+READ_ALL = "`kubectl get vm,pvc,dv,pv -A -o yaml > GUESTS`, then `vdisklab advise GUESTS`"
 """How to read machines with their claims and volumes."""
 
 CACHE_MODES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.WRITETHROUGH)

@@ -70,6 +70,7 @@ FOR = {
     "PLATFORM": "libvirt",
     "N": "1",
     "DEVICE": "/dev/sdz",
+    "GUESTS": GUEST,
     "FILE": "/srv/images/web1.raw",
     "DIR": "made",
     "BIN": "qemu-system-x86_64",
@@ -381,6 +382,7 @@ def test_a_tie_prints_the_command_that_races_its_paths_as_they_were_measured(
 ) -> None:
     tied = ("raw/none/virtio", "qcow2/none", "raw/none/scsi", "raw/none/sata", "raw/default")
     paths = (*tied, "raw/unsafe", "host")
+    (tmp_path / "a b").mkdir(exist_ok=True)
     request = replace(settings, paths=paths, directory=tmp_path / "a b", rounds=3, profile="short")
     plan = build_plan(request, Capabilities(), load_profile("short"))
     as_measured = replace(CAMPAIGN, plan=plan.as_json())

@@ -23,6 +23,7 @@ from vdisklab.cli.shell.caller import NAME, Caller
 from vdisklab.cli.shell.verbs import naming_options
 from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.host.facts import machine_id
+from vdisklab.host.mounts import is_visible_directory
 from vdisklab.path.disk_path import PathSyntaxError
 from vdisklab.path.named_target import NamedTarget, as_typed, options_of, parse_target
 
@@ -74,11 +75,12 @@ class Named:
 
     def on_targets_of(self, campaigns: Sequence[Any]) -> Self:
         """The same, for commands with paths on the targets of these campaigns, and without the
-        work directories of another machine."""
+        work directories of another machine that this one does not have."""
         elsewhere = {
             str(campaign.plan.get("directory"))
             for campaign in campaigns
             if host_elsewhere((campaign,)) is not None
+            and not is_visible_directory(Path(str(campaign.plan.get("directory"))))
         }
         plans = (getattr(campaign, "plan", {}) for campaign in campaigns)  # none of imported ones
         targets: dict[NamedTarget, None] = {}

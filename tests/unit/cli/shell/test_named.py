@@ -69,12 +69,12 @@ def test_a_command_with_a_path_on_a_target_names_the_target(
 
 
 def test_a_command_runs_here_whatever_machine_measured_the_campaign() -> None:
-    text = "`vdisklab run raw/none --dir '/root/my qs' --size 1G`"
-    away = replace(CAMPAIGN, plan={**CAMPAIGN.plan, "directory": "/root/my qs"})
+    text = "`vdisklab run raw/none --dir '/nowhere/my qs' --size 1G`"
+    away = replace(CAMPAIGN, plan={**CAMPAIGN.plan, "directory": "/nowhere/my qs"})
     here = replace(away, host=replace(away.host, machine_id=machine_id()))
     assert Named().on_targets_of((away,)).in_text(text) == "`vdisklab run raw/none --size 1G`"
     assert Named().on_targets_of((here,)).in_text(text) == text
-    typed = Named.by(RunRequest(directory=Path("/root/my qs")))
+    typed = Named.by(RunRequest(directory=Path("/nowhere/my qs")))
     assert typed.on_targets_of((away,)).in_text(text) == text
     assert host_elsewhere((away, away)) == CAMPAIGN.host.hostname
     unknown = replace(away, host=replace(away.host, machine_id=""))
