@@ -27,6 +27,7 @@ from vdisklab.path.architecture import (
 )
 
 ROWS = pytest.mark.parametrize("row", ARCHITECTURES, ids=lambda row: row.name)
+ROOT = Path(__file__).parents[3]
 RELEASE = "6.1.0-9-arm64"
 
 
@@ -125,6 +126,18 @@ def test_a_host_of_another_kind_says_one_sentence(machine: str, tmp_path: Path) 
     sentence = f"this machine is {machine}, and vdisklab measures guests of x86_64 and aarch64"
     assert done.stderr.splitlines()[0] == f"error: {sentence}"
     assert done.stderr.splitlines()[1].startswith("hint: measure on one of these hosts")
+
+
+def test_the_installation_says_it_too(tmp_path: Path) -> None:
+    (tmp_path / "uname").write_text("#!/bin/sh\necho riscv64\n")
+    (tmp_path / "uname").chmod(0o755)
+    done = subprocess.run(
+        [ROOT / "script/install"], capture_output=True, text=True, check=False, timeout=60,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert done.returncode != 0
+    sentence = "this machine is riscv64, and vdisklab measures guests of x86_64 and aarch64"
+    assert done.stderr.splitlines()[0] == f"script/install: error: {sentence}"
 
 
 @pytest.mark.parametrize(("bus", "reason"), AARCH64.missing_buses.items())
