@@ -12,6 +12,7 @@ from vdisklab.guest.qemu.daemons import find_virtiofsd
 from vdisklab.guest.qemu.probe import IOTHREADS_SINCE, QCOW2_SINCE, QemuFeatures, probe_qemu
 from vdisklab.host.command import Host, install_hint
 from vdisklab.host.facts import QEMU
+from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.segments import Aio, Bus, ImageFormat
 from vdisklab.plan.capabilities import Missing, QemuLimits
 from vdisklab.plan.guest import Qemu, RequestedQemu, require_distinct
@@ -69,9 +70,20 @@ def with_daemon(host: Host, limits: QemuLimits) -> QemuLimits:
     """The limits with the buses that a daemon serves, if it is not installed or may not run."""
     missing = missing_program(host, DAEMON)
     served = {bus: missing for bus in Bus if bus.is_served and missing is not None}
-    virtiofs = _missing_virtiofsd(host)
+    virtiofs = _misread_by_virtiofsd() if is_foreign() else _missing_virtiofsd(host)
     shared = {} if virtiofs is None else {Bus.VIRTIOFS: virtiofs}
     return replace(limits, buses={**limits.buses, **served, **shared})
+
+
+def _misread_by_virtiofsd() -> Missing:
+    """FUSE hands the flags of open(2) over as the guest's kernel numbers them (fuse_open_in in
+    linux/fuse.h), and virtiofsd reads its host's numbers: 0x10000 is O_DIRECT on Arm, and
+    O_DIRECTORY on x86 (uapi/asm/fcntl.h).
+    """
+    return Missing(
+        f"{VIRTIOFSD} would read the O_DIRECT of a guest of {GUEST.name} as another flag",
+        f"choose 9p, or measure on a host of {GUEST.name}",
+    )
 
 
 def _missing_virtiofsd(host: Host) -> Missing | None:

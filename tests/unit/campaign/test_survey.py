@@ -137,6 +137,18 @@ def test_virtiofs_needs_its_daemon_and_root(
     assert infeasible(parse_path("9p"), found(tmp_path, "9p")) is None
 
 
+def test_virtiofs_misreads_the_flags_of_another_architectures_guest(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A guest of arm64 on x86: fio's O_DIRECT and O_CREAT gave EINVAL on virtiofs, not on 9p."""
+    del programs
+    monkeypatch.setattr("vdisklab.campaign.qemu_limits.is_foreign", lambda: True)
+    verdict = infeasible(parse_path("virtiofs"), found(tmp_path, "virtiofs"))
+    assert verdict is not None
+    assert "O_DIRECT of a guest" in verdict.reason
+    assert infeasible(parse_path("9p"), found(tmp_path, "9p")) is None
+
+
 def test_a_qemu_without_io_uring_lacks_that_aio_mode(programs: Programs, tmp_path: Path) -> None:
     programs.prints("qemu-system-x86_64", monitor_answers(aio=("threads", "native")))
     seen = found(tmp_path, "raw/writeback/virtio:aio=io_uring")
