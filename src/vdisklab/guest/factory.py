@@ -366,7 +366,7 @@ class GuestPool:
             pooled, _ = self._guests[key]
             pooled.machine.thaw()
             return pooled
-        self._progress(Step(f"booting a {key.machine} guest"))
+        self._progress(Step(f"booting a {_plain(key.machine)} guest"))
         with ExitStack() as starting:
             machine = starting.enter_context(self._start(key.machine, (), key.qemu))
             facts = self._settle(machine)
@@ -407,7 +407,7 @@ class GuestPool:
         """A guest booted with one disk or directory, for buses without hot-plug."""
         before = self.before_any_disk(disk)
         what = "directory" if bus.shares_directory else "disk"
-        self._progress(Step(f"booting a {bus.machine} guest with its {bus} {what}"))
+        self._progress(Step(f"booting a {_plain(bus.machine)} guest with its {bus} {what}"))
         with self._start(bus.machine, (disk,), disk.attachment.qemu) as machine:
             facts = self._settle(machine)
             yield PooledGuest(machine, before or read_process(machine), facts)
@@ -419,6 +419,11 @@ class GuestPool:
         key = GuestKey(Bus.VIRTIO.machine, Aio.THREADS, disk.attachment.qemu)
         with self.guest(key) as other:
             return other.at_start
+
+
+def _plain(machine: str) -> str:
+    """QEMU's machine without its options."""
+    return machine.partition(",")[0]
 
 
 def _machine_facts(machine: Machine) -> Iterator[Check]:

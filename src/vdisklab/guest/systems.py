@@ -19,7 +19,7 @@ from typing import Protocol
 from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.agent import Agent
 from vdisklab.host.waiting import patience
-from vdisklab.path.architecture import GUEST
+from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import SystemBus
 from vdisklab.results.model import Check
@@ -27,6 +27,7 @@ from vdisklab.results.model import Check
 FIND_DISK = "/usr/lib/vdisklab/find-disk"
 STDERR_LOG = "/usr/lib/vdisklab/stderr"
 LOAD_DRIVERS = "/usr/lib/vdisklab/load-drivers"
+_FACTS = "/usr/lib/vdisklab/facts"
 
 FIND_SECONDS = 30
 _DRIVER_SECONDS = 60
@@ -173,9 +174,17 @@ class MicroGuest:
         return find_by_script(agent, (FIND_DISK,), serial)
 
     def facts(self, agent: Agent) -> tuple[Check, ...]:
-        """No facts: the image's manifest lists its contents."""
-        del agent
-        return ()
+        """Kernel and page size of a guest of another architecture; the others have the host's."""
+        if not is_foreign():
+            return ()
+        return micro_facts(agent.run((_FACTS,), timeout=_ASK_SECONDS).stdout)
+
+
+def micro_facts(printed: str) -> tuple[Check, ...]:
+    """The kernel, and the bytes of its pages, in what the guest's script facts prints."""
+    found = dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
+    facts = {"guest.kernel": f"Linux {found['kernel']}", "guest.page_size": found["page_size"]}
+    return tuple(Check(name, None, value) for name, value in facts.items())
 
 
 def find_by_script(

@@ -14,7 +14,7 @@ from tests.unit.guest.fake_far_side import channel_to
 from vdisklab.errors import GuestError, HostError, RefusedError
 from vdisklab.guest.agent import Agent
 from vdisklab.guest.machine import detect_os
-from vdisklab.guest.systems import Family, LinuxGuest, UnfitGuestError, WindowsGuest
+from vdisklab.guest.systems import Family, LinuxGuest, UnfitGuestError, WindowsGuest, micro_facts
 
 LINUX_DISK = "device=/dev/vdb\nsize_bytes=33554432\nwrite_cache=write back\nnr_hw_queues=2\n"
 WINDOWS_DISK = (
@@ -48,6 +48,12 @@ def windows(argv: Sequence[str], stdin: str) -> Said:
 
 def script_of(argv: Sequence[str]) -> str:
     return base64.b64decode(argv[-1]).decode("utf-16-le")
+
+
+def test_a_micro_guest_says_its_kernel_and_the_size_of_its_pages() -> None:
+    printed = "kernel=6.12.1-arm64-16k\ncpus=2\npage_size=16384\ncommand_line=console=ttyAMA0\n"
+    facts = {check.name: check.observed for check in micro_facts(printed)}
+    assert facts == {"guest.kernel": "Linux 6.12.1-arm64-16k", "guest.page_size": "16384"}
 
 
 class TestLinux:
