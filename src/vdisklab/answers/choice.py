@@ -650,7 +650,7 @@ def _settings_again(
     analysis: Analysis, cells: Sequence[MeasuredCell], tied: Sequence[MeasuredCell]
 ) -> list[str] | None:
     """`vdisklab run` with the paths of `cells` and the campaign's settings; `tied` say the page
-    cache. None if the campaign does not store every setting."""
+    cache. None if the campaign does not store every setting, or has one without an option."""
     paths = [cell.path for cell in cells]
     campaign, *others = analysis.campaigns
     plan = campaign.plan
@@ -669,6 +669,8 @@ def _settings_again(
     ):
         return None
     alike = request_alike(plan, Request)
+    if alike.guest_kernel is not None:  # no option names it, only a plan's file
+        return None
     usual = {
         row.name: row.kind.empty
         for row, value in given(alike)

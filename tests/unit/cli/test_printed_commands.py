@@ -31,6 +31,7 @@ from vdisklab.actions import missing_claims
 from vdisklab.actions.find_best import BestSearch
 from vdisklab.answers import plan as plan_answer
 from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.choice import more_rounds_command
 from vdisklab.answers.race_plan import as_race
 from vdisklab.cli import advise, density
 from vdisklab.cli.shell import run_campaigns
@@ -502,7 +503,8 @@ def test_an_undecided_race_names_the_command_that_continues_it(
     database = Database(tmp_path / "results.sqlite")
     cells = {cell.path.canonical: cell.fingerprint for cell in plan.cells}
     made = runs(3, dict.fromkeys(paths, 0.8), noise=0.1)
-    database.write([replace(row, cell=cells[row.path]) for row in made], campaigns=[begun])
+    again = [replace(row, cell=cells[row.path]) for row in made]
+    database.write(again, campaigns=[begun])
     assert main(["rank", "--format", "json"]) == 0
     choice = json.loads(capsys.readouterr().out)["choice"]
     with open_store(database.url) as store:
@@ -525,3 +527,8 @@ def test_an_undecided_race_names_the_command_that_continues_it(
     assert choice["surer"]["paths"] == 0
     assert main(shlex.split(choice["surer"]["command"])[1:]) == 0
     assert continued == [plan.fingerprint]
+    with_kernel = {**stored, "guest": {**stored["guest"], "kernel": "/boot/vmlinuz-16k"}}
+    database.write(again, campaigns=[replace(begun, plan=with_kernel)])
+    with open_store(database.url) as store:
+        of_another = Analysis.of(store, [begun.id])
+        assert more_rounds_command(of_another) is None, "no option of `run` names a kernel"
