@@ -6,6 +6,7 @@ Campaigns without a guest, through the real command line. Everything is on loop 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import shutil
 import signal
@@ -686,3 +687,85 @@ def test_a_changed_template_is_another_plan(lab: Lab) -> None:
     status, said = _said(lab, *arguments)
     assert (status, "already measured" in said) == (0, False), said
     assert len({run.campaign for run in lab.runs()}) == len(lab.runs()) == 2
+
+
+CHANGED = "golden.raw changed during the campaign"
+
+
+def test_a_template_that_changes_during_the_run_fails_what_is_left_of_it(lab: Lab) -> None:
+    """What was measured before is kept; the same command then measures the new template."""
+    template = lab.directory / "golden.raw"
+    _template(template, "raw", zeros=24)
+    arguments = _from(lab, template, "xfs/raw/none", "--made", "cp,dd,sparse,reflink,convert")
+    with lab.start(*arguments) as process:
+        lab.wait_for_runs(process, 1)
+        with template.open("r+b") as opened:
+            opened.write(os.urandom(CLUSTER))
+        printed, _ = process.communicate(timeout=300)
+    assert process.returncode == 8, printed
+    assert f"{CHANGED}\nhint: stop the program that writes to it, and run the same" in printed
+    failures = [run.failure for run in lab.runs()]
+    assert len(failures) == 5
+    assert failures[0] is None
+    assert failures[-1] is not None
+    assert CHANGED in failures[-1].sentence
+    status, said = _said(lab, *arguments)
+    assert status == 0, said
+    assert len({run.campaign for run in lab.runs()}) == 2
+
+
+def test_a_template_that_changes_while_it_is_copied_makes_no_disk(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template, programs = lab.directory / "golden.raw", lab.directory / "programs"
+    _template(template, "raw", zeros=24)
+    programs.mkdir()
+    fake = programs / "cp"
+    fake.write_text(f'#!/bin/sh\n{shutil.which("cp")} "$@" && touch {template}\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    status, said = _said(lab, *_from(lab, template, "xfs/qcow2/none", "--made", "convert"))
+    assert (status, CHANGED in said) == (8, True), said
+
+
+def test_of_a_block_device_a_sample_is_compared(lab: Lab) -> None:
+    """A device has no time of change: what is written beside the sample goes unseen."""
+    file, host = lab.directory / "golden.raw", LocalHost()
+    file.write_bytes(os.urandom(32 * MIB))
+    device = Path(attach_loop(file, direct_io=False))
+
+    def state() -> str:
+        return inspect_template(host, device).state
+
+    def write(offset: int) -> None:
+        with device.open("r+b") as opened:
+            opened.seek(offset)
+            opened.write(os.urandom(BLOCK))
+
+    try:
+        before = state()
+        assert before.startswith(f"{32 * MIB} bytes, sample ")
+        pieces = template.sampled(32 * MIB)
+        beside = next(
+            first + template.PIECE
+            for first, second in itertools.pairwise(pieces)
+            if second >= first + template.PIECE + BLOCK
+        )
+        write(beside)
+        assert state() == before
+        for offset in (0, 3 * MIB, pieces[-9], 32 * MIB - BLOCK):
+            write(offset)
+            assert state() != before
+            before = state()
+        arguments = _from(lab, device, "raw/none", "--made", "cp")
+        for changed in (True, False):
+            status, said = _said(lab, *arguments)
+            assert status == 0, said
+            assert ("already measured" in said) is not changed
+        write(MIB)
+        status, said = _said(lab, *arguments)
+        assert (status, "already measured" in said) == (0, False), said
+    finally:
+        detach_loop(str(device))
+    whole = template.sampled(16 * MIB)
+    assert {*range(0, 16 * MIB, template.PIECE)} <= set(whole), "all of a small one"

@@ -53,6 +53,8 @@ class Analysis:
     unsafe: bool = False
     stalls: MeasuredStalls = field(default_factory=MeasuredStalls, init=False)
     """Of operations, if a need goes by them; set before verdicts are asked for."""
+    disks_at_once: tuple[int, ...] = field(default=(), init=False)
+    """How many disks were made at once, if only the fewest of several numbers are looked at."""
     database_hosts: int = field(default=1, init=False)
     """Hosts in the database, if this is the answer of one because none was named."""
     _summaries: dict[MeasureKey, Summaries] = field(default_factory=dict, init=False)
@@ -376,9 +378,16 @@ class Analysis:
         used = self.measurements_used(ranking.measure)
         gates = [gate for gate in self.gates if gate.measurement in used]
         missed = ranked.gate_diagnostics(gates, self.loaded.cells)
+        is_mean = ranking.measure.name == "score" and self.scored.rates
+        lacking = ranked.lacking_measures(
+            self.values(ranking.measure),
+            ranking,
+            self.scored.rates if is_mean else (ranking.measure,),
+            MIN_ROUNDS,
+        )
         found = (
             *missed,
-            *ranked.ranking_diagnostics(ranking, MIN_ROUNDS, self.dropped),
+            *ranked.ranking_diagnostics(ranking, MIN_ROUNDS, self.dropped, lacking),
             *(self._idle(ranking, used) if ranking.inconclusive else ()),
             *older,
         )
@@ -405,6 +414,17 @@ class Analysis:
         yield from values.ceiling_diagnostics(observations, measure, cached)
         yield from burst_diagnostics(observations, shown)
         yield from unlasting_diagnostics(observations, shown)
+
+    def fewest_of_several(self, command: str) -> tuple[recorded.SeveralGuests, ...]:
+        """The remark that only the fewest disks made at once are looked at; `command` and a number
+        looks at others."""
+        if not self.disks_at_once:
+            return ()
+        most = self.disks_at_once[-1]
+        command = f"{command} --guests {most}"
+        return (
+            recorded.SeveralGuests(self.disks_at_once, disks=True, command=command, fewest=True),
+        )
 
     def findings_of_runs(self) -> tuple[Diagnostic, ...]:
         """All that is to know about the runs themselves, whatever is compared; failures last."""

@@ -466,9 +466,11 @@ def analysis_of(
     baseline: str | None = None,
     unsafe: bool = False,
     guests: int | None = None,
+    fewest_disks: bool = False,
 ) -> Analysis:
     """The analysis of one machine's campaigns, or over `hosts` if these are named; of cells in any
-    number of guests at once, or in `guests`.
+    number of guests at once, or in `guests`. With `fewest_disks`, of disks that were made 1 and 10
+    at once only those made alone, as `life` answers first.
 
     If neither hosts nor campaigns are named, the analysis knows how many hosts it leaves out.
     """
@@ -477,6 +479,9 @@ def analysis_of(
         if hosts
         else Analysis.of(results, names, disk=disk, baseline=baseline, unsafe=unsafe)
     )
+    if fewest_disks and guests is None:
+        analysis.disks_at_once = loading.disks_at_once(analysis.loaded)
+        guests = next(iter(analysis.disks_at_once), None)
     analysis.loaded = loading.in_guests(analysis.loaded, guests)
     if not names and not hosts:
         analysis.database_hosts = len(_by_host(list(results.campaigns(with_runs=True))))

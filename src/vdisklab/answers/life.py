@@ -20,7 +20,16 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import EMPTY
 from vdisklab.plan.guest import without_options
 from vdisklab.plan.profile import IN_GUEST
-from vdisklab.results.model import BENEATH, LIFE_STEPS, NO_DATA, Campaign, Measurement, Run
+from vdisklab.results.model import (
+    BENEATH,
+    LIFE_STEPS,
+    NO_DATA,
+    SETTLE,
+    SETTLED,
+    Campaign,
+    Measurement,
+    Run,
+)
 from vdisklab.results.store import Store
 from vdisklab.units import format_bytes
 
@@ -72,6 +81,11 @@ class DiskLife:
     ]
     why: Annotated[
         str | None, "what the first write and flush had to do besides, as far as it was counted"
+    ]
+    unsettled: Annotated[
+        str | None,
+        "why some round has no time until the disk is as fast as it stays; null if each has one, "
+        "and without a guest",
     ]
     failure: str | None
 
@@ -230,8 +244,23 @@ def _life(cell: MeasuredCell, runs: Sequence[Run], *, in_guests: bool) -> DiskLi
         given_back=_metric(by_name["delete"], "given_back"),
         space_back=_metric(by_name["delete"], "space_back"),
         why=_why(way, by_name["first-write"], is_empty=_on_no_data(way, good)) if good else None,
+        unsettled=_unsettled(good) if in_guests else None,
         failure=failures[-1] if failures else None,
     )
+
+
+def _unsettled(runs: Sequence[Run]) -> str | None:
+    """Why rounds have no time at which the rate had settled, and how many of them."""
+    without = [
+        run
+        for run in runs
+        if _metric([of for of in run.measurements if of.name == SETTLE], "duration") is None
+    ]
+    if not without:
+        return None
+    said = (check.observed for check in without[-1].checks if check.name == SETTLED)
+    why = next(filter(None, said), "the rate had not settled")
+    return why if len(without) == len(runs) else f"in {len(without)} of {len(runs)} rounds {why}"
 
 
 def _on_no_data(way: Way, runs: Sequence[Run]) -> bool:

@@ -367,6 +367,18 @@ def in_guests(loaded: Loaded, number: int | None) -> Loaded:
     return replace(loaded, observations=narrowed(loaded.observations, kept))
 
 
+def disks_at_once(loaded: Loaded) -> tuple[int, ...]:
+    """How many disks were made from a template at once, the fewest first; empty unless several
+    numbers were measured."""
+    cells = [
+        cell
+        for cell in loaded.observations.cells
+        if cell.path is not None and cell.path.attachment.made is not None
+    ]
+    numbers = numbers_of_guests(cells)
+    return numbers if len(numbers) > 1 else ()
+
+
 def require_numbers(loaded: Loaded) -> None:
     """Raises PlanError if nothing was measured in these campaigns."""
     if not len(loaded.observations.value):

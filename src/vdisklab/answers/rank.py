@@ -129,9 +129,17 @@ def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
         rates=scored.rates if measure == scored.overall else (),
         cells=tuple(_ranked_cells(analysis, decision, shown)),
         rounds=analysis.rounds,
-        findings=tuple(_with_command(analysis, in_agreement(decision.choice, findings), metric)),
+        findings=(
+            *analysis.fewest_of_several(_this_command(metric)),
+            *_with_command(analysis, in_agreement(decision.choice, findings), metric),
+        ),
         hosts=_over_hosts(analysis, ranking) if isinstance(analysis, HostsAnalysis) else None,
     )
+
+
+def _this_command(metric: str) -> str:
+    by = "" if metric == DEFAULT_METRIC else f" --metric {shlex.quote(metric)}"
+    return f"vdisklab rank{by}"
 
 
 def _with_command(
@@ -143,8 +151,7 @@ def _with_command(
         if isinstance(finding, TooFewRounds):
             yield replace(finding, command=more_rounds_command(analysis), on=analysis.only_of)
         elif isinstance(finding, SeveralGuests):
-            by = "" if metric == DEFAULT_METRIC else f" --metric {shlex.quote(metric)}"
-            command = f"vdisklab rank{by} --guests {finding.numbers[-1]}"
+            command = f"{_this_command(metric)} --guests {finding.numbers[-1]}"
             yield replace(finding, command=command)
         else:
             yield finding

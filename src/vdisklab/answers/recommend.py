@@ -240,6 +240,7 @@ def recommend(
             if cell in analysis.relative_sums
         },
         findings=(
+            *analysis.fewest_of_several(_this_command(needs, weights)),
             *in_agreement(choice, analysis.ranking_findings(found.ranking)),
             *analysis.missing_scores(measure),
             *(without_mix(observations, analysis.baseline, shown[1:]) if measure == MIX else ()),
@@ -405,15 +406,11 @@ def _require_comparable(analysis: Analysis, weights: str | None, needs: Sequence
         )
     numbers = numbers_of_guests(analysis.loaded.observations.cells)
     if len(numbers) > 1:
-        asked = [f"--need {need}" for need in needs if not need.implied]
-        asked += [] if weights is None else [f"--weights {shlex.quote(weights)}"]
-        command = " ".join(("vdisklab recommend", *asked, f"--guests {numbers[-1]}"))
+        command = f"{_this_command(needs, weights)} --guests {numbers[-1]}"
         which = ", ".join(map(str, numbers))
-        what = f"paths were measured in {which} guests at once"
-        if any(map(measured_lives, analysis.campaigns)):
-            what = f"disks were made {which} at once"
         raise PlanError(
-            f"{what}, and different numbers of them cannot be compared",
+            f"paths were measured in {which} guests at once, and different numbers of guests "
+            "cannot be compared",
             hint=f"name one number: `{command}`",
         )
     if weights is None and any(has_open_load(campaign.plan) for campaign in analysis.campaigns):
@@ -421,6 +418,12 @@ def _require_comparable(analysis: Analysis, weights: str | None, needs: Sequence
             "the load was open, so the rates show the load that was set, not what a path can do",
             hint="weigh a latency, such as --weights randwrite-4k-open/write/latency_p99=1",
         )
+
+
+def _this_command(needs: Sequence[Need], weights: str | None) -> str:
+    asked = [f"--need {need}" for need in needs if not need.implied]
+    asked += [] if weights is None else [f"--weights {shlex.quote(weights)}"]
+    return " ".join(("vdisklab recommend", *asked))
 
 
 def _default_elsewhere(analysis: Analysis, chosen: MeasuredCell) -> str | None:

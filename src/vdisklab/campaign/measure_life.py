@@ -43,6 +43,7 @@ from vdisklab.progress import MeasurementStarted, Step
 from vdisklab.results.model import (
     BENEATH,
     LIFE_STEPS,
+    SETTLED,
     Check,
     Direction,
     Evidence,
@@ -171,7 +172,8 @@ def _cloned_place(stacks: HostStacks, cell: Cell, layer: LayerKind, name: str) -
 def _template(stacks: HostStacks, cell: Cell, way: Way, disk: NewDisk) -> Template:
     """The template on the storage of the cell's path, made for the first cell that needs it."""
     site = stacks.site
-    order = templates.TemplateOrder(_given(stacks), way, disk)
+    given = _given(stacks)
+    order = templates.TemplateOrder(given, way, disk)
     target = stacks.target_for(cell.path)
     directory = target.path if isinstance(target, Directory) else site.directory
     stacks.progress(Step("copying the template to the measured storage"))
@@ -180,7 +182,10 @@ def _template(stacks: HostStacks, cell: Cell, way: Way, disk: NewDisk) -> Templa
         make = partial(
             templates.cloned_template, clones_beside(site, target, way.kind.clones), order
         )
-    return stacks.kept(cell.path, order.key, make)
+    template = stacks.kept(cell.path, order.key, make)
+    # Somebody may have written to it while it was copied.
+    site.check(lambda: templates.require_unchanged(templates.seen_again(given), given.state))
+    return template
 
 
 def _given(stacks: HostStacks) -> templates.GivenImage:
@@ -661,8 +666,8 @@ def _used_in_guests(steps: _Steps) -> tuple[tuple[Check, ...], tuple[str, ...]]:
             flushes = [flush for _, flush in waited if flush is not None]
             step.add("sync_max", max(flushes, default=None))
         _add_mapped(steps, mapped)
-        _settle(steps, disks)
-        checks = tuple(dict.fromkeys(check for disk in disks for check in disk.checks))
+        settled = _settle(steps, disks)
+        checks = (*dict.fromkeys(check for disk in disks for check in disk.checks), settled)
         commands = tuple(command for disk in disks for command in disk.commands)
     return checks, commands
 
@@ -694,11 +699,12 @@ def _waited(before: IoCounters | None, after: IoCounters | None) -> tuple[float,
     return write + (flush or 0.0), flush if during.flush_operations else None
 
 
-def _settle(steps: _Steps, disks: Sequence[AttachedDisk]) -> None:
-    """Writes at random until the rate stays; no time if it did not within the runtime."""
+def _settle(steps: _Steps, disks: Sequence[AttachedDisk]) -> Check:
+    """Writes at random until the rate stays. If it did not within the runtime, there is no time,
+    and the check says why."""
     plan = steps.context.plan
     timing = program.Timing(plan.runtime, plan.ramp, plan.scale)
-    found: list[life.Settled | None] = []
+    found: list[life.Settled | life.Unsettled] = []
 
     def write(disk: AttachedDisk) -> None:
         place = _place_of(disk)
@@ -713,12 +719,14 @@ def _settle(steps: _Steps, disks: Sequence[AttachedDisk]) -> None:
         script = life.script_in_guest(steps.plan, first.disk, timing, steps.written_at)
         step.commands = [script.command]
         at_once(disks, write)
-        settled = [each for each in found if each is not None]
+        settled = [each for each in found if isinstance(each, life.Settled)]
         if len(settled) == len(disks):
             step.seconds = max(each.seconds for each in settled)
             step.add("iops", sum(each.iops for each in settled))
-    if len(settled) < len(disks):
+    why = next((each.why for each in found if isinstance(each, life.Unsettled)), "")
+    if why:
         _without_duration(steps)
+    return Check(SETTLED, None, why)
 
 
 def _without_duration(steps: _Steps) -> None:

@@ -5,12 +5,14 @@ The user's own file is only read: every disk is made from a copy on the measured
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
 import os
 import re
 import stat
 import struct
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -34,8 +36,12 @@ from vdisklab.operations.making import PACKED, NewDisk, Template, TemplateForm, 
 from vdisklab.path.segments import ImageFormat
 from vdisklab.results.model import NO_DATA
 from vdisklab.storage.site import Site
-from vdisklab.units import MIB, SECTOR, format_bytes
+from vdisklab.units import KIB, MIB, SECTOR, format_bytes
 from vdisklab.workload.life import BLOCK, CLUSTER, LEAST_DISK, written_at
+
+PIECE, _BEGINNING, _SPREAD = 256 * KIB, 4 * MIB, 63
+"""The sample of a device that is a template: pieces of so many bytes, all those of its beginning,
+where partitions and most file systems have their tables, and so many over the whole device."""
 
 TEMPLATE = "template"
 """The name of a template's file, or of the subvolume that it lies in."""
@@ -90,8 +96,8 @@ none; from block/vpc.c and block/parallels.c of QEMU, and from file(1)."""
 class GivenImage:
     """An image that the user names: QEMU's driver, and the size that a guest sees, in bytes.
 
-    `packed` is True for a raw image that xz compressed. `state` changes when the file does;
-    it is empty for a device.
+    `packed` is True for a raw image that xz compressed. `state` changes when the file does; that of
+    a device only if the sample of its data does.
     """
 
     file: Path
@@ -168,8 +174,32 @@ def _require_raw(file: Path, *parts: bytes) -> None:
 
 
 def _state(file: Path) -> str:
-    """What changes with a file; empty for a device, whose node tells nothing."""
-    return state_of(file) if file.is_file() else ""
+    """What changes when a template is written to: the time of change that a file has. Of a device,
+    whose node has none, the size and a checksum of a sample: its beginning, and pieces at even
+    distances, the last bytes among them; all of a small one. Raises HostError."""
+    if file.is_file():
+        return state_of(file)
+    checksum = hashlib.sha256()
+    try:
+        with file.open("rb", buffering=0) as opened:
+            size = opened.seek(0, os.SEEK_END)
+            # Another host may have written to shared storage: this host's memory knows nothing.
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            for offset in sampled(size):
+                checksum.update(os.pread(opened.fileno(), PIECE, offset))
+    except OSError as error:
+        raise HostError(
+            f"the template {file} cannot be read: {error.strerror}", hint="name another image"
+        ) from error
+    return f"{size} bytes, sample {checksum.hexdigest()}"
+
+
+def sampled(size: int) -> tuple[int, ...]:
+    """Where the pieces of a sample of `size` bytes begin."""
+    last = max(0, size - PIECE)
+    beginning = range(0, min(_BEGINNING, last + 1), PIECE)
+    spread = (last * number // _SPREAD for number in range(_SPREAD + 1))
+    return tuple(sorted({*beginning, *spread}))
 
 
 def _kind_of(file: Path) -> str:
@@ -458,16 +488,15 @@ def _filled(site: Site, *command: str | os.PathLike[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FirstWrite:
-    """Where the first write of a disk goes, and whether the template has data there; None if that
-    cannot be told."""
+    """Where the first write of a disk goes, and whether the template has data there."""
 
     offset: int
-    on_data: bool | None
+    on_data: bool
 
     @property
     def seen(self) -> str:
         """What the template has there, as it is stored with a run."""
-        return {True: "data", False: NO_DATA, None: "unknown"}[self.on_data]
+        return "data" if self.on_data else NO_DATA
 
 
 def find_first_write(host: Host, given: GivenImage) -> FirstWrite:
@@ -480,12 +509,9 @@ def find_first_write(host: Host, given: GivenImage) -> FirstWrite:
     if given.packed:
         found = _data_in_packed(given.file, start)
     else:
-        try:
-            found = _data_from(host, given, start, given.size)
-            if found is None:
-                found = _data_from(host, given, 0, given.size)
-        except CommandError:
-            return FirstWrite(start, on_data=None)
+        found = _data_from(host, given, start, given.size)
+        if found is None:
+            found = _data_from(host, given, 0, given.size)
     if found is None:
         return FirstWrite(start, on_data=False)
     offset = found // BLOCK * BLOCK
@@ -498,7 +524,8 @@ def find_first_write(host: Host, given: GivenImage) -> FirstWrite:
 def _data_from(host: Host, given: GivenImage, start: int, end: int) -> int | None:
     """The first byte within a range of a template that may not be zero; None if all are zero.
 
-    qemu-img knows each format's zeros, and reads what is none: it compares with QEMU's null device.
+    qemu-img knows each format's zeros, and reads what is none: it compares with an empty file,
+    beyond whose end it expects zeros. Raises HostError for an image that cannot be read.
     """
     if start >= end:
         return None
@@ -507,9 +534,16 @@ def _data_from(host: Host, given: GivenImage, start: int, end: int) -> int | Non
     part = f"driver=raw,offset={start},size={size},file.driver={given.driver}"
     driver = "host_device" if given.file.is_block_device() else "file"
     part = f"{part},file.file.driver={driver},file.file.filename={file}"
-    zeros = f"driver=null-co,size={size},read-zeroes=on"
-    compare = ("qemu-img", "compare", "--force-share", "--image-opts", part, zeros)
-    answer = host.run(*compare, timeout=_TIMEOUT, allowed=(0, 1)).stdout
+    with tempfile.NamedTemporaryFile() as empty:
+        zeros = f"driver=raw,file.driver=file,file.filename={empty.name.replace(',', ',,')}"
+        compare = ("qemu-img", "compare", "--force-share", "--image-opts", part, zeros)
+        try:
+            answer = host.run(*compare, timeout=_TIMEOUT, allowed=(0, 1)).stdout
+        except CommandError as error:
+            raise HostError(
+                f"the template {given.file} cannot be read: {error}",
+                hint="check it with `qemu-img check`",
+            ) from error
     mismatch = _MISMATCH.search(answer)
     return None if mismatch is None else start + int(mismatch[1])
 
@@ -536,6 +570,11 @@ def _data_in_packed(file: Path, start: int) -> int | None:
             hint=_AGAIN,
         ) from error
     return first
+
+
+def seen_again(given: GivenImage) -> GivenImage:
+    """The same image with its present state; of the default template nothing is looked at."""
+    return replace(given, state=_state(given.file)) if given.state else given
 
 
 def require_unchanged(given: GivenImage, state: str) -> None:

@@ -42,7 +42,7 @@ class RankOptions(AnalysisOptions):
         "Only the paths that `run --guests` measured in so many guests at once, or the disks that "
         "were made so many at once.",
         metavar="N",
-        shown="all",
+        shown="all; of disks the fewest",
         limits=Limits(1),
     )
     unsafe: bool = option(SWITCH, UNSAFE_HELP)
@@ -100,6 +100,7 @@ def rank(request: RankOptions, output: OutputOptions) -> None:
             baseline=request.baseline,
             unsafe=request.unsafe,
             guests=request.guests,
+            fewest_disks=True,
         )
         if request.pareto is None and request.metric == DEFAULT_METRIC:
             analysis.require_speed()

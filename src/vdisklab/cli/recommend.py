@@ -58,7 +58,7 @@ class RecommendOptions(AnalysisOptions):
         "were made so many at once; or those that carry so many, if the newest such campaign is "
         "one of `vdisklab density`.",
         metavar="N",
-        shown="all",
+        shown="all; of disks the fewest",
         limits=Limits(1),
     )
 
@@ -104,7 +104,12 @@ def recommend(request: RecommendOptions, output: OutputOptions) -> None:
         if not names and not request.hosts and (speed := newest_of_speed(results)) is not None:
             names = (speed.id,)
         analysis = analysis_of(
-            results, names, request.hosts, disk=request.disk, guests=request.guests
+            results,
+            names,
+            request.hosts,
+            disk=request.disk,
+            guests=request.guests,
+            fewest_disks=True,
         )
         if any(need.goes_by_stalls for need in needs):
             analysis.stalls = stored_stalls(results, analysis.campaigns[0].host, request.stall)

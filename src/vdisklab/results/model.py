@@ -96,12 +96,18 @@ class Metric:
 DURING_WINDOWS = ("before", "during", "after")
 """How the names of an operation's three measurements end, in order."""
 
-LIFE_STEPS = ("make", "attach", "first-write", "settle", "reset", "delete")
+SETTLE = "settle"
+"""The step in which a new disk is written at random until it is as fast as it stays."""
+
+LIFE_STEPS = ("make", "attach", "first-write", SETTLE, "reset", "delete")
 """The names of the measurements of a disk that is made from a template, in order."""
 
 BENEATH, NO_DATA = "life.beneath", "no data"
 """The check that says what a disk's template has where the disk is first written; it is NO_DATA
 if all of the template is zeros."""
+
+SETTLED = "life.settled"
+"""The check that says why it is not known when a disk is as fast as it stays; empty if it is."""
 
 METRICS: Mapping[str, Metric] = {
     metric.name: metric

@@ -274,11 +274,13 @@ def _notes(answer: LifeAnswer) -> Iterator[str]:
         yield (
             "no guest: the times of attach and of the first write have the start of qemu-io in them"
         )
-    used = [life for life in answer.lives if life.in_guests and life.ready is not None]
-    unsettled = [life for life in used if life.seconds("settle") is None]
-    if unsettled:
-        which = named([f"{made_by(life)} on {life.path}" for life in unsettled], _NAMED)
-        yield f"{which}: the rate had not settled; choose a longer --runtime"
+    unsettled: dict[str, list[str]] = {}
+    for life in answer.lives:
+        if life.unsettled is not None:
+            unsettled.setdefault(life.unsettled, []).append(f"{made_by(life)} on {life.path}")
+    for why, disks in unsettled.items():
+        which = named(disks, _NAMED)
+        yield f"no time “settled after” of {which}: {why}; choose a longer --runtime"
     for life in answer.lives:
         if life.failure is not None:
             runs = counted(life.failed, "run")

@@ -288,7 +288,9 @@ def _why_no_choice(answer: RankAnswer) -> Diagnostic | str | None:
     paths = [row.cell.path for row in answer.cells]
     if paths and all(path is not None and path.on_host for path in paths):
         return "no path that a guest could use was measured."
-    kinds = (ranked.TooFewRounds, ranked.NothingToCompare, SeveralGuests)
+    kinds = (
+        ranked.TooFewRounds, ranked.LacksMeasure, ranked.NothingToCompare, SeveralGuests,
+    )  # fmt: skip
     return next((finding for finding in answer.findings if isinstance(finding, kinds)), None)
 
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator
 
 from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import LIFE, MeasurementPlan
-from vdisklab.units import KIB, MIB, parse_size
+from vdisklab.units import KIB, MIB, counted, parse_size
 from vdisklab.workload import program
 
 PROGRAM = LIFE
@@ -125,24 +125,34 @@ class Settled:
     iops: float
 
 
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """Why it cannot be told when a disk is as fast as it stays, as a clause."""
+
+    why: str
+
+
 def read_latencies(log: str) -> list[float]:
     """The seconds that each write took, in order, from fio's latency log."""
     return [int(took) / 1e9 for _, took in _LINE.findall(log)]
 
 
-def settled(latencies: Sequence[float]) -> Settled | None:
+def settled(latencies: Sequence[float]) -> Settled | Unsettled:
     """When the rate came to stay within 10 % of the last eighth's; one write follows the other.
 
-    Rates are those of an eighth of all writes, so that single slow ones do not count. None if there
-    are too few writes, or if the rate still rose in the last quarter.
+    Rates are those of an eighth of all writes, so that single slow ones do not count. Unsettled if
+    there are too few writes, or if the rate still rose in the last quarter.
     """
     count = len(latencies)
     if count < _FEWEST_WRITES:
-        return None
+        return Unsettled(
+            f"only {counted(count, 'write')} ended, and a rate is taken of {_FEWEST_WRITES}"
+        )
     length = count // _SHARES
     last = _rate(latencies[-length:])
-    if _rate(latencies[-2 * length : -length]) < _WITHIN * last:
-        return None
+    before = _rate(latencies[-2 * length : -length])
+    if before < _WITHIN * last:
+        return Unsettled(f"the rate still rose at the end, by {last / before - 1:.0%}")
     begin = 0
     for start in range(0, count - length + 1, max(1, count // _STEPS)):
         if _rate(latencies[start : start + length]) < _WITHIN * last:

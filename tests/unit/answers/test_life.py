@@ -21,7 +21,16 @@ from vdisklab.cli.shell.main import main
 from vdisklab.documents import document, schemas
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import Campaign, Direction, Evidence, IoCounters, Measurement, Sample
+from vdisklab.results.model import (
+    SETTLED,
+    Campaign,
+    Check,
+    Direction,
+    Evidence,
+    IoCounters,
+    Measurement,
+    Sample,
+)
 from vdisklab.results.store import Store, open_store
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.rows import page_rows
@@ -269,11 +278,11 @@ def test_disks_made_at_once_are_compared_with_as_many(
     assert "10 disks were made at once: a time is that of the last" in said(
         "rank", "--guests", "10"
     )
-    assert "Disks were made 1, 10 at once" in (mixed := said("rank", *metric))
-    assert "vdisklab rank --metric ready --guests 10 --db" in mixed
-    refused = said("recommend", "--need", "disposable", status=2)
-    assert "disks were made 1, 10 at once" in refused
-    assert "recommend --need disposable --guests 10 --db" in refused
+    for verb in (("rank", *metric), ("recommend", "--need", "disposable")):
+        fewest = said(*verb, "--why")
+        assert fewest.startswith("Use xfs/raw/none/virtio:guests=1:made=reflink: it is")
+        assert "This is about disks made alone; about 10 at once: " in fewest
+        assert f"vdisklab {' '.join(verb)} --guests 10 --db" in fewest
     assert "was measured with --guests 3 hint: measured were 1, 10" in said(
         "rank", "--guests", "3", status=2
     )
@@ -289,6 +298,57 @@ def test_disks_at_once_are_no_search_of_how_many_guests_a_path_carries(
     assert "no search of how many guests" in capsys.readouterr().err
     assert main(["recommend", "--guests", "7", "--need", "disposable", *db]) != 0
     assert "no path was measured with --guests 7" in capsys.readouterr().err
+
+
+def test_why_a_disk_has_no_time_until_it_is_settled_is_said(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ten disks settled in two of three rounds only: they have the rounds, but not the numbers."""
+    plan = {
+        "seed": 1, "cells": [COPY, REFLINK, EMPTY_DISK], "baseline": COPY, "measurements": [],
+        "size_bytes": 64 * MIB,
+    }  # fmt: skip
+    campaign = a_campaign(plan=plan)
+    store.add_campaign(campaign)
+    why = "the rate still rose at the end, by 30%"
+    for round in (1, 2, 3):
+        for path in (COPY, REFLINK):
+            rises = path == REFLINK and round == 3
+            parts = (
+                step("make", duration=0.1),
+                step("first-write", duration=0.1, ready=0.3),
+                step("settle") if rises else step("settle", duration=0.5 + round / 10, iops=100),
+            )
+            checks = (Check(SETTLED, None, why if rises else ""),)
+            fingerprint = MeasuredCell(path).fingerprint
+            store.add_run(
+                a_run(
+                    campaign,
+                    path=path,
+                    cell=fingerprint,
+                    round=round,
+                    measurements=parts,
+                    checks=checks,
+                )
+            )
+    answer = stored_lives(store, None)
+    assert [life.unsettled for life in answer.lives] == [None, f"in 1 of 3 rounds {why}", None]
+    notes = next(tables(answer)).notes
+    assert (
+        f"no time “settled after” of reflink on xfs/raw/none: in 1 of 3 rounds {why}; choose a "
+        "longer --runtime"
+    ) in notes
+    db = ("--db", f"{tmp_path}/n.sqlite")
+    for metric in ("settle/none/duration", "overall"):
+        assert main(["rank", "--why", "--metric", metric, *db]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        key = "settle/none/duration" if metric != "overall" else "settle/none/iops"
+        assert (
+            f"{REFLINK}: measured in 3 rounds, but {key} has a number in fewer than 3, which a "
+            "rank needs. Its rate did not settle:"
+        ) in said
+        assert "measured in 2 rounds" not in said
+        assert "--rounds 3 or more" not in said, "it does not help"
 
 
 def test_all_that_is_shown_is_in_its_document(store: Store, campaign: Campaign) -> None:

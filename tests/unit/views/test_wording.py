@@ -71,6 +71,10 @@ WORDED: list[tuple[Diagnostic, str]] = [
     (SeveralGuests((1, 4)), "measured in 1, 4 guests at once"),
     (SeveralGuests((4,), disks=True), "a time is that of the last of them"),
     (SeveralGuests((1, 4), disks=True), "made 1, 4 at once, and times grow with their number"),
+    (
+        SeveralGuests((1, 4), disks=True, command="c", fewest=True),
+        "This is about disks made alone; about 4 at once: `c`.",
+    ),
     (SeveralGuests((1, 4), command="c"), "their number: `c` ranks those of one number."),
     (OpenLoad(), "rates show the requested load"),
     (Inconclusive(4), "none of the 4 cells is shown to differ"),

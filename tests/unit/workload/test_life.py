@@ -14,7 +14,7 @@ FAST, SLOW = 0.001, 0.004
 
 def test_a_rate_settles_when_the_slow_writes_end() -> None:
     found = life.settled([SLOW] * 500 + [FAST] * 3500)
-    assert found is not None
+    assert isinstance(found, life.Settled)
     assert found.iops == pytest.approx(1 / FAST)
     # An eighth of all writes is looked at together, so the end of the slow ones is within it.
     assert 500 * SLOW <= found.seconds <= 500 * SLOW + 500 * FAST
@@ -22,7 +22,7 @@ def test_a_rate_settles_when_the_slow_writes_end() -> None:
 
 def test_an_even_rate_is_settled_from_the_beginning() -> None:
     found = life.settled([FAST] * 4000)
-    assert found is not None
+    assert isinstance(found, life.Settled)
     assert found.seconds == 0
 
 
@@ -30,13 +30,15 @@ def test_single_slow_writes_do_not_count() -> None:
     latencies = [FAST] * 4000
     latencies[3000] = 20 * FAST
     found = life.settled(latencies)
-    assert found is not None
+    assert isinstance(found, life.Settled)
     assert found.seconds == 0
 
 
 def test_a_rate_that_still_rises_has_not_settled() -> None:
-    assert life.settled([SLOW - index * 0.0000009 for index in range(4000)]) is None
-    assert life.settled([FAST] * 10) is None
+    rising = life.settled([SLOW - index * 0.0000009 for index in range(4000)])
+    assert rising == life.Unsettled("the rate still rose at the end, by 72%")
+    few = life.settled([FAST] * 10)
+    assert few == life.Unsettled("only 10 writes ended, and a rate is taken of 64")
 
 
 def test_fios_log_is_read_and_a_mutilated_one_gives_less() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
-from vdisklab.analysis.observations import Observations
+from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.rank_intervals import LOOK_SHARE, Ranking, Unranked
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import BEGUN_LATE, REPEATED, GateCount, RunOutline
+from vdisklab.results.model import BEGUN_LATE, REPEATED, SETTLE, GateCount, RunOutline
 from vdisklab.units import counted, named
 
 _MEANINGS = {
@@ -36,6 +38,29 @@ class TooFewRounds(Diagnostic):
         return (
             f"{named(self.cells)}: measured in {counted(self.have, 'round')}; a rank needs "
             f"{self.want}. {way if self.command is None else f'To continue{on}: `{self.command}`.'}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LacksMeasure(Diagnostic):
+    """Cells that were measured in `rounds`, enough for a rank (`want`), but without a number of
+    these `measures` in some."""
+
+    cells: tuple[MeasuredCell, ...]
+    measures: tuple[MeasureKey, ...]
+    rounds: int
+    want: int
+
+    def __str__(self) -> str:
+        which = ", ".join(map(str, self.measures))
+        said = (
+            f"{named(self.cells)}: measured in {counted(self.rounds, 'round')}, but {which} has a "
+            f"number in fewer than {self.want}, which a rank needs."
+        )
+        if all(key.name != SETTLE for key in self.measures):
+            return said
+        return (
+            f"{said} Its rate did not settle: `vdisklab life` says why; choose a longer --runtime."
         )
 
 
@@ -281,15 +306,46 @@ def gate_diagnostics(
     )
 
 
+def lacking_measures(
+    observations: Observations,
+    ranking: Ranking,
+    parts: Collection[MeasureKey],
+    want: int,
+) -> tuple[LacksMeasure, ...]:
+    """The cells without a rank that were measured in `want` rounds or more, by those of `parts`
+    that they lack: the ranked measure is made of these."""
+    rounds = dict(zip(observations.cells, observations.rounds_of().tolist(), strict=True))
+    counts = {key: np.isfinite(observations.grid(key)).sum(axis=1) for key in parts}
+    found: dict[tuple[MeasureKey, ...], list[MeasuredCell]] = {}
+    for row in ranking.unranked:
+        if row.reason is Unranked.TOO_FEW_ROUNDS and rounds.get(row.cell, 0) >= want:
+            place = observations.place[row.cell]
+            lacks = tuple(key for key, count in counts.items() if count[place] < want)
+            if lacks:
+                found.setdefault(lacks, []).append(row.cell)
+    return tuple(
+        LacksMeasure(tuple(cells), measures, max(rounds[cell] for cell in cells), want)
+        for measures, cells in found.items()
+    )
+
+
 def ranking_diagnostics(
-    ranking: Ranking, want: int, dropped: Collection[MeasuredCell] = ()
+    ranking: Ranking,
+    want: int,
+    dropped: Collection[MeasuredCell] = (),
+    lacking: Sequence[LacksMeasure] = (),
 ) -> tuple[Diagnostic, ...]:
     """Diagnostics of the ranking itself; `want` is the least number of rounds for a rank.
 
-    A search has `dropped` some cells.
+    A search has `dropped` some cells; `lacking` have the rounds, but not the ranked measure.
     """
-    diagnostics: list[Diagnostic] = []
-    short = [cell for cell in ranking.unranked if cell.reason is Unranked.TOO_FEW_ROUNDS]
+    diagnostics: list[Diagnostic] = [*lacking]
+    without = {cell for lacks in lacking for cell in lacks.cells}
+    short = [
+        cell
+        for cell in ranking.unranked
+        if cell.reason is Unranked.TOO_FEW_ROUNDS and cell.cell not in without
+    ]
     few = [cell for cell in short if cell.cell not in dropped]
     apart = [cell for cell in ranking.unranked if cell.reason is Unranked.NO_COMMON_ROUND]
     if few:

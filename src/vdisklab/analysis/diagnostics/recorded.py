@@ -246,12 +246,14 @@ class Aged(Diagnostic):
 class SeveralGuests(Diagnostic):
     """Cells were measured in `numbers` of guests at once; a rate is the sum over the guests.
 
-    With `disks` so many disks were made at once. `command` looks at one number alone.
+    With `disks` so many disks were made at once. `command` looks at one number alone. With `fewest`
+    only those of the first number are in the answer.
     """
 
     numbers: tuple[int, ...]
     disks: bool = False
     command: str | None = None
+    fewest: bool = False
 
     def __str__(self) -> str:
         if len(self.numbers) == 1:
@@ -260,6 +262,11 @@ class SeveralGuests(Diagnostic):
                 return f"{number} disks were made at once: a time is that of the last of them."
             return f"Rates are summed over {number} guests."
         which = ", ".join(map(str, self.numbers))
+        if self.fewest:
+            these = "made alone" if self.numbers[0] == 1 else f"made {self.numbers[0]} at once"
+            return (
+                f"This is about disks {these}; about {self.numbers[-1]} at once: `{self.command}`."
+            )
         said = f"Paths were measured in {which} guests at once. Rates are sums over all guests, and"
         if self.disks:
             said = f"Disks were made {which} at once, and"
