@@ -137,6 +137,7 @@ class RecommendAnswer(Answer):
         "ratio to a new guest's disk by platform, as far as measured; null for the same path",
     ]
     host_disk: Annotated[HostDisk, "the host's disk in a power cut, as --disk says"]
+    baseline: Annotated[MeasuredCell, "the cell that scores and ratios relate to"]
     rates: Annotated[
         tuple[MeasureKey, ...], "the measures whose mean decides, for a profile without the score"
     ]
@@ -231,6 +232,7 @@ def recommend(
         lives_measured_in=_lives_elsewhere(analysis, needs),
         over_platforms=dict(_over_platforms(observations, chosen, as_compared)),
         host_disk=analysis.verdicts.disk,
+        baseline=analysis.baseline,
         rates=analysis.scored.rates if measure == analysis.scored.overall else (),
         measures=shown,
         alternatives=alternatives,

@@ -66,6 +66,8 @@ _SPACE_SECONDS = 30.0
 _SPACE_GLANCE_SECONDS = 0.005
 _LITTLE_SPACE_SECONDS = 2.0
 """For less than a file system's tables may keep: on ZFS it may never show as free space."""
+_STEADY_SECONDS = 1.0
+"""How long free space must stay as it is to be taken for what there is."""
 _LEAST_SPACE, _TABLES = MIB, 8
 """A file system's tables may keep so many bytes, and this part, of what a disk had."""
 
@@ -254,7 +256,7 @@ class _Steps:
     clones: Clones | None = None
     pool: Clones | None = None
     used_before: int = 0
-    taken: int | None = None
+    free_when_made: int | None = None
 
     def __post_init__(self) -> None:
         layer = self.way.kind.clones
@@ -292,12 +294,10 @@ class _Steps:
         self._sync()
         self._each(lambda disk: self._run(self.way.before(self.template, disk)))
         self._sync()
-        free = self._free()
         with self.step(MAKE) as step:
             step.commands = [*self.way.make(self.template, self.disks[0])]
             self._each(self._made)
-        left = self._free()
-        self.taken = None if free is None or left is None else free - left
+        self.free_when_made = self._free()  # not synced: the first flush writes what is dirty
 
     def reset(self) -> None:
         """Deletes all disks, and makes them anew."""
@@ -339,8 +339,7 @@ class _Steps:
         """Deletes all disks, and waits until the file system has their space again."""
         if not self.way.kind.delete(self.disks[0]):
             return
-        self._sync()
-        free, wanted = self._free(), self._own_bytes()
+        free, wanted = self._steady_free(), self._own_bytes()
         with self.step(DELETE) as step:
             step.commands = [*self.way.kind.delete(self.disks[0])]
             begin = time.monotonic()
@@ -352,6 +351,24 @@ class _Steps:
             back, when = self._space_back(free, wanted, begin)
             step.add("given_back", back)
             step.add("space_back", when)
+
+    def _steady_free(self) -> int | None:
+        """Free bytes when the space of the disks that `reset` removed is back: then there is as
+        much as when the first disks were made. XFS gives it back after rm has ended (inodegc).
+
+        Tables that grew meanwhile keep some; then it is back when the number stays.
+        """
+        self._sync()
+        free, changed = self._free(), time.monotonic()
+        if free is None or self.free_when_made is None:
+            return free
+        while free < self.free_when_made and time.monotonic() < changed + _STEADY_SECONDS:
+            time.sleep(_SPACE_GLANCE_SECONDS)
+            self._sync()
+            now = self._free()
+            if now is not None and now != free:
+                free, changed = now, time.monotonic()
+        return free
 
     def _space_back(
         self, free: int | None, wanted: int | None, begin: float

@@ -23,7 +23,7 @@ from functools import cached_property
 
 from vdisklab.as_text import AsText
 from vdisklab.errors import PlanError
-from vdisklab.path.options import OptionValue, Schema
+from vdisklab.path.options import OptionValue, Order, Schema
 from vdisklab.path.platforms import spell_out
 from vdisklab.path.segments import (
     BUS_OPTIONS,
@@ -46,6 +46,9 @@ Options = tuple[tuple[str, OptionValue], ...]
 EMPTY = "create"
 """The way of making a disk that is empty: without the template's data it is no choice."""
 
+
+_SLIP = 0.8
+"""How alike a word must be to an option to be taken for a slip of it (difflib)."""
 
 _NBD_ADDRESS = (
     "name an NBD server as --target NAME=nbd://HOST:PORT/EXPORT, and write NAME/none as the path"
@@ -546,13 +549,30 @@ def _options(
 ) -> Options:
     options: dict[str, OptionValue] = {}
     for setting in settings:
-        option, value = _option(text, segment, setting, position, schema)
-        if option in options:
+        ordered = _of_order(options, setting, schema)
+        option, value = ordered or _option(text, segment, setting, position, schema)
+        if option in options and ordered is None:
             problem = f"option {option!r} is given twice"
             raise PathSyntaxError(text, position, problem, "write it once")
         options[option] = value
         position += len(setting) + 1
     return tuple(options.items())
+
+
+def _of_order(
+    options: Mapping[str, OptionValue], setting: str, schema: Schema
+) -> tuple[str, OptionValue] | None:
+    """The order before a setting, with that setting as its own: `made=convert:zeroed=on`, as
+    `--made` takes it. None for a setting of the segment, or one that looks like a slip of it."""
+    last = next(reversed([*options]), None)
+    name = setting.partition("=")[0]
+    if last is None or not isinstance(schema[last], Order) or name in schema:
+        return None
+    if difflib.get_close_matches(name, schema, cutoff=_SLIP):
+        return None
+    with suppress(ValueError):
+        return last, schema[last].parse(f"{options[last]}+{setting}")
+    return None
 
 
 def _option(

@@ -94,7 +94,8 @@ def draft_plan(
     }
     settings = with_defaults(request, usual, places)
     if settings.template is not None:  # the printed commands run from other directories, too
-        settings = replace(settings, template=settings.template.absolute())
+        place = settings.template.absolute()
+        settings = replace(settings, template=place.parent.resolve() / place.name)
     if settings.guest_image is not None and settings.guest_kernel is not None:
         raise PlanError(
             "a guest of your own boots its own kernel", hint="leave out the kernel or --guest"

@@ -225,13 +225,13 @@ def verdict_lines(
         yield "Worse", f"Shown to be worse: {worse}."
     if choice.unranked:
         few = named([cell.name for cell in choice.unranked], NAMED)
-        yield "Missing", f"Too few rounds to be compared, so it may be better: {few}."
+        yield "Missing", f"Too few numbers to be compared, so it may be better: {few}."
     if all_lose:
         cuts = (choice.durability, *(power_cuts.get(cell) for cell in choice.ties))
         reasons = dict.fromkeys(cut.reason for cut in cuts if cut is not None and cut.reason)
         if reasons:
             yield "Safety", f"Why they lose data: {'; '.join(reasons)}."
-    elif choice.durability is not None:
+    elif choice.durability is not None and not _is_thrown_away(choice):
         yield "Safety", durability_sentence(choice.cell.name, choice.durability)
     if not alike and choice.surer is not None and (way := _way(choice.surer)):
         yield "Cost", f"To tell them apart, {way}: {_effort(choice.surer)}."

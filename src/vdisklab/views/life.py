@@ -43,7 +43,7 @@ _NAMES = (
 
 def times_table(answer: LifeAnswer) -> Table[DiskLife]:
     """The seconds of each step."""
-    settled = _seconds("settled after", lambda row: row.seconds("settle"), 3)
+    settled = Column[DiskLife]("settled after", _settled, right=True, spare=3)
     times = (
         _seconds("make", lambda row: row.seconds("make")),
         _seconds("attach", lambda row: row.seconds("attach"), 4),
@@ -81,6 +81,13 @@ def _seconds(
     )
 
 
+def _settled(row: DiskLife) -> str:
+    """The seconds until a disk is as fast as it stays; a disk that was so from its first write has
+    none to wait."""
+    seconds = row.seconds("settle")
+    return "at once" if seconds == 0 else numbers.value(seconds, "s")
+
+
 def _bytes(
     title: str, value: Callable[[DiskLife], float | None], spare: int = 0
 ) -> Column[DiskLife]:
@@ -105,26 +112,23 @@ def _written(row: DiskLife) -> float | None:
 
 
 def headline(answer: LifeAnswer) -> str:
-    """Which way is ready first, how many disks a second it makes, how slow its first flush is, and
-    what a full copy costs."""
+    """Which way is ready first, how soon a disk is made, how slow its first flush is, and what a
+    full copy costs."""
     made = _usable(answer)
     if not made:
         return "No disk could be made and written."
     best = made[0]
-    rate, first = best.each_second, numbers.value(best.seconds("first-write"), "s")
-    makes = "" if rate is None else f" {_rate(rate)};"
-    which = _which_first(answer)
-    subject = "It" if which and len(answer.leaders) == 1 else f"{best.path} by {best.made}"
-    sentence = f"{which}{subject}{makes} a disk's first write and flush take {first}."
-    sentence += _at_once(best, made)
+    sentence = (
+        f"{_which_first(answer)}{_subject(answer, best)}; its first write and flush take "
+        f"{_shown(best, 'first-write')}.{_at_once(best, made)}"
+    )
     copy = _copy_beside(best, made)
     if copy is None:
         return sentence
-    where = "" if copy.path == best.path else f" on {copy.path}"
-    slow = numbers.value(copy.seconds("first-write"), "s")
+    where = "there" if copy.path == best.path else f"on {copy.path}"
     sentence += (
-        f" A full copy{where} takes {numbers.value(copy.seconds('make'), 's')} to make, and its "
-        f"first write and flush take {slow}"
+        f" A full copy {where} takes {_shown(copy, 'make')} to make, and its first write and flush "
+        f"take {_shown(copy, 'first-write')}"
     )
     waiting = _of(copy, "first-write", "unwritten")
     if waiting is None or waiting < _SLOW:
@@ -135,13 +139,36 @@ def headline(answer: LifeAnswer) -> str:
     )
 
 
+def _shown(life: DiskLife, step: str) -> str:
+    return numbers.value(life.seconds(step), "s")
+
+
+def _subject(answer: LifeAnswer, best: DiskLife) -> str:
+    """Which disk the headline is about, and how long it takes to make it."""
+    at_once = "" if best.disks == 1 else f" with {best.disks - 1} more{_rate(best)}"
+    name, made = f"{best.path} by {best.made}", f"made in {_shown(best, 'make')}{at_once}"
+    if len(answer.leaders) > 1:
+        return f"The soonest by the median is {name}: it is {made}"
+    is_named = len(answer.leaders) == 1 and _which_first(answer)
+    return f"{'It' if is_named else name} is {made}"
+
+
+def _rate(life: DiskLife) -> str:
+    rate = life.each_second
+    return "" if rate is None or rate < 1 else f" ({counted(round(rate), 'disk')} a second)"
+
+
 def _at_once(best: DiskLife, made: Sequence[DiskLife]) -> str:
-    """When the last of the most disks is ready that were made at once in the same way."""
+    """How soon the most disks are made that were made at once in the same way, and when the last is
+    ready."""
     alike = [life for life in made if (life.path, life.made) == (best.path, best.made)]
     most = max(alike, key=lambda life: life.disks)
     if most.disks == best.disks:
         return ""
-    return f" Of {most.disks} at once, the last is ready after {numbers.value(most.ready, 's')}."
+    return (
+        f" {most.disks} at once are made in {_shown(most, 'make')}{_rate(most)}, and the last is "
+        f"ready after {numbers.value(most.ready, 's')}."
+    )
 
 
 def _usable(answer: LifeAnswer) -> list[DiskLife]:
@@ -256,10 +283,16 @@ def next_step(answer: LifeAnswer) -> Iterator[str]:
     )
 
 
-def _rate(each_second: float) -> str:
-    if each_second >= 1:
-        return f"makes {counted(round(each_second), 'disk')} a second"
-    return f"takes {numbers.value(1 / each_second, 's')} to make a disk"
+def _failures(answer: LifeAnswer) -> Iterator[str]:
+    """One note for all disks that failed for one reason."""
+    failed: dict[str, list[DiskLife]] = {}
+    for life in answer.lives:
+        if life.failure is not None:
+            failed.setdefault(life.failure, []).append(life)
+    for why, lives in failed.items():
+        which = named([f"{made_by(life)} on {life.path}" for life in lives], _NAMED)
+        runs = counted(sum(life.failed for life in lives), "run")
+        yield f"{which} failed in {runs}: {why}"
 
 
 def _notes(answer: LifeAnswer) -> Iterator[str]:
@@ -281,10 +314,7 @@ def _notes(answer: LifeAnswer) -> Iterator[str]:
     for why, disks in unsettled.items():
         which = named(disks, _NAMED)
         yield f"no time “settled after” of {which}: {why}; choose a longer --runtime"
-    for life in answer.lives:
-        if life.failure is not None:
-            runs = counted(life.failed, "run")
-            yield f"{made_by(life)} on {life.path} failed in {runs}: {life.failure}"
+    yield from _failures(answer)
     for life in answer.lives:
         if life.given_back is not None and life.space_back is None:
             yield f"{made_by(life)} on {life.path}: not all of its space came back in half a minute"

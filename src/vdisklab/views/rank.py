@@ -291,7 +291,15 @@ def _why_no_choice(answer: RankAnswer) -> Diagnostic | str | None:
     kinds = (
         ranked.TooFewRounds, ranked.LacksMeasure, ranked.NothingToCompare, SeveralGuests,
     )  # fmt: skip
-    return next((finding for finding in answer.findings if isinstance(finding, kinds)), None)
+    return next(
+        (
+            finding
+            for finding in answer.findings
+            if isinstance(finding, kinds)
+            and not (isinstance(finding, SeveralGuests) and finding.fewest)
+        ),
+        None,
+    )
 
 
 def _shown(answer: RankAnswer) -> list[MeasureKey]:

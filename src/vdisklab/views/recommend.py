@@ -170,11 +170,11 @@ def _explained(answer: RecommendAnswer) -> Iterator[str]:
     if MIX in answer.measures:
         weighted = ", ".join(measure_name(key) for key in answer.measures if key != MIX)
         yield (
-            "mix: how many times as good as the baseline in the same round, as the geometric mean "
-            f"over the measures of --weights ({weighted}), each by its weight."
+            f"mix: how many times as good as {answer.baseline} in the same round, as the geometric "
+            f"mean over the measures of --weights ({weighted}), each by its weight."
         )
     if answer.rates:
-        yield mean_sentence(answer.rates, "the baseline")
+        yield mean_sentence(answer.rates, answer.baseline)
 
 
 def headline(answer: RecommendAnswer) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from vdisklab import numbers
 from vdisklab.analysis.best import NEGLIGIBLE, BestSet
@@ -30,9 +31,6 @@ WITH_STEP = (
 
 _MANY_TIMES = 10
 """A ratio of 1 to this or more is told as times, as 99 % slower says little."""
-
-TOO_FEW_TO_TELL = "not shown to be faster or slower: so few rounds tell nothing"
-"""The words for a ratio whose interval is too wide and holds no change."""
 
 _SHOWS_NOTHING = 1.0
 """The lead from which on rounds that show no smaller one are too few: twice as good."""
@@ -64,7 +62,20 @@ def compared(row: Comparison, of: str = "round") -> str:
     likely = row.verdict in (Verdict.A_LIKELY, Verdict.B_LIKELY)
     if against_zero(row):
         return f"{_against_zero(row)}{', likely' * likely}"
-    return difference(above_is_better(row.ratio, row.measure)) + ", likely" * likely
+    return difference_in(row.measure, row.ratio) + ", likely" * likely
+
+
+def difference_in(measure: MeasureKey, ratio: Ratio) -> str:
+    """The words for a ratio of two values of a measure: `12 % faster`; of bytes and of other
+    counts, which are not fast, `12 % less`."""
+    if _is_amount(measure):
+        return difference(ratio, _AMOUNT)
+    return difference(above_is_better(ratio, measure))
+
+
+def _is_amount(measure: MeasureKey) -> bool:
+    """True for counts, which may be zero and so have a step: bytes, flushes, syncs."""
+    return measure.quantity.step is not None and measure.quantity.unit in ("B", "1")
 
 
 def against_zero(row: Comparison) -> bool:
@@ -78,8 +89,11 @@ def _against_zero(row: Comparison) -> str:
         return "the same: both are zero"
     if row.verdict is Verdict.NONE_SHOWN:
         return "not shown to differ (one is zero, so there is no ratio)"
-    better = (row.a.median > row.b.median) is (row.measure.quantity.better is Better.HIGHER)
-    return f"{'better' if better else 'worse'} (one is zero, so there is no ratio)"
+    more = row.a.median > row.b.median
+    said = "more" if more else "less"
+    if not _is_amount(row.measure):
+        said = "better" if more is (row.measure.quantity.better is Better.HIGHER) else "worse"
+    return f"{said} (one is zero, so there is no ratio)"
 
 
 def above_is_better(ratio: Ratio, measure: MeasureKey) -> Ratio:
@@ -93,7 +107,28 @@ def inverted(ratio: Ratio) -> Ratio:
     return Ratio(ratio.pairs, size, low, high)
 
 
-def difference(ratio: Ratio) -> str:
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What a ratio above 1 and below 1 is called."""
+
+    above: str
+    below: str
+    times: str
+
+    @property
+    def too_few(self) -> str:
+        """The words for a ratio whose interval is too wide and holds no change."""
+        return f"not shown to be {self.above} or {self.below}: so few rounds tell nothing"
+
+
+_SPEED = _Words("faster", "slower", "as fast")
+_AMOUNT = _Words("more", "less", "as much")
+
+TOO_FEW_TO_TELL = _SPEED.too_few
+"""The words for a ratio of speeds whose interval is too wide and holds no change."""
+
+
+def difference(ratio: Ratio, words: _Words = _SPEED) -> str:
     """The words for a ratio (above 1 is better): `between 43 % slower and 12 % faster`.
 
     Without an interval it is `12 % faster`; with one that tells nothing it says so.
@@ -103,11 +138,11 @@ def difference(ratio: Ratio) -> str:
             "not comparable, as one value is zero" if ratio.pairs else "in no round with the other"
         )
     if ratio.low is None or ratio.high is None:
-        return " ".join(_change(ratio.ratio))
-    low, high = _change(ratio.low), _change(ratio.high)
+        return " ".join(_change(ratio.ratio, words))
+    low, high = _change(ratio.low, words), _change(ratio.high, words)
     if numbers.is_too_wide(ratio.low, ratio.high):
         if ratio.low <= 1 <= ratio.high:
-            return TOO_FEW_TO_TELL
+            return words.too_few
         return f"at least {' '.join(low if ratio.low > 1 else high)}"
     if low == high:
         return " ".join(low)
@@ -116,15 +151,18 @@ def difference(ratio: Ratio) -> str:
     return f"between {low[0] if low[1] == high[1] else ' '.join(low)} and {' '.join(high)}"
 
 
-def _change(times: float) -> tuple[str, str]:
+def _change(times: float, words: _Words) -> tuple[str, str]:
     """`("12", "% faster")`, `("3.2", "times as fast")`, `("15", "times slower")`."""
     if times < 1 / _MANY_TIMES:
-        return (_rounded(1 / times), "times slower") if times else ("infinitely", "slower")
+        below = words.below
+        return (_rounded(1 / times), f"times {below}") if times else ("infinitely", below)
     if times >= 2:
-        return _rounded(times), "times as fast"
+        return _rounded(times), f"times {words.times}"
     percent = abs(times - 1) * 100
     number = _rounded(percent) if percent >= 1 or not percent else f"{percent:.1f}"
-    return ("under 0.1" if number == "0.0" else number), "% slower" if times < 1 else "% faster"
+    return (
+        "under 0.1" if number == "0.0" else number
+    ), f"% {words.below if times < 1 else words.above}"
 
 
 def _rounded(number: float) -> str:

@@ -114,10 +114,10 @@ def test_the_soonest_ready_comes_first_and_what_was_counted_says_why(
     assert (broken.ready, broken.failed, broken.failure is None) == (None, 1, False)
     assert headline(answer) == (
         "xfs/raw/none by reflink is ready first of 2 disks (95 %), after 50.0 ms. "
-        "It makes 50 disks a second; a disk's first write and flush take 20.0 ms. Of 10 at once, "
-        "the last is ready after 210 ms. A full copy takes 200 ms to make, and its first write and "
-        "flush take 200 ms: 64.0 MiB of the copy were still in the host's memory, and the "
-        "flush wrote them."
+        "It is made in 20.0 ms; its first write and flush take 20.0 ms. 10 at once are made in "
+        "100 ms (100 disks a second), and the last is ready after 210 ms. A full copy there takes "
+        "200 ms to make, and its first write and flush take 200 ms: 64.0 MiB of the copy were "
+        "still in the host's memory, and the flush wrote them."
     )
     times, counts = tables(answer)
     assert counts.intro == (
@@ -170,11 +170,12 @@ def test_no_way_is_called_the_first_before_that_is_shown(store: Store, campaign:
     tie = replace(answer, first=(REFLINK, COPY))
     assert headline(tie).startswith(
         "Which disk is ready first is not shown in 3 rounds; candidates are xfs/raw/none by "
-        "reflink, xfs/raw/none by cp. xfs/raw/none by reflink makes 50 disks a second;"
+        "reflink, xfs/raw/none by cp. The soonest by the median is xfs/raw/none by reflink: it is "
+        "made in 20.0 ms;"
     )
     assert short_headline(tie) == "Not shown which is ready first: reflink, cp"
     few = replace(answer, first=(), lives=tuple(replace(life, runs=2) for life in answer.lives))
-    assert headline(few).startswith("In 2 rounds: xfs/raw/none by reflink makes")
+    assert headline(few).startswith("In 2 rounds: xfs/raw/none by reflink is made in 20.0 ms;")
     assert short_headline(few) == "reflink was ready first in 2 rounds, after 50.0 ms"
 
 

@@ -267,3 +267,22 @@ def test_messages_name_every_mode() -> None:
     assert CacheMode.choices(lambda mode: not mode.direct, last="and") == (
         "writeback, writethrough and unsafe"
     )
+
+
+@pytest.mark.parametrize(
+    ("typed", "options"),
+    [
+        ("none/virtio:made=convert:zeroed=on", "made=convert+zeroed=on"),
+        ("none/virtio:made=convert:workers=8:guests=3", "guests=3:made=convert+workers=8"),
+        ("none/virtio:made=convert:zeroed=on:unordered=on", "made=convert+zeroed=on+unordered=on"),
+        ("none/virtio:during=backup:workers=4", "during=backup+workers=4"),
+    ],
+)
+def test_a_way_may_be_written_as_the_table_shows_it(typed: str, options: str) -> None:
+    assert parse_path(typed).canonical == f"none/virtio:{options}"
+
+
+def test_a_slip_of_an_option_is_not_taken_for_one_of_the_way() -> None:
+    with pytest.raises(PathSyntaxError) as caught:
+        parse_path("none/virtio:made=cp:aioo=native")
+    assert "did you mean aio?" in str(caught.value.hint)

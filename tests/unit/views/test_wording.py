@@ -25,7 +25,7 @@ from vdisklab.analysis.score import NoScore, Role, Score
 from vdisklab.analysis.summary import Summary
 from vdisklab.documents import plain
 from vdisklab.results.model import Direction
-from vdisklab.views.wording import compared, difference
+from vdisklab.views.wording import compared, difference, difference_in
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,20 @@ from vdisklab.views.wording import compared, difference
 )
 def test_a_ratio_in_words(ratio: Ratio, says: str) -> None:
     assert difference(ratio) == says
+
+
+@pytest.mark.parametrize(
+    ("measure", "says"),
+    [
+        ("make/none/allocated", "between 80 and 90 % less"),
+        ("delete/none/given_back", "between 80 and 90 % less"),
+        ("sql/none/flushes", "between 80 and 90 % less"),
+        ("make/none/duration", "between 5.0 and 10 times as fast"),
+        ("randread/read/iops", "between 80 and 90 % slower"),
+    ],
+)
+def test_bytes_and_counts_are_more_or_less_not_fast(measure: str, says: str) -> None:
+    assert difference_in(MeasureKey.parse(measure), Ratio(5, 0.15, 0.1, 0.2)) == says
 
 
 WORDED: list[tuple[Diagnostic, str]] = [

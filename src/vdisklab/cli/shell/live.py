@@ -75,7 +75,7 @@ class TerminalProgress:
         self._at_most = False
         self._shown_left = math.inf
         self._began = time.monotonic()
-        self._cell = self._doing = self._moving = ""
+        self._cell = self._doing = self._moving = self._hint = ""
         self._live = Live(
             get_renderable=self._screen,
             console=console,
@@ -162,7 +162,8 @@ class TerminalProgress:
         else:
             first, *more = event.failure.splitlines()
             self._say(f"[red]✗[/] {where} {escape(self._cell)}: {escape(first)}")
-            if more and more[0].startswith("hint: "):
+            if more and more[0].startswith("hint: ") and more[0] != self._hint:
+                self._hint = more[0]  # cells that fail alike have one way out
                 self._say(escape(more[0]))
 
     def _of_all(self, done: int, between: str) -> str:
