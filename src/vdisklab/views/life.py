@@ -298,10 +298,13 @@ def _failures(answer: LifeAnswer) -> Iterator[str]:
 def _notes(answer: LifeAnswer) -> Iterator[str]:
     source = "the default template" if answer.template is None else answer.template
     rounds = _rounds(answer)
-    medians = "one round" if rounds == 1 else f"medians of up to {rounds} rounds"
+    medians = "one round"
+    if rounds > 1:
+        medians = f"medians of up to {rounds} rounds, each alone: they need not add up"
     yield (
         f"disks of {format_bytes(answer.size)} from {source}; {medians}; a disk is ready when its "
-        "first flush is answered, counted from the order to make it"
+        "first flush is answered, counted from the order to make it; reset deletes it and makes it "
+        "anew"
     )
     if any(not life.in_guests for life in answer.lives):
         yield (

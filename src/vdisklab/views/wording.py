@@ -128,7 +128,7 @@ TOO_FEW_TO_TELL = _SPEED.too_few
 """The words for a ratio of speeds whose interval is too wide and holds no change."""
 
 
-def difference(ratio: Ratio, words: _Words = _SPEED) -> str:
+def difference(ratio: Ratio, called: _Words = _SPEED) -> str:
     """The words for a ratio (above 1 is better): `between 43 % slower and 12 % faster`.
 
     Without an interval it is `12 % faster`; with one that tells nothing it says so.
@@ -138,11 +138,11 @@ def difference(ratio: Ratio, words: _Words = _SPEED) -> str:
             "not comparable, as one value is zero" if ratio.pairs else "in no round with the other"
         )
     if ratio.low is None or ratio.high is None:
-        return " ".join(_change(ratio.ratio, words))
-    low, high = _change(ratio.low, words), _change(ratio.high, words)
+        return " ".join(_change(ratio.ratio, called))
+    low, high = _change(ratio.low, called), _change(ratio.high, called)
     if numbers.is_too_wide(ratio.low, ratio.high):
         if ratio.low <= 1 <= ratio.high:
-            return words.too_few
+            return called.too_few
         return f"at least {' '.join(low if ratio.low > 1 else high)}"
     if low == high:
         return " ".join(low)
@@ -151,18 +151,18 @@ def difference(ratio: Ratio, words: _Words = _SPEED) -> str:
     return f"between {low[0] if low[1] == high[1] else ' '.join(low)} and {' '.join(high)}"
 
 
-def _change(times: float, words: _Words) -> tuple[str, str]:
+def _change(times: float, called: _Words) -> tuple[str, str]:
     """`("12", "% faster")`, `("3.2", "times as fast")`, `("15", "times slower")`."""
     if times < 1 / _MANY_TIMES:
-        below = words.below
+        below = called.below
         return (_rounded(1 / times), f"times {below}") if times else ("infinitely", below)
     if times >= 2:
-        return _rounded(times), f"times {words.times}"
+        return _rounded(times), f"times {called.times}"
     percent = abs(times - 1) * 100
     number = _rounded(percent) if percent >= 1 or not percent else f"{percent:.1f}"
     return (
         "under 0.1" if number == "0.0" else number
-    ), f"% {words.below if times < 1 else words.above}"
+    ), f"% {called.below if times < 1 else called.above}"
 
 
 def _rounded(number: float) -> str:
