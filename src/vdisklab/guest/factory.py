@@ -28,7 +28,7 @@ from vdisklab.guest.accelerator import (
 from vdisklab.guest.hotplug import attached_disk
 from vdisklab.guest.image.guest_image import GuestImage, build_guest_image
 from vdisklab.guest.image.kernel import is_kernel_at_hand, kernel_for
-from vdisklab.guest.machine import Machine, start_machine
+from vdisklab.guest.machine import NOTHING_PRINTED, Machine, start_machine
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import BootFiles, CarriedDisk, GuestConfig, UserBoot
 from vdisklab.guest.qemu.probe import has_sandbox
@@ -439,5 +439,7 @@ def _machine_facts(machine: Machine) -> Iterator[Check]:
 def _reason(error: SilentGuestError | WrongClockError) -> str:
     """Why another guest is booted, with the last line of the first one's console."""
     lines = "\n".join(getattr(error, "__notes__", ())).splitlines()
-    last = f" (its console ends with: {lines[-1].strip()})" if lines else ""
-    return f"{error}{last}; booting another guest"
+    last = lines[-1].strip() if lines else ""
+    if last and last != NOTHING_PRINTED:
+        last = f"(its console ends with: {last})"
+    return f"{error}{f' {last}' if last else ''}; booting another guest"

@@ -42,6 +42,9 @@ On a busy machine the guest's watchdog once reported an emulated CPU that was st
 """
 
 
+NOTHING_PRINTED = "(it printed nothing)"
+"""In the place of a console's last lines."""
+
 _MOST_AHEAD = 2.0  # seconds; a right clock is up to 1 s behind, as the RTC counts whole seconds
 _COMPARED = 2.0  # seconds
 _MOST_OFF = 0.1
@@ -310,7 +313,7 @@ def _console_note(console: Path, errors: Path) -> Iterator[None]:
         if output:
             error.printed = tuple(line.strip() for line in output)
             error.add_note("\n".join(["QEMU printed:", *output]))
-        last = _tail(console) or ["(it printed nothing)"]
+        last = _tail(console) or [NOTHING_PRINTED]
         note = "\n".join(["last lines of the guest's console:", *last])
         if note not in getattr(error, "__notes__", ()):  # of several guests
             error.add_note(note)

@@ -100,10 +100,10 @@ def short_headline(choice: PathChoice, most: int = MOST_CHARACTERS) -> str:
         case ChoiceVerdict.KEEP | ChoiceVerdict.TIED if _loses(choice):
             shorter = [f"{_no_difference(choice)}: all lose data", "All of these lose flushed data"]
         case ChoiceVerdict.KEEP:
-            shorter = [
-                f"Keep {choice.cell.name}: nothing is shown to be better",
-                "Keep what you have: nothing is shown better",
-            ]
+            one = f"Keep {choice.cell.name}: nothing is shown to be better"
+            several = len({disk.cell for disk in choice.kept}) > 1
+            shorter = ["Keep what you have: nothing is shown better"]
+            shorter = shorter if several else [one, *shorter]
         case ChoiceVerdict.TIED if _is_thrown_away(choice):
             shorter = [f"Take {choice.cell.name}: a tie", "These ways tie"]
         case ChoiceVerdict.TIED:
@@ -201,6 +201,11 @@ def _percent(share: float) -> str:
     return f"{max(1, math.ceil(100 * share - 1e-9))} %"
 
 
+def keeps_what_is_there(choice: PathChoice) -> bool:
+    """True if nothing is shown that is worth a change of a guest's disk."""
+    return choice.verdict in (ChoiceVerdict.KEEP, ChoiceVerdict.TIED)
+
+
 def verdict_lines(
     choice: PathChoice, power_cuts: Mapping[MeasuredCell, Durability | None]
 ) -> Iterator[tuple[str, str]]:
@@ -208,7 +213,7 @@ def verdict_lines(
     of a power cut, the cost of telling them apart. Each names its subject. `power_cuts` has the
     durability of the ties.
     """
-    alike = choice.verdict in (ChoiceVerdict.KEEP, ChoiceVerdict.TIED)
+    alike = keeps_what_is_there(choice)
     all_lose = alike and _loses(choice)  # as the headline says
     if alike and (stake := " ".join(_stake(choice))):
         yield "At stake", stake

@@ -9,7 +9,6 @@ from typing import Any
 from markupsafe import Markup
 
 from vdisklab import __version__
-from vdisklab.answers.choice import ChoiceVerdict
 from vdisklab.answers.density import PathCapacity
 from vdisklab.answers.figures import campaign_names, ranked_bars, trend_curves
 from vdisklab.answers.rank import RankAnswer
@@ -19,7 +18,13 @@ from vdisklab.progress import Running
 from vdisklab.units import counted, format_duration
 from vdisklab.views import density, powercut, rank, runs, table, trend
 from vdisklab.views.charts.rows import page_rows
-from vdisklab.views.choice import MOST_CHARACTERS, headline, short_headline, verdict_lines
+from vdisklab.views.choice import (
+    MOST_CHARACTERS,
+    headline,
+    keeps_what_is_there,
+    short_headline,
+    verdict_lines,
+)
 from vdisklab.views.layout import Table
 from vdisklab.views.page.html import page_templates
 from vdisklab.views.wording import measure_name
@@ -207,7 +212,7 @@ def _next(watched: WatchedCampaign) -> str:
         choice = watched.shown.choice if isinstance(watched.shown, RankAnswer) else None
         path = _path_to_use(watched)
         where = f"`vdisklab export {path}` prints it for other platforms."
-        if choice is not None and choice.verdict in (ChoiceVerdict.KEEP, ChoiceVerdict.TIED):
+        if choice is not None and keeps_what_is_there(choice):
             return f"{headline(choice)}. The configuration below is {path} for a new guest; {where}"
         return f"Paste the configuration below. {where}"
     if not watched.runs:

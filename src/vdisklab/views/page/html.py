@@ -37,6 +37,7 @@ from vdisklab.results.model import Example
 from vdisklab.sanitise import sanitise
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.rows import page_rows
+from vdisklab.views.choice import keeps_what_is_there
 from vdisklab.views.compare import published_tables
 from vdisklab.views.durability import power_cut_text
 from vdisklab.views.rank import rank_text
@@ -87,6 +88,7 @@ def render_page(report: ReportAnswer) -> str:
             lines=page_lines(report),
             explanation=explanation(report),
             path=str(answer.path) if answer else "",
+            keeps=answer is not None and keeps_what_is_there(answer.choice),
             on_target=bool(answer and (path := answer.recommendation.cell.path) and path.target),
             configurations=report.configurations,
             choice=_choice(report),
