@@ -471,5 +471,5 @@ def test_a_path_that_did_not_keep_up_is_said_so() -> None:
     late = GateMissed(BEGUN_LATE, "0.2, at most 0.01", (cell,), ("timed",), only_said=True)
     assert str(late) == (
         "The recorded load came faster than it was done, so latencies hold waiting: share of "
-        "requests begun over 5 ms late 0.2, not at most 0.01 (raw/none on timed)."
+        "requests begun over 5 ms late 0.2, not at most 0.01 (raw/none in timed)."
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.measure_words import measurement_words
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.rank_intervals import LOOK_SHARE, Ranking, Unranked
 from vdisklab.path.cell import MeasuredCell
@@ -80,11 +81,15 @@ class GateMissed(Diagnostic):
     def __str__(self) -> str:
         value, _, condition = self.seen.partition(", ")
         what = f"{self.gate} {value}, not {condition}"
-        where = f"{named(self.cells)} on {', '.join(self.measurements)}"
+        where = f"{named(self.cells)} in {'; '.join(map(measurement_words, self.measurements))}"
         if self.only_said:
             meaning = _MEANINGS.get(self.gate, "A quick look, good for comparing paths")
             return f"{meaning}: {what} ({where})."
-        return f"No rank, because the disk was not what limited it: {what} ({where})."
+        has = "has" if len(self.cells) == 1 else "have"
+        return (
+            f"{named(self.cells)} {has} no rank: something else than the disk was the limit in "
+            f"{'; '.join(map(measurement_words, self.measurements))} ({what})."
+        )
 
 
 @dataclass(frozen=True, slots=True)
