@@ -100,10 +100,10 @@ def short_headline(choice: PathChoice, most: int = MOST_CHARACTERS) -> str:
         case ChoiceVerdict.KEEP | ChoiceVerdict.TIED if _loses(choice):
             shorter = [f"{_no_difference(choice)}: all lose data", "All of these lose flushed data"]
         case ChoiceVerdict.KEEP:
-            one = f"Keep {choice.cell.name}: nothing is shown to be better"
+            alone = f"Keep {choice.cell.name}: nothing is shown to be better"
             several = len({disk.cell for disk in choice.kept}) > 1
             shorter = ["Keep what you have: nothing is shown better"]
-            shorter = shorter if several else [one, *shorter]
+            shorter = shorter if several else [alone, *shorter]
         case ChoiceVerdict.TIED if _is_thrown_away(choice):
             shorter = [f"Take {choice.cell.name}: a tie", "These ways tie"]
         case ChoiceVerdict.TIED:
