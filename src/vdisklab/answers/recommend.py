@@ -408,7 +408,12 @@ def _require_comparable(analysis: Analysis, weights: str | None, needs: Sequence
         )
     numbers = numbers_of_guests(analysis.loaded.observations.cells)
     if len(numbers) > 1:
-        command = f"{_this_command(needs, weights)} --guests {numbers[-1]}"
+        observations, verdicts = analysis.loaded.observations, analysis.verdicts
+        unmet_by_all = none_meets(candidates(observations.cells).values(), needs, verdicts)
+        if unmet_by_all is not None:
+            raise unmet_by_all
+        most = numbers_of_guests(qualified(observations, needs, verdicts))[-1]
+        command = f"{_this_command(needs, weights)} --guests {most}"
         which = ", ".join(map(str, numbers))
         raise PlanError(
             f"paths were measured in {which} guests at once, and different numbers of guests "
