@@ -65,11 +65,13 @@ def audit_disks(
     campaign: Sequence[str] | None,
     db: str | None,
     *,
+    is_typed: bool = True,
     host_disk: HostDisk = HostDisk.VOLATILE,
 ) -> DisksAnswer:
     """Every disk with its risks and unmet needs, and its score if the database has one.
 
-    Raises DatabaseError if the caller named a database or campaign that cannot be read.
+    Raises DatabaseError if the caller named a database or campaign that cannot be read. A database
+    whose name was not typed, because it stands in the environment, may be missing.
     """
     try:
         with open_results(db) as results:
@@ -81,10 +83,11 @@ def audit_disks(
             verdicts = verdicts_here(results, host, host_disk)
             reason = "the database holds no campaign"
     except DatabaseError as error:
-        if isinstance(error, NoDatabaseError) and db is not None and not campaign:
+        is_missing = isinstance(error, NoDatabaseError) and not campaign
+        if is_missing and db is not None and is_typed:
             hint = "leave out --db to audit the settings alone"
             raise NoDatabaseError(error.message, hint=hint) from error
-        if db is not None or campaign:
+        if not is_missing and (db is not None or campaign):
             raise
         verdicts, reason = CrashVerdicts(disk=host_disk), str(error)
     answer = _Audit(needs, verdicts).answer(disks, caveats_of(()))

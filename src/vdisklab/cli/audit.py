@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, replace
 
 from vdisklab.answers.audit import audit_disks
+from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import (
     NEEDS,
     CampaignOptions,
@@ -57,6 +58,7 @@ def audit(guests: GuestsOptions, request: AuditOptions, output: OutputOptions) -
         request.need,
         request.campaign,
         request.db,
+        is_typed=Named.of(request.db).db is not None,
         host_disk=request.disk or HostDisk.VOLATILE,
     )
     answer = replace(answer, notes=found.notes)

@@ -32,7 +32,8 @@ STATE_WAY = (
 
 @dataclass(frozen=True, slots=True)
 class Distrust:
-    """Who else can change what a name leads to: `place` is on the way there, `reason` a clause."""
+    """Who else can change what a name leads to: `place` is on the way there, `reason` and `way` are
+    clauses, such as "belongs to eve" and "let eve run it by sudo"."""
 
     place: Path
     reason: str
@@ -80,7 +81,7 @@ def require_safe(place: Path, what: str, way: str, *, replaced: bool = False) ->
         return
     found = followed(place, trusted_users(), replaced=replaced)[1]
     if found is not None:
-        raise _refusal(place, found, what, f"{way}; or run `{found.way}`")
+        raise _refusal(place, found, what, f"{way}; or {found.way}")
 
 
 def _refusal(place: Path, found: Distrust, what: str, hint: str) -> HostError:
@@ -193,15 +194,17 @@ def _of_file(place: Path, seen: os.stat_result, trusted: frozenset[int]) -> Dist
 def _of_writers(place: Path, seen: os.stat_result, trusted: frozenset[int]) -> Distrust | None:
     """An ACL cannot grant more than the group's bits, which show its mask (acl(5))."""
     if seen.st_mode & stat.S_IWOTH:
-        return Distrust(place, "can be written by every user", f"chmod o-w {place}")
+        return Distrust(place, "can be written by every user", f"run `chmod o-w {place}`")
     if seen.st_mode & stat.S_IWGRP and (others := _others_in(seen.st_gid, trusted)):
         reason = f"can be written by {', '.join(others)}"
-        return Distrust(place, reason, f"chmod g-w {place}")
+        return Distrust(place, reason, f"run `chmod g-w {place}`")
     return None
 
 
 def _owned(place: Path, user: int, verb: str) -> Distrust:
-    return Distrust(place, f"{verb} {name_of_user(user)}", f"chown -h root {place}")
+    # Not `chown root`: it may be the user's home directory. Who calls sudo is trusted.
+    owner = name_of_user(user)
+    return Distrust(place, f"{verb} {owner}", f"let {owner} run it by sudo")
 
 
 def name_of_user(user: int) -> str:

@@ -44,6 +44,9 @@ CACHE_MODES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.UNSAFE)
 LIMITS = LimitWords({}, ("limits.read", "limits.write", "limits.max"))
 """The limits of a disk device; limits.max limits reads and writes, each on its own."""
 
+_INSTANCE = "INSTANCE"
+"""Stands for the name of an instance in a command: `incus config show` does not print it."""
+
 _WORDS = {
     Bus.VIRTIO: "virtio-blk", Bus.SCSI: "virtio-scsi", Bus.NVME: "nvme", Bus.USB: "usb",
 }  # fmt: skip
@@ -156,7 +159,13 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
                     assumed=disk.assumed,
                     read_only=str(device.get("readonly")).lower() in _TRUE,
                     text=json.dumps(
-                        {"profile": profile, "inherited": key not in devices, **device}, default=str
+                        {
+                            "profile": profile,
+                            "instance": word(document, "name"),
+                            "inherited": key not in devices,
+                            **device,
+                        },
+                        default=str,
                     ),
                     limits=(*disk.limits, *raw),
                     drops_flushes=disk.drops_flushes,
@@ -383,7 +392,7 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
         del then["io.cache"]
     profile, inherited = before.get("profile"), before["inherited"]
     device = ["incus", "profile" if profile else "config", "device"]
-    on = [profile or disk.guest, disk.target]
+    on = [profile or before["instance"] or _INSTANCE, disk.target]
 
     def line(verb: str, *settings: str) -> str:
         return shlex.join([*device, verb, *on, *settings])

@@ -24,6 +24,8 @@ from vdisklab.units import MIB, format_size
 _SAID_ELSEWHERE = frozenset({"aio", "write_cache", "discard", "iothread", "queues"})
 """Options that each platform writes or names as a gap in its own words."""
 
+_ONLY_NEW = "if it does not exist yet: "
+
 Node = Mapping[str, "Node"] | Sequence["Node"] | str | int | bool
 TAG = "share0"
 """The name by which the guest mounts a shared directory."""
@@ -86,9 +88,10 @@ def image_commands(image: Image, place: Path, size: int) -> Iterator[str]:
         yield f"{key_path(place)} holds the key: make it, readable by QEMU only"
     names = ("base", *range(1, image.backing)) if image.backing else ()
     chain = [*(place.with_name(f"{place.stem}-{name}{place.suffix}") for name in names), place]
-    yield shlex.join(create_command(image.base, chain[0], size)).replace(" -q ", " ")
+    # qemu-img makes an image that exists empty, without a question.
+    yield f"{_ONLY_NEW}{_shown(create_command(image.base, chain[0], size))}"
     for below, above in pairwise(chain):
-        yield shlex.join(create_command(image, above, size, below=below)).replace(" -q ", " ")
+        yield f"{_ONLY_NEW}{_shown(create_command(image, above, size, below=below))}"
     if image.backing:
         share = f"{image.option('overlay')} %"
         yield f"these overlays are empty; those measured held {share} of the disk's clusters each"
@@ -101,6 +104,10 @@ def image_commands(image: Image, place: Path, size: int) -> Iterator[str]:
         yield shlex.join(("qemu-img", "snapshot", "-c", f"s{number}", str(place)))
     for number in range(1, image.bitmaps + 1):
         yield shlex.join(("qemu-img", "bitmap", "--add", "-f", "qcow2", str(place), f"b{number}"))
+
+
+def _shown(command: Sequence[str]) -> str:
+    return shlex.join(command).replace(" -q ", " ")
 
 
 def preparation(request: ExportRequest, place: str) -> Iterator[str]:
@@ -125,7 +132,7 @@ def _on_server(request: ExportRequest, url: Url) -> Iterator[str]:
     if kind is LayerKind.RBD:
         pool = url.text.removeprefix("rbd:").partition("@")[0].partition("?")[0]
         create = shlex.join(("rbd", "create", "--size", f"{-(-request.size // MIB)}M", pool))
-        yield f"if it does not exist yet: {create}"
+        yield f"{_ONLY_NEW}{create}"
     if image is not None and image.encrypted:
         yield f"{key_of(request, url.text)} holds the key: make it, readable by QEMU only"
     if image is not None and (kind.facts.holds_files or image.driver != "raw"):

@@ -67,6 +67,15 @@ SCSI = """<domain type='kvm'><name>db</name><os><type arch='x86_64' machine='q35
 </devices></domain>"""
 
 
+def test_a_database_that_only_the_environment_names_may_be_missing(
+    domains: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VDISKLAB_DB", str(Path(domains[-1]).with_name("later.sqlite")))
+    assert len(audited(capsys, domains[0])) == 1
+    assert main(["audit", domains[0], "--db", "typed.sqlite"]) == 7
+    assert "leave out --db" in capsys.readouterr().err
+
+
 def test_a_disk_is_judged_by_its_error_policy_whatever_its_controller(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -186,6 +186,14 @@ def test_incus_names_the_bus_in_its_own_words() -> None:
     )
 
 
+def test_an_image_is_made_only_if_there_is_none() -> None:
+    """qemu-img would make an existing one empty."""
+    for form in ("incus", "libvirt", "qemu"):
+        text = exported("raw/none", form, "/srv/web.raw").text
+        create = next(line for line in text.splitlines() if "qemu-img create" in line)
+        assert "if it does not exist yet: qemu-img create -f raw" in create
+
+
 def test_kubevirt_says_each_option_or_a_gap() -> None:
     text = exported("raw/none/virtio:aio=native:iothread=on:queues=4", "kubevirt")
     for line in ("cache: none", "io: native", "dedicatedIOThread: true",
