@@ -174,8 +174,21 @@ def measure_in_turns(
 
 def _by_interrupt(error: BaseException) -> bool:
     """True for an error of the removal that followed an interrupt."""
-    before = error.__context__
-    return before is not None and (isinstance(before, KeyboardInterrupt) or _by_interrupt(before))
+    if isinstance(error, KeyboardInterrupt):
+        return True
+    before = (error.__cause__, error.__context__)
+    return any(each is not None and _by_interrupt(each) for each in before)
+
+
+@contextmanager
+def _kept_in(interrupts: list[KeyboardInterrupt]) -> Iterator[None]:
+    """Keeps an interrupt before the removal that follows: the ExitStacks of the removal take it out
+    of the chain of their own errors."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        interrupts.append(interrupt)
+        raise
 
 
 @contextmanager
@@ -290,9 +303,11 @@ def _measure_plan(
     if before:
         accelerator = Accelerator.TCG if before == {RanUnder(Accelerator.TCG)} else Accelerator.KVM
         plan = replace(plan, guest=replace(plan.guest, accelerator=accelerator))
+    interrupts: list[KeyboardInterrupt] = []
     try:
         with (
             open_campaign(context, plan) as opened,
+            _kept_in(interrupts),
             closing(
                 campaign_runs(opened, tag, finished)
                 if search is None
@@ -313,6 +328,10 @@ def _measure_plan(
                 done += 1
                 failed += run.failure is not None
                 yield Measured(campaign.id, done, failed, race=plan.race)
+    except DirtyHostError as error:
+        if interrupts:
+            raise error from interrupts[0]
+        raise
     finally:
         if not done:
             # An empty campaign would become the newest one, from which answers are taken.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -283,15 +284,25 @@ def test_an_interrupt_is_one_also_if_a_server_that_is_gone_keeps_what_lies_on_it
     """Exit status 130, as after any Ctrl-C: this host is clean, and the same command continues."""
     error = LeftOnTargetError("nbd://far/ is left as it is", hint="run `vdisklab clean`")
 
-    def measured(*_: object, **__: object) -> Iterator[Measured]:
-        yield Measured("c0ffee", 1)
+    def refuse() -> None:
         try:
-            raise KeyboardInterrupt
-        finally:
-            raise kind
+            raise HostError("connection refused")
+        except HostError as refused:
+            raise kind from refused
+
+    @contextmanager
+    def opened(*_: object) -> Iterator[None]:
+        with ExitStack() as removal:
+            removal.callback(refuse)
+            yield
+
+    def interrupted(*_: object) -> Iterator[Run]:
+        yield from ()
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(planning, "survey", lambda *_args, **_options: ABLE)
-    monkeypatch.setattr(measuring, "_measure_plan", measured)
+    monkeypatch.setattr(measuring, "open_campaign", opened)
+    monkeypatch.setattr(measuring, "campaign_runs", interrupted)
     monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
     # A campaign of a made-up id has no answer.
     monkeypatch.setattr("vdisklab.cli.shell.measured_campaigns.print_measured", lambda *_: None)

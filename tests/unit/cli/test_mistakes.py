@@ -106,10 +106,10 @@ def test_what_an_interrupted_run_could_not_remove_is_said(
 ) -> None:
     """As an image beside a server that is gone."""
     console = Console(stderr=True, width=500)
-    print_end(console, [Measured("3f2a", runs=2, interrupted=True)])
+    print_end(console, [Measured("3f2a", runs=2, interrupted=True)], [])
     assert "left" not in capsys.readouterr().err
     killed_run()
-    print_end(console, [Measured("3f2a", runs=2, interrupted=True)])
+    print_end(console, [Measured("3f2a", runs=2, interrupted=True)], [])
     assert "warning: this run, or an earlier one, left programs that run 1a2b started, mount " in (
         capsys.readouterr().err
     )

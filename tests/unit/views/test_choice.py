@@ -88,6 +88,15 @@ UNSAFE = cell("raw/unsafe")
         (
             replace(
                 CHOICE,
+                verdict=ChoiceVerdict.KEEP,
+                present=(LIBVIRT, PresentDisk(CHOICE.cell, Platform.LIBVIRT)),
+            ),
+            "Keep what you have, raw/none or raw/default (libvirt's default): no other path is "
+            "shown to be better",
+        ),
+        (
+            replace(
+                CHOICE,
                 verdict=ChoiceVerdict.BETTER,
                 present=(PresentDisk(UNSAFE, Platform.LIBVIRT),),
             ),

@@ -73,7 +73,7 @@ def run_campaigns(request: RunRequest, output: OutputOptions) -> int:
                 )
                 measured = (outcome,)
         _write_ids(measured)
-        _print_end(console, measured)
+        _print_end(console, measured, left)
         # Imported late: before the last run nobody needs what answers.
         from vdisklab.cli.shell.measured_campaigns import (  # noqa: PLC0415
             print_left_out,
@@ -139,7 +139,9 @@ def _write_ids(measured: Sequence[Measured]) -> None:
             stream.write("\n".join(ids))
 
 
-def _print_end(console: Console, measured: Sequence[Measured]) -> None:
+def _print_end(
+    console: Console, measured: Sequence[Measured], said_last: Sequence[DirtyHostError]
+) -> None:
     """Prints that there was nothing to do, or that the campaign was interrupted."""
     if all(campaign.complete_before for campaign in measured):
         console.print("every run of this plan is already measured; --new measures it again")
@@ -150,5 +152,5 @@ def _print_end(console: Console, measured: Sequence[Measured]) -> None:
         console.print(Text(f"interrupted: {kept_runs}; {continues}"), soft_wrap=True)
         # A server that is gone keeps what lies on it, and the images beside it in use.
         left = leftovers_sentence(whose="this run, or an earlier one,")
-        if left is not None:
+        if left is not None and not said_last:
             console.print(Text(Named().in_text(f"warning: {left}")), soft_wrap=True)
