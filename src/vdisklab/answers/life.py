@@ -108,7 +108,8 @@ class DiskLife:
 
 @dataclass(frozen=True, slots=True)
 class LifeAnswer(Answer):
-    """`vdisklab life`: disks by path and way, the soonest ready first."""
+    """`vdisklab life`: disks by path and way, the fewest at once first, and of these the soonest
+    ready."""
 
     FORMAT = "vdisklab.life/1"
 
@@ -175,7 +176,10 @@ def lives_of(store: Store, campaign_id: str) -> LifeAnswer:
         template=campaign.plan.get("template"),
         first=_first(campaign, runs, lives),
         lives=tuple(
-            sorted(lives.values(), key=lambda life: (life.ready is None, life.ready or 0.0))
+            sorted(
+                lives.values(),
+                key=lambda life: (life.disks, life.ready is None, life.ready or 0.0),
+            )
         ),
     )
 

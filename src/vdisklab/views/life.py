@@ -21,7 +21,8 @@ _NAMED = 4
 
 
 def tables(answer: LifeAnswer) -> Iterator[Table[DiskLife]]:
-    """One row for each path and way, the soonest ready first; then what was counted.
+    """One row for each path and way, the fewest disks at once first, and of these the soonest
+    ready; then what was counted.
 
     CSV has each row once, with the columns of all steps.
     """
