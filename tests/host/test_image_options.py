@@ -175,7 +175,7 @@ def test_an_image_made_as_exported_is_audited_to_its_path(
     image.parent.mkdir(parents=True)
     source = str(image) if platform == "qemu" else f"local:100/{image.name}"
     made = configure(ExportRequest(wanted, source, size=SIZE), platform)
-    for line in made.text.splitlines():
+    for line in made.text.replace("# if it does not exist yet: ", "# ").splitlines():
         if line.startswith("# qemu-img "):
             arguments = shlex.split(line.removeprefix("# "))
             HOST.run(*(word.replace("FILE", str(image)) for word in arguments))
