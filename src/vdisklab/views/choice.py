@@ -225,6 +225,11 @@ def verdict_lines(
         how_many = f"These {len(cells)} tie" if alike else "Not shown to be worse"
         lost = () if all_lose else losses(power_cuts, choice.ties)
         yield "Tied", " ".join((f"{how_many}: {names}.", *lost))
+    others = choice.compared - len(choice.tied) - len(choice.unranked)
+    if alike and choice.ties and not choice.worse and others > 0:
+        left = f"{counted(others, 'other')} left the race"
+        which = "it is not" if others == 1 else "none of them is"
+        yield "Left", f"{left}, as {which} better than the leader by more than its margin (95 %)."
     if choice.ties and choice.worse:
         worse = named([cell.name for cell in choice.worse], NAMED)
         yield "Worse", f"Shown to be worse: {worse}."

@@ -410,4 +410,19 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
         )
     if answer.rates:
         yield wording.mean_sentence(answer.rates, answer.baseline)
+        if over is None and (corrected := _corrected(answer)):
+            yield corrected
     yield from disk_note(answer.host_disk)
+
+
+def _corrected(answer: RankAnswer) -> str:
+    """That a path with fewer rounds has not the mean of its own; empty if there is none."""
+    places = [(row.cell, row.place) for row in answer.cells if isinstance(row.place, Ranked)]
+    most = max((place.rounds for _, place in places), default=0)
+    fewer = [cell.label for cell, place in places if place.rounds < most]
+    if not fewer:
+        return ""
+    return (
+        f"With fewer rounds than the others (n) was measured: {named(fewer)}. Such a ratio is "
+        "corrected by how the others' rounds differ: it is not the mean of its own."
+    )

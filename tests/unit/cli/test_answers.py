@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -19,6 +20,7 @@ from vdisklab.answers.loading import database_url
 from vdisklab.cli.compare import compare
 from vdisklab.cli.rank import rank
 from vdisklab.cli.runs import runs
+from vdisklab.cli.shell.main import main
 from vdisklab.cli.show import show
 from vdisklab.cli.table import table
 from vdisklab.errors import DatabaseError, PlanError, VdisklabError
@@ -298,3 +300,14 @@ def test_only_the_best_are_ranked_for_those_who_say_so(database: Database) -> No
     bars = call("rank", "--top", "1", "--bars")
     assert sum("█" in line for line in bars.splitlines()) == 1
     assert "more cell" not in call("rank", "--top", "99")
+
+
+def test_the_ratio_of_a_path_that_left_the_race_is_said_to_be_corrected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    recorded = Path(__file__).parents[3] / "docs" / "images" / "quickstart.json.gz"
+    db = ("--db", str(tmp_path / "results.sqlite"))
+    assert main(["import", str(recorded), *db]) == 0
+    assert main(["rank", "--why", *db]) == 0
+    assert "was measured: qcow2:preallocation=off/default (cold)." in capsys.readouterr().out

@@ -195,6 +195,7 @@ class Printed:
         return status, out + err
 
     def note(self, text: str, arguments: tuple[str, ...]) -> None:
+        text = text.replace(r"\u2026", "…")  # as JSON has it
         for pattern in (_CODE, _LINE, _STEP):
             for command in pattern.findall(text):
                 self.commands.setdefault(" ".join(command.split()), shlex.join(arguments))

@@ -236,6 +236,15 @@ def test_a_tie_names_all_its_paths_and_by_how_much_one_may_be_better() -> None:
     assert lines(27848.0)["At stake"] == "How far they are apart is not known yet."
 
 
+def test_the_paths_that_left_a_race_are_counted() -> None:
+    lines = dict(verdict_lines(replace(CHOICE, worse=(), compared=len(CHOICE.tied) + 3), {}))
+    assert lines["Left"] == (
+        "3 others left the race, as none of them is better than the leader by more than its margin "
+        "(95 %)."
+    )
+    assert "Left" not in dict(verdict_lines(replace(CHOICE, compared=len(CHOICE.tied)), {}))
+
+
 def test_that_all_lose_data_is_said_once() -> None:
     lost = known_durability(UNSAFE, CrashVerdicts())
     other = cell("qcow2/unsafe")
