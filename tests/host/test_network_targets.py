@@ -344,6 +344,21 @@ def test_a_server_that_ends_leaves_a_note_for_clean(place: Place, tmp_path: Path
     assert b"vdisklab" not in place.stored()
 
 
+def test_a_server_that_is_back_is_used_again_by_the_same_command(
+    tmp_path: Path, disk: Path
+) -> None:
+    """What the run that failed could not remove is removed by the next one, without `clean`."""
+    with SERVERS["nbd"](tmp_path, disk, disk) as place:
+        with pytest.raises(DirtyHostError), image_on(place, tmp_path / "work", ImageFormat.RAW):
+            place.server.kill()
+        assert [entry.kind for entry in list_leftovers()] == [remote.DISK.kind]
+        place.server.restart()
+        assert b"vdisklab" in place.stored()
+        with image_on(place, tmp_path / "more", ImageFormat.RAW):
+            assert list_leftovers() == []
+        assert b"vdisklab" not in place.stored()
+
+
 def test_a_copied_secret_stays_until_its_disk_is_empty(
     tmp_path: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

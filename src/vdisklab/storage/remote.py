@@ -19,7 +19,7 @@ from pathlib import Path
 
 from vdisklab.errors import CommandError, CommandTimeoutError, DirtyHostError, HostError
 from vdisklab.host.command import Host, require_programs
-from vdisklab.host.ledger import NEEDED, Entry, Kind, pending
+from vdisklab.host.ledger import NEEDED, Entry, Kind, leftovers, pending
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.named_target import NamedTarget, secret_variable
 from vdisklab.storage.server_answers import ANSWER_SECONDS, undone
@@ -140,6 +140,7 @@ def remote_target(
             return
         properties |= site.read_back(lambda: promises(site.host, target, url))
         _require_writable(target, properties)
+        site.observe(lambda: _empty_what_ended(site, target, url), planned=None)
         site.check(lambda: _require_fit(site, target, url, backing, needed))
         detail = {"bytes": str(needed), "node": url.opened, "objects": json.dumps(url.objects)}
         if secret is not None:
@@ -154,7 +155,33 @@ def require_fit(site: Site, target: NamedTarget, backing: BackingDevices, needed
     with secret_of(site, target, backing) as secret:
         url = url_of(target, secret)
         if unanswered(site.host, target.name, Remote(url, holds_files=False)) is None:
+            site.observe(lambda: _empty_what_ended(site, target, url), planned=None)
             _require_fit(site, target, url, backing, needed)
+
+
+def _empty_what_ended(site: Site, target: NamedTarget, url: Url) -> None:
+    """Empties a disk that a run which has ended could not empty, because its server was gone.
+
+    A run whose programs may still write to the disk is left to `clean`. Raises HostError if the
+    disk cannot be emptied now.
+    """
+    with leftovers(site.ledger.path.parent.parent) as ledgers:
+        for ledger in ledgers:
+            if any(entry.kind not in _LIES_STILL for entry in ledger.entries):
+                continue
+            left = [
+                each for each in ledger.entries if (each.kind, each.name) == (DISK.kind, url.text)
+            ]
+            for entry in left:
+                try:
+                    empty_disk(site.host, entry)
+                except DirtyHostError as error:
+                    raise HostError(
+                        f"target {target.name}: {error.message}", hint=error.hint
+                    ) from error
+                ledger.strike(entry)
+            if left and len(left) == len(ledger.entries):
+                ledger.path.unlink()
 
 
 def _require_fit(
@@ -356,3 +383,6 @@ DISK = Removable("disk on a server", empty_disk)
 
 FILE = Removable("file on a server", remove_remote_file)
 """An image in a directory that a server exports."""
+
+_LIES_STILL = frozenset({DISK.kind, FILE.kind, Kind.DIRECTORY, Kind.FILE})
+"""Kinds of things that write nothing by themselves."""
