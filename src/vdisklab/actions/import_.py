@@ -120,7 +120,7 @@ def _decoded(file: Path, content: bytes) -> str:
     if content.startswith(SQLITE):
         raise WorkloadError(
             f"{file} is an SQLite database, not a file of results",
-            hint=f"if vdisklab wrote it, pass it on with: vdisklab export-data FILE --db {file}",
+            hint=f"if vdisklab wrote it, pass it on with: `vdisklab export-data FILE --db {file}`",
         )
     encoding = _encoding(content)
     try:

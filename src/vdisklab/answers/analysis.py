@@ -57,6 +57,8 @@ class Analysis:
     """How many disks were made at once, if only the fewest of several numbers are looked at."""
     database_hosts: int = field(default=1, init=False)
     """Hosts in the database, if this is the answer of one because none was named."""
+    host_name: str = field(default="", init=False)
+    """What `--hosts` calls this host, if the database has others."""
     _summaries: dict[MeasureKey, Summaries] = field(default_factory=dict, init=False)
     _levels: dict[MeasureKey, Summaries] = field(default_factory=dict, init=False)
 
@@ -128,7 +130,8 @@ class Analysis:
     @property
     def only_of(self) -> str | None:
         """The host whose answer this is, because no host was named of several; else None."""
-        return self.campaigns[0].host.hostname if self.database_hosts > 1 else None
+        name = self.host_name or self.campaigns[0].host.hostname
+        return name if self.database_hosts > 1 else None
 
     @cached_property
     def _base(

@@ -28,7 +28,7 @@ from vdisklab.documents import Probability
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import CrashVerdicts, HostDisk
-from vdisklab.results.host_choice import chosen_hosts
+from vdisklab.results.host_choice import by_host, chosen_hosts
 from vdisklab.results.model import Better, Campaign, HostFacts
 from vdisklab.results.store import Store
 
@@ -177,14 +177,14 @@ class HostsAnalysis(Analysis):
                 "the database holds no campaign with results",
                 hint="measure something on each host: `vdisklab run PATHS… --db postgresql://…`",
             )
-        by_host, media = _by_host(campaigns), results.media()
+        grouped, media = by_host(campaigns), results.media()
         facts = {
-            name: facts_of(group[0].host, media.get(group[0].id)) for name, group in by_host.items()
+            name: facts_of(group[0].host, media.get(group[0].id)) for name, group in grouped.items()
         }
         named = frozenset(chosen_hosts(wanted, facts, with_results=True))
         joined, left_out = _joined(
             results,
-            {name: group for name, group in by_host.items() if name in named},
+            {name: group for name, group in grouped.items() if name in named},
             all_must_join=bool(names),
         )
         loaded = loading.load_chosen(results, tuple(c for group in joined.values() for c in group))
@@ -484,7 +484,10 @@ def analysis_of(
         guests = next(iter(analysis.disks_at_once), None)
     analysis.loaded = loading.in_guests(analysis.loaded, guests)
     if not names and not hosts:
-        analysis.database_hosts = len(_by_host(list(results.campaigns(with_runs=True))))
+        found = by_host(list(results.campaigns(with_runs=True)))
+        names_by_id = {each.id: name for name, group in found.items() for each in group}
+        analysis.database_hosts = len(found)
+        analysis.host_name = names_by_id.get(analysis.campaigns[0].id, "")
     return analysis
 
 
@@ -497,22 +500,6 @@ def _best_on(
     higher = measure.quantity.better is Better.HIGHER
     leader = np.nanargmax(logs if higher else -logs, axis=0) if logs.size else []
     return Counter(cells[place] for place in np.asarray(leader).tolist())
-
-
-def _by_host(campaigns: Sequence[Campaign]) -> dict[str, list[Campaign]]:
-    """The campaigns of each machine, by its name."""
-    by_machine: dict[str, list[Campaign]] = {}
-    for campaign in campaigns:
-        key = campaign.host.machine_id or campaign.host.hostname
-        by_machine.setdefault(key, []).append(campaign)
-    names = Counter(group[0].host.hostname for group in by_machine.values())
-    by_host: dict[str, list[Campaign]] = {}
-    for machine, group in by_machine.items():
-        name = group[0].host.hostname
-        if not name or names[name] > 1:
-            name = f"{name or 'imported'}-{machine}"
-        by_host[name] = group
-    return by_host
 
 
 def _joined(
@@ -565,6 +552,6 @@ def _one_host(host: MeasuredHost, left_out: Sequence[str]) -> PlanError:
         )
     return PlanError(
         f"{host.name} is the only host that matches",
-        hint="leave out --hosts for the answer of one host; to compare hosts, store their results "
-        "in one database and give --hosts all",
+        hint=f"for the answer of one host give --campaign {host.campaigns[0]} instead of --hosts; "
+        "to compare hosts, store their results in one database and give --hosts all",
     )

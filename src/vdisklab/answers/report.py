@@ -84,7 +84,9 @@ class ReportValue:
         "what happens to flushed data in a power cut, by rule or as tested here; null on the host",
     ]
     from_page_cache: Annotated[bool, "less than half of the bytes reached the device"]
-    accelerator: Annotated[Accelerator | None, "the caveats of the document"]
+    accelerator: Annotated[
+        Accelerator | None, "the caveats of the document; null on the host itself"
+    ]
     emulated: bool
     lab: bool
 
@@ -204,8 +206,9 @@ class Values(Sequence[ReportValue]):
             rank_worst=None if ranked is None else ranked.worst,
             durability=None if row.power_cut is None else row.power_cut.kind,
             from_page_cache=measure.name in self._cached.get(cell, ()),
-            accelerator=self._caveats.accelerator,
-            emulated=self._caveats.emulated,
+            # The caveats are those of guests, and the host's own paths have none.
+            accelerator=None if cell.on_host else self._caveats.accelerator,
+            emulated=self._caveats.emulated_host if cell.on_host else self._caveats.emulated,
             lab=self._caveats.lab,
         )
 

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from vdisklab.documents import HIDDEN, Answer
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.results.host_choice import by_host
 from vdisklab.results.model import Campaign, Failure, Origin, RanUnder, RunOutline
 
 
@@ -25,6 +26,8 @@ class ListedCampaign:
     rounds: int
     measured: Annotated[int, "runs"]
     failed: Annotated[int, "runs"]
+    host: str = field(metadata=HIDDEN)
+    """What `--hosts` calls the host: with its id where two hosts have one name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,7 @@ def answer_campaigns(
     runs_of: dict[str, list[RunOutline]] = {campaign.id: [] for campaign in campaigns}
     for run in outlines:
         runs_of[run.campaign].append(run)
+    host_of = {each.id: name for name, group in by_host(campaigns).items() for each in group}
     return CampaignsAnswer(
         tuple(
             ListedCampaign(
@@ -102,6 +106,7 @@ def answer_campaigns(
                 rounds=len({run.round for run in runs}),
                 measured=sum(run.failure is None for run in runs),
                 failed=sum(run.failure is not None for run in runs),
+                host=host_of[campaign.id],
             )
             for campaign, runs in zip(campaigns, runs_of.values(), strict=True)
         )

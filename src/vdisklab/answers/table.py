@@ -38,6 +38,7 @@ Planned = Sequence[Mapping[str, Any]]
 # A replay at recorded times has latencies and no rate.
 _RATES = ("bandwidth", "transactions", "iops", "latency_mean")
 _TIME_SERIES = ("worst_second", "longest_stall")
+_PERCENTILES = ("latency_p50", "latency_p95", "latency_p99", "latency_p99.9", "latency_max")
 
 
 _IN_ROWS = {
@@ -381,6 +382,21 @@ def _source(runs: Iterable[RunOutline], *, in_user_guest: bool) -> str:
     return f"imported, or {measured}" if len(origins) > 1 else "imported"
 
 
+def _in_order(found: dict[str, float]) -> dict[str, float]:
+    """The medians of a row without a percentile that is below a lower one.
+
+    A round with too few operations has no high percentile, so its median is that of other rounds.
+    """
+    highest = 0.0
+    kept = dict(found)
+    for metric in _PERCENTILES:
+        value = found.get(metric)
+        if value is not None and value < highest:
+            del kept[metric]
+        highest = max(highest, value or 0.0)
+    return kept
+
+
 def measurement_rows(medians: Medians, order: Sequence[str]) -> Iterator[MeasurementRow]:
     """All cells under each measurement with a rate.
 
@@ -395,11 +411,13 @@ def measurement_rows(medians: Medians, order: Sequence[str]) -> Iterator[Measure
     }
     for name, direction in sorted(measured, key=lambda key: (place.get(key[0], len(place)), *key)):
         for cell in medians.cells:
-            found = {
-                metric: value
-                for metric in _IN_ROWS
-                if (value := medians.get(cell, name, direction, metric)) is not None
-            }
+            found = _in_order(
+                {
+                    metric: value
+                    for metric in _IN_ROWS
+                    if (value := medians.get(cell, name, direction, metric)) is not None
+                }
+            )
             if not found.keys() & set(_RATES) and not (
                 direction is Direction.NONE and _has_only_time_series(medians, cell, name)
             ):

@@ -30,6 +30,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from vdisklab.errors import DatabaseError, UnstorableError
 from vdisklab.plan.plan_file import settings_error
+from vdisklab.results.database import SQLITE
 from vdisklab.results.model import METRICS, Campaign, Origin, Run
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.rows import metric_row, plan_error
@@ -240,7 +241,13 @@ def refuse_figures(text: str, name: str) -> None:
 
 def _document(content: bytes, name: str) -> Mapping[str, Any]:
     try:
-        text = _unpacked(content, name).decode()
+        unpacked = _unpacked(content, name)
+        if unpacked.startswith(SQLITE):
+            raise DatabaseError(
+                f"{name} is a database that gzip packed, not an export",
+                hint="unpack it with gunzip, and name it with --db",
+            )
+        text = unpacked.decode()
         document = json.loads(text, parse_constant=_not_a_number, parse_float=_finite)
     except UnicodeDecodeError as error:
         _refuse(name, f"byte {error.start} is not UTF-8")

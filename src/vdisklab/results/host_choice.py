@@ -7,10 +7,33 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from vdisklab.errors import PlanError
+from vdisklab.results.model import Campaign
 
 ALL_HOSTS = "all"
 
 _SHOWN = 6
+_ID_LETTERS = 8
+
+
+def by_host(campaigns: Sequence[Campaign]) -> dict[str, list[Campaign]]:
+    """The campaigns of each machine, by the name that `--hosts` takes.
+
+    Where two machines have one name, it ends with the first letters of the machine's id.
+    """
+    by_machine: dict[str, list[Campaign]] = {}
+    for campaign in campaigns:
+        key = campaign.host.machine_id or campaign.host.hostname
+        by_machine.setdefault(key, []).append(campaign)
+    names = Counter(group[0].host.hostname for group in by_machine.values())
+    starts = Counter(machine[:_ID_LETTERS] for machine in by_machine)
+    found: dict[str, list[Campaign]] = {}
+    for machine, group in by_machine.items():
+        name = group[0].host.hostname
+        if not name or names[name] > 1:
+            start = machine[:_ID_LETTERS]
+            name = f"{name or 'imported'}-{start if starts[start] == 1 else machine}"
+        found[name] = group
+    return found
 
 
 def chosen_hosts(

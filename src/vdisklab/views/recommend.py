@@ -299,7 +299,20 @@ def _runner_up(answer: RecommendAnswer) -> Iterator[str]:
         found = answer.alternatives[place].ratio or Ratio(0)
         # The decision says how sure that is.
         behind = difference(replace(found, low=None, high=None))
+        if not _is_told_apart(answer, runner):
+            # The leader by numbers comes second where the answer is what the user has now.
+            ahead = found.ratio is not None and found.ratio > 1
+            behind = f"not shown to be {'faster' if ahead else 'slower'}"
         yield " ".join((f"Runner-up: {runner}, {behind}.", *_losses(answer, [runner])))
+
+
+def _is_told_apart(answer: RecommendAnswer, runner: MeasuredCell) -> bool:
+    """True if the rank of the answer is shown to differ from that of another path."""
+    rows = {row.cell: row for row in answer.recommendation.ranking.rows}
+    chosen, other = rows.get(answer.choice.cell), rows.get(runner)
+    if chosen is None or other is None or runner in answer.choice.ties:
+        return False
+    return chosen.worst < other.best or other.worst < chosen.best
 
 
 def _price_of_safety(recommendation: Recommendation) -> Iterator[str]:
@@ -348,9 +361,13 @@ def _over_default(answer: RecommendAnswer) -> Iterator[str]:
     elif recommendation.default == recommendation.cell:
         yield f"{recommendation.cell.name} is QEMU's default."
         return
-    ratio = recommendation.over_default
-    if ratio is not None and ratio.ratio is not None:
-        yield f"Compared with QEMU's default ({recommendation.default}) it is {difference(ratio)}."
+    ratio, default = recommendation.over_default, recommendation.default
+    if ratio is None or ratio.ratio is None or default is None:
+        return
+    if _is_told_apart(answer, default):
+        yield f"Compared with QEMU's default ({default}) it is {difference(ratio)}."
+    else:
+        yield f"No difference is shown from QEMU's default ({default})."
 
 
 def _over_platforms(answer: RecommendAnswer) -> Iterator[str]:

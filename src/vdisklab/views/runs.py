@@ -15,7 +15,7 @@ def campaign_tables(answer: runs.CampaignsAnswer) -> Iterator[Table[runs.ListedC
     columns: tuple[Column[runs.ListedCampaign], ...] = (
         Column("campaign", lambda row: row.campaign),
         Column("started", lambda row: f"{row.started:%Y-%m-%d %H:%M}"),
-        Column("host", lambda row: row.hostname, folds=WORDS, spare=1),
+        Column("host", lambda row: row.host, folds=WORDS, spare=1),
         Column("label", lambda row: row.label, folds=WORDS),
         Column("cells", lambda row: str(row.cells), right=True, spare=1),
         Column("rounds", lambda row: str(row.rounds), right=True, spare=1),

@@ -53,8 +53,9 @@ def tables(answer: answers.TableAnswer) -> Iterator[Table[Any]]:
     ) if rows]  # fmt: skip
     first = [_measurements(answer)] if answer.measurements or not others else []
     notes = tuple(_notes(answer))
-    for table in (*first, *others):
-        yield replace(table, notes=(*table.notes, *notes))
+    for place, table in enumerate((*first, *others)):
+        intro = () if place else answer.caveats.notes
+        yield replace(table, intro=(*table.intro, *intro), notes=(*table.notes, *notes))
 
 
 def grid(answer: answers.TableAnswer) -> Iterator[Table[answers.TableCell]]:
@@ -85,7 +86,8 @@ def grid(answer: answers.TableAnswer) -> Iterator[Table[answers.TableCell]]:
 
     columns = (_cell_column(unit), *(column(*test) for test in tests))
     notes = (f"{_medians(answer)}; {unit} = {meaning}", *_notes(answer))
-    yield Table(f"Bandwidth in {unit}", columns, answer.cells, notes)
+    intro = answer.caveats.notes
+    yield Table(f"Bandwidth in {unit}", columns, answer.cells, notes, intro=intro)
 
 
 def _medians(answer: answers.TableAnswer) -> str:
@@ -102,7 +104,6 @@ def _notes(answer: answers.TableAnswer) -> Iterator[str]:
         yield "each place was measured separately: their differences are not taken within rounds"
     yield from _losses(answer)
     yield from (str(finding) for finding in answer.findings if not isinstance(finding, calls))
-    yield from answer.caveats.notes
 
 
 def _losses(answer: answers.TableAnswer) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
@@ -132,6 +133,7 @@ def test_a_tie_has_no_winner_and_names_the_leader(
     )
     assert others[1].startswith("These 6 tie: ")
     assert len(found["choice"]["ties"]) == 5
+    assert not re.search(r"Runner-up: [^,]+, [0-9]", " ".join(found["sentences"]))
     surer = found["choice"]["surer"]
     assert (surer["paths"], surer["runs"]) == (6, 60 * 7), "the host is measured with them"
     assert "To tell them apart" not in " ".join(others), "the plan names no profile to race with"
@@ -139,6 +141,25 @@ def test_a_tie_has_no_winner_and_names_the_leader(
     target = database.file.with_name("report.md")
     assert main(["report", "--format", "md", "-o", str(target)]) == 0
     assert target.read_text().startswith(f"# vdisklab: Take {leader}, or keep")
+
+
+def test_what_ranks_do_not_tell_apart_is_not_said_to_be_slower(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A race ends within a margin of the best: the ranks of its paths still overlap."""
+    recorded = Path(__file__).parents[3] / "docs" / "images" / "quickstart.json.gz"
+    db = ("--db", str(tmp_path / "results.sqlite"))
+    assert main(["import", str(recorded), *db]) == 0
+    capsys.readouterr()
+    assert main(["recommend", *db]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Runner-up: qcow2/none, not shown to be slower." in out
+    assert "No difference is shown from QEMU's default (raw/writeback (cold))." in out
+    values = tmp_path / "report.csv"
+    assert main(["report", "--format", "csv", "-o", str(values), *db]) == 0
+    ran = {(row["cell"], row["accelerator"]) for row in csv.DictReader(values.open())}
+    assert {("host", ""), ("raw/none", "tcg")} <= ran
+    assert ("host", "tcg") not in ran
 
 
 def test_weights_of_ones_own_decide(store: Database, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ from vdisklab.cli.shell import output
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import PlanError
 from vdisklab.path.segments import PageCache
+from vdisklab.results.host_choice import by_host
 from vdisklab.results.model import Campaign, Failure, FailureKind, Run
 from vdisklab.views.layout import Table
 
@@ -391,6 +392,22 @@ def test_two_machines_of_one_name_are_two_hosts(
     fleet.add(run for number in range(3) for run in runs_of(number))
     found = answer(capsys, "rank", "--hosts", "all")
     assert len({entry["name"] for entry in found["hosts"]["hosts"]}) == 3
+    assert main(["runs"]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"kvm-{number:016x}" in listed for number in range(3))
+    assert main(["rank", "--hosts", f"kvm-{1:016x}"]) == 2
+    assert f"give --campaign {twins[1].id} instead of --hosts" in capsys.readouterr().err
+    assert main(["rank"]) == 0
+    assert "These numbers are of kvm-0000" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_name_that_two_machines_have_ends_with_the_first_letters_of_the_id() -> None:
+    twins = [
+        replace(c, host=replace(c.host, hostname="kvm", machine_id=f"{place}234567890abcdef"))
+        for place, c in enumerate(map(campaign, range(2)))
+    ]
+    assert list(by_host(twins)) == ["kvm-02345678", "kvm-12345678"]
+    assert list(by_host(twins[:1])) == ["kvm"]
 
 
 def test_an_empty_database_has_no_fleet(

@@ -71,7 +71,7 @@ def test_a_damaged_file_has_a_way_out(
     ("content", "said"),
     [
         (b"", "the file is empty"),
-        (b"SQLite format 3\0 and more", "hint: if vdisklab wrote it, pass it on with: vdisklab"),
+        (b"SQLite format 3\0 and more", "hint: if vdisklab wrote it, pass it on with: `"),
         (b"caf\xe9", "not UTF-8 text: byte 3 is invalid"),
         (b"4096 bytes\0 copied, 1 s", "is not text: character 10 is NUL"),
         (b"\xff\xfe\x00", "not UTF-16 text: byte 2"),

@@ -261,6 +261,7 @@ class TestHostileFiles:
                 "compressed data are incomplete",
             ),
             (b"\x1f\x8bnonsense", "compressed data are incomplete"),
+            (gzip.compress(b"SQLite format 3\0\xff"), "is a database that gzip packed"),
             (b'{"format": "vdisklab/1", "x": "\xff"}', "byte 31 is not UTF-8"),
             (b"[" * 10**6, "nested too deeply"),
             (b'{"format": "vdisklab/1", "campaigns": ' + b"[" * 10**6, "nested too deeply"),

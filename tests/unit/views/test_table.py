@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from tests.unit.analysis.made import CAMPAIGN, cell, labelled
-from vdisklab.analysis.diagnostics.caveats import caveats_of
+from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.answers.table import (
     Medians,
@@ -22,6 +23,7 @@ from vdisklab.answers.table import (
 )
 from vdisklab.errors import PlanError
 from vdisklab.numbers import MISSING
+from vdisklab.plan.guest import Accelerator
 from vdisklab.results.model import Direction
 from vdisklab.views.table import bonnie, bonnie_text, crystaldiskmark_text, grid, tables
 from vdisklab.workload.importing import recognise
@@ -223,3 +225,27 @@ def test_a_program_whose_tests_were_all_too_short_is_shown_by_its_series() -> No
             for row in sorted(rows, key=lambda row: str(row.cell))] == [
         ("host", None, 1e6, 0.0), ("raw/none", 5e6, None, 2.0),
     ]  # fmt: skip
+
+
+def test_no_percentile_is_below_a_lower_one() -> None:
+    """Rounds with few operations have no 99th percentile: its median is that of the others."""
+    shown = {0: {"p95": 0.1, "p99": 0.2}, 1: {"p95": 0.3}, 2: {"p95": 0.4}}
+    numbers = labelled(
+        {
+            ("raw/none", round, MeasureKey("tpcb", WRITE, metric)): value
+            for round, found in shown.items()
+            for metric, value in (
+                ("latency_mean", 0.05),
+                *((f"latency_{name}", each) for name, each in found.items()),
+            )
+        }
+    )
+    (row,) = answered(numbers).measurements
+    assert (row.latency_p95, row.latency_p99) == (0.3, None)
+
+
+def test_emulation_is_said_above_the_rows() -> None:
+    emulated = Caveats(accelerator=Accelerator.TCG)
+    first = next(iter(tables(replace(answered(NUMBERS), caveats=emulated))))
+    assert first.intro[0].startswith("Measured under emulation (TCG)")
+    assert not any("emulation" in note for note in first.notes)

@@ -18,7 +18,7 @@ from vdisklab.documents import as_csv as rows_as_csv
 from vdisklab.path.named_target import as_typed
 from vdisklab.plan.settings import OptionRows
 from vdisklab.units import whole_number
-from vdisklab.views.layout import Table
+from vdisklab.views.layout import Column, Table
 from vdisklab.views.terminal import show
 
 PIPE_WIDTH = 120
@@ -89,15 +89,20 @@ def as_json(value: object, named: Named = NOTHING_NAMED) -> str:
 
 
 def completed(table: Table[Any], named: Named) -> Table[Any]:
-    """The table, with the commands above and below its rows completed."""
+    """The table, with its commands completed."""
     return replace(
         table,
+        columns=tuple(_completed(column, named) for column in table.columns),
         title=named.in_text(table.title),
         intro=tuple(map(named.in_text, table.intro)),
         notes=tuple(map(named.in_text, table.notes)),
         verbatim=tuple(map(named.in_text, table.verbatim)),
         brief=None if table.brief is None else completed(table.brief, named),
     )
+
+
+def _completed(column: Column[Any], named: Named) -> Column[Any]:
+    return replace(column, show=lambda row: named.in_text(column.show(row)))
 
 
 def console() -> Console:

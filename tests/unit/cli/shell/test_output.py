@@ -10,7 +10,7 @@ import pytest
 from vdisklab.cli.shell.options import Format, OutputOptions
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.documents import Answer
-from vdisklab.views.layout import Table
+from vdisklab.views.layout import Column, Table
 
 
 @dataclass(frozen=True)
@@ -56,3 +56,12 @@ def test_more_notes_are_shown_by_a_whole_command(
     )
     print_answer(_Said(), long, OutputOptions(), verb="vdisklab during")
     assert "more notes: `/opt/vdisklab during --why`" in capsys.readouterr().out
+
+
+def test_a_command_in_a_row_runs_as_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/opt/vdisklab", "doctor"])
+    remedy = Column[_A]("seen", lambda row: f"remedy: `vdisklab {row.a}`")
+    print_answer(_Said(), [Table("Host", (remedy,), (_A("run raw/none"),))], OutputOptions())
+    assert "/opt/vdisklab run raw/none`" in capsys.readouterr().out
