@@ -203,7 +203,9 @@ def _first(
     if not numbers:
         return ()
     observations = from_numbers(numbers)
-    is_planned = campaign.plan.get("rounds") in (None, len(observations.rounds))
+    planned = campaign.plan.get("rounds")
+    # A race ends because of its numbers; `rank` allows for that as well.
+    is_planned = "race" not in campaign.plan and planned in (None, len(observations.rounds))
     ranked = OVER_ROUNDS if is_planned else UNPLANNED_LOOK
     ranking = ranked.among(observations, READY, observations.cells)
     return tuple(cell.name for cell in ranked.winners(ranking))

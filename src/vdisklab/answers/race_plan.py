@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from vdisklab.analysis.best import competitors
@@ -11,7 +12,7 @@ from vdisklab.path.cell import Cell, numbers_of_guests
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.race_terms import RaceTerms
-from vdisklab.results.model import METRICS, Direction
+from vdisklab.results.model import LIFE_STEPS, METRICS, Direction
 from vdisklab.workload.registry import directions_of
 
 
@@ -40,7 +41,7 @@ def can_race(plan: CampaignPlan, terms: RaceTerms) -> bool:
 
 def require_metric(plan: CampaignPlan, metric: str) -> None:
     """Raises PlanError if a plan has no number of this name, or several."""
-    names = [measurement.name for measurement in plan.profile.measurements]
+    names = list(_measured(plan.profile))
     if metric not in SCORES:
         numbers = _numbers_called(metric, plan.profile)
         if len(numbers) != 1:
@@ -66,12 +67,23 @@ def require_metric(plan: CampaignPlan, metric: str) -> None:
         )
 
 
+def _measured(profile: Profile) -> Mapping[str, Collection[Direction]]:
+    """The measurements that are stored by a profile, with their directions: of a disk's life each
+    step is one."""
+    if profile.makes_disks:
+        return dict.fromkeys(LIFE_STEPS, (Direction.NONE,))
+    return {
+        measurement.name: directions_of(measurement) or tuple(Direction)
+        for measurement in profile.measurements
+    }
+
+
 def _numbers_called(metric: str, profile: Profile) -> set[tuple[str, str]]:
     """The (measurement, metric) pairs of a profile whose full name contains `metric`."""
     spelled = {
-        f"{measurement.name}/{direction}/{name}": (measurement.name, name)
-        for measurement in profile.measurements
-        for direction in directions_of(measurement) or Direction
+        f"{measurement}/{direction}/{name}": (measurement, name)
+        for measurement, directions in _measured(profile).items()
+        for direction in directions
         for name in METRICS
     }
     if metric in spelled:

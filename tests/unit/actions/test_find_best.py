@@ -376,6 +376,14 @@ def test_what_nothing_measures_is_refused_before_it_is_measured(
         search(metric).require(asked)
 
 
+def test_ways_of_making_a_disk_race_by_a_step(plan: CampaignPlan) -> None:
+    life = MeasurementPlan("life", "life", {"guest": False})
+    asked = dataclasses.replace(plan, profile=Profile("life-host", "t", (life,)))
+    search("first-write/none/ready").require(asked)
+    with pytest.raises(PlanError, match="nothing called 'life/none/ready'"):
+        search("life/none/ready").require(asked)
+
+
 def test_an_open_load_is_not_searched_by_its_rate(plan: CampaignPlan) -> None:
     asked = dataclasses.replace(plan, profile=load_profile("open-load"))
     with pytest.raises(PlanError, match="is open"):

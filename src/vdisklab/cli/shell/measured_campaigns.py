@@ -95,6 +95,11 @@ def _print_lives(
             continue
         answer = lives_of(store, place.campaign)
         print_answer(answer, tables_of_lives(answer), output, named, verb="vdisklab life")
+        if place.race is not None:
+            analysis = analysed(store, place.campaign, console, disk=request.disk, named=named)
+            if analysis is not None:
+                race = race_outcome(analysis.loaded, place.race, analysis.verdicts)
+                _say(console, () if race is None else race_sentences(race))
         if not place.interrupted and ONLY_MEASURE not in os.environ:
             _say(console, map(named.in_text, next_step_of_lives(answer)))
 
