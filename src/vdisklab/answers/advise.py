@@ -14,6 +14,7 @@ from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.choice import rounds_of
 from vdisklab.answers.disks import (
+    NONE_MEASURED,
     STARTS,
     Advice,
     BegunMeasurement,
@@ -68,6 +69,7 @@ from vdisklab.platforms.configured_disk import (
 )
 from vdisklab.platforms.registry import (
     can_change,
+    can_express,
     cannot_have,
     change_of,
     dialect_of,
@@ -116,6 +118,8 @@ def advise_disks(
         )
     ]
     nowhere = [row for row in still_open if row.advised.directory is None]
+    near = [row for row in nowhere if not row.advised.far]
+    on_nodes = [row for row in near if row.disk.node and row.disk.source]
     unknown = (row for row in rows if row.advised.action is DiskAction.UNKNOWN)
     far = [row for row in nowhere if row.advised.far]  # no other storage answers for a server's
     elsewhere = [
@@ -131,7 +135,8 @@ def advise_disks(
         host_disk=request.disk or HostDisk.VOLATILE,
         planned=(
             *_plans([row for row in still_open if row.advised.directory], request),
-            *_plans([row for row in nowhere if not row.advised.far], request, StandIn.STORAGE),
+            *_plans(on_nodes, request, StandIn.NODE),
+            *_plans([row for row in near if row not in on_nodes], request, StandIn.STORAGE),
             *_plans([*far, *elsewhere], request, StandIn.IMAGE),
         ),
         unplaced=len({(row.disk.platform, row.advised.path) for row in nowhere}),
@@ -143,31 +148,39 @@ def _plans(
 ) -> Iterator[PlannedMeasurement]:
     """One campaign for each file system and stack: what cannot be built must not stop the rest.
 
-    What stands in for the disks' storage is measured in the current directory.
+    What stands in for the disks' storage is measured in the current directory; on a node, in the
+    directory that the disks' volume has there.
     """
-    by_place: dict[object, dict[DiskPath, ExistingDisk]] = {}
+    by_place: dict[object, dict[DiskPath, list[ExistingDisk]]] = {}
     for row in rows:
         wanted = tuple(_wanted(row, stands_in))
         if wanted:
             directory = None if stands_in else row.advised.directory
-            stack = (number_of(directory), wanted[0].layers)
-            by_place.setdefault(stack, {}).setdefault(wanted[0], row)
+            there = _on_node(row) if stands_in is StandIn.NODE else None
+            stack = (number_of(directory), there, wanted[0].layers)
+            by_place.setdefault(stack, {}).setdefault(wanted[0], []).append(row)
     for together in by_place.values():
-        first = next(iter(together))
-        place = request.directory if stands_in else together[first].advised.directory
+        rows_of = list(chain.from_iterable(together.values()))
+        first, one = next(iter(together)), rows_of[0]
+        place = request.directory if stands_in else one.advised.directory
         in_memory = place is not None and lies_in_memory(place)
-        groups = tuple(tuple(map(str, _wanted(row, stands_in))) for row in together.values())
+        node, db = "", request.db
+        if stands_in is StandIn.NODE:
+            (node, place), db = _on_node(one), None  # this host's database is not there
+        groups = tuple(tuple(map(str, _wanted(each[0], stands_in))) for each in together.values())
         paths = tuple(dict.fromkeys(chain.from_iterable(groups)))
         full = replace(
             request,
             paths=paths,
             baseline=str(first),  # the host's own speed would answer nothing here
             directory=place,
+            db=db,
             guest_cpus=request.guest_cpus or cpus_needed(map(parse_path, paths)),
             page_cache=PageCacheChoice.WARM if in_memory else PageCacheChoice.COLD,
         )
         profile = load_profile(request.profile or DEFAULT_PROFILE)
-        plan = build_plan(full, Capabilities(), profile)
+        here = full if node == "" else replace(full, directory=request.directory)
+        plan = build_plan(here, Capabilities(), profile)
         terms = RaceTerms(groups=groups if len(groups) > 1 else ())
         races = request.rounds is None and can_race(plan, terms)
         answer = answer_plan(as_race(plan, terms) if races else plan)
@@ -184,8 +197,15 @@ def _plans(
             answer.seconds_estimated,
             len(together),
             stands_in,
-            _continued(together.values(), paths, profile.name),
+            _continued(rows_of, paths, profile.name),
+            tuple(row.name for row in rows_of),
+            node,
         )
+
+
+def _on_node(row: ExistingDisk) -> tuple[str, Path]:
+    """The node that has a disk's local volume, and the directory of its image there."""
+    return row.disk.node, Path(row.disk.source or "").parent
 
 
 def _wanted(row: ExistingDisk, stands_in: StandIn | None = None) -> Iterator[DiskPath]:
@@ -196,7 +216,8 @@ def _wanted(row: ExistingDisk, stands_in: StandIn | None = None) -> Iterator[Dis
         return
     paths = [path]
     for other in _adjacent(row.disk, path):
-        if not same_image_and_bus(path, other) or can_change(row.disk, other):
+        rebuilt = not same_image_and_bus(path, other)
+        if can_express(row.disk.platform, other) if rebuilt else can_change(row.disk, other):
             paths.append(other)
     paths += filter(None, [row.advised.to, default_path(row.disk.platform, path)])
     if stands_in is StandIn.IMAGE:
@@ -327,7 +348,7 @@ class _Desk:
             return replace(start, reason=refusal) if refusal else _limited(row, start, limits)
         reason = _cannot_build(self._host, path) or ""
         start = replace(start, measurable=not reason)
-        reason = reason or "none of its paths has been measured on this host"
+        reason = reason or NONE_MEASURED
         begun = None
         for campaign in self._candidates(path, start.directory, far=start.far):
             answer = self._answer(row, start, path, campaign)

@@ -48,6 +48,9 @@ from vdisklab.units import counted
 STARTS = "the guest does not start with it now"
 """The reason of a change with which a guest starts."""
 
+NONE_MEASURED = "none of its paths has been measured on this host"
+"""The reason of no advice before any measurement."""
+
 
 def problem_of(
     disk: ConfiguredDisk, path: DiskPath | None, disk_risks: Iterable[Risk], machine: str
@@ -76,7 +79,8 @@ def _problem_here(disk: ConfiguredDisk, path: DiskPath, machine: str) -> str | N
         if disk.platform is Platform.KUBEVIRT:
             source = disk.source or ""
             if source.startswith("/"):
-                return f"its device {source} is not on this host: ask on the node that has it"
+                node = disk.node or "the node that has it"
+                return f"its device {source} is not on this host: ask on {node}"
             return (
                 "its claim's device is not known here: give its volume, too, `kubectl get "
                 "vm,pvc,dv,pv -A -o yaml > GUESTS`, then `vdisklab advise GUESTS` on its node; "
@@ -265,12 +269,14 @@ class DiskAction(StrEnum):
 
 
 class StandIn(StrEnum):
-    """What is measured in the current directory in place of storage that is not on this host."""
+    """What is measured in place of storage that is not on this host, in the current directory."""
 
     STORAGE = "storage"
     """The disks' own paths: an answer for another disk of this kind."""
     IMAGE = "image"
     """Images with the disks' settings: an answer for the settings alone."""
+    NODE = "node"
+    """Nothing: the command is run on the node that has the disks, and measures there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +297,10 @@ class PlannedMeasurement:
     ] = None
     begun: BegunMeasurement | None = field(default=None, metadata=HIDDEN)
     """The measurement that the command continues."""
+    disks: tuple[str, ...] = field(default=(), metadata=HIDDEN)
+    """The names of the disks that it answers for."""
+    node: str = field(default="", metadata=HIDDEN)
+    """The node on which the command is run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +401,11 @@ class ExistingDisk:
         "null from `advise`, if it was measured, and if it cannot be",
     ] = None
     advice: Annotated[Advice | None, RARE, "null from `audit`"] = None
+
+    @property
+    def name(self) -> str:
+        """The guest and its disk."""
+        return f"{self.disk.domain} {self.disk.target}"
 
     @property
     def advised(self) -> Advice:

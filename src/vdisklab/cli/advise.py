@@ -126,7 +126,9 @@ def advise(request: Request, asked_for: AdviseOptions, output: OutputOptions) ->
                     )
                 notes.insert(0, f"Interrupted: all runs so far are kept; {continues}.")
     answer = replace(answer, notes=(*notes, *answer.notes))
-    print_answer(answer, view.tables(answer), output, request, asked_for)
+    command = Caller.of_process().command
+    again = "advise again" if command is None else f"`{command}`"
+    print_answer(answer, view.tables(answer, again), output, request, asked_for)
     return status
 
 

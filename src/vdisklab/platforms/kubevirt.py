@@ -65,6 +65,8 @@ _KNOWN = (
     "blockSize", "shareable", "errorPolicy", "changedBlockTracking",
 )  # fmt: skip
 
+_OF_NODE = ("kubernetes.io/hostname", "metadata.name")
+"""Keys by which an affinity names a node; one of a volume may name any label."""
 _TEMPORARY = ("containerDisk", "ephemeral", "emptyDisk")
 _MOST_CPUS = 10_000
 _BUSES = (Bus.VIRTIO, Bus.SCSI, Bus.SATA, Bus.USB)
@@ -207,7 +209,7 @@ def _disks(
                 chosen = _with_preferences(disk, preferred, missing)
                 assumed = _path(domain, chosen, _usual_bus(row), on_device=False)
         host_file = word(volume, "hostDisk", "path")
-        below = _place_on_node(_claim(volume), where, documents, mode)
+        below, node = _place_on_node(_claim(volume), where, documents, mode)
         yield ConfiguredDisk(
             domain=name,
             target=word(disk, "name") or str(number),
@@ -228,6 +230,7 @@ def _disks(
             ),
             architecture=architecture,
             on_file_volume=mode == "Filesystem" and host_file is None,
+            node="" if host_file else node,
             limits=(
                 *beyond,
                 *(f"{key}={value}" for key, value in disk.items() if key not in _KNOWN),
@@ -270,12 +273,12 @@ def _claim(volume: Tree) -> str | None:
 
 def _place_on_node(
     claim: str | None, namespace: str, documents: Mapping[str, Sequence[Tree]], mode: str
-) -> str | None:
-    """The device or image file on its node of a claim whose volume is local or a hostPath; None if
-    the volume is not here, or of another kind. The image is disk.img (KubeVirt's
-    docs/filesystem-pv-disks.md)."""
+) -> tuple[str | None, str]:
+    """The device or image file on its node of a claim whose volume is local or a hostPath, None if
+    the volume is not here, or of another kind; and the node's name, if the volume has one. The
+    image is disk.img (KubeVirt's docs/filesystem-pv-disks.md)."""
     if claim is None:
-        return None
+        return None, ""
     bound = {
         word(each, "spec", "volumeName")
         for each in documents.get("persistentvolumeclaim", ())
@@ -290,8 +293,22 @@ def _place_on_node(
         spec = tree(volume, "spec")
         place = word(spec, "local", "path") or word(spec, "hostPath", "path")
         if place is not None:
-            return f"{place.rstrip('/')}/disk.img" if mode == "Filesystem" else place
-    return None
+            image = f"{place.rstrip('/')}/disk.img" if mode == "Filesystem" else place
+            return image, _node_of(spec)
+    return None, ""
+
+
+def _node_of(volume: Tree) -> str:
+    """The one node that a volume's affinity names (Kubernetes' "Local" volumes); empty for none or
+    several."""
+    names = [
+        str(name)
+        for term in branches(volume, "nodeAffinity", "required", "nodeSelectorTerms")
+        for rule in (*branches(term, "matchExpressions"), *branches(term, "matchFields"))
+        if rule.get("key") in _OF_NODE and rule.get("operator") == "In"
+        for name in rule.get("values") or ()
+    ]
+    return names[0] if len(set(names)) == 1 and _NAME.fullmatch(names[0]) else ""
 
 
 def _mode(volume: Tree, namespace: str, modes: Mapping[tuple[str, str], str]) -> str:

@@ -386,6 +386,11 @@ def cannot_have(disk: ConfiguredDisk, path: DiskPath) -> Impossible | None:
     return None
 
 
+def can_express(platform: Platform, path: DiskPath) -> bool:
+    """True if a form of the platform can be written for this path, or the platform has no form."""
+    return not dialect_of(platform).forms or _gaps(platform, path) is not None
+
+
 @cache
 def _gaps(platform: Platform, path: DiskPath) -> frozenset[str] | None:
     """The parts of a path that the platform cannot express; None if it cannot express the path at

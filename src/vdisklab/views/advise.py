@@ -9,6 +9,7 @@ from functools import partial
 
 from vdisklab import numbers
 from vdisklab.answers.disks import (
+    NONE_MEASURED,
     STARTS,
     Advice,
     DiskAction,
@@ -52,8 +53,11 @@ def advice_headline(answer: DisksAnswer) -> str:
     return f"{counted(len(answer.disks), 'disk')}: {', '.join(parts)}"
 
 
-def tables(answer: DisksAnswer) -> Iterator[Table[ExistingDisk]]:
-    """One row per disk; details follow as notes, and the lines to paste come last."""
+def tables(answer: DisksAnswer, again: str = "advise again") -> Iterator[Table[ExistingDisk]]:
+    """One row per disk; details follow as notes, and the lines to paste come last.
+
+    `again` is the command that answers from what was measured meanwhile.
+    """
     columns: tuple[Column[ExistingDisk], ...] = (
         disks.disk_column(),
         Column("advice", lambda row: str(row.advised.action)),
@@ -69,7 +73,7 @@ def tables(answer: DisksAnswer) -> Iterator[Table[ExistingDisk]]:
         columns,
         answer.disks,
         tuple(_notes(answer)),
-        verbatim=tuple(_lines(answer)),
+        verbatim=tuple(_lines(answer, again)),
         kind=ExistingDisk,
     )
 
@@ -166,8 +170,6 @@ def advice_sentence(row: ExistingDisk) -> str:
     if entry.action is DiskAction.CHANGE:
         return f"no line is printed, as {entry.reason}."
     if entry.action is DiskAction.UNKNOWN:
-        if entry.measurable and entry.begun is not None:
-            return f"{entry.begun}."
         why = "not measured yet" if entry.measurable else "it cannot be measured here"
         return f"{why}: {entry.reason}."
     return f"{_why_kept(row, entry)}."
@@ -228,8 +230,9 @@ def _risks_of(row: ExistingDisk, *, weight: int) -> Iterator[str]:
 
 def _sentences(row: ExistingDisk) -> Iterator[str]:
     """What is to know about a disk besides risks that harm its guest, without its name."""
-    yield advice_sentence(row)
     entry = row.advised
+    if not _said_by_column(entry):
+        yield advice_sentence(row)
     yield from _risks_of(row, weight=0)
     if entry.elsewhere is not None and entry.directory is None:
         yield (
@@ -256,6 +259,13 @@ def _sentences(row: ExistingDisk) -> Iterator[str]:
         )
 
 
+def _said_by_column(entry: Advice) -> bool:
+    """True for a disk of which the table says all: it is not measured yet, or in too few rounds."""
+    if entry.action is not DiskAction.UNKNOWN or not entry.measurable:
+        return False
+    return entry.begun is not None or entry.reason == NONE_MEASURED
+
+
 def _notes(answer: DisksAnswer) -> Iterator[str]:
     yield from answer.notes
     for weight in (2, 1):
@@ -272,7 +282,7 @@ def _needed(path: DiskPath | None, rebuilt: DiskPath) -> str:
     return f"the driver of {bus} in the guest" if other_bus else "a converted image"
 
 
-def _lines(answer: DisksAnswer) -> Iterator[str]:
+def _lines(answer: DisksAnswer, again: str) -> Iterator[str]:
     all_disks = ((row, row.advised.change) for row in answer.disks)
     changes = [(row, change) for row, change in all_disks if change is not None]
     for row, change in changes[:SHOWN]:
@@ -286,28 +296,35 @@ def _lines(answer: DisksAnswer) -> Iterator[str]:
     if changes[SHOWN:]:
         yield f"# … and {counted(len(changes) - SHOWN, 'more disk')}: see --format json"
     for planned in answer.planned:
-        yield f"# {_planned(planned)}"
+        yield f"# {_planned(planned, again)}"
         yield planned.command
 
 
-def _planned(planned: PlannedMeasurement) -> str:
-    its, are = ("its", "is") if planned.paths == 1 else ("their", "are")
-    paths = counted(planned.paths, "path")
+def _planned(planned: PlannedMeasurement, again: str) -> str:
+    its = "its" if len(planned.disks) == 1 else "their"
+    names = sanitise_line(disks.shown_names(planned.disks))
+    paths = counted(len(planned.request.paths), "path")
+    races = planned.race is not None and not planned.race.groups
+    goal = f"{'find the best of' if races else 'measure'} {paths} for {names}"
     time = f"about {format_duration(planned.command_seconds)}, no guest is touched"
     match planned.stands_in:
         case None if planned.begun is not None:
-            return (
-                f"{paths} {are} {planned.begun}; to continue ({time}), run this, then advise again:"
-            )
+            return f"{names}: {planned.begun}; to continue ({time}), run this, then {again}:"
         case None:
-            return f"to measure {paths} ({time}), run this, then advise again:"
+            return f"to {goal} ({time}), run this, then {again}:"
+        case StandIn.NODE:
+            return (
+                f"run this on {planned.node}, which has {its} storage, to {goal} ({time}), then "
+                f"{again} there:"
+            )
         case StandIn.STORAGE:
             return (
-                f"to measure {paths} in this directory, as {its} storage is not on this host "
-                f"(--dir names a better place; {time}), run this, then advise again:"
+                f"to {goal} in this directory, as {its} storage is not on this host "
+                f"(--dir names a better place; {time}), run this, then {again}:"
             )
         case StandIn.IMAGE:
             return (
-                f"to learn which settings of {paths} are faster, from images in this directory, "
-                f"as {its} storage cannot be measured here ({time}), run this, then advise again:"
+                f"to learn which settings are faster for {names}, from {paths} with images in "
+                f"this directory, as {its} storage cannot be measured here ({time}), run this, "
+                f"then {again}:"
             )

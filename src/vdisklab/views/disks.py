@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from vdisklab import numbers
@@ -18,7 +18,7 @@ _MOST_NAMES = 3
 
 def name_of(row: ExistingDisk) -> str:
     """The guest and its disk."""
-    return f"{row.disk.domain} {row.disk.target}"
+    return row.name
 
 
 def disk_column() -> Column[Any]:
@@ -99,6 +99,10 @@ def said_of(
         for sentence in sentences(row):
             names.setdefault(sentence, []).append(name_of(row))
     for sentence, disks in names.items():
-        more = len(disks) - _MOST_NAMES
-        shown = ", ".join(disks[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
-        yield f"{shown}: {sentence}"
+        yield f"{shown_names(disks)}: {sentence}"
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -293,7 +293,40 @@ def test_each_unknown_ends_with_one_command_that_works_here_and_its_time(
     ]
     before = [lines[lines.index(plan["command"]) - 1] for plan in planned]
     assert all("(about " in line or "; about " in line for line in before)
-    assert all(line.startswith("# to ") and "1 path" in line for line in before)
+    assert all(line.startswith("# to ") and " paths " in line for line in before)
+    disks = [f"{row['disk']['domain']} {row['disk']['target']}" for row in document["disks"]]
+    assert all(any(f" for {disk}" in line for line in before) for disk in disks)
+
+
+BOUND = """---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: pv1}
+spec:
+  local: {path: /mnt/disks/ssd1}
+  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [
+    {key: kubernetes.io/hostname, operator: In, values: [node1]}]}]}}
+"""
+
+
+def test_a_disk_on_a_nodes_local_volume_is_measured_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not in the directory of the workstation on which the question was asked."""
+    file = tmp_path / "vm.yaml"
+    file.write_text(CLAIMS.replace("Filesystem}", "Filesystem, volumeName: pv1}") + BOUND)
+    planned, _ = advised(capsys, str(file))["planned"]
+    assert planned["stands_in"] == "node"
+    assert " --dir /mnt/disks/ssd1" in planned["command"]
+    assert "qcow2" not in planned["command"], "KubeVirt opens every file as raw"
+    assert main(["advise", str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    above = lines[lines.index(planned["command"]) - 1]
+    assert above.startswith("# run this on node1, which has its storage, to find the best of ")
+    assert " for web root (about " in above
+    said = " ".join(lines)
+    assert said.count("in this directory") == 1, "for the other disk, whose volume is not known"
+    assert said.count("not measured yet") == 1, "in the table"
 
 
 @pytest.mark.parametrize(
@@ -760,7 +793,7 @@ def test_a_measurement_of_two_rounds_is_said_with_the_command_that_continues(
     assert main(["advise", disk]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "not measured yet" not in out
-    assert out.count(said) == 3, "in the table, in the notes, above the command"
+    assert out.count(said) == 2, "in the table, above the command"
     assert f"; to continue (about {format_duration(planned['seconds_usually'])}" in out
     assert out.endswith(planned["command"])
 
@@ -827,6 +860,7 @@ def test_an_instance_of_incus_is_measured_with_its_other_cache_mode(
     command = document["planned"][0]["command"]
     present = "raw/none/scsi:aio=io_uring:discard=unmap"
     assert f"vdisklab run {present} raw/writeback/scsi:discard=unmap " in command
+    assert "qcow2" not in command, "Incus makes none"
     assert "iothread" not in command
     file.write_text(INSTANCE.replace(" MORE", ", io.cache: unsafe"))
     (group,) = advised(capsys, str(file), "--dir", str(tmp_path))["disks"]
