@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import time
@@ -28,7 +27,12 @@ from vdisklab.host.ledger import (
     open_ledger,
 )
 from vdisklab.host.mounts import Mount, mount_of, without_flushes
-from vdisklab.host.plan_locks import lock_directory, release_lock, take_lock
+from vdisklab.host.plan_locks import (
+    lock_directory,
+    processes_measuring,
+    release_lock,
+    take_lock,
+)
 from vdisklab.host.waiting import Clock
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import Accelerator
@@ -240,29 +244,13 @@ def report_plan(plan: CampaignPlan, progress: Progress) -> None:
     left = leftovers_sentence()
     if left is not None:
         progress(PlanWarning(left))
-    for process in measuring_beside(plan.fingerprint):
+    for process in processes_measuring(beside=plan.fingerprint):
         progress(
             PlanWarning(
                 f"process {process} measures another campaign on this host: each measures the "
                 "other's load, too"
             )
         )
-
-
-def measuring_beside(fingerprint: str) -> tuple[str, ...]:
-    """The processes of this user's state directory that measure another plan than this one.
-
-    Each holds the lock of a file that is named after its plan and holds its number.
-    """
-    found = []
-    for file in sorted(lock_directory().glob("*")):
-        with suppress(OSError), file.open() as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if file.name != fingerprint:
-                    found.append(lock.read() or "unknown")
-    return tuple(found)
 
 
 def _measure_plan(

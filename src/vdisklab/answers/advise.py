@@ -161,12 +161,12 @@ def _plans(
             by_place.setdefault(stack, {}).setdefault(wanted[0], []).append(row)
     for together in by_place.values():
         rows_of = list(chain.from_iterable(together.values()))
-        first, one = next(iter(together)), rows_of[0]
-        place = request.directory if stands_in else one.advised.directory
+        first, example = next(iter(together)), rows_of[0]
+        place = request.directory if stands_in else example.advised.directory
         in_memory = place is not None and lies_in_memory(place)
         node, db = "", request.db
         if stands_in is StandIn.NODE:
-            (node, place), db = _on_node(one), None  # this host's database is not there
+            (node, place), db = _on_node(example), None  # this host's database is not there
         groups = tuple(tuple(map(str, _wanted(each[0], stands_in))) for each in together.values())
         paths = tuple(dict.fromkeys(chain.from_iterable(groups)))
         full = replace(

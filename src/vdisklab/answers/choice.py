@@ -426,7 +426,8 @@ def _of_ranking(
     verdict = _verdict(choice, [disk.cell not in analysis.competing for disk in others], ratio)
     choice = replace(choice, verdict=verdict)
     over_hosts = isinstance(analysis, HostsAnalysis)
-    if best is None or not ties or choice.verdict.decided or over_hosts:
+    goes_on = analysis.loaded.measured_now is not None  # and nobody need start it
+    if best is None or not ties or choice.verdict.decided or over_hosts or goes_on:
         return choice
     metric = None if ranking.measure == analysis.scored.overall else str(ranking.measure)
     surer = replace(
@@ -502,7 +503,7 @@ def _of_race(analysis: Analysis, race: RaceOutcome, ranking: Ranking) -> PathCho
     rounds = 0 if race.decided else race.most_rounds - race.rounds
     left = (race.best, *race.as_good)
     surer = None
-    if rounds > 0:
+    if rounds > 0 and analysis.loaded.measured_now is None:
         surer = replace(_surer(analysis, left, rounds), command=_continuing_command(analysis))
     present = present_disks(analysis, left)
     choice = of_race(race)

@@ -22,7 +22,9 @@ from vdisklab.analysis.observations import (
 )
 from vdisklab.analysis.score import middle_path
 from vdisklab.errors import DatabaseError, PlanError
+from vdisklab.host.facts import machine_id
 from vdisklab.host.ledger import state_directory
+from vdisklab.host.plan_locks import process_measuring
 from vdisklab.host.safe_places import make_state_directory
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.disk_path import PathSyntaxError, parse_path
@@ -133,7 +135,33 @@ class Loaded:
     @cached_property
     def caveats(self) -> Caveats:
         """The caveats that every answer from these numbers must state."""
-        return caveats_of(self.outlines, self.campaigns)
+        return replace(caveats_of(self.outlines, self.campaigns), measured_now=self.measured_now)
+
+    @cached_property
+    def measured_now(self) -> str | None:
+        """`process 12 measures this campaign now: 3 of 30 runs are stored`; None if no process of
+        this host measures one of these campaigns."""
+        for campaign in self.campaigns:
+            stored = {(r.round, r.cell) for r in self.outlines if r.campaign == campaign.id}
+            if now := _measured_now(campaign, len(stored)):
+                return now
+        return None
+
+
+def _measured_now(campaign: Campaign, stored: int) -> str | None:
+    """Who measures a campaign now; how many runs a race needs is not known before its end."""
+    if campaign.host.machine_id != machine_id():
+        return None
+    process = process_measuring(campaign.fingerprint)
+    if process is None:
+        return None
+    plan = campaign.plan
+    cells, rounds = plan.get("cells"), plan.get("rounds")
+    total = ""
+    if isinstance(cells, list) and isinstance(rounds, int) and "race" not in plan:
+        total = f" of {len(cells) * rounds}"
+    runs = "1 run is" if stored == 1 and not total else f"{stored}{total} runs are"
+    return f"process {process} measures this campaign now: {runs} stored"
 
 
 NOTHING = Loaded((), (), from_numbers({}))
@@ -381,6 +409,11 @@ def disks_at_once(loaded: Loaded) -> tuple[int, ...]:
 
 def require_numbers(loaded: Loaded) -> None:
     """Raises PlanError if nothing was measured in these campaigns."""
+    if not len(loaded.observations.value) and loaded.measured_now is not None:
+        raise PlanError(
+            f"this campaign has no numbers yet: {loaded.measured_now}",
+            hint="ask again when its first round is stored; `vdisklab watch` shows it meanwhile",
+        )
     if not len(loaded.observations.value):
         raise PlanError(
             "this campaign has no numbers: every run failed, or none was started",

@@ -149,7 +149,9 @@ def _with_command(
     numbers of guests with the command that ranks one of them."""
     for finding in findings:
         if isinstance(finding, TooFewRounds):
-            yield replace(finding, command=more_rounds_command(analysis), on=analysis.only_of)
+            now = analysis.loaded.measured_now
+            command = None if now is not None else more_rounds_command(analysis)
+            yield replace(finding, command=command, on=analysis.only_of, now=now)
         elif isinstance(finding, SeveralGuests):
             command = f"{_this_command(metric)} --guests {finding.numbers[-1]}"
             yield replace(finding, command=command)

@@ -561,6 +561,8 @@ def _nothing_to_recommend(
     rounds = rounds_of(observations, paths)
     more = f"continue with --rounds {MIN_ROUNDS} or more"
     continues = more if command is None else f"`{command}` continues"
+    if analysis.loaded.measured_now is not None:
+        continues = f"{analysis.loaded.measured_now}; ask again later"
     if rounds < MIN_ROUNDS:
         return TooFewRoundsError(nothing_shown(rounds), hint=f"{use}{continues}")
     if not np.isfinite(usable.grid(measure)).any():

@@ -38,6 +38,34 @@ def take_lock(file: Path) -> tuple[IO[str], bool]:
         opened.close()
 
 
+def process_measuring(fingerprint: str) -> str | None:
+    """The number of the other process that measures the plan with this fingerprint now, `unknown`
+    if the lock's file does not say it; None if there is none."""
+    if not fingerprint.isalnum():  # of a database that somebody else made
+        return None
+    process = _holder(lock_directory() / fingerprint)
+    return None if process == str(os.getpid()) else process
+
+
+def processes_measuring(*, beside: str) -> tuple[str, ...]:
+    """The processes of this user's state directory that measure another plan than this one.
+
+    Each holds the lock of a file that is named after its plan and holds its number.
+    """
+    files = (file for file in sorted(lock_directory().glob("*")) if file.name != beside)
+    return tuple(process for file in files if (process := _holder(file)) is not None)
+
+
+def _holder(file: Path) -> str | None:
+    """What the holder of a lock has written into its file; None if nobody holds the lock."""
+    with suppress(OSError), file.open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return lock.read() or "unknown"
+    return None
+
+
 def release_lock(opened: IO[str], file: Path) -> None:
     """Removes the file of a lock that this process holds, and gives up the lock."""
     with opened:

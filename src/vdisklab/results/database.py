@@ -16,6 +16,7 @@ import logging
 import os
 import sqlite3
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -56,6 +57,8 @@ _FORMS = "give --db a file, sqlite:///FILE or postgresql://USER@HOST/DATABASE"
 
 
 PATIENCE_SECONDS = 10.0
+_MAKING_SECONDS = 2.0  # making one takes 0.3 s
+_LOOK_SECONDS = 0.05
 _CONNECT_SECONDS = 10
 _OLDEST_SQLITE = (3, 38)
 """The first with STRICT tables (3.37), and with JSON in every build."""
@@ -333,7 +336,7 @@ def open_database(
         with _removed_if_empty(address.file, rights):
             if address.file is not None and os.geteuid() == 0 and rights is None:
                 _create_as_root(address.file, create=create)
-            _bring_up_to_date(database, read_only)
+            _bring_up_to_date(database, read_only, patience)
         yield replace(database, _opened=_file_id(address.file))
     finally:
         engine.dispose()
@@ -350,12 +353,21 @@ def _file_id(file: Path | None) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _bring_up_to_date(database: Database, read_only: bool) -> None:
-    with database.reading() as connection:
-        current = migrations.is_current(connection)
-        version = migrations.schema_version(connection)
+def _bring_up_to_date(database: Database, read_only: bool, patience: float) -> None:
+    current, version = _schema(database)
+    until = time.monotonic() + min(patience, _MAKING_SECONDS)
+    # Another process may be making it: its tables appear at once, in one transaction.
+    while read_only and version is None and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
+        current, version = _schema(database)
     if current:
         return
+    if read_only and version is None:
+        raise NoDatabaseError(
+            f"the database {database.address} is empty: another process is making it, or ended "
+            "before it was made",
+            hint="ask again; `vdisklab runs` makes it, if no other process does",
+        )
     if read_only:
         raise DatabaseError(
             f"the database {database.address} is an older vdisklab's (schema {version}), and must "
@@ -373,6 +385,12 @@ def _bring_up_to_date(database: Database, read_only: bool) -> None:
             "brought up to date before it can be read",
             hint="copy it into a directory that can be written, and give --db the copy",
         ) from error
+
+
+def _schema(database: Database) -> tuple[bool, str | None]:
+    """Whether a database has the current schema, and its schema; None for an empty one."""
+    with database.reading() as connection:
+        return migrations.is_current(connection), migrations.schema_version(connection)
 
 
 def _consistent(engine: sa.Engine) -> dict[str, Any]:

@@ -275,7 +275,9 @@ def _without_choice(why: Diagnostic | str) -> str:
     said = nothing_shown(why.have)
     on = "" if why.on is None else f" on {why.on}"
     continues = f"`{why.command}` continues{on}"
-    if why.command is None:
+    if why.now is not None:
+        continues = f"{why.now}; ask again later"
+    elif why.command is None:
         continues = f"continue{on} with --rounds {why.want} or more"
     return f"{said[0].upper()}{said[1:]}: {continues}."
 

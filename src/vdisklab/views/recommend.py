@@ -355,19 +355,20 @@ def _over_default(answer: RecommendAnswer) -> Iterator[str]:
         way, other = f"`vdisklab run {usual}`", answer.default_measured_in
         if other is not None:
             way = f"but in campaign {other}: `vdisklab recommend --campaign {other}`"
-            yield f"QEMU's default was not measured in campaign {campaign}, {way}."
+            yield f"QEMU's default cache mode was not measured in campaign {campaign}, {way}."
         else:
-            yield f"QEMU's default was not measured in campaign {campaign}: {way}."
+            yield f"QEMU's default cache mode was not measured in campaign {campaign}: {way}."
     elif recommendation.default == recommendation.cell:
-        yield f"{recommendation.cell.name} is QEMU's default."
+        yield f"{recommendation.cell.name} has QEMU's default cache mode."
         return
     ratio, default = recommendation.over_default, recommendation.default
     if ratio is None or ratio.ratio is None or default is None:
         return
+    mode = f"QEMU's default cache mode ({default})"
     if _is_told_apart(answer, default):
-        yield f"Compared with QEMU's default ({default}) it is {difference(ratio)}."
+        yield f"Compared with {mode} it is {difference(ratio)}."
     else:
-        yield f"No difference is shown from QEMU's default ({default})."
+        yield f"No difference is shown from {mode}."
 
 
 def _over_platforms(answer: RecommendAnswer) -> Iterator[str]:

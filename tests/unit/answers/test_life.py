@@ -409,7 +409,7 @@ def test_what_is_recommended_for_disposable_disks_is_a_way_of_making_them(
     said = " ".join(capsys.readouterr().out.split())
     assert f"Use {REFLINK}" in said
     assert "the geometric mean of 3 times: " in said
-    assert "QEMU's default was not measured" not in said, "it is no way of making a disk"
+    assert "QEMU's default cache mode was not measured" not in said, "it is no way of making a disk"
 
 
 def test_the_table_of_speeds_names_the_verb_that_shows_lives(

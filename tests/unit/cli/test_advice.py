@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import math
 import re
@@ -19,6 +20,9 @@ from tests.unit.analysis.made import CAMPAIGN, START, _run, campaign_runs
 from tests.unit.stored import Database
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import PlanError
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import machine_facts
+from vdisklab.host.plan_locks import lock_directory
 from vdisklab.path.disk_path import parse_path
 from vdisklab.results.model import Run
 from vdisklab.results.power_cut import PowerCut
@@ -107,7 +111,7 @@ def test_the_table_says_why(store: Database, capsys: pytest.CaptureFixture[str])
     assert main(["recommend", "--need", "durable"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert out.startswith("Use raw/none: it is the best of 5 paths that qualify (95 %).")
-    assert "Compared with QEMU's default (raw/default (cold)) it is between " in out
+    assert "Compared with QEMU's default cache mode (raw/default (cold)) it is between " in out
     assert "under emulation" in out
 
 
@@ -223,6 +227,36 @@ def test_bad_wishes_end_in_a_sentence(
     err = capsys.readouterr().err
     assert sentence in err
     assert "hint: " in err
+
+
+@pytest.mark.parametrize(
+    ("rounds", "said"),
+    [
+        (0, "this campaign has no numbers yet: process 4711 measures this campaign now"),
+        (1, "process 4711 measures this campaign now"),
+        (5, "Process 4711 measures this campaign now"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["rank", "recommend"])
+def test_a_campaign_that_another_process_measures_is_not_to_be_continued(
+    database: Database, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, rounds: int, said: str, verb: str,
+) -> None:  # fmt: skip
+    plan = {**CAMPAIGN.plan, "cells": list(SPEEDS), "rounds": 5, "profile": "short"}
+    here = replace(CAMPAIGN, host=machine_facts(LocalHost()), plan=plan)
+    database.write(runs(rounds), campaigns=[here])
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    lock = lock_directory() / CAMPAIGN.fingerprint
+    lock.parent.mkdir(parents=True)
+    lock.write_text("4711")
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        main([verb, "--db", database.url])
+    shown = " ".join(" ".join(capsys.readouterr()).split())
+    stored, planned = rounds * len(SPEEDS), 5 * len(SPEEDS)
+    assert f"{said}: {stored} of {planned} runs are stored" in shown
+    assert "continue" not in shown
+    assert "every run failed" not in shown
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from vdisklab.actions.measure import Measured, measuring_beside
+from vdisklab.actions.measure import Measured
 from vdisklab.cli.shell.main import main
 from vdisklab.cli.shell.run_campaigns import _print_end as print_end
 from vdisklab.errors import DatabaseError
 from vdisklab.host.ledger import PROGRAM_MARK, Ledger, leftovers_sentence, open_ledger
+from vdisklab.host.plan_locks import process_measuring, processes_measuring
 from vdisklab.results.database import driver_errors_as_sentences, parse_address
 
 
@@ -117,11 +118,12 @@ def test_what_an_interrupted_run_could_not_remove_is_said(
 
 def test_another_campaign_on_this_host_is_noticed(tmp_path: Path) -> None:
     locks = tmp_path / "state" / "measuring"
-    assert measuring_beside("mine") == ()
+    assert processes_measuring(beside="mine") == ()
     locks.mkdir(parents=True)
     for name in ("mine", "theirs", "ended"):
         (locks / name).write_text("4711")
     with (locks / "mine").open() as mine, (locks / "theirs").open() as theirs:
         for lock in (mine, theirs):
             fcntl.flock(lock, fcntl.LOCK_EX)
-        assert measuring_beside("mine") == ("4711",)
+        assert processes_measuring(beside="mine") == ("4711",)
+        assert [process_measuring(name) for name in ("mine", "ended")] == ["4711", None]

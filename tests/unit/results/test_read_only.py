@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from vdisklab.errors import DatabaseError
+from vdisklab.errors import DatabaseError, NoDatabaseError
 from vdisklab.results.store import open_store
 
 
@@ -36,6 +38,31 @@ def test_an_older_schema_is_left_alone(db: Path) -> None:
     ):
         pass
     assert db.read_bytes() == before
+
+
+def test_one_that_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "new.sqlite"
+    file.touch()
+    maker = threading.Timer(0.2, partial(_make, file))
+    maker.start()
+    with open_store(str(file), read_only=True) as store:
+        assert store.campaigns() == ()
+    maker.join()
+
+
+def _make(file: Path) -> None:
+    with open_store(str(file)):
+        pass
+
+
+def test_an_empty_one_is_no_older_one(tmp_path: Path) -> None:
+    file = tmp_path / "new.sqlite"
+    file.touch()
+    with (
+        pytest.raises(NoDatabaseError, match="is empty: another process is making it, or ended"),
+        open_store(str(file), read_only=True, patience=0.1),
+    ):
+        pass
 
 
 def test_none_is_created(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_qemus_default_is_that_of_the_recommended_target(path: str, usual: str) 
     )
     (sentence,) = _over_default(cast(RecommendAnswer, chosen))
     assert sentence == (
-        f"QEMU's default was not measured in campaign 3f2a: `vdisklab run {usual}`."
+        f"QEMU's default cache mode was not measured in campaign 3f2a: `vdisklab run {usual}`."
     )
 
 

@@ -98,6 +98,8 @@ class Caveats:
     ] = None
     of_hosts: int | None = field(default=None, metadata=HIDDEN)
     """How many hosts the database has then."""
+    measured_now: str | None = field(default=None, metadata=HIDDEN)
+    """Who measures the campaign at this moment, and how much is stored, as a clause."""
 
     @property
     def warning(self) -> str | None:
@@ -114,7 +116,9 @@ class Caveats:
     def remedies(self) -> tuple[str, ...]:
         """What to do for numbers of all hosts, and of a KVM guest's speed, in sentences; empty if
         these are."""
-        return tuple(filter(None, (self._all_hosts, self._remedy(KVM_REMEDY))))
+        now = self.measured_now
+        running = None if now is None else f"{now[0].upper()}{now[1:]}."
+        return tuple(filter(None, (running, self._all_hosts, self._remedy(KVM_REMEDY))))
 
     @property
     def _all_hosts(self) -> str | None:

@@ -32,13 +32,19 @@ class TooFewRounds(Diagnostic):
     want: int
     command: str | None = None
     on: str | None = None
+    now: str | None = None
+    """Who measures the campaign at this moment, so that nobody need continue it."""
 
     def __str__(self) -> str:
         on = "" if self.on is None else f" on {self.on}"
         way = f"Continue{on} with --rounds {self.want} or more."
+        if self.command is not None:
+            way = f"To continue{on}: `{self.command}`."
+        if self.now is not None:
+            way = f"{self.now[0].upper()}{self.now[1:]}."
         return (
             f"{named(self.cells)}: measured in {counted(self.have, 'round')}; a rank needs "
-            f"{self.want}. {way if self.command is None else f'To continue{on}: `{self.command}`.'}"
+            f"{self.want}. {way}"
         )
 
 
