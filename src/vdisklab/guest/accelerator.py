@@ -19,7 +19,7 @@ from pathlib import Path
 from vdisklab.errors import GuestError, SilentGuestError
 from vdisklab.host.facts import virtualisation_flag, virtualised
 from vdisklab.host.machine import SYSTEM
-from vdisklab.host.safe_places import make_state_directory, open_file
+from vdisklab.host.safe_places import make_state_directory, name_of_user, open_file
 from vdisklab.host.waiting import patience
 from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.plan.guest import Accelerator
@@ -53,10 +53,11 @@ def device_refused(device: Path = DEVICE, root: Path = SYSTEM) -> KvmTrial | Non
     except FileNotFoundError:
         return KvmTrial(False, f"{device} does not exist", _remedy_without_kvm(root))
     except PermissionError as error:
+        join = f"`sudo usermod --append -G kvm {name_of_user(os.geteuid())}`"
         return KvmTrial(
             False,
             f"{device} cannot be opened: {error.strerror}",
-            remedy="run vdisklab as root, or join the device's group: usermod --append -G kvm USER",
+            remedy=f"join the device's group, {join}, and log in again; or run vdisklab as root",
         )
     except OSError as error:
         # A device file without its driver (ENODEV): udev makes the file before the module is there.

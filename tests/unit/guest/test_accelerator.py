@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -259,10 +260,11 @@ def test_a_guest_that_hangs_leads_to_another_machine_or_to_emulation(device: Pat
 def test_a_device_of_another_user_names_the_group(device: Path) -> None:
     device.chmod(0o600)
     with somebody_else():
+        name = pwd.getpwuid(os.geteuid()).pw_name
         refused = device_refused(device)
     assert refused is not None
     assert refused.works is False
-    assert "usermod --append -G kvm" in (refused.remedy or "")
+    assert f"`sudo usermod --append -G kvm {name}`, and log in again" in (refused.remedy or "")
 
 
 def test_a_plan_knows_the_accelerator_from_an_earlier_trial(
