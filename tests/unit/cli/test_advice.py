@@ -158,7 +158,7 @@ def test_what_ranks_do_not_tell_apart_is_not_said_to_be_slower(
     assert main(["recommend", *db]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "Runner-up: qcow2/none, not shown to be slower." in out
-    assert "No difference is shown from QEMU's default (raw/writeback (cold))." in out
+    assert "No difference is shown from QEMU's default cache mode (raw/writeback (cold))." in out
     values = tmp_path / "report.csv"
     assert main(["report", "--format", "csv", "-o", str(values), *db]) == 0
     ran = {(row["cell"], row["accelerator"]) for row in csv.DictReader(values.open())}
