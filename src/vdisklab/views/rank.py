@@ -356,17 +356,15 @@ def _of_scores(answer: RankAnswer) -> list[Diagnostic]:
 
 
 def _title(answer: RankAnswer) -> str:
+    warning = f", {answer.caveats.warning}" if answer.caveats.warning else ""
     if answer.hosts is not None:
         measure = wording.measure_name(answer.ranking.measure)
-        return (
-            f"{counted(len(answer.hosts.hosts), 'host')} by {measure}; baseline {answer.baseline}"
-        )
+        hosts = counted(len(answer.hosts.hosts), "host")
+        return f"{hosts} by {measure}; baseline {answer.baseline}{warning}"
     cells = _cells(answer)
     size = f"{counted(cells, 'cell') if cells else 'no cell'} in {counted(answer.rounds, 'round')}"
     of = of_campaigns(answer)
-    text = f"Ranking by {wording.measure_name(answer.ranking.measure)}: {size} of {of}"
-    warning = answer.caveats.warning
-    return f"{text}, {warning}" if warning else text
+    return f"Ranking by {wording.measure_name(answer.ranking.measure)}: {size} of {of}{warning}"
 
 
 def _losses(answer: RankAnswer, cells: Sequence[MeasuredCell]) -> tuple[str, ...]:
@@ -385,7 +383,7 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
     shown = (row.cell for row in answer.cells if row.cell not in said)
     yield from _losses(answer, tuple(shown))
     if over is not None:
-        yield from (*answer.caveats.notes, *hosts_sentences(over))
+        yield from hosts_sentences(over)
     yield from grouped_sentences(
         finding
         for finding in answer.findings
