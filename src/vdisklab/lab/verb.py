@@ -228,7 +228,8 @@ def shell(request: LabRequest) -> None:
 def _require_possible(argv: list[str], console: Console) -> None:
     """Raises the errors that `run` would raise on any host, before the lab boots for minutes."""
     for request in parse_words(argv, RunRequest, "vdisklab lab run").campaigns():
-        note = note_on_layers(possible_paths(request)) if is_foreign() else None
+        paths = possible_paths(request)
+        note = note_on_layers(paths) if is_foreign() else None
         if note is not None:
             console.print(note, soft_wrap=True)
         requested_guest(LocalHost(), request)  # its image and DISKSPD, which the lab gets from here
