@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from vdisklab import numbers
 from vdisklab.analysis.diagnostics import ranked
@@ -251,7 +252,10 @@ def _headed(
     first = () if over is None else (*map(str, _of_scores(answer)), *first_sentences(over, tied))
     why = _why_no_choice(answer) if headed and choice is None else None
     if why is not None:
-        why_not, intro = _without_choice(why), (title, *answer.caveats.remedies, *first)
+        caveats = answer.caveats
+        if isinstance(why, ranked.TooFewRounds) and why.now:  # the first sentence says it
+            caveats = replace(caveats, measured_now=None)
+        why_not, intro = _without_choice(why), (title, *caveats.remedies, *first)
         notes = tuple(note for note in _notes(answer, ()) if note != str(why))
         return Table(why_not, columns, rows, notes, intro=intro, kind=RankedCell)
     if choice is None or not headed:

@@ -259,6 +259,7 @@ def test_a_campaign_that_another_process_measures_is_not_to_be_continued(
     assert f"{said}: {stored} of {planned} runs are stored" in shown
     assert "continue" not in shown
     assert "every run failed" not in shown
+    assert shown.lower().count("process 4711 measures") == 1
 
 
 @pytest.mark.parametrize(
