@@ -48,6 +48,15 @@ _NAMES: Mapping[str, str] = {
     "bulk-write": "sequential writes of 1 MiB, 8 at a time",
 }
 
+_STEPS: Mapping[str, str] = {
+    "make": "to make the disk",
+    "attach": "to attach the disk",
+    "first-write": "for the first write and flush",
+    "reset": "to reset the disk",
+    "delete": "to delete the disk",
+}
+"""The steps in the life of a disk, by the name of their measurement."""
+
 _RATES = ("bandwidth", "sustained", "iops", "transactions")
 """What the words of a measurement mean unless a sentence says otherwise: how fast it is."""
 
@@ -93,6 +102,8 @@ def measure_words(measure: MeasureKey, *, rate: str = "") -> str:
     any, a score as `overall ratio`, and another measure as its key."""
     if measure.name == "score":
         return measure.metric.replace("_", " ")
+    if measure.metric == "duration" and measure.name in _STEPS:
+        return f"the time {_STEPS[measure.name]}"
     phrase = measurement_words(measure.name)
     if phrase == measure.name:
         return str(measure)

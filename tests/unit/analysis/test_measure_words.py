@@ -18,6 +18,7 @@ NAMES_OF_THEIR_OWN = (
 @pytest.mark.parametrize(
     ("key", "phrase"),
     [
+        ("first-write/none/duration", "the time for the first write and flush"),
         ("randwrite-4k-q1/write/sustained", "random writes of 4 KiB, one at a time"),
         ("seqread-1m-q32/read/bandwidth", "sequential reads of 1 MiB, 32 at a time"),
         ("randwrite-512-q1", "random writes of 512 bytes, one at a time"),
