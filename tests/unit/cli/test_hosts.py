@@ -45,24 +45,28 @@ def campaign(number: int, **plan: Any) -> Campaign:  # noqa: ANN401 - of a plan'
 
 def runs_of(number: int, slower: float = 1.0) -> Iterator[Run]:
     for run in campaign_runs(3, campaign(number).id, seed=number):
-        yield replace(
-            run,
-            id=f"{number}{run.id}",
-            measurements=tuple(
-                replace(
-                    measured,
-                    samples=tuple(
-                        replace(
-                            sample,
-                            value=sample.value
-                            * (1 / slower if sample.metric.startswith("latency") else slower),
-                        )
-                        for sample in measured.samples
-                    ),
-                )
-                for measured in run.measurements
-            ),
-        )
+        yield scaled(replace(run, id=f"{number}{run.id}"), slower)
+
+
+def scaled(run: Run, factor: float) -> Run:
+    """The run of a disk that is so many times as fast."""
+    return replace(
+        run,
+        measurements=tuple(
+            replace(
+                measured,
+                samples=tuple(
+                    replace(
+                        sample,
+                        value=sample.value
+                        * (1 / factor if sample.metric.startswith("latency") else factor),
+                    )
+                    for sample in measured.samples
+                ),
+            )
+            for measured in run.measurements
+        ),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -416,3 +420,34 @@ def test_an_empty_database_has_no_fleet(
     database.write((), campaigns=())
     assert main(["rank", "--hosts", "all"]) == 7
     assert "no campaign with results" in capsys.readouterr().err
+
+
+def test_a_path_that_lacks_rounds_has_one_ratio_wherever_it_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three hosts that are alike: guests are faster in the first rounds, the host is not, and one
+    path left the race after them.
+    """
+    left = "qcow2/directsync"
+    database = Database(tmp_path / "fleet.sqlite")
+    database.write((), campaigns=[campaign(number) for number in range(3)])
+    database.add(
+        scaled(
+            replace(run, id=f"{number}{run.id}"),
+            1.5 if run.round <= 3 and run.path != "host" else 1.0,
+        )
+        for number in range(3)
+        for run in campaign_runs(6, campaign(number).id, seed=0)
+        if run.path != left or run.round <= 3
+    )
+
+    def ranked(*arguments: str) -> dict[str, Any]:
+        command = ["rank", *arguments, "--format", "json", "--db", str(database.file)]
+        assert main(command) == 0
+        return {row["cell"]: row for row in json.loads(capsys.readouterr().out)["cells"]}
+
+    ratio = ranked("--campaign", "c0000000")[left]["ratio"]["ratio"]
+    over = ranked("--hosts", "all")[left]
+    assert over["ratio"]["ratio"] == pytest.approx(ratio, rel=0.01)
+    each = [host["ratio"] for host in over["hosts"]["agreement"]["hosts"]]
+    assert each == pytest.approx([ratio] * 3, rel=0.01)

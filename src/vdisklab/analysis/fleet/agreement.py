@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -22,7 +22,9 @@ class HostRatio:
     """A / B on one host, from its own rounds."""
 
     host: str
-    ratio: float | None
+    ratio: Annotated[
+        float | None, "of the host's means: a path that left a race lacks rounds, and is corrected"
+    ]
     agrees: Annotated[bool, "here, too, that one is better that is so on the mean host"]
     shown: Annotated[
         bool,
@@ -108,6 +110,10 @@ def agreement(
     # The logarithm of a rate of zero is a number that nobody measured.
     zero = quantity.step is None and bool((grid[[row_a, row_b]] == 0).any())
     low, high = (None, None) if zero else _next_host(finite, alpha)
+    if quantity.step is None and not zero:
+        pairs = [
+            replace(entry, ratio=math.exp(log)) for entry, log in zip(pairs, finite, strict=True)
+        ]
     a_leads, better = (
         _a_is_better(measure, ratio),
         [_a_is_better(measure, entry) for entry in pairs],

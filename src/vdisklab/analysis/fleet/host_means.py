@@ -104,7 +104,8 @@ def host_means(
     values: list[Floats] = []
     for code, measure in enumerate(measures):
         logs = observations.logs(measure)
-        table = np.column_stack([effects(logs[:, columns[host]]) for host in hosts])
+        given = given_rows(measure, logs)
+        table = np.column_stack([effects(logs[:, columns[host]], given) for host in hosts])
         for cell, host in slow:
             table[observations.place[cell], hosts.index(host)] = np.nan
         row, place = np.nonzero(np.isfinite(table))
@@ -141,14 +142,25 @@ def rounds_by_host(
     return {host: np.array(places, np.intp) for host, places in columns.items()}
 
 
-def effects(logs: Floats) -> Floats:
+def given_rows(measure: MeasureKey, logs: Floats) -> npt.NDArray[np.bool_]:
+    """True for the baseline of a score: 1 in each round, it says nothing about its rounds."""
+    is_one: npt.NDArray[np.bool_] = (np.isnan(logs) | (logs == 0.0)).all(axis=1)
+    return is_one if measure.name == "score" else np.zeros_like(is_one)
+
+
+def effects(logs: Floats, given: npt.NDArray[np.bool_] | None = None) -> Floats:
     """The mean logarithm of each cell over one host's rounds, without the round effects.
 
-    NaN for a cell that was not measured there.
+    NaN for a cell that was not measured there. Those that are `given` (see `given_rows`) have their
+    own mean, and no part in the round effects.
     """
     measured = np.isfinite(logs)
-    rows, columns = measured.any(axis=1), measured.any(axis=0)
     answer = np.full(len(logs), np.nan)
+    fitted = measured
+    if given is not None:
+        fitted = measured & ~given[:, None]
+        answer[given & measured.any(axis=1)] = 0.0
+    rows, columns = fitted.any(axis=1), fitted.any(axis=0)
     if not rows.any():
         return answer
     inner = np.ix_(rows, columns)
