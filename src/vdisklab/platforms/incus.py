@@ -392,7 +392,7 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
         del then["io.cache"]
     profile, inherited = before.get("profile"), before["inherited"]
     device = ["incus", "profile" if profile else "config", "device"]
-    on = [profile or before["instance"] or _INSTANCE, disk.target]
+    on = [profile or before.get("instance") or _INSTANCE, disk.target]
 
     def line(verb: str, *settings: str) -> str:
         return shlex.join([*device, verb, *on, *settings])
