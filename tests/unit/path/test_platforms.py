@@ -14,7 +14,6 @@ from vdisklab.path.needs import DURABLE, meets
 from vdisklab.path.platforms import NEW_GUEST_DISKS, PLATFORMS, Platform, parse_platform
 from vdisklab.path.rules import impossible
 from vdisklab.plan.matrix import expand_paths
-from vdisklab.platforms.registry import dialect_of, dialects
 
 
 @pytest.mark.parametrize("manager", NEW_GUEST_DISKS)
@@ -27,16 +26,6 @@ def test_a_managers_name_stands_for_its_disk(manager: Platform) -> None:
     page = (Path(__file__).parents[3] / "docs" / "platforms.md").read_text()
     row = (f"`{manager}`", f"`{disk.path}`", disk.version, disk.source, disk.note)
     assert f"| {' | '.join(row)} |" in page
-
-
-@pytest.mark.parametrize("platform", Platform)
-def test_a_row_names_a_file_that_reads_writes_and_changes(platform: Platform) -> None:
-    dialect = dialect_of(platform)
-    assert dialect.cache_modes
-    assert dialect.forms
-    assert dialect_of(platform) is dialects()[Platform(platform.module)]
-    page = (Path(__file__).parents[3] / "docs" / "platforms.md").read_text()
-    assert f"| {Platform(platform.module).full_name}" in page
 
 
 def test_a_name_may_stand_on_host_layers_and_in_braces() -> None:
