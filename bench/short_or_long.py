@@ -7,9 +7,9 @@
 Paths {ext4,xfs}/{raw,qcow2}/{none,writeback} are measured in four forms on one host. Each form has
 a database, so `run` can be stopped and called again: it continues. It makes one round of
 each form in turn, because the speed of a disk drifts within minutes. A round of all forms takes
-some 40 minutes of a machine that does nothing else, so twelve are made in several sittings: `keep`
-adds a sitting's rounds to FILE (bench/results/short-or-long.json.gz), and `report` reads them all.
-Ratios are taken within a round, so sittings may be on several hosts; the report names each.
+some 40 minutes of a machine that does nothing else, so twelve are made in several sessions: `keep`
+adds a session's rounds to FILE (bench/results/short-or-long.json.gz), and `report` reads them all.
+Ratios are taken within a round, so sessions may be on several hosts; the report names each.
 
     short      256 MiB, 0.5 s; the burst decides (`bandwidth`)
     sustained  the same runs; what reached the disk decides (`sustained`)
@@ -170,34 +170,34 @@ def seconds_of(place: Path, form: Form) -> float:
 
 
 def kept(file: Path) -> list[dict[str, Any]]:
-    """The sittings in the file: the machine, and the seconds of a run and the grid of each form."""
+    """The sessions in the file: the machine, and the seconds of a run and the grid of each form."""
     return list(json.loads(gzip.decompress(file.read_bytes()))) if file.exists() else []
 
 
 def keep(place: Path, file: Path) -> None:
-    """Adds a sitting's rounds to the file, with the machine that they were measured on."""
-    sitting = {
+    """Adds a session's rounds to the file, with the machine that they were measured on."""
+    session = {
         "machine": machine_facts(place),
         "seconds_per_run": {name: seconds_of(place, form) for name, form in FORMS.items()},
         "grids": {name: values_of(place, form) for name, form in FORMS.items()},
     }
-    text = json.dumps([*kept(file), sitting]).encode()
+    text = json.dumps([*kept(file), session]).encode()
     file.write_bytes(gzip.compress(text, mtime=0))
 
 
-def report(sittings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def report(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """All forms beside the reference; the default is the cheapest one that is good enough."""
-    grids = {name: joined([sitting["grids"][name] for sitting in sittings]) for name in FORMS}
+    grids = {name: joined([session["grids"][name] for session in sessions]) for name in FORMS}
     found = {name: compared(grid, grids[REFERENCE], random.Random(name))  # noqa: S311
              for name, grid in grids.items()}  # fmt: skip
     seconds = {
-        name: round(statistics.fmean(each["seconds_per_run"][name] for each in sittings), 2)
+        name: round(statistics.fmean(each["seconds_per_run"][name] for each in sessions), 2)
         for name in FORMS
     }
     good = [name for name, each in found.items() if each["good_enough"]]
     return {
         "benchmark": "short-or-long",
-        "machines": [sitting["machine"] for sitting in sittings],
+        "machines": [session["machine"] for session in sessions],
         "paths": PATHS,
         "baseline": BASELINE,
         "forms": {name: form.options for name, form in FORMS.items()},
@@ -208,7 +208,7 @@ def report(sittings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def joined(grids: Sequence[Grid]) -> Grid:
-    """The rounds of several sittings, one after the other."""
+    """The rounds of several sessions, one after the other."""
     return {path: [values for grid in grids for values in grid[path]] for path in grids[0]}
 
 
@@ -220,7 +220,7 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--runtime", default="60", help="seconds of the long measurements")
     parser.add_argument("--dir", type=Path, default=Path.cwd(), help="for the disks")
-    parser.add_argument("--rounds-in", type=Path, default=KEPT, help="the rounds of all sittings")
+    parser.add_argument("--rounds-in", type=Path, default=KEPT, help="the rounds of all sessions")
     given = parser.parse_args()
     if given.do == "report":
         print_result(report(kept(given.rounds_in)))

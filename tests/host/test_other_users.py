@@ -68,7 +68,7 @@ def test_a_work_directory_of_another_user_is_refused(eves: Path, secret: Path) -
     assert f"root does not write to the work directory {eves}: it belongs to nobody" in said
     assert "hint: name another with --dir" in said
     assert "chown" not in said, "it may be a home directory"
-    assert "or let nobody run it by sudo" in " ".join(said.split())
+    assert "or have nobody run it with sudo" in " ".join(said.split())
     assert list(eves.iterdir()) == []
     assert secret.read_text() == PRECIOUS
 

@@ -33,7 +33,7 @@ STATE_WAY = (
 @dataclass(frozen=True, slots=True)
 class Distrust:
     """Who else can change what a name leads to: `place` is on the way there, `reason` and `way` are
-    clauses, such as "belongs to eve" and "let eve run it by sudo"."""
+    clauses, such as "belongs to eve" and "have eve run it with sudo"."""
 
     place: Path
     reason: str
@@ -204,7 +204,7 @@ def _of_writers(place: Path, seen: os.stat_result, trusted: frozenset[int]) -> D
 def _owned(place: Path, user: int, verb: str) -> Distrust:
     # Not `chown root`: it may be the user's home directory. Who calls sudo is trusted.
     owner = name_of_user(user)
-    return Distrust(place, f"{verb} {owner}", f"let {owner} run it by sudo")
+    return Distrust(place, f"{verb} {owner}", f"have {owner} run it with sudo")
 
 
 def name_of_user(user: int) -> str:
