@@ -4,7 +4,8 @@ Pages of a file belong to the group of the process that first touched them
 (Documentation/admin-guide/cgroup-v1/memory.rst, 2.3; cgroup-v2.rst, "Memory Ownership"), and a
 process that moves leaves its memory behind. So the group's limit is what QEMU's own memory takes in
 it now, plus what its pages may take; it is set anew before each measurement. Version 2 reclaims
-pages above `memory.high` and never kills; version 1 has only a hard limit.
+pages above `memory.high` and never kills; version 1 has only a hard limit. There XFS may find no
+page to free while all of them are being written to a slow disk, and the kernel kills QEMU.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.errors import HostError
+from vdisklab.errors import HostError, VdisklabError
 from vdisklab.results.model import Check
 from vdisklab.storage.io_limits import CGROUP, ROOT
 from vdisklab.storage.site import Site
+from vdisklab.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,12 @@ class BoundedMemory:
         observed = f"limit {limit} bytes, of these {self.amount} for pages"
         return Check("host.cache_memory", None, observed)
 
+    def killed(self) -> bool:
+        """Whether the kernel killed a process of the group for lack of memory."""
+        events = self.path / ("memory.events" if self.is_v2 else "memory.oom_control")
+        lines = (line.partition(" ") for line in events.read_text().splitlines())
+        return any(name == "oom_kill" and int(count) > 0 for name, _, count in lines)
+
 
 @contextmanager
 def bounded(
@@ -60,7 +68,8 @@ def bounded(
 ) -> Iterator[BoundedMemory | None]:
     """Puts a process into a group of its own, whose pages may take `amount` bytes.
 
-    Nothing happens without an amount. Raises HostError if no control group limits memory here.
+    Nothing happens without an amount. Raises HostError if no control group limits memory here, and
+    for an error in the block if it came because the kernel killed the process in this memory.
     """
     if amount is None:
         yield None
@@ -71,7 +80,17 @@ def bounded(
             memory.path.mkdir()
             (memory.path / "cgroup.procs").write_text(str(pid))
             memory.renew()
-            yield memory
+            try:
+                yield memory
+            except VdisklabError as error:
+                if memory.killed():
+                    raise HostError(
+                        "the kernel killed QEMU, whose page cache may take "
+                        f"{format_bytes(amount)}: it found no page to free",
+                        hint="choose more --cache-memory: pages that are being written to a slow "
+                        "disk cannot be freed",
+                    ) from error
+                raise
     except OSError as error:
         raise HostError(
             f"the kernel does not limit the memory of process {pid}: {error.strerror}",

@@ -14,7 +14,7 @@ from vdisklab.results.model import Campaign, Origin, RanUnder, RunOutline
 _EMULATED = "good for comparing host-side choices, not for the speed of a KVM guest"
 EMULATION = f"under emulation (TCG): {_EMULATED}"
 KVM_REMEDY = (
-    "To measure under KVM: if you are not root, `sudo usermod --append -G kvm USER` and log in "
+    "To measure under KVM: if you are not root, `sudo usermod --append -G kvm $USER` and log in "
     "again; else turn on VT-x or AMD-V in the BIOS, or nested virtualisation for a virtual "
     "machine. `vdisklab doctor` says which."
 )
