@@ -1,14 +1,15 @@
 """Does a short measurement choose the disk path that a long one would choose?
 
-    python bench/short_or_long.py run DATABASE-DIRECTORY [--form NAME...] [--rounds N] [--dir DIR]
+    python bench/short_or_long.py run DATABASE-DIRECTORY [--form NAME...] [--rounds N] [--steady]
     python bench/short_or_long.py keep DATABASE-DIRECTORY [--rounds-in FILE]
     python bench/short_or_long.py report [--rounds-in FILE]
 
 Paths {ext4,xfs}/{raw,qcow2}/{none,writeback} are measured in four forms on one host. Each form has
 a database, so `run` can be stopped and called again: it continues. It makes one round of
-each form in turn, because the speed of a disk drifts within minutes. A round of all forms takes
-some 40 minutes of a machine that does nothing else, so twelve are made in several sessions: `keep`
-adds a session's rounds to FILE (bench/results/short-or-long.json.gz), and `report` reads them all.
+each form in turn, because the speed of a disk drifts within minutes; `--steady` measures on a disk
+of a stated speed below the directory (steady_disk.py). A round of all forms takes some 40 minutes
+of a machine that does nothing else, so twelve are made in several sessions: `keep` adds a session's
+rounds to FILE (bench/results/short-or-long.json.gz), and `report` reads them all.
 Ratios are taken within a round, so sessions may be on several hosts; the report names each.
 
     short      256 MiB, 0.5 s; the burst decides (`bandwidth`)
@@ -32,12 +33,15 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from machine import machine_facts, print_result
+from steady_disk import VOLUME, Speed, steady_disk
 from vdisklab.analysis.observations import MeasureKey, observe
+from vdisklab.errors import EXIT_CELLS_FAILED
 from vdisklab.results.model import Direction
 from vdisklab.results.store import open_store
 
@@ -45,6 +49,10 @@ PATHS = "{ext4,xfs}/{raw,qcow2}/{none,writeback}"
 BASELINE = "ext4/raw/none"
 REFERENCE = "long"
 KEPT = Path(__file__).parent / "results" / "short-or-long.json.gz"
+ROOM = 14 << 30
+ATTEMPTS = 4
+"""A bounded QEMU is killed if all its pages are being written to a slow disk (control groups of
+version 1 on XFS): its cell is measured again."""
 RESAMPLES = 2000
 LOSS = 0.1
 """A form may lose as much to the reference's best path, in 95 % of the resampled rounds."""
@@ -84,7 +92,12 @@ def measure(place: Path, directory: Path, names: Iterable[str], rounds: int, run
                 "--dir", str(directory), "--db", str(place / f"{database}.sqlite"), *more,
             )  # fmt: skip
             print(f"round {number} of {database}", file=sys.stderr, flush=True)
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            for left in reversed(range(ATTEMPTS)):
+                done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
+                if done.returncode != EXIT_CELLS_FAILED or not left:
+                    done.check_returncode()
+                    break
+                print("measuring the failed cells again", file=sys.stderr, flush=True)
 
 
 def values_of(place: Path, form: Form) -> Grid:
@@ -174,10 +187,11 @@ def kept(file: Path) -> list[dict[str, Any]]:
     return list(json.loads(gzip.decompress(file.read_bytes()))) if file.exists() else []
 
 
-def keep(place: Path, file: Path) -> None:
-    """Adds a session's rounds to the file, with the machine that they were measured on."""
+def keep(place: Path, file: Path, speed: Speed | None) -> None:
+    """Adds a session's rounds to the file, with the machine and disk that they were measured on."""
     session = {
         "machine": machine_facts(place),
+        "steady_disk": None if speed is None else asdict(speed),
         "seconds_per_run": {name: seconds_of(place, form) for name, form in FORMS.items()},
         "grids": {name: values_of(place, form) for name, form in FORMS.items()},
     }
@@ -198,6 +212,7 @@ def report(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "benchmark": "short-or-long",
         "machines": [session["machine"] for session in sessions],
+        "steady_disks": [session["steady_disk"] for session in sessions],
         "paths": PATHS,
         "baseline": BASELINE,
         "forms": {name: form.options for name, form in FORMS.items()},
@@ -220,6 +235,7 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--runtime", default="60", help="seconds of the long measurements")
     parser.add_argument("--dir", type=Path, default=Path.cwd(), help="for the disks")
+    parser.add_argument("--steady", action="store_true", help="on a disk of a stated speed")
     parser.add_argument("--rounds-in", type=Path, default=KEPT, help="the rounds of all sessions")
     given = parser.parse_args()
     if given.do == "report":
@@ -229,6 +245,8 @@ if __name__ == "__main__":
     else:
         given.place.mkdir(parents=True, exist_ok=True)
         if given.do == "run":
-            measure(given.place, given.dir.absolute(), given.form, given.rounds, given.runtime)
+            steady = steady_disk(given.place.absolute(), ROOM)
+            with steady if given.steady else nullcontext(given.dir.absolute()) as directory:
+                measure(given.place, directory, given.form, given.rounds, given.runtime)
         else:
-            keep(given.place, given.rounds_in)
+            keep(given.place, given.rounds_in, VOLUME if given.steady else None)

@@ -29,7 +29,8 @@ class DiskTimes:
     flush: float
 
 
-def _run(*command: str | Path) -> str:
+def output_of(*command: str | Path) -> str:
+    """What a program prints; CalledProcessError if it fails."""
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=120)
     return done.stdout.strip()
 
@@ -75,11 +76,11 @@ def slow_disk(work: Path, size: int, times: DiskTimes) -> Iterator[Path]:
         undo.callback(disk.unlink)
         undo.enter_context(_running("nbdfuse", disk, "--unix", socket))
         _await(lambda: disk.stat().st_size == size, "nbdfuse's file")
-        loop = _run("losetup", "--find", "--show", "--direct-io=on", disk)
-        undo.callback(_run, "losetup", "--detach", loop)
-        _run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0", loop)
+        loop = output_of("losetup", "--find", "--show", "--direct-io=on", disk)
+        undo.callback(output_of, "losetup", "--detach", loop)
+        output_of("mkfs.ext4", "-q", "-E", "lazy_itable_init=0", loop)
         place.mkdir(exist_ok=True)
         undo.callback(place.rmdir)
-        _run("mount", loop, place)
-        undo.callback(_run, "umount", place)
+        output_of("mount", loop, place)
+        undo.callback(output_of, "umount", place)
         yield place
