@@ -99,7 +99,7 @@ def _found(entry: Entry) -> Entry:
 def forget_leftovers(
     place: str, directory: Path | None = None, *, dry_run: bool = False
 ) -> Iterator[tuple[Entry, str]]:
-    """Strikes what is left on a target from its ledger, and yields it and what is still there.
+    """Strikes what is left on a target from its ledger, and yields it and what may still be there.
 
     Nothing is removed, and no server asked: it may never answer again. `place` is that of
     `--target`, or the name of one thing. Raises PlanError if nothing is left on it.
