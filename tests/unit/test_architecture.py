@@ -284,6 +284,34 @@ def test_no_module_gives_a_name_twice() -> None:
     assert [name for name, count in given.items() if count > 1] == []
 
 
+PLACEHOLDER = re.compile(r"\{\w*\}")
+
+
+def is_template_with_values(node: ast.AST) -> bool:
+    """An f-string with a placeholder for `str.format`, which would also fill the braces of values:
+    paths have some ({raw,qcow2}/none)."""
+    return (
+        isinstance(node, ast.JoinedStr)
+        and any(isinstance(part, ast.FormattedValue) for part in node.values)
+        and any(
+            PLACEHOLDER.search(str(part.value))
+            for part in node.values
+            if isinstance(part, ast.Constant)
+        )
+    )
+
+
+def test_no_text_with_values_is_formatted_again() -> None:
+    assert any(map(is_template_with_values, ast.walk(ast.parse("f'`{verb} {{}}`'.format"))))
+    found = [
+        f"{name_of(path)}:{getattr(node, 'lineno', 0)}"
+        for path in MODULES
+        for node in ast.walk(tree_of(path))
+        if is_template_with_values(node)
+    ]
+    assert found == []
+
+
 WAITS = {"wait", "join", "poll", "settimeout"}
 
 

@@ -69,10 +69,11 @@ def _problems(connection: sa.Connection, table: sa.Table) -> Iterator[str]:
         yield f"a {parent} that a row belongs to is missing"
     checks = sa.inspect(connection).get_check_constraints(table.name)
     broken = " OR ".join(f"NOT ({check['sqltext']})" for check in checks)
-    query = f"SELECT 1 FROM {table.name} WHERE {{}} LIMIT 1"
-    if checks and connection.exec_driver_sql(query.format(broken)).first():
+    query = "SELECT 1 FROM {} WHERE {} LIMIT 1"
+    if checks and connection.exec_driver_sql(query.format(table.name, broken)).first():
         for check in checks:
-            if connection.exec_driver_sql(query.format(f"NOT ({check['sqltext']})")).first():
+            failed = query.format(table.name, f"NOT ({check['sqltext']})")
+            if connection.exec_driver_sql(failed).first():
                 yield f"not every {check['name']}"
 
 

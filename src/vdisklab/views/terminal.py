@@ -64,11 +64,14 @@ def lines_of(
     room = itertools.accumulate(map(len, notes))
     first = len(notes) if why else max(1, sum(count <= MOST_NOTE_LINES for count in room))
     lines += map(Text, itertools.chain.from_iterable(notes[:first]))
-    option = f"`{verb} {{}}`".format if verb else str
+
+    def with_option(option: str) -> str:
+        return f"`{verb} {option}`" if verb else option
+
     if notes[first:]:
-        lines.append(Text(f"* {counted(len(notes[first:]), 'more note')}: {option('--why')}"))
+        lines.append(Text(f"* {counted(len(notes[first:]), 'more note')}: {with_option('--why')}"))
     if shown.left_out:
-        lines += map(Text, wrap(f"* {option('--wide')} shows {shown.left_out}.", width))
+        lines += map(Text, wrap(f"* {with_option('--wide')} shows {shown.left_out}.", width))
     if table.verbatim:
         lines += [*(Text(as_typed(sanitise(command))) for command in table.verbatim), Text()]
     return lines

@@ -63,14 +63,26 @@ def test_harmless_text_survives_csv(outside: str) -> None:
     assert rows[1] == ["x" + outside]
 
 
-def printed(table: Table[Any], width: int = 80, *, wide: bool = False) -> str:
+def printed(table: Table[Any], width: int = 80, *, wide: bool = False, verb: str = "") -> str:
     sink = io.StringIO()
-    show(table, Console(file=sink, width=width, markup=True), wide=wide)
+    show(table, Console(file=sink, width=width, markup=True), wide=wide, verb=verb)
     return sink.getvalue()
 
 
 def test_markup_is_text() -> None:
     assert "[red]x[/red]" in printed(made("[red]x[/red]"))
+
+
+@pytest.mark.parametrize(
+    "path", ["{raw,qcow2}/{none,writeback}", "{}", "{0}", "{", "}", "%s", "%(x)d", r"\1", "[red]"]
+)
+def test_a_command_is_text_in_the_notes_on_what_is_hidden(path: str) -> None:
+    verb = f"vdisklab plan '{path}'"
+    column = Column[str]("path", str, folds=20)
+    table = Table("t", [column], ["raw/none" * 20], ("a note " * 12,) * 9)
+    text = printed(table, 40, verb=verb)
+    assert re.search(rf"more notes?: `{re.escape(verb)} --why`", text)
+    assert f"`{verb} --wide` shows whole texts" in " ".join(text.split())
 
 
 def test_spare_columns_go_first_and_are_named() -> None:
