@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.guest.qemu.block_nodes import DAEMON, VIRTIOFSD
@@ -115,7 +116,7 @@ def find_qemus(
     capabilities: dict[str, QemuLimits] = {}
     for request in requested:
         features = probe_qemu(host, request.binary)
-        binary = host.which(str(request.binary)) or request.binary
+        binary = host.which(request.binary) or Path(request.binary)
         qemu = Qemu(request.name or features.number, binary.absolute(), features.version)
         qemus.append(qemu)
         limits = limits_of(features, f"QEMU {qemu.name}", "choose another bus")

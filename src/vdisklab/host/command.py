@@ -202,9 +202,12 @@ class LocalHost:
         return Completed(command, process.returncode, stdout, stderr)
 
     def which(self, program: str) -> Path | None:
-        """The path of a program, or None; searches /sbin and its like too."""
+        """The absolute path of a program, or None.
+
+        A name with a slash is a path; another name is looked up in PATH, /sbin and its like.
+        """
         path = shutil.which(program, path=environment()["PATH"])
-        return Path(path) if path else None
+        return Path(path).absolute() if path else None
 
 
 def require_programs(host: Host, *programs: str) -> None:

@@ -125,13 +125,17 @@ USUAL_GUEST = GuestPlan()
 
 @dataclass(frozen=True, slots=True)
 class RequestedQemu:
-    """A QEMU as the user names it: `BIN` or `NAME=BIN`; without a name its version is the name."""
+    """A QEMU as the user names it: `BIN` or `NAME=BIN`; without a name its version is the name.
+
+    `binary` is text, as in a shell: with a slash it is a path, without one a name in PATH. A `Path`
+    would make `qemu` of `./qemu`.
+    """
 
     name: str | None
-    binary: Path
+    binary: str
 
     def __str__(self) -> str:
-        return str(self.binary) if self.name is None else f"{self.name}={self.binary}"
+        return self.binary if self.name is None else f"{self.name}={self.binary}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,7 @@ def parse_qemu(text: str) -> RequestedQemu:
         )
     if not file:
         raise PlanError(f"{text!r} names no QEMU", hint=f"write --qemu /path/to/{GUEST.emulator}")
-    return RequestedQemu(name or None, Path(file))
+    return RequestedQemu(name or None, file)
 
 
 def require_distinct(qemus: Sequence[Qemu]) -> None:

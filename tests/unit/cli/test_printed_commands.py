@@ -124,7 +124,7 @@ def plan_only(request: Request) -> NoReturn:
     """Makes the plan of a request on a host that can build everything. Raises PlanError."""
     usual = "open-load" if isinstance(request, DensityRequest) else DEFAULT_PROFILE
     profile = load_profile(request.profile or usual)
-    qemus = tuple(Qemu(row.name or "10.0.0", row.binary, "10.0.0") for row in request.qemu)
+    qemus = tuple(Qemu(row.name or "10.0.0", Path(row.binary), "10.0.0") for row in request.qemu)
     able = {qemu.name: QemuLimits() for qemu in qemus}
     plan = draft_plan(request, profile, qemus).on(Capabilities(qemus=able))
     dropped = [row for row in plan.dropped if str(row.path) in request.patterns]

@@ -42,14 +42,18 @@ def build(
 @pytest.mark.parametrize(
     ("text", "asked"),
     [
-        ("/opt/qemu-10", RequestedQemu(None, Path("/opt/qemu-10"))),
-        ("new=/opt/qemu-10", RequestedQemu("new", Path("/opt/qemu-10"))),
-        ("qemu-10", RequestedQemu(None, Path("qemu-10"))),
-        ("/opt/a=b/qemu", RequestedQemu(None, Path("/opt/a=b/qemu"))),
+        ("/opt/qemu-10", RequestedQemu(None, "/opt/qemu-10")),
+        ("new=/opt/qemu-10", RequestedQemu("new", "/opt/qemu-10")),
+        ("./qemu", RequestedQemu(None, "./qemu")),
+        ("new=./qemu", RequestedQemu("new", "./qemu")),
+        ("./a=b/qemu", RequestedQemu(None, "./a=b/qemu")),
+        ("qemu-10", RequestedQemu(None, "qemu-10")),
+        ("/opt/a=b/qemu", RequestedQemu(None, "/opt/a=b/qemu")),
     ],
 )
 def test_what_a_user_writes(text: str, asked: RequestedQemu) -> None:
     assert parse_qemu(text) == asked
+    assert str(asked) == text
 
 
 @pytest.mark.parametrize("text", ["", "new=", "a b=/opt/q", "a:b=/opt/q", "=q"])
@@ -131,8 +135,8 @@ def test_a_baseline_has_to_be_one_path() -> None:
 def test_in_a_plan_file() -> None:
     found = parse_plan_file('qemu = ["/usr/bin/q", "new=/opt/q"]', "plan.toml", Request)
     assert found.qemu == (
-        RequestedQemu(None, Path("/usr/bin/q")),
-        RequestedQemu("new", Path("/opt/q")),
+        RequestedQemu(None, "/usr/bin/q"),
+        RequestedQemu("new", "/opt/q"),
     )
 
 

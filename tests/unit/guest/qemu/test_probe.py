@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Aio, Bus
 from vdisklab.plan.capabilities import Capabilities, infeasible
-from vdisklab.plan.guest import RequestedQemu
+from vdisklab.plan.guest import RequestedQemu, parse_qemu
 
 # Shortened: of the properties of each device those of queues and threads are kept (of 5.2.0 none),
 # of the schema two or three entries.
@@ -65,7 +66,7 @@ def test_options_of_qcow2_that_a_qemu_lacks(
     """The schema of 5.2.0 was recorded without its entry: unknown is not missing."""
     program = player(tmp_path, recorded(version))
     assert list(probe_qemu(HOST, program, ()).lacking_of_qcow2()) == missing
-    _, able = find_qemus(HOST, [RequestedQemu("new", program)])
+    _, able = find_qemus(HOST, [RequestedQemu("new", str(program))])
     assert [option for _, option in able["new"].of_formats] == missing
     if missing:
         limits = replace(able["new"], buses={})
@@ -86,7 +87,7 @@ def test_a_qemu_or_host_without_seccomp_has_no_sandbox(tmp_path: Path) -> None:
 def test_what_it_was_built_without(tmp_path: Path) -> None:
     program = player(tmp_path, recorded("7.2.22").replace('"io_uring"', '"other"'))
     assert "io_uring" not in probe_qemu(HOST, program, ()).aio
-    qemus, able = find_qemus(HOST, [RequestedQemu("own", program)])
+    qemus, able = find_qemus(HOST, [RequestedQemu("own", str(program))])
     assert (qemus[0].name, qemus[0].binary) == ("own", program)
     assert set(able["own"].aio) == {Aio.IO_URING}
     # The recording knows two devices, so every bus that needs another one is missing.
@@ -134,12 +135,31 @@ def test_a_missing_file_and_one_that_cannot_be_run(tmp_path: Path) -> None:
             probe_qemu(HOST, tmp_path / name, ())
 
 
+@pytest.mark.parametrize("name", [None, "new"])
+def test_a_slash_makes_a_path_and_a_plain_name_is_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str | None
+) -> None:
+    program = player(tmp_path, recorded("7.2.22"), name="patched")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "below").mkdir()
+    prefix = f"{name}=" if name else ""
+    for text in ("./patched", "below/../patched", str(program)):
+        (qemu,), _ = find_qemus(HOST, [parse_qemu(prefix + text)])
+        assert qemu.binary.is_absolute()
+        assert qemu.binary.samefile(program)
+    with pytest.raises(HostError, match="patched is not an executable program"):
+        find_qemus(HOST, [parse_qemu(prefix + "patched")])
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    (qemu,), _ = find_qemus(HOST, [parse_qemu(prefix + "patched")])
+    assert qemu.binary == program
+
+
 def test_two_builds_of_one_version_need_names(tmp_path: Path) -> None:
     first = player(tmp_path, recorded("7.2.22"), name="one")
     other = player(tmp_path, recorded("7.2.22"), name="other")
     with pytest.raises(PlanError, match="2 QEMUs are called"):
-        find_qemus(HOST, [RequestedQemu(None, first), RequestedQemu(None, other)])
-    qemus, _ = find_qemus(HOST, [RequestedQemu("a", first), RequestedQemu("b", other)])
+        find_qemus(HOST, [RequestedQemu(None, str(first)), RequestedQemu(None, str(other))])
+    qemus, _ = find_qemus(HOST, [RequestedQemu("a", str(first)), RequestedQemu("b", str(other))])
     assert [qemu.name for qemu in qemus] == ["a", "b"]
 
 
