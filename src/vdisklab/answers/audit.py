@@ -55,7 +55,7 @@ from vdisklab.platforms.configured_disk import (
 )
 from vdisklab.platforms.registry import cannot_have
 
-_MEASURE = "Measure first: `vdisklab run PATHS…`."
+_MEASURE = "Measure first: `vdisklab advise {guests}` prints the command."
 
 
 def audit_disks(
@@ -65,11 +65,13 @@ def audit_disks(
     campaign: Sequence[str] | None,
     db: str | None,
     *,
+    guests: str,
     is_typed: bool = True,
     host_disk: HostDisk = HostDisk.VOLATILE,
 ) -> DisksAnswer:
     """Every disk with its risks and unmet needs, and its score if the database has one.
 
+    `guests` names them as the user did, quoted for a shell.
     Raises DatabaseError if the caller named a database or campaign that cannot be read. A database
     whose name was not typed, because it stands in the environment, may be missing.
     """
@@ -91,7 +93,7 @@ def audit_disks(
             raise
         verdicts, reason = CrashVerdicts(disk=host_disk), str(error)
     answer = _Audit(needs, verdicts).answer(disks, caveats_of(()))
-    return replace(answer, why_no_speed=f"No speeds: {reason}. {_MEASURE}")
+    return replace(answer, why_no_speed=f"No speeds: {reason}. {_MEASURE.format(guests=guests)}")
 
 
 class _Audit:

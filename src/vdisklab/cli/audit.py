@@ -58,6 +58,7 @@ def audit(guests: GuestsOptions, request: AuditOptions, output: OutputOptions) -
         request.need,
         request.campaign,
         request.db,
+        guests=guests.as_typed,
         is_typed=Named.of(request.db).db is not None,
         host_disk=request.disk or HostDisk.VOLATILE,
     )

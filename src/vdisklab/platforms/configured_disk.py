@@ -604,9 +604,10 @@ class AioConflict(Risk, short="does not start", blocks=True):
     cache: CacheMode
 
     def __str__(self) -> str:
+        safe = CacheMode.choices(lambda mode: mode.direct and not mode.no_flush)
         return (
             f"io=native needs O_DIRECT, which {self.cache} does not use: QEMU refuses to start. "
-            f"Use cache {CacheMode.choices(lambda mode: mode.direct)}, or io threads."
+            f"Use cache {safe}, or io threads."
         )
 
 

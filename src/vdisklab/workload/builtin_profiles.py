@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
+from collections.abc import Sequence
 from importlib import resources
+from itertools import chain
 
 from vdisklab.errors import PlanError
 from vdisklab.plan.profile import Profile
@@ -34,9 +37,22 @@ def builtin_profile_text(name: str) -> str:
     """The TOML text of a profile. Raises PlanError naming the nearest one."""
     profiles = builtin_profiles()
     if name not in profiles:
-        close = difflib.get_close_matches(name, profiles, n=1, cutoff=0.4)
-        suggestion = f"did you mean {close[0]}? " if close else ""
+        close = _nearest(name, profiles)
+        suggestion = "" if close is None else f"did you mean {close}? "
         raise PlanError(
             f"there is no profile {name!r}", hint=f"{suggestion}profiles: {', '.join(profiles)}"
         )
+    return _text(name)
+
+
+def _text(name: str) -> str:
     return (resources.files("vdisklab.workload") / "profiles" / f"{name}.toml").read_text()
+
+
+def _nearest(name: str, profiles: Sequence[str]) -> str | None:
+    """`marriadb` is misspelt, `sqlite` is a program of `sync-heavy`; else the likest name."""
+    word = name.casefold()
+    misspelt = difflib.get_close_matches(word, profiles, n=1, cutoff=0.75)
+    naming = (each for each in profiles if word in re.findall(r"\w+", _text(each).casefold()))
+    likest = difflib.get_close_matches(word, profiles, n=1, cutoff=0.4)
+    return next(chain(misspelt, naming, likest), None)

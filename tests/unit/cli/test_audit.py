@@ -257,8 +257,9 @@ def test_what_holds_for_nearly_every_disk_is_said_once_at_the_end(
 
 
 def test_an_audit_needs_no_database(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    found = answer(capsys, "audit", exported(tmp_path, "raw/unsafe"))
-    assert "Measure first" in str(found["why_no_speed"])
+    file = exported(tmp_path, "raw/unsafe")
+    found = answer(capsys, "audit", file)
+    assert f"Measure first: `vdisklab advise {file}` prints the command." in found["why_no_speed"]
 
 
 def test_an_audit_does_with_a_database_that_holds_nothing(

@@ -85,6 +85,12 @@ def test_a_disk_that_keeps_its_cache_takes_risks_away(
     assert risks_of(path, DiskContext(disk=HostDisk.PLP)) == expected
 
 
+def test_a_mode_that_drops_flushes_is_never_the_way_out() -> None:
+    said = [str(risk) for risk in risks_of("raw/unsafe/virtio:aio=native")]
+    assert any("Use cache none or directsync, or io threads." in text for text in said)
+    assert not any("directunsafe" in text for text in said)
+
+
 def test_emulated_controllers_and_impossible_paths_are_seen() -> None:
     assert any(isinstance(risk, SlowBus) for risk in risks_of("raw/none/ide"))
     assert any(isinstance(risk, CannotWork) for risk in risks_of("ext4/none"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vdisklab.cli.shell.main import main
+from vdisklab.errors import PlanError
 from vdisklab.units import GIB
 from vdisklab.workload.builtin_profiles import builtin_profiles
 from vdisklab.workload.fio import Fio
@@ -30,6 +31,23 @@ def test_each_fits_its_own_size(name: str) -> None:
             assert Fio().group_script(measurement, place, timing, start).command
         else:
             assert workload.script(measurement, place, timing).command
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("postgres", "postgresql"),
+        ("marriadb", "mariadb"),
+        ("SQLite", "sync-heavy"),
+        ("mysql", "mariadb"),
+        ("innodb", "mariadb"),
+        ("db_bench", "rocksdb"),
+    ],
+)
+def test_a_program_or_a_misspelt_name_leads_to_its_profile(name: str, meant: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        load_profile(name)
+    assert (refused.value.hint or "").startswith(f"did you mean {meant}? ")
 
 
 def test_the_articles_job() -> None:

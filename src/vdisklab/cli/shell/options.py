@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -129,6 +130,12 @@ class GuestsOptions(OptionRows):
     libvirt: str | None = option(
         TEXT, "Read all guests of a libvirt: qemu:///system.", metavar="URI"
     )
+
+    @property
+    def as_typed(self) -> str:
+        """The guests as a user names them to another verb, quoted for a shell."""
+        uri = () if self.libvirt is None else ("--libvirt", self.libvirt)
+        return shlex.join((*map(str, self.guests), *uri))
 
 
 def takes_options(
