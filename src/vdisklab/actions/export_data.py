@@ -6,7 +6,8 @@ import gzip
 import io
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, TextIO
 
@@ -55,25 +56,24 @@ def stream_of_runs(file: Path) -> Iterator[Publish]:
 
     Raises HostError if the file cannot be opened or written.
     """
-    try:
-        descriptor = opened_to_append(file)
-    except OSError as error:
-        raise _unwritable(file, error) from error
-
-    def append(campaign: Campaign, run: Run) -> None:
-        line = io.StringIO()
-        exchange.write_run(line, campaign, run)
-        rest = memoryview(line.getvalue().encode())
+    with ExitStack() as stack:
         try:
-            while rest:  # a serial port takes a part at a time
-                rest = rest[os.write(descriptor, rest) :]
+            descriptor = stack.enter_context(opened_to_append(file))
         except OSError as error:
             raise _unwritable(file, error) from error
+        yield partial(_append, file, descriptor)
 
+
+def _append(file: Path, descriptor: int, campaign: Campaign, run: Run) -> None:
+    """Appends the export of a run to a stream."""
+    line = io.StringIO()
+    exchange.write_run(line, campaign, run)
+    rest = memoryview(line.getvalue().encode())
     try:
-        yield append
-    finally:
-        os.close(descriptor)
+        while rest:  # a serial port takes a part at a time
+            rest = rest[os.write(descriptor, rest) :]
+    except OSError as error:
+        raise _unwritable(file, error) from error
 
 
 def _unwritable(file: Path, error: OSError) -> HostError:

@@ -14,7 +14,7 @@ from typing import IO
 
 from vdisklab.errors import HostError, ReaderGoneError
 from vdisklab.host.safe_places import is_open_file, open_file
-from vdisklab.host.writing import Rights, acting, writable
+from vdisklab.host.writing import Rights, Writable, acting, writable
 
 STDOUT = Path("-")
 
@@ -67,16 +67,31 @@ def output_file(path: Path) -> Iterator[IO[bytes]]:
         ) from error
 
 
-def opened_to_append(path: Path) -> int:
-    """A descriptor of a file or device to which all is appended. Raises OSError and HostError."""
+@contextmanager
+def opened_to_append(path: Path) -> Iterator[int]:
+    """A descriptor of a file or device to which all is appended; a new file is removed at the end
+    if nothing was. Raises OSError and HostError.
+    """
     target = writable(path, "the stream", "name another file with --stream")
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     with acting(target.rights):
-        if os.geteuid() != 0 or target.rights is not None or is_open_file(target.place):
-            return os.open(target.place, flags, 0o666)
-        if target.place.exists() and not target.place.is_file():
-            return _opened(target.place)
-        return open_file(target.place, flags, 0o644)
+        is_new = not os.path.lexists(target.place)
+        descriptor = _opened_to_append(target)
+    try:
+        yield descriptor
+    finally:
+        if is_new and os.fstat(descriptor).st_size == 0:
+            with acting(target.rights):
+                target.place.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _opened_to_append(target: Writable) -> int:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    if os.geteuid() != 0 or target.rights is not None or is_open_file(target.place):
+        return os.open(target.place, flags, 0o666)
+    if target.place.exists() and not target.place.is_file():
+        return _opened(target.place)
+    return open_file(target.place, flags, 0o644)
 
 
 def _opened(place: Path) -> int:
@@ -104,19 +119,9 @@ def _anothers(path: Path) -> bool:
     return False
 
 
-def empty_file(path: Path) -> None:
-    """Empties or creates a file that gets its content later; opens no pipe and no device.
-
-    Raises HostError.
-    """
-    if path != STDOUT and not (path.is_fifo() or path.is_char_device()):
-        with output_file(path):
-            pass
-
-
 def require_writable(path: Path) -> None:
     """Raises HostError if a result could not be written to `path` later; a file that is there keeps
-    its content until then."""
+    its content until then. Opens no pipe and no device."""
     if path != STDOUT and not (path.is_fifo() or path.is_char_device()):
         with suppress(_NotYetError), output_file(path):
             raise _NotYetError

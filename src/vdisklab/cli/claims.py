@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from vdisklab.actions.missing_claims import MeasuredClaims, measure_missing
-from vdisklab.actions.output_file import empty_file, output_file
+from vdisklab.actions.output_file import output_file, require_writable
 from vdisklab.analysis.claim_verdicts import ClaimStatus
 from vdisklab.answers import claims as answers
 from vdisklab.answers.hosts import HostsAnalysis
@@ -97,9 +97,7 @@ def claims(requested: Request, asked_for: ClaimsOptions, output: options.OutputO
         print_answer(answer, tables(answer), output, requested, asked_for)
         return exit_status(answer)
     if junit is not None:
-        # Before measuring: an error shows early, and an old file cannot be mistaken for this
-        # answer.
-        empty_file(junit)
+        require_writable(junit)  # before measuring; a command that is refused leaves no file
     measured = MeasuredClaims((), interrupted=False)
     url = database_url(requested.db, create=asked_for.run)
     try:

@@ -10,7 +10,7 @@ from rich.console import Console
 from vdisklab.actions.again import repeated
 from vdisklab.actions.find_best import make_search
 from vdisklab.actions.measure import measure
-from vdisklab.actions.output_file import empty_file, output_file
+from vdisklab.actions.output_file import output_file, require_writable
 from vdisklab.answers.loading import database_url
 from vdisklab.answers.trend import DEFAULT_WORSE, answer_trend
 from vdisklab.cli.shell.live import TerminalProgress
@@ -71,7 +71,7 @@ def trend(request: TrendOptions, output: OutputOptions) -> int:
         vdisklab trend --worse 10% --confirm --junit trend.xml
     """
     if request.junit is not None:
-        empty_file(request.junit)  # before measuring: an old file is not this answer
+        require_writable(request.junit)  # before measuring; a refused command leaves no file
     named, machine = Named.of(request.db), machine_facts(LocalHost()).machine_id
     with open_store(database_url(request.db), create=False) as store:
         answer = answer_trend(

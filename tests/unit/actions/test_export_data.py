@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.unit.results.values import a_campaign, a_run
 from vdisklab.actions.export_data import stream_of_runs
-from vdisklab.errors import HostError
+from vdisklab.errors import HostError, PlanError
 from vdisklab.results.exchange import read_export
 
 
@@ -25,6 +26,15 @@ def test_each_run_is_a_line_that_is_complete_when_it_is_written(tmp_path: Path) 
             (whole,) = read_export(lines[-1], name="line").campaigns
             assert whole.campaign == campaign
             assert whole.runs == (run,)
+
+
+def test_a_stream_without_runs_leaves_no_new_file(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_text("")
+    for file in (old, new):
+        with suppress(PlanError), stream_of_runs(file):
+            raise PlanError("the plan is refused")
+    assert list(tmp_path.iterdir()) == [old]
 
 
 def test_a_file_that_cannot_be_written_ends_in_a_sentence(tmp_path: Path) -> None:

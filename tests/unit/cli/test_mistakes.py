@@ -17,6 +17,7 @@ from vdisklab.errors import DatabaseError
 from vdisklab.host.ledger import PROGRAM_MARK, Ledger, leftovers_sentence, open_ledger
 from vdisklab.host.plan_locks import process_measuring, processes_measuring
 from vdisklab.results.database import driver_errors_as_sentences, parse_address
+from vdisklab.results.store import open_store
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +56,44 @@ def test_the_hint_names_what_was_meant(
     error, _, said = capsys.readouterr().err.partition("hint: ")
     assert hint in said
     assert "e+0" not in error
+
+
+@pytest.mark.parametrize("old", [None, "yesterday's"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "claims --junit FILE --campaign none",
+        "claims --junit FILE --hosts all",
+        "claims --junit FILE --run --only etcd --size 1K",
+        "trend --junit FILE --campaign none",
+        "trend --junit FILE",
+        "report --output FILE --campaign none",
+        "report --output FILE --format parquet --campaign none",
+        "run nonsense --stream FILE",
+        "run raw/none --profile none --stream FILE",
+        "run raw/none --dir none --stream FILE",
+        "export-data FILE.json.gz --campaign none",
+        "export-data FILE",
+        "import other.file --output FILE",
+        "record none --output FILE",
+    ],
+)
+def test_a_refused_command_writes_no_file(
+    arguments: str, old: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "state").mkdir()
+    database = str(tmp_path / "state" / "results.sqlite")
+    monkeypatch.setenv("VDISKLAB_DB", database)
+    with open_store(database):
+        pass
+    (tmp_path / "other.file").write_text("no trace")
+    (file,) = [tmp_path / word for word in arguments.split() if word.startswith("FILE")]
+    if old is not None:
+        file.write_text(old)
+    there = set(tmp_path.iterdir())
+    assert main(arguments.split()) in (2, 3, 6, 7)
+    assert set(tmp_path.iterdir()) == there
+    assert (file.read_text() if old is not None else None) == old
 
 
 def test_a_bare_port_is_one_of_this_host(capsys: pytest.CaptureFixture[str]) -> None:
