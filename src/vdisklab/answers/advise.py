@@ -20,10 +20,12 @@ from vdisklab.answers.disks import (
     BegunMeasurement,
     DiskAction,
     DisksAnswer,
+    DiskStanding,
     ExistingDisk,
     MeasuredPaths,
     PlannedMeasurement,
     StandIn,
+    as_made,
     command_to_measure,
     cpus_needed,
     default_path,
@@ -312,9 +314,11 @@ class _Desk:
         now = None if judged is None or disk.read_only else durability(judged, rules)
         row = ExistingDisk(disk, full_path, found, power_cut=now)
         start = Advice(path, reason=problem or "", directory=place, far=far)
+        made = None if path is None else as_made(disk, path, context)
         settings = (disk.platform, disk.limits, disk.shareable, disk.read_only, disk.drops_flushes)
         alike = (
             path or disk.assumed,
+            made,
             number_of(place),
             far,
             problem,
@@ -326,13 +330,13 @@ class _Desk:
             self._answers[alike] = (
                 _unsafe_below(row, start, below)
                 or _made_to_work(row, start)
-                or self._with_images(row, self._advise(row, start), machine)
+                or self._with_images(row, self._advise(row, start, made), machine)
             )
         answer = self._answers[alike]
         change = None if answer.to is None else change_of(disk, answer.to)
         return replace(row, advice=replace(answer, change=change, directory=place))
 
-    def _advise(self, row: ExistingDisk, start: Advice) -> Advice:
+    def _advise(self, row: ExistingDisk, start: Advice, made: DiskPath | None) -> Advice:
         """Advises by rules first, then by measurements; the reason at `start` is the disk's
         problem."""
         disk, path, now = row.disk, start.path, row.power_cut
@@ -351,7 +355,7 @@ class _Desk:
         reason = reason or NONE_MEASURED
         begun = None
         for campaign in self._candidates(path, start.directory, far=start.far):
-            answer = self._answer(row, start, path, campaign)
+            answer = self._answer(row, start, path, made or path, campaign)
             if answer.action is not DiskAction.UNKNOWN:
                 return replace(answer, elsewhere=_measured_in(start.directory, campaign))
             reason, begun = answer.reason, begun or answer.begun
@@ -377,7 +381,7 @@ class _Desk:
             return advice
         image = _as_image(path)
         for campaign in self._candidates(image, None, far=False):
-            answer = self._answer(row, replace(advice, path=image), image, campaign)
+            answer = self._answer(row, replace(advice, path=image), image, image, campaign)
             if answer.action is DiskAction.UNKNOWN:
                 continue
             kept = replace(
@@ -444,9 +448,18 @@ class _Desk:
         return self._measured[campaign.id]
 
     def _answer(
-        self, row: ExistingDisk, start: Advice, path: DiskPath, campaign: Campaign
+        self,
+        row: ExistingDisk,
+        start: Advice,
+        path: DiskPath,
+        made: DiskPath,
+        campaign: Campaign,
     ) -> Advice:
-        """The answer of one campaign for a disk; unknown if the campaign compares too few paths."""
+        """The answer of one campaign for a disk; unknown if the campaign compares too few paths.
+
+        Its standing is that of its image as it was made. A change of settings makes no other image,
+        so what a change gains is judged with one image: allocated, as an image in use is.
+        """
         try:
             measured = self._paths_of(campaign)
         except PlanError as error:
@@ -460,7 +473,7 @@ class _Desk:
         if current not in ranked or len(ranked) < 2:
             few = f"fewer than {MIN_ROUNDS} rounds of its path, or no other setting, are measured"
             return replace(start, reason=few, begun=_begun(measured, current, start, campaign))
-        standing = measured.standing(path, current, usable, (current, *usable))
+        standing = self._standing(measured, path, made, current, usable)
         unsafe = row.power_cut is not None and not row.power_cut.kind.acceptable
         chosen = measured.winner(usable) if unsafe else standing.better
         if unsafe and chosen is None:
@@ -474,7 +487,12 @@ class _Desk:
         gain = measured.ratio(best, current)
         to = None if chosen is None else usable[chosen]
         default = default_path(row.disk.platform, path)
-        others = (cell for cell in cells if cells[cell] == default and cell != (chosen or current))
+        others = (
+            cell
+            for cell in cells
+            if cells[cell] == default
+            and cell not in (chosen or current, standing.cell)  # its own number is one already
+        )
         return replace(
             start,
             standing=standing,
@@ -483,12 +501,34 @@ class _Desk:
             to=to,
             other=None if best is None else usable[best],
             gain=gain,
+            gain_over=None if gain is None or standing.cell == current else current,
             for_safety=unsafe and to is not None,
             then=None if to is None else durability(to, self._verdicts),
             rebuilt=None if rebuilt is None else cells[rebuilt],
             over_rebuilt=measured.ratio(rebuilt, current),
             over_default=measured.ratio(chosen or current, next(others, None)),
         )
+
+    def _standing(
+        self,
+        measured: MeasuredPaths,
+        path: DiskPath,
+        made: DiskPath,
+        current: MeasuredCell,
+        usable: Mapping[MeasuredCell, DiskPath],
+    ) -> DiskStanding:
+        """The standing of a disk's image as it was made, and what is better than its settings."""
+        among = (current, *usable)
+        of_settings = measured.standing(path, current, usable, among)
+        new_image = measured.closest(made)
+        if (
+            new_image is None
+            or new_image == current
+            or not is_alike(path, measured.cells[new_image])
+        ):
+            return of_settings
+        found = measured.standing(made, new_image, (), (new_image, *among))
+        return replace(found, better=of_settings.better, gain=of_settings.gain)
 
     def _eligible(
         self,

@@ -16,6 +16,7 @@ from vdisklab.answers.disks import (
     DisksAnswer,
     ExistingDisk,
     MeasuredPaths,
+    as_made,
     command_to_measure,
     is_alike,
 )
@@ -156,7 +157,8 @@ class _Audit:
         )
         if not native:
             return row
-        row = row if disk.limits or context.without_flushes or below else self._compared(row, path)
+        if not (disk.limits or context.without_flushes or below):
+            row = self._compared(row, as_made(disk, path, context))
         return replace(row, to_measure=_way_to_measure(row, path))
 
     def _compared(self, row: ExistingDisk, path: DiskPath) -> ExistingDisk:

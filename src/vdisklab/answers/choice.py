@@ -234,6 +234,22 @@ def decide(analysis: Analysis, measure: MeasureKey) -> Decision:
     return replace(decision, choice=None) if chosen is not None and chosen.on_host else decision
 
 
+def as_ranked(ratio: Ratio, cell: MeasuredCell, other: MeasuredCell, ranking: Ranking) -> Ratio:
+    """The ratio with an interval that shows no difference between cells whose ranks overlap."""
+    if ratio.low is None or ratio.high is None or told_apart(cell, other, ranking) is not False:
+        return ratio
+    return replace(ratio, low=min(ratio.low, 1.0), high=max(ratio.high, 1.0))
+
+
+def told_apart(cell: MeasuredCell, other: MeasuredCell, ranking: Ranking) -> bool | None:
+    """True if the ranks of two cells are shown to differ; None if one of them has no rank."""
+    places = {row.cell: row for row in ranking.rows}
+    first, second = places.get(cell), places.get(other)
+    if first is None or second is None:
+        return None
+    return first.worst < second.best or second.worst < first.best
+
+
 def nothing_shown(rounds: int) -> str:
     """The sentence in place of an answer while there are too few rounds for one."""
     return f"nothing is shown after {counted(rounds, 'round')}"

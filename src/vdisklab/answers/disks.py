@@ -21,10 +21,10 @@ from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.observations import MeasureKey, narrowed
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.rank_intervals import Ranking
-from vdisklab.analysis.rank_intervals import rank as rank_cells
 from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
 from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.choice import Decision, as_ranked, decide
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.host.mounts import is_visible_directory
 from vdisklab.inspection.disk_on_host import is_mounted, local_source
@@ -39,7 +39,7 @@ from vdisklab.path.segments import BUS_OPTIONS, LayerKind
 from vdisklab.plan.guest import USUAL_GUEST
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import Request
-from vdisklab.platforms.configured_disk import ConfiguredDisk, Risk
+from vdisklab.platforms.configured_disk import ConfiguredDisk, DiskContext, Risk
 from vdisklab.platforms.dialect import Change
 from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.network import command_on_server, same_server
@@ -158,6 +158,29 @@ def default_path(platform: Platform, path: DiskPath) -> DiskPath | None:
         return None
     usual = parse_path(platform.new_guest.path)
     return replace(usual, layers=path.layers, image=None) if path.layers else usual
+
+
+def as_made(disk: ConfiguredDisk, path: DiskPath, context: DiskContext) -> DiskPath:
+    """The path with its image as it was made: as its file shows, else as a new guest's disk.
+
+    Without a file only what a platform gives a new guest is known to be made so; any other image
+    is taken for allocated, as one in use is.
+    """
+    usual, image, found = default_path(disk.platform, replace(path, layers=())), path.image, None
+    if context.image is not None:
+        found = context.image
+    elif usual is not None and _in_use(usual) == _in_use(replace(path, layers=())):
+        found = usual.image
+    if image is None or found is None or found.format is not image.format:
+        return path
+    made = tuple(option for option in found.options if option[0] == "preallocation")
+    kept = tuple(option for option in image.options if option[0] != "preallocation")
+    return replace(path, image=Image(image.format, (*kept, *made)))
+
+
+def _in_use(path: DiskPath) -> DiskPath:
+    image = None if path.image is None else Image(path.image.format, _lasting(path.image))
+    return replace(path, image=image).spelled_out
 
 
 def limits_of(disk: ConfiguredDisk, path: DiskPath) -> tuple[str, ...]:
@@ -341,6 +364,10 @@ class Advice:
     to: Annotated[DiskPath | None, "the path to change to; null unless `action` is `change`"] = None
     other: Annotated[DiskPath | None, "the best other setting that was measured, or `to`"] = None
     gain: Annotated[Ratio | None, "of `other` to the present path"] = None
+    gain_over: Annotated[
+        MeasuredCell | None,
+        "the cell that `gain` compares with, if the disk's own has an image that is made otherwise",
+    ] = None
     for_safety: Annotated[bool, "true if the present path loses flushed data"] = False
     then: Annotated[Durability | None, "what a power cut does to `to`"] = None
     change: Annotated[Change | None, "the line to paste"] = None
@@ -448,8 +475,19 @@ class MeasuredPaths:
         chosen = tuple(cells)
         if chosen not in self._rankings:
             grid = narrowed(self.analysis.observations, chosen)
-            self._rankings[chosen] = rank_cells(grid, self.score)
+            self._rankings[chosen] = self.analysis.ranked_by.rank(grid, self.score)
         return self._rankings[chosen]
+
+    @cached_property
+    def _decision(self) -> Decision:
+        return decide(self.analysis, self.score)
+
+    def ranking_of(self, cell: MeasuredCell, among: Iterable[MeasuredCell]) -> Ranking:
+        """The ranking that `rank` shows, if it ranks the cell; else one of the cells `among`, as
+        for a cell that loses flushed data."""
+        shown = self._decision.ranking
+        is_shown = any(row.cell == cell for row in shown.rows)
+        return shown if is_shown else self.ranking(among)
 
     def winner(self, cells: Iterable[MeasuredCell]) -> MeasuredCell | None:
         """The one to use of these cells, else the one with the highest score."""
@@ -460,7 +498,9 @@ class MeasuredPaths:
         """How many times as good a cell is as another; None without one of them."""
         if cell is None or other is None:
             return None
-        return self._ratio_of(cell, other)
+        decision, ratio = self._decision, self._ratio_of(cell, other)
+        ratio = as_ranked(ratio, cell, other, decision.ranking)
+        return ratio if decision.choice is None else decision.choice.holds(ratio, cell, other)
 
     def on_target(self, disk: ConfiguredDisk, path: DiskPath) -> DiskPath:
         """The path with the name of a measured target on the disk's own server, if there is one."""
@@ -481,6 +521,12 @@ class MeasuredPaths:
         return path
 
     @cached_property
+    def _numbers(self) -> dict[MeasuredCell, Summary]:
+        """The numbers of `rank`; of a cell without a rank its median."""
+        levels = self.analysis.levels(self.score)
+        return {**self.analysis.summaries(self.score), **levels}
+
+    @cached_property
     def _ratio_of(self) -> RatioOf:
         return ratios_among(self.analysis.observations, self.score, self.cells)
 
@@ -490,25 +536,28 @@ class MeasuredPaths:
         eligible: Collection[MeasuredCell],
         among: Iterable[MeasuredCell] | None = None,
     ) -> MeasuredCell | None:
-        """The eligible cell to use that is shown to be better, in a ranking of the cells `among`.
+        """The eligible cell to use that is shown to be better, by its rank and by its ratio.
 
-        Without `among` that ranking has the own cell and the eligible ones.
+        A cell without a rank is ranked among the cells `among`; without these among the eligible.
         """
-        ranking = self.ranking((cell, *eligible) if among is None else among)
+        ranking = self.ranking_of(cell, (cell, *eligible) if among is None else among)
         row = next((row for row in ranking.rows if row.cell == cell), None)
         if row is None:
             return None
         above = [
             other.cell
             for other in ranking.rows
-            if other.cell in eligible and other.worst < row.best
+            if other.cell in eligible and other.worst < row.best and self.beats(other.cell, cell)
         ]
         best = self.winner(eligible) if above else None
         return best if best in above else next(iter(above), None)
 
     def highest(self, cells: Iterable[MeasuredCell]) -> MeasuredCell | None:
         """The one with the highest score, whether or not it is shown to be better."""
-        return next((row.cell for row in self.ranking(cells).rows), None)
+        cells = tuple(cells)
+        highest = next((row.cell for row in self.ranking(cells).rows), None)
+        alone = cells[0] if len(cells) == 1 and cells[0] in self._numbers else None
+        return highest or alone
 
     def beats(self, cell: MeasuredCell, other: MeasuredCell) -> bool:
         """True if the interval of the ratio of two cells lies above 1."""
@@ -529,16 +578,16 @@ class MeasuredPaths:
         among: Iterable[MeasuredCell],
     ) -> DiskStanding:
         """The score of the own cell, its rank among some cells, and what is better."""
-        ranking = self.ranking(among)
+        ranking = self.ranking_of(cell, among)
         row = next((row for row in ranking.rows if row.cell == cell), None)
         alike = is_alike(path, self.cells[cell])
         better = self.better(cell, eligible, among) if alike else None
         return DiskStanding(
             cell,
-            self.cells[cell] == path,
+            self.cells[cell].spelled_out == path.spelled_out,
             tuple(differences(path, self.cells[cell])),
             self.score,
-            self.analysis.summaries(self.score).get(cell),
+            self._numbers.get(cell),
             None if row is None else row.best,
             None if row is None else row.worst,
             len(ranking.rows),

@@ -28,13 +28,14 @@ from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.race import RaceOutcome
-from vdisklab.analysis.rank_intervals import Ranked, Ranking
+from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.score import DEFAULT_METRIC, MEAN, MIX, Score, add_mix, without_mix
 from vdisklab.analysis.summary import Level, Summaries, Summary, levels, summarise
 from vdisklab.analysis.sums import RelativeSums
 from vdisklab.answers.analysis import Analysis, no_speed
 from vdisklab.answers.choice import (
     PathChoice,
+    as_ranked,
     decided_among,
     in_agreement,
     more_rounds_command,
@@ -209,7 +210,7 @@ def recommend(
         """The ratio of a sentence, which `compare` prints of the same pair."""
         pair = alone if hosts is not None else partial(ratio_of, observations, measure)
         return choice.holds(
-            _as_ranked(pair(cell, other), cell, other, decision.ranking), cell, other
+            as_ranked(pair(cell, other), cell, other, decision.ranking), cell, other
         )
 
     found = found.with_ratios(as_compared)
@@ -261,17 +262,6 @@ def recommend(
         },
     )
     return answer if hosts is None else _with_hosts(answer, hosts)
-
-
-def _as_ranked(ratio: Ratio, cell: MeasuredCell, other: MeasuredCell, ranking: Ranking) -> Ratio:
-    """The ratio with an interval that shows no difference between cells whose ranks overlap."""
-    places = {row.cell: row for row in ranking.rows}
-    first, second = places.get(cell), places.get(other)
-    if first is None or second is None or ratio.low is None or ratio.high is None:
-        return ratio
-    if first.worst < second.best or second.worst < first.best:
-        return ratio
-    return replace(ratio, low=min(ratio.low, 1.0), high=max(ratio.high, 1.0))
 
 
 def _by_levels(ratio: Ratio, of: Summary | None, to: Summary | None) -> Ratio:

@@ -197,7 +197,14 @@ def _best_other(entry: Advice) -> str:
     needed = entry.gain.rounds_needed
     ahead = needed is not None and entry.gain.a_is_more
     more = f", which about {needed} rounds would decide (--rounds)" if ahead else ""
-    return f"; the best other is {entry.other}, {disks.gain_text(entry.gain)}{more}"
+    return f"; the best other is {entry.other}, {disks.gain_text(entry.gain)}{_over(entry)}{more}"
+
+
+def _over(entry: Advice) -> str:
+    """The measured path that a gain is over, if its image is made otherwise than the disk's."""
+    if entry.gain_over is None:
+        return ""
+    return f" over {entry.gain_over.name} (this disk once its image is allocated)"
 
 
 def _why_change(entry: Advice, now: Durability | None) -> str:
@@ -207,7 +214,7 @@ def _why_change(entry: Advice, now: Durability | None) -> str:
         return f"{entry.reason}; {kept}"
     if entry.gain is None:
         return f"{kept}; {entry.reason}"
-    gain = f"{disks.gain_text(entry.gain)} by the overall score"
+    gain = f"{disks.gain_text(entry.gain)} by the overall score{_over(entry)}"
     if entry.for_safety:
         return f"{kept}, at {gain}"
     untested = "" if _equally_tested(now, entry.then) else " by its settings (untested)"
@@ -234,6 +241,7 @@ def _sentences(row: ExistingDisk) -> Iterator[str]:
     if not _said_by_column(entry):
         yield advice_sentence(row)
     yield from _risks_of(row, weight=0)
+    yield from disks.made_sentence(row)
     if entry.elsewhere is not None and entry.directory is None:
         yield (
             f"measured in {entry.elsewhere}, and its own storage is not on this host: --dir names "

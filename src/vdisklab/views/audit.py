@@ -18,6 +18,7 @@ from vdisklab.platforms.configured_disk import (
 from vdisklab.units import counted
 from vdisklab.views.disks import (
     disk_column,
+    made_sentence,
     measured_columns,
     rank_of,
     risk_sentences,
@@ -146,7 +147,8 @@ def _sentences(audited: ExistingDisk) -> Iterator[str]:
     keeps = audited.power_cut
     if audited.path is not None and keeps is not None and keeps.tested is not None:
         yield durability_sentence(str(audited.path), keeps)
-    if audited.standing is not None and not audited.standing.exact:
+    yield from made_sentence(audited)
+    if audited.standing is not None and audited.standing.differs:
         yield (
             f"this very path was not measured; {audited.standing.cell} is shown instead: the disk "
             f"has {'; '.join(audited.standing.differs)}."

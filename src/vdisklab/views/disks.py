@@ -79,6 +79,16 @@ def gain_text(gain: Ratio | None) -> str:
     return numbers.MISSING if gain is None else numbers.gain(gain.ratio, gain.low, gain.high)
 
 
+def made_sentence(row: ExistingDisk) -> Iterator[str]:
+    """The measured path whose rank and score are shown, if it is the disk's by another name."""
+    standing, path = _standing(row), row.path
+    if standing is None or path is None or not standing.exact or standing.cell.path is None:
+        return
+    if path.image is not None and standing.cell.path.image != path.image:
+        by = row.disk.platform.full_name
+        yield f"rank and score are those of {standing.cell}, a new image as {by} makes it."
+
+
 def risk_words(row: ExistingDisk) -> str:
     """The risks in a few words each; that data wait for a flush holds for nearly every disk."""
     phrases = ["no disk path"] if row.path is None else []

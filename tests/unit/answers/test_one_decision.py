@@ -16,6 +16,7 @@ from tests.unit.stored import stored
 from vdisklab.analysis.rank_intervals import Ranked, rank
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.choice import ChoiceVerdict, PathChoice
+from vdisklab.answers.disks import MeasuredPaths
 from vdisklab.answers.figures import ranked_bars
 from vdisklab.answers.loading import find_cells
 from vdisklab.answers.rank import RankAnswer, rank_cells
@@ -112,6 +113,7 @@ def of_one_world(world: World) -> None:
         except PlanError:
             found = None
         report = report_on(analysis)
+        of_disks(MeasuredPaths(analysis), ranked)
     of_one_ranking(ranked)
     qualifying = any(
         row.cell.path is not None and row.cell.path.is_guest_storage
@@ -168,6 +170,33 @@ def of_one_ranking(answer: RankAnswer) -> None:
             assert row.ratio.low <= 1 <= row.ratio.high
     shown = " ".join(table.title for table in rank_view.tables(answer))
     assert choice_view.headline(choice) in shown
+
+
+def of_disks(measured: MeasuredPaths, answer: RankAnswer) -> None:
+    """What `advise` and `audit` say of a disk that has one of the paths."""
+    places = {row.cell: row.place for row in answer.cells if isinstance(row.place, Ranked)}
+    levels = {row.cell: row.level for row in answer.cells if row.level is not None}
+    for present, path in measured.cells.items():
+        others = [other for other in measured.cells if other in places and other != present]
+        standing = measured.standing(path, present, others, measured.cells)
+        place = places.get(present)
+        if place is not None:
+            assert (standing.best, standing.worst) == (place.best, place.worst)
+            assert standing.cells == len(places)
+            assert standing.score is not None
+            assert standing.score.median == levels[present].value
+        if standing.better is not None:
+            assert standing.gain is not None
+            assert standing.gain.low is not None
+            assert standing.gain.low > 1, "a change without proof"
+            assert place is None or places[standing.better].worst < place.best
+        if place is None:
+            continue
+        for other in others:
+            gain = measured.ratio(other, present)
+            apart = places[other].worst < place.best or place.worst < places[other].best
+            if gain is not None and gain.low is not None and gain.high is not None and not apart:
+                assert gain.low <= 1 <= gain.high, "a gain over a disk of the same rank"
 
 
 def of_one_choice(choice: PathChoice) -> None:

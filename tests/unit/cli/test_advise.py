@@ -36,6 +36,8 @@ from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.registry import forms
 from vdisklab.units import format_duration
 
+QUICKSTART = Path(__file__).parents[3] / "docs/images/quickstart.json.gz"
+
 SPEEDS = {
     "host": 1.0,
     "raw/default": 0.5,
@@ -883,7 +885,8 @@ def test_an_interrupted_measurement_is_said(
 def test_what_quickstart_measured_answers_for_libvirts_default(
     database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Writeback is the default's meaning, and an image in use is allocated."""
+    """The image that is not here is judged as libvirt makes one; a change of the cache mode makes
+    no other image, so what it gains is that of an allocated one, as an image in use is."""
     speeds = {
         "host": 1.0, "raw/none": 0.8, "raw/writeback": 0.7, "qcow2/none": 0.75,
         "qcow2/writeback": 0.5, "qcow2:preallocation=off/default": 0.4,
@@ -896,7 +899,48 @@ def test_what_quickstart_measured_answers_for_libvirts_default(
     file = guest(tmp_path, "qcow2/default")
     (row,) = advised(capsys, file)["disks"]
     assert (row["action"], row["to"]) == ("change", "qcow2/none")
-    assert row["standing"]["cell"].startswith("qcow2/writeback")
+    assert row["standing"]["cell"] == "qcow2:preallocation=off/default (cold)"
+    assert row["gain_over"].startswith("qcow2/writeback")
+    assert row["gain"]["ratio"] == pytest.approx(0.75 / 0.5, rel=0.03)
+    assert row["over_default"] is None, "two gains for one disk"
+
+
+LIBVIRTS_DISK = (
+    "<domain type='kvm'><name>web</name><os><type arch='x86_64'>hvm</type></os><devices><disk "
+    "type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='/gone/web.qcow2'/>"
+    "<target dev='vda' bus='virtio'/></disk></devices></domain>"
+)
+"""What most guests of libvirt have: no cache mode is configured."""
+
+
+def test_the_shipped_campaign_has_one_answer_for_libvirts_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`rank` ties its paths, so `advise` keeps the disk; all give it one rank and one number."""
+    monkeypatch.setenv("VDISKLAB_DB", str(tmp_path / "q.db"))
+    assert main(["import", str(QUICKSTART)]) == 0
+    file = tmp_path / "web.xml"
+    file.write_text(LIBVIRTS_DISK)
+    capsys.readouterr()
+    (row,) = advised(capsys, str(file), "--campaign", "b7bd")["disks"]
+    assert (row["action"], row["to"], row["over_default"]) == ("keep", None, None)
+    assert row["gain"]["low"] < 1 < row["gain"]["high"]
+    assert main(["audit", str(file), "--format", "json"]) == 0
+    (audited,) = json.loads(capsys.readouterr().out)["disks"]
+    assert audited["standing"] == row["standing"]
+    assert main(["rank", "--format", "json"]) == 0
+    cells = {cell["cell"]: cell for cell in json.loads(capsys.readouterr().out)["cells"]}
+    ranked, standing = cells[row["standing"]["cell"]], row["standing"]
+    assert standing["cell"] == "qcow2:preallocation=off/default (cold)"
+    assert (standing["best"], standing["worst"]) == (
+        ranked["place"]["best"],
+        ranked["place"]["worst"],
+    )
+    assert standing["score"]["median"] == ranked["level"]["value"] == ranked["ratio"]["ratio"]
+    assert main(["audit", str(file)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    made = "rank and score are those of qcow2:preallocation=off/default (cold), a new image as"
+    assert f"{made} libvirt makes it." in said
 
 
 def test_a_disk_whose_guest_gets_errors_is_said_before_one_that_is_paused(
