@@ -171,14 +171,15 @@ def _without_state(
 ) -> Impossible | None:
     if cells_of(path, page_cache, capabilities):
         return None
-    where, instead = path.stack, "leave --page-cache out"
     cache = own_cache(path)
     if cache is not None:
-        return Impossible(_not_warm(path, cache), instead)
+        return Impossible(_not_warm(path, cache), "leave --page-cache out")
+    # A profile asks for a cold page cache, too: to leave the option out would not help.
+    where, instead = path.stack, "choose --page-cache warm"
     if not where:
         where, instead = (
             "a work directory in memory (tmpfs)",
-            f"{instead}, or choose a --dir on a disk",
+            f"{instead}, or a --dir on a disk",
         )
     return Impossible(
         f"files on {where} are always in the page cache, so it cannot be {page_cache}", instead

@@ -260,7 +260,9 @@ def _headed(
         return Table(why_not, columns, rows, notes, intro=intro, kind=RankedCell)
     if choice is None or not headed:
         intro = (*answer.caveats.remedies, *first)
-        return Table(title, columns, rows, tuple(_notes(answer, ())), intro=intro, kind=RankedCell)
+        follows = None if headed else str(_why_no_choice(answer))  # as the verdict below
+        notes = tuple(note for note in _notes(answer, ()) if note != follows)
+        return Table(title, columns, rows, notes, intro=intro, kind=RankedCell)
     power_cuts = {row.cell: row.power_cut for row in answer.cells}
     intro = (
         *(sentence for _, sentence in verdict_lines(choice, power_cuts)),

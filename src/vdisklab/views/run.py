@@ -18,7 +18,7 @@ def next_step(path: str | None, campaign: str | None, where: Sequence[str] = ())
     """The commands that show the results of a run and print the configuration of a path.
 
     `campaign` is named unless it is the newest (None). `where` are the words that name the device
-    or target on which the path was measured.
+    or target on which the path was measured, and the platform that it is for.
     """
     chosen = "" if campaign is None else f" --campaign {campaign}"
     see = f"see it: `vdisklab report{chosen}`"

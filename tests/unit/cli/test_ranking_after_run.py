@@ -86,3 +86,18 @@ def test_a_campaign_ends_with_the_verdict_and_the_next_step(
         said = Named.of(address).in_text(next_step(path, None))
         assert said.count("--db postgresql://v@db/v") == 2
         assert "PW" not in said
+
+
+def test_the_command_that_continues_is_printed_once(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database.write([run for run in campaign_runs() if run.round <= 2])
+    console = Console(file=io.StringIO(), width=200)
+    with open_store(database.url) as store:
+        analysis = Analysis.of(store, [CAMPAIGN.id])
+        print_overview(analysis, OutputOptions(form=Format.TABLE), console, headed=False)
+        print_verdict(analysis, Format.TABLE, console)
+    assert isinstance(console.file, io.StringIO)
+    said = " ".join(f"{capsys.readouterr().out} {console.file.getvalue()}".split())
+    assert "a rank needs" not in said
+    assert said.count("Nothing is shown after 2 rounds") == 1

@@ -195,7 +195,7 @@ def test_its_files_are_warm_and_those_of_a_loop_device_may_be_cold() -> None:
 def test_cold_is_refused_with_a_way_out() -> None:
     with pytest.raises(HostError, match=r"a work directory in memory .* cannot be cold") as told:
         expand_matrix(("raw/writeback",), PageCacheChoice.COLD, IN_MEMORY)
-    assert told.value.hint == "leave --page-cache out, or choose a --dir on a disk"
+    assert told.value.hint == "choose --page-cache warm, or a --dir on a disk"
 
 
 # Profiles that boot guests from the measured disk.

@@ -162,7 +162,9 @@ def _print_answers(
 
         found = path and measured_place(path, analysis.campaigns[0], request.secret)
         where = found.option if found else ()
-        _say(console, [named.in_text(next_step(path, campaign, where))])
+        # Of several platforms nobody knows which one runs the guest.
+        to = ("--to", request.platform[0].value) if len(request.platform) == 1 else ()
+        _say(console, [named.in_text(next_step(path, campaign, (*where, *to)))])
 
 
 def _say(console: Console, sentences: Iterable[str]) -> None:
