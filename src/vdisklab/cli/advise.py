@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 
@@ -128,6 +129,8 @@ def advise(request: Request, asked_for: AdviseOptions, output: OutputOptions) ->
     answer = replace(answer, notes=(*notes, *answer.notes))
     command = Caller.of_process().command
     again = "advise again" if command is None else f"`{command}`"
+    if Path("-") in asked_for.guests:
+        again = f"pipe the same into {again}"
     print_answer(answer, view.tables(answer, again), output, request, asked_for)
     return status
 
