@@ -80,6 +80,9 @@ class BestSearch:
         """
         limit = self.time_limit(results, plan, campaign)
         always = set(limit.needed)
+        owed = limit.owed
+        tried = results.finished(campaign, failed_too=True) if owed else set()
+        last_owed = max((round for round, _ in owed), default=0)
         fingerprint = {cell.measured: cell.fingerprint for cell in plan.cells}
         verdicts = stored_verdicts(results, results.campaign(campaign).host, plan.settings.disk)
         contests = [
@@ -90,6 +93,8 @@ class BestSearch:
         def choose(round: int) -> Collection[str]:
             if not self.find and round <= AT_LEAST:
                 return set(fingerprint.values())
+            # A selection ends the campaign if it is empty: those before an owed run never are.
+            begun = {cell for number, cell in tried if number == round <= last_owed}
             numbers = Loaded(
                 (results.campaign(campaign),),
                 tuple(results.outlines([campaign])),
@@ -101,7 +106,7 @@ class BestSearch:
                 runs = limit.left() / (so_far.seconds or _mean_seconds(plan)) - len(always)
                 rows = self._rows(contest, so_far, round, runs, campaign)
                 chosen |= {fingerprint[contest.cells[row]] for row in rows}
-            return chosen | always if chosen else chosen
+            return chosen | begun | always if chosen else begun
 
         return choose
 
@@ -137,8 +142,11 @@ class BestSearch:
         return rows if len(rows) <= affordable else ()
 
     def time_limit(self, results: Store, plan: CampaignPlan, campaign: str) -> TimeLimit:
-        """The remaining budget."""
-        before = sum(run.wall_seconds or 0.0 for run in results.outlines([campaign]))
+        """The remaining budget, which does not hold back what failed before: the user still asks
+        for it."""
+        outlines = results.outlines([campaign])
+        before = sum(run.wall_seconds or 0.0 for run in outlines)
+        failed = {(run.round, run.cell) for run in outlines if run.failure is not None}
         return TimeLimit(
             lambda: self.budget - before - (time.monotonic() - self.began),
             {
@@ -146,6 +154,7 @@ class BestSearch:
                 for cell in plan.cells
                 if race_plan.in_every_round(cell, plan, self.terms.metric)
             },
+            failed - results.finished(campaign),
         )
 
     def require(self, plan: CampaignPlan) -> None:

@@ -151,7 +151,8 @@ def round_effects(table: Floats, measured: npt.NDArray[np.bool_]) -> Floats:
     matrix = np.diag(weight.sum(axis=0)) - weight.T @ (weight / count[:, None])
     # Determined up to a constant; the shortest solution has mean zero.
     answer: Floats = np.linalg.lstsq(matrix, centred.sum(axis=0), rcond=None)[0]
-    return np.asarray(answer - answer.mean())
+    # Without a round that two cells have in common there is no mean.
+    return np.asarray(answer - answer.mean()) if answer.size else answer
 
 
 def moderate(variance: Floats, freedom: Floats, total: float) -> tuple[Floats, Floats]:

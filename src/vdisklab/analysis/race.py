@@ -114,7 +114,9 @@ class RaceOutcome:
     them by no more than the share `behind`, None if nothing bounds it. `proven` is True if every
     other path is shown to be worse. Of the `cells` that compete, `raced` were not left out by the
     model of segments (0: the race has not begun), `measured` have numbers and `failed` were given
-    up. `step` is the metric's step if the margin is that step.
+    up. `lost` are those of them that were still in the race when they began to fail: no number
+    says that one of them is worse. They are among `as_good` if they have enough rounds. `step` is
+    the metric's step if the margin is that step.
     """
 
     best: MeasuredCell
@@ -129,6 +131,7 @@ class RaceOutcome:
     raced: int
     measured: int
     failed: int
+    lost: tuple[MeasuredCell, ...] = ()
     step: float | None = None
 
     @property
@@ -142,9 +145,15 @@ class RaceOutcome:
         return self.rounds >= MIN_ROUNDS
 
     @property
+    def few(self) -> tuple[MeasuredCell, ...]:
+        """The paths that failed before they had enough rounds to be compared."""
+        return tuple(cell for cell in self.lost if cell not in self.as_good)
+
+    @property
     def left_out(self) -> int:
         """How many paths did not race because the model expects nothing of them."""
-        return max(0, self.cells - self.raced - self.failed) if self.raced else 0
+        never_raced = self.failed - len(self.lost)
+        return max(0, self.cells - self.raced - never_raced) if self.raced else 0
 
 
 def race_state(logs: Floats, margin: float, alpha: float = ERROR) -> RaceState:

@@ -369,13 +369,17 @@ def _after_race(ranking: Ranking, race: RaceOutcome) -> Ranking:
     rows = [replace(row, best=1) if row.cell in left else row for row in ranking.rows]
     if race.decided:
         rows.sort(key=lambda row: row.cell != race.best)
+    separated = ranking.separated
     if race.proven:
+        # The race shows the best to differ from every other path, so also from those with which it
+        # shares ranks: the others are behind its worst rank already.
+        separated += sum(row.worst - 1 for row in rows if row.cell == race.best)
         rows = [
             replace(row, best=1, worst=1) if row.cell == race.best
             else replace(row, best=max(2, row.best), worst=max(2, row.worst))
             for row in rows
         ]  # fmt: skip
-    return replace(ranking, rows=tuple(rows))
+    return replace(ranking, rows=tuple(rows), separated=separated)
 
 
 def only(analysis: Analysis, cell: MeasuredCell, ranking: Ranking) -> PathChoice:
@@ -534,8 +538,10 @@ def _of_race(analysis: Analysis, race: RaceOutcome, ranking: Ranking) -> PathCho
             ties=tuple(other for other in left if other != cell),
             behind=choice.behind if cell == race.best else bounds.get(cell),
         )
+    leads = next((row.cell for row in ranking.rows if row.cell in left), choice.leader)
     return replace(
         choice,
+        leader=leads if race.lost else choice.leader,
         present=present,
         considered=len(analysis.measured),
         durability=known_durability(choice.cell, analysis.verdicts),
@@ -561,7 +567,8 @@ def of_race(race: RaceOutcome) -> PathChoice:
         and verdict is ChoiceVerdict.TIED
     ):
         verdict = ChoiceVerdict.CLOSE
-    if race.measured < 2:
+    compared = (race.raced or race.measured) - len(race.few)
+    if race.measured < 2 or compared < 2:
         verdict = ChoiceVerdict.ONLY
     return PathChoice(
         verdict=verdict,
@@ -571,13 +578,14 @@ def of_race(race: RaceOutcome) -> PathChoice:
         worse=(),
         present=(),
         behind=behind,
-        compared=race.raced or race.measured,
+        compared=compared,
         considered=race.cells,
         confidence=race.confidence,
         durability=None,
         surer=None,
         step=race.step if race.decided else None,
         left_out=race.left_out,
+        unranked=race.few,
     )
 
 

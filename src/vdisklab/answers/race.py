@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vdisklab.analysis.best import competitors
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.path_model import PathModel
 from vdisklab.analysis.race import RaceOutcome, RaceState, race_state
@@ -83,6 +84,26 @@ class Contest:
         rows = tuple(row for row in rows if row not in so_far.out)
         if not rows:
             return None
+        return self._among(rows, so_far, since)
+
+    def lost(self, so_far: Known) -> tuple[int, ...]:
+        """The rows that were given up while they were in the race, which nothing has decided.
+
+        Each counts with the rounds up to its last number: what the others did later says nothing
+        of it.
+        """
+        if self.rows is None:
+            return ()
+        rows = tuple(row for row in self.rows if np.isfinite(so_far.logs[row, self.since :]).any())
+        lost = []
+        for row in (row for row in rows if row in so_far.out):
+            ran = int(np.flatnonzero(np.isfinite(so_far.logs[row]))[-1]) + 1
+            until = replace(so_far, logs=so_far.logs[:, :ran])
+            if row in self._among(rows, until, self.since).left:
+                lost.append(row)
+        return tuple(lost)
+
+    def _among(self, rows: tuple[int, ...], so_far: Known, since: int) -> RaceState:
         logs = so_far.logs[list(rows), since:]
         found = race_state(logs, so_far.margin, 1 - self.terms.confidence)
         return replace(
@@ -182,19 +203,24 @@ def race_outcome(
     state = contest.race(so_far)
     if state is None:
         return None
+    lost = contest.lost(so_far)
+    never = [row for row in so_far.out if not np.isfinite(so_far.logs[row]).any()]
+    enough = [row for row in lost if np.isfinite(so_far.logs[row]).sum() >= MIN_ROUNDS]
+    unbounded = enough or state.behind is None or state.behind > NO_BOUND
     return RaceOutcome(
         best=contest.cells[state.leader],
-        as_good=contest.named(state.left[1:]),
-        behind=None if state.behind is None or state.behind > NO_BOUND else state.behind,
-        proven=state.decided and state.best,
+        as_good=contest.named((*state.left[1:], *enough)),
+        behind=None if unbounded else state.behind,
+        proven=state.decided and state.best and not enough,
         rounds=so_far.logs.shape[1],
         most_rounds=terms.rounds,
         margin=so_far.margin,
         confidence=terms.confidence,
         cells=len(contest.cells),
-        raced=0 if contest.rows is None else len(contest.rows),
+        raced=0 if contest.rows is None else len(set(contest.rows) - set(never)),
         measured=int(np.isfinite(so_far.logs).any(axis=1).sum()),
         failed=len(so_far.out),
+        lost=contest.named(lost),
         step=so_far.step,
     )
 

@@ -77,10 +77,13 @@ class TimeLimit:
     """`left` returns the seconds that a search still has.
 
     Time is kept for the `needed` cells (fingerprints): without them, a round's numbers are useless.
+    What an earlier command was to measure and failed to is `owed` (round, fingerprint): it is
+    measured again, whatever is left.
     """
 
     left: Callable[[], float]
     needed: Collection[str] = ()
+    owed: Collection[tuple[int, str]] = ()
 
 
 NO_LIMIT = TimeLimit(lambda: math.inf)
@@ -112,7 +115,8 @@ def chosen_slots(
         left_out = 0
         for place, slot in enumerate(slots):
             later = [slot.cell for slot in slots[place + 1 :]]
-            if limit.left() < pace.of(slot.cell, first=place == 0) + sum(
+            is_owed = (round, slot.cell.fingerprint) in limit.owed
+            if not is_owed and limit.left() < pace.of(slot.cell, first=place == 0) + sum(
                 pace.of(cell) for cell in later if cell.fingerprint in limit.needed
             ):
                 left_out += 1

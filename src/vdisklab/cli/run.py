@@ -17,8 +17,8 @@ def run(request: RunRequest, output: OutputOptions) -> int:
     by more than --within is not measured again. With --rounds all are measured as often. From the
     third round on, a terminal shows the ranking so far. The same command continues a campaign that
     was interrupted, and tries again what could not be measured. Exit status: 0, 4 if something that
-    it made could not be removed, 8 if cells failed or a path was not measured, 130 if interrupted;
-    finished measurements are always kept.
+    it made could not be removed from this host, 8 if cells failed or a path was not measured, 130
+    if interrupted; finished measurements are always kept.
 
     Examples:
 

@@ -69,18 +69,24 @@ def not_raced(outcome: RaceOutcome) -> Iterator[str]:
             f"paths share expects no better of them{unseen}. "
             "--every-path races them all."
         )
-    if outcome.failed:
-        yield f"{counted(outcome.failed, 'path')} failed and did not compete."
+    if outcome.lost:
+        yield (
+            f"Failed in the middle of the race: {named(outcome.lost)}. Only the rounds before that "
+            "compare it with the others."
+        )
+    never = outcome.failed - len(outcome.lost)
+    if never:
+        yield f"{counted(never, 'path')} failed and did not compete."
 
 
 def ranking_after_race(outcome: RaceOutcome, ranking: Ranking) -> str | None:
     """Why the ranking does not say the same as the race; None if it does."""
     best = ranking.best
-    if best is None or best.alone or not outcome.decided:
+    if best is None or best.alone or not outcome.decided or outcome.proven:
         return None
     return (
         "The ranking asks which path is the best of all, and that takes more rounds; the race "
-        f"asked only for one within {_margin(outcome)} of it."
+        f"ends with one within {_margin(outcome)} of it."
     )
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from vdisklab.answers.loading import load
 from vdisklab.answers.race import race_outcome
 from vdisklab.answers.race_plan import can_race
 from vdisklab.answers.rank import rank_cells
+from vdisklab.campaign.runner import chosen_slots
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import parse_path
@@ -319,17 +320,88 @@ def test_one_failure_does_not_end_a_race_for_a_path(plan: CampaignPlan, measured
     assert outcome_of(racing(), store).failed == 0
 
 
-def test_a_path_that_failed_last_is_not_the_best(plan: CampaignPlan, measured: Measured) -> None:
-    store = measured(3)
-    fastest = next(run for run in planned_runs(plan, 1) if run.path == "raw/none")
-    failure = Failure(FailureKind.GUEST, "the guest did not answer")
-    for round in (4, 5):
-        failed = dataclasses.replace(
-            fastest, id=f"{round}" * 16, round=round, measurements=(), failure=failure
+def fails(plan: CampaignPlan, store: Store, path: str, *rounds: int) -> str:
+    """Stores failed runs of a path; returns its fingerprint."""
+    run = next(run for run in planned_runs(plan, 1) if run.path == path)
+    failure = Failure(FailureKind.STORAGE, "the target was lost in the middle of the run")
+    for round in rounds:
+        store.add_run(
+            dataclasses.replace(
+                run, id=f"{round:016x}", round=round, measurements=(), failure=failure
+            )
         )
-        store.add_run(failed)
-    outcome = outcome_of(search(), store)
-    assert (outcome.best.name, outcome.failed) == ("raw/writeback", 1)
+    return run.cell
+
+
+def rounds_without(plan: CampaignPlan, store: Store, path: str, rounds: Sequence[int]) -> None:
+    for round in rounds:
+        for run in planned_runs(plan, round):
+            if run.round == round and run.path != path:
+                store.add_run(run)
+
+
+@pytest.mark.parametrize("path", ["raw/none", "raw/writeback", "qcow2/directsync"])
+@pytest.mark.parametrize("ran", [1, 2, 3, 4])
+def test_a_path_that_failed_in_later_rounds_is_not_beaten_by_that(
+    plan: CampaignPlan, measured: Measured, path: str, ran: int
+) -> None:
+    """It is compared by the rounds that it ran in, whatever the others did after them."""
+    alone = outcome_of(racing(), measured(ran))
+    was_left = [cell for cell in (alone.best, *alone.as_good) if cell.name == path]
+    store = measured(ran)
+    fails(plan, store, path, *range(ran + 1, ran + 3))
+    rounds_without(plan, store, path, range(ran + 1, ran + 6))
+    outcome = outcome_of(racing(), store)
+    assert outcome.failed == 1
+    assert outcome.best.name != path
+    assert list(outcome.lost) == was_left
+    said = " ".join(race_sentences(outcome))
+    assert "did not compete" not in said or not was_left
+    if not was_left:
+        return
+    (lost,) = was_left
+    assert f"Failed in the middle of the race: {lost}." in said
+    if ran < 3:  # none of its rounds can be compared
+        assert outcome.few == (lost,)
+        assert "that were compared" in said or not outcome.decided
+    else:
+        assert lost in outcome.as_good
+        assert (outcome.decided, outcome.proven, outcome.behind) == (False, False, None)
+        assert "Use " not in said
+
+
+def test_a_path_that_never_ran_is_not_one_of_those_that_were_compared(
+    plan: CampaignPlan, measured: Measured
+) -> None:
+    store = measured(12, "host", "raw/none", "raw/writeback")
+    fails(plan, store, "qcow2/directsync", 1, 2)
+    outcome = outcome_of(racing(), store)
+    assert (outcome.raced, outcome.failed, outcome.lost) == (2, 1, ())
+    assert list(race_sentences(outcome))[-1] == "1 path failed and did not compete."
+
+
+def test_what_failed_is_measured_again_also_when_the_budget_is_used_up(
+    plan: CampaignPlan, measured: Measured
+) -> None:
+    """A server that is back is tried again by the same command."""
+    store = measured(3)
+    cell = fails(plan, store, "raw/none", 4, 5)
+    rounds_without(plan, store, "raw/none", (4, 5))
+    for budget in (1.0, math.inf):
+        searching = racing(budget=budget)
+        limit = searching.time_limit(store, plan, CAMPAIGN.id)
+        assert limit.owed == {(4, cell), (5, cell)}
+        slots = chosen_slots(
+            plan,
+            store.finished(CAMPAIGN.id),
+            searching.choosing(store, plan, CAMPAIGN.id),
+            limit,
+            lambda _: None,
+        )
+        first = [(slot.round, slot.cell.path.canonical) for slot in itertools.islice(slots, 2)]
+        assert first == [(4, "raw/none"), (5, "raw/none")]
+        if budget == 1.0:
+            assert not list(slots)
 
 
 def test_no_path_is_given_up_because_the_baseline_failed(

@@ -31,6 +31,7 @@ from vdisklab.actions.measure import (
 from vdisklab.actions.planning import make_plan, possible_draft, possible_plan
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import (
+    EXIT_CELLS_FAILED,
     EXIT_INTERRUPTED,
     DatabaseBusyError,
     DatabaseError,
@@ -317,3 +318,22 @@ def test_an_interrupt_is_one_also_if_a_server_that_is_gone_keeps_what_lies_on_it
         assert main([*arguments, "--rounds", "1"]) == status
         said = " ".join(capsys.readouterr().err.split())
         assert f"{kind}" in said
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+@pytest.mark.parametrize("kind", [LeftOnTargetError, DirtyHostError])
+def test_a_path_whose_server_went_away_is_one_that_was_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[DirtyHostError], failed: int
+) -> None:
+    """Exit status 8: this host is clean. What stays on this host, or after a whole campaign, is
+    status 4."""
+
+    def measured(*_: object, left: list[DirtyHostError], **__: object) -> Measured:
+        left.append(kind("nbd://far/ is left as it is", hint="run `vdisklab clean`"))
+        return Measured("c0ffee", 3, failed)
+
+    monkeypatch.setattr("vdisklab.cli.shell.run_campaigns.measure", measured)
+    monkeypatch.setattr("vdisklab.cli.shell.measured_campaigns.print_measured", lambda *_: None)
+    arguments = ["run", "raw/none", "--dir", str(tmp_path), "--db", str(tmp_path / "db.sqlite")]
+    not_measured = kind is LeftOnTargetError and failed
+    assert main(arguments) == (EXIT_CELLS_FAILED if not_measured else DirtyHostError.exit_code)

@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.unit.pages import bench
 from vdisklab.analysis.observations import Floats
@@ -156,6 +158,17 @@ def test_a_path_without_numbers_is_neither_leader_nor_dropped() -> None:
     state = race_state(table, 0.1)
     assert state.leader == 1
     assert {0, 1} <= set(state.left)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(st.integers(1, 4), st.integers(0, 9), st.data())
+def test_numbers_may_miss_anywhere(cells: int, rounds: int, data: st.DataObject) -> None:
+    """Without a warning of numpy: pytest makes it an error."""
+    table = logs(CLEAR, rounds)[:cells]
+    each = st.lists(st.booleans(), min_size=rounds, max_size=rounds)
+    missing = np.array([data.draw(each) for _ in range(cells)], dtype=np.bool_)
+    state = race_state(np.where(missing, np.nan, table), 0.1)
+    assert state.leader in state.left
 
 
 def test_order_of_paths_does_not_matter() -> None:

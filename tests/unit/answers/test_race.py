@@ -11,8 +11,11 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs, cell
 from tests.unit.stored import stored
 from vdisklab.analysis.diagnostics.ranked import UnplannedLook
+from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.score import DEFAULT_METRIC
 from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.choice import ChoiceVerdict, decided_among
+from vdisklab.answers.race import race_of
 from vdisklab.answers.rank import rank_cells
 from vdisklab.answers.recommend import recommend
 from vdisklab.errors import PlanError
@@ -22,11 +25,13 @@ from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import Request
+from vdisklab.results.model import Failure, FailureKind
 from vdisklab.views import rank as rank_view
 from vdisklab.views.recommend import headline, verdict_sentences
 
 
-def analysis(often: dict[str, object], rounds: int = 4) -> Analysis:
+def analysis(often: dict[str, object], rounds: int = 4, lost_after: int | None = None) -> Analysis:
+    """A campaign that was measured so often; raw/none failed after some rounds, if that is said."""
     paths = ("host", "raw/none", "raw/writeback", "qcow2/directsync")
     request = Request(paths=paths, directory=Path("/tmp"))  # noqa: S108 - nothing is written
     plan = build_plan(request, Capabilities(), Profile("p", "t", ()))
@@ -35,6 +40,13 @@ def analysis(often: dict[str, object], rounds: int = 4) -> Analysis:
         dataclasses.replace(run, cell=labels[run.path, run.page_cache])
         for run in campaign_runs(rounds)
         if run.failure is None
+    ]
+    lost = Failure(FailureKind.STORAGE, "the target was lost in the middle of the run")
+    runs = [
+        dataclasses.replace(run, measurements=(), failure=lost)
+        if run.path == "raw/none" and lost_after is not None and run.round > lost_after
+        else run
+        for run in runs
     ]
     campaign = dataclasses.replace(CAMPAIGN, plan={**CAMPAIGN.plan, **plan.as_json(), **often})
     with stored(runs, campaigns=[campaign]) as store:
@@ -55,6 +67,43 @@ def test_recommend_says_what_the_race_has_shown() -> None:
     assert first == "Use raw/none: within 10 % of the best (95 %)."
     assert "No winner" not in headline(answer)
     assert not [other for other in others if "Tied" in other or "--rounds" in other]
+
+
+def test_a_race_that_names_the_best_counts_its_pairs() -> None:
+    """Ranks 1 and 2 never stand beside "0 of 3 pairs differ"."""
+    found = analysis({"race": RaceTerms().as_json()}, rounds=12)
+    race = race_of(found, (DURABLE,))
+    assert race is not None
+    ranking = rank_cells(found).ranking
+    rows = tuple(dataclasses.replace(row, best=1, worst=3) for row in ranking.rows)
+    alike = dataclasses.replace(ranking, rows=rows, separated=0)
+    proven = dataclasses.replace(race, proven=True, as_good=())
+    after = decided_among(found, alike, proven, found.observations).ranking
+    assert after.separated == sum(row.best > 1 for row in after.rows) == 2
+    assert not after.inconclusive
+
+
+@pytest.mark.parametrize("ran", [2, 3])
+def test_a_path_that_was_lost_is_compared_by_the_rounds_that_it_ran_in(ran: int) -> None:
+    """One order and one verdict: `rank` and `recommend` of a race whose server went away."""
+    found = analysis({"race": RaceTerms().as_json()}, rounds=7, lost_after=ran)
+    answer, ranked = recommend(found, (DURABLE,)), rank_cells(found)
+    assert answer.race is not None
+    assert answer.race.lost == (cell("raw/none"),)
+    assert answer.choice == ranked.choice
+    assert answer.recommendation.cell.name == "raw/writeback"
+    said = " ".join(verdict_sentences(answer))
+    assert "Failed in the middle of the race: raw/none." in said
+    places = {row.cell: row.place for row in ranked.cells}
+    if ran == 2:
+        assert "that were compared" in said or "only one" in said
+        assert "Too few numbers to be compared, so it may be better: raw/none." in said
+    else:
+        assert answer.choice.verdict in (ChoiceVerdict.TIED, ChoiceVerdict.KEEP)
+        place = places[cell("raw/none")]
+        assert isinstance(place, Ranked)
+        assert place.best == 1
+        assert ranked.cells[0].cell == answer.choice.leader
 
 
 @pytest.mark.parametrize("rounds", [1, 2])

@@ -84,15 +84,17 @@ def run_campaigns(request: RunRequest, output: OutputOptions) -> int:
     left_out = dict.fromkeys(cell for place in measured for cell in place.left_out)
     print_left_out(console, left_out)
     interrupted = any(campaign.interrupted for campaign in measured)
-    if interrupted and left and all(isinstance(error, LeftOnTargetError) for error in left):
-        # This host is clean: the same command continues when the server is back.
+    failed = bool(left_out) or any(campaign.failed for campaign in measured)
+    on_target = all(isinstance(error, LeftOnTargetError) for error in left)
+    if left and on_target and (interrupted or failed):
+        # This host is clean: the same command continues when the server is back. The exit status
+        # says what was asked for and is not there.
         console.print(Text(Named().in_text(f"warning: {left[0]}; {left[0].hint}")), soft_wrap=True)
     elif left:  # said last, below what was measured
         raise left[0]
     if interrupted:
         return EXIT_INTERRUPTED
-    failed = any(campaign.failed for campaign in measured)
-    return EXIT_CELLS_FAILED if failed or left_out else 0
+    return EXIT_CELLS_FAILED if failed else 0
 
 
 def _look(store: Store, request: RunRequest, campaign: str) -> Table[Any] | None:
