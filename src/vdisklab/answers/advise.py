@@ -691,7 +691,7 @@ def _made_safe(row: ExistingDisk, start: Advice, path: DiskPath) -> Advice:
     return replace(
         start,
         action=DiskAction.CHANGE,
-        reason="what safety costs was not measured",
+        reason="how much slower it is was not measured",
         to=to,
         for_safety=True,
         then=durability(to, rules),

@@ -281,7 +281,7 @@ def _where(campaign: Campaign, machine: str | None) -> str:
     """Where a campaign can be measured again; `machine` is this host's id."""
     if machine in (None, campaign.host.machine_id):
         return "measure it anew"
-    return f"measure it anew on its own host, another one called {campaign.host.hostname}"
+    return f"measure it anew on its own host, another machine named {campaign.host.hostname}"
 
 
 def _chosen(

@@ -561,7 +561,7 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
     before = json.loads(disk.text)
     if before["kind"] != "VirtualMachine":
         raise dialect.NotChangeableError(
-            f"no line changes the disks of a {before['kind']} and of nothing else",
+            f"vdisklab prints lines for a VirtualMachine, and this is a {before['kind']}",
             hint="name a VirtualMachine, `kubectl get vm,pvc,dv,pv -o yaml`",
         )
     fields: dict[str, object] = {"cache": wanted.cache.spelled_out.value}

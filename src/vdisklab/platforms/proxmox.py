@@ -378,9 +378,11 @@ def _place(
     name, _, rest = volume.partition(":")
     storage = storages.get(name)
     if storage is None:
+        unknown = f"its storage {name!r} is not in storage.cfg, so its layers are not known"
+        if storages:
+            raise ValueError(f"{unknown}: `pvesm status` names the node's storages")
         raise ValueError(
-            f"its storage {name!r} is not in storage.cfg, so its layers are not known: put "
-            "/etc/pve/storage.cfg beside the guest's file, or name its directory"
+            f"{unknown}: put /etc/pve/storage.cfg beside the guest's file, or name its directory"
         )
     *base, name_of_volume = _linked(rest)
     if storage.type in _DIRECTORIES:

@@ -67,12 +67,10 @@ def power_cut_text(cell: MeasuredCell, durability: Durability | None) -> str:
 
 def durability_sentence(path: str, durability: Durability) -> str:
     """A sentence on the effect of a power cut on a path: as tested here, otherwise by rule."""
-    condition = (
-        "even without a flush" if durability.flush_free else "once the guest has flushed them"
-    )
+    kept = "every write that the guest had flushed"
     should = "what the guest has flushed should survive a power cut; the rest may be lost"
     if durability.flush_free:
-        condition = "even without a flush"
+        kept = "every write, flushed or not,"
         should = "what the guest has written should survive a power cut, even without a flush"
     states, above = durability.states, durability.disk.above
     match durability.kind:
@@ -81,9 +79,7 @@ def durability_sentence(path: str, durability: Durability) -> str:
         case DurabilityKind.LOST_IN_TEST:
             answer = f"{path} lost {_loss(durability)}."
         case DurabilityKind.KEPT_IN_TEST:
-            answer = (
-                f"{path} kept all acknowledged writes in {_extent(states)}{above}: {condition}."
-            )
+            answer = f"{path} kept {kept} in {_extent(states)}{above}."
         case DurabilityKind.BY_SERVER:
             promise = promise_of(parse_path(path)) or f"{AFTER_A_FLUSH}, or {CLAIMED}"
             answer = (

@@ -17,6 +17,8 @@ from vdisklab.views.wording import above_is_better, difference, inverted
 
 _SHOWN = 20
 _CLASSES = 12
+_NO_SPREAD = 0.0005
+"""A spread of hosts that would be shown as 0.0 %."""
 
 
 def agreement_sentence(pair: Agreement, tied: Collection[MeasuredCell] = ()) -> str:
@@ -60,11 +62,13 @@ def spread_sentences(pair: Agreement) -> Iterator[str]:
     if pair.next_low is None:
         return
     between = "" if pair.between is None else f"; hosts differ by {100 * pair.between:.1f} %"
+    if pair.between is not None and pair.between < _NO_SPREAD:
+        between = "; hosts are not seen to differ beyond their noise"
     interval = numbers.ratio_interval(pair.next_low, pair.next_high)
     within = f"is {interval}"
     if pair.next_high is not None and not numbers.is_too_wide(pair.next_low, pair.next_high):
         within = f"is within {interval}"
-    yield f"On another host of this fleet, {pair.a} / {pair.b} {within}{between}."
+    yield f"On another host of this fleet, the ratio of {pair.a} to {pair.b} {within}{between}."
 
 
 def hosts_sentences(over: OverHosts) -> Iterator[str]:

@@ -284,7 +284,7 @@ def test_another_host_of_the_same_name_measures_its_own_campaigns(database: Data
     with database.open() as results, pytest.raises(PlanError) as caught:
         answer_trend(results, campaigns=["ca000000"], machine="f" * 16)
     assert caught.value.hint == (
-        f"measure it anew on its own host, another one called {HOST.hostname}: "
+        f"measure it anew on its own host, another machine named {HOST.hostname}: "
         "`vdisklab run --again ca000000`"
     )
     with database.open() as results:

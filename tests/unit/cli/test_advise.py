@@ -425,7 +425,7 @@ def test_a_disk_that_no_line_can_change_is_not_measured_again_and_again(
     assert document["planned"] == []
     reasons = {group["path"]: group["reason"] for group in document["disks"]}
     assert reasons["raw/none/virtio:discard=unmap"] == (
-        "no line changes the disks of a VirtualMachineInstance and of nothing else: "
+        "vdisklab prints lines for a VirtualMachine, and this is a VirtualMachineInstance: "
         "name a VirtualMachine, `kubectl get vm,pvc,dv,pv -o yaml`"
     )
 

@@ -39,7 +39,7 @@ def test_power_cuts_of_this_machine_decide(
 ) -> None:
     store.add_power_cuts([CUT_KEPT])
     found = answer(capsys, "recommend", "--need", "durable")
-    assert "raw/none kept all acknowledged writes in all 100 power cuts" in " ".join(
+    assert "raw/none kept every write that the guest had flushed in all 100 power cuts" in " ".join(
         found["sentences"]
     )
     store.add_power_cuts([CUT_LOST])

@@ -44,7 +44,18 @@ def test_a_guest_of_proxmox_is_read_with_its_storages() -> None:
 
 
 def test_without_its_storages_a_guest_of_proxmox_says_what_is_missing() -> None:
-    assert "'local-lvm' is not in storage.cfg" in (read("100.conf")["scsi0"].problem or "")
+    said = read("100.conf")["scsi0"].problem or ""
+    assert "'local-lvm' is not in storage.cfg" in said
+    assert "put /etc/pve/storage.cfg beside the guest's file" in said
+
+
+def test_a_storage_that_is_not_among_those_of_its_file_is_not_sent_for_that_file() -> None:
+    texts = [GuestText("dir: local\n\tpath /var/lib/vz\n", "storage.cfg"),
+             GuestText("scsi0: fast:vm-7-disk-0,size=8G\n", "7.conf")]  # fmt: skip
+    (disk,) = read_guests(texts)
+    assert "'fast' is not in storage.cfg" in (disk.problem or "")
+    assert "`pvesm status`" in (disk.problem or "")
+    assert "beside" not in (disk.problem or "")
 
 
 def test_a_controller_that_is_not_virtio_is_refused() -> None:
@@ -310,7 +321,7 @@ def test_a_pool_of_kubevirt_is_read_by_its_machines_template() -> None:
     ]
     data = next(disk for disk in disks if disk.target == "data")
     # Changing a pool restarts its guests at once, unless its updateStrategy says otherwise.
-    with pytest.raises(PlanError, match="no line changes the disks of a VirtualMachinePool"):
+    with pytest.raises(PlanError, match="and this is a VirtualMachinePool"):
         change_of(data, parse_path("none/virtio:discard=unmap"))
 
 
@@ -335,5 +346,5 @@ def test_only_a_machine_of_kubevirt_is_patched(kind: str) -> None:
     assert change_of(machine, wanted).paste.startswith("kubectl patch vm ")
     instance = GuestText(text.replace("kind: VirtualMachine\n", f"kind: {kind}\n"), "m")
     (other,) = (d for d in read_guests([instance]) if d.target == "data")
-    with pytest.raises(PlanError, match=f"changes the disks of a {kind}"):
+    with pytest.raises(PlanError, match=f"and this is a {kind}$"):
         change_of(other, wanted)

@@ -341,7 +341,10 @@ def test_the_axis_of_safety_is_that_of_the_verdicts() -> None:
     assert "kept all that was flushed, tested" in told
     assert "safe once flushed, not tested" in told
     arguments = " ".join(answer_sentences(contents))
-    assert "raw/writeback kept all acknowledged writes in all 60 power cuts" in arguments
+    assert (
+        "raw/writeback kept every write that the guest had flushed in all 60 power cuts"
+        in arguments
+    )
     assert "Unflushed data were lost in 2 of 60 power cuts" in arguments
 
 
