@@ -13,7 +13,7 @@ from vdisklab.analysis.diagnostics.ranked import slow_diagnostics
 from vdisklab.analysis.diagnostics.recorded import host_diagnostics
 from vdisklab.analysis.fleet.agreement import Agreement, agreement
 from vdisklab.analysis.observations import Observations
-from vdisklab.analysis.paired_ratios import Comparison, compare_cells
+from vdisklab.analysis.paired_ratios import Comparison, Verdict, compare_cells
 from vdisklab.analysis.published import (
     Publication,
     PublishedTable,
@@ -22,6 +22,7 @@ from vdisklab.analysis.published import (
     find_series,
 )
 from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.choice import ChoiceVerdict, Decision, decide, told_apart
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.loading import Loaded, find_cells, joinable_campaigns, load
 from vdisklab.answers.missing_cells import MissingCells, request_for, run_command
@@ -40,6 +41,20 @@ _QEMU = "qemu="
 
 
 @dataclass(frozen=True, slots=True)
+class RankedPair:
+    """What `rank` shows of a pair by the score: it compares all paths of the campaign at once."""
+
+    paths: Annotated[int, "paths that have a rank"]
+    verdict: Annotated[Verdict, "as the ranks show it"]
+    close: Annotated[
+        MeasuredCell | None, "the one of the pair that is shown to be near the best of all paths"
+    ] = None
+    behind: Annotated[
+        float | None, "by how much the best path is better than `close`, at most: 0.1 is 10 %"
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
 class ComparedPair:
     """Two cells and all measures that both have."""
 
@@ -50,6 +65,9 @@ class ComparedPair:
     paired: Annotated[bool, "false for imports, which share no round with others; then by Welch"]
     measures: Annotated[tuple[Comparison, ...], "the main ones first"]
     findings: tuple[Diagnostic, ...]
+    ranked: Annotated[
+        RankedPair | None, "null unless both have a rank by the score of the campaign"
+    ] = None
     agreements: Annotated[
         tuple[Agreement, ...], "with --hosts: who agrees in each main measure"
     ] = ()
@@ -95,6 +113,10 @@ def compare_pairs(analysis: Analysis, a: str, b: str) -> CompareAnswer:
     """Compares the cells of two names. Raises PlanError for a path that was not measured."""
     matched = match_cells(analysis.loaded.observations, a, b)
     pairs = tuple(_pair(analysis, first, second) for first, second in matched)
+    overall = analysis.scored.overall
+    if overall is not None and not isinstance(analysis, HostsAnalysis):
+        decision = decide(analysis, overall)
+        pairs = tuple(replace(pair, ranked=_ranked(pair, decision)) for pair in pairs)
     hosts = None
     if isinstance(analysis, HostsAnalysis):
         pairs = tuple(_over_hosts(analysis, pair) for pair in pairs)
@@ -130,6 +152,24 @@ def _pair(analysis: Analysis, first: MeasuredCell, second: MeasuredCell) -> Comp
             ),
         ),
     )
+
+
+def _ranked(pair: ComparedPair, decision: Decision) -> RankedPair | None:
+    """What a ranking, or the race that decided, shows of a pair; None if one has no rank."""
+    apart, ranking, choice = told_apart(pair.a, pair.b, decision.ranking), decision.ranking, None
+    if apart is None or not pair.paired or not pair.measures:
+        return None
+    order = [row.cell for row in ranking.rows]
+    verdict = Verdict.NONE_SHOWN
+    if apart:
+        verdict = Verdict.B_BETTER
+        if order.index(pair.a) < order.index(pair.b):
+            verdict = Verdict.A_BETTER
+    if decision.choice is not None and decision.choice.verdict is ChoiceVerdict.CLOSE:
+        choice = decision.choice
+    if choice is None or choice.step is not None or choice.cell not in (pair.a, pair.b):
+        return RankedPair(len(order), verdict)
+    return RankedPair(len(order), verdict, choice.cell, choice.behind)
 
 
 def _over_hosts(analysis: HostsAnalysis, pair: ComparedPair) -> ComparedPair:

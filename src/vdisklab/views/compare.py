@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 
 from vdisklab import numbers
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.measure_words import measure_words
-from vdisklab.analysis.paired_ratios import Comparison, Verdict
+from vdisklab.analysis.paired_ratios import Comparison, Ratio, Verdict
 from vdisklab.analysis.published import PublishedNumber, Shape, ShapeRow
 from vdisklab.answers.compare import CompareAnswer, ComparedPair, PublishedAnswer
 from vdisklab.units import counted
@@ -49,6 +50,7 @@ _P: Column[Comparison] = Column(
 )
 
 _NOTHING_IN_COMMON = "The two cells have no measure in common."
+_BETTER = {Verdict.A_BETTER: "A", Verdict.B_BETTER: "B"}
 _OUTCOMES = {
     Verdict.A_BETTER: "A is faster in {}",
     Verdict.B_BETTER: "B is faster in {}",
@@ -208,8 +210,29 @@ def comparison_summary(pair: ComparedPair) -> str:
     sentence_parts = [f"Of {counted(len(rows), 'main measure')}: {', '.join(parts)}"]
     score = next((row for row in rows if row.measure.name == "score"), None)
     if score is not None and score.ratio.ratio is not None:
-        sentence_parts.append(f"by the score A is {wording.difference(score.ratio)}")
+        by_score = f"by the score A is {wording.difference(score.ratio)}"
+        sentence_parts.append(f"{by_score}{_alone(pair, score.ratio)}")
     return "; ".join(sentence_parts) + "."
+
+
+def _alone(pair: ComparedPair, ratio: Ratio) -> str:
+    """What the ranks of all paths show of the pair, where that is not what the pair alone shows."""
+    ranked = pair.ranked
+    if ranked is None or ratio.low is None or ratio.high is None:
+        return ""
+    paths = f"among the campaign's {ranked.paths} paths"
+    shown = ratio.low > 1 or ratio.high < 1
+    if shown and ranked.verdict is Verdict.NONE_SHOWN:
+        return f" when these two are looked at alone; {paths} no difference is shown (`rank`)"
+    if not shown and ranked.verdict in _BETTER:
+        better = f"{_BETTER[ranked.verdict]} is shown to be better"
+        return f" when these two are looked at alone; {paths} {better} (`rank`)"
+    name = "A" if ranked.close == pair.a else "B"
+    worst = ratio.low if ranked.close == pair.a else 1 / ratio.high
+    if ranked.behind is None or worst >= 1 / (1 + ranked.behind):
+        return ""
+    near = f"{name} is within {math.ceil(100 * ranked.behind - 1e-9)} % of the best (95 %)"
+    return f" when these two are looked at alone; {paths} {near} (`rank`)"
 
 
 def _unit_of(number: PublishedNumber) -> str:

@@ -368,7 +368,8 @@ def _over_default(answer: RecommendAnswer) -> Iterator[str]:
     if _is_told_apart(answer, default):
         yield f"Compared with {mode} it is {difference(ratio)}."
     else:
-        yield f"No difference is shown from {mode}."
+        paths = f"among these {answer.choice.compared} paths"
+        yield f"No difference is shown from {mode} {paths}."
 
 
 def _over_platforms(answer: RecommendAnswer) -> Iterator[str]:

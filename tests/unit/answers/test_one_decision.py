@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 
 from tests.unit.analysis.made import CAMPAIGN, IOPS, START, _run, cell, observed
 from tests.unit.stored import stored
+from vdisklab.analysis.paired_ratios import Verdict
 from vdisklab.analysis.rank_intervals import Ranked, rank
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.choice import ChoiceVerdict, PathChoice
+from vdisklab.answers.compare import compare_pairs
 from vdisklab.answers.disks import MeasuredPaths
 from vdisklab.answers.figures import ranked_bars
 from vdisklab.answers.loading import find_cells
@@ -27,6 +30,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.needs import with_default
 from vdisklab.results.model import Campaign, Run
 from vdisklab.views import choice as choice_view
+from vdisklab.views import compare as compare_view
 from vdisklab.views import rank as rank_view
 from vdisklab.views import recommend as recommend_view
 from vdisklab.views import report as report_view
@@ -114,6 +118,7 @@ def of_one_world(world: World) -> None:
             found = None
         report = report_on(analysis)
         of_disks(MeasuredPaths(analysis), ranked)
+        of_pairs(analysis, ranked)
     of_one_ranking(ranked)
     qualifying = any(
         row.cell.path is not None and row.cell.path.is_guest_storage
@@ -197,6 +202,27 @@ def of_disks(measured: MeasuredPaths, answer: RankAnswer) -> None:
             apart = places[other].worst < place.best or place.worst < places[other].best
             if gain is not None and gain.low is not None and gain.high is not None and not apart:
                 assert gain.low <= 1 <= gain.high, "a gain over a disk of the same rank"
+
+
+def of_pairs(analysis: Analysis, answer: RankAnswer) -> None:
+    """What `compare` says of two paths, where `rank` says something else of them."""
+    places = {row.cell: row.place for row in answer.cells if isinstance(row.place, Ranked)}
+    for a, b in combinations(places, 2):
+        (pair,) = compare_pairs(analysis, str(a), str(b)).pairs
+        first, second = places[a], places[b]
+        assert pair.ranked is not None
+        assert pair.ranked.paths == len(places)
+        apart = first.worst < second.best or second.worst < first.best
+        better = Verdict.A_BETTER if first.best < second.best else Verdict.B_BETTER
+        assert pair.ranked.verdict is (better if apart else Verdict.NONE_SHOWN)
+        ratio = pair.measures[0].ratio
+        if ratio.low is None or ratio.high is None:
+            continue
+        shown = not ratio.low <= 1 <= ratio.high
+        said = compare_view.comparison_summary(pair)
+        assert shown == apart or "looked at alone" in said or said.startswith("Too few")
+        assert ("no difference is shown (`rank`)" in said) == (shown and not apart)
+        assert ("is shown to be better (`rank`)" in said) == (apart and not shown)
 
 
 def of_one_choice(choice: PathChoice) -> None:

@@ -158,7 +158,16 @@ def test_what_ranks_do_not_tell_apart_is_not_said_to_be_slower(
     assert main(["recommend", *db]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "Runner-up: qcow2/none, not shown to be slower." in out
-    assert "No difference is shown from QEMU's default cache mode (raw/writeback (cold))." in out
+    default = "QEMU's default cache mode (raw/writeback (cold))"
+    assert f"No difference is shown from {default} among these 5 paths." in out
+    alone = "when these two are looked at alone; among the campaign's 5 paths"
+    for other, said in (
+        ("qcow2/writeback", "% faster {} no difference is shown (`rank`)."),
+        ("raw/writeback", "% faster {} no difference is shown (`rank`)."),
+        ("qcow2/none", "% faster {} A is within 10 % of the best (95 %) (`rank`)."),
+    ):
+        assert main(["compare", "raw/none", other, *db]) == 0
+        assert said.format(alone) in " ".join(capsys.readouterr().out.split())
     values = tmp_path / "report.csv"
     assert main(["report", "--format", "csv", "-o", str(values), *db]) == 0
     ran = {
