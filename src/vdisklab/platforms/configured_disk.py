@@ -432,7 +432,7 @@ class FuaForgotten(Risk, short="FUA forgotten", serious=True):
         return (
             "QEMU's NVMe device answers FUA writes before they are durable, so fsync in the "
             "guest may return too early: acknowledged writes were lost with QEMU 7.2. "
-            "Use virtio, or write_cache=off (the property write-cache=off of the device)."
+            "Use the bus virtio or scsi, or the device's property write-cache=off."
         )
 
 

@@ -322,7 +322,8 @@ def _planned(planned: PlannedMeasurement, again: str) -> str:
             return f"to {goal} ({time}), run this, then {again}:"
         case StandIn.NODE:
             return (
-                f"run this on {planned.node}, which has {its} storage, to {goal} ({time}), then "
+                f"run this on {planned.node}, which has {its} storage and needs vdisklab and a "
+                f"copy of what was read here, to {goal} ({time}), then "
                 f"{again} there:"
             )
         case StandIn.STORAGE:

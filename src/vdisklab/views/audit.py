@@ -49,7 +49,9 @@ def tables(answer: DisksAnswer) -> Iterator[Table[ExistingDisk]]:
 def _lacks_text(audited: ExistingDisk) -> str:
     names = [str(need) for need in audited.lacks]
     names += [f"{need} (unknown)" for need in audited.undecided]
-    return ", ".join(names) or "nothing"
+    # What a disk that cannot work would keep is no answer for it.
+    nothing = numbers.MISSING if any(risk.blocks for risk in audited.risks) else "nothing"
+    return ", ".join(names) or nothing
 
 
 def _gain(audited: ExistingDisk) -> str:

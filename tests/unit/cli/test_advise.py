@@ -324,7 +324,10 @@ def test_a_disk_on_a_nodes_local_volume_is_measured_there(
     assert main(["advise", str(file)]) == 0
     lines = capsys.readouterr().out.splitlines()
     above = lines[lines.index(planned["command"]) - 1]
-    assert above.startswith("# run this on node1, which has its storage, to find the best of ")
+    assert above.startswith(
+        "# run this on node1, which has its storage and needs vdisklab and a copy of what was "
+        "read here, to find the best of "
+    )
     assert " for web root (about " in above
     said = " ".join(lines)
     assert said.count("in this directory") == 1, "for the other disk, whose volume is not known"

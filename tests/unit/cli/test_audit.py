@@ -552,3 +552,18 @@ def test_no_setting_helps_a_disk_whose_data_are_lost_below_it(
     said = " ".join(capsys.readouterr().out.split())
     assert "No setting of the guest helps: eatmydata makes QEMU's fsync do nothing." in said
     assert "No path of" not in said
+
+
+def test_what_a_disk_that_cannot_start_would_keep_is_no_answer(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "web.xml"
+    file.write_text(
+        "<domain type='kvm'><name>web</name><devices><disk type='block'>"
+        "<driver name='qemu' type='raw' cache='writeback' io='native'/><source dev='/dev/vg/web'/>"
+        "<target dev='vda' bus='virtio'/></disk></devices></domain>"
+    )
+    assert main(["audit", str(file), "--need", "durable", "--why"]) == 0
+    out = capsys.readouterr().out
+    assert "does not start" in out
+    assert "nothing" not in out
