@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 
 from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.cli.test_advice import CUT_LOST, answer, runs
+from tests.unit.platforms.test_every_option import PATHS
 from tests.unit.results.test_power_cut import LOST
 from tests.unit.stored import Database
 from vdisklab.analysis.diagnostics.caveats import caveats_of
@@ -227,6 +229,22 @@ def test_an_audited_disk_has_its_standing(
     assert first["to_measure"] is None
     assert second["to_measure"] == "`vdisklab run qcow2/none/ide qcow2/none`"
     assert f"To compare them: {second['to_measure']}" in out
+
+
+def test_a_default_that_the_disk_spells_out_is_no_other_path(
+    store: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    disk = exported(tmp_path, "raw/writeback")
+    (found,) = answer(capsys, "audit", disk)["disks"]
+    assert found["standing"]["cell"] == "raw/default (cold)"
+    assert (found["standing"]["exact"], found["standing"]["differs"]) == (True, [])
+    assert main(["audit", disk, "--why"]) == 0
+    assert "this very path was not measured" not in capsys.readouterr().out
+
+
+def test_paths_without_a_difference_in_words_are_one_path() -> None:
+    for path, other in itertools.permutations(PATHS, 2):
+        assert bool(list(differences(path, other))) is (path.spelled_out != other.spelled_out)
 
 
 MANY = """<domain type="kvm"><name>many</name><devices>
