@@ -312,6 +312,26 @@ def test_no_text_with_values_is_formatted_again() -> None:
     assert found == []
 
 
+def reads_own_file_by_locale(node: ast.AST) -> bool:
+    """True for the text of a file of the package that is decoded as the locale says."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="read_text", value=file), args=[], keywords=[]):
+            return "files(" in ast.unparse(file)
+    return False
+
+
+def test_files_of_the_package_are_read_in_any_locale() -> None:
+    wrong = "resources.files('vdisklab').joinpath('x').read_text()"
+    assert any(map(reads_own_file_by_locale, ast.walk(ast.parse(wrong))))
+    found = [
+        f"{name_of(path)}:{getattr(node, 'lineno', 0)}"
+        for path in MODULES
+        for node in ast.walk(tree_of(path))
+        if reads_own_file_by_locale(node)
+    ]
+    assert found == []
+
+
 WAITS = {"wait", "join", "poll", "settimeout"}
 
 

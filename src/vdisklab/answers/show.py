@@ -279,7 +279,7 @@ def repeat_script(run: model.Run, campaign: model.Campaign) -> str:
             )
         ),
     }
-    script = files("vdisklab.answers").joinpath("repeat.sh").read_text()
+    script = files("vdisklab.answers").joinpath("repeat.sh").read_text("utf-8")
     for name, value in values.items():
         script = script.replace(f"@{name}@", value)
     return script

@@ -243,7 +243,9 @@ class LinuxGuest:
     def find_disk(self, agent: Agent, serial: str) -> GuestDisk:
         """Passes the micro guest's script find-disk to the shell on standard input."""
         script = (
-            resources.files("vdisklab.guest.image").joinpath("guestfiles/find-disk.sh").read_text()
+            resources.files("vdisklab.guest.image")
+            .joinpath("guestfiles/find-disk.sh")
+            .read_text("utf-8")
         )
         return find_by_script(
             agent, ("sh", "-s"), serial, script.replace("/usr/bin/busybox usleep 5000", "sleep 0.1")

@@ -58,7 +58,7 @@ def _configure(root: Path) -> None:
     (root / "etc/mdadm").mkdir(exist_ok=True)
     (root / "etc/mdadm/mdadm.conf").write_text("AUTO -all\n")
     init = root / "sbin/vdisklab-lab"
-    init.write_text(resources.files("vdisklab.lab").joinpath("init.sh").read_text())
+    init.write_text(resources.files("vdisklab.lab").joinpath("init.sh").read_text("utf-8"))
     init.chmod(0o755)
 
 
@@ -78,6 +78,6 @@ def _write_initrd(root: Path, release: str, modules: tuple[str, ...]) -> None:
         lines.append(f"insmod /{module.name}.ko")
     for name in ("dev", "proc", "root"):
         tree.directory(name)
-    text = resources.files("vdisklab.lab").joinpath("initrd.sh").read_text()
+    text = resources.files("vdisklab.lab").joinpath("initrd.sh").read_text("utf-8")
     tree.file("init", text.replace("@MODULES@", "\n".join(lines)).encode(), executable=True)
     tree.write_archive(root / f"boot/initrd.img-{release}")

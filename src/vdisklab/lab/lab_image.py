@@ -247,7 +247,7 @@ def _sources(host: Host) -> tuple[Source, ...]:
 
 
 def _init() -> str:
-    return resources.files("vdisklab.lab").joinpath("init.sh").read_text()
+    return resources.files("vdisklab.lab").joinpath("init.sh").read_text("utf-8")
 
 
 def _require_means(host: Host, parent: Path) -> None:

@@ -320,7 +320,7 @@ def _install_foreign(host: command.Host, into: Path) -> None:
 
 def start_script() -> str:
     """What the lab runs after its kernel, with the names of the architecture."""
-    text = resources.files("vdisklab.lab").joinpath("start.sh").read_text()
+    text = resources.files("vdisklab.lab").joinpath("start.sh").read_text("utf-8")
     names = {"CONSOLE": GUEST.console, "KVM_MODULES": " ".join(GUEST.kvm_modules.values())}
     for name, value in names.items():
         text = text.replace(f"@{name}@", value)

@@ -69,7 +69,7 @@ class ProfileShape(NamedTuple):
 @cache
 def profile_shapes() -> tuple[ProfileShape, ...]:
     """The shapes of the profiles in LIKE."""
-    text = (resources.files("vdisklab.loads") / "profile_shapes.json").read_text()
+    text = (resources.files("vdisklab.loads") / "profile_shapes.json").read_text("utf-8")
     return tuple(
         ProfileShape(row.pop("profile"), row.pop("measurement"), LoadShape(**row))
         for row in json.loads(text)

@@ -85,7 +85,7 @@ _MODES = {
 
 def guest_script(name: str) -> str:
     """The text of a script for the guest."""
-    return (resources.files("vdisklab.powercut") / "guestfiles" / name).read_text()
+    return (resources.files("vdisklab.powercut") / "guestfiles" / name).read_text("utf-8")
 
 
 @dataclass(slots=True)

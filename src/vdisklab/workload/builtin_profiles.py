@@ -46,7 +46,7 @@ def builtin_profile_text(name: str) -> str:
 
 
 def _text(name: str) -> str:
-    return (resources.files("vdisklab.workload") / "profiles" / f"{name}.toml").read_text()
+    return (resources.files("vdisklab.workload") / "profiles" / f"{name}.toml").read_text("utf-8")
 
 
 def _nearest(name: str, profiles: Sequence[str]) -> str | None:
