@@ -50,7 +50,8 @@ class MeasurementStarted:
 class Throughput:
     """The current throughput of the running measurement.
 
-    In a guest QEMU counts it; on the host the kernel does, but without operations.
+    In a guest QEMU counts it; on the host the kernel does, but without operations. A measurement
+    that has not moved a byte yet has none.
     """
 
     bytes_per_second: float

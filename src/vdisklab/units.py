@@ -121,3 +121,17 @@ def format_bytes(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def format_throughput(bytes_per_second: float, operations_per_second: float | None) -> str:
+    """`12 MB/s, 3000 IOPS`; `0.41 MB/s` without the operations. Only zero is `0`."""
+    rate = f"{_few_digits(bytes_per_second / 1e6)} MB/s"
+    if operations_per_second is None:
+        return rate
+    return f"{rate}, {_few_digits(operations_per_second)} IOPS"
+
+
+def _few_digits(number: float) -> str:
+    if 0 < number < 0.01:
+        return "<0.01"
+    return f"{number:.2g}" if 0 < number < 9.5 else f"{number:.0f}"

@@ -11,6 +11,7 @@ from vdisklab.units import (
     format_bytes,
     format_duration,
     format_size,
+    format_throughput,
     parse_duration,
     parse_percentage,
     parse_size,
@@ -77,6 +78,18 @@ def test_durations_for_people(seconds: float, text: str) -> None:
 )  # fmt: skip
 def test_bytes_for_people(size: float, text: str) -> None:
     assert format_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "operations", "text"),
+    [(12e6, 3000.4, "12 MB/s, 3000 IOPS"), (5e6, None, "5 MB/s"),
+     (4.1e5, 99.6, "0.41 MB/s, 100 IOPS"),
+     (0, 0, "0 MB/s, 0 IOPS"), (51, 0.1, "<0.01 MB/s, 0.1 IOPS"), (9.96e6, None, "10 MB/s")],
+)  # fmt: skip
+def test_throughput_that_is_not_zero_is_not_shown_as_zero(
+    size: float, operations: float | None, text: str
+) -> None:
+    assert format_throughput(size, operations) == text
 
 
 @pytest.mark.parametrize(("text", "share"), [("3%", 0.03), ("0.5 %", 0.005), ("0.1", 0.1)])

@@ -252,7 +252,8 @@ class DiskWatch:
         if len(self._points) < 2:
             return
         before, now = self._points[-2:]
-        if now.moment > before.moment:
+        # Until the first request there is no throughput, not one of zero; later zero is a stall.
+        if now.moment > before.moment and now.operations > self._points[0].operations:
             seconds = now.moment - before.moment
             operations = (now.operations - before.operations) / seconds
             self._progress(Throughput((now.size - before.size) / seconds, operations))
@@ -394,7 +395,8 @@ class ProgramWatch:
         if before.activity is None or now.activity is None or now.moment <= before.moment:
             return
         size = max(0, now.activity.storage_bytes - before.activity.storage_bytes)
-        self._progress(Throughput(size / (now.moment - before.moment), None))
+        if now.activity.storage_bytes:  # without a byte so far it may read the page cache
+            self._progress(Throughput(size / (now.moment - before.moment), None))
         self._stillness.look(now.moment, now.activity.progress)
 
     def end(self) -> TimeSeries:
@@ -473,7 +475,7 @@ class DaemonWatch:
             raise ended(self._program)
         self._sample()
         (begin, less), (end, more) = self._points[-2:] if len(self._points) > 1 else ((0, 0),) * 2
-        if end > begin:
+        if end > begin and more > self._points[0][1]:
             self._progress(Throughput((more - less) / (end - begin), None))
 
     def end(self) -> TimeSeries:

@@ -15,7 +15,7 @@ from vdisklab.answers.rank import RankAnswer
 from vdisklab.answers.trend import TrendAnswer
 from vdisklab.path.named_target import as_typed
 from vdisklab.progress import Running
-from vdisklab.units import counted, format_duration
+from vdisklab.units import counted, format_duration, format_throughput
 from vdisklab.views import density, powercut, rank, runs, table, trend
 from vdisklab.views.charts.rows import page_rows
 from vdisklab.views.choice import (
@@ -105,26 +105,20 @@ def moving_line(answer: WatchAnswer) -> dict[str, Any]:
     line = None
     if running is not None and running.cell and running.moving:
         now = running.moving[-1]
-        moves = "nothing yet" if now.bytes_per_second is None else _rate(now.bytes_per_second)
+        moves = "nothing yet"
+        if now.bytes_per_second is not None:
+            moves = format_throughput(now.bytes_per_second, now.operations_per_second)
         line = {
             "times": [round(each.moment - now.moment, 1) for each in running.moving],
             "values": [
                 None if each.bytes_per_second is None else round(each.bytes_per_second)
                 for each in running.moving
             ],
-            "caption": f"{as_typed(running.cell)}, {running.doing}: {moves}"
-            f"{_operations(now.operations_per_second)}. Shaded: no byte moved.",
+            "caption": f"{as_typed(running.cell)}, {running.doing}: {moves}. "
+            "Shaded: no byte moved.",
         }
     report = f"/campaign/{first.campaign.id}" if first is not None and first.runs else None
     return {"running": running is not None, "report": report, "moving": line}
-
-
-def _rate(bytes_per_second: float) -> str:
-    return f"{bytes_per_second / 1e6:.0f} MB/s"
-
-
-def _operations(per_second: float | None) -> str:
-    return "" if per_second is None else f", {per_second:.0f} IOPS"
 
 
 def _elsewhere(running: Running) -> str:

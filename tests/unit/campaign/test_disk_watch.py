@@ -22,6 +22,7 @@ from vdisklab.errors import HostError, ServerGoneError, StoppedGuestError
 from vdisklab.guest.qemu.block_nodes import AttachedNames
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.path.disk_path import parse_path
+from vdisklab.progress import Event, Throughput
 
 NONE_SLOW = (0,) * 8
 BOUNDS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
@@ -113,6 +114,22 @@ class Monitor:
         if command != "query-blockstats":
             return {}
         return [{"qdev": "/machine/vdl-dev/x", "stats": {**stats([]), "rd_operations": self.done}}]
+
+
+def test_before_the_first_request_no_throughput_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it would be zero, which is said of a disk that stands still later."""
+    now, told, monitor = [100.0], list[Event](), Monitor()
+    monkeypatch.setattr("vdisklab.campaign.watches.time.monotonic", lambda: now[0])
+    watch = DiskWatch(cast("Channel", monitor), AttachedNames("vdl"), told.append)
+    for done in ([0, 0, 5, 0], [0, 0, 3]):  # the counters go on in the next measurement
+        watch.begin()
+        told.clear()
+        for more in done:
+            now[0] += 1
+            monitor.done += more
+            watch()
+        rates = [each.operations_per_second for each in told if isinstance(each, Throughput)]
+        assert rates == done[2:]
 
 
 @pytest.mark.parametrize("answers", [True, False])

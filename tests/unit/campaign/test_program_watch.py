@@ -115,6 +115,18 @@ def test_the_server_of_files_that_stand_still_is_asked(answers: bool) -> None:
     assert asked == [128.0, 138.0][: 2 if answers else 1]
 
 
+def test_of_a_program_that_moved_no_byte_yet_no_throughput_is_told() -> None:
+    """It may read the page cache, which the kernel does not count."""
+    kernel, told = Kernel(), list[Event]()
+    watch = ProgramWatch(told.append, activity_of=kernel.look, clock=lambda: kernel.now)
+    watch.begin()
+    for moves in (0, 0, 4096, 0):
+        kernel.now += 1
+        kernel.size += moves
+        watch(7)
+    assert told == [Throughput(4096.0, None), Throughput(0.0, None)]
+
+
 def test_a_watch_follows_one_measurement_after_the_other() -> None:
     kernel, told = Kernel(), list[Event]()
     watch = ProgramWatch(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -31,12 +30,14 @@ from vdisklab.progress import (
     Throughput,
 )
 from vdisklab.sanitise import sanitise
-from vdisklab.units import counted, format_duration
+from vdisklab.units import counted, format_duration, format_throughput
 from vdisklab.views.durability import basis
 from vdisklab.views.layout import Table
 from vdisklab.views.terminal import lines_of, show
 
 _RUNS_FOR_PACE = 3
+_SHOWN_GROWTH = 1.2
+"""A remaining time that is longer by a smaller factor than the shown one is not shown."""
 _FEWEST_LINES = 5
 """A ranking in fewer lines of a low terminal would have no row."""
 
@@ -48,7 +49,7 @@ class TerminalProgress:
     """Shows the provisional ranking, cell, round, measurement, throughput and remaining time; plain
     lines without a terminal, or on one that cannot move its cursor.
 
-    The remaining time is first the estimate, then computed from the finished runs; a race, which
+    The remaining time is first the plan's, then estimated from the finished runs; a race, which
     ends when it knows enough, has that of its round. `each` prints a plain line for each
     measurement too, because one that takes minutes would look like a hang. `look` is called when a
     round begins, from the fourth on, and never while a cell is measured; for the same reason the
@@ -71,10 +72,10 @@ class TerminalProgress:
         self._ranking: Table[Any] | None = None
         self._laid: tuple[Table[Any] | None, int, list[Text]] = (None, 0, [])
         self._runs = self._done = self._before = 0
-        self._seconds_estimated = 0.0
         self._at_most = False
-        self._shown_left = math.inf
         self._began = time.monotonic()
+        self._estimated_end, self._seconds_per_run = self._began, 0.0
+        self._is_running = False
         self._cell = self._doing = self._moving = self._hint = ""
         self._live = Live(
             get_renderable=self._screen,
@@ -104,9 +105,11 @@ class TerminalProgress:
             case CampaignStarted():
                 self._start(event)
             case RunStarted():
-                if self._at_most and event.round != self._round:
-                    self._shown_left = math.inf
+                self._is_running = True
+                is_new_round = event.round != self._round
                 self._rank(event)
+                if self._at_most and is_new_round:
+                    self._estimate(0.0)
                 self._cell = (
                     f"round {event.round}{f'/{event.rounds}' if event.rounds else ''}, "
                     f"cell {event.position}/{event.runs}: {as_typed(event.cell)}"
@@ -117,7 +120,9 @@ class TerminalProgress:
                 if self._each and not self._console.is_interactive:
                     self._say(escape(f"{self._cell}: {event.name}"))
             case Throughput():
-                self._moving = _moving(event)
+                self._moving = format_throughput(
+                    event.bytes_per_second, event.operations_per_second
+                )
             case RunFinished():
                 self._finish(event)
             case Step():
@@ -141,11 +146,13 @@ class TerminalProgress:
             show(self._ranking, self._console)
 
     def _start(self, event: CampaignStarted) -> None:
-        self._campaign, self._shown_left = event.campaign, math.inf
+        self._campaign = event.campaign
         self._runs, self._at_most = event.runs, event.at_most
         self._done = self._before = event.finished
-        self._seconds_estimated = event.seconds_estimated
         self._began = time.monotonic()
+        planned = 0.0 if event.at_most else event.seconds_estimated
+        self._seconds_per_run = planned / max(1, event.runs - event.finished)
+        self._estimated_end = self._began + planned
         if event.finished:
             whole = self._of_all(event.finished, " of ")
             self._say(f"continuing: {whole} runs already measured")
@@ -154,7 +161,10 @@ class TerminalProgress:
             self._say(f"measuring {left}, about {format_duration(event.seconds_estimated)}")
 
     def _finish(self, event: RunFinished) -> None:
+        shown = self._seconds_left()
         self._done += 1
+        self._is_running = False
+        self._estimate(shown)
         where = self._of_all(self._done, "/")
         took = format_duration(event.seconds)
         if event.failure is None:
@@ -191,36 +201,36 @@ class TerminalProgress:
         return Group(Text("\n", no_wrap=True, overflow="ellipsis").join(lines), doing)
 
     def _time_left(self) -> str:
-        """The remaining time: first the estimate, then computed from the finished runs.
+        """The remaining time, of a race that of its round; empty if nobody knows, or if the last
+        run takes longer than was estimated."""
+        seconds = self._seconds_left()
+        where = " in this round" if self._at_most else ""
+        return f"about {format_duration(seconds)} left{where}" if seconds >= 1 else ""
 
-        It never grows in one round of a race, or in one campaign: a time that was shown and turns
-        out to be too short is shown as `more than` that.
+    def _seconds_left(self) -> float:
+        """Until the estimated end; at least what the runs take that have not begun."""
+        later = self._runs_left() - self._is_running
+        return max(self._estimated_end - time.monotonic(), self._seconds_per_run * later)
+
+    def _runs_left(self) -> int:
+        """With the one that runs."""
+        return self._later + self._is_running if self._at_most else self._runs - self._done
+
+    def _estimate(self, shown: float) -> None:
+        """Estimates the end anew, from the finished runs if they are enough.
+
+        A time that is a little longer than the `shown` one keeps this one, so that it does not
+        count up; one that is much longer is shown: the estimate was wrong.
         """
-        elapsed = time.monotonic() - self._began
-        measured = self._done - self._before
-        if self._at_most and measured and self._round:
-            return (
-                f"{self._no_more_than(elapsed / measured * (self._later + 1))} left in this round"
-            )
-        if self._at_most or not self._runs or self._done >= self._runs:
-            return ""
-        left = self._seconds_estimated - elapsed
-        if measured >= _RUNS_FOR_PACE:
-            left = elapsed / measured * (self._runs - self._done)
-        return f"{self._no_more_than(max(left, 1.0))} left"
-
-    def _no_more_than(self, seconds: float) -> str:
-        """The time in words; `more than` the last time that was shown, if this one is longer."""
-        if seconds > self._shown_left:
-            return f"more than {format_duration(self._shown_left)}"
-        self._shown_left = seconds
-        return f"about {format_duration(seconds)}"
-
-
-def _moving(event: Throughput) -> str:
-    rate = f"{event.bytes_per_second / 1e6:.0f} MB/s"
-    operations = event.operations_per_second
-    return rate if operations is None else f"{rate}, {operations:.0f} IOPS"
+        now, measured, left = time.monotonic(), self._done - self._before, self._runs_left()
+        if measured >= (1 if self._at_most else _RUNS_FOR_PACE):
+            self._seconds_per_run = (now - self._began) / measured
+        if not left:
+            return
+        seconds = self._seconds_per_run * left
+        if shown < seconds <= _SHOWN_GROWTH * shown:
+            seconds, self._seconds_per_run = shown, shown / left
+        self._estimated_end = now + seconds
 
 
 def print_dropped(console: Console, dropped: Iterable[Dropped]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 
 import pytest
 from rich.console import Console
@@ -69,22 +70,65 @@ def test_a_terminal_shows_cell_measurement_throughput_and_time_left() -> None:
         assert part in text
 
 
-def test_the_time_left_never_counts_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    progress = TerminalProgress(Console(file=io.StringIO()))
-    progress(CampaignStarted("c", runs=6, finished=0, seconds_estimated=60.0, label=""))
-    shown = []
-    for seconds in (10.0, 20.0, 90.0, 95.0, 100.0):
-        now[0] = seconds
-        progress(RunFinished("raw/none", None, 10.0))
-        shown.append(progress._time_left())
-    assert shown == [
-        "about 50 s left", "about 40 s left", "more than 40 s left", "more than 40 s left",
-        "about 20 s left",
-    ]  # fmt: skip
-    progress(CampaignStarted("d", runs=9, finished=0, seconds_estimated=60.0, label=""))
-    assert progress._time_left() == "about 1 min 00 s left", "another campaign has its own"
+class Clock:
+    """A campaign whose runs take as long as a test says, and the time left that is shown."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, runs: int, estimated: float) -> None:
+        self.now = 0.0
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
+        self.progress = TerminalProgress(Console(file=io.StringIO()))
+        self.runs = runs
+        self.progress(CampaignStarted("c", runs, 0, seconds_estimated=estimated, label=""))
+
+    def left(self) -> str:
+        return self.progress._time_left()
+
+    def run(self, seconds: int) -> list[str]:
+        """What is shown in each second of one more run, and when it ends."""
+        self.progress(RunStarted("raw/none", round=1, rounds=1, position=1, runs=self.runs))
+        shown = []
+        for _ in range(seconds):
+            shown.append(self.left())
+            self.now += 1
+        self.progress(RunFinished("raw/none", None, float(seconds)))
+        return [*shown, self.left()]
+
+
+def seconds_of(left: str) -> float:
+    number, unit = left.removeprefix("about ").removesuffix(" left").split()
+    assert unit == "s"
+    return float(number)
+
+
+@pytest.mark.parametrize("takes", [[10] * 6, [9, 12, 10, 11, 10, 9], [2] * 6, [11] * 6])
+def test_the_time_left_never_counts_up(monkeypatch: pytest.MonkeyPatch, takes: list[int]) -> None:
+    clock = Clock(monkeypatch, runs=6, estimated=58.0)
+    shown = list(itertools.chain.from_iterable(map(clock.run, takes)))
+    numbers = [seconds_of(left) for left in shown if left]
+    assert numbers == sorted(numbers, reverse=True)
+    assert shown[-1] == ""
+    assert shown[-10] != ""
+    clock.progress(CampaignStarted("d", runs=9, finished=0, seconds_estimated=59.0, label=""))
+    assert clock.left() == "about 59 s left", "another campaign has its own"
+
+
+def test_a_time_that_was_estimated_wrongly_is_estimated_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nine runs of 5 s that take 20 s each: with seven to go it never says a second."""
+    clock = Clock(monkeypatch, runs=9, estimated=45.0)
+    shown = [clock.run(20) for _ in range(9)]
+    assert shown[0][::5] == [f"about {left} s left" for left in (45, 40, 40, 40, 40)]
+    assert shown[1][-1] == "about 35 s left"
+    assert shown[2][-1] == "about 2 min 00 s left"
+    assert shown[7][-1] == "about 20 s left"
+    for run, lines in enumerate(shown[3:8], start=4):
+        assert all("min" in left or seconds_of(left) >= 20 * (9 - run) for left in lines)
+
+
+def test_of_a_last_run_that_takes_longer_no_time_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, runs=1, estimated=3.0)
+    assert clock.run(9) == [*(f"about {left}.0 s left" for left in (3, 2, 1)), *[""] * 7]
 
 
 def test_no_escape_sequences_without_a_terminal() -> None:
