@@ -114,7 +114,7 @@ def compare_pairs(analysis: Analysis, a: str, b: str) -> CompareAnswer:
     matched = match_cells(analysis.loaded.observations, a, b)
     pairs = tuple(_pair(analysis, first, second) for first, second in matched)
     overall = analysis.scored.overall
-    if overall is not None and not isinstance(analysis, HostsAnalysis):
+    if overall is not None:
         decision = decide(analysis, overall)
         pairs = tuple(replace(pair, ranked=_ranked(pair, decision)) for pair in pairs)
     hosts = None

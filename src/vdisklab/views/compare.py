@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from vdisklab import numbers
+from vdisklab.analysis.fleet.agreement import Agreement
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.measure_words import measure_words
 from vdisklab.analysis.paired_ratios import Comparison, Ratio, Verdict
@@ -164,12 +165,25 @@ def _hosts_table(pair: ComparedPair, notes: tuple[str, ...], everything: bool) -
             *(
                 said
                 for agreement in first
-                for said in (agreement_sentence(agreement), *spread_sentences(agreement))
+                for said in (
+                    _over_hosts(pair, agreement),
+                    *spread_sentences(agreement),
+                )
             ),
             *losses({pair.a: pair.a_power_cut, pair.b: pair.b_power_cut}, (pair.a, pair.b)),
         ),
         kind=Comparison,
     )
+
+
+def _over_hosts(pair: ComparedPair, agreement: Agreement) -> str:
+    """Who agrees, beside what the ranking of all paths over the hosts shows of the pair."""
+    ranked = pair.ranked
+    if ranked is None or agreement.measure.name != "score":
+        return agreement_sentence(agreement)
+    if ranked.verdict is Verdict.NONE_SHOWN:
+        return agreement_sentence(agreement, (pair.a, pair.b))
+    return agreement_sentence(agreement, apart=True)
 
 
 def _class_ratios(pair: ComparedPair) -> Iterator[str]:

@@ -21,10 +21,13 @@ _NO_SPREAD = 0.0005
 """A spread of hosts that would be shown as 0.0 %."""
 
 
-def agreement_sentence(pair: Agreement, tied: Collection[MeasuredCell] = ()) -> str:
+def agreement_sentence(
+    pair: Agreement, tied: Collection[MeasuredCell] = (), *, apart: bool = False
+) -> str:
     """`A beats B on 187 of 200 hosts: it is between 5 and 11 % faster; these 13 disagree: …`.
 
     Paths that are `tied` among all are not shown to differ, whatever the two alone would show.
+    With `apart` the ranking of all paths tells the two apart, though they alone may not.
     """
     is_tie = pair.a in tied and pair.b in tied
     first, second = (pair.a, pair.b) if pair.a_leads else (pair.b, pair.a)
@@ -40,6 +43,8 @@ def agreement_sentence(pair: Agreement, tied: Collection[MeasuredCell] = ()) -> 
     )
     if pair.ratio.p is not None and pair.ratio.p > 0.05:
         text += ", which shows no difference for the mean host"
+        if apart:
+            text += " when these two are looked at alone; the ranking of all paths does (`rank`)"
     elif is_tie:
         text += ", which may be chance among so many paths"
     return f"{text}{_disagreeing(pair)}."

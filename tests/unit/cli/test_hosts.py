@@ -8,6 +8,7 @@ import shutil
 import statistics
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -451,3 +452,25 @@ def test_a_path_that_lacks_rounds_has_one_ratio_wherever_it_is_shown(
     assert over["ratio"]["ratio"] == pytest.approx(ratio, rel=0.01)
     each = [host["ratio"] for host in over["hosts"]["agreement"]["hosts"]]
     assert each == pytest.approx([ratio] * 3, rel=0.01)
+
+
+def test_two_paths_beat_each_other_only_if_the_ranking_tells_them_apart(
+    fleet: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    three = [word for number in (0, 1, 3) for word in ("--hosts", f"kvm{number}")]
+    seen: set[tuple[bool, bool]] = set()
+    for some in (three, ["--hosts", "all"]):
+        ranked = answer(capsys, "rank", *some)["cells"]
+        cells = [row["cell"] for row in ranked if "best" in row["place"]]
+        for a, b in combinations(cells, 2):
+            (pair,) = answer(capsys, "compare", a, b, *some)["pairs"]
+            score = pair["agreements"][0]
+            shown = score["ratio"]["p"] is not None and score["ratio"]["p"] <= 0.05
+            apart = pair["ranked"]["verdict"] != "no-difference-shown"
+            assert main(["compare", a, b, *some]) == 0
+            said = " ".join(capsys.readouterr().out.split())
+            assert (" beats " in said.partition(" in overall ratio")[0]) == (shown and apart)
+            assert ("may be chance among so many paths" in said) == (shown and not apart)
+            assert ("the ranking of all paths does (`rank`)" in said) == (apart and not shown)
+            seen.add((shown, apart))
+    assert len(seen) > 1

@@ -263,6 +263,24 @@ def test_one_class_has_no_test() -> None:
     assert profiles_differ(fleet.means, IOPS, dict.fromkeys(fleet.hosts, "x"), cells) is None
 
 
+@pytest.mark.parametrize(
+    ("means", "tied", "apart", "verb", "said"),
+    [
+        ([9.0, 6.0], False, True, "beats", "faster; "),
+        ([9.0, 6.0], True, False, "is ahead of", "which may be chance among so many paths"),
+        ([9.0, 9.0], True, False, "is ahead of", "which shows no difference for the mean host; "),
+        ([9.0, 9.0], False, True, "is ahead of", "the ranking of all paths does (`rank`)"),
+    ],
+)
+def test_two_alone_and_among_all(
+    means: list[float], tied: bool, apart: bool, verb: str, said: str
+) -> None:
+    pair = agreement(fleet_of(drawn(RNG(12), np.log(means), 8)), IOPS, cell(0), cell(1))
+    sentence = agreement_sentence(pair, (cell(0), cell(1)) if tied else (), apart=apart)
+    assert f" {verb} " in sentence
+    assert said in sentence
+
+
 def test_a_rate_of_zero_stays_zero_over_hosts() -> None:
     """Not what an invented logarithm makes of it."""
     logs = drawn(RNG(5), np.log([9.0, 6.0]), 8)
