@@ -128,6 +128,18 @@ def gain(number: float | None, low: float | None, high: float | None) -> str:
     return f"{change} ({first}–{last})" if low >= 1 else f"{change} ({first} to {last})"
 
 
+def known_gain(number: float | None, low: float | None, high: float | None) -> str | None:
+    """The same for a sentence; None if it would say nothing, so that the sentence is left out."""
+    text = gain(number, low, high)
+    return None if text in (MISSING, NOT_KNOWN) else text
+
+
+def known_interval(low: float | None, high: float | None) -> str | None:
+    """`ratio_interval` for a sentence; None if it would say nothing."""
+    text = ratio_interval(low, high)
+    return None if text in (MISSING, NOT_KNOWN) else text
+
+
 def probability(p: float | None) -> str:
     """`0.03`, `<0.001`."""
     if p is None:

@@ -42,6 +42,9 @@ _ALWAYS_SAID = (
 )  # fmt: skip
 """Risks that are no loss today, and that change what to do."""
 
+_NOT_KNOWN_YET = "how they compare is not known yet"
+"""In place of a gain of which the rounds tell nothing."""
+
 SHOWN = 12
 """Number of disks whose lines are printed; the JSON document has all."""
 
@@ -108,7 +111,9 @@ def _why(row: ExistingDisk) -> str:
     if advice.to is not None and advice.reason == STARTS:
         return f"does not start; {settings}"
     if advice.to is not None:
-        gain = "its cost was not measured" if advice.gain is None else disks.gain_text(advice.gain)
+        gain = disks.known_gain(advice.gain)
+        if gain is None:
+            gain = "its cost was not measured" if advice.gain is None else _NOT_KNOWN_YET
         kept = "keeps flushed data, " if advice.for_safety else ""
         return f"{settings}: {kept}{gain}"
     serious = "".join(f"{risk.short}; " for risk in row.risks if risk.serious)
@@ -184,7 +189,8 @@ def _why_kept(row: ExistingDisk, entry: Advice) -> str:
     images = f"with images in {entry.with_images}"
     if entry.other is None:
         return f"keep it: {images}, no other setting is shown to be better"
-    better = f"{_changed_settings(row, entry.other)} is {disks.gain_text(entry.gain)}"
+    gain = disks.known_gain(entry.gain) or "better"
+    better = f"{_changed_settings(row, entry.other)} is {gain}"
     place = ", on a spare device of its kind" if "--on DEVICE" in entry.reason else ""
     decides = f"on the host of its storage, {entry.reason} decides{place}"
     return f"keep it for now: {images}, {better}; {decides}"
@@ -197,7 +203,9 @@ def _best_other(entry: Advice) -> str:
     needed = entry.gain.rounds_needed
     ahead = needed is not None and entry.gain.a_is_more
     more = f", which about {needed} rounds would decide (--rounds)" if ahead else ""
-    return f"; the best other is {entry.other}, {disks.gain_text(entry.gain)}{_over(entry)}{more}"
+    gain = disks.known_gain(entry.gain)
+    found = f"and {_NOT_KNOWN_YET}" if gain is None else f"{gain}{_over(entry)}"
+    return f"; the best other is {entry.other}, {found}{more}"
 
 
 def _over(entry: Advice) -> str:
@@ -214,9 +222,10 @@ def _why_change(entry: Advice, now: Durability | None) -> str:
         return f"{entry.reason}; {kept}"
     if entry.gain is None:
         return f"{kept}; {entry.reason}"
-    gain = f"{disks.gain_text(entry.gain)} by the overall score{_over(entry)}"
+    known = disks.known_gain(entry.gain)
+    gain = _NOT_KNOWN_YET if known is None else f"{known} by the overall score{_over(entry)}"
     if entry.for_safety:
-        return f"{kept}, at {gain}"
+        return f"{kept}; {gain}" if known is None else f"{kept}, at {gain}"
     untested = "" if _equally_tested(now, entry.then) else " by its settings (untested)"
     return f"{gain}, as safe{untested}"
 
@@ -254,16 +263,18 @@ def _sentences(row: ExistingDisk) -> Iterator[str]:
         )
     if entry.to is not None and entry.then is not None and entry.path is not None:
         yield durability_sentence(str(named_as(row, entry.to)), entry.then)
-    if entry.rebuilt is not None:
+    over_rebuilt = disks.known_gain(entry.over_rebuilt)
+    if entry.rebuilt is not None and over_rebuilt is not None:
         yield (
-            f"{entry.rebuilt} is {disks.gain_text(entry.over_rebuilt)}, but needs "
+            f"{entry.rebuilt} is {over_rebuilt}, but needs "
             f"{_needed(entry.path, entry.rebuilt)}: `vdisklab export {entry.rebuilt}` writes its "
             "configuration."
         )
-    if entry.over_default is not None:
+    over_default = disks.known_gain(entry.over_default)
+    if over_default is not None:
         yield (
             f"compared with the disk of a new guest of {row.disk.platform.full_name} it is "
-            f"{disks.gain_text(entry.over_default)}."
+            f"{over_default}."
         )
 
 

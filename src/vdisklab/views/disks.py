@@ -79,6 +79,11 @@ def gain_text(gain: Ratio | None) -> str:
     return numbers.MISSING if gain is None else numbers.gain(gain.ratio, gain.low, gain.high)
 
 
+def known_gain(gain: Ratio | None) -> str | None:
+    """The same for a sentence; None if nothing is known of it."""
+    return None if gain is None else numbers.known_gain(gain.ratio, gain.low, gain.high)
+
+
 def made_sentence(row: ExistingDisk) -> Iterator[str]:
     """The measured path whose rank and score are shown, if it is the disk's by another name."""
     standing, path = _standing(row), row.path

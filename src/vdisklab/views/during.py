@@ -139,9 +139,9 @@ def _against(worst: OperationCost, mildest: OperationCost) -> str:
     if ratio.low <= 1 <= ratio.high:
         rounds = counted(min(worst.runs, mildest.runs), "round")
         return f"; {rounds} do not show that its p99 differs from that of {other}"
-    within = numbers.ratio_interval(ratio.low, ratio.high)
+    within = numbers.known_interval(ratio.low, ratio.high)
     times = numbers.ratio(ratio.ratio).removeprefix("×")
-    return f"; its p99 is {times} times that of {other} (95 %: {within})"
+    return "" if within is None else f"; its p99 is {times} times that of {other} (95 %: {within})"
 
 
 def short_headline(answer: DuringAnswer) -> str:

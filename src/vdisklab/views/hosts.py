@@ -69,7 +69,9 @@ def spread_sentences(pair: Agreement) -> Iterator[str]:
     between = "" if pair.between is None else f"; hosts differ by {100 * pair.between:.1f} %"
     if pair.between is not None and pair.between < _NO_SPREAD:
         between = "; hosts are not seen to differ beyond their noise"
-    interval = numbers.ratio_interval(pair.next_low, pair.next_high)
+    interval = numbers.known_interval(pair.next_low, pair.next_high)
+    if interval is None:
+        return
     within = f"is {interval}"
     if pair.next_high is not None and not numbers.is_too_wide(pair.next_low, pair.next_high):
         within = f"is within {interval}"

@@ -202,7 +202,9 @@ def _lasting_change(answer: TrendAnswer, rows: Sequence[TrendRow]) -> str:
     change = "slower" if answer.verdict is TrendVerdict.WORSE else "faster"
     dates = sorted({_since(answer, row) for row in rows})
     every = sum(row.path != TOGETHER for row in answer.paths)
-    sizes = ", ".join(f"{row.path} ({_gain(LevelChange(row.lasting))})" for row in rows[:_NAMED])
+    sizes = ", ".join(
+        f"{row.path}{_in_brackets(_known(LevelChange(row.lasting)))}" for row in rows[:_NAMED]
+    )
     more = f", and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
     later = "" if len(dates) == 1 else " or later"
     return (
@@ -249,6 +251,15 @@ def _size(change: LevelChange) -> str:
 
 def _gain(change: LevelChange) -> str:
     return numbers.gain(change.ratio, change.low, change.high)
+
+
+def _known(change: LevelChange | None) -> str | None:
+    """A change for a sentence; None if nothing is known of it."""
+    return None if change is None else numbers.known_gain(change.ratio, change.low, change.high)
+
+
+def _in_brackets(text: str | None) -> str:
+    return "" if text is None else f" ({text})"
 
 
 def _percent(share: float | None) -> str:
@@ -352,10 +363,12 @@ def junit_xml(answer: TrendAnswer, completed: Callable[[str], str] = str) -> str
         case = Xml.SubElement(
             suite, "testcase", classname="vdisklab.trend", name=xml_text(row.path), time="0"
         )
+        against = f"against {counted(len(row.newest.earlier), 'earlier campaign')}"
+        change = _known(row.newest.change) or "no change is known"
+        lasting = None if row.lasting is None else _known(LevelChange(row.lasting))
         said = xml_text(
-            f"{_judged(answer, row)}: {_gain(row.newest.change)} against "
-            f"{counted(len(row.newest.earlier), 'earlier campaign')}"
-            + ("" if row.lasting is None else f"; lasting: {_gain(LevelChange(row.lasting))}")
+            f"{_judged(answer, row)}: {change} {against}"
+            + ("" if lasting is None else f"; lasting: {lasting}")
             + "".join(f". {completed(note)}" for note in answer.caveats.with_remedy)
         )
         if row.exceeds:
