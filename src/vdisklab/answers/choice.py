@@ -424,7 +424,7 @@ def _of_ranking(
     behind = None if best is None else best.bounds.get(cell)
     if best is None and ranking.rows and not ties:
         behind = 0.0
-    others = present or _present_unsafe(analysis)
+    others = (*_present_unsafe(analysis), *present)
     leader = winners[0] if winners else cell
     ratio = analysis.ranked_by.ratio_of(observations, ranking.measure)
     choice = PathChoice(
@@ -469,10 +469,10 @@ def _verdict(choice: PathChoice, unsafe: Sequence[bool], ratio: RatioOf) -> Choi
         return ChoiceVerdict.BEST
     if choice.behind is not None and choice.behind <= MARGIN:
         return ChoiceVerdict.CLOSE
+    if any(unsafe):  # who has such a disk does not have a platform's default
+        return ChoiceVerdict.SAFER
     if choice.kept:
         return ChoiceVerdict.KEEP
-    if any(unsafe):
-        return ChoiceVerdict.SAFER
     over = [ratio(choice.cell, disk.cell) for disk in choice.present]
     shown = over and all(gain.low is not None and gain.low > 1 for gain in over)
     return ChoiceVerdict.BETTER if shown else ChoiceVerdict.TIED
@@ -507,13 +507,14 @@ def _in_use(path: DiskPath) -> DiskPath:
 
 
 def _present_unsafe(analysis: Analysis) -> tuple[PresentDisk, ...]:
-    """The plan's baseline, if it is a guest's path that loses flushed data."""
+    """The plan's baseline, if it is a guest's path that loses flushed data and is not ranked."""
     baseline = analysis.baseline
     of_baseline = known_durability(baseline, analysis.verdicts)
     unsafe = (
         of_baseline is not None
         and not of_baseline.kind.acceptable
         and baseline in analysis.measured
+        and baseline not in analysis.competing
         and analysis.names_baseline
     )
     return (PresentDisk(baseline, None),) if unsafe else ()
@@ -529,11 +530,14 @@ def _of_race(analysis: Analysis, race: RaceOutcome, ranking: Ranking) -> PathCho
     choice = of_race(race)
     kept = [cell for cell in left if cell in {disk.cell for disk in present}]
     bounds = {} if ranking.best is None else ranking.best.bounds
+    unsafe = _present_unsafe(analysis)
+    if unsafe and not choice.verdict.decided and choice.verdict is not ChoiceVerdict.ONLY:
+        choice = replace(choice, verdict=ChoiceVerdict.SAFER)
     if kept and not choice.verdict.decided:
         cell = kept[0]
         choice = replace(
             choice,
-            verdict=ChoiceVerdict.KEEP,
+            verdict=choice.verdict if unsafe else ChoiceVerdict.KEEP,
             cell=cell,
             ties=tuple(other for other in left if other != cell),
             behind=choice.behind if cell == race.best else bounds.get(cell),
@@ -542,7 +546,7 @@ def _of_race(analysis: Analysis, race: RaceOutcome, ranking: Ranking) -> PathCho
     return replace(
         choice,
         leader=leads if race.lost else choice.leader,
-        present=present,
+        present=(*unsafe, *present),
         considered=len(analysis.measured),
         durability=known_durability(choice.cell, analysis.verdicts),
         surer=surer,
@@ -621,16 +625,19 @@ def race_command(
     argv = _settings_again(analysis, cells, tied)
     if argv is None:
         return None
-    paths = [cell.path for cell in cells]
-    durable = not any(path and unmet(path, (DURABLE,), analysis.verdicts) for path in paths)
-    return shlex.join(
-        [
-            *argv,
-            *("--find", "best"),
-            *(() if metric is None else ("--metric", metric)),
-            *(() if durable else ("--unsafe",)),
-        ]
-    )
+    lost = {cell for cell in (*cells, *analysis.measured) if _loses(analysis, cell)}
+    race = ["--find", "best"]
+    if not lost.issuperset(analysis.measured) and lost.intersection(tied):
+        race.append("--unsafe")  # only who asks for it ranks these beside others
+    elif lost.intersection(cells):
+        # --find would leave out what loses data: the baseline, or every path.
+        race = ["--within", f"{DEFAULT_MARGIN:g}"]
+    return shlex.join([*argv, *race, *(() if metric is None else ("--metric", metric))])
+
+
+def _loses(analysis: Analysis, cell: MeasuredCell) -> bool:
+    path = cell.path
+    return path is not None and bool(unmet(path, (DURABLE,), analysis.verdicts))
 
 
 def _continuing_command(analysis: Analysis) -> str | None:

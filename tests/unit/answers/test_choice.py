@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs, cell, observed
+from tests.unit.answers.test_one_decision import World
+from tests.unit.plan.test_run_request import parsed
 from tests.unit.stored import stored
+from vdisklab.actions.find_best import make_search
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.choice import Behind, behind_in, race_command
+from vdisklab.answers.choice import Behind, ChoiceVerdict, behind_in, race_command
+from vdisklab.answers.race import contestants
+from vdisklab.answers.rank import rank_cells
+from vdisklab.answers.recommend import recommend
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.named_target import parse_target
+from vdisklab.path.needs import DURABLE
+from vdisklab.path.platforms import NEW_GUEST_DISKS
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import Request
 from vdisklab.results.model import Direction
+from vdisklab.views.choice import headline
 from vdisklab.workload.profile_files import load_profile
 
 
@@ -65,6 +78,75 @@ def test_only_the_targets_of_what_is_raced_are_named() -> None:
     assert command is not None
     assert "--target near=nbd://h/near" in command
     assert "far" not in command
+
+
+DEFAULTS = tuple(str(parse_path(disk.path)) for disk in NEW_GUEST_DISKS.values())
+
+
+@pytest.mark.parametrize("default", DEFAULTS)
+@pytest.mark.parametrize("race", [None, RaceTerms()])
+def test_nobody_keeps_a_platforms_default_who_has_a_disk_that_loses_data(
+    default: str, race: RaceTerms | None
+) -> None:
+    """The baseline is what they have, whatever a platform gives and whatever ties."""
+    paths = (default, "raw/none/nvme", "raw/directsync", "qcow2/unsafe")
+    answers = {}
+    for baseline in ("qcow2/unsafe", "host"):
+        request = Request(paths=("host", *paths), directory=Path("/tmp"), baseline=baseline)  # noqa: S108
+        plan = build_plan(request, Capabilities(), load_profile("short"))
+        stored_plan = plan.as_json() | ({} if race is None else {"race": race.as_json()})
+        campaign = dataclasses.replace(CAMPAIGN, plan=stored_plan)
+        world = World(paths, (1.0,) * 4, (0.4,) * 4, (3,) * 4, seed=3)
+        with stored(world.runs(), campaigns=[campaign]) as store:
+            found = Analysis.of(store, [CAMPAIGN.id])
+            answer = recommend(found, (DURABLE,))
+            assert answer.choice == rank_cells(found).choice
+            answers[baseline] = answer.choice
+    unsafe, host = answers["qcow2/unsafe"], answers["host"]
+    assert host.verdict is ChoiceVerdict.KEEP
+    assert unsafe.verdict is ChoiceVerdict.SAFER
+    assert unsafe.cell == host.cell
+    assert unsafe.cell.name == default
+    assert unsafe.present[0].cell.name == "qcow2/unsafe"
+    assert headline(unsafe) == f"Use {default}: qcow2/unsafe loses flushed data in a power cut"
+    assert unsafe.surer is not None
+    assert unsafe.surer.command is not None
+    assert "--unsafe" not in unsafe.surer.command
+
+
+@pytest.mark.parametrize(
+    ("tied", "baseline", "ends"),
+    [
+        (("raw/none", "qcow2/none"), "host", "--find best"),
+        (("raw/none", "qcow2/none"), "raw/unsafe", "--within 0.1"),
+        (("raw/none", "raw/unsafe"), "host", "--find best --unsafe"),
+        (("raw/none", "raw/unsafe"), "raw/unsafe", "--find best --unsafe"),
+        (("raw/unsafe", "qcow2/unsafe"), "host", "--within 0.1"),
+    ],
+)
+def test_what_loses_data_qualifies_in_a_race_only_if_that_was_asked(
+    tied: tuple[str, ...], baseline: str, ends: str
+) -> None:
+    """The race that is printed measures what it names, and the paths that tie compete in it."""
+    paths = tuple(dict.fromkeys((*tied, baseline)))
+    request = Request(paths=paths, directory=Path("/tmp"), baseline=baseline)  # noqa: S108
+    plan = build_plan(request, Capabilities(), load_profile("short"))
+    campaign = dataclasses.replace(CAMPAIGN, plan=plan.as_json())
+    guests = tuple(path for path in paths if path != "host")
+    count = len(guests)
+    world = World(guests, (1.0,) * count, (0.4,) * count, (3,) * count, seed=3)
+    with stored(world.runs(), campaigns=[campaign]) as store:
+        found = Analysis.of(store, [CAMPAIGN.id])
+        named = [each for each in found.measured if each.name in tied]
+        command = race_command(found, named, None)
+    assert command is not None
+    assert command.endswith(ends)
+    search = make_search(parsed(*shlex.split(command)[2:]))
+    assert search is not None
+    kept = search.narrow(plan, CrashVerdicts())
+    assert set(kept.plan.cells) == set(plan.cells)
+    racing = contestants([each.measured for each in kept.plan.cells], search.terms, CrashVerdicts())
+    assert {each.name for each in racing} == set(tied)
 
 
 class TestBehindIn:
