@@ -55,7 +55,7 @@ def sentences(row: ExistingDisk) -> list[str]:
 
 
 @st.composite
-def advices(draw: st.DrawFn) -> Advice:
+def all_advice(draw: st.DrawFn) -> Advice:
     """Every form of advice that has a ratio."""
     low = draw(st.floats(0.01, 3.0))
     high = draw(st.sampled_from([low, 1.1 * low, 50 * low]))
@@ -77,7 +77,7 @@ def advices(draw: st.DrawFn) -> Advice:
 
 
 @settings(max_examples=80, deadline=None)
-@given(advices())
+@given(all_advice())
 def test_advice_has_its_number_or_says_that_there_is_none(advice: Advice) -> None:
     assert advice.gain is not None
     ratio, low, high = advice.gain.ratio, advice.gain.low, advice.gain.high
