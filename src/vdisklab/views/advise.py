@@ -222,10 +222,10 @@ def _why_change(entry: Advice, now: Durability | None) -> str:
         return f"{entry.reason}; {kept}"
     if entry.gain is None:
         return f"{kept}; {entry.reason}"
-    known = disks.known_gain(entry.gain)
-    gain = _NOT_KNOWN_YET if known is None else f"{known} by the overall score{_over(entry)}"
+    size = disks.known_gain(entry.gain)
+    gain = _NOT_KNOWN_YET if size is None else f"{size} by the overall score{_over(entry)}"
     if entry.for_safety:
-        return f"{kept}; {gain}" if known is None else f"{kept}, at {gain}"
+        return f"{kept}; {gain}" if size is None else f"{kept}, at {gain}"
     untested = "" if _equally_tested(now, entry.then) else " by its settings (untested)"
     return f"{gain}, as safe{untested}"
 

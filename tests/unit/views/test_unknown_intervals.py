@@ -81,11 +81,11 @@ def all_advice(draw: st.DrawFn) -> Advice:
 def test_advice_has_its_number_or_says_that_there_is_none(advice: Advice) -> None:
     assert advice.gain is not None
     ratio, low, high = advice.gain.ratio, advice.gain.low, advice.gain.high
-    known = numbers.known_gain(ratio, low, high)
+    size = numbers.known_gain(ratio, low, high)
     for said in sentences(replace(DISK, advice=advice)):
         assert "not known" not in said.replace("is not known yet", "")
         assert numbers.MISSING not in said.replace(",", " ").split()
-        if known is None:
+        if size is None:
             assert "%" not in said
 
 

@@ -147,8 +147,8 @@ def _between(row: Bar, unit: str) -> str:
     if row.low is None or row.high is None:
         return ""
     if not (row.unit or unit) and numbers.is_too_wide(row.low, row.high):
-        known = numbers.known_interval(row.low, row.high)
-        return "" if known is None else f" ({known})"
+        ends = numbers.known_interval(row.low, row.high)
+        return "" if ends is None else f" ({ends})"
     return f" ({numbers.digits(row.low)} to {numbers.digits(row.high)})"
 
 
