@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from vdisklab.actions.cell_search import Narrowed
 from vdisklab.actions.find_best import make_search
@@ -13,6 +15,7 @@ from vdisklab.answers.loading import stored_verdicts
 from vdisklab.errors import LoadError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import machine_facts
+from vdisklab.host.mounts import is_visible_directory
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import some_are_alike
 from vdisklab.path.needs import DURABLE
@@ -23,7 +26,7 @@ from vdisklab.plan.guest import parse_qemu
 from vdisklab.plan.plan_file import request_alike
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.run_request import RunRequest, SearchFor
-from vdisklab.plan.settings import NO_BASELINE, given, merge
+from vdisklab.plan.settings import NO_BASELINE, command_words, given, merge
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
 from vdisklab.workload.profile_files import load_profile
@@ -33,8 +36,8 @@ def repeated(store: Store, request: RunRequest) -> RunRequest:
     """The request that measures the plan of its campaign `again`, with its other options.
 
     It continues a later campaign of that plan that was interrupted within a day. Raises
-    PlanError for a campaign of another host or command, and for options or a profile that make it
-    another plan.
+    PlanError for a campaign of another host or command, for one whose work directory is gone, and
+    for options or a profile that make it another plan.
     """
     campaign = store.campaign(request.again or "")
     if request.patterns:
@@ -58,6 +61,7 @@ def repeated(store: Store, request: RunRequest) -> RunRequest:
             "which is not stored",
             hint="name the file: --profile FILE",
         )
+    _require_directory(campaign, request, anew)
     (repeated,) = anew.campaigns()
     planned = what_is_measured(possible_plan(LocalHost(), repeated).stored_json())
     wanted = what_is_measured(campaign.plan)
@@ -76,6 +80,20 @@ def repeated(store: Store, request: RunRequest) -> RunRequest:
             hint=f"leave out {options}" if options else "write a plan of your own: `vdisklab run`",
         )
     return replace(anew, new=request.new or not _unfinished_since(store, campaign, anew))
+
+
+def _require_directory(campaign: Campaign, request: RunRequest, anew: RunRequest) -> None:
+    """Raises PlanError if the directory of a campaign is not here; it is a part of the plan."""
+    directory = campaign.plan.get("directory")
+    if directory is None or is_visible_directory(Path(str(directory))):
+        return
+    other = "DIR" if request.directory is None else shlex.quote(str(request.directory))
+    command = shlex.join(command_words(replace(anew, directory=None)))
+    raise PlanError(
+        f"campaign {campaign.id} was measured in {directory}, which is not on this machine",
+        hint=f"if its storage is here, mount it there, or mkdir -p {shlex.quote(str(directory))}; "
+        f"another directory is another plan: `{command} --dir {other}`",
+    )
 
 
 def _alike(campaign: Campaign) -> RunRequest:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -31,6 +32,7 @@ from vdisklab.analysis.trend import (
 from vdisklab.answers.loading import find_cells, find_measure, load_chosen, require_numbers
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
+from vdisklab.host.mounts import is_visible_directory
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.campaign import what_is_measured
 from vdisklab.results.model import Campaign, Example
@@ -279,9 +281,12 @@ def trend_of(results: Store, campaigns: Sequence[str]) -> TrendAnswer | None:
 
 def _where(campaign: Campaign, machine: str | None) -> str:
     """Where a campaign can be measured again; `machine` is this host's id."""
-    if machine in (None, campaign.host.machine_id):
+    if machine not in (None, campaign.host.machine_id):
+        return f"measure it anew on its own host, another machine named {campaign.host.hostname}"
+    directory = campaign.plan.get("directory")
+    if machine is None or directory is None or is_visible_directory(Path(str(directory))):
         return "measure it anew"
-    return f"measure it anew on its own host, another machine named {campaign.host.hostname}"
+    return f"measure it anew, once its work directory {directory} is there again"
 
 
 def _chosen(

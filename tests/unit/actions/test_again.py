@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -45,6 +46,7 @@ def campaign(plan: CampaignPlan) -> Campaign:
 def _this_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """This is the host of the made-up campaigns, and can build everything."""
     monkeypatch.setattr(again, "machine_facts", lambda _: HOST)
+    monkeypatch.setattr(again, "is_visible_directory", lambda _: True)
     monkeypatch.setattr(again, "possible_plan", lambda _, request: planned(request))
 
 
@@ -75,6 +77,26 @@ def test_the_request_of_a_stored_plan_makes_the_same_plan(asked: dict[str, Any])
     assert repeated.stored_json().get("no_baseline") == plan.stored_json().get("no_baseline")
     assert repeated.rounds == plan.rounds
     assert request.new
+
+
+@pytest.mark.parametrize(("given", "named"), [(None, "DIR"), (Path("/mnt/a b"), "'/mnt/a b'")])
+def test_a_directory_that_is_gone_is_named_with_both_ways_on(
+    monkeypatch: pytest.MonkeyPatch, given: Path | None, named: str
+) -> None:
+    monkeypatch.setattr(again, "is_visible_directory", lambda _: False)
+    plan = planned(Request(paths=("raw/none",), directory=Path("/root/qs"), runtime=1.5))
+    with (
+        stored(campaigns=[campaign(plan)]) as store,
+        pytest.raises(PlanError, match="was measured in /root/qs, which is not on") as refused,
+    ):
+        again.repeated(store, RunRequest(again=CAMPAIGN.id, directory=given))
+    hint = str(refused.value.hint)
+    assert "mkdir -p /root/qs" in hint
+    command = re.search("`vdisklab (run [^`]*)`", hint)
+    assert command is not None
+    assert f"--dir {named}" in command[1]
+    assert "--runtime 1.5" in command[1]
+    assert "/root/qs" not in command[1]
 
 
 def test_a_race_is_raced_again() -> None:

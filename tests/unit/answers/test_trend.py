@@ -278,6 +278,15 @@ def test_one_campaign_is_refused_with_the_command_that_measures_another(
     assert error.hint == "measure it anew: `vdisklab run --again ca000000`"
 
 
+def test_a_campaign_whose_directory_is_gone_says_what_is_needed_first(database: Database) -> None:
+    fill(database, [1.0])
+    gone = replace(CAMPAIGN, id="cb000000", plan={**CAMPAIGN.plan, "directory": "/root/qs"})
+    database.write((), campaigns=[gone])
+    with database.open() as results, pytest.raises(PlanError) as caught:
+        answer_trend(results, campaigns=["cb000000"], machine=HOST.machine_id)
+    assert str(caught.value.hint).startswith("measure it anew, once its work directory /root/qs is")
+
+
 def test_another_host_of_the_same_name_measures_its_own_campaigns(database: Database) -> None:
     """`run --again` would fail here, so the sentence says where it works."""
     fill(database, [1.0, 0.9])

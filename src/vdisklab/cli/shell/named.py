@@ -41,15 +41,15 @@ class Named:
     """The names that the user gave; None or empty for the default.
 
     `targets` are the measured campaigns' targets, `secrets` the files with their secrets, and
-    `elsewhere` the work directories of those that another machine measured. `caller` is how the
-    user started vdisklab.
+    `gone` their work directories that this machine does not have. `caller` is how the user started
+    vdisklab.
     """
 
     db: str | None = None
     campaign: tuple[str, ...] = ()
     targets: tuple[NamedTarget, ...] = ()
     secrets: tuple[tuple[str, Path], ...] = ()
-    elsewhere: frozenset[str] = frozenset()
+    gone: frozenset[str] = frozenset()
     typed_directory: str | None = None
     caller: Caller = field(default_factory=Caller.of_process)
 
@@ -74,21 +74,16 @@ class Named:
         return cls(db, tuple(campaigns or ()))
 
     def on_targets_of(self, campaigns: Sequence[Any]) -> Self:
-        """The same, for commands with paths on the targets of these campaigns, and without the
-        work directories of another machine that this one does not have."""
-        elsewhere = {
-            str(campaign.plan.get("directory"))
-            for campaign in campaigns
-            if host_elsewhere((campaign,)) is not None
-            and not is_visible_directory(Path(str(campaign.plan.get("directory"))))
-        }
-        plans = (getattr(campaign, "plan", {}) for campaign in campaigns)  # none of imported ones
+        """The same, for commands with paths on the targets of these campaigns, and without work
+        directories that are not here: another machine measured there, or they were removed."""
+        plans = [getattr(campaign, "plan", {}) for campaign in campaigns]  # none of imported ones
+        directories = {str(plan["directory"]) for plan in plans if plan.get("directory")}
+        gone = {each for each in directories if not is_visible_directory(Path(each))}
         targets: dict[NamedTarget, None] = {}
         for text in (str(target) for plan in plans for target in plan.get("target") or ()):
             with suppress(PlanError):  # in a damaged database
                 targets[parse_target(text)] = None
-        kept = elsewhere - {self.typed_directory}
-        return replace(self, targets=tuple(targets), elsewhere=frozenset(kept))
+        return replace(self, targets=tuple(targets), gone=frozenset(gone - {self.typed_directory}))
 
     def in_text(self, text: str) -> str:
         """The text, whose commands of vdisklab get the options that the user named."""
@@ -128,8 +123,8 @@ class Named:
         if quoted is _in_span:
             start = escape(start)
         command = as_typed(command)
-        for directory in self.elsewhere:
-            command = re.sub(rf" --dir {re.escape(shlex.quote(directory))}(?= |$)", "", command)
+        for directory in self.gone:
+            command = re.sub(_directory_option(shlex.quote(directory)), "", command)
         return " ".join([start + command.removeprefix(NAME), *map(quoted, options)])
 
     def _own_database(self) -> str:
@@ -162,6 +157,13 @@ def _says(option: str, name: str, command: str) -> bool:
     """True for a command with an option whose value begins with `NAME=`."""
     value = rf"(</span>)? (['\"]|&#(x27|39);)?{re.escape(name)}="
     return re.search(option + value, command) is not None
+
+
+def _directory_option(word: str) -> str:
+    """A pattern of `--dir` with this word, in text and in HTML, which writes quotes in two ways."""
+    written = {word, escape(word), escape(word).replace("&#x27;", "&#39;")}
+    values = "|".join(map(re.escape, sorted(written)))
+    return rf' (?:<span class="whole">)?--dir(?:</span>)? (?:{values})(?= |$)'
 
 
 def _in_span(word: str) -> str:

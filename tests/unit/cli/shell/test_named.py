@@ -21,6 +21,7 @@ from vdisklab.cli.shell.named import Named, host_elsewhere
 from vdisklab.cli.shell.verbs import naming_options, verb_files
 from vdisklab.host.facts import machine_id
 from vdisklab.plan.run_request import RunRequest
+from vdisklab.views.page.html import _coded as as_page_has_it
 
 # A command as code, wrapped or not.
 COMMAND = re.compile(r"`(vdisklab [a-z-]+[^`]*)`")
@@ -68,12 +69,19 @@ def test_a_command_with_a_path_on_a_target_names_the_target(
         assert unescape(plain) == complete.strip("`")
 
 
-def test_a_command_runs_here_whatever_machine_measured_the_campaign() -> None:
+def test_a_directory_that_is_not_here_is_in_no_command() -> None:
     text = "`vdisklab run raw/none --dir '/nowhere/my qs' --size 1G`"
     away = replace(CAMPAIGN, plan={**CAMPAIGN.plan, "directory": "/nowhere/my qs"})
     here = replace(away, host=replace(away.host, machine_id=machine_id()))
-    assert Named().on_targets_of((away,)).in_text(text) == "`vdisklab run raw/none --size 1G`"
-    assert Named().on_targets_of((here,)).in_text(text) == text
+    for campaign in (away, here):  # removed since, or another machine's
+        named = Named().on_targets_of((campaign,))
+        assert named.in_text(text) == "`vdisklab run raw/none --size 1G`"
+        assert "nowhere" not in named.in_html(str(as_page_has_it(text)))
+        assert "--size" in named.in_html(str(as_page_has_it(text)))
+    there = replace(here, plan={**here.plan, "directory": str(Path(__file__).parent)})
+    text = text.replace("'/nowhere/my qs'", str(Path(__file__).parent))
+    assert Named().on_targets_of((there,)).in_text(text) == text
+    text = "`vdisklab run raw/none --dir '/nowhere/my qs' --size 1G`"
     typed = Named.by(RunRequest(directory=Path("/nowhere/my qs")))
     assert typed.on_targets_of((away,)).in_text(text) == text
     assert host_elsewhere((away, away)) == CAMPAIGN.host.hostname
