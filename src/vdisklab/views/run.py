@@ -14,16 +14,20 @@ from vdisklab.units import counted, named
 from vdisklab.views.choice import headline
 
 
-def next_step(path: str | None, campaign: str | None, where: Sequence[str] = ()) -> str:
+def next_step(
+    path: str | None, campaign: str | None, where: Sequence[str] = (), *, keeps: bool = False
+) -> str:
     """The commands that show the results of a run and print the configuration of a path.
 
     `campaign` is named unless it is the newest (None). `where` are the words that name the device
-    or target on which the path was measured, and the platform that it is for.
+    or target on which the path was measured, and the platform that it is for. An answer that
+    `keeps` what is there has lines for a new guest only.
     """
     chosen = "" if campaign is None else f" --campaign {campaign}"
     see = f"see it: `vdisklab report{chosen}`"
     disk = f" {shlex.join(where)}" if where else ""
-    return see if path is None else f"{see}; paste it: `vdisklab export {path}{disk}`"
+    of = "for a new guest" if keeps else "paste it"
+    return see if path is None else f"{see}; {of}: `vdisklab export {path}{disk}`"
 
 
 def left_out_sentences(left_out: Iterable[PathDropped]) -> Iterator[str]:

@@ -82,7 +82,7 @@ _PLACEHOLDER = re.compile(r"…|(?<![\w/.-])[A-Z]{1,}(?![\w.-])")
 _CODE = re.compile(r"`(vdisklab (?!VERB)[^`]*)`")
 _LINE = re.compile(r"^(?:hint: )?(vdisklab [a-z].*)$", re.MULTILINE)
 _PAGE = re.compile(r"<code>(vdisklab [^<]*)")
-_STEP = re.compile(r"(?:see it|paste it): `?(vdisklab [^`;\n]*)")
+_STEP = re.compile(r"(?:see it|paste it|for a new guest): `?(vdisklab [^`;\n]*)")
 
 _PLANNED = re.compile(r"vdisklab run (?!.*--(?:again|claims|campaign|need)\b).*")
 """A command whose plan is made of its words and the host alone."""

@@ -78,6 +78,9 @@ def test_a_campaign_ends_with_the_verdict_and_the_next_step(
     assert next_step(path, None) == (
         f"see it: `vdisklab report`; paste it: `vdisklab export {path}`"
     )
+    assert next_step(path, None, keeps=True) == (
+        f"see it: `vdisklab report`; for a new guest: `vdisklab export {path}`"
+    )
     assert next_step("none", None, ("--source", "/dev/my disk")).endswith(
         "`vdisklab export none --source '/dev/my disk'`"
     )

@@ -27,6 +27,7 @@ from vdisklab.path.needs import DURABLE
 from vdisklab.plan.run_request import ONLY_MEASURE, RunRequest
 from vdisklab.progress import PathDropped
 from vdisklab.results.store import Store
+from vdisklab.views.choice import keeps_what_is_there
 from vdisklab.views.durability import loss_sentences
 from vdisklab.views.during import tables as tables_of_operations
 from vdisklab.views.life import next_step as next_step_of_lives
@@ -164,7 +165,9 @@ def _print_answers(
         where = found.option if found else ()
         # Of several platforms nobody knows which one runs the guest.
         to = ("--to", request.platform[0].value) if len(request.platform) == 1 else ()
-        _say(console, [named.in_text(next_step(path, campaign, (*where, *to)))])
+        keeps = advised is not None and keeps_what_is_there(advised.choice)
+        step = next_step(path, campaign, (*where, *to), keeps=keeps)
+        _say(console, [named.in_text(step)])
 
 
 def _say(console: Console, sentences: Iterable[str]) -> None:
