@@ -136,8 +136,9 @@ class PathChoice:
     ties: Annotated[tuple[MeasuredCell, ...], "the other paths that are not shown to be worse"]
     worse: Annotated[
         tuple[MeasuredCell, ...],
-        "the paths that are shown to be worse than the best; empty for a race, which only shows "
-        "that the others are not better by more than its margin",
+        "the paths that are shown to be worse than this path: their ranks do not overlap with its "
+        "rank; empty for a race, which only shows that the others are not better by more than its "
+        "margin",
     ]
     present: Annotated[
         tuple[PresentDisk, ...],
@@ -162,6 +163,10 @@ class PathChoice:
     left_out: Annotated[
         int, "paths that did not race, because a model predicts that they do not win"
     ] = 0
+    not_best: Annotated[
+        tuple[MeasuredCell, ...],
+        "paths that are shown not to be the best, but not to be worse than this path",
+    ] = ()
     unranked: Annotated[
         tuple[MeasuredCell, ...], "that qualify, but have too few rounds to be compared"
     ] = ()
@@ -427,12 +432,15 @@ def _of_ranking(
     others = (*_present_unsafe(analysis), *present)
     leader = winners[0] if winners else cell
     ratio = analysis.ranked_by.ratio_of(observations, ranking.measure)
+    others_by_rank = [row.cell for row in ranking.rows if row.cell not in (cell, *ties)]
+    worse = tuple(other for other in others_by_rank if told_apart(cell, other, ranking))
     choice = PathChoice(
         verdict=ChoiceVerdict.TIED,
         cell=cell,
         leader=leader,
         ties=ties,
-        worse=tuple(row.cell for row in ranking.rows if row.cell not in (cell, *ties)),
+        worse=worse,
+        not_best=tuple(other for other in others_by_rank if other not in worse),
         present=others,
         behind=behind,
         compared=len(ranking.rows),

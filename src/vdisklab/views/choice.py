@@ -226,13 +226,17 @@ def verdict_lines(
         lost = () if all_lose else losses(power_cuts, choice.ties)
         yield "Tied", " ".join((f"{how_many}: {names}.", *lost))
     others = choice.compared - len(choice.tied) - len(choice.unranked)
-    if alike and choice.ties and not choice.worse and others > 0:
+    if alike and choice.ties and not (choice.worse or choice.not_best) and others > 0:
         left = f"{counted(others, 'other')} left the race"
         which = "it is not" if others == 1 else "none of them is"
         yield "Left", f"{left}, as {which} better than the leader by more than its margin (95 %)."
     if choice.ties and choice.worse:
         worse = named([cell.name for cell in choice.worse], NAMED)
         yield "Worse", f"Shown to be worse: {worse}."
+    if choice.ties and choice.not_best:
+        others_named = named([cell.name for cell in choice.not_best], NAMED)
+        than = f"not shown to be worse than {choice.cell.name}"
+        yield "Not the best", f"Shown not to be the best, but {than}: {others_named}."
     if choice.unranked:
         few = named([cell.name for cell in choice.unranked], NAMED)
         yield "Missing", f"Too few numbers to be compared, so it may be better: {few}."

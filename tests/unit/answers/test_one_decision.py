@@ -102,6 +102,27 @@ def test_every_pair_of_statements_agrees(tried: int) -> None:
     agrees()
 
 
+def test_what_is_worse_than_another_is_not_said_to_be_worse_than_the_answer() -> None:
+    """The answer has rank 1-3, and five paths that are worse than the leader 2-8 and the like."""
+    paths = (
+        "raw/none/scsi", "qcow2/directsync", "raw/none", "raw/writeback",
+        "qcow2:preallocation=off/default", "qcow2/none",
+    )  # fmt: skip
+    seen = 0
+    for seed in range(6):
+        levels, noise = (1.03, 1.0, 1.0, 0.95, 0.95, 0.9), (0.01, 0.03, 0.03, 0.03, 0.03, 0.03)
+        world = World(paths, levels, noise, (5,) * 6, seed)
+        of_one_world(world)
+        with stored(world.runs()) as store:
+            choice = rank_cells(Analysis.of(store, [CAMPAIGN.id])).choice
+        assert choice is not None
+        said = " ".join(sentence for _, sentence in choice_view.verdict_lines(choice, {}))
+        shown = f"Shown not to be the best, but not shown to be worse than {choice.cell.name}: "
+        assert (shown in said) == bool(choice.not_best)
+        seen += bool(choice.not_best)
+    assert seen, "no such world"
+
+
 def test_a_tie_is_no_better_than_the_choice_may_be_behind() -> None:
     """`raw/none` is chosen and at most 3.8 % behind; the pair alone would leave 5.5 % open."""
     three = ("raw/none", "qcow2/none", "raw/writeback")
@@ -161,7 +182,13 @@ def of_one_ranking(answer: RankAnswer) -> None:
     places = {row.cell: row.place for row in rows if isinstance(row.place, Ranked)}
     first = {row for row, place in places.items() if place.best == 1}
     assert first == set(choice.tied), "ranks and sentence name other paths"
-    assert set(choice.worse) == set(places) - first
+    assert {*choice.worse, *choice.not_best} == set(places) - first
+    for cell_of_row, place in places.items():  # one decision: ranks and sentence
+        apart = places[choice.cell].worst < place.best if choice.cell in places else False
+        assert (cell_of_row in choice.worse) == (apart and cell_of_row not in first)
+        assert cell_of_row not in choice.worse or cell_of_row not in choice.not_best
+    said = " ".join(sentence for _, sentence in choice_view.verdict_lines(choice, {}))
+    assert ("Shown to be worse" in said) == bool(choice.ties and choice.worse)
     assert set(choice.unranked).isdisjoint(places)
     if choice.verdict is ChoiceVerdict.BEST:
         assert places[choice.cell].worst == 1
