@@ -70,7 +70,7 @@ from vdisklab.path.stalls import DEFAULT_STALL
 from vdisklab.results.model import Better, Campaign
 
 _NEXT = 5
-"""How many of the next paths are compared with the first."""
+"""How many of the next paths are compared with the first, beside all that tie with it."""
 
 
 class TooFewRoundsError(PlanError):
@@ -348,7 +348,9 @@ def _alternatives(
             place=places.get(cell),
             medians={key: of[cell] for key, of in summaries.items() if cell in of},
             level=Level.of(level),
-            ratio=ratio(cell, found.cell) if cell != found.cell and place <= _NEXT else None,
+            ratio=ratio(cell, found.cell)
+            if cell != found.cell and (place <= _NEXT or cell in found.ties)
+            else None,
             power_cut=found.durability[cell],
             ordered_by=level,
         )

@@ -38,7 +38,7 @@ from vdisklab.views.run import not_raced
 from vdisklab.views.wording import difference, mean_sentence, measure_name
 
 SHOWN = 6
-"""Maximum number of listed alternatives."""
+"""Maximum number of listed alternatives, beside all that tie."""
 
 MOST_SENTENCES = 6
 """Maximum number of sentences of a verdict."""
@@ -71,7 +71,7 @@ def tables(answer: RecommendAnswer) -> Iterator[Table[Alternative]]:
         rows=[
             row
             for number, row in enumerate(answer.alternatives)
-            if number < SHOWN or row.cell == chosen
+            if number < SHOWN or row.cell == chosen or row.cell in answer.choice.ties
         ],
         intro=(*verdict.intro, *answer.caveats.with_remedy),
         notes=(

@@ -123,6 +123,13 @@ def test_what_is_worse_than_another_is_not_said_to_be_worse_than_the_answer() ->
     assert seen, "no such world"
 
 
+def test_a_table_of_a_tie_has_all_paths_that_tie() -> None:
+    on = ("", "ext4/", "xfs/")
+    none = [f"{place}{image}/none" for place in on for image in ("raw", "qcow2")]
+    paths = (*none, "raw/writeback", "qcow2/directsync")
+    of_one_world(World(paths, (1.0,) * len(paths), (0.05,) * len(paths), (4,) * len(paths), 2))
+
+
 def test_a_tie_is_no_better_than_the_choice_may_be_behind() -> None:
     """`raw/none` is chosen and at most 3.8 % behind; the pair alone would leave 5.5 % open."""
     three = ("raw/none", "qcow2/none", "raw/writeback")
@@ -298,6 +305,9 @@ def same_in_both(ranked: RankAnswer, found: RecommendAnswer) -> None:
             assert ratio.low <= 1 <= ratio.high, "a tie with an interval that shows a difference"
         if choice.verdict.decided and choice.behind is not None:
             assert ratio.high <= max(1 + choice.behind, ratio.ratio or 0) + 1e-9
+    (table,) = recommend_view.tables(found)
+    assert set(choice.tied) <= {row.cell for row in table.rows}, "a tie that the table lacks"
+    assert all(row.ratio is not None for row in found.alternatives if row.cell in choice.ties)
     sentences = recommend_view.verdict_sentences(found)
     assert sentences[0] == f"{choice_view.headline(choice)}."
     assert document(found, sentences)["path"] == found.path
