@@ -24,9 +24,9 @@ from vdisklab.answers.race import race_of
 from vdisklab.documents import HIDDEN
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
-from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.disk_path import DiskPath, Layer, parse_path
 from vdisklab.path.durability import Durability, known_durability
-from vdisklab.path.needs import DURABLE, unmet
+from vdisklab.path.needs import DURABLE, distance, unmet
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.path.segments import HOST
 from vdisklab.plan.campaign import what_is_measured
@@ -97,6 +97,10 @@ class PresentDisk:
     of: Annotated[
         Platform | None, "the platform that gives it to a new guest; null for the plan's baseline"
     ]
+    but: Annotated[
+        str | None,
+        "how the platform makes its image, if only another image was measured: `preallocation=off`",
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,7 +425,8 @@ def _of_ranking(
     observations: Observations,
 ) -> PathChoice:
     best = ranking.best
-    present = present_disks(analysis, [row.cell for row in ranking.rows])
+    ranks = [row.cell for row in ranking.rows]
+    present = present_disks(analysis, ranks, ranks)
     kept = [disk.cell for disk in present if disk.cell in winners]
     # Of several, the one with the best numbers: rows are in their order.
     cell = next((row.cell for row in ranking.rows if row.cell in kept), cell)
@@ -486,23 +491,43 @@ def _verdict(choice: PathChoice, unsafe: Sequence[bool], ratio: RatioOf) -> Choi
     return ChoiceVerdict.BETTER if shown else ChoiceVerdict.TIED
 
 
-def present_disks(analysis: Analysis, among: Collection[MeasuredCell]) -> tuple[PresentDisk, ...]:
-    """The cells that a user may run today: the plan's baseline, if the baseline is a guest's path,
-    and the disks that platforms give new guests.
+def present_disks(
+    analysis: Analysis, ranked: Collection[MeasuredCell], among: Collection[MeasuredCell]
+) -> tuple[PresentDisk, ...]:
+    """The cells `among` those ranked that a user may run today: the plan's baseline, if the
+    baseline is a guest's path, and the disks that platforms give new guests.
 
-    Preallocation counts only if the plan measured an image with and without it, because an image
-    in use is allocated anyway.
+    Of a platform's disk with another preallocation the nearest one on each stack counts, but only
+    if the disk itself has no rank: an answer has one disk for it.
     """
-    paths = candidates(among)
+    paths = candidates(ranked)
     is_present = analysis.names_baseline and analysis.baseline in paths
     found = [PresentDisk(analysis.baseline, None)] if is_present else []
     bare = {cell: replace(path, layers=()).spelled_out for cell, path in paths.items()}
     for platform, disk in NEW_GUEST_DISKS.items():
         default = parse_path(disk.path).spelled_out
-        exact = [cell for cell, path in bare.items() if path == default]
-        alike = [cell for cell, path in bare.items() if _in_use(path) == _in_use(default)]
-        found += [PresentDisk(cell, platform) for cell in exact or alike]
-    return tuple(found)
+        alike: dict[tuple[Layer, ...], list[MeasuredCell]] = {}
+        for cell, path in bare.items():
+            if _in_use(path) == _in_use(default):
+                alike.setdefault(paths[cell].layers, []).append(cell)
+        exact = {layers for layers, cells in alike.items() if default in map(bare.get, cells)}
+        for layers, cells in alike.items():
+            if layers in exact or not exact:
+                cell = min(cells, key=lambda each: (distance(bare[each], default), each))
+                found.append(PresentDisk(cell, platform, _otherwise(bare[cell], default)))
+    return tuple(disk for disk in found if disk.cell in among)
+
+
+def _otherwise(path: DiskPath, default: DiskPath) -> str | None:
+    """How the image of a platform's disk is made, if that of a path is made otherwise."""
+    measured, made = path.image, default.image
+    if (
+        measured is None
+        or made is None
+        or made.word("preallocation") == (measured.word("preallocation"))
+    ):
+        return None
+    return f"preallocation={made.word('preallocation')}"
 
 
 def _in_use(path: DiskPath) -> DiskPath:
@@ -534,7 +559,7 @@ def _of_race(analysis: Analysis, race: RaceOutcome, ranking: Ranking) -> PathCho
     surer = None
     if rounds > 0 and analysis.loaded.measured_now is None:
         surer = replace(_surer(analysis, left, rounds), command=_continuing_command(analysis))
-    present = present_disks(analysis, left)
+    present = present_disks(analysis, {*left, *(row.cell for row in ranking.rows)}, left)
     choice = of_race(race)
     kept = [cell for cell in left if cell in {disk.cell for disk in present}]
     bounds = {} if ranking.best is None else ranking.best.bounds

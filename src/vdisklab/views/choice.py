@@ -165,12 +165,15 @@ def _others(choice: PathChoice) -> str:
 
 def _whose(disks: tuple[PresentDisk, ...], cell: MeasuredCell) -> str:
     """`libvirt's default`, `the default of libvirt and OpenStack`, or `the baseline`."""
-    names = [disk.of.full_name for disk in disks if disk.cell == cell and disk.of is not None]
+    owned = [disk for disk in disks if disk.cell == cell and disk.of is not None]
+    names = [disk.of.full_name for disk in owned if disk.of is not None]
     if not names:
         return "the baseline"
+    otherwise = {disk.but for disk in owned}
+    but = "" if None in otherwise else f" but for {' or '.join(sorted(filter(None, otherwise)))}"
     if len(names) == 1:
-        return f"{names[0]}'s default"
-    return f"the default of {', '.join(names[:-1])} and {names[-1]}"
+        return f"{names[0]}'s default{but}"
+    return f"the default of {', '.join(names[:-1])} and {names[-1]}{but}"
 
 
 def _kept(choice: PathChoice) -> str:

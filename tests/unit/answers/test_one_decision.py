@@ -28,6 +28,7 @@ from vdisklab.answers.report import report_on
 from vdisklab.documents import document
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import with_default
+from vdisklab.path.platforms import Platform
 from vdisklab.results.model import Campaign, Run
 from vdisklab.views import choice as choice_view
 from vdisklab.views import compare as compare_view
@@ -121,6 +122,24 @@ def test_what_is_worse_than_another_is_not_said_to_be_worse_than_the_answer() ->
         assert (shown in said) == bool(choice.not_best)
         seen += bool(choice.not_best)
     assert seen, "no such world"
+
+
+def test_the_default_of_a_platform_is_one_disk_in_an_answer() -> None:
+    """The one that was measured; else the nearest, with what differs."""
+    paths = ("raw/none", "qcow2/writeback", "qcow2:preallocation=off/default")
+    for measured, cell_of_default, but in (
+        (paths, "qcow2:preallocation=off/default", None),
+        (paths[:2], "qcow2/writeback", "preallocation=off"),
+    ):
+        count = len(measured)
+        world = World(measured, (1.0,) * count, (0.05,) * count, (5,) * count, 4)
+        with stored(world.runs()) as store:
+            choice = rank_cells(Analysis.of(store, [CAMPAIGN.id])).choice
+        assert choice is not None
+        of_libvirt = [disk for disk in choice.present if disk.of is Platform.LIBVIRT]
+        assert [(disk.cell.name, disk.but) for disk in of_libvirt] == [(cell_of_default, but)]
+        said = "libvirt's default" if but is None else f"libvirt's default but for {but}"
+        assert said in choice_view.headline(choice)
 
 
 def test_a_table_of_a_tie_has_all_paths_that_tie() -> None:
