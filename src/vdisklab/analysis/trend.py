@@ -75,6 +75,12 @@ class Newest:
     spread: Annotated[float | None, "standard deviation between the earlier levels: 0.05 is 5 %"]
     earlier: Annotated[tuple[int, ...], "places of the campaigns that it is compared with"]
 
+    @property
+    def least_loss(self) -> float | None:
+        """The smallest loss that would be shown at this spread: 0.05 is 5 %; None without one."""
+        ratio, low = self.change.ratio, self.change.low
+        return None if ratio is None or low is None else 1 - low / ratio
+
 
 @dataclass(frozen=True, slots=True)
 class SeriesChange:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -13,7 +14,7 @@ from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.level_changes import DATED_FROM, ChangeKind, LevelChange
 from vdisklab.analysis.measure_words import measure_words
 from vdisklab.analysis.paired_ratios import Ratio
-from vdisklab.analysis.trend import RECENT, TrendVerdict
+from vdisklab.analysis.trend import RECENT, Newest, TrendVerdict
 from vdisklab.answers.trend import TOGETHER, DatedShift, HostChange, TrendAnswer, TrendRow
 from vdisklab.results.model import Campaign
 from vdisklab.units import counted, named
@@ -122,8 +123,8 @@ def headline(answer: TrendAnswer) -> str:
             newest = rows[0].newest
             size = replace(newest, change=LevelChange(newest.change.ratio))
             return (
-                f"No change shown: {_compared(answer, replace(rows[0], newest=size))}; these vary "
-                f"by {_percent(newest.spread)}"
+                f"No change shown: {_compared(answer, replace(rows[0], newest=size))}; "
+                f"{_unseen(newest)}"
             )
         case TrendVerdict.TOO_FEW:
             row = rows[0]
@@ -153,6 +154,30 @@ def _changed(answer: TrendAnswer) -> Iterator[str]:
         yield f"Changed on the host since the campaign before: {_changes(answer.changed)}."
     elif answer.verdict in (TrendVerdict.WORSE, TrendVerdict.BETTER):
         yield "No stored fact of the host has changed since the campaign before."
+
+
+def _unseen(newest: Newest) -> str:
+    """`a loss below 12 % cannot be seen, as these vary by 2.4 %`."""
+    vary = f"these vary by {_percent(newest.spread)}"
+    least = newest.least_loss
+    return vary if least is None else f"a loss below {_limit(least)} cannot be seen, as {vary}"
+
+
+def _limit(share: float) -> str:
+    """A share in percent, rounded up, but never to 100: no loss is that large."""
+    digits = 0 if share < 0.99 else 2
+    return f"{math.ceil(share * 100 * 10**digits - 1e-9) / 10**digits:g} %"
+
+
+def _not_seen(answer: TrendAnswer) -> Iterator[str]:
+    """That a loss as large as is allowed would not have been shown, as no alarm does not say."""
+    least = [row.newest.least_loss for row in answer.paths]
+    smallest = min((loss for loss in least if loss is not None), default=None)
+    if not answer.exceeded and smallest is not None and smallest > answer.allowed:
+        yield (
+            f"A loss of {100 * answer.allowed:g} % (--worse) in one campaign could not have been "
+            f"seen: these campaigns show one of {_limit(smallest)} or more."
+        )
 
 
 def _compared(answer: TrendAnswer, row: TrendRow) -> str:
@@ -277,6 +302,7 @@ def _intro(answer: TrendAnswer) -> Iterator[str]:
     elif answer.exceeded:
         yield f"That is more than {limit} (--worse), so the exit status is 9."
         yield "To measure again before believing it: `vdisklab trend --confirm`."
+    yield from _not_seen(answer)
     yield from _changed(answer)
     yield from answer.caveats.with_remedy
 
@@ -346,6 +372,18 @@ def _campaign_dates(row: DatedShift) -> str:
     return f"{row.earliest:%Y-%m-%d} and {row.latest:%Y-%m-%d}"
 
 
+def _case(answer: TrendAnswer, row: TrendRow) -> str:
+    """`no change shown: -3 % (-9 to 4) against 6 earlier campaigns`, and what could not be seen."""
+    newest = row.newest
+    against = f"against {counted(len(newest.earlier), 'earlier campaign')}"
+    said = f"{_judged(answer, row)}: {_known(newest.change) or 'no change is known'} {against}"
+    least = newest.least_loss
+    if newest.verdict is not TrendVerdict.NONE_SHOWN or least is None or least <= answer.allowed:
+        return said
+    allowed = f"a loss of {100 * answer.allowed:g} % (--worse) could not have been seen"
+    return f"{said}; {allowed}: {_unseen(newest)}"
+
+
 def junit_xml(answer: TrendAnswer, completed: Callable[[str], str] = str) -> str:
     """JUnit's XML: one case for each path; a path without a verdict is skipped.
 
@@ -363,11 +401,9 @@ def junit_xml(answer: TrendAnswer, completed: Callable[[str], str] = str) -> str
         case = Xml.SubElement(
             suite, "testcase", classname="vdisklab.trend", name=xml_text(row.path), time="0"
         )
-        against = f"against {counted(len(row.newest.earlier), 'earlier campaign')}"
-        change = _known(row.newest.change) or "no change is known"
         lasting = None if row.lasting is None else _known(LevelChange(row.lasting))
         said = xml_text(
-            f"{_judged(answer, row)}: {change} {against}"
+            _case(answer, row)
             + ("" if lasting is None else f"; lasting: {lasting}")
             + "".join(f". {completed(note)}" for note in answer.caveats.with_remedy)
         )

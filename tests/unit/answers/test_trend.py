@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -231,6 +232,37 @@ def test_no_change_is_said_without_an_interval_that_excludes_none(database: Data
         assert row.newest.change.low is not None
         assert row.newest.change.high is not None
         assert row.newest.change.low < 1 < row.newest.change.high
+
+
+def test_what_cannot_be_seen_is_said_where_nothing_is_shown(database: Database) -> None:
+    """Campaigns that vary by 60 % show no loss of 5 %, and JUnit's sentence is whole."""
+    fill(database, [*levels(6, 0.6), 1.5])
+    with database.open() as results:
+        answer = answer_trend(results)
+    assert answer.verdict is TrendVerdict.NONE_SHOWN
+    assert not answer.exceeded
+    newest = answer.paths[0].newest
+    least = newest.least_loss
+    assert least is not None
+    said = re.search(r"; a loss below (\S+) % cannot be seen, as these vary by ", headline(answer))
+    assert said is not None
+    assert least <= float(said[1]) / 100 < 1
+    (table, *_) = tables(answer)
+    assert table.intro[0].startswith("A loss of 5 % (--worse) in one campaign could not have been")
+    junit = junit_xml(answer)
+    assert "not known against" not in junit
+    case = (
+        r"no change shown: (no change is known|\S+ %.*) against 6 earlier campaigns; a loss of 5 %"
+    )
+    assert re.search(case, junit)
+    fill(database, [*levels(24, 0.002), 1.0])
+    with database.open() as results:
+        answer = answer_trend(results, worse=0.5)
+    assert answer.paths[0].newest.least_loss is not None
+    assert answer.paths[0].newest.least_loss < 0.5
+    (table, *_) = tables(answer)
+    assert not any("could not have been seen" in line for line in table.intro)
+    assert "could not have been seen" not in junit_xml(answer)
 
 
 def test_campaigns_with_an_added_path_are_compared_with_those_before(database: Database) -> None:
