@@ -47,7 +47,7 @@ from vdisklab.host.facts import machine_facts
 from vdisklab.host.mounts import lies_in_memory
 from vdisklab.inspection.disk_on_host import is_mounted, measured_form, read_contexts
 from vdisklab.inspection.host_features import cannot_build
-from vdisklab.path.adjacent import adjacent_paths
+from vdisklab.path.adjacent import adjacent_paths, same_image_and_bus
 from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, parse_path
@@ -75,7 +75,6 @@ from vdisklab.platforms.registry import (
     cannot_have,
     change_of,
     dialect_of,
-    same_image_and_bus,
 )
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
@@ -475,7 +474,7 @@ class _Desk:
             return replace(start, reason=few, begun=_begun(measured, current, start, campaign))
         standing = self._standing(measured, path, made, current, usable)
         unsafe = row.power_cut is not None and not row.power_cut.kind.acceptable
-        chosen = measured.winner(usable) if unsafe else standing.better
+        chosen = measured.made_safe(current, usable) if unsafe else standing.better
         if unsafe and chosen is None:
             return start
         best = chosen or measured.highest(usable)

@@ -23,6 +23,7 @@ from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.race import race_of
 from vdisklab.documents import HIDDEN
 from vdisklab.errors import PlanError
+from vdisklab.path.adjacent import nearest_settings
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import DiskPath, Layer, parse_path
 from vdisklab.path.durability import Durability, known_durability
@@ -430,6 +431,7 @@ def _of_ranking(
     kept = [disk.cell for disk in present if disk.cell in winners]
     # Of several, the one with the best numbers: rows are in their order.
     cell = next((row.cell for row in ranking.rows if row.cell in kept), cell)
+    cell = _made_safe(analysis, winners) or cell
     ties = tuple(other for other in winners if other != cell)
     behind = None if best is None else best.bounds.get(cell)
     if best is None and ranking.rows and not ties:
@@ -553,6 +555,15 @@ def _present_unsafe(analysis: Analysis) -> tuple[PresentDisk, ...]:
     return (PresentDisk(baseline, None),) if unsafe else ()
 
 
+def _made_safe(analysis: Analysis, tied: Sequence[MeasuredCell]) -> MeasuredCell | None:
+    """The tied path that a change of settings makes of a baseline that loses data: nobody converts
+    an image for a path that is not shown to be better."""
+    (disk,) = _present_unsafe(analysis) or (None,)
+    if disk is None or disk.cell.path is None:
+        return None
+    return nearest_settings(disk.cell.path, {cell: cell.path for cell in tied if cell.path})
+
+
 def _of_race(analysis: Analysis, race: RaceOutcome, ranking: Ranking) -> PathChoice:
     rounds = 0 if race.decided else race.most_rounds - race.rounds
     left = (race.best, *race.as_good)
@@ -566,8 +577,9 @@ def _of_race(analysis: Analysis, race: RaceOutcome, ranking: Ranking) -> PathCho
     unsafe = _present_unsafe(analysis)
     if unsafe and not choice.verdict.decided and choice.verdict is not ChoiceVerdict.ONLY:
         choice = replace(choice, verdict=ChoiceVerdict.SAFER)
-    if kept and not choice.verdict.decided:
-        cell = kept[0]
+    made_safe = _made_safe(analysis, left)
+    if (kept or made_safe) and not choice.verdict.decided:
+        cell = made_safe or kept[0]
         choice = replace(
             choice,
             verdict=choice.verdict if unsafe else ChoiceVerdict.KEEP,

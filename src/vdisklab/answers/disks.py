@@ -16,7 +16,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-from vdisklab.analysis.candidates import RatioOf, candidates, ratios_among, to_use
+from vdisklab.analysis.candidates import (
+    RatioOf,
+    candidates,
+    possible_winners,
+    ratios_among,
+    to_use,
+)
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.observations import MeasureKey, narrowed
 from vdisklab.analysis.paired_ratios import Ratio
@@ -28,6 +34,7 @@ from vdisklab.answers.choice import Decision, as_ranked, decide
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.host.mounts import is_visible_directory
 from vdisklab.inspection.disk_on_host import is_mounted, local_source
+from vdisklab.path.adjacent import nearest_settings
 from vdisklab.path.architecture import host_of
 from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
@@ -493,6 +500,19 @@ class MeasuredPaths:
         """The one to use of these cells, else the one with the highest score."""
         cells = tuple(cells)
         return to_use(self.ranking(cells)) or self.highest(cells)
+
+    def made_safe(
+        self, current: MeasuredCell, cells: Collection[MeasuredCell]
+    ) -> MeasuredCell | None:
+        """The one of these cells that a path which loses data becomes: the answer of `recommend`,
+        or of those that tie the one with the fewest changes, as before any measurement."""
+        choice = self._decision.choice
+        if choice is not None and choice.cell in cells:
+            return choice.cell
+        tied = () if choice is None else choice.tied
+        best = [cell for cell in cells if cell in tied] or possible_winners(self.ranking(cells))
+        nearest = nearest_settings(self.cells[current], {cell: self.cells[cell] for cell in best})
+        return nearest or self.winner(cells)
 
     def ratio(self, cell: MeasuredCell | None, other: MeasuredCell | None) -> Ratio | None:
         """How many times as good a cell is as another; None without one of them."""

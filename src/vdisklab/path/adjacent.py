@@ -5,10 +5,11 @@ Where measurements show no difference, the simplest path is recommended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from vdisklab.path import backing, durability, rules
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.segments import BUS_OPTIONS, Aio, Bus, CacheMode, ImageFormat, LayerKind
 
@@ -19,6 +20,8 @@ _CACHES = (CacheMode.NONE, CacheMode.WRITEBACK)
 _SIMPLEST_FORMATS = (ImageFormat.RAW, None, ImageFormat.QCOW2)
 _SIMPLEST_CACHES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.DEFAULT, CacheMode.DIRECTSYNC,
            CacheMode.WRITETHROUGH)  # fmt: skip
+
+_CHANGEABLE = ("aio", "iothread")
 
 _SIMPLEST_BUSES = (Bus.VIRTIO, Bus.SCSI)
 RULE = (
@@ -88,6 +91,30 @@ def _rebuilt(path: DiskPath) -> Iterator[DiskPath]:
 
 def _with(attachment: Attachment, **options: str | bool) -> Attachment:
     return Attachment(attachment.bus, tuple((dict(attachment.options) | options).items()))
+
+
+def same_image_and_bus(path: DiskPath, other: DiskPath) -> bool:
+    """True for two paths that differ only in settings that a change can make."""
+    return _fixed(path) == _fixed(other)
+
+
+def _fixed(path: DiskPath) -> DiskPath:
+    kept = tuple(option for option in path.attachment.options if option[0] not in _CHANGEABLE)
+    attachment = Attachment(path.attachment.bus, kept)
+    return replace(path, cache=CacheMode.NONE, attachment=attachment)
+
+
+def nearest_settings(path: DiskPath, cells: Mapping[MeasuredCell, DiskPath]) -> MeasuredCell | None:
+    """The cell that only settings tell from a path, with the simplest cache mode, and then with as
+    few other changes as there are; None without one."""
+
+    def changes(cell: MeasuredCell) -> tuple[int, int, Simplicity]:
+        other = cells[cell]
+        changed = set(path.attachment.options) ^ set(other.attachment.options)
+        return _place(other.cache, _SIMPLEST_CACHES), len(changed), simplicity(other)
+
+    alike = [cell for cell, other in cells.items() if same_image_and_bus(path, other)]
+    return min(alike, key=changes, default=None)
 
 
 def simplicity(path: DiskPath) -> Simplicity:

@@ -15,10 +15,10 @@ from importlib.util import find_spec
 from itertools import islice, product
 
 from vdisklab.errors import PlanError, VdisklabError
-from vdisklab.path.disk_path import Attachment, DiskPath
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.platforms import PRINTED, Platform
 from vdisklab.path.rules import Impossible
-from vdisklab.path.segments import BUS_OPTIONS, CacheMode, LayerKind
+from vdisklab.path.segments import BUS_OPTIONS, LayerKind
 from vdisklab.plan.guest import IN_THE_GUEST, without_options, without_qemu
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import (
@@ -63,8 +63,6 @@ _NOT_CONFIGURED = {
     "cgroup_iops": "set IOReadIOPSMax and IOWriteIOPSMax of QEMU's systemd unit",
     "cgroup_bps": "set IOReadBandwidthMax and IOWriteBandwidthMax of QEMU's systemd unit",
 }
-
-_CHANGEABLE = ("aio", "iothread")
 
 
 @cache
@@ -320,17 +318,6 @@ def _require_disk(request: ExportRequest, *, absolute: bool) -> None:
         raise PlanError(f"{request.name!r} cannot be the name of a guest", hint="--name web1")
     if request.domain_type not in DOMAIN_TYPES:
         raise PlanError(f"unknown domain type {request.domain_type!r}", hint="write kvm or qemu")
-
-
-def same_image_and_bus(path: DiskPath, other: DiskPath) -> bool:
-    """True for two paths that differ only in settings that a change can make."""
-    return _fixed(path) == _fixed(other)
-
-
-def _fixed(path: DiskPath) -> DiskPath:
-    kept = tuple(option for option in path.attachment.options if option[0] not in _CHANGEABLE)
-    attachment = Attachment(path.attachment.bus, kept)
-    return replace(path, cache=CacheMode.NONE, attachment=attachment)
 
 
 def change_of(disk: ConfiguredDisk, wanted: DiskPath) -> Change:

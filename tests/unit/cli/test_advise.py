@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.unit.analysis.made import CAMPAIGN
+from tests.unit.answers.test_one_decision import World
 from tests.unit.cli.test_advice import runs
 from tests.unit.loads.loads import load
 from tests.unit.made_processes import make_process
@@ -401,6 +402,37 @@ def test_a_disk_that_loses_data_is_made_safe_and_the_cost_is_said(
     assert group["then"]["kind"] == "not-tested"
     assert group["gain"]["ratio"] < 0.7
     assert "it passes flushes on (untested), at -4" in " ".join(document["sentences"])
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("bus", ["", "/scsi"])
+@pytest.mark.parametrize("form", ["raw", "qcow2"])
+@pytest.mark.parametrize("rounds", [3, 7])
+def test_a_tie_changes_nothing_in_how_a_disk_is_made_safe(
+    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, bus: str,
+    seed: int, rounds: int,
+) -> None:  # fmt: skip
+    """One answer for one disk: of `advise`, also before it was measured, and of `recommend`."""
+    now, other = f"{form}/unsafe{bus}", "raw" if form == "qcow2" else "qcow2"
+    file = guest(tmp_path, now)
+    database.write((), campaigns=())
+    (before,) = advised(capsys, file)["disks"]
+    names = (now, f"{form}/none{bus}", f"{form}/writeback{bus}", f"{other}/none{bus}")
+    paths = tuple(str(parse_path(name)) for name in names)
+    here = replace(
+        CAMPAIGN,
+        host=machine_facts(LocalHost()),
+        plan={**CAMPAIGN.plan, "baseline": paths[0], "cells": list(paths)},
+    )
+    world = World(paths, (1.0,) * 4, (0.5,) * 4, (rounds,) * 4, seed, has_host=False)
+    database.write(world.runs(), campaigns=[here])
+    (after,) = advised(capsys, file)["disks"]
+    assert main(["recommend", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["choice"]["verdict"] == "safer"
+    assert after["campaign"] == CAMPAIGN.id
+    assert before["to"] == after["to"] == found["path"] == f"{form}/none{bus}"
+    assert before["change"] == after["change"]
 
 
 def test_the_cost_of_safety_is_measured_with_what_the_disk_would_be_changed_to(
