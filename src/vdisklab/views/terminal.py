@@ -50,16 +50,18 @@ def lines_of(
 
     Without `why` only the first notes are there; without `wide` each row takes one line. The last
     notes name the options that show the rest: those of `verb`, or of the running command if it is
-    empty.
+    empty. A note that introduces the verbatim lines stands right above them.
     """
     table = table if why or wide else table.brief or table
     shown = _Laid([], [])
     if table.rows and table.columns:
         shown = _wide(table, width) if wide else _narrow(table, width)
     lines = [*_head(table, width), *shown.lines]
+    said, introducing = table.notes, table.notes[:0]
+    if table.verbatim and said and said[-1].endswith(":"):
+        said, introducing = said[:-1], said[-1:]
     notes = [
-        wrap(f"* {as_typed(sanitise_line(note))}", width)
-        for note in (*table.notes, *(column.note for column in shown.columns if column.note))
+        _note(note, width) for note in (*said, *(each.note for each in shown.columns if each.note))
     ]
     room = itertools.accumulate(map(len, notes))
     first = len(notes) if why else max(1, sum(count <= MOST_NOTE_LINES for count in room))
@@ -72,9 +74,14 @@ def lines_of(
         lines.append(Text(f"* {counted(len(notes[first:]), 'more note')}: {with_option('--why')}"))
     if shown.left_out:
         lines += map(Text, wrap(f"* {with_option('--wide')} shows {shown.left_out}.", width))
+    lines += map(Text, itertools.chain.from_iterable(_note(note, width) for note in introducing))
     if table.verbatim:
         lines += [*(Text(as_typed(sanitise(command))) for command in table.verbatim), Text()]
     return lines
+
+
+def _note(note: str, width: int) -> list[str]:
+    return wrap(f"* {as_typed(sanitise_line(note))}", width)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,17 @@ def test_a_command_is_text_in_the_notes_on_what_is_hidden(path: str) -> None:
     assert f"`{verb} --wide` shows whole texts" in " ".join(text.split())
 
 
+def test_lines_that_a_note_introduces_follow_it_at_once() -> None:
+    column = Column[str]("path", str, folds=20, note="of the column")
+    notes = (*["a note " * 9] * 9, "To measure the rest:")
+    table = Table("t", [column], ["raw/none" * 20], notes, verbatim=("vdisklab run raw/none",))
+    lines = printed(table, 40, verb="vdisklab claims").splitlines()
+    place = lines.index("* To measure the rest:")
+    assert lines[place + 1] == "vdisklab run raw/none"
+    assert any("--wide" in line for line in lines[:place])
+    assert any("--why" in line for line in lines[:place])
+
+
 def test_spare_columns_go_first_and_are_named() -> None:
     columns = (
         Column[str]("path", str, folds=20),
