@@ -317,8 +317,17 @@ class CrashVerdicts:
 
 def without_made(path: DiskPath) -> DiskPath:
     """The path without the way in which its disk was made, which decides nothing in a power cut."""
+    return _without(path, "made")
+
+
+def for_installed_qemu(path: DiskPath) -> DiskPath:
+    """The path of one guest under the installed QEMU, for which a power cut is judged."""
+    return _without(path, "made", "guests", "qemu")
+
+
+def _without(path: DiskPath, *names: str) -> DiskPath:
     bus = path.attachment
-    options = tuple(option for option in bus.options if option[0] != "made")
+    options = tuple(option for option in bus.options if option[0] not in names)
     return replace(path, attachment=replace(bus, options=options))
 
 

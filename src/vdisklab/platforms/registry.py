@@ -55,7 +55,7 @@ _QEMUS_HOST_DEVICE = (
 
 _OF_KRBD = re.compile(r"/dev/rbd[0-9/-]")
 _NOT_CONFIGURED = {
-    "qemu": "the guest runs under the QEMU that is installed",
+    "qemu": "the installed QEMU runs the guest; libvirt's <emulator> names another program",
     "guests": "give each guest a disk of its own like this one",
     "made": "it is how the disk was made from a template",
     "during": "it is what was done while the guest was measured",

@@ -18,6 +18,7 @@ from vdisklab.path.durability import (
     DurabilityKind,
     HostDisk,
     PowerCutOutcome,
+    for_installed_qemu,
     known_durability,
     promise_of,
     without_made,
@@ -123,15 +124,20 @@ def _elsewhere(durability: Durability) -> Iterator[str]:
 
 
 def _test_command(path: str, durability: Durability) -> str:
-    """Which command tests a path; empty if none can."""
-    alone = without_made(parse_path(path))
+    """Which command tests a path; empty if none can.
+
+    A cut is judged for one guest, with the installed QEMU.
+    """
+    measured = parse_path(path)
+    alone = for_installed_qemu(measured)
     judged = where_judged(alone, durability.below)
     if judged is None:
         return ""
     options = f"{_client_options(alone.canonical)}{_model_option(durability.disk)}"
     place = "" if judged == alone else " on a file system"
     name = alone.canonical if judged == alone else str(judged)
-    return f": `vdisklab powercut {name}{options}` simulates the cut{place}"
+    less = "" if alone == without_made(measured) else ", for one guest with the installed QEMU"
+    return f": `vdisklab powercut {name}{options}` simulates the cut{place}{less}"
 
 
 def _client_options(path: str) -> str:

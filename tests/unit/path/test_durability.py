@@ -150,13 +150,17 @@ def test_a_disk_that_keeps_its_cache_needs_no_flush_for_writes_in_place(
         ("none", None),
         ("lvm/none", None),
         ("tmpfs/raw/none", None),
-        ("raw/none/virtio:guests=2", None),
+        ("raw/none/virtio:guests=2", "ext4/raw/none"),
+        ("ext4/qcow2/none/virtio:qemu=old", "ext4/qcow2/none"),
+        ("raw/none/scsi:iothread=on:qemu=old", "ext4/raw/none/scsi:iothread=on"),
     ],
 )
 def test_a_command_that_tests_a_path_works(text: str, tested: str | None) -> None:
     sentence = durability_sentence(text, durability(parse_path(text), CrashVerdicts()))
     found = re.findall("`(vdisklab powercut [^`]*)`", sentence)
     assert len(found) == (tested is not None)
+    names_more = "guests=" in text or "qemu=" in text
+    assert ("for one guest with the installed QEMU" in sentence) is names_more
     for command in found:
         arguments = command.removeprefix("vdisklab powercut ").split()
         assert arguments[0] == str(parse_path(tested or ""))
