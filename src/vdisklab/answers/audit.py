@@ -168,6 +168,7 @@ class _Audit:
         closest = None if measured is None else measured.closest(path)
         if measured is None or closest is None:
             return row
+        path = measured.in_place(row.disk, path, closest)
         standing = measured.standing(
             path, closest, self._usable(row.disk, measured), measured.cells
         )

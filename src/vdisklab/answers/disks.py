@@ -540,6 +540,17 @@ class MeasuredPaths:
                     return replace(path, layers=(Layer(kind, (("at", name),)),))
         return path
 
+    def in_place(self, disk: ConfiguredDisk, path: DiskPath, cell: MeasuredCell) -> DiskPath:
+        """The path without its file system, if the cell was measured in a directory on that: its
+        layers are then those of the disk."""
+        places = [Path(str(each.plan.get("directory", ""))) for each in self.analysis.campaigns]
+        numbers = {number_of(place) for place in (*places, place_of(disk))}
+        same = None not in numbers and len(numbers) == 1
+        is_file_system = all(layer.kind.facts.holds_files for layer in path.layers)
+        if not same or self.cells[cell].layers or not is_file_system:
+            return path
+        return replace(path, layers=())
+
     @cached_property
     def _numbers(self) -> dict[MeasuredCell, Summary]:
         """The numbers of `rank`; of a cell without a rank its median."""

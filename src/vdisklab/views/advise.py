@@ -45,6 +45,8 @@ _ALWAYS_SAID = (
 _NOT_KNOWN_YET = "how they compare is not known yet"
 """In place of a gain of which the rounds tell nothing."""
 
+_ALLOCATED = " (this disk once its image is allocated)"
+
 SHOWN = 12
 """Number of disks whose lines are printed; the JSON document has all."""
 
@@ -185,7 +187,7 @@ def _why_kept(row: ExistingDisk, entry: Advice) -> str:
         return f"keep it: {entry.reason}"
     if entry.with_images is None:
         kept, best = row.path or entry.path, _best_other(entry)
-        return f"keep {kept}: no other setting is shown to be better{best}"
+        return f"keep {kept}{_as_measured(row)}: no other setting is shown to be better{best}"
     images = f"with images in {entry.with_images}"
     if entry.other is None:
         return f"keep it: {images}, no other setting is shown to be better"
@@ -208,11 +210,22 @@ def _best_other(entry: Advice) -> str:
     return f"; the best other is {entry.other}, {found}{more}"
 
 
+def _as_measured(row: ExistingDisk) -> str:
+    """The measured path that a disk is kept by, if its image was allocated otherwise."""
+    standing, path = row.advised.standing, row.path
+    found = None if standing is None else standing.cell.path
+    if standing is None or found is None or path is None or None in (path.image, found.image):
+        return ""
+    made = [image.word("preallocation") for image in (path.image, found.image) if image]
+    same = len(set(made)) == 1
+    return "" if same else f", measured as {standing.cell.name}{_ALLOCATED}"
+
+
 def _over(entry: Advice) -> str:
     """The measured path that a gain is over, if its image is made otherwise than the disk's."""
     if entry.gain_over is None:
         return ""
-    return f" over {entry.gain_over.name} (this disk once its image is allocated)"
+    return f" over {entry.gain_over.name}{_ALLOCATED}"
 
 
 def _why_change(entry: Advice, now: Durability | None) -> str:

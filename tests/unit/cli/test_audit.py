@@ -12,15 +12,18 @@ from typing import Any
 import pytest
 
 from tests.unit.analysis.made import CAMPAIGN
+from tests.unit.answers.test_one_decision import World
 from tests.unit.cli.test_advice import CUT_LOST, answer, runs
 from tests.unit.platforms.test_every_option import PATHS
 from tests.unit.results.test_power_cut import LOST
-from tests.unit.stored import Database
+from tests.unit.stored import Database, stored
 from vdisklab.analysis.diagnostics.caveats import caveats_of
+from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.disks import (
     ClaimedCache,
     DisksAnswer,
     ExistingDisk,
+    MeasuredPaths,
     differences,
     is_alike,
     unlikeness,
@@ -240,6 +243,33 @@ def test_a_default_that_the_disk_spells_out_is_no_other_path(
     assert (found["standing"]["exact"], found["standing"]["differs"]) == (True, [])
     assert main(["audit", disk, "--why"]) == 0
     assert "this very path was not measured" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("directory", "source", "cell_path", "place"),
+    [
+        ("own", "own/web.raw", "raw/none", "raw/none"),
+        ("own", "own/below/web.raw", "raw/none", "raw/none"),
+        ("own", "own/web.raw", "ext4/raw/none", "ext4/raw/none"),
+        ("/proc", "own/web.raw", "raw/none", "ext4/raw/none"),
+        ("own", "/nowhere/web.raw", "raw/none", "ext4/raw/none"),
+    ],
+)
+def test_a_disk_that_was_measured_in_its_own_directory_has_the_layers_of_that(
+    tmp_path: Path, directory: str, source: str, cell_path: str, place: str
+) -> None:
+    """Its file system is no difference then."""
+    (tmp_path / "own/below").mkdir(parents=True)
+    plan = {**CAMPAIGN.plan, "directory": str(tmp_path / directory)}
+    world = World((cell_path,), (1.0,), (0.1,), (3,), seed=1)
+    with stored(world.runs(), campaigns=[replace(CAMPAIGN, plan=plan)]) as store:
+        measured = MeasuredPaths(Analysis.of(store, [CAMPAIGN.id]))
+        path = parse_path("ext4/raw/none")
+        disk = ConfiguredDisk("web", "vda", str(tmp_path / source), path)
+        (closest,) = measured.cells
+        found = measured.in_place(disk, path, closest)
+    assert str(found) == place
+    assert (not list(differences(found, measured.cells[closest]))) is (place == cell_path)
 
 
 def test_paths_without_a_difference_in_words_are_one_path() -> None:
