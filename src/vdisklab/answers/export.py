@@ -127,10 +127,13 @@ def measured_place(
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredFor:
-    """A path as a platform's configuration, without comments."""
+    """A path as a platform's configuration, without comments; `notes` are those of `export`."""
 
     title: Annotated[str, "the platform, and what kind of configuration it is"]
     text: str
+    notes: Annotated[
+        tuple[str, ...], "what it cannot express, and what must be set elsewhere for it to work"
+    ] = ()
 
 
 def configurations_of(cell: MeasuredCell, campaign: Campaign) -> Iterator[ConfiguredFor]:
@@ -145,9 +148,11 @@ def configurations_of(cell: MeasuredCell, campaign: Campaign) -> Iterator[Config
     for form in sorted(titled, key=lambda form: not form.leads):
         with suppress(PlanError):
             request = ExportRequest(path, place.source, storage=place.storage)
-            lines = configure(request, form.name).text.splitlines(keepends=True)
+            written = configure(request, form.name)
+            lines = written.text.splitlines(keepends=True)
             plain = "".join(line for line in lines if not line.startswith(_COMMENTS))
-            yield ConfiguredFor(form.title, plain.strip("\n"))
+            notes = (*map(str, written.gaps), *written.requirements)
+            yield ConfiguredFor(form.title, plain.strip("\n"), notes)
 
 
 def answer_export(

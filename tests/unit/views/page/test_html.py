@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import io
+import itertools
 import json
 import re
 import sys
@@ -21,9 +22,12 @@ from tests.unit.views.large import hostile, renamed, shapely, shapely_runs
 from vdisklab.analysis.diagnostics.ranked import FailedCell
 from vdisklab.analysis.score import NoScore
 from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.export import configurations_of
 from vdisklab.answers.report import Figure, ReportAnswer, report_on
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import DatabaseError, HostError, PlanError
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.platforms.registry import forms
 from vdisklab.results.model import Direction
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.views.charts.figures import figures
@@ -252,6 +256,24 @@ def test_the_configurations_of_the_page_are_those_of_json(contents: ReportAnswer
     assert {"libvirt: the disk", "QEMU"} <= {title for title, _ in shown}
     plain = [(title, html.unescape(re.sub("<[^>]+>", "", text))) for title, text in shown]
     assert [(row["title"], row["text"]) for row in found] == plain
+
+
+@pytest.mark.parametrize("path", ["raw/none/virtio:iothread=on", "raw/writeback"])
+def test_a_configuration_to_paste_says_what_export_says(
+    contents: ReportAnswer, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell, campaign = MeasuredCell.parse(path), contents.ranked.campaigns[0]
+    found = {each.title: each.notes for each in configurations_of(cell, campaign)}
+    for form in (form for form in forms().values() if form.title in found):
+        assert main(["export", path, "--to", form.name]) == 0
+        notes = [line.removeprefix("note: ") for line in capsys.readouterr().err.splitlines()]
+        assert list(found[form.title]) == notes
+    every_note = list(itertools.chain.from_iterable(found.values()))
+    assert "discard=ignore cannot be expressed here: KubeVirt passes discards on" in every_note
+    page = replace(contents, configurations=tuple(configurations_of(cell, campaign)))
+    text = html.unescape(re.sub("<[^>]+>", "", build(page, ReportFormat.HTML).decode()))
+    for note in every_note:
+        assert note.replace("`", "") in text
 
 
 def test_json_and_parquet_hold_every_median(contents: ReportAnswer) -> None:
