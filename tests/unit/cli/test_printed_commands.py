@@ -434,6 +434,7 @@ OF_THE_PAGES = {
     "import docs/": f"import {ROOT}/docs/",
     "import bench/": f"import {ROOT}/bench/",
     "import results.json.gz": f"import {RECORDED['disks']}",
+    "import kvm1.json.gz kvm2.json.gz kvm3.json.gz": f"import {RECORDED['disks']}",
     "vm-and-pvc.yaml": GUEST,
     "guest.xml": GUEST,
     "/etc/pve/qemu-server": GUEST,
