@@ -65,7 +65,7 @@ from vdisklab.path.needs import (
     with_error_policy,
 )
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
-from vdisklab.path.segments import CacheMode
+from vdisklab.path.segments import HOST, CacheMode
 from vdisklab.path.stalls import DEFAULT_STALL
 from vdisklab.results.model import Better, Campaign
 
@@ -542,7 +542,7 @@ def _nothing_to_recommend(
         free = f"{name!r} is not a disk path: `vdisklab table` shows it; " if name else ""
         return PlanError(
             f"no path that a guest could use was measured in campaign {campaigns}",
-            hint=f"{free}{use}measure some, such as "
+            hint=f"{free}{use}{_places(analysis)}measure some, such as "
             "`vdisklab run ext4/{raw,qcow2}/{none,writeback}`",
         )
     # More rounds do not help if no path meets the needs.
@@ -573,6 +573,27 @@ def _nothing_to_recommend(
     else:
         problem = f"{which} has each measurement of the score in {MIN_ROUNDS} rounds"
     return PlanError(problem, hint=f"{use}see `vdisklab rank` for the reason; {continues}")
+
+
+def _places(analysis: Analysis) -> str:
+    """The clause with the command that shows places measured by `run --here` side by side; empty
+    unless the campaign and another of this host have the host's own speed alone.
+    """
+    newest = analysis.campaigns[0]
+    places = {
+        str(campaign.plan.get("directory")): campaign.id
+        for campaign in reversed([newest, *analysis.results.campaigns(with_runs=True)])
+        if campaign.host.machine_id == newest.host.machine_id and _is_of_place(campaign)
+    }
+    if len(places) < 2 or not _is_of_place(newest):
+        return ""
+    named = " ".join(f"--campaign {id}" for id in places.values())
+    return f"`vdisklab table {named}` shows the places side by side; or "
+
+
+def _is_of_place(campaign: Campaign) -> bool:
+    """True for a campaign that measured nothing but a directory as it is."""
+    return {cell.name for cell in campaign.cells} == {HOST}
 
 
 def _joined(needs: Iterable[Need]) -> str:

@@ -467,6 +467,24 @@ def test_no_path_of_the_host_is_for_a_guest() -> None:
     assert title == "No path to use yet: no path that a guest could use was measured."
 
 
+def test_places_that_were_measured_as_they_are_have_a_command_that_shows_them() -> None:
+    """After `run --here --dir A --dir B` no path is recommended, and the way on is printed."""
+    stored_ones, runs = list[Campaign](), list[Run]()
+    for id, day, place in (("aaaaaaa1", 0, "/mnt/a"), ("bbbbbbb2", 1, "/mnt/b")):
+        campaign, _ = campaign_of(id, day, 3, PATHS[:1])
+        plan = {**campaign.plan, "cells": ["host"], "directory": place}
+        stored_ones.insert(0, replace(campaign, plan=plan))
+        world = World(("raw/none",), (1.0,), (0.02,), (3,), day)
+        runs += [
+            replace(run, campaign=id, id=f"{day:02x}{run.id[:6]}")
+            for run in world.runs() if run.path == "host"
+        ]  # fmt: skip
+    with stored(runs, campaigns=stored_ones) as store, pytest.raises(PlanError) as error:
+        recommend(Analysis.of(store, ["bbbbbbb2"]), with_default(()))
+    command = "`vdisklab table --campaign aaaaaaa1 --campaign bbbbbbb2` shows the places"
+    assert command in str(error.value.hint)
+
+
 def test_bars_and_table_have_the_same_intervals() -> None:
     """Where no difference to the baseline is shown, both intervals hold 1."""
     world = World(("ext4/host", "xfs/host"), (1.2, 1.0), (0.6, 0.6), (5, 5), 3)
