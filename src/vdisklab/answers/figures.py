@@ -239,7 +239,9 @@ def _guest_and_host(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
     if answer is None:
         return [], "B/s"
     shown: list[Bar] = []
-    for key in measured_quantities(report):
+    for measured in measured_quantities(report):
+        lasting = replace(measured, metric="sustained")  # which ranks paths, if it was measured
+        key = lasting if lasting in report.summaries and measured.metric != "iops" else measured
         summaries = report.summaries[key]
         if answer not in summaries or report.baseline not in summaries:
             continue
@@ -247,7 +249,8 @@ def _guest_and_host(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
         top = max(summary.median for summary in pair)
         scale = numbers.scale(top, key.quantity.shown_unit)
         unit = scale.suffix.strip()
-        shown += [replace(_bar(summary, scale, answer, key.name), unit=unit) for summary in pair]
+        group = f"{key.name}: {key.metric}"
+        shown += [replace(_bar(summary, scale, answer, group), unit=unit) for summary in pair]
     return shown, ""
 
 
@@ -263,6 +266,8 @@ def _thin(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
     return _ranked_rows(report, cells)
 
 
+_SALTERS = " (Salter's score: bursts count, unlike in the ranking)"
+
 BAR_CHARTS = (
     BarChart("baseline", "Baseline performance: the host itself", _baseline,
             "vdisklab run host PATHS…", shared=False, of_cells=False),
@@ -271,11 +276,11 @@ BAR_CHARTS = (
     BarChart("storage-methods", "Storage methods", _storage_methods,
             "vdisklab run {ext4,xfs,btrfs}/{raw,qcow2}/none host"),
     BarChart("ide", "IDE performance", _buses, "vdisklab run raw/none/{ide,virtio} host"),
-    BarChart("top-read", "Top performers, weighted read", _top(Weighted.READ),
+    BarChart("top-read", f"Top performers, weighted read{_SALTERS}", _top(Weighted.READ),
             "vdisklab run PATHS… host"),
-    BarChart("top-write", "Top performers, weighted write", _top(Weighted.WRITE),
+    BarChart("top-write", f"Top performers, weighted write{_SALTERS}", _top(Weighted.WRITE),
             "vdisklab run PATHS… host"),
-    BarChart("top-overall", "Top performers, weighted overall", _top(Weighted.OVERALL),
+    BarChart("top-overall", f"Top performers, weighted overall{_SALTERS}", _top(Weighted.OVERALL),
             "vdisklab run PATHS… host"),
     BarChart("guest-host", "Guest against host", _guest_and_host,
             "vdisklab run host PATHS…", shared=False),

@@ -370,7 +370,10 @@ def _title(answer: RankAnswer) -> str:
     cells = _cells(answer)
     size = f"{counted(cells, 'cell') if cells else 'no cell'} in {counted(answer.rounds, 'round')}"
     of = of_campaigns(answer)
-    return f"Ranking by {wording.measure_name(answer.ranking.measure)}: {size} of {of}{warning}"
+    by = answer.ranking.measure
+    # Without --metric its column has medians, and another number would have the same name.
+    means = "" if by.name == "score" else " (geometric means of rounds)"
+    return f"Ranking by {wording.measure_name(by)}{means}: {size} of {of}{warning}"
 
 
 def _losses(answer: RankAnswer, cells: Sequence[MeasuredCell]) -> tuple[str, ...]:
@@ -416,6 +419,7 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
         )
     if answer.rates:
         yield wording.mean_sentence(answer.rates, answer.baseline)
+        yield "The columns of these rates are medians of rounds; with --metric, geometric means."
         if over is None and (corrected := _corrected(answer)):
             yield corrected
     yield from disk_note(answer.host_disk)

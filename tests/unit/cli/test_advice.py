@@ -18,6 +18,10 @@ import pytest
 
 from tests.unit.analysis.made import CAMPAIGN, START, _run, campaign_runs
 from tests.unit.stored import Database
+from vdisklab.analysis.observations import MeasureKey
+from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.figures import BAR_CHARTS
+from vdisklab.answers.report import report_on
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
@@ -26,6 +30,7 @@ from vdisklab.host.plan_locks import lock_directory
 from vdisklab.path.disk_path import parse_path
 from vdisklab.results.model import Run
 from vdisklab.results.power_cut import PowerCut
+from vdisklab.results.store import open_store
 from vdisklab.views.rank import _bar as bar
 
 SPEEDS = {
@@ -160,6 +165,21 @@ def test_what_ranks_do_not_tell_apart_is_not_said_to_be_slower(
     assert "Runner-up: qcow2/none, not shown to be slower." in out
     default = "QEMU's default cache mode (raw/writeback (cold))"
     assert f"No difference is shown from {default} among these 5 paths." in out
+    assert main(["rank", "--metric", "seqwrite-1m-q1/write/sustained", *db]) == 0
+    title = "Ranking by seqwrite-1m-q1/write/sustained (geometric means of rounds): 6 cells"
+    assert title in " ".join(capsys.readouterr().out.split())
+    with open_store(db[1]) as results:
+        report = report_on(Analysis.of(results))
+    (chart,) = [chart for chart in BAR_CHARTS if chart.key == "guest-host"]
+    bars, _ = chart.rows(report)
+    assert {bar.group for bar in bars} == {
+        "randread-4k-q1: iops", "randwrite-4k-q1: iops", "seqread-1m-q1: bandwidth",
+        "seqwrite-1m-q1: sustained",
+    }  # fmt: skip
+    shown = report.summaries[MeasureKey.parse("seqwrite-1m-q1/write/sustained")]
+    answer_bar = next(bar for bar in bars if bar.group == "seqwrite-1m-q1: sustained")
+    medians = {cell.name: summary.median for cell, summary in shown.items()}
+    assert answer_bar.value == pytest.approx(medians["raw/none"] / 1e9), "the number of `rank`"
     alone = "when these two are looked at alone; among the campaign's 5 paths"
     for other, said in (
         ("qcow2/writeback", "% faster {} no difference is shown (`rank`)."),
