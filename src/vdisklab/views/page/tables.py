@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,8 +11,12 @@ from markupsafe import Markup
 
 from vdisklab import __version__
 from vdisklab.views.charts.columns import rectangles, shown_labels
+from vdisklab.views.choice import MOST_CHARACTERS
 from vdisklab.views.layout import Table
 from vdisklab.views.page.html import page_file, page_style, page_templates, policy_of
+
+_CLAUSE = re.compile(r"[.;] ")
+_WORD = re.compile(r"[a-z]+(?=[ ,;.])")
 
 
 def tables_page(tables: Sequence[Table[Any]]) -> str:
@@ -19,7 +24,7 @@ def tables_page(tables: Sequence[Table[Any]]) -> str:
     script = f"{page_file('scrolls.js')}scrolls.mark(document);\n"
     template = page_templates().get_template("tables.html")
     page = template.render(
-        tables=[_without_bars(table) for table in tables],
+        tables=[_with_short_title(_without_bars(table)) for table in tables],
         rectangles=rectangles,
         shown_labels=shown_labels,
         style=Markup(page_style()),  # noqa: S704 - our own file
@@ -28,6 +33,20 @@ def tables_page(tables: Sequence[Table[Any]]) -> str:
         version=__version__,
     )
     return f"{page}\n"
+
+
+def _with_short_title(table: Table[Any]) -> Table[Any]:
+    """The table with the first sentence of a title that is too long for a heading, or its first
+    clause; the rest stands below it. Unchanged if none is short enough."""
+    title = table.title
+    ends = [] if len(title) <= MOST_CHARACTERS else list(_CLAUSE.finditer(title))
+    found = next((end for end in reversed(ends) if end.start() <= MOST_CHARACTERS), None)
+    if found is None:
+        return table
+    rest = title[found.end() :]
+    if _WORD.match(rest):  # a path keeps its spelling
+        rest = rest[0].upper() + rest[1:]
+    return replace(table, title=title[: found.start()], intro=(rest, *table.intro))
 
 
 def _without_bars(table: Table[Any]) -> Table[Any]:

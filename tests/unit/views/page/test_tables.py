@@ -56,6 +56,27 @@ def test_the_policy_allows_its_style_and_its_script(element: str) -> None:
     assert f"{element}-src &#39;sha256-{digest}&#39;" in page
 
 
+@pytest.mark.parametrize(
+    ("title", "heading", "below"),
+    [
+        ("Use raw/none: it leads; but in some other measure that is long, x is better",
+         "Use raw/none: it leads", "But in some other measure that is long, x is better"),
+        ("Keep what you have. These 2 tie; qcow2/none was not measured in this campaign yet",
+         "Keep what you have. These 2 tie", "qcow2/none was not measured in this campaign yet"),
+        ("Short; and whole", "Short; and whole", None),
+        ("One clause of more than sixty characters that nobody can divide anywhere at all",
+         "One clause of more than sixty characters that nobody can divide anywhere at all", None),
+    ],
+)  # fmt: skip
+def test_a_long_title_is_a_short_heading_and_a_sentence(
+    title: str, heading: str, below: str | None
+) -> None:
+    page = tables_page([Table(title, [Column[str]("name", str)], ["plain"])])
+    assert f"<h2>{heading}</h2>" in page
+    assert (below is not None) is ("<p>" in page)
+    assert below is None or f"<p>{below}</p>" in page
+
+
 def test_a_figure_stands_above_its_table() -> None:
     figure = StackedColumns(
         "Two columns.", ("reads", "writes"), ["a", "<b>"], [(1, 3), (0, 2)], "4 requests"
