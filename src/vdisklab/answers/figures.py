@@ -266,7 +266,7 @@ def _thin(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
     return _ranked_rows(report, cells)
 
 
-_SALTERS = " (Salter's score: bursts count, unlike in the ranking)"
+_SALTERS = " (Salter, with bursts)"
 
 BAR_CHARTS = (
     BarChart("baseline", "Baseline performance: the host itself", _baseline,

@@ -218,7 +218,8 @@ def _as_measured(row: ExistingDisk) -> str:
         return ""
     made = [image.word("preallocation") for image in (path.image, found.image) if image]
     same = len(set(made)) == 1
-    return "" if same else f", measured as {standing.cell.name}{_ALLOCATED}"
+    allocated = _ALLOCATED if found.image and found.image.word("preallocation") == "unset" else ""
+    return "" if same else f", measured as {standing.cell.name}{allocated}"
 
 
 def _over(entry: Advice) -> str:

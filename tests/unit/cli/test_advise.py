@@ -976,6 +976,10 @@ def test_the_shipped_campaign_has_one_answer_for_libvirts_disk(
     said = " ".join(capsys.readouterr().out.split())
     made = "rank and score are those of qcow2:preallocation=off/default (cold), a new image as"
     assert f"{made} libvirt makes it." in said
+    assert main(["advise", str(file), "--campaign", "b7bd"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "measured as qcow2:preallocation=off/default: no other setting" in said
+    assert "over qcow2/writeback (this disk once its image is allocated)" in said
 
 
 def test_a_disk_whose_guest_gets_errors_is_said_before_one_that_is_paused(
