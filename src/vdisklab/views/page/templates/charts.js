@@ -22,10 +22,12 @@ const charts = (() => {
     // Without a cursor there is no value to show.
     function idle(made) { made.root.classList.toggle("idle", made.cursor.idx == null); }
     function make() {
+      // Half of the last label stands to the right of its tick.
+      const beside = ticks ? Math.max(40, 4 * String(ticks[ticks.length - 1][1]).length) : null;
       const axis = () => ({ stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") }, font: "12px system-ui" });
       if (plot) plot.destroy();
       plot = new uPlot({
-        width: Math.max(place.clientWidth, 240), height, padding: [null, ticks ? 40 : null, null, null],
+        width: Math.max(place.clientWidth, 240), height, padding: [null, beside, null, null],
         scales: { x: { time: false }, y: log ? { distr: 3 } : fitted ? {} : { range: (_, low, high) => [0, high > 0 ? high * 1.05 : 1] } },
         axes: [
           { ...axis(), label: x, labelSize: 20, ...(ticks ? { splits: shownTicks, values: (_, all) => all.map(named) } : {}) },
