@@ -14,7 +14,7 @@ from vdisklab.views.advise import advice_sentence
 @pytest.mark.parametrize(
     ("disk", "measured", "said"),
     [
-        ("ext4/raw:preallocation=off/none", "raw/none", ", measured as raw/none (this disk once"),
+        ("ext4/raw:preallocation=off/none", "raw/none", ", measured as raw/none: no other setting"),
         ("qcow2/none", "qcow2:preallocation=off/none", ", measured as qcow2:preallocation=off"),
         ("ext4/raw:preallocation=off/none", "raw:preallocation=off/none", None),
         ("ext4/raw/none", "raw/none", None),
