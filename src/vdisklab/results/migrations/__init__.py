@@ -7,6 +7,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from vdisklab.errors import DatabaseError
+from vdisklab.results.migrations.versions import v0001_first
 
 LATEST = "0001"
 VERSION_TABLE = "vdisklab_schema"
@@ -15,6 +16,11 @@ _SHOWN_TABLES = 3
 _SCRIPTS = Path(__file__).parent
 # An arbitrary number, the same in every vdisklab.
 _POSTGRESQL_LOCK = 0x76646C62
+_versions = sa.Table(
+    VERSION_TABLE, sa.MetaData(), sa.Column("version_num", sa.String(32), nullable=False),
+    sa.PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
+)  # fmt: skip
+"""As Alembic makes it (runtime/migration.py, MigrationContext)."""
 
 
 def schema_version(connection: sa.Connection) -> str | None:
@@ -63,6 +69,12 @@ def upgrade(connection: sa.Connection, scripts: Path = _SCRIPTS, latest: str = L
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_POSTGRESQL_LOCK)))
     if is_current(connection, latest):
+        return
+    is_first = scripts == _SCRIPTS and latest == v0001_first.revision
+    if is_first and schema_version(connection) is None:
+        v0001_first.create(connection)
+        _versions.create(connection)
+        connection.execute(_versions.insert().values(version_num=latest))
         return
     # Imported here, because it is slow to import and rarely needed.
     from alembic import command  # noqa: PLC0415

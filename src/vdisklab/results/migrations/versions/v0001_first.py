@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import sqlalchemy as sa
-from alembic import op
 from sqlalchemy.schema import CreateIndex
 
 from vdisklab.results import schema
@@ -113,21 +112,28 @@ _TIME = (
 
 
 def upgrade() -> None:
+    """As Alembic calls it."""
+    # Imported late: an empty database of this very schema is made without Alembic.
+    from alembic import op  # noqa: PLC0415
+
+    create(op.get_bind())
+
+
+def create(connection: sa.Connection) -> None:
     """Creates tables that check themselves, STRICT ones in SQLite, and the views."""
-    connection = op.get_bind()
     dialect = connection.dialect.name
     schema.measured_once()
     for table in schema.metadata.sorted_tables:
         rules = list(_rules(table, dialect))
         if dialect == "sqlite":
-            op.execute(sa.text(_definition(table, rules).replace(":", "\\:")))
+            connection.exec_driver_sql(_definition(table, rules))
             for index in table.indexes:
                 connection.execute(CreateIndex(index))
         else:
             table.create(connection)
             for rule in rules:
-                op.execute(f"ALTER TABLE {rule.table} ADD {rule.constraint}")
-    _create_views(dialect)
+                connection.exec_driver_sql(f"ALTER TABLE {rule.table} ADD {rule.constraint}")
+    _create_views(connection)
 
 
 def _rules(table: sa.Table, dialect: str) -> Iterator[Rule]:
@@ -190,9 +196,9 @@ def _definition(table: sa.Table, rules: list[Rule]) -> str:
     return f"CREATE TABLE {table.name} (\n\t" + ",\n\t".join(lines) + f"\n) {options}"
 
 
-def _create_views(dialect: str) -> None:
+def _create_views(connection: sa.Connection) -> None:
     """Creates the views. Each second of a series is a row, which both databases write their way."""
-    if dialect == "sqlite":
+    if connection.dialect.name == "sqlite":
         second, point = "json_each.key * series.interval_seconds", "json_each.value"
         points = "json_each(series.points)"
     else:
@@ -206,4 +212,4 @@ def _create_views(dialect: str) -> None:
         ("over_time", _OVER_TIME.format(second=second, point=point, points=points)),
         ("crash_verdict", _CRASH_VERDICT),
     ):
-        op.execute(f"CREATE VIEW {name} AS {query}")
+        connection.exec_driver_sql(f"CREATE VIEW {name} AS {query}")
