@@ -209,7 +209,7 @@ def _published(report: ReportAnswer) -> Figure:
         bar
         for row in found
         for bar in (
-            Bar(row.label, row.ours, row.low, row.high, row.panel, highlight=True),
+            Bar(f"{row.label}, yours", row.ours, row.low, row.high, row.panel),
             Bar(f"{row.label}, published", row.published, None, None, row.panel),
         )
     )
