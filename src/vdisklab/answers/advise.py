@@ -30,6 +30,7 @@ from vdisklab.answers.disks import (
     cpus_needed,
     default_path,
     images_can_stand_in,
+    in_place_of,
     is_alike,
     limits_of,
     number_of,
@@ -303,14 +304,11 @@ class _Desk:
         found = risks(disk, replace(context, disk=self._verdicts.disk))
         below = next((risk.reason for risk in found if isinstance(risk, FlushesDroppedBelow)), None)
         problem = problem_of(disk, path, found, machine)
-        layers = context.layers or ()
-        fs = layers[0].kind.value if len(layers) == 1 else None
-        rules = replace(self._verdicts, lost_below=below, below=fs)
+        rules = replace(self._verdicts, lost_below=below, below=context.file_system)
         place, full_path = directory or place_of(disk), disk_path(disk, context)
         far = full_path is not None and is_mounted(full_path)
-        # The server's promise, though its directory is measured.
-        judged = full_path if far else path
-        now = None if judged is None or disk.read_only else durability(judged, rules)
+        # Of the disk as it is, not of the form in which it is measured; as `audit` says it.
+        now = None if full_path is None or disk.read_only else durability(full_path, rules)
         row = ExistingDisk(disk, full_path, found, power_cut=now)
         start = Advice(path, reason=problem or "", directory=place, far=far)
         made = None if path is None else as_made(disk, path, context)
@@ -332,6 +330,10 @@ class _Desk:
                 or self._with_images(row, self._advise(row, start, made), machine)
             )
         answer = self._answers[alike]
+        if answer.to is not None and answer.then is not None:
+            # Disks that share an answer may lie on several file systems.
+            then = durability(in_place_of(full_path, answer.to), rules)
+            answer = replace(answer, then=then)
         change = None if answer.to is None else change_of(disk, answer.to)
         return replace(row, advice=replace(answer, change=change, directory=place))
 

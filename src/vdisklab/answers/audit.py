@@ -126,7 +126,11 @@ class _Audit:
         loss = loses_writes(disk) or (context.drops_flushes if path is None else None)
         below = disk.lost_below or context.lost_below
         verdicts = replace(
-            self._verdicts, without_flushes=context.without_flushes, lost_below=below
+            self._verdicts,
+            without_flushes=context.without_flushes,
+            lost_below=below,
+            # Of the disk's own directory, and not of the campaign's.
+            below=context.file_system,
         )
         # What is never written loses nothing in a power cut.
         needs = [need for need in self._needs if not (disk.read_only and need.goes_by_power_cuts)]

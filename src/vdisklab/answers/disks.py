@@ -159,6 +159,17 @@ def number_of(directory: Path | None) -> int | None:
         return None
 
 
+def in_place_of(present: DiskPath | None, path: DiskPath) -> DiskPath:
+    """A path of other settings for a disk that is there: on its file system, with its image as it
+    was made."""
+    if present is None:
+        return path
+    image = path.image
+    if image is not None and present.image is not None and image.format is present.image.format:
+        image = present.image
+    return replace(path, layers=path.layers or present.layers, image=image)
+
+
 def default_path(platform: Platform, path: DiskPath) -> DiskPath | None:
     """The platform's default on a disk's host layers."""
     if platform.new_guest is None:

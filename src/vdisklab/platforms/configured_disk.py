@@ -215,6 +215,12 @@ class DiskContext:
     """What the user says about the host's disk."""
 
     @property
+    def file_system(self) -> str | None:
+        """The file system of the image's directory, on which power cuts count for it; None if it is
+        not known, or not alone below the image."""
+        return self.layers[0].kind.value if self.layers and len(self.layers) == 1 else None
+
+    @property
     def drops_flushes(self) -> str | None:
         """Why flushed data are lost below the image in a power cut, as far as a path does not say
         it; None if they are not."""

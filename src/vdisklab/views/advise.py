@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 from vdisklab import numbers
@@ -17,6 +16,7 @@ from vdisklab.answers.disks import (
     ExistingDisk,
     PlannedMeasurement,
     StandIn,
+    in_place_of,
 )
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, DurabilityKind
@@ -92,13 +92,7 @@ def _change_to(row: ExistingDisk) -> str:
 def named_as(row: ExistingDisk, path: DiskPath | None) -> DiskPath | None:
     """A path of the disk's settings under the disk's own name: on its file system, with its image
     as it was made."""
-    present = row.path
-    if path is None or present is None:
-        return path
-    image = path.image
-    if image is not None and present.image is not None and image.format is present.image.format:
-        image = present.image
-    return replace(path, layers=path.layers or present.layers, image=image)
+    return None if path is None else in_place_of(row.path, path)
 
 
 def _gain(row: ExistingDisk) -> str:

@@ -119,7 +119,7 @@ def _elsewhere(durability: Durability) -> Iterator[str]:
         yield (
             f"The directory is on {file_system}, where the same may hold."
             if file_system
-            else "The campaign does not say what its directory is on."
+            else "On which file system the image is, is not known."
         )
 
 

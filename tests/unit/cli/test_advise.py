@@ -16,7 +16,7 @@ import pytest
 
 from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.answers.test_one_decision import World
-from tests.unit.cli.test_advice import runs
+from tests.unit.cli.test_advice import CUT_KEPT, runs
 from tests.unit.loads.loads import load
 from tests.unit.made_processes import make_process
 from tests.unit.stored import Database
@@ -25,7 +25,7 @@ from vdisklab.cli import advise
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, DatabaseError, HostError, PlanError
 from vdisklab.host.command import LocalHost
-from vdisklab.host.facts import machine_facts
+from vdisklab.host.facts import collect_facts, machine_facts
 from vdisklab.inspection.existing_guests import read_disks, read_host
 from vdisklab.loads.load import IoKind
 from vdisklab.loads.load_file import encode
@@ -1145,3 +1145,32 @@ def test_a_name_that_neither_a_file_nor_a_guest_has(
     said = " ".join(capsys.readouterr().err.split())
     # The tests beside this one may have a guest that runs meanwhile.
     assert re.search("(nobody is not a file|there is no file nobody), and no guest", said)
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("path", ["raw/none", "raw/unsafe", "qcow2/none"])
+def test_audit_and_advise_say_the_same_of_a_power_cut(
+    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str, there: bool
+) -> None:
+    """Verdicts of a file system count for the disks on it; what was tested is not to be tested."""
+    host = collect_facts(LocalHost())
+    kept = replace(CUT_KEPT, host=host)
+    database.write(runs(speeds=SPEEDS), campaigns=[replace(CAMPAIGN, host=host)])
+    image = parse_path(path).image
+    assert image is not None
+    kinds = ("ext4", "xfs", "btrfs")
+    paths = [f"{kind}/{image}/none" for kind in kinds]
+    paths += [f"{kind}/{image}:preallocation=off/none" for kind in kinds]
+    database.add_power_cuts([replace(kept, id=f"c{n}", path=each) for n, each in enumerate(paths)])
+    file = tmp_path / "web.img"
+    if there:
+        subprocess.run(["qemu-img", "create", "-q", "-f", str(image), file, "1M"], check=True)
+    config = guest(tmp_path, path, image=str(file) if there else "/nowhere/web.img")
+    said = []
+    for verb in ("advise", "audit"):
+        assert main([verb, config, "--db", database.url, "--format", "json"]) == 0
+        (disk,) = json.loads(capsys.readouterr().out)["disks"]
+        said.append({name: disk["power_cut"][name] for name in ("kind", "below", "elsewhere")})
+    assert said[0] == said[1]
+    assert main(["advise", config, "--db", database.url, "--why"]) == 0
+    assert "vdisklab powercut" not in capsys.readouterr().out
