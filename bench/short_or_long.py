@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from machine import machine_facts, print_result
-from steady_disk import VOLUME, Speed, steady_disk
+from steady_disk import VOLUME, steady_disk
 from vdisklab.analysis.observations import MeasureKey, observe
 from vdisklab.errors import EXIT_CELLS_FAILED
 from vdisklab.results.model import Direction
@@ -50,6 +50,9 @@ BASELINE = "ext4/raw/none"
 REFERENCE = "long"
 KEPT = Path(__file__).parent / "results" / "short-or-long.json.gz"
 ROOM = 14 << 30
+"""Bytes of the steady disk: `vdisklab plan` says that the long form needs 11.1 GiB."""
+STEADY = "steady-disk.json"
+"""Beside the databases: the speed that `run` has set and read back."""
 ATTEMPTS = 4
 """A bounded QEMU is killed if all its pages are being written to a slow disk (control groups of
 version 1 on XFS): its cell is measured again."""
@@ -187,11 +190,12 @@ def kept(file: Path) -> list[dict[str, Any]]:
     return list(json.loads(gzip.decompress(file.read_bytes()))) if file.exists() else []
 
 
-def keep(place: Path, file: Path, speed: Speed | None) -> None:
+def keep(place: Path, file: Path) -> None:
     """Adds a session's rounds to the file, with the machine and disk that they were measured on."""
+    steady = place / STEADY
     session = {
         "machine": machine_facts(place),
-        "steady_disk": None if speed is None else asdict(speed),
+        "steady_disk": json.loads(steady.read_text()) if steady.exists() else None,
         "seconds_per_run": {name: seconds_of(place, form) for name, form in FORMS.items()},
         "grids": {name: values_of(place, form) for name, form in FORMS.items()},
     }
@@ -247,6 +251,8 @@ if __name__ == "__main__":
         if given.do == "run":
             steady = steady_disk(given.place.absolute(), ROOM)
             with steady if given.steady else nullcontext(given.dir.absolute()) as directory:
+                if given.steady:
+                    (given.place / STEADY).write_text(json.dumps(asdict(VOLUME)))
                 measure(given.place, directory, given.form, given.rounds, given.runtime)
         else:
-            keep(given.place, given.rounds_in, VOLUME if given.steady else None)
+            keep(given.place, given.rounds_in)

@@ -151,7 +151,7 @@ def round_effects(table: Floats, measured: npt.NDArray[np.bool_]) -> Floats:
     matrix = np.diag(weight.sum(axis=0)) - weight.T @ (weight / count[:, None])
     # Determined up to a constant; the shortest solution has mean zero.
     answer: Floats = np.linalg.lstsq(matrix, centred.sum(axis=0), rcond=None)[0]
-    # Without a round that two cells have in common there is no mean.
+    # There is no mean if no two cells were measured in the same round.
     return np.asarray(answer - answer.mean()) if answer.size else answer
 
 

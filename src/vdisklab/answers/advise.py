@@ -330,8 +330,8 @@ class _Desk:
                 or self._with_images(row, self._advise(row, start, made), machine)
             )
         answer = self._answers[alike]
-        if answer.to is not None and answer.then is not None:
-            # Disks that share an answer may lie on several file systems.
+        if answer.to is not None:
+            # Only here: disks that share an answer may lie on several file systems.
             then = durability(in_place_of(full_path, answer.to), rules)
             answer = replace(answer, then=then)
         change = None if answer.to is None else change_of(disk, answer.to)
@@ -504,7 +504,6 @@ class _Desk:
             gain=gain,
             gain_over=None if gain is None or standing.cell == current else current,
             for_safety=unsafe and to is not None,
-            then=None if to is None else durability(to, self._verdicts),
             rebuilt=None if rebuilt is None else cells[rebuilt],
             over_rebuilt=measured.ratio(rebuilt, current),
             over_default=measured.ratio(chosen or current, next(others, None)),
@@ -695,7 +694,6 @@ def _made_safe(row: ExistingDisk, start: Advice, path: DiskPath) -> Advice:
         reason="how much slower it is was not measured",
         to=to,
         for_safety=True,
-        then=durability(to, rules),
     )
 
 
@@ -747,4 +745,4 @@ def _made_to_work(row: ExistingDisk, start: Advice) -> Advice | None:
     to = next(_safe_settings(row.disk, path, rules), None)
     if to is None:
         return replace(change, reason=risk.clause)
-    return replace(change, to=to, reason=STARTS, then=durability(to, rules))
+    return replace(change, to=to, reason=STARTS)

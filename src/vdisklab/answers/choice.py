@@ -510,7 +510,7 @@ def present_disks(
         default = parse_path(disk.path).spelled_out
         alike: dict[tuple[Layer, ...], list[MeasuredCell]] = {}
         for cell, path in bare.items():
-            if _in_use(path) == _in_use(default):
+            if in_use(path) == in_use(default):
                 alike.setdefault(paths[cell].layers, []).append(cell)
         exact = {layers for layers, cells in alike.items() if default in map(bare.get, cells)}
         for layers, cells in alike.items():
@@ -532,7 +532,7 @@ def _otherwise(path: DiskPath, default: DiskPath) -> str | None:
     return f"preallocation={made.word('preallocation')}"
 
 
-def _in_use(path: DiskPath) -> DiskPath:
+def in_use(path: DiskPath) -> DiskPath:
     """A path without how its image was made."""
     image = path.image
     if image is None:

@@ -30,7 +30,7 @@ from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
 from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.choice import Decision, as_ranked, decide
+from vdisklab.answers.choice import Decision, as_ranked, decide, in_use
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.host.mounts import is_visible_directory
 from vdisklab.inspection.disk_on_host import is_mounted, local_source
@@ -181,24 +181,22 @@ def default_path(platform: Platform, path: DiskPath) -> DiskPath | None:
 def as_made(disk: ConfiguredDisk, path: DiskPath, context: DiskContext) -> DiskPath:
     """The path with its image as it was made: as its file shows, else as a new guest's disk.
 
-    Without a file only what a platform gives a new guest is known to be made so; any other image
-    is taken for allocated, as one in use is.
+    Without its file, only an image that a platform gives a new guest is known to be made that way.
+    Any other image counts as allocated, because an image in use is.
     """
     usual, image, found = default_path(disk.platform, replace(path, layers=())), path.image, None
     if context.image is not None:
         found = context.image
-    elif usual is not None and _in_use(usual) == _in_use(replace(path, layers=())):
+    elif (
+        usual is not None
+        and in_use(usual).spelled_out == in_use(replace(path, layers=())).spelled_out
+    ):
         found = usual.image
     if image is None or found is None or found.format is not image.format:
         return path
     made = tuple(option for option in found.options if option[0] == "preallocation")
     kept = tuple(option for option in image.options if option[0] != "preallocation")
     return replace(path, image=Image(image.format, (*kept, *made)))
-
-
-def _in_use(path: DiskPath) -> DiskPath:
-    image = None if path.image is None else Image(path.image.format, _lasting(path.image))
-    return replace(path, image=image).spelled_out
 
 
 def limits_of(disk: ConfiguredDisk, path: DiskPath) -> tuple[str, ...]:

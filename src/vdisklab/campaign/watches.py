@@ -252,7 +252,7 @@ class DiskWatch:
         if len(self._points) < 2:
             return
         before, now = self._points[-2:]
-        # Until the first request there is no throughput, not one of zero; later zero is a stall.
+        # Zero before the first request is no throughput; zero after it is a stall.
         if now.moment > before.moment and now.operations > self._points[0].operations:
             seconds = now.moment - before.moment
             operations = (now.operations - before.operations) / seconds

@@ -49,7 +49,7 @@ def tables(answer: DisksAnswer) -> Iterator[Table[ExistingDisk]]:
 def _lacks_text(audited: ExistingDisk) -> str:
     names = [str(need) for need in audited.lacks]
     names += [f"{need} (unknown)" for need in audited.undecided]
-    # What a disk that cannot work would keep is no answer for it.
+    # A disk that cannot work meets no need, whatever its settings would keep.
     nothing = numbers.MISSING if any(risk.blocks for risk in audited.risks) else "nothing"
     return ", ".join(names) or nothing
 
