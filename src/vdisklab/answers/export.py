@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,11 +16,13 @@ from vdisklab.documents import Answer
 from vdisklab.errors import DatabaseError, HostError, NoDatabaseError, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import machine_facts
+from vdisklab.host.image_file import format_of, seen_file
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
 from vdisklab.path.named_target import NamedTarget, options_of, parse_target, with_targets
 from vdisklab.path.needs import Need, nearest_hint, unmet
+from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.guest import without_qemu
 from vdisklab.platforms.dialect import ExportRequest, Gap
 from vdisklab.platforms.registry import configure, forms
@@ -168,6 +171,7 @@ def answer_export(
     verdicts = _verdicts_here(db, disk) if tested else CrashVerdicts(disk=disk)
     require_configurable(path)
     _require_needs(path, needs, verdicts)
+    _require_format(path, request.source)
     written = configure(request, form)
     return ExportAnswer(
         path, form, written.text, written.gaps, written.requirements, durability(path, verdicts)
@@ -181,6 +185,31 @@ def _require_needs(path: DiskPath, needs: tuple[Need, ...], verdicts: CrashVerdi
     need, reason = next(iter(lacks.items()))
     raise PlanError(
         f"{path} does not meet --need {need}: {reason}", hint=nearest_hint(path, needs, verdicts)
+    )
+
+
+def _require_format(path: DiskPath, source: str | None) -> None:
+    """Raises PlanError for a source that holds an image of another format: QEMU refuses it, or the
+    guest gets its header as the first sectors of the disk, and writes over it.
+
+    A device whose first bytes are of no format may still be given one.
+    """
+    if source is None or path.opened_by_qemu:
+        return
+    file = Path(source)
+    with seen_file(file) as seen:
+        found = format_of(seen)
+        blank = seen is None or not (seen.is_regular and seen.status.st_size)
+    wanted = ImageFormat.RAW if path.image is None else path.image.format
+    if found in (None, wanted) or (found is ImageFormat.RAW and blank):
+        return
+    new = file.with_suffix(f".{wanted}")
+    if new == file:
+        new = file.with_stem(f"{file.stem}-{wanted}")
+    convert = shlex.join(("qemu-img", "convert", "-p", "-O", wanted, source, str(new)))
+    raise PlanError(
+        f"{source} is a {found} image, and {path} needs a {wanted} one",
+        hint=f"shut its guest down, convert the image (`{convert}`), and write --source {new}",
     )
 
 

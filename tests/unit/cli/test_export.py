@@ -113,6 +113,52 @@ def test_a_relative_source_is_fine_for_qemu(capsys: pytest.CaptureFixture[str]) 
     assert main(["export", "qcow2/none", "--to", "qemu", "--source", "relative.img"]) == 0
 
 
+QCOW2 = b"QFI\xfb\0\0\0\3".ljust(512, b"\0")
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "content", "found", "wanted", "new"),
+    [
+        ("ext4/raw/none", "web.qcow2", QCOW2, "qcow2", "raw", "web.raw"),
+        ("raw/none", "web.raw", QCOW2, "qcow2", "raw", "web-raw.raw"),
+        ("qcow2/none", "web.img", b"\0" * 512, "raw", "qcow2", "web.qcow2"),
+        ("qcow2/none", "my web.vmdk", b"KDMV".ljust(512, b"\0"), "vmdk", "qcow2", "my web.qcow2"),
+    ],
+)
+def test_an_image_of_another_format_is_refused_with_its_conversion(
+    path: str,
+    name: str,
+    content: bytes,
+    found: str,
+    wanted: str,
+    new: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A guest would be given the header of a qcow2 file as the beginning of its raw disk."""
+    file = tmp_path / name
+    file.write_bytes(content)
+    assert main(["export", path, "--source", str(file)]) == PlanError.exit_code
+    out, err = capsys.readouterr()
+    assert not out
+    assert f"{file} is a {found} image, and {path} needs a {wanted} one" in err
+    assert f"qemu-img convert -p -O {wanted} " in err
+    assert f"write --source {tmp_path / new}\n" in err
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [("raw/none", b"\0" * 512), ("qcow2/none", QCOW2), ("qcow2/none", b""), ("raw/none", None)],
+)
+def test_an_image_of_the_same_format_or_none_yet_is_fine(
+    path: str, content: bytes | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "web.img"
+    if content is not None:
+        file.write_bytes(content)
+    assert main(["export", path, "--source", str(file)]) == 0
+
+
 def test_the_installed_libvirt_decides_on_the_form_unless_a_version_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

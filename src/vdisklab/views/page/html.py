@@ -31,7 +31,9 @@ from vdisklab.analysis.summary import Summaries
 from vdisklab.analysis.sums import RelativeSums, coarser
 from vdisklab.answers.figures import MOST_MOMENTS, choice_bars, newest_series, series_name
 from vdisklab.answers.report import Lines, ReportAnswer
+from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.named_target import as_typed
 from vdisklab.results.model import Example
 from vdisklab.sanitise import sanitise
@@ -89,6 +91,7 @@ def render_page(report: ReportAnswer) -> str:
             explanation=explanation(report),
             path=str(answer.path) if answer else "",
             keeps=answer is not None and keeps_what_is_there(answer.choice),
+            image=_image(answer.recommendation.cell.path) if answer else "",
             on_target=bool(answer and (path := answer.recommendation.cell.path) and path.target),
             configurations=report.configurations,
             choice=_choice(report),
@@ -151,6 +154,13 @@ def page_templates() -> Environment:
 def _shown(text: str) -> str:
     """Text from outside, harmless, with targets named as the user named them."""
     return as_typed(sanitise(text))
+
+
+def _image(path: DiskPath | None) -> str:
+    """The format of the file that the configuration names; empty if it names none."""
+    if path is None or path.image is None or path.target:
+        return ""
+    return "" if backing_below(path).ends_on_device(path.layers) else path.image.format
 
 
 def _choice(report: ReportAnswer) -> dict[str, Any] | None:
