@@ -14,6 +14,7 @@ import numpy as np
 
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.level_changes import DATED_FROM, ChangeKind, LevelChange, noise_lasts
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import main_measures
@@ -87,6 +88,22 @@ class OtherHosts(Diagnostic):
             f"The same plan was measured on {counted(len(self.hosts), 'other host')}: "
             f"{named(self.hosts)}; each has a trend of its own: "
             f"`vdisklab trend --campaign {self.newest}`."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyCampaign(Diagnostic):
+    """Nothing to compare with yet: `way` is where and how the campaign can be measured again."""
+
+    campaign: str
+    hostname: str
+    way: str
+
+    def __str__(self) -> str:
+        return (
+            f"Nothing to compare yet: campaign {self.campaign} is the only one of its plan on "
+            f"{self.hostname}, and a verdict needs {MIN_ROUNDS} earlier ones. To go on, "
+            f"{self.way}: `vdisklab run --again {self.campaign}`."
         )
 
 
@@ -274,9 +291,10 @@ def trend_of(results: Store, campaigns: Sequence[str]) -> TrendAnswer | None:
     if len(campaigns) != 1:
         return None
     try:
-        return answer_trend(results, campaigns=campaigns)
+        answer = answer_trend(results, campaigns=campaigns)
     except PlanError:
         return None
+    return answer if len(answer.campaigns) > 1 else None
 
 
 def _where(campaign: Campaign, machine: str | None) -> str:
@@ -315,17 +333,21 @@ def _chosen(
                 f"{campaign.id} is of {what}",
                 hint=f"leave out --campaign {campaign.id}",
             )
-    if len(here) < 2:
+    if not here:
         raise PlanError(
-            f"campaign {newest.id} is the only one of its plan on {newest.host.hostname}, and a "
-            "trend needs two",
+            f"campaign {newest.id} has no run yet",
             hint=f"{_where(newest, machine)}: `vdisklab run --again {newest.id}`",
         )
+    alone = (
+        (OnlyCampaign(newest.id, newest.host.hostname, _where(newest, machine)),)
+        if len(here) < 2
+        else ()
+    )
     chosen = tuple(sorted(here, key=lambda campaign: campaign.started))
     stored = {
         campaign.id: number for number, campaign in enumerate(results.campaigns(as_stored=True))
     }
-    return chosen, (*_clock(chosen, stored), *_others(newest, same))
+    return chosen, (*alone, *_clock(chosen, stored), *_others(newest, same))
 
 
 def _comparable(campaign: Campaign, newest: Campaign) -> bool:

@@ -15,7 +15,14 @@ from vdisklab.analysis.level_changes import DATED_FROM, ChangeKind, LevelChange
 from vdisklab.analysis.measure_words import measure_words
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.trend import RECENT, Newest, TrendVerdict
-from vdisklab.answers.trend import TOGETHER, DatedShift, HostChange, TrendAnswer, TrendRow
+from vdisklab.answers.trend import (
+    TOGETHER,
+    DatedShift,
+    HostChange,
+    OnlyCampaign,
+    TrendAnswer,
+    TrendRow,
+)
 from vdisklab.results.model import Campaign
 from vdisklab.units import counted, named
 from vdisklab.views.claims import xml_text
@@ -44,7 +51,9 @@ def tables(answer: TrendAnswer) -> Iterator[Table[TrendRow] | Table[DatedShift]]
             "change (95 %)",
             lambda row: _gain(row.newest.change),
             right=True,
-            note="Intervals hold for all paths and two years of monthly looks together.",
+            note=""
+            if _only(answer)
+            else "Intervals hold for all paths and two years of monthly looks together.",
         ),
         Column(
             "p",
@@ -105,6 +114,8 @@ def headline(answer: TrendAnswer) -> str:
     latest = _campaign(answer.campaigns[-1])
     rows = [row for row in answer.paths if row.newest.verdict is answer.verdict]
     lasting = _lasting(answer)
+    if (only := _only(answer)) is not None:
+        return str(only).removesuffix(".")
     match answer.verdict:
         case TrendVerdict.WORSE | TrendVerdict.BETTER if lasting:
             word = _VERDICTS[answer.verdict].capitalize()
@@ -124,7 +135,7 @@ def headline(answer: TrendAnswer) -> str:
             size = replace(newest, change=LevelChange(newest.change.ratio))
             return (
                 f"No change shown: {_compared(answer, replace(rows[0], newest=size))}; "
-                f"{_unseen(newest)}"
+                f"{_unseen(newest, answer.allowed)}"
             )
         case TrendVerdict.TOO_FEW:
             row = rows[0]
@@ -137,6 +148,11 @@ def headline(answer: TrendAnswer) -> str:
             )
         case _:
             return f"Campaign {latest} has no numbers of paths that were measured before"
+
+
+def _only(answer: TrendAnswer) -> OnlyCampaign | None:
+    """That there is nothing to compare; None with two campaigns or more."""
+    return next((each for each in answer.findings if isinstance(each, OnlyCampaign)), None)
 
 
 def story(answer: TrendAnswer) -> Iterator[str]:
@@ -156,11 +172,14 @@ def _changed(answer: TrendAnswer) -> Iterator[str]:
         yield "No stored fact of the host has changed since the campaign before."
 
 
-def _unseen(newest: Newest) -> str:
-    """`a loss below 12 % cannot be seen, as these vary by 2.4 %`."""
+def _unseen(newest: Newest, allowed: float) -> str:
+    """`a loss below 12 %, so also one of 5 % (--worse), cannot be seen, as these vary by 2.4 %`."""
     vary = f"these vary by {_percent(newest.spread)}"
     least = newest.least_loss
-    return vary if least is None else f"a loss below {_limit(least)} cannot be seen, as {vary}"
+    if least is None:
+        return vary
+    also = f", so also one of {100 * allowed:g} % (--worse)," if least > allowed else ""
+    return f"a loss below {_limit(least)}{also} cannot be seen, as {vary}"
 
 
 def _limit(share: float) -> str:
@@ -173,7 +192,8 @@ def _not_seen(answer: TrendAnswer) -> Iterator[str]:
     """That a loss as large as is allowed would not have been shown, as no alarm does not say."""
     least = [row.newest.least_loss for row in answer.paths]
     smallest = min((loss for loss in least if loss is not None), default=None)
-    if not answer.exceeded and smallest is not None and smallest > answer.allowed:
+    said = answer.verdict is TrendVerdict.NONE_SHOWN  # by the headline
+    if not (said or answer.exceeded) and smallest is not None and smallest > answer.allowed:
         yield (
             f"A loss of {100 * answer.allowed:g} % (--worse) in one campaign could not have been "
             f"seen: these campaigns show one of {_limit(smallest)} or more."
@@ -312,7 +332,10 @@ def _changes(changed: Sequence[HostChange]) -> str:
 
 
 def _notes(answer: TrendAnswer) -> Iterator[str]:
-    yield from grouped_sentences(answer.findings)
+    only = _only(answer)
+    yield from grouped_sentences([each for each in answer.findings if each is not only])
+    if only is not None:
+        return
     (measure, *more) = answer.measures
     yield (
         f"Compared is {measure_words(measure)}; + is better."
@@ -377,11 +400,12 @@ def _case(answer: TrendAnswer, row: TrendRow) -> str:
     newest = row.newest
     against = f"against {counted(len(newest.earlier), 'earlier campaign')}"
     said = f"{_judged(answer, row)}: {_known(newest.change) or 'no change is known'} {against}"
+    if not newest.earlier:
+        said = headline(answer) if _only(answer) else f"{_judged(answer, row)}: no earlier campaign"
     least = newest.least_loss
     if newest.verdict is not TrendVerdict.NONE_SHOWN or least is None or least <= answer.allowed:
         return said
-    allowed = f"a loss of {100 * answer.allowed:g} % (--worse) could not have been seen"
-    return f"{said}; {allowed}: {_unseen(newest)}"
+    return f"{said}; {_unseen(newest, answer.allowed)}"
 
 
 def junit_xml(answer: TrendAnswer, completed: Callable[[str], str] = str) -> str:
