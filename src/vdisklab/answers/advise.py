@@ -518,8 +518,7 @@ class _Desk:
         usable: Mapping[MeasuredCell, DiskPath],
     ) -> DiskStanding:
         """The standing of a disk's image as it was made, and what is better than its settings."""
-        among = (current, *usable)
-        of_settings = measured.standing(path, current, usable, among)
+        of_settings = measured.standing(path, current, usable)
         new_image = measured.closest(made)
         if (
             new_image is None
@@ -527,7 +526,7 @@ class _Desk:
             or not is_alike(path, measured.cells[new_image])
         ):
             return of_settings
-        found = measured.standing(made, new_image, (), (new_image, *among))
+        found = measured.standing(made, new_image, ())
         return replace(found, better=of_settings.better, gain=of_settings.gain)
 
     def _eligible(

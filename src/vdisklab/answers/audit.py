@@ -173,9 +173,7 @@ class _Audit:
         if measured is None or closest is None:
             return row
         path = measured.in_place(row.disk, path, closest)
-        standing = measured.standing(
-            path, closest, self._usable(row.disk, measured), measured.cells
-        )
+        standing = measured.standing(path, closest, self._usable(row.disk, measured))
         if is_alike(path, measured.cells[closest]):
             return replace(row, standing=standing)
         return replace(row, nearest=standing)

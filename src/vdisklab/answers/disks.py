@@ -498,12 +498,12 @@ class MeasuredPaths:
     def _decision(self) -> Decision:
         return decide(self.analysis, self.score)
 
-    def ranking_of(self, cell: MeasuredCell, among: Iterable[MeasuredCell]) -> Ranking:
-        """The ranking that `rank` shows, if it ranks the cell; else one of the cells `among`, as
-        for a cell that loses flushed data."""
+    def ranking_of(self, cell: MeasuredCell) -> Ranking:
+        """The ranking that `rank` shows, with the cell beside the others if it is not in that, as
+        one that loses flushed data."""
         shown = self._decision.ranking
-        is_shown = any(row.cell == cell for row in shown.rows)
-        return shown if is_shown else self.ranking(among)
+        ranked = tuple(row.cell for row in shown.rows)
+        return shown if cell in ranked else self.ranking((cell, *ranked))
 
     def winner(self, cells: Iterable[MeasuredCell]) -> MeasuredCell | None:
         """The one to use of these cells, else the one with the highest score."""
@@ -570,17 +570,9 @@ class MeasuredPaths:
     def _ratio_of(self) -> RatioOf:
         return ratios_among(self.analysis.observations, self.score, self.cells)
 
-    def better(
-        self,
-        cell: MeasuredCell,
-        eligible: Collection[MeasuredCell],
-        among: Iterable[MeasuredCell] | None = None,
-    ) -> MeasuredCell | None:
-        """The eligible cell to use that is shown to be better, by its rank and by its ratio.
-
-        A cell without a rank is ranked among the cells `among`; without these among the eligible.
-        """
-        ranking = self.ranking_of(cell, (cell, *eligible) if among is None else among)
+    def better(self, cell: MeasuredCell, eligible: Collection[MeasuredCell]) -> MeasuredCell | None:
+        """The eligible cell to use that is shown to be better, by its rank and by its ratio."""
+        ranking = self.ranking_of(cell)
         row = next((row for row in ranking.rows if row.cell == cell), None)
         if row is None:
             return None
@@ -611,17 +603,13 @@ class MeasuredPaths:
         )
 
     def standing(
-        self,
-        path: DiskPath,
-        cell: MeasuredCell,
-        eligible: Collection[MeasuredCell],
-        among: Iterable[MeasuredCell],
+        self, path: DiskPath, cell: MeasuredCell, eligible: Collection[MeasuredCell]
     ) -> DiskStanding:
-        """The score of the own cell, its rank among some cells, and what is better."""
-        ranking = self.ranking_of(cell, among)
+        """The score of the own cell, its rank, and which eligible cell is better."""
+        ranking = self.ranking_of(cell)
         row = next((row for row in ranking.rows if row.cell == cell), None)
         alike = is_alike(path, self.cells[cell])
-        better = self.better(cell, eligible, among) if alike else None
+        better = self.better(cell, eligible) if alike else None
         return DiskStanding(
             cell,
             self.cells[cell].spelled_out == path.spelled_out,

@@ -236,7 +236,7 @@ def of_disks(measured: MeasuredPaths, answer: RankAnswer) -> None:
     levels = {row.cell: row.level for row in answer.cells if row.level is not None}
     for present, path in measured.cells.items():
         others = [other for other in measured.cells if other in places and other != present]
-        standing = measured.standing(path, present, others, measured.cells)
+        standing = measured.standing(path, present, others)
         place = places.get(present)
         if place is not None:
             assert (standing.best, standing.worst) == (place.best, place.worst)
