@@ -14,6 +14,7 @@ from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.choice import rounds_of
 from vdisklab.answers.disks import (
+    MEASURED_ALONE,
     NONE_MEASURED,
     STARTS,
     Advice,
@@ -472,7 +473,9 @@ class _Desk:
         safe, usable = self._eligible(row.disk, path, current, cells)
         ranked = {row.cell for row in measured.ranking((current, *usable)).rows}
         if current not in ranked or len(ranked) < 2:
-            few = f"fewer than {MIN_ROUNDS} rounds of its path, or no other setting, are measured"
+            rounds = rounds_of(measured.analysis.observations, [current])
+            few = f"fewer than {MIN_ROUNDS} rounds of its path are measured"
+            few = few if rounds < MIN_ROUNDS else MEASURED_ALONE
             return replace(start, reason=few, begun=_begun(measured, current, start, campaign))
         standing = self._standing(measured, path, made, current, usable)
         unsafe = row.power_cut is not None and not row.power_cut.kind.acceptable

@@ -20,7 +20,7 @@ from vdisklab.answers.disks import (
     command_to_measure,
     is_alike,
 )
-from vdisklab.answers.here import verdicts_here
+from vdisklab.answers.here import host_elsewhere, verdicts_here
 from vdisklab.answers.loading import choose_campaigns, load_chosen, open_results
 from vdisklab.errors import DatabaseError, NoDatabaseError
 from vdisklab.host.blockdevice import device_of, stacked_device
@@ -82,7 +82,8 @@ def audit_disks(
                 loaded = load_chosen(results, choose_campaigns(results, campaign))
                 analysis = Analysis(results, loaded, host_disk)
                 audit = _Audit(needs, analysis.verdicts, MeasuredPaths(analysis))
-                return audit.answer(disks, loaded.caveats)
+                answer = audit.answer(disks, loaded.caveats)
+                return replace(answer, measured_on=host_elsewhere(analysis.campaigns))
             verdicts = verdicts_here(results, host, host_disk)
             reason = "the database holds no campaign"
     except DatabaseError as error:

@@ -58,6 +58,9 @@ STARTS = "the guest does not start with it now"
 NONE_MEASURED = "none of its paths has been measured on this host"
 """The reason of no advice before any measurement."""
 
+MEASURED_ALONE = "no other setting was measured beside its own"
+"""The reason of no advice where nothing can be compared with."""
+
 
 def problem_of(
     disk: ConfiguredDisk, path: DiskPath | None, disk_risks: Iterable[Risk], machine: str
@@ -474,6 +477,7 @@ class DisksAnswer(Answer):
         tuple[PlannedMeasurement, ...], "what `advise` would measure for disks without an answer"
     ] = ()
     unplaced: Annotated[int, "paths to measure of images that are not on this host"] = 0
+    measured_on: Annotated[str | None, "the host of the speeds, if it is not this machine"] = None
     notes: Annotated[tuple[str, ...], "what could not be read"] = ()
 
 

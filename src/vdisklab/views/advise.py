@@ -8,6 +8,7 @@ from functools import partial
 
 from vdisklab import numbers
 from vdisklab.answers.disks import (
+    MEASURED_ALONE,
     NONE_MEASURED,
     STARTS,
     Advice,
@@ -102,16 +103,9 @@ def _gain(row: ExistingDisk) -> str:
 def _why(row: ExistingDisk) -> str:
     """The reason in a few words; the notes have the full text."""
     advice = row.advised
-    reason = advice.reason.partition(":")[0]
-    settings = "" if advice.to is None else _changed_settings(row, advice.to)
-    if advice.to is not None and advice.reason == STARTS:
-        return f"does not start; {settings}"
     if advice.to is not None:
-        gain = disks.known_gain(advice.gain)
-        if gain is None:
-            gain = "its cost was not measured" if advice.gain is None else _NOT_KNOWN_YET
-        kept = "keeps flushed data, " if advice.for_safety else ""
-        return f"{settings}: {kept}{gain}"
+        return _why_changed(row, advice, advice.to)
+    reason = advice.reason.partition(":")[0]
     serious = "".join(f"{risk.short}; " for risk in row.risks if risk.serious)
     if advice.action is DiskAction.CHANGE:
         on_unknown_storage = advice.path is None and not _does_not_start(row)
@@ -120,8 +114,20 @@ def _why(row: ExistingDisk) -> str:
         return serious + _shown_with_images(row, advice)
     if advice.action is DiskAction.KEEP:
         return serious + (advice.reason or "no other setting is shown to be better")
-    not_yet = "not measured yet" if advice.begun is None else str(advice.begun)
-    return serious + (not_yet if advice.measurable else reason)
+    if not advice.measurable or advice.reason == MEASURED_ALONE:
+        return serious + reason
+    return serious + ("not measured yet" if advice.begun is None else str(advice.begun))
+
+
+def _why_changed(row: ExistingDisk, advice: Advice, to: DiskPath) -> str:
+    settings = _changed_settings(row, to)
+    if advice.reason == STARTS:
+        return f"does not start; {settings}"
+    gain = disks.known_gain(advice.gain)
+    if gain is None:
+        gain = "its cost was not measured" if advice.gain is None else _NOT_KNOWN_YET
+    kept = "keeps flushed data, " if advice.for_safety else ""
+    return f"{settings}: {kept}{gain}"
 
 
 def _does_not_start(row: ExistingDisk) -> bool:
@@ -171,6 +177,8 @@ def advice_sentence(row: ExistingDisk) -> str:
     if entry.action is DiskAction.CHANGE:
         return f"no line is printed, as {entry.reason}."
     if entry.action is DiskAction.UNKNOWN:
+        if entry.reason == MEASURED_ALONE:
+            return f"{entry.reason}."
         why = "not measured yet" if entry.measurable else "it cannot be measured here"
         return f"{why}: {entry.reason}."
     return f"{_why_kept(row, entry)}."
@@ -287,10 +295,11 @@ def _sentences(row: ExistingDisk) -> Iterator[str]:
 
 
 def _said_by_column(entry: Advice) -> bool:
-    """True for a disk of which the table says all: it is not measured yet, or in too few rounds."""
+    """True for a disk of which the table says all: it is not measured yet, alone, or in too few
+    rounds."""
     if entry.action is not DiskAction.UNKNOWN or not entry.measurable:
         return False
-    return entry.begun is not None or entry.reason == NONE_MEASURED
+    return entry.begun is not None or entry.reason in (NONE_MEASURED, MEASURED_ALONE)
 
 
 def _notes(answer: DisksAnswer) -> Iterator[str]:

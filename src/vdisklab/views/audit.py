@@ -43,7 +43,22 @@ def tables(answer: DisksAnswer) -> Iterator[Table[ExistingDisk]]:
         source_column(),
     )
     title = f"Audit: {counted(len(answer.disks), 'disk')}"
-    yield Table(title, columns, answer.disks, tuple(_notes(answer)), kind=ExistingDisk)
+    yield Table(
+        title, columns, answer.disks, tuple(_notes(answer)), intro=tuple(_elsewhere(answer)),
+        kind=ExistingDisk,
+    )  # fmt: skip
+
+
+def _elsewhere(answer: DisksAnswer) -> Iterator[str]:
+    """That the speeds are of another machine; the settings are those of this one's guests."""
+    if answer.measured_on is not None and _has_speeds(answer):
+        yield (
+            f"Ranks and scores were measured on the host {answer.measured_on}, not on this machine."
+        )
+
+
+def _has_speeds(answer: DisksAnswer) -> bool:
+    return any(audited.standing or audited.nearest for audited in answer.disks)
 
 
 def _lacks_text(audited: ExistingDisk) -> str:
@@ -86,7 +101,7 @@ def _notes(answer: DisksAnswer) -> Iterator[str]:
     if answer.why_no_speed is not None:
         yield answer.why_no_speed
     beware = answer.caveats.warning
-    if beware is not None and any(audited.standing or audited.nearest for audited in answer.disks):
+    if beware is not None and _has_speeds(answer):
         yield f"Speeds were measured {beware}."
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.analysis.made import CAMPAIGN
+from tests.unit.analysis.made import CAMPAIGN, HOST
 from tests.unit.answers.test_one_decision import World
 from tests.unit.cli.test_advice import CUT_LOST, answer, runs
 from tests.unit.platforms.test_every_option import PATHS
@@ -227,6 +227,7 @@ def test_an_audited_disk_has_its_standing(
     assert [risk["kind"] for risk in second["risks"]] == ["durable-once-flushed", "slow-bus"]
     assert main(["audit", *files]) == 0
     out = " ".join(capsys.readouterr().out.split())
+    assert f"measured on the host {HOST.hostname}, not on this machine." in out
     assert second["nearest"]["cell"] == "qcow2/none"
     assert "web hda: not measured here; the nearest measured path is qcow2/none (rank " in out
     assert first["to_measure"] is None

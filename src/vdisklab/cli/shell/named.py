@@ -22,7 +22,6 @@ from typer.core import TyperCommand
 from vdisklab.cli.shell.caller import NAME, Caller
 from vdisklab.cli.shell.verbs import naming_options
 from vdisklab.errors import PlanError, VdisklabError
-from vdisklab.host.facts import machine_id
 from vdisklab.host.mounts import is_visible_directory
 from vdisklab.path.disk_path import PathSyntaxError
 from vdisklab.path.named_target import NamedTarget, as_typed, options_of, parse_target
@@ -134,16 +133,6 @@ class Named:
 
         named = os.environ.get("VDISKLAB_DB")
         return named or str(parse_address(default_url(state_directory())).file)
-
-
-def host_elsewhere(campaigns: Sequence[Any]) -> str | None:
-    """The name of the machine that measured these campaigns; None if this one did, if several did,
-    or if that is not known."""
-    hosts = [getattr(campaign, "host", None) for campaign in campaigns]
-    machines = {getattr(host, "machine_id", "") for host in hosts}
-    if len(machines) != 1 or machines == {""} or machines == {machine_id()}:
-        return None
-    return next((str(host.hostname) for host in hosts if host is not None), None)
 
 
 def _on_target(command: str, name: str) -> bool:
