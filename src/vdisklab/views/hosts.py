@@ -62,20 +62,24 @@ def _disagreeing(pair: Agreement) -> str:
     return f"; these {len(hosts)} disagree, {sure}: {names(host.host for host in hosts)}"
 
 
-def spread_sentences(pair: Agreement) -> Iterator[str]:
-    """How much hosts differ in a ratio; nothing with fewer than three hosts."""
+def spread_sentences(pair: Agreement, *, leader_first: bool = False) -> Iterator[str]:
+    """How much hosts differ in the ratio of a to b, or of the leader to the other; nothing with
+    fewer than three hosts."""
     if pair.next_low is None:
         return
     between = "" if pair.between is None else f"; hosts differ by {100 * pair.between:.1f} %"
     if pair.between is not None and pair.between < _NO_SPREAD:
         between = "; hosts are not seen to differ beyond their noise"
-    interval = numbers.known_interval(pair.next_low, pair.next_high)
+    first, second, low, high = pair.a, pair.b, pair.next_low, pair.next_high
+    if leader_first and not pair.a_leads and low and high:
+        first, second, low, high = second, first, 1 / high, 1 / low
+    interval = numbers.known_interval(low, high)
     if interval is None:
         return
     within = f"is {interval}"
-    if pair.next_high is not None and not numbers.is_too_wide(pair.next_low, pair.next_high):
+    if high is not None and not numbers.is_too_wide(low, high):
         within = f"is within {interval}"
-    yield f"On another host of this fleet, the ratio of {pair.a} to {pair.b} {within}{between}."
+    yield f"On another host of this fleet, the ratio of {first} to {second} {within}{between}."
 
 
 def hosts_sentences(over: OverHosts) -> Iterator[str]:
@@ -103,7 +107,7 @@ def first_sentences(over: OverHosts, tied: Collection[MeasuredCell] = ()) -> Ite
     """How many hosts agree on the first two paths, and how much hosts differ; `tied` as above."""
     if over.first is not None:
         yield agreement_sentence(over.first, tied)
-        yield from spread_sentences(over.first)
+        yield from spread_sentences(over.first, leader_first=True)
 
 
 def left_out_sentences(left_out: Sequence[str]) -> Iterator[str]:
