@@ -54,7 +54,7 @@ TRADE_OFF_CELLS = 1000
 """With more cells than this, trade-offs are not drawn; `vdisklab rank --pareto` lists them."""
 
 OWN = 5
-"""Paths in each host's own answer."""
+"""Paths in each host's own ranking."""
 
 CELLS_OVER_TIME = 100
 """With more cells than this, only the featured ones have their bandwidth over time in the page."""
@@ -156,7 +156,7 @@ class OwnRank:
 
 @dataclass(frozen=True, slots=True)
 class OwnAnswer:
-    """Which paths are the best on one host."""
+    """The highest paths in the ranking of one host alone."""
 
     host: MeasuredHost
     first: tuple[OwnRank, ...]
@@ -254,7 +254,7 @@ class ReportAnswer(Answer):
     levels: InstanceOf[Summaries] = field(metadata=HIDDEN)
     examples: Mapping[MeasuredCell, Example] = field(metadata=HIDDEN)
     bandwidth_series: tuple[BandwidthSeries, ...] = field(default=(), metadata=HIDDEN)
-    each_host: Annotated[tuple[OwnAnswer, ...], "with --hosts: each host's own answer"] = ()
+    each_host: Annotated[tuple[OwnAnswer, ...], "with --hosts: each host's own ranking"] = ()
     trend: Annotated[TrendAnswer | None, "null for the only campaign of its plan and host"] = None
     figures: Annotated[tuple[Figure, ...], "the charts, in JSON only"] = ()
 
