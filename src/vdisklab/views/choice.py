@@ -288,6 +288,10 @@ def _stake(choice: PathChoice) -> Iterator[str]:
         yield f"{ahead}; {limit}." if limit else f"{ahead}."
     elif limit:
         yield f"{limit[0].upper()}{limit[1:]}."
+    elif choice.surer is not None:  # nothing was named that could be worth it
+        if way := _way(choice.surer):
+            yield f"To tell them apart, {way}: {_effort(choice.surer)}."
+        return
     surer = choice.surer
     if choice.hosts is not None:
         yield "If that is worth it to you, measure more hosts. If not, you are done."

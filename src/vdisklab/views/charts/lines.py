@@ -144,7 +144,7 @@ def trend_figures(report: ReportAnswer) -> Iterator[Figure]:
     """The trend figure, if this host has earlier campaigns of the plan; otherwise none."""
     if report.trend is None:
         return
-    found, unit = figures.trend_curves(report.trend), "relative to the first campaign"
+    found, unit = figures.trend_curves(report.trend), "first campaign = 1"
     more = f" Not drawn: {counted(found.left_out, 'more path')}." if found.left_out else ""
     yield Figure(
         "trend", "This host over time",
