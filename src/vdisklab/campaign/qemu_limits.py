@@ -115,6 +115,14 @@ def find_qemus(
     qemus: list[Qemu] = []
     capabilities: dict[str, QemuLimits] = {}
     for request in requested:
+        # As in a shell, a name without a slash is looked up in PATH alone.
+        is_name = "/" not in request.binary
+        if is_name and host.which(request.binary) is None and Path(request.binary).is_file():
+            named = f"{request.name}=" if request.name else ""
+            raise HostError(
+                f"{request.binary} is not in PATH; a file in the current directory needs its path",
+                hint=f"write --qemu {named}./{request.binary}",
+            )
         features = probe_qemu(host, request.binary)
         binary = host.which(request.binary) or Path(request.binary)
         qemu = Qemu(request.name or features.number, binary.absolute(), features.version)

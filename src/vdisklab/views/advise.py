@@ -79,6 +79,7 @@ def tables(answer: DisksAnswer, again: str = "advise again") -> Iterator[Table[E
         columns,
         answer.disks,
         tuple(_notes(answer)),
+        intro=answer.caveats.notes,
         verbatim=tuple(_lines(answer, again)),
         kind=ExistingDisk,
     )
@@ -309,7 +310,6 @@ def _notes(answer: DisksAnswer) -> Iterator[str]:
     # The column says all of an ephemeral disk with which the guest starts.
     others = [row for row in answer.disks if not row.disk.ephemeral or _does_not_start(row)]
     yield from disks.said_of(others, _sentences)
-    yield from answer.caveats.notes
 
 
 def _needed(path: DiskPath | None, rebuilt: DiskPath) -> str:

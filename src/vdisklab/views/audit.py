@@ -44,21 +44,19 @@ def tables(answer: DisksAnswer) -> Iterator[Table[ExistingDisk]]:
     )
     title = f"Audit: {counted(len(answer.disks), 'disk')}"
     yield Table(
-        title, columns, answer.disks, tuple(_notes(answer)), intro=tuple(_elsewhere(answer)),
+        title, columns, answer.disks, tuple(_notes(answer)), intro=tuple(_speeds_of(answer)),
         kind=ExistingDisk,
     )  # fmt: skip
 
 
-def _elsewhere(answer: DisksAnswer) -> Iterator[str]:
-    """That the speeds are of another machine; the settings are those of this one's guests."""
-    if answer.measured_on is not None and _has_speeds(answer):
-        yield (
-            f"Ranks and scores were measured on the host {answer.measured_on}, not on this machine."
-        )
-
-
-def _has_speeds(answer: DisksAnswer) -> bool:
-    return any(audited.standing or audited.nearest for audited in answer.disks)
+def _speeds_of(answer: DisksAnswer) -> Iterator[str]:
+    """What the speeds are of, which the settings are not: emulation, another machine."""
+    if not any(audited.standing or audited.nearest for audited in answer.disks):
+        return
+    if answer.caveats.warning is not None:
+        yield f"Speeds were measured {answer.caveats.warning}."
+    if answer.measured_on is not None:
+        yield f"Speeds were measured on the host {answer.measured_on}, not on this machine."
 
 
 def _lacks_text(audited: ExistingDisk) -> str:
@@ -100,9 +98,6 @@ def _notes(answer: DisksAnswer) -> Iterator[str]:
     yield from filter(None, (_claim(cache, answer.host_disk) for cache in caches))
     if answer.why_no_speed is not None:
         yield answer.why_no_speed
-    beware = answer.caveats.warning
-    if beware is not None and _has_speeds(answer):
-        yield f"Speeds were measured {beware}."
 
 
 def _claim(disk: ClaimedCache, assumed: HostDisk) -> str | None:

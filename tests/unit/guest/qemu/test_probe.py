@@ -147,8 +147,9 @@ def test_a_slash_makes_a_path_and_a_plain_name_is_looked_up(
         (qemu,), _ = find_qemus(HOST, [parse_qemu(prefix + text)])
         assert qemu.binary.is_absolute()
         assert qemu.binary.samefile(program)
-    with pytest.raises(HostError, match="patched is not an executable program"):
+    with pytest.raises(HostError, match="patched is not in PATH; a file in the cur") as caught:
         find_qemus(HOST, [parse_qemu(prefix + "patched")])
+    assert caught.value.hint == f"write --qemu {prefix}./patched"
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     (qemu,), _ = find_qemus(HOST, [parse_qemu(prefix + "patched")])
     assert qemu.binary == program
