@@ -366,7 +366,7 @@ def _over_default(answer: RecommendAnswer) -> Iterator[str]:
         return
     mode = f"QEMU's default cache mode ({default})"
     if _is_told_apart(answer, default):
-        yield f"Compared with {mode} it is {difference(ratio)}."
+        yield f"Compared with {mode} it is {difference(ratio)}{_in_rounds(answer, ratio)}."
     else:
         paths = f"among these {answer.choice.compared} paths"
         yield f"No difference is shown from {mode} {paths}."
@@ -376,12 +376,21 @@ def _over_platforms(answer: RecommendAnswer) -> Iterator[str]:
     """The recommended path against what each platform gives a new guest, in one sentence."""
     compared = [
         f"{platform.full_name} {NEW_GUEST_DISKS[platform].version}: "
-        + ("the same disk" if ratio is None else difference(ratio))
+        + ("the same disk" if ratio is None else f"{difference(ratio)}{_in_rounds(answer, ratio)}")
         for platform, ratio in answer.over_platforms.items()
         if ratio is None or ratio.ratio is not None
     ]
     if compared:
         yield f"Compared with the disk of a new guest in {'; in '.join(compared)}."
+
+
+def _in_rounds(answer: RecommendAnswer, ratio: Ratio) -> str:
+    """` in the 7 of 14 rounds that have both`: the table's ratio is corrected for the others."""
+    places = (row.place for row in answer.alternatives)
+    most = max((place.rounds for place in places if place is not None), default=0)
+    if answer.hosts is not None or ratio.pairs >= most:
+        return ""
+    return f" in the {ratio.pairs} of {most} rounds that have both"
 
 
 def _losses(answer: RecommendAnswer, cells: Sequence[MeasuredCell]) -> tuple[str, ...]:
