@@ -509,7 +509,7 @@ class _Desk:
             for_safety=unsafe and to is not None,
             rebuilt=None if rebuilt is None else cells[rebuilt],
             over_rebuilt=measured.ratio(rebuilt, current),
-            over_default=measured.ratio(chosen or current, next(others, None)),
+            over_default=measured.compared(chosen or current, next(others, None)),
         )
 
     def _standing(

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +20,7 @@ from vdisklab.analysis.candidates import (
     RatioOf,
     candidates,
     possible_winners,
+    ratio_of,
     ratios_among,
     to_use,
 )
@@ -528,11 +529,22 @@ class MeasuredPaths:
         return nearest or self.winner(cells)
 
     def ratio(self, cell: MeasuredCell | None, other: MeasuredCell | None) -> Ratio | None:
-        """How many times as good a cell is as another; None without one of them."""
+        """How many times as good a cell that the data chose is as another; None without one of
+        them."""
+        return self._held(self._ratio_of, cell, other)
+
+    def compared(self, cell: MeasuredCell | None, other: MeasuredCell | None) -> Ratio | None:
+        """The same of two cells that the data did not choose, as `compare` says it."""
+        of_two = partial(ratio_of, self.analysis.observations, self.score)
+        return self._held(of_two, cell, other)
+
+    def _held(
+        self, alone: RatioOf, cell: MeasuredCell | None, other: MeasuredCell | None
+    ) -> Ratio | None:
         if cell is None or other is None:
             return None
-        decision, ratio = self._decision, self._ratio_of(cell, other)
-        ratio = as_ranked(ratio, cell, other, decision.ranking)
+        decision = self._decision
+        ratio = as_ranked(alone(cell, other), cell, other, decision.ranking)
         return ratio if decision.choice is None else decision.choice.holds(ratio, cell, other)
 
     def on_target(self, disk: ConfiguredDisk, path: DiskPath) -> DiskPath:
