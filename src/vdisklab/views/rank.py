@@ -22,7 +22,7 @@ from vdisklab.answers.choice import nothing_shown
 from vdisklab.answers.during import measured_operations
 from vdisklab.answers.rank import RankAnswer, RankedCell
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.units import counted, named
+from vdisklab.units import counted, format_duration, named
 from vdisklab.views import wording
 from vdisklab.views.choice import headline, verdict_lines
 from vdisklab.views.durability import disk_note, losses, power_cut_text
@@ -373,7 +373,21 @@ def _title(answer: RankAnswer) -> str:
     by = answer.ranking.measure
     # Without --metric its column has medians, and another number would have the same name.
     means = "" if by.name == "score" else " (geometric means of rounds)"
-    return f"Ranking by {wording.measure_name(by)}{means}: {size} of {of}{warning}"
+    name = f"{wording.measure_name(by)}{means}{_measured_for(answer)}"
+    return f"Ranking by {name}: {size} of {of}{warning}"
+
+
+def _measured_for(answer: RankAnswer) -> str:
+    """`, measured for 0.5 s each`: what half a second shows, a minute may not. Empty where another
+    program than fio was run, or an operation meanwhile, which end when they are done."""
+    plans = [campaign.plan for campaign in answer.campaigns]
+    programs = {each.get("program") for plan in plans for each in plan.get("measurements") or ()}
+    seconds = {plan.get("runtime") for plan in plans}
+    if programs != {"fio"} or len(seconds) != 1 or any(map(measured_operations, answer.campaigns)):
+        return ""
+    (runtime,) = seconds
+    known = isinstance(runtime, int | float)
+    return f", measured for {format_duration(runtime)} each" if known else ""
 
 
 def _losses(answer: RankAnswer, cells: Sequence[MeasuredCell]) -> tuple[str, ...]:
