@@ -42,6 +42,7 @@ from machine import machine_facts, print_result
 from steady_disk import VOLUME, steady_disk
 from vdisklab.analysis.observations import MeasureKey, observe
 from vdisklab.errors import EXIT_CELLS_FAILED
+from vdisklab.path.disk_path import parse_path
 from vdisklab.results.model import Direction
 from vdisklab.results.store import open_store
 
@@ -55,7 +56,11 @@ STEADY = "steady-disk.json"
 """Beside the databases: the speed that `run` has set and read back."""
 ATTEMPTS = 4
 """A bounded QEMU is killed if all its pages are being written to a slow disk (control groups of
-version 1 on XFS): its cell is measured again."""
+version 1 on XFS): its cell is measured again. So is a cell of `long` that was slower than its disk.
+"""
+LEAST = 0.95
+"""Share of a steady disk's stated speed that a minute of reads reaches, and without a page cache
+also of writes: below, the processor was the limit, as of guests that several sittings run."""
 RESAMPLES = 2000
 LOSS = 0.1
 """A form may lose as much to the reference's best path, in 95 % of the resampled rounds."""
@@ -83,7 +88,9 @@ Grid = Mapping[str, Sequence[Mapping[str, float]]]
 """By path: each round's values, by measure."""
 
 
-def measure(place: Path, directory: Path, names: Iterable[str], rounds: int, runtime: str) -> None:
+def measure(
+    place: Path, directory: Path, names: Iterable[str], rounds: int, runtime: str, *, steady: bool
+) -> None:
     """Makes the rounds that are missing, one of each form in turn."""
     databases = {FORMS[name].database: FORMS[name].options for name in names}
     for number in range(1, rounds + 1):
@@ -97,10 +104,33 @@ def measure(place: Path, directory: Path, names: Iterable[str], rounds: int, run
             print(f"round {number} of {database}", file=sys.stderr, flush=True)
             for left in reversed(range(ATTEMPTS)):
                 done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
-                if done.returncode != EXIT_CELLS_FAILED or not left:
+                slow = (
+                    steady and database == REFERENCE and forget_slow(place / f"{database}.sqlite")
+                )
+                if (done.returncode != EXIT_CELLS_FAILED and not slow) or not left:
                     done.check_returncode()
                     break
-                print("measuring the failed cells again", file=sys.stderr, flush=True)
+                print("measuring the failed or slow cells again", file=sys.stderr, flush=True)
+
+
+def forget_slow(database: Path) -> int:
+    """Deletes the runs in which something else than the disk was the limit; returns how many."""
+    allowed = {"4k": VOLUME.requests * 4096, "1m": VOLUME.bytes}
+    with open_store(str(database), create=False) as store:
+        slow = [
+            run.id
+            for run in store.runs()
+            for direct in (parse_path(run.path).cache.direct,)
+            if any(
+                sample.value < LEAST * allowed[measured.name.split("-")[1]]
+                for measured in run.measurements
+                for sample in measured.samples
+                if sample.metric == "bandwidth" and ("read" in measured.name or direct)
+            )
+        ]
+        for run in slow:
+            store.delete_run(run)
+    return len(slow)
 
 
 def values_of(place: Path, form: Form) -> Grid:
@@ -253,6 +283,9 @@ if __name__ == "__main__":
             with steady if given.steady else nullcontext(given.dir.absolute()) as directory:
                 if given.steady:
                     (given.place / STEADY).write_text(json.dumps(asdict(VOLUME)))
-                measure(given.place, directory, given.form, given.rounds, given.runtime)
+                measure(
+                    given.place, directory, given.form, given.rounds, given.runtime,
+                    steady=given.steady,
+                )  # fmt: skip
         else:
             keep(given.place, given.rounds_in)
