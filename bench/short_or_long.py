@@ -144,10 +144,15 @@ def values_of(place: Path, form: Form) -> Grid:
         for direction in (Direction.WRITE if writes else Direction.READ,)
     }
     grids = {name: seen.grid(key) for name, key in keys.items()}
-    rounds = range(len(seen.rounds))
+    whole = [
+        column
+        for column in range(len(seen.rounds))
+        if all(math.isfinite(grid[row, column]) for grid in grids.values()
+               for row in seen.place.values())
+    ]  # fmt: skip
     return {
         cell.name: [
-            {name: float(grid[row, column]) for name, grid in grids.items()} for column in rounds
+            {name: float(grid[row, column]) for name, grid in grids.items()} for column in whole
         ]
         for cell, row in seen.place.items()
     }
