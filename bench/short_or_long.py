@@ -113,6 +113,14 @@ def measure(
                 print("measuring the failed or slow cells again", file=sys.stderr, flush=True)
 
 
+def say_speed(file: Path) -> None:
+    """Writes the speed of the disk beside the databases; fails if they are of another speed."""
+    text = json.dumps(asdict(VOLUME))
+    if file.exists() and file.read_text() != text:
+        raise SystemExit(f"{file.parent} was measured on a disk of {file.read_text()}, not {text}")
+    file.write_text(text)
+
+
 def forget_slow(database: Path) -> int:
     """Deletes the runs in which something else than the disk was the limit; returns how many."""
     allowed = {"4k": VOLUME.requests * 4096, "1m": VOLUME.bytes}
@@ -287,7 +295,7 @@ if __name__ == "__main__":
             steady = steady_disk(given.place.absolute(), ROOM)
             with steady if given.steady else nullcontext(given.dir.absolute()) as directory:
                 if given.steady:
-                    (given.place / STEADY).write_text(json.dumps(asdict(VOLUME)))
+                    say_speed(given.place / STEADY)
                 measure(
                     given.place, directory, given.form, given.rounds, given.runtime,
                     steady=given.steady,

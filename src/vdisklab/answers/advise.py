@@ -38,6 +38,7 @@ from vdisklab.answers.disks import (
     place_of,
     problem_of,
 )
+from vdisklab.answers.elsewhere import host_elsewhere
 from vdisklab.answers.here import verdicts_here
 from vdisklab.answers.loading import choose_campaigns, load_chosen
 from vdisklab.answers.plan import answer_plan
@@ -143,6 +144,7 @@ def advise_disks(
             *_plans([*far, *elsewhere], request, StandIn.IMAGE),
         ),
         unplaced=len({(row.disk.platform, row.advised.path) for row in nowhere}),
+        measured_on=desk.measured_on,
     )
 
 
@@ -296,6 +298,12 @@ class _Desk:
             tuple(outline for loaded in used for outline in loaded.outlines),
             tuple(campaign for loaded in used for campaign in loaded.campaigns),
         )
+
+    @property
+    def measured_on(self) -> str | None:
+        """The host of all campaigns that were used, if it is another one."""
+        used = (measured.analysis.loaded for measured in self._measured.values())
+        return host_elsewhere([campaign for loaded in used for campaign in loaded.campaigns])
 
     def row(
         self, disk: ConfiguredDisk, context: DiskContext, machine: str, directory: Path | None
@@ -474,8 +482,8 @@ class _Desk:
         ranked = {row.cell for row in measured.ranking((current, *usable)).rows}
         if current not in ranked or len(ranked) < 2:
             rounds = rounds_of(measured.analysis.observations, [current])
-            few = f"fewer than {MIN_ROUNDS} rounds of its path are measured"
-            few = few if rounds < MIN_ROUNDS else MEASURED_ALONE
+            few = f"fewer than {MIN_ROUNDS} rounds of its path, or no other setting, are measured"
+            few = few if usable or rounds < MIN_ROUNDS else MEASURED_ALONE
             return replace(start, reason=few, begun=_begun(measured, current, start, campaign))
         standing = self._standing(measured, path, made, current, usable)
         unsafe = row.power_cut is not None and not row.power_cut.kind.acceptable

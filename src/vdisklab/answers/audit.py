@@ -20,7 +20,8 @@ from vdisklab.answers.disks import (
     command_to_measure,
     is_alike,
 )
-from vdisklab.answers.here import host_elsewhere, verdicts_here
+from vdisklab.answers.elsewhere import host_elsewhere
+from vdisklab.answers.here import verdicts_here
 from vdisklab.answers.loading import choose_campaigns, load_chosen, open_results
 from vdisklab.errors import DatabaseError, NoDatabaseError
 from vdisklab.host.blockdevice import device_of, stacked_device

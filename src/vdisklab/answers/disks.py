@@ -59,7 +59,7 @@ STARTS = "the guest does not start with it now"
 NONE_MEASURED = "none of its paths has been measured on this host"
 """The reason of no advice before any measurement."""
 
-MEASURED_ALONE = "no other setting was measured beside its own"
+MEASURED_ALONE = "no other setting that is as safe was measured beside its own"
 """The reason of no advice where nothing can be compared with."""
 
 
@@ -503,12 +503,14 @@ class MeasuredPaths:
     def _decision(self) -> Decision:
         return decide(self.analysis, self.score)
 
-    def ranking_of(self, cell: MeasuredCell) -> Ranking:
-        """The ranking that `rank` shows, with the cell beside the others if it is not in that, as
-        one that loses flushed data."""
+    def ranking_of(self, cell: MeasuredCell, eligible: Collection[MeasuredCell]) -> Ranking:
+        """The ranking that `rank` shows; for a cell that is not in it, as one that loses flushed
+        data, one of that cell beside all that compete or are eligible."""
         shown = self._decision.ranking
-        ranked = tuple(row.cell for row in shown.rows)
-        return shown if cell in ranked else self.ranking((cell, *ranked))
+        if any(row.cell == cell for row in shown.rows):
+            return shown
+        beside = {*self.analysis.competing, *eligible}
+        return self.ranking(each for each in self.cells if each == cell or each in beside)
 
     def winner(self, cells: Iterable[MeasuredCell]) -> MeasuredCell | None:
         """The one to use of these cells, else the one with the highest score."""
@@ -588,7 +590,7 @@ class MeasuredPaths:
 
     def better(self, cell: MeasuredCell, eligible: Collection[MeasuredCell]) -> MeasuredCell | None:
         """The eligible cell to use that is shown to be better, by its rank and by its ratio."""
-        ranking = self.ranking_of(cell)
+        ranking = self.ranking_of(cell, eligible)
         row = next((row for row in ranking.rows if row.cell == cell), None)
         if row is None:
             return None
@@ -622,7 +624,7 @@ class MeasuredPaths:
         self, path: DiskPath, cell: MeasuredCell, eligible: Collection[MeasuredCell]
     ) -> DiskStanding:
         """The score of the own cell, its rank, and which eligible cell is better."""
-        ranking = self.ranking_of(cell)
+        ranking = self.ranking_of(cell, eligible)
         row = next((row for row in ranking.rows if row.cell == cell), None)
         alike = is_alike(path, self.cells[cell])
         better = self.better(cell, eligible) if alike else None

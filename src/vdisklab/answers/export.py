@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
@@ -25,10 +27,11 @@ from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.guest import without_qemu
 from vdisklab.platforms.dialect import ExportRequest, Gap
-from vdisklab.platforms.registry import configure, forms
+from vdisklab.platforms.registry import configure, form_named, forms
 from vdisklab.platforms.writing import require_configurable
 from vdisklab.results.model import Campaign
 from vdisklab.storage.given import with_kinds
+from vdisklab.storage.image_commands import format_settings
 
 _COMMENTS = ("#", "<!--", "<?")
 
@@ -171,8 +174,10 @@ def answer_export(
     verdicts = _verdicts_here(db, disk) if tested else CrashVerdicts(disk=disk)
     require_configurable(path)
     _require_needs(path, needs, verdicts)
-    _require_format(path, request.source)
     written = configure(request, form)
+    source = None if path.opened_by_qemu else request.source
+    if source and (Path(source).is_absolute() or form_named(form).relative):
+        _require_format(path, source)
     return ExportAnswer(
         path, form, written.text, written.gaps, written.requirements, durability(path, verdicts)
     )
@@ -188,29 +193,44 @@ def _require_needs(path: DiskPath, needs: tuple[Need, ...], verdicts: CrashVerdi
     )
 
 
-def _require_format(path: DiskPath, source: str | None) -> None:
+def _require_format(path: DiskPath, source: str) -> None:
     """Raises PlanError for a source that holds an image of another format: QEMU refuses it, or the
     guest gets its header as the first sectors of the disk, and writes over it.
 
     A device whose first bytes are of no format may still be given one.
     """
-    if source is None or path.opened_by_qemu:
-        return
-    file = Path(source)
+    file, wanted = Path(source), ImageFormat.RAW if path.image is None else path.image.format
     with seen_file(file) as seen:
         found = format_of(seen)
-        blank = seen is None or not (seen.is_regular and seen.status.st_size)
-    wanted = ImageFormat.RAW if path.image is None else path.image.format
-    if found in (None, wanted) or (found is ImageFormat.RAW and blank):
+        is_file = seen is not None and seen.is_regular
+        is_new = not is_file or seen.status.st_size == 0
+    if found in (None, wanted) or (found is ImageFormat.RAW and is_new):
         return
-    new = file.with_suffix(f".{wanted}")
-    if new == file:
-        new = file.with_stem(f"{file.stem}-{wanted}")
-    convert = shlex.join(("qemu-img", "convert", "-p", "-O", wanted, source, str(new)))
-    raise PlanError(
-        f"{source} is a {found} image, and {path} needs a {wanted} one",
-        hint=f"shut its guest down, convert the image (`{convert}`), and write --source {new}",
-    )
+    hint = f"name a path with {found}, or another --source"
+    if is_file and (path.image is None or not (path.image.encrypted or path.image.has_data_file)):
+        new = _unused(file, wanted)
+        options = () if path.image is None else format_settings(path.image)
+        known = () if found is ImageFormat.RAW else ("-f", found)  # raw may be one without a magic
+        convert = shlex.join((
+            "qemu-img", "convert", "-p", *known, "-O", wanted,
+            *(("-o", ",".join(options)) if options else ()), source, str(new),
+        ))  # fmt: skip
+        hint = (
+            f"shut its guest down, convert the image (`{convert}`), and write "
+            f"--source {shlex.quote(str(new))}"
+        )
+    raise PlanError(f"{source} is a {found} image, and {path} needs a {wanted} one", hint=hint)
+
+
+def _unused(file: Path, form: ImageFormat) -> Path:
+    """A name beside the file that no file has: qemu-img writes over one without a question."""
+    names = (file.with_name(f"{file.stem}{more}.{form}") for more in _suffixes())
+    return next(name for name in names if not os.path.lexists(name))
+
+
+def _suffixes() -> Iterator[str]:
+    yield ""
+    yield from (f"-{number}" for number in count(2))
 
 
 def _verdicts_here(db: str | None, disk: HostDisk) -> CrashVerdicts:

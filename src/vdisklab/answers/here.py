@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from vdisklab.answers.loading import stored_verdicts
 from vdisklab.host.command import Host
-from vdisklab.host.facts import collect_facts, machine_facts, machine_id
+from vdisklab.host.facts import collect_facts, machine_facts
 from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.results.store import Store
 
@@ -20,13 +17,3 @@ def verdicts_here(results: Store, host: Host, disk: HostDisk | None = None) -> C
     machine = machine_facts(host)
     judged = results.power_cuts(machine.machine_id)
     return stored_verdicts(results, collect_facts(host) if judged else machine, disk)
-
-
-def host_elsewhere(campaigns: Sequence[Any]) -> str | None:
-    """The name of the machine that measured these campaigns; None if this one did, if several did,
-    or if that is not known."""
-    hosts = [getattr(campaign, "host", None) for campaign in campaigns]
-    machines = {getattr(host, "machine_id", "") for host in hosts}
-    if len(machines) != 1 or machines == {""} or machines == {machine_id()}:
-        return None
-    return next((str(host.hostname) for host in hosts if host is not None), None)

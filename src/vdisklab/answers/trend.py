@@ -291,10 +291,10 @@ def trend_of(results: Store, campaigns: Sequence[str]) -> TrendAnswer | None:
     if len(campaigns) != 1:
         return None
     try:
-        answer = answer_trend(results, campaigns=campaigns)
+        chosen, _ = _chosen(results, campaigns, None)
+        return answer_trend(results, campaigns=campaigns) if len(chosen) > 1 else None
     except PlanError:
         return None
-    return answer if len(answer.campaigns) > 1 else None
 
 
 def _where(campaign: Campaign, machine: str | None) -> str:
@@ -333,7 +333,7 @@ def _chosen(
                 f"{campaign.id} is of {what}",
                 hint=f"leave out --campaign {campaign.id}",
             )
-    if not here:
+    if newest not in here:
         raise PlanError(
             f"campaign {newest.id} has no run yet",
             hint=f"{_where(newest, machine)}: `vdisklab run --again {newest.id}`",

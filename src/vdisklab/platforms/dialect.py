@@ -162,7 +162,8 @@ class Form:
 
     `write` is for disks, `write_share` for host directories. `title` heads it in a report, which
     leaves out a form without a title, and shows one that `leads` first. `absolute` is True where a
-    source must be an absolute path.
+    source must be an absolute path, `relative` where it may be one from the current directory; in
+    other forms such a text names a volume or a claim.
     """
 
     name: str
@@ -171,6 +172,7 @@ class Form:
     title: str = ""
     leads: bool = False
     absolute: bool = False
+    relative: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -371,7 +371,7 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
 DIALECT = dialect.Dialect(
     cache_modes=tuple(CacheMode),
     change=_change,
-    forms=(dialect.Form("qemu", export, _export_share, title="QEMU"),),
+    forms=(dialect.Form("qemu", export, _export_share, title="QEMU", relative=True),),
     reader=_reader,
     recognises=_is_ours,
     left_out={

@@ -79,7 +79,7 @@ def tables(answer: DisksAnswer, again: str = "advise again") -> Iterator[Table[E
         columns,
         answer.disks,
         tuple(_notes(answer)),
-        intro=answer.caveats.notes,
+        intro=(*answer.caveats.notes, *disks.measured_elsewhere(answer)),
         verbatim=tuple(_lines(answer, again)),
         kind=ExistingDisk,
     )
@@ -115,7 +115,7 @@ def _why(row: ExistingDisk) -> str:
         return serious + _shown_with_images(row, advice)
     if advice.action is DiskAction.KEEP:
         return serious + (advice.reason or "no other setting is shown to be better")
-    if not advice.measurable or advice.reason == MEASURED_ALONE:
+    if not advice.measurable or (advice.reason == MEASURED_ALONE and advice.begun is None):
         return serious + reason
     return serious + ("not measured yet" if advice.begun is None else str(advice.begun))
 
@@ -178,7 +178,7 @@ def advice_sentence(row: ExistingDisk) -> str:
     if entry.action is DiskAction.CHANGE:
         return f"no line is printed, as {entry.reason}."
     if entry.action is DiskAction.UNKNOWN:
-        if entry.reason == MEASURED_ALONE:
+        if entry.reason == MEASURED_ALONE and entry.measurable:
             return f"{entry.reason}."
         why = "not measured yet" if entry.measurable else "it cannot be measured here"
         return f"{why}: {entry.reason}."

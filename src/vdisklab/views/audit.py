@@ -20,6 +20,7 @@ from vdisklab.views.disks import (
     disk_column,
     made_sentence,
     measured_columns,
+    measured_elsewhere,
     rank_of,
     risk_sentences,
     risk_words,
@@ -55,8 +56,7 @@ def _speeds_of(answer: DisksAnswer) -> Iterator[str]:
         return
     if answer.caveats.warning is not None:
         yield f"Speeds were measured {answer.caveats.warning}."
-    if answer.measured_on is not None:
-        yield f"Speeds were measured on the host {answer.measured_on}, not on this machine."
+    yield from measured_elsewhere(answer)
 
 
 def _lacks_text(audited: ExistingDisk) -> str:

@@ -250,8 +250,8 @@ def verdict_lines(
             yield "Safety", f"Why they lose data: {'; '.join(reasons)}."
     elif choice.durability is not None and not _is_thrown_away(choice):
         yield "Safety", durability_sentence(choice.cell.name, choice.durability)
-    if not alike and choice.surer is not None and (way := _way(choice.surer)):
-        yield "Cost", f"To tell them apart, {way}: {_effort(choice.surer)}."
+    if not alike and (to_tell := _to_tell_apart(choice.surer)):
+        yield "Cost", to_tell
 
 
 def _of_memory(choice: PathChoice) -> str:
@@ -288,9 +288,9 @@ def _stake(choice: PathChoice) -> Iterator[str]:
         yield f"{ahead}; {limit}." if limit else f"{ahead}."
     elif limit:
         yield f"{limit[0].upper()}{limit[1:]}."
-    elif choice.surer is not None:  # nothing was named that could be worth it
-        if way := _way(choice.surer):
-            yield f"To tell them apart, {way}: {_effort(choice.surer)}."
+    else:  # nothing was named that could be worth it
+        more = "To tell them apart, measure more hosts."
+        yield from filter(None, (more if choice.hosts else "", _to_tell_apart(choice.surer)))
         return
     surer = choice.surer
     if choice.hosts is not None:
@@ -323,6 +323,13 @@ def _way(surer: Surer) -> str:
         again = "run its command again" if surer.command is None else f"run `{surer.command}`"
         return f"{again}{on}, which continues the race"
     return f"race them{on}: `{surer.command}`" if surer.command else ""
+
+
+def _to_tell_apart(surer: Surer | None) -> str:
+    """The command that tells tied paths apart, in a sentence; empty if there is none."""
+    if surer is None or not (way := _way(surer)):
+        return ""
+    return f"To tell them apart, {way}: {_effort(surer)}."
 
 
 def _effort(surer: Surer) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from vdisklab import numbers
 from vdisklab.analysis.paired_ratios import Ratio
-from vdisklab.answers.disks import DiskStanding, ExistingDisk
+from vdisklab.answers.disks import DisksAnswer, DiskStanding, ExistingDisk
 from vdisklab.path.durability import Durability
 from vdisklab.platforms.configured_disk import DurableOnceFlushed
 from vdisklab.views.durability import power_cut_word
@@ -103,6 +103,12 @@ def risk_words(row: ExistingDisk) -> str:
 def risk_sentences(row: ExistingDisk) -> Iterator[str]:
     """A sentence for each risk; that data wait for a flush is said once for all disks."""
     yield from (str(risk) for risk in row.risks if not isinstance(risk, DurableOnceFlushed))
+
+
+def measured_elsewhere(answer: DisksAnswer) -> Iterator[str]:
+    """That the speeds are another machine's, as the settings are not."""
+    if answer.measured_on is not None:
+        yield f"Speeds were measured on the host {answer.measured_on}, not on this machine."
 
 
 def said_of(

@@ -378,16 +378,20 @@ def _title(answer: RankAnswer) -> str:
 
 
 def _measured_for(answer: RankAnswer) -> str:
-    """`, measured for 0.5 s each`: what half a second shows, a minute may not. Empty where another
+    """`, each measurement of 0.5 s`: what half a second shows, a minute may not. Empty where another
     program than fio was run, or an operation meanwhile, which end when they are done."""
     plans = [campaign.plan for campaign in answer.campaigns]
-    programs = {each.get("program") for plan in plans for each in plan.get("measurements") or ()}
+    measured = [each for plan in plans for each in plan.get("measurements") or ()]
+    by_runtime = all(
+        each.get("program") == "fio" and "job" not in (each.get("settings") or {})
+        for each in measured
+    )
     seconds = {plan.get("runtime") for plan in plans}
-    if programs != {"fio"} or len(seconds) != 1 or any(map(measured_operations, answer.campaigns)):
+    if not (measured and by_runtime) or any(map(measured_operations, answer.campaigns)):
         return ""
-    (runtime,) = seconds
-    known = isinstance(runtime, int | float)
-    return f", measured for {format_duration(runtime)} each" if known else ""
+    (runtime,) = seconds if len(seconds) == 1 else (None,)
+    is_number = isinstance(runtime, int | float)
+    return f", each measurement of {format_duration(runtime)}" if is_number else ""
 
 
 def _losses(answer: RankAnswer, cells: Sequence[MeasuredCell]) -> tuple[str, ...]:

@@ -427,7 +427,7 @@ def junit_xml(answer: TrendAnswer, completed: Callable[[str], str] = str) -> str
         )
         lasting = None if row.lasting is None else _known(LevelChange(row.lasting))
         said = xml_text(
-            _case(answer, row)
+            completed(_case(answer, row))
             + ("" if lasting is None else f"; lasting: {lasting}")
             + "".join(f". {completed(note)}" for note in answer.caveats.with_remedy)
         )

@@ -281,7 +281,7 @@ def _trend(answer: TrendAnswer, *, runs: bool) -> dict[str, Any]:
         levels[names.index(point.level)] = float(f"{point.value:.4g}")
     return {
         "title": f"This host over time{' (provisional)' if runs else ''}",
-        "alt": "Levels, relative to the first campaign",
+        "alt": "Levels; first campaign = 1",
         "lines": list(trend.story(answer)),
         "curves": json.dumps({
             "data": [list(range(len(names))), *lines.values()],

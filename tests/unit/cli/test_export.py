@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,7 +122,7 @@ QCOW2 = b"QFI\xfb\0\0\0\3".ljust(512, b"\0")
     ("path", "name", "content", "found", "wanted", "new"),
     [
         ("ext4/raw/none", "web.qcow2", QCOW2, "qcow2", "raw", "web.raw"),
-        ("raw/none", "web.raw", QCOW2, "qcow2", "raw", "web-raw.raw"),
+        ("raw/none", "web.raw", QCOW2, "qcow2", "raw", "web-2.raw"),
         ("qcow2/none", "web.img", b"\0" * 512, "raw", "qcow2", "web.qcow2"),
         ("qcow2/none", "my web.vmdk", b"KDMV".ljust(512, b"\0"), "vmdk", "qcow2", "my web.qcow2"),
     ],
@@ -142,8 +144,34 @@ def test_an_image_of_another_format_is_refused_with_its_conversion(
     out, err = capsys.readouterr()
     assert not out
     assert f"{file} is a {found} image, and {path} needs a {wanted} one" in err
-    assert f"qemu-img convert -p -O {wanted} " in err
-    assert f"write --source {tmp_path / new}\n" in err
+    known = "" if found == "raw" else f"-f {found} "
+    assert f"qemu-img convert -p {known}-O {wanted} " in err
+    assert f"write --source {shlex.quote(str(tmp_path / new))}\n" in err
+
+
+def test_a_conversion_takes_the_options_of_the_path_and_a_name_that_is_free(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "web.img"
+    file.write_bytes(b"\0" * 512)
+    for taken in ("web.qcow2", "web-2.qcow2"):
+        (tmp_path / taken).symlink_to("missing")
+    path = "qcow2:cluster_size=1M/none"
+    assert main(["export", path, "--source", str(file)]) == PlanError.exit_code
+    convert = f"qemu-img convert -p -O qcow2 -o cluster_size=1M {file} {tmp_path}/web-3.qcow2`"
+    assert convert in capsys.readouterr().err
+    arguments = ["export", "qcow2:encrypt=luks/none", "--to", "qemu", "--source", "web.img"]
+    with contextlib.chdir(tmp_path):
+        assert main(arguments) == PlanError.exit_code
+    assert "hint: name a path with raw, or another --source\n" in capsys.readouterr().err
+
+
+def test_a_volume_or_claim_is_no_file_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "web-disk").write_bytes(QCOW2)
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", "raw/none", "--to", "kubevirt", "--source", "web-disk"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from vdisklab.answers.here import host_elsewhere
+from vdisklab.answers.elsewhere import host_elsewhere
 from vdisklab.cli.shell.named import NOTHING_NAMED, Named
 from vdisklab.cli.shell.options import Format, OutputOptions
 from vdisklab.documents import Answer, document

@@ -15,8 +15,8 @@ import typer
 
 from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.stored import Database
+from vdisklab.answers.elsewhere import host_elsewhere
 from vdisklab.answers.export import measured_place
-from vdisklab.answers.here import host_elsewhere
 from vdisklab.cli.shell.main import build_app, main
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.verbs import naming_options, verb_files
