@@ -378,8 +378,8 @@ def _title(answer: RankAnswer) -> str:
 
 
 def _measured_for(answer: RankAnswer) -> str:
-    """`, each measurement of 0.5 s`: what half a second shows, a minute may not. Empty where another
-    program than fio was run, or an operation meanwhile, which end when they are done."""
+    """`, each measurement of 0.5 s`: what half a second shows, a minute may not. Empty for other
+    programs than fio, job files and operations, which end when they are done."""
     plans = [campaign.plan for campaign in answer.campaigns]
     measured = [each for plan in plans for each in plan.get("measurements") or ()]
     by_runtime = all(

@@ -329,14 +329,19 @@ def test_the_first_campaign_is_no_error_and_names_the_command_that_measures_anot
     assert "Nothing to compare yet" in capsys.readouterr().out
     (suite,) = Xml.fromstring(file.read_text())  # noqa: S314 - our own
     assert suite.get("skipped") == suite.get("tests") == str(len(answer.paths))
+    assert f"run --again ca000000 --db {database.url}" in file.read_text()
 
 
 def test_a_campaign_whose_directory_is_gone_says_what_is_needed_first(database: Database) -> None:
     fill(database, [1.0])
     gone = replace(CAMPAIGN, id="cb000000", plan={**CAMPAIGN.plan, "directory": "/root/qs"})
-    database.write((), campaigns=[gone])
-    with database.open() as results, pytest.raises(PlanError) as caught:
-        answer_trend(results, campaigns=["cb000000"], machine=HOST.machine_id)
+    begun = replace(month(1), id="cb000001")  # of the plan of one that has runs
+    database.write((), campaigns=[gone, begun])
+    with database.open() as results:
+        with pytest.raises(PlanError, match="campaign cb000001 has no run yet"):
+            answer_trend(results, campaigns=["cb000001"])
+        with pytest.raises(PlanError) as caught:
+            answer_trend(results, campaigns=["cb000000"], machine=HOST.machine_id)
     assert str(caught.value) == "campaign cb000000 has no run yet"
     assert str(caught.value.hint).startswith("measure it anew, once its work directory /root/qs is")
 

@@ -246,6 +246,21 @@ def test_a_default_that_the_disk_spells_out_is_no_other_path(
     assert "this very path was not measured" not in capsys.readouterr().out
 
 
+def test_a_disk_that_loses_data_is_ranked_beside_the_only_one_that_does_not() -> None:
+    """`rank` has no rows then: one path alone has no rank."""
+    world = World(("raw/unsafe", "raw/none"), (0.5, 1.0), (0.01, 0.01), (4, 4), seed=1)
+    with stored(world.runs(), campaigns=[CAMPAIGN]) as store:
+        measured = MeasuredPaths(Analysis.of(store, [CAMPAIGN.id]))
+        path = parse_path("raw/unsafe")
+        lossy = measured.closest(path)
+        assert lossy is not None
+        (durable,) = (each for each in measured.cells if each != lossy)
+        standing = measured.standing(path, lossy, [durable])
+    assert (standing.best, standing.worst, standing.cells) == (2, 2, 2)
+    assert standing.better == durable
+    assert standing.gain is not None
+
+
 @pytest.mark.parametrize(
     ("directory", "source", "cell_path", "place"),
     [

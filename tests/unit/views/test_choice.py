@@ -205,6 +205,10 @@ def test_a_tie_says_what_is_at_stake_and_what_it_costs_to_know() -> None:
     )["At stake"]  # fmt: skip
     level = dict(verdict_lines(replace(tie, ahead=0.0, surer=None), {}))
     assert level["At stake"] == "The best is at most 40 % better than raw/none (95 %)."
+    unknown = dict(verdict_lines(replace(tie, ahead=None, behind=None), {}))
+    assert unknown["At stake"].startswith("To tell them apart, run `vdisklab run raw/{none,wri")
+    on_hosts = dict(verdict_lines(replace(tie, ahead=None, behind=None, surer=None, hosts=3), {}))
+    assert on_hosts["At stake"] == "To tell them apart, measure more hosts."
 
 
 def test_the_speed_of_memory_is_said_first() -> None:
