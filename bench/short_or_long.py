@@ -54,7 +54,7 @@ ROOM = 14 << 30
 """Bytes of the steady disk: `vdisklab plan` says that the long form needs 11.1 GiB."""
 STEADY = "steady-disk.json"
 """Beside the databases: the speed that `run` has set and read back."""
-ATTEMPTS = 4
+ATTEMPTS = 8
 """A bounded QEMU is killed if all its pages are being written to a slow disk (control groups of
 version 1 on XFS): its cell is measured again. So is a cell of `long` that was slower than its disk.
 """
