@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
+from vdisklab.analysis.diagnostics.recorded import has_open_load
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.choice import rounds_of
@@ -288,6 +289,7 @@ class _Desk:
             for campaign in stored
             if (campaigns or campaign.host.machine_id == machine)
             and (digest is None or _replayed(campaign, digest))
+            and not has_open_load(campaign.plan)  # rates show the load that was set
         )
 
     @property

@@ -84,7 +84,11 @@ def audit_disks(
                 analysis = Analysis(results, loaded, host_disk)
                 audit = _Audit(needs, analysis.verdicts, MeasuredPaths(analysis))
                 answer = audit.answer(disks, loaded.caveats)
-                return replace(answer, measured_on=host_elsewhere(analysis.campaigns))
+                return replace(
+                    answer,
+                    measured_in=tuple(campaign.id for campaign in analysis.campaigns),
+                    measured_on=host_elsewhere(analysis.campaigns),
+                )
             verdicts = verdicts_here(results, host, host_disk)
             reason = "the database holds no campaign"
     except DatabaseError as error:

@@ -12,12 +12,13 @@ from typing import Annotated
 from vdisklab.analysis.candidates import RatioOf, candidates
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import Inconclusive
+from vdisklab.analysis.diagnostics.recorded import has_open_load
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranking, Unranked, WithoutRank
-from vdisklab.analysis.score import MIX
+from vdisklab.analysis.score import DEFAULT_METRIC, MIX, SCORES
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.race import race_of
@@ -183,6 +184,8 @@ class PathChoice:
     from_memory: Annotated[
         tuple[FromMemory, ...], "directions in which its numbers are the host's memory, not a disk"
     ] = ()
+    covered: tuple[MeasuredCell, ...] = field(default=(), metadata=HIDDEN)
+    """The paths of which `behind` says how much better they may be: those that were compared."""
     campaigns: tuple[str, ...] = field(default=(), metadata=HIDDEN)
     hosts: int | None = field(default=None, metadata=HIDDEN)
     """Hosts that were compared, if the answer is over hosts."""
@@ -197,6 +200,11 @@ class PathChoice:
         """What somebody may have now and can keep: it may be the best."""
         return tuple(disk for disk in self.present if disk.cell in self.tied)
 
+    @property
+    def keeps(self) -> bool:
+        """True if the answer itself is what somebody may have now."""
+        return any(disk.cell == self.cell for disk in self.kept)
+
     def holds(self, ratio: Ratio, cell: MeasuredCell, other: MeasuredCell) -> Ratio:
         """The ratio of a path to another with an interval that allows for this decision.
 
@@ -208,7 +216,8 @@ class PathChoice:
         low, high = ratio.low, ratio.high
         if cell in self.tied and other in self.tied:
             low, high = min(low, 1.0), max(high, 1.0)
-        if self.verdict.decided and self.step is None and self.behind is not None:
+        is_covered = cell in self.covered and other in self.covered
+        if is_covered and self.step is None and self.behind is not None:
             if cell == self.cell:
                 low = max(low, 1 / (1 + self.behind))
             elif other == self.cell:
@@ -230,18 +239,36 @@ def decide(analysis: Analysis, measure: MeasureKey) -> Decision:
     No path is chosen where only the host's were measured.
     """
     ranking, race = analysis.ranking(measure), None
-    if measure == analysis.scored.overall and not isinstance(analysis, HostsAnalysis):
-        race = race_of(analysis, () if analysis.unsafe else (DURABLE,))
-    if race is not None and race.best not in analysis.competing:
+    is_rate = measure.quantity.better is Better.HIGHER
+    if is_rate and any(has_open_load(campaign.plan) for campaign in analysis.campaigns):
+        return Decision(None, ranking)  # the rate that was set
+    metric = _raced_as(analysis, measure)
+    if metric is not None and not isinstance(analysis, HostsAnalysis):
+        race = race_of(analysis, () if analysis.unsafe else (DURABLE,), metric)
+    if race is not None and not {race.best, *race.as_good} <= set(analysis.competing):
         race = None
     decision = decided_among(analysis, ranking, race, analysis.values(measure))
     if decision.choice is None:
-        measured = [row.cell for row in ranking.unranked if row.cell in analysis.competing]
-        if len(measured) == 1 and rounds_of(analysis.observations, measured) >= MIN_ROUNDS:
-            decision = replace(decision, choice=only(analysis, measured[0], ranking))
+        enough = [
+            row.cell
+            for row in ranking.unranked
+            if row.cell in analysis.competing and row.rounds >= MIN_ROUNDS
+        ]
+        if len(enough) == 1:
+            decision = replace(decision, choice=only(analysis, enough[0], ranking))
     chosen = None if decision.choice is None else decision.choice.cell.path
     # Paths of the host are ranked where nothing else was measured; no guest can use one.
     return replace(decision, choice=None) if chosen is not None and chosen.on_host else decision
+
+
+def _raced_as(analysis: Analysis, measure: MeasureKey) -> str | None:
+    """The measure as `run --metric` names it; None for one of `--weights`, which no race has."""
+    if measure == MIX:
+        return None
+    if measure == analysis.scored.overall:
+        return DEFAULT_METRIC
+    names = (name for name, score in SCORES.items() if score.key == measure)
+    return next(names, str(measure))
 
 
 def as_ranked(ratio: Ratio, cell: MeasuredCell, other: MeasuredCell, ranking: Ranking) -> Ratio:
@@ -431,14 +458,18 @@ def _of_ranking(
     kept = [disk.cell for disk in present if disk.cell in winners]
     # Of several, the one with the best numbers: rows are in their order.
     cell = next((row.cell for row in ranking.rows if row.cell in kept), cell)
-    cell = _made_safe(analysis, winners) or cell
+    cell = _made_safe(analysis, winners) or _keeping_data(analysis, cell, winners)
     ties = tuple(other for other in winners if other != cell)
     behind = None if best is None else best.bounds.get(cell)
     if best is None and ranking.rows and not ties:
         behind = 0.0
     others = (*_present_unsafe(analysis), *present)
     leader = winners[0] if winners else cell
-    ratio = analysis.ranked_by.ratio_of(observations, ranking.measure)
+    alone = analysis.ranked_by.ratio_of(observations, ranking.measure)
+
+    def ratio(one: MeasuredCell, other: MeasuredCell) -> Ratio:
+        return as_ranked(alone(one, other), one, other, ranking)
+
     others_by_rank = [row.cell for row in ranking.rows if row.cell not in (cell, *ties)]
     worse = tuple(other for other in others_by_rank if told_apart(cell, other, ranking))
     choice = PathChoice(
@@ -456,27 +487,32 @@ def _of_ranking(
         durability=known_durability(cell, analysis.verdicts),
         surer=None,
         unranked=tuple(row.cell for row in ranking.unranked if _few(row)),
+        covered=tuple(ranks),
         campaigns=tuple(campaign.id for campaign in analysis.campaigns),
     )
-    verdict = _verdict(choice, [disk.cell not in analysis.competing for disk in others], ratio)
+    unsafe = any(
+        disk.cell not in analysis.competing and disk.cell not in choice.tied for disk in others
+    )
+    verdict = _verdict(choice, ratio, unsafe=unsafe)
     choice = replace(choice, verdict=verdict)
     over_hosts = isinstance(analysis, HostsAnalysis)
     goes_on = analysis.loaded.measured_now is not None  # and nobody need start it
     if best is None or not ties or choice.verdict.decided or over_hosts or goes_on:
         return choice
-    metric = None if ranking.measure == analysis.scored.overall else str(ranking.measure)
+    raced_as = _raced_as(analysis, ranking.measure)
+    metric = None if raced_as == DEFAULT_METRIC else raced_as
     surer = replace(
         _surer(analysis, choice.tied, MOST_ROUNDS, new=True),
         usual=best.noise <= USUAL_NOISE,
         metric=metric,
-        command=race_command(analysis, choice.tied, metric),
+        command=None if raced_as is None else race_command(analysis, choice.tied, metric),
     )
     return replace(choice, surer=surer)
 
 
-def _verdict(choice: PathChoice, unsafe: Sequence[bool], ratio: RatioOf) -> ChoiceVerdict:
-    """What a ranking says of a path that may be the best. `unsafe` tells for each of `present` if
-    it loses data.
+def _verdict(choice: PathChoice, ratio: RatioOf, *, unsafe: bool) -> ChoiceVerdict:
+    """What a ranking says of a path that may be the best. `unsafe` tells if a disk of `present`
+    loses data, and may not be the answer.
     """
     if choice.compared < 2:
         return ChoiceVerdict.ONLY
@@ -484,12 +520,12 @@ def _verdict(choice: PathChoice, unsafe: Sequence[bool], ratio: RatioOf) -> Choi
         return ChoiceVerdict.BEST
     if choice.behind is not None and choice.behind <= MARGIN:
         return ChoiceVerdict.CLOSE
-    if any(unsafe):  # who has such a disk does not have a platform's default
+    if unsafe:  # who has such a disk does not have a platform's default
         return ChoiceVerdict.SAFER
-    if choice.kept:
+    if choice.keeps:
         return ChoiceVerdict.KEEP
     over = [ratio(choice.cell, disk.cell) for disk in choice.present]
-    shown = over and all(gain.low is not None and gain.low > 1 for gain in over)
+    shown = over and not choice.kept and all(gain.low is not None and gain.low > 1 for gain in over)
     return ChoiceVerdict.BETTER if shown else ChoiceVerdict.TIED
 
 
@@ -564,6 +600,19 @@ def _made_safe(analysis: Analysis, tied: Sequence[MeasuredCell]) -> MeasuredCell
     return nearest_settings(disk.cell.path, {cell: cell.path for cell in tied if cell.path})
 
 
+def _keeping_data(
+    analysis: Analysis, cell: MeasuredCell, tied: Sequence[MeasuredCell]
+) -> MeasuredCell:
+    """The cell, or if it loses flushed data the first tied one that does not: a tie shows no price
+    of safety."""
+
+    def loses(each: MeasuredCell) -> bool:
+        found = known_durability(each, analysis.verdicts)
+        return found is not None and not found.kind.acceptable
+
+    return next((each for each in (cell, *tied) if not loses(each)), cell)
+
+
 def _of_race(analysis: Analysis, race: RaceOutcome, ranking: Ranking) -> PathChoice:
     rounds = 0 if race.decided else race.most_rounds - race.rounds
     left = (race.best, *race.as_good)
@@ -578,11 +627,11 @@ def _of_race(analysis: Analysis, race: RaceOutcome, ranking: Ranking) -> PathCho
     if unsafe and not choice.verdict.decided and choice.verdict is not ChoiceVerdict.ONLY:
         choice = replace(choice, verdict=ChoiceVerdict.SAFER)
     made_safe = _made_safe(analysis, left)
-    if (kept or made_safe) and not choice.verdict.decided:
-        cell = made_safe or kept[0]
+    if not choice.verdict.decided and choice.verdict is not ChoiceVerdict.ONLY:
+        cell = made_safe or _keeping_data(analysis, next(iter(kept), race.best), left)
         choice = replace(
             choice,
-            verdict=choice.verdict if unsafe else ChoiceVerdict.KEEP,
+            verdict=ChoiceVerdict.KEEP if cell in kept and not unsafe else choice.verdict,
             cell=cell,
             ties=tuple(other for other in left if other != cell),
             behind=choice.behind if cell == race.best else bounds.get(cell),
@@ -595,6 +644,7 @@ def _of_race(analysis: Analysis, race: RaceOutcome, ranking: Ranking) -> PathCho
         considered=len(analysis.measured),
         durability=known_durability(choice.cell, analysis.verdicts),
         surer=surer,
+        covered=tuple(row.cell for row in ranking.rows if row.cell not in race.lost),
         campaigns=tuple(campaign.id for campaign in analysis.campaigns),
     )
 

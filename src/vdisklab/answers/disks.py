@@ -31,7 +31,14 @@ from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
 from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.choice import Decision, as_ranked, decide, in_use
+from vdisklab.answers.choice import (
+    ChoiceVerdict,
+    Decision,
+    as_ranked,
+    decide,
+    in_use,
+    told_apart,
+)
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.host.mounts import is_visible_directory
 from vdisklab.inspection.disk_on_host import is_mounted, local_source
@@ -478,6 +485,9 @@ class DisksAnswer(Answer):
         tuple[PlannedMeasurement, ...], "what `advise` would measure for disks without an answer"
     ] = ()
     unplaced: Annotated[int, "paths to measure of images that are not on this host"] = 0
+    measured_in: Annotated[
+        tuple[str, ...], "for `audit`: the campaigns that the speeds come from"
+    ] = ()
     measured_on: Annotated[str | None, "the host of the speeds, if it is not this machine"] = None
     notes: Annotated[tuple[str, ...], "what could not be read"] = ()
 
@@ -610,7 +620,12 @@ class MeasuredPaths:
         return highest or alone
 
     def beats(self, cell: MeasuredCell, other: MeasuredCell) -> bool:
-        """True if the interval of the ratio of two cells lies above 1."""
+        """True if the interval of the ratio of two cells lies above 1, or the decision among all
+        shows it."""
+        choice, ranking = self._decision.choice, self._decision.ranking
+        is_best = choice is not None and choice.verdict is ChoiceVerdict.BEST
+        if is_best and cell == choice.cell and told_apart(cell, other, ranking):
+            return True
         ratio = self.ratio(cell, other)
         return ratio is not None and ratio.low is not None and ratio.low > 1
 

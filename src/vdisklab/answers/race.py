@@ -170,18 +170,16 @@ def contestants(
     return tuple(meeting if len(meeting) > 1 else able)
 
 
-def race_of(analysis: Analysis, needs: Collection[Need]) -> RaceOutcome | None:
-    """The outcome of a campaign's race for the best path with these needs.
+def race_of(
+    analysis: Analysis, needs: Collection[Need], metric: str = DEFAULT_METRIC
+) -> RaceOutcome | None:
+    """The outcome of a campaign's race for the best path with these needs, by a metric as `run`
+    names it.
 
     None if it did not race, raced by another metric or for other needs, or had no look yet.
     """
     terms = None if len(analysis.campaigns) > 1 else RaceTerms.of(analysis.campaigns[0].plan)
-    if (
-        terms is None
-        or terms.groups
-        or terms.metric != DEFAULT_METRIC
-        or set(terms.needs) != set(needs)
-    ):
+    if terms is None or terms.groups or terms.metric != metric or set(terms.needs) != set(needs):
         return None
     race = race_outcome(analysis.loaded, terms, analysis.verdicts)
     return race if race is not None and race.shows_anything else None

@@ -101,6 +101,8 @@ class RankAnswer(Answer):
     rounds: Annotated[int, "in which at least one run succeeded, or hosts"]
     findings: Annotated[tuple[Diagnostic, ...], "failed cells, page cache, missing scores and more"]
     hosts: Annotated[OverHosts | None, "with --hosts; rounds are hosts then"] = None
+    more: tuple[RankedCell, ...] = field(default=(), metadata=HIDDEN)
+    """The cells that `--top` leaves out: what is said of all of them counts them."""
 
 
 def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
@@ -133,7 +135,7 @@ def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
             *analysis.fewest_of_several(_this_command(metric)),
             *_with_command(analysis, in_agreement(decision.choice, findings), metric),
         ),
-        hosts=_over_hosts(analysis, ranking) if isinstance(analysis, HostsAnalysis) else None,
+        hosts=_over_hosts(analysis, decision) if isinstance(analysis, HostsAnalysis) else None,
     )
 
 
@@ -159,17 +161,19 @@ def _with_command(
             yield finding
 
 
-def _over_hosts(analysis: HostsAnalysis, ranking: Ranking) -> OverHosts:
+def _over_hosts(analysis: HostsAnalysis, decision: Decision) -> OverHosts:
+    ranking, chosen = decision.ranking, None if decision.choice is None else decision.choice.cell
     order = [row.cell for row in ranking.rows]
     usable = candidates(analysis.observations.cells)
     paths = [cell for cell in order if cell in usable]
     # What is shown for comparison, such as the host itself, competes with no path.
-    return analysis.over_hosts(ranking.measure, paths[:2], paths if paths[1:] else ())
+    return analysis.over_hosts(ranking.measure, paths[:2], paths if paths[1:] else (), chosen)
 
 
 def the_best(answer: RankAnswer, top: int | None) -> RankAnswer:
     """The answer with its first cells only; all for None."""
-    return replace(answer, cells=answer.cells[:top])
+    every = (*answer.cells, *answer.more)
+    return replace(answer, cells=every[:top], more=() if top is None else every[top:])
 
 
 def _ranked_cells(

@@ -323,6 +323,12 @@ def _nothing_for_all(analysis: HostsAnalysis, needs: Sequence[Need]) -> PlanErro
             "results of this plan",
             hint="measure more hosts, or leave out --hosts for the answer of one",
         )
+    if analysis.groups < MIN_HOSTS:
+        return PlanError(
+            f"a recommendation for a fleet needs {MIN_HOSTS} independent hosts, and these "
+            f"{len(analysis.hosts)} share racks or arrays: they are {analysis.groups} groups",
+            hint="measure hosts in other racks, or leave out --hosts for the answer of one",
+        )
     paths = candidates(analysis.observations.cells).values()
     refusal = none_meets(paths, needs, analysis.verdicts) if paths else None
     meeting = f" and that meets {_joined(needs)}" if needs else ""
@@ -435,7 +441,8 @@ def _default_elsewhere(analysis: Analysis, chosen: MeasuredCell) -> str | None:
     wanted |= {replace(usual, attachment=Attachment()).canonical}
     for campaign in analysis.results.campaigns(with_runs=True):
         measured = {cell.name for cell in campaign.cells}
-        if campaign.host.machine_id == machine and wanted & measured:
+        is_own = campaign.id in analysis.loaded.ids  # planned there, but without numbers
+        if campaign.host.machine_id == machine and wanted & measured and not is_own:
             return campaign.id
     return None
 

@@ -15,7 +15,7 @@ from vdisklab.platforms.configured_disk import (
     OtherArchitecture,
     policy_setting,
 )
-from vdisklab.units import counted
+from vdisklab.units import counted, named
 from vdisklab.views.disks import (
     disk_column,
     made_sentence,
@@ -78,12 +78,14 @@ def _better(audited: ExistingDisk) -> str:
 
 
 def _notes(answer: DisksAnswer) -> Iterator[str]:
+    where = f"in campaign {named(answer.measured_in)}" if answer.measured_in else "here"
+
     def unmeasured(audited: ExistingDisk) -> Iterator[str]:
         said = audited.disk.limits or any(
             isinstance(risk, OtherArchitecture) for risk in audited.risks
         )
         if audited.standing is None and audited.path is not None and not said:
-            yield f"not measured here{_way_to_measure(audited)}."
+            yield f"not measured {where}{_way_to_measure(audited)}."
 
     disks = sorted(
         answer.disks,

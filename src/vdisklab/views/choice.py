@@ -49,7 +49,7 @@ def headline(choice: PathChoice) -> str:
         case ChoiceVerdict.CLOSE:
             of = f" of the {choice.compared} that were compared" if choice.unranked else ""
             of = f" of the {choice.compared} that raced" if choice.left_out else of
-            default = f", and {_whose(choice.kept, choice.cell)}" if choice.kept else ""
+            default = f", and {_whose(choice.kept, choice.cell)}" if choice.keeps else ""
             text = f"{use}: within {_behind(choice)} of the best{of} {sure}{default}"
         case ChoiceVerdict.BETTER:
             as_good = f"; {_others(choice)} may be as good" if choice.ties else ""
@@ -57,7 +57,7 @@ def headline(choice: PathChoice) -> str:
         case ChoiceVerdict.SAFER:
             text = f"{use}: {choice.present[0].cell.name} loses flushed data in a power cut"
         case ChoiceVerdict.KEEP | ChoiceVerdict.TIED if _loses(choice):
-            # Paths that keep flushed data come first, so none of these does.
+            # One that keeps flushed data would be the answer.
             text = (
                 f"{_no_difference(choice)}, and each of them loses flushed data: take none of them "
                 "for data that matter"
@@ -96,7 +96,8 @@ def short_headline(choice: PathChoice, most: int = MOST_CHARACTERS) -> str:
     use, shorter = _use(choice), []
     match choice.verdict:
         case ChoiceVerdict.ONLY:
-            shorter = ["Only one path was measured"]
+            shorter = [_use(choice)] if choice.considered > 1 else ["Only one path was measured"]
+            shorter = ["Only one path has enough rounds"] if choice.unranked else shorter
         case ChoiceVerdict.KEEP | ChoiceVerdict.TIED if _loses(choice):
             shorter = [f"{_no_difference(choice)}: all lose data", "All of these lose flushed data"]
         case ChoiceVerdict.KEEP:
@@ -151,7 +152,7 @@ def _only(choice: PathChoice) -> str:
         qualifies = f"the only one of {choice.considered} paths that qualifies"
         return f"{_use(choice)}: it is {qualifies}"
     campaigns = f" of campaign {' and '.join(choice.campaigns)}" if choice.campaigns else ""
-    return f"Nothing to compare: {choice.cell.name} is the only path{campaigns}"
+    return f"Nothing to compare: {choice.cell.name} is the only path with numbers{campaigns}"
 
 
 def _no_difference(choice: PathChoice) -> str:
@@ -228,11 +229,12 @@ def verdict_lines(
         how_many = f"These {len(cells)} tie" if alike else "Not shown to be worse"
         lost = () if all_lose else losses(power_cuts, choice.ties)
         yield "Tied", " ".join((f"{how_many}: {names}.", *lost))
-    others = choice.compared - len(choice.tied) - len(choice.unranked)
+    others = choice.compared - len(choice.tied)
     if alike and choice.ties and not (choice.worse or choice.not_best) and others > 0:
         left = f"{counted(others, 'other')} left the race"
         which = "it is not" if others == 1 else "none of them is"
-        yield "Left", f"{left}, as {which} better than the leader by more than its margin (95 %)."
+        sure = f"({100 * choice.confidence:.0f} %)"
+        yield "Left", f"{left}, as {which} better than the leader by more than its margin {sure}."
     if choice.ties and choice.worse:
         worse = named([cell.name for cell in choice.worse], NAMED)
         yield "Worse", f"Shown to be worse: {worse}."

@@ -11,7 +11,7 @@ from vdisklab.analysis.diagnostics import ranked
 from vdisklab.analysis.diagnostics.baseline import NoBaseline
 from vdisklab.analysis.diagnostics.caveats import Emulated, InEmulatedHost, InLab
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic, grouped_sentences
-from vdisklab.analysis.diagnostics.recorded import FromPageCache, SeveralGuests
+from vdisklab.analysis.diagnostics.recorded import FromPageCache, OpenLoad, SeveralGuests
 from vdisklab.analysis.fleet.agreement import Agreement
 from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS
 from vdisklab.analysis.observations import MeasureKey
@@ -263,7 +263,7 @@ def _headed(
         follows = None if headed else str(_why_no_choice(answer))  # as the verdict below
         notes = tuple(note for note in _notes(answer, ()) if note != follows)
         return Table(title, columns, rows, notes, intro=intro, kind=RankedCell)
-    power_cuts = {row.cell: row.power_cut for row in answer.cells}
+    power_cuts = {row.cell: row.power_cut for row in (*answer.cells, *answer.more)}
     intro = (
         *(sentence for _, sentence in verdict_lines(choice, power_cuts)),
         title,
@@ -293,11 +293,14 @@ def _why_no_choice(answer: RankAnswer) -> Diagnostic | str | None:
     hosts = MIN_HOSTS if answer.hosts is None else len(answer.hosts.hosts)
     if hosts < MIN_HOSTS:
         return f"a rank over hosts needs {MIN_HOSTS} of them, and {hosts} have results."
-    paths = [row.cell.path for row in answer.cells]
+    if answer.hosts is not None and answer.hosts.groups < MIN_HOSTS:
+        groups = answer.hosts.groups
+        return f"a rank over hosts needs {MIN_HOSTS} that share nothing, and these are {groups}."
+    paths = [row.cell.path for row in (*answer.cells, *answer.more)]
     if paths and all(path is not None and path.on_host for path in paths):
         return "no path that a guest could use was measured."
     kinds = (
-        ranked.TooFewRounds, ranked.LacksMeasure, ranked.NothingToCompare, SeveralGuests,
+        ranked.TooFewRounds, ranked.LacksMeasure, ranked.NothingToCompare, SeveralGuests, OpenLoad,
     )  # fmt: skip
     return next(
         (

@@ -229,7 +229,10 @@ def test_an_audited_disk_has_its_standing(
     out = " ".join(capsys.readouterr().out.split())
     assert f"measured on the host {HOST.hostname}, not on this machine." in out
     assert second["nearest"]["cell"] == "qcow2/none"
-    assert "web hda: not measured here; the nearest measured path is qcow2/none (rank " in out
+    assert (
+        f"web hda: not measured in campaign {CAMPAIGN.id}; the nearest measured path is qcow2/none (rank "
+        in out
+    )
     assert first["to_measure"] is None
     assert second["to_measure"] == "`vdisklab run qcow2/none/ide qcow2/none`"
     assert f"To compare them: {second['to_measure']}" in out

@@ -131,7 +131,7 @@ UNSAFE = cell("raw/unsafe")
         (ONLY, "Use raw/none: it is the only one of 6 paths that qualifies"),
         (
             replace(ONLY, considered=1),
-            "Nothing to compare: raw/none is the only path of campaign 3f2a",
+            "Nothing to compare: raw/none is the only path with numbers of campaign 3f2a",
         ),
         (
             replace(ONLY, unranked=CHOICE.ties),

@@ -12,11 +12,14 @@ from rich.console import Console
 from rich.text import Text
 
 from vdisklab.actions.measure import Measured
+from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.score import DEFAULT_METRIC
+from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.during import measured_operations, operations_of
 from vdisklab.answers.life import lives_of, measured_lives
 from vdisklab.answers.race import race_outcome
 from vdisklab.answers.rank import RankAnswer
+from vdisklab.answers.recommend import RecommendAnswer
 from vdisklab.answers.table import answer_table
 from vdisklab.cli.shell.after_run import analysed, print_overview, print_tables, print_verdict
 from vdisklab.cli.shell.caller import Caller
@@ -27,7 +30,7 @@ from vdisklab.path.needs import DURABLE
 from vdisklab.plan.run_request import ONLY_MEASURE, RunRequest
 from vdisklab.progress import PathDropped
 from vdisklab.results.store import Store
-from vdisklab.views.choice import keeps_what_is_there
+from vdisklab.views.choice import headline, keeps_what_is_there
 from vdisklab.views.durability import loss_sentences
 from vdisklab.views.during import tables as tables_of_operations
 from vdisklab.views.life import next_step as next_step_of_lives
@@ -147,10 +150,7 @@ def _print_answers(
         needs = (DURABLE,) if outcome.race is None else outcome.race.needs
         advised = print_verdict(analysis, output.form, console, named, needs, again)
     if race is not None:
-        if output.form is not Format.TABLE or advised is None or advised.race is None:
-            _say(console, race_sentences(race, again))
-            left = (race.best, *race.as_good) if race.shows_anything else ()
-            _say(console, loss_sentences(left, analysis.verdicts))
+        _say_race(console, race, advised, analysis, output.form, again)
         _say(console, [race_effort(len(store.finished(campaigns[0])), race)])
         if isinstance(answer, RankAnswer):
             _say(console, filter(None, [ranking_after_race(race, answer.ranking)]))
@@ -168,6 +168,23 @@ def _print_answers(
         keeps = advised is not None and keeps_what_is_there(advised.choice)
         step = next_step(path, campaign, (*where, *to), keeps=keeps)
         _say(console, [named.in_text(step)])
+
+
+def _say_race(
+    console: Console,
+    race: RaceOutcome,
+    advised: RecommendAnswer | None,
+    analysis: Analysis,
+    form: Format,
+    again: str | None,
+) -> None:
+    """What the race has shown, in the words of the answer; a table has said it already."""
+    if advised is None:
+        _say(console, race_sentences(race, again))
+        left = (race.best, *race.as_good) if race.shows_anything else ()
+        _say(console, loss_sentences(left, analysis.verdicts))
+    elif form is not Format.TABLE:
+        _say(console, [f"{headline(advised.choice)}."])
 
 
 def _say(console: Console, sentences: Iterable[str]) -> None:
