@@ -229,10 +229,8 @@ def test_an_audited_disk_has_its_standing(
     out = " ".join(capsys.readouterr().out.split())
     assert f"measured on the host {HOST.hostname}, not on this machine." in out
     assert second["nearest"]["cell"] == "qcow2/none"
-    assert (
-        f"web hda: not measured in campaign {CAMPAIGN.id}; the nearest measured path is qcow2/none (rank "
-        in out
-    )
+    nearest = "the nearest measured path is qcow2/none (rank "
+    assert f"web hda: not measured in campaign {CAMPAIGN.id}; {nearest}" in out
     assert first["to_measure"] is None
     assert second["to_measure"] == "`vdisklab run qcow2/none/ide qcow2/none`"
     assert f"To compare them: {second['to_measure']}" in out
