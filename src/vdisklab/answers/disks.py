@@ -622,12 +622,14 @@ class MeasuredPaths:
     def beats(self, cell: MeasuredCell, other: MeasuredCell) -> bool:
         """True if the interval of the ratio of two cells lies above 1, or the decision among all
         shows it."""
+        ratio = self.ratio(cell, other)
+        if ratio is None or ratio.low is None:
+            return False
         choice, ranking = self._decision.choice, self._decision.ranking
         is_best = choice is not None and choice.verdict is ChoiceVerdict.BEST
-        if is_best and cell == choice.cell and told_apart(cell, other, ranking):
+        if is_best and choice.cell == cell and told_apart(cell, other, ranking):
             return True
-        ratio = self.ratio(cell, other)
-        return ratio is not None and ratio.low is not None and ratio.low > 1
+        return ratio.low > 1
 
     def closest(self, path: DiskPath) -> MeasuredCell | None:
         """The cell whose path differs least; None without cells."""

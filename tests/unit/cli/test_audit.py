@@ -394,7 +394,7 @@ def test_no_command_is_advised_that_cannot_measure(
     bare.write_text(re.sub("file=.[^ ]*img.", "dev='/dev/vg/lv'", volume))
     assert main(["audit", str(conflict), str(bare), "--why"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "not measured here, and cannot be." in out
+    assert f"not measured in campaign {CAMPAIGN.id}, and cannot be." in out
     assert re.search(r"`vdisklab run none \S+ --on DEVICE`", out)
 
 
