@@ -626,10 +626,8 @@ class MeasuredPaths:
         if ratio is None or ratio.low is None:
             return False
         choice, ranking = self._decision.choice, self._decision.ranking
-        is_best = choice is not None and choice.verdict is ChoiceVerdict.BEST
-        if is_best and choice.cell == cell and told_apart(cell, other, ranking):
-            return True
-        return ratio.low > 1
+        best = choice.cell if choice and choice.verdict is ChoiceVerdict.BEST else None
+        return ratio.low > 1 or (cell == best and bool(told_apart(cell, other, ranking)))
 
     def closest(self, path: DiskPath) -> MeasuredCell | None:
         """The cell whose path differs least; None without cells."""

@@ -167,11 +167,16 @@ def answer_export(
     """The configuration. Raises PlanError if the path lacks a need; the hint names one that meets
     all.
 
-    Needs that depend on power cuts use this machine's stored verdicts; all others use rules only.
+    The durability is that of this machine's stored verdicts; without a readable database only needs
+    that depend on power cuts are refused, and the rules tell the rest.
     """
     path = without_qemu(request.path)
-    tested = any(need.goes_by_power_cuts for need in needs)
-    verdicts = _verdicts_here(db, disk) if tested else CrashVerdicts(disk=disk)
+    try:
+        verdicts = _verdicts_here(db, disk)  # also without a need: a stored loss is said
+    except DatabaseError:
+        if any(need.goes_by_power_cuts for need in needs):
+            raise
+        verdicts = CrashVerdicts(disk=disk)
     require_configurable(path)
     _require_needs(path, needs, verdicts)
     written = configure(request, form)
@@ -203,7 +208,7 @@ def _require_format(path: DiskPath, source: str) -> None:
     with seen_file(file) as seen:
         found = format_of(seen)
         is_file = seen is not None and seen.is_regular
-        is_new = not is_file or seen.status.st_size == 0
+        is_new = seen is None or not seen.is_regular or seen.status.st_size == 0
     if found in (None, wanted) or (found is ImageFormat.RAW and is_new):
         return
     hint = f"name a path with {found}, or another --source"

@@ -393,8 +393,9 @@ def _measured_for(answer: RankAnswer) -> str:
     if not (measured and by_runtime) or any(map(measured_operations, answer.campaigns)):
         return ""
     (runtime,) = seconds if len(seconds) == 1 else (None,)
-    is_number = isinstance(runtime, int | float)
-    return f", each measurement of {format_duration(runtime)}" if is_number else ""
+    if not isinstance(runtime, int | float):
+        return ""
+    return f", each measurement of {format_duration(runtime)}"
 
 
 def _losses(answer: RankAnswer, cells: Sequence[MeasuredCell]) -> tuple[str, ...]:

@@ -83,6 +83,7 @@ def test_power_cuts_of_this_machine_decide(
     assert "it lost acknowledged writes in 9 of 681 power cuts" in err
     assert "hint: the nearest path that meets all needs: ext4/raw/directsync\n" in err
     assert main(arguments) == 0
+    assert "lost acknowledged writes in 9 of 681 power cuts" in capsys.readouterr().err, "unasked"
 
 
 def test_only_needs_of_durability_read_the_database(
