@@ -467,8 +467,8 @@ def _of_ranking(
     leader = winners[0] if winners else cell
     alone = analysis.ranked_by.ratio_of(observations, ranking.measure)
 
-    def ratio(one: MeasuredCell, other: MeasuredCell) -> Ratio:
-        return as_ranked(alone(one, other), one, other, ranking)
+    def ratio(first: MeasuredCell, second: MeasuredCell) -> Ratio:
+        return as_ranked(alone(first, second), first, second, ranking)
 
     others_by_rank = [row.cell for row in ranking.rows if row.cell not in (cell, *ties)]
     worse = tuple(other for other in others_by_rank if told_apart(cell, other, ranking))

@@ -215,9 +215,11 @@ def _require_format(path: DiskPath, source: str) -> None:
     if is_file and (path.image is None or not (path.image.encrypted or path.image.has_data_file)):
         new = _unused(file, wanted)
         options = () if path.image is None else format_settings(path.image)
-        known = () if found is ImageFormat.RAW else ("-f", found)  # raw may be one without a magic
+        source_format = (
+            () if found is ImageFormat.RAW else ("-f", found)
+        )  # raw may be one without a magic
         convert = shlex.join((
-            "qemu-img", "convert", "-p", *known, "-O", wanted,
+            "qemu-img", "convert", "-p", *source_format, "-O", wanted,
             *(("-o", ",".join(options)) if options else ()), source, str(new),
         ))  # fmt: skip
         hint = (

@@ -145,8 +145,8 @@ def test_an_image_of_another_format_is_refused_with_its_conversion(
     out, err = capsys.readouterr()
     assert not out
     assert f"{file} is a {found} image, and {path} needs a {wanted} one" in err
-    known = "" if found == "raw" else f"-f {found} "
-    assert f"qemu-img convert -p {known}-O {wanted} " in err
+    source_format = "" if found == "raw" else f"-f {found} "
+    assert f"qemu-img convert -p {source_format}-O {wanted} " in err
     assert f"write --source {shlex.quote(str(tmp_path / new))}\n" in err
 
 
