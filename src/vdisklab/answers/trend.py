@@ -202,7 +202,11 @@ class TrendAnswer(Answer):
         str | None,
         "with --confirm: the campaign that looked worse, which the newest repeats; not compared",
     ]
-    confirmed: Annotated[bool | None, "with --confirm: whether both were worse by more"]
+    confirmed: Annotated[
+        bool | None,
+        "with --confirm: whether both were worse by more; null if a path that looked worse has no "
+        "numbers in the newest; exit status 8",
+    ]
     together: Annotated[
         int, f"paths of two or more campaigns, whose mean is `{TOGETHER}` if they are several"
     ]
@@ -269,7 +273,7 @@ def answer_trend(
         allowed=worse,
         exceeded=exceeded,
         repeats=repeats,
-        confirmed=None if suspect is None else exceeded,
+        confirmed=_confirmed(rows, before, exceeded=exceeded),
         together=found.together,
         paths=rows,
         dated=search,
@@ -431,6 +435,17 @@ def _rows(
         shown = np.exp(relative[index])
         points = tuple(float(value) if math.isfinite(value) else None for value in shown)
         yield TrendRow(names[index], newest[index], lasting, since, exceeds, points)
+
+
+def _confirmed(rows: Sequence[TrendRow], before: set[str] | None, *, exceeded: bool) -> bool | None:
+    """Whether a repeat shows the loss of the paths `before`, too; None if it did not measure one.
+
+    One path that is worse in both is enough.
+    """
+    lacks = (row.path for row in rows if row.newest.verdict is TrendVerdict.NOT_MEASURED)
+    if before is None or (not exceeded and not before.isdisjoint(lacks)):
+        return None
+    return exceeded
 
 
 def _first(found: CampaignLevels) -> Floats:

@@ -18,7 +18,7 @@ from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import CampaignOptions, OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.errors import EXIT_CLAIM_FAILS, EXIT_INTERRUPTED
+from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_CLAIM_FAILS, EXIT_INTERRUPTED
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import machine_facts
 from vdisklab.plan.run_request import RunRequest
@@ -60,7 +60,8 @@ def trend(request: TrendOptions, output: OutputOptions) -> int:
     The noise is the spread between the earlier campaigns, so a verdict needs three of them. From
     six campaigns on, lasting changes (steps and slow declines) are dated, with what changed on the
     host. One --campaign is taken as the newest; several are the only ones compared. Ends with 9 if
-    a path is shown to be worse by more than --worse, suddenly or for good.
+    a path is shown to be worse by more than --worse, suddenly or for good, and with 8 if --confirm
+    could not measure a path that looked worse.
 
     Examples:
 
@@ -98,4 +99,6 @@ def trend(request: TrendOptions, output: OutputOptions) -> int:
         with output_file(request.junit) as stream:
             stream.write(junit_xml(answer, named.in_text).encode())
     print_answer(answer, tables(answer), output, named)
+    if answer.repeats is not None and answer.confirmed is None:
+        return EXIT_CELLS_FAILED
     return EXIT_CLAIM_FAILS if answer.exceeded else 0

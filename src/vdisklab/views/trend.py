@@ -313,7 +313,15 @@ def _percent(share: float | None) -> str:
 
 def _intro(answer: TrendAnswer) -> Iterator[str]:
     limit = f"{100 * answer.allowed:g} %"
-    if answer.repeats is not None:
+    if answer.repeats is not None and answer.confirmed is None:
+        lacks = [
+            row.path for row in answer.paths if row.newest.verdict is TrendVerdict.NOT_MEASURED
+        ]
+        yield (
+            f"Campaign {answer.repeats} looked worse, which could not be confirmed: "
+            f"{answer.campaigns[-1].id} repeats it, but has no numbers of {named(lacks, _NAMED)}."
+        )
+    elif answer.repeats is not None:
         yield (
             f"Campaign {answer.repeats} looked worse; this one repeats it and "
             f"{'confirms that' if answer.confirmed else 'does not confirm that'}: "

@@ -36,9 +36,9 @@ from vdisklab.answers.trend import (
 from vdisklab.cli import trend as verb
 from vdisklab.cli.shell.main import main
 from vdisklab.documents import document
-from vdisklab.errors import EXIT_CLAIM_FAILS, EXIT_INTERRUPTED, PlanError
+from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_CLAIM_FAILS, EXIT_INTERRUPTED, PlanError
 from vdisklab.plan.run_request import RunRequest
-from vdisklab.results.model import Campaign, Check, Run
+from vdisklab.results.model import Campaign, Check, Failure, FailureKind, Run
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.layout import Table
 from vdisklab.views.trend import headline, junit_xml, tables
@@ -589,6 +589,38 @@ def test_confirm_measures_again_before_the_verdict(
     assert answer["repeats"] == "ca000006"
     assert answer["confirmed"] is (status == EXIT_CLAIM_FAILS)
     assert answer["paths"][0]["newest"]["earlier"] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("lacking", [("raw/none",), None])
+def test_a_repeat_that_failed_on_the_suspected_path_confirms_nothing(
+    database: Database,
+    call: Callable[..., tuple[int, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    lacking: tuple[str, ...] | None,
+) -> None:
+    """None stands for all paths: every run of the repeat failed."""
+    fill(database, [*levels(6, 0.01), 0.3], path="raw/none")
+
+    def measured(*_: object, **__: object) -> Measured:
+        with database.open() as store:
+            store.add_campaign(month(7))
+        database.add(
+            replace(run, measurements=(), failure=Failure(FailureKind.WORKLOAD, "fio ended"))
+            if lacking is None or run.path in lacking
+            else run
+            for run in runs(7, 1.0)
+        )
+        return Measured("ca000007", runs=24, failed=4)
+
+    monkeypatch.setattr(verb, "repeated", lambda _, request: replace(request, again=None))
+    monkeypatch.setattr(verb, "measure", measured)
+    ended, text = call("--confirm", "--format", "json")
+    answer = json.loads(text)
+    assert ended == EXIT_CELLS_FAILED
+    assert (answer["repeats"], answer["confirmed"]) == ("ca000006", None)
+    said = " ".join(answer["sentences"])
+    assert "ca000006 looked worse, which could not be confirmed: ca000007 repeats it, but" in said
+    assert "has no numbers of raw/none" in said or lacking is None
 
 
 def test_an_interrupted_confirmation_has_no_verdict(
