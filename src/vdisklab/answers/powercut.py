@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from vdisklab.answers.loading import judged_without_its_device
 from vdisklab.documents import Answer
 from vdisklab.path.power_cut_words import ClientKind, DriverSetting
+from vdisklab.plan.campaign import Dropped
 from vdisklab.results.model import HostFacts
 from vdisklab.results.power_cut import (
     STORAGE_FACTS,
@@ -85,11 +86,14 @@ class PowercutAnswer(Answer):
     ]
     verdicts: Annotated[tuple[CrashVerdict, ...], "in the order of the questions"]
     interrupted: Annotated[bool, "true when some questions are still open"] = False
+    left_out: Annotated[
+        tuple[Dropped, ...], "paths that were asked for and cannot be judged as asked"
+    ] = ()
 
     @property
     def any_failed(self) -> bool:
         """True when a path could not be judged."""
-        return any(verdict.failure for verdict in self.verdicts)
+        return bool(self.left_out) or any(verdict.failure for verdict in self.verdicts)
 
 
 def crash_verdict(cut: PowerCut) -> CrashVerdict:

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from vdisklab.actions.guest_capacity import measure_density, measure_neighbour
+from vdisklab.actions.measure import Measured
 from vdisklab.answers.density import DensityAnswer, NeighbourAnswer
 from vdisklab.answers.loading import database_url
 from vdisklab.cli.shell.caller import Caller
@@ -18,6 +19,7 @@ from vdisklab.host.waiting import patience
 from vdisklab.plan.density_request import DensityRequest
 from vdisklab.results.store import open_store
 from vdisklab.views.density import neighbour_tables, tables
+from vdisklab.views.run import left_out_sentences
 
 PANEL = VerbPanel.MEASURE
 
@@ -55,13 +57,24 @@ def density(request: DensityRequest, output: OutputOptions) -> int:
         console.print(Text(f"interrupted: {continues}"), soft_wrap=True)
     if measured.complete_before:
         console.print("nothing is left to measure; --new measures it again")
-    complete = False
     if capacities is not None:
         print_answer(capacities, tables(capacities), output)
-        complete = all(path.complete for path in capacities.paths)
     if effects is not None:
         print_answer(effects, neighbour_tables(effects), output)
-        complete = not any(effect.failure for effect in effects.paths)
+    for sentence in left_out_sentences(measured.left_out):
+        console.print(Text(sentence), soft_wrap=True)
+    return exit_status(measured, capacities, effects)
+
+
+def exit_status(
+    measured: Measured, capacities: DensityAnswer | None, effects: NeighbourAnswer | None
+) -> int:
+    """0 if every path that was asked for has its answer."""
     if measured.interrupted:
         return EXIT_INTERRUPTED
+    complete = not measured.left_out and (capacities is not None or effects is not None)
+    if capacities is not None:
+        complete = complete and all(path.complete for path in capacities.paths)
+    if effects is not None:
+        complete = complete and not any(effect.failure for effect in effects.paths)
     return 0 if complete else EXIT_CELLS_FAILED

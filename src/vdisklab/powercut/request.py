@@ -184,6 +184,11 @@ class PlannedQuestions:
     questions: tuple[Question, ...]
     dropped: tuple[Dropped, ...]
 
+    @property
+    def left_out(self) -> tuple[Dropped, ...]:
+        """The dropped paths that were asked for."""
+        return tuple(dict.fromkeys(dropped for dropped in self.dropped if dropped.asked))
+
 
 def plan_questions(request: PowercutRequest) -> PlannedQuestions:
     """One question for each path, driver setting, client and model.

@@ -76,7 +76,8 @@ def powercut(request: PowercutRequest, context: typer.Context, output: OutputOpt
         guest_cache=cache_directory(),
     )
     with TerminalProgress(console) as progress:
-        answer = judge_power_cuts(planned.questions, setup, progress, new=request.new)
+        judged = judge_power_cuts(planned.questions, setup, progress, new=request.new)
+    answer = replace(judged, left_out=planned.left_out)
     if answer.interrupted:
         continues = Caller.of_process().same_command("the same command continues")
         console.print(

@@ -15,11 +15,18 @@ from vdisklab.views.layout import NAMES, WORDS, Column, Table
 _MOST_STATES = 1_000_000
 """More possible states than that are only said to be many."""
 _NAMED = 3
-"""The headline names at most that many paths of a kind."""
+"""A sentence names at most that many paths of a kind."""
 
 
 def tables(answer: PowercutAnswer) -> Iterator[Table[CrashVerdict]]:
-    """One row per verdict, in the order of the questions."""
+    """One row per verdict, in the order of the questions; first the paths that have none."""
+    first, *others = _tables(answer)
+    left = tuple(dict.fromkeys(dropped.path for dropped in answer.left_out))
+    missing = (f"Not judged as asked: {named(left, _NAMED)}.",) if left else ()
+    yield from (replace(first, intro=(*missing, *first.intro)), *others)
+
+
+def _tables(answer: PowercutAnswer) -> Iterator[Table[CrashVerdict]]:
     failing = [row for row in answer.verdicts if _fails_storage(row)]
     rows = [row for row in answer.verdicts if not _fails_storage(row)]
     if failing:

@@ -29,8 +29,9 @@ from vdisklab.answers.density import (
 )
 from vdisklab.answers.recommend import recommend
 from vdisklab.answers.report import report_on
+from vdisklab.cli.density import exit_status
 from vdisklab.documents import as_csv, document, schemas
-from vdisklab.errors import PlanError
+from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import machine_facts
 from vdisklab.path.cell import MeasuredCell
@@ -39,7 +40,7 @@ from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.density_request import DensityRequest
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.settings import Request
-from vdisklab.progress import Event, Note, silent
+from vdisklab.progress import Event, Note, PathDropped, silent
 from vdisklab.results.model import Campaign, GuestGroup, HostLoad, Member, RanUnder, Run
 from vdisklab.results.store import Store, open_store
 from vdisklab.storage.site import memory_of_guests
@@ -353,6 +354,10 @@ class TestSearch:
             True,
         )
         assert answer == density_of(store, campaign.id)
+        assert exit_status(measured, answer, None) == 0
+        left = replace(measured, left_out=(PathDropped("lvm/none", "LVM is missing", "install"),))
+        assert exit_status(left, answer, None) == EXIT_CELLS_FAILED
+        assert exit_status(replace(left, interrupted=True), answer, None) == EXIT_INTERRUPTED
 
     def test_a_search_that_memory_ended_is_not_called_complete(
         self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

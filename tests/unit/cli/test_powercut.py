@@ -147,6 +147,25 @@ def table(*verdicts: PowerCut) -> Table[Any]:
     return found
 
 
+def test_a_path_that_cannot_be_judged_as_asked_is_a_part_of_the_answer() -> None:
+    planned = plan_questions(
+        PowercutRequest(paths=("ext4/raw/none", "ext4/9p"), clients=(ClientKind.FLUSHES,))
+    )
+    assert not answer(KEPT).any_failed
+    found = replace(answer(KEPT), left_out=planned.left_out)
+    assert found.any_failed
+    assert [(left["path"], bool(left["reason"])) for left in document(found)["left_out"]] == [
+        ("ext4/9p", True)
+    ]
+    (shown,) = view.tables(found)
+    assert shown.intro == ("Not judged as asked: ext4/9p.",)
+    needs = plan_questions(
+        PowercutRequest(paths=("ext4/{raw,qcow2}/none",), need=parse_needs(["format=raw"]))
+    )
+    assert needs.dropped
+    assert not needs.left_out
+
+
 def test_the_document_matches_its_schema() -> None:
     found = document(answer(KEPT, LOST, FAILED), table(KEPT, LOST, FAILED).sentences)
     jsonschema.Draft202012Validator(schemas([PowercutAnswer])["vdisklab.powercut/2"]).validate(
