@@ -93,7 +93,7 @@ def measure(
         with open_ledger() as ledger:
             host = LocalHost()
             possible = possible_draft(host, request)
-            facts = _facts(host, possible.named.mount)
+            facts = facts_of_place(host, possible.named.mount)
             if search is not None:
                 verdicts = stored_verdicts(store, facts, possible.plan.settings.disk)
                 narrow = partial(search.narrow, verdicts=verdicts)
@@ -145,7 +145,7 @@ def measure_in_turns(
             plans, places = [], []
             for request in requests:
                 possible = possible_draft(host, request)
-                facts = _facts(host, possible.named.mount)
+                facts = facts_of_place(host, possible.named.mount)
                 begun = None if new else begun_plan(store, facts, possible.plan)
                 plans.append(make_plan(host, ledger, possible, progress, begun=begun).plan)
                 places.append(facts)
@@ -328,7 +328,7 @@ def _measure_plan(
 
 def unchanged_campaign(store: Store, plan: CampaignPlan) -> Campaign | None:
     """The stored campaign that a possible plan continues, if this host has not changed since."""
-    facts = _facts(LocalHost(), _mount_below(plan))
+    facts = facts_of_place(LocalHost(), _mount_below(plan))
     plan = begun_plan(store, facts, plan) or plan
     earlier = store.find_campaign(plan.fingerprint, facts.machine_id)
     return None if earlier is None or _changes(earlier.host, facts) else earlier
@@ -388,7 +388,7 @@ def _changes(before: HostFacts, now: HostFacts) -> list[str]:
     return changed
 
 
-def _facts(host: Host, mount: Mount | None) -> HostFacts:
+def facts_of_place(host: Host, mount: Mount | None) -> HostFacts:
     """The facts of this machine, and of the mount on which a campaign's images lie."""
     facts = collect_facts(host)
     reason = without_flushes(mount)

@@ -13,9 +13,9 @@ from rich.text import Text
 from vdisklab.actions.again import repeated
 from vdisklab.actions.cell_search import Narrow, Narrowed
 from vdisklab.actions.find_best import make_search
-from vdisklab.actions.planning import make_plan, possible_draft
-from vdisklab.answers.here import verdicts_here
-from vdisklab.answers.loading import open_results
+from vdisklab.actions.measure import facts_of_place
+from vdisklab.actions.planning import Possible, make_plan, possible_draft
+from vdisklab.answers.loading import open_results, stored_verdicts, verdicts_of
 from vdisklab.answers.plan import PlanAnswer, answer_plan
 from vdisklab.cli.shell.live import TerminalProgress, print_dropped, warning_line
 from vdisklab.cli.shell.options import Format, OutputOptions, takes_options
@@ -24,9 +24,9 @@ from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import NoDatabaseError, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.ledger import open_ledger
-from vdisklab.path.durability import CrashVerdicts
+from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.plan.run_request import RunRequest
-from vdisklab.plan.settings import OptionRows, Request, option
+from vdisklab.plan.settings import OptionRows, option
 from vdisklab.plan.value_kinds import SWITCH
 from vdisklab.results.store import Store
 from vdisklab.sanitise import sanitise
@@ -77,8 +77,7 @@ def plan(request: RunRequest, shown: PlanOptions, output: OutputOptions) -> None
             search = make_search(request)
             narrow: Narrow = Narrowed
             if search is not None:
-                judged = CrashVerdicts() if store is None else _verdicts(store, host, campaign)
-                narrow = partial(search.narrow, verdicts=judged)
+                narrow = partial(search.narrow, verdicts=_verdicts(store, host, possible))
             possible = replace(possible, plan=narrow(possible.plan).plan)
             planned = make_plan(host, ledger, possible, progress, narrow=narrow)
             for event in planned.events:
@@ -102,8 +101,12 @@ def _results(stack: ExitStack, request: RunRequest) -> Store | None:
         return None
 
 
-def _verdicts(store: Store, host: Host, request: Request) -> CrashVerdicts:
-    return verdicts_here(store, host, request.disk)
+def _verdicts(store: Store | None, host: Host, possible: Possible) -> CrashVerdicts:
+    """The verdicts that `run` would go by."""
+    facts, disk = facts_of_place(host, possible.named.mount), possible.plan.settings.disk
+    if store is None:
+        return verdicts_of((), disk or HostDisk.VOLATILE, (facts,))
+    return stored_verdicts(store, facts, disk)
 
 
 def _print_beside(answer: PlanAnswer, console: Console) -> None:
