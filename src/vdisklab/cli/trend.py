@@ -98,7 +98,8 @@ def trend(request: TrendOptions, output: OutputOptions) -> int:
     if request.junit is not None:
         with output_file(request.junit) as stream:
             stream.write(junit_xml(answer, named.in_text).encode())
-    print_answer(answer, tables(answer), output, named)
+    shown = tables(answer, named.caller.command or "vdisklab trend")
+    print_answer(answer, shown, output, named)
     if answer.repeats is not None and answer.confirmed is None:
         return EXIT_CELLS_FAILED
     return EXIT_CLAIM_FAILS if answer.exceeded else 0

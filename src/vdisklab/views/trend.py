@@ -41,8 +41,10 @@ _VERDICTS = {
 }
 
 
-def tables(answer: TrendAnswer) -> Iterator[Table[TrendRow] | Table[DatedShift]]:
-    """The newest campaign, path by path; then the dated changes."""
+def tables(
+    answer: TrendAnswer, command: str = "vdisklab trend"
+) -> Iterator[Table[TrendRow] | Table[DatedShift]]:
+    """The newest campaign, path by path; then the dated changes. `command` asked for them."""
     judged = any(row.newest.p is not None for row in answer.paths)
     columns: tuple[Column[TrendRow], ...] = (
         Column("path", lambda row: row.path, folds=NAMES),
@@ -79,7 +81,7 @@ def tables(answer: TrendAnswer) -> Iterator[Table[TrendRow] | Table[DatedShift]]
         judged = True
     yield Table(
         headline(answer), columns if judged else columns[:3], answer.paths, tuple(_notes(answer)),
-        intro=tuple(_intro(answer)), kind=TrendRow,
+        intro=tuple(_intro(answer, command)), kind=TrendRow,
     )  # fmt: skip
     if answer.dated:
         yield _shifts(answer)
@@ -311,7 +313,7 @@ def _percent(share: float | None) -> str:
     return numbers.MISSING if share is None else f"{100 * share:.2g} %"
 
 
-def _intro(answer: TrendAnswer) -> Iterator[str]:
+def _intro(answer: TrendAnswer, command: str) -> Iterator[str]:
     limit = f"{100 * answer.allowed:g} %"
     if answer.repeats is not None and answer.confirmed is None:
         lacks = [
@@ -329,7 +331,7 @@ def _intro(answer: TrendAnswer) -> Iterator[str]:
         )
     elif answer.exceeded:
         yield f"That is more than {limit} (--worse), so the exit status is 9."
-        yield "To measure again before believing it: `vdisklab trend --confirm`."
+        yield f"To measure again before believing it: `{command} --confirm`."
     yield from _not_seen(answer)
     yield from _changed(answer)
     yield from answer.caveats.with_remedy
