@@ -324,8 +324,12 @@ def _notes(answer: LifeAnswer) -> Iterator[str]:
             yield f"{made_by(life)} on {life.path}: not all of its space came back in half a minute"
     several = sorted({life.disks for life in answer.lives})
     at_once = f" --guests {several[-1]}" if len(several) > 1 else ""
-    yield f"rank by a step: `vdisklab rank --metric ready{at_once}`, or first-write/none/duration"
+    of = f"--campaign {answer.campaign}"
+    yield (
+        f"rank by a step: `vdisklab rank --metric ready{at_once} {of}`, or "
+        "first-write/none/duration"
+    )
     pair = _pair([life for life in answer.lives if life.is_usable])
     if pair is not None:
-        yield f"compare two of them: `vdisklab compare {pair}`"
+        yield f"compare two of them: `vdisklab compare {pair} {of}`"
     yield from answer.caveats.notes

@@ -128,7 +128,9 @@ def test_the_soonest_ready_comes_first_and_what_was_counted_says_why(
     assert any("the rate had not settled" in note for note in notes)
     assert any("not all of its space came back" in note for note in notes)
     assert any("dd on btrfs/raw/none failed" in note for note in notes)
-    assert f"compare two of them: `vdisklab compare {REFLINK} {COPY}`" in notes
+    of = f"--campaign {campaign.id}"  # a newer campaign may be of other measurements
+    assert f"compare two of them: `vdisklab compare {REFLINK} {COPY} {of}`" in notes
+    assert any(f"`vdisklab rank --metric ready --guests 10 {of}`" in note for note in notes)
 
 
 def test_the_report_answers_about_lives_with_a_bar_of_steps(
