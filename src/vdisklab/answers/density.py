@@ -250,7 +250,6 @@ def _path_capacity(
     steps = tuple(sorted((step for step, _, _ in judged), key=lambda step: step.guests))
     alone = [step for step in steps if step.guests == 1]
     short = [step.iops for step in alone if step.served is not None and step.served < LEAST_SERVED]
-    failures = [run.failure.sentence for run in runs if run.failure is not None]
     outcomes = outcomes_of(runs, criterion)
     complete = not next_steps(outcomes, most, repeats=1)
     carried = capacity(outcomes, most)
@@ -282,9 +281,20 @@ def _path_capacity(
         ),
         reached=min(short, default=None),
         complete=complete,
-        failure=failures[-1] if failures else None,
+        failure=_last_failure(runs),
         steps=steps,
     )
+
+
+def _last_failure(runs: Sequence[Run]) -> str | None:
+    """Why the last of the runs failed that were not measured again since; None without one."""
+    measured = {(run.round, run.cell) for run in runs if run.failure is None}
+    failures = [
+        run.failure.sentence
+        for run in runs
+        if run.failure is not None and (run.round, run.cell) not in measured
+    ]
+    return failures[-1] if failures else None
 
 
 def _on_device(runs: Sequence[Run], measurement: Measurement) -> float | None:
@@ -329,7 +339,6 @@ def _neighbour_effect(path: str, runs: list[Run]) -> NeighbourEffect:
     beside, alone = (
         np.array([[p99[guests][round] for round in rounds]]) for guests in (BESIDE, ALONE)
     )
-    failures = [run.failure.sentence for run in runs if run.failure is not None]
     return NeighbourEffect(
         path=path,
         alone=float(np.median(alone)) if rounds else None,
@@ -337,5 +346,5 @@ def _neighbour_effect(path: str, runs: list[Run]) -> NeighbourEffect:
         ratio=paired_ratios(beside, alone)[0] if rounds else Ratio(0),
         limited=limited,
         on_device=min((share for share in on_device if share is not None), default=None),
-        failure=failures[-1] if failures else None,
+        failure=_last_failure(runs),
     )

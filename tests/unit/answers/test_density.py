@@ -14,10 +14,12 @@ from tests.unit.analysis.made import under
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
 from vdisklab.actions.guest_capacity import neighbour_campaign
+from vdisklab.actions.measure import Measured
 from vdisklab.analysis.diagnostics.caveats import UNDER_EMULATED_KVM
 from vdisklab.answers.density import NeighbourAnswer, NeighbourEffect, neighbour_answer
+from vdisklab.cli.density import exit_status
 from vdisklab.documents import as_csv, document, schemas
-from vdisklab.errors import PlanError
+from vdisklab.errors import EXIT_CELLS_FAILED, PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.build import build_plan
@@ -78,6 +80,32 @@ def test_the_ratio_is_paired_within_rounds(store: Store) -> None:
     )
     assert "raw/none,0.003" in as_csv(answer.paths, NeighbourEffect)
     assert found["paths"][1]["failure"]
+
+
+def test_a_failure_that_was_measured_again_is_none(store: Store) -> None:
+    """The same command measures a failed run again, and then all paths have their answer."""
+    campaign = a_campaign()
+    store.add_campaign(campaign)
+    cells = {guests: MeasuredCell(f"raw/none/virtio:guests={guests}") for guests in (1, 2)}
+    for guests, cell in cells.items():
+        failed = a_run(
+            campaign, path=cell.name, cell=cell.fingerprint, failure=BROKEN, measurements=()
+        )
+        store.add_run(failed)
+        before = neighbour_answer(store, campaign.id, "quiet-db", "bulk-write")
+        assert exit_status(Measured(campaign.id), None, before) == EXIT_CELLS_FAILED
+        members = tuple(
+            Member(number, 0.0, 50.0, 0.001, 0.001, 0.001, 0.001, None, 500)
+            for number in range(1, guests + 1)
+        )
+        measured = a_measurement(group=GuestGroup(10.0, members, HostLoad(cpu=0.4)))
+        store.add_run(
+            a_run(campaign, path=cell.name, cell=cell.fingerprint, measurements=(measured,))
+        )
+    answer = neighbour_answer(store, campaign.id, "quiet-db", "bulk-write")
+    assert answer.paths[0].failure is None
+    assert answer.paths[0].ratio.pairs == 1
+    assert exit_status(Measured(campaign.id), None, answer) == 0
 
 
 @pytest.mark.parametrize(
