@@ -16,7 +16,7 @@ from vdisklab.answers import claims as answers
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.loading import NOTHING, database_url, open_results
 from vdisklab.cli.shell import options
-from vdisklab.cli.shell.caller import Caller
+from vdisklab.cli.shell.caller import Caller, needs_root
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.output import print_answer
@@ -119,7 +119,9 @@ def claims(requested: Request, asked_for: ClaimsOptions, output: options.OutputO
             named = Named.by(requested, asked_for).on_targets_of(answer.campaigns)
             stream.write(junit_xml(answer, named.in_text).encode())
     caller = Caller.of_process()
-    print_answer(answer, tables(answer, _measuring(caller)), output, requested, asked_for)
+    missing = {claim.command for claim in answer.claims if claim.command}
+    named = Named(layered=frozenset(command for command in missing if needs_root(command)))
+    print_answer(answer, tables(answer, _measuring(caller)), output, requested, asked_for, named)
     if not measured.interrupted:
         return exit_status(answer)
     continues = caller.same_command("the same command continues")

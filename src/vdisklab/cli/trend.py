@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,7 +100,8 @@ def trend(request: TrendOptions, output: OutputOptions) -> int:
     if request.junit is not None:
         with output_file(request.junit) as stream:
             stream.write(junit_xml(answer, named.in_text).encode())
-    shown = tables(answer, named.caller.command or "vdisklab trend")
+    typed = [] if named.caller.command is None else sys.argv[sys.argv.index("trend") + 1 :]
+    shown = tables(answer, shlex.join(["vdisklab", "trend", *typed]))
     print_answer(answer, shown, output, named)
     if answer.repeats is not None and answer.confirmed is None:
         return EXIT_CELLS_FAILED

@@ -7,18 +7,21 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from vdisklab.errors import VdisklabError
 
 NAME = "vdisklab"
 
-_MEASURING = ("run", "plan", "density")
-_ROOT_ALWAYS = ("powercut",)
+_MEASURING = ("run", "plan")
+_ROOT_ALWAYS = ("powercut", "density")  # density for its control
+_MEASURES_AGAIN = {"trend": "--confirm", "claims": "--run"}
+"""The options of verbs that measure what stored campaigns or claims say, not what is typed."""
 _SYSTEM_DIRECTORIES = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin")
 """Where sudo finds programs on Debian: `secure_path` of sudoers(5)."""
 
@@ -76,13 +79,14 @@ class Caller:
             return cls(program, whole, command)
         return cls(program, whole, command, "sudo ", root_program)
 
-    def becomes_root(self, command: str) -> bool:
+    def becomes_root(self, command: str, layered: Collection[str] = ()) -> bool:
         """True if this user must run the command, which begins with `vdisklab`, as root."""
-        return bool(self.as_root) and needs_root(command)
+        return bool(self.as_root) and needs_root(command, layered)
 
-    def start_of(self, command: str) -> str:
+    def start_of(self, command: str, layered: Collection[str] = ()) -> str:
         """What this user must type instead of the word `vdisklab` at the start of a command."""
-        return f"{self.as_root}{self.root_program}" if self.becomes_root(command) else self.program
+        as_root = self.becomes_root(command, layered)
+        return f"{self.as_root}{self.root_program}" if as_root else self.program
 
     def anywhere(self) -> Self:
         """The same for a reader whose shell may be in another directory."""
@@ -110,15 +114,29 @@ def _spelled(started: str, found: str | None, whole: str) -> tuple[str, str]:
     return shlex.quote(started), whole
 
 
-def needs_root(command: str) -> bool:
-    """True for a command that builds host layers, uses a device or cuts the power of a disk."""
+def needs_root(command: str, layered: Collection[str] = ()) -> bool:
+    """True for a command that builds host layers, uses a device or cuts the power of a disk.
+
+    `layered` are the campaigns that did one of these, and the commands of claims that do: `run
+    --again` measures such a campaign again, `trend --confirm` and `claims --run` what they answer.
+    """
     try:
         _, verb, *argv = shlex.split(command)
     except ValueError:
         return False
     if verb in _ROOT_ALWAYS:
         return True
-    return verb in _MEASURING and ("--on" in argv or any(map(_has_layers, argv)))
+    if verb in _MEASURES_AGAIN:
+        return bool(layered) and _MEASURES_AGAIN[verb] in argv
+    again = any(before == "--again" and word in layered for before, word in pairwise(argv))
+    return verb in _MEASURING and (again or "--on" in argv or any(map(_has_layers, argv)))
+
+
+def measured_as_root(plan: Mapping[str, Any]) -> bool:
+    """True for the stored plan of a campaign that had host layers, or devices below its disks."""
+    # A cell's label is its path, and may name the state of the page cache behind it.
+    paths = {label.partition(" ")[0] for label in plan.get("cells", ())}
+    return bool(plan.get("devices")) or any(map(_has_layers, paths))
 
 
 def _has_layers(word: str) -> bool:

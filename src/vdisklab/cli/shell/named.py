@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from typer.core import TyperCommand
 
-from vdisklab.cli.shell.caller import NAME, Caller
+from vdisklab.cli.shell.caller import NAME, Caller, measured_as_root
 from vdisklab.cli.shell.verbs import naming_options
 from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.host.mounts import is_visible_directory
@@ -40,8 +40,8 @@ class Named:
     """The names that the user gave; None or empty for the default.
 
     `targets` are the measured campaigns' targets, `secrets` the files with their secrets, and
-    `gone` their work directories that this machine does not have. `caller` is how the user started
-    vdisklab.
+    `gone` their work directories that this machine does not have. `layered` are those that root
+    measured, and commands of claims that need root. `caller` is how the user started vdisklab.
     """
 
     db: str | None = None
@@ -49,6 +49,7 @@ class Named:
     targets: tuple[NamedTarget, ...] = ()
     secrets: tuple[tuple[str, Path], ...] = ()
     gone: frozenset[str] = frozenset()
+    layered: frozenset[str] = frozenset()
     typed_directory: str | None = None
     caller: Caller = field(default_factory=Caller.of_process)
 
@@ -61,7 +62,8 @@ class Named:
         listed = [(names,) if isinstance(names, str) else names for names in found]
         named = cls.of(db, [name for names in listed for name in names])
         typed = next((str(each) for r in requests if (each := getattr(r, "directory", None))), None)
-        return replace(named, secrets=secrets, typed_directory=typed)
+        layered = frozenset[str]().union(*(getattr(each, "layered", ()) for each in requests))
+        return replace(named, secrets=secrets, typed_directory=typed, layered=layered)
 
     @classmethod
     def of(cls, db: object, campaigns: Sequence[str] | None = None) -> Self:
@@ -73,8 +75,9 @@ class Named:
         return cls(db, tuple(campaigns or ()))
 
     def on_targets_of(self, campaigns: Sequence[Any]) -> Self:
-        """The same, for commands with paths on the targets of these campaigns, and without work
-        directories that are not here: another machine measured there, or they were removed."""
+        """The same, for commands with paths on the targets of these campaigns, or that measure them
+        again, and without work directories that are not here: another machine measured there, or
+        they were removed."""
         plans = [getattr(campaign, "plan", {}) for campaign in campaigns]  # none of imported ones
         directories = {str(plan["directory"]) for plan in plans if plan.get("directory")}
         gone = {each for each in directories if not is_visible_directory(Path(each))}
@@ -82,7 +85,17 @@ class Named:
         for text in (str(target) for plan in plans for target in plan.get("target") or ()):
             with suppress(PlanError):  # in a damaged database
                 targets[parse_target(text)] = None
-        return replace(self, targets=tuple(targets), gone=frozenset(gone - {self.typed_directory}))
+        as_root = {
+            each.id
+            for each in campaigns
+            if self.caller.as_root and measured_as_root(getattr(each, "plan", {}))
+        }
+        return replace(
+            self,
+            targets=tuple(targets),
+            gone=frozenset(gone - {self.typed_directory}),
+            layered=self.layered | as_root,
+        )
 
     def in_text(self, text: str) -> str:
         """The text, whose commands of vdisklab get the options that the user named."""
@@ -112,13 +125,14 @@ class Named:
         if "--campaign" in takes and "--campaign" not in command:
             options += [f"--campaign {shlex.quote(name)}" for name in self.campaign]
         plain = unescape(_TAGS.sub("", command)) if quoted is _in_span else command
-        db = self.db or (self._own_database() if self.caller.becomes_root(plain) else None)
+        as_root = self.caller.becomes_root(plain, self.layered)
+        db = self.db or (self._own_database() if as_root else None)
         if db is not None and "--db" in takes and "--db" not in command:
             # Imports SQLAlchemy, which a verb without a database does without.
             from vdisklab.results.database import without_password  # noqa: PLC0415
 
             options.append(f"--db {shlex.quote(without_password(db))}")
-        start = self.caller.start_of(plain)
+        start = self.caller.start_of(plain, self.layered)
         if quoted is _in_span:
             start = escape(start)
         command = as_typed(command)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.results.values import a_campaign
 from vdisklab.cli.shell.caller import Caller, needs_root
 from vdisklab.cli.shell.named import Named
 
@@ -98,6 +99,14 @@ def test_who_called_sudo_must_call_it_again(tmp_path: Path) -> None:
     ("command", "root"),
     [
         ("vdisklab powercut raw/none", True),
+        ("vdisklab density raw/none --load 500iops", True),  # its control
+        ("vdisklab run --again 1a7e5ed0", True),
+        ("vdisklab plan --rounds 3 --again 1a7e5ed0", True),
+        ("vdisklab run --again c0ffee00", False),
+        ("vdisklab trend raw/none --confirm", True),
+        ("vdisklab trend raw/none", False),
+        ("vdisklab claims --run", True),
+        ("vdisklab claims --why", False),
         ("vdisklab run ext4/raw/none --rounds 3", True),
         ("vdisklab run '{raw,xfs/raw}/none'", True),
         ("vdisklab plan none --on /dev/sdb", True),
@@ -109,7 +118,30 @@ def test_who_called_sudo_must_call_it_again(tmp_path: Path) -> None:
     ],
 )
 def test_a_command_tells_whether_it_needs_root(command: str, root: bool) -> None:
-    assert needs_root(command) is root
+    assert needs_root(command, {"1a7e5ed0"}) is root
+
+
+def test_what_measures_a_campaign_again_goes_by_its_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VDISKLAB_DB", raising=False)
+    typed = caller(tmp_path, typed="whole")
+    start = f"{tmp_path}/.venv/bin/vdisklab"
+    cells = {"1a7e5ed0": "ext4/raw/writeback (warm)", "c0ffee00": "raw/writeback (warm)"}
+    layered, plain = (
+        a_campaign(id=name, plan={"cells": ["raw/none", cell]}) for name, cell in cells.items()
+    )
+    named = Named(db="d", caller=typed).on_targets_of([layered, plain])
+    assert named.in_text("`vdisklab run --again 1a7e5ed0`").startswith(f"`sudo {start} run")
+    assert named.in_text("`vdisklab run --again c0ffee00`").startswith(f"`{start} run")
+    assert named.in_text("`vdisklab trend --confirm`").startswith(f"`sudo {start} trend")
+    alone = Named(db="d", caller=typed).on_targets_of([plain])
+    assert alone.in_text("`vdisklab trend --confirm`").startswith(f"`{start} trend")
+    on_device = a_campaign(id="de71ce00", plan={"cells": ["raw/none"], "devices": ["/dev/sdb"]})
+    again = Named(db="d", caller=typed).on_targets_of([on_device])
+    assert again.in_text("`vdisklab run --again de71ce00`").startswith(f"`sudo {start} run")
+    claims = Named.by(Named(layered=frozenset({"vdisklab run ext4/raw/none"})))
+    assert claims.layered
 
 
 def test_a_process_that_is_no_vdisklab_uses_the_name() -> None:
