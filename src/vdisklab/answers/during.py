@@ -11,14 +11,14 @@ import numpy as np
 
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
-from vdisklab.answers.loading import newest_campaign, require_one_accelerator
+from vdisklab.answers.loading import newest_campaign, require_one_accelerator, verdicts_of
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.operations.registry import judged_names, parse_operation
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.durability import DurabilityKind, durability
 from vdisklab.path.needs import NeedKind
-from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.path.rules import not_judgeable, where_judged
 from vdisklab.path.stalls import MeasuredStalls, OperationStall
 from vdisklab.plan.guest import without_options
@@ -87,7 +87,9 @@ class OperationCost:
     allocated: Annotated[float | None, "bytes by which the guest's image and new ones grew"]
     paused: Annotated[float | None, "seconds in which QEMU had stopped the guest"]
     survives: Annotated[
-        bool | None, "whether flushed data survived a power cut in its middle; null: not judged"
+        bool | None,
+        "whether flushed data survive a power cut in its middle, by rule or as judged; null: not "
+        "judged, or in too few cuts",
     ]
     judge: Annotated[str | None, "the command that judges a power cut in its middle"]
     unjudged: Annotated[str | None, "why no power cut can be judged in its middle"]
@@ -218,8 +220,9 @@ def operations_of(store: Store, campaign_id: str) -> DuringAnswer:
     runs = _runs(store, campaign)
     machine = campaign.host.machine_id
     cuts = [cut for cut in store.power_cuts(machine) if cut.applies_to(campaign.host)]
-    below = campaign.host.file_system
-    costs = [(_cost(cell, measured, cuts, below), measured) for cell, measured in runs.items()]
+    costs = [
+        (_cost(cell, measured, cuts, campaign.host), measured) for cell, measured in runs.items()
+    ]
     calm: dict[str, float] = {}
     for cost, _ in costs:
         if cost.is_control and cost.stall is not None:
@@ -294,14 +297,14 @@ def _path(cell: MeasuredCell) -> str:
 
 
 def _cost(
-    cell: MeasuredCell, runs: Sequence[Run], cuts: Iterable[PowerCut], below: str | None
+    cell: MeasuredCell, runs: Sequence[Run], cuts: Iterable[PowerCut], host: HostFacts
 ) -> OperationCost:
     order = parse_operation(_operation(cell) or "")
     good = [run for run in runs if _why_failed(run) is None]
     values = {window: _by_metric(good, window) for window in (BEFORE, DURING, AFTER)}
     failures = [why for run in runs if (why := _why_failed(run)) is not None]
     path = without_options(cell.path, (_OPTION,)) if cell.path else None
-    place = None if path is None else where_judged(path, below)
+    place = None if path is None else where_judged(path, host.file_system)
     judged = None if place is None or order.unjudged(place) is not None else place
     unjudged = None
     if judged is None and path is not None:
@@ -309,9 +312,6 @@ def _cost(
         unjudged = None if refused is None else f"the path {refused.reason}"
         if order.kind.judging is None:
             unjudged = _not_simulated(place, only_reads=order.kind.only_reads)
-    # A verdict on the directory's own file system counts for the directory.
-    counts = judged is not None and (judged == path or judged.layers[-1].kind == below)
-    judged_paths = {str(path), str(judged)} if counts else {str(path)}
     windows = [_measured(run, DURING) for run in good]
     devices = [
         measured.evidence.device
@@ -338,7 +338,7 @@ def _cost(
         copied=copied,
         allocated=_median(values[DURING]["allocated"]),
         paused=_median(values[DURING]["paused"]),
-        survives=_survives(judged_paths, order.kind.name, cuts),
+        survives=None if path is None else _survives(path, order.kind.name, cuts, host),
         judge=(
             None
             if judged is None
@@ -448,14 +448,12 @@ def _within_rounds(above: Mapping[int, float], below: Mapping[int, float]) -> Ra
     )[0]
 
 
-def _survives(paths: Collection[str], operation: str, cuts: Iterable[PowerCut]) -> bool | None:
-    """Whether flushed data survived each judged power cut in the operation's middle."""
-    verdicts = [
-        cut.survives
-        for cut in cuts
-        if cut.path in paths
-        and cut.during == operation
-        and cut.client != ClientKind.NEVER
-        and cut.survives is not None
-    ]
-    return all(verdicts) if verdicts else None
+def _survives(
+    path: DiskPath, operation: str, cuts: Iterable[PowerCut], host: HostFacts
+) -> bool | None:
+    """Whether flushed data survives a power cut in the operation's middle: by a rule if one
+    applies, else by the stored cuts above the strictest disk; None with too few of them."""
+    kept = durability(path, verdicts_of(cuts, hosts=(host,), during=operation))
+    if kept.kind is DurabilityKind.LOST_BY_CONSTRUCTION:
+        return False
+    return None if kept.tested is None else kept.tested.flushed.kept

@@ -569,8 +569,10 @@ def verdicts_of(
     power_cuts: Iterable[PowerCut],
     disk: HostDisk = HostDisk.VOLATILE,
     hosts: Collection[HostFacts] = (),
+    during: str | None = None,
 ) -> CrashVerdicts:
-    """The verdicts by path, separate for clients that flush and for the one that never does.
+    """The verdicts by path, separate for clients that flush and for the one that never does: of
+    cuts in the middle of the operation `during`, or of those without any.
 
     A path that kept everything above the strictest disk does so above any; what a dead host lost
     above a disk that keeps its cache may be lost above any.
@@ -583,8 +585,8 @@ def verdicts_of(
         decides_for_all = _KEEPS_ALL if cut.survives else _LOSES_ALWAYS
         if cut.model != disk.model and cut.model not in decides_for_all:
             continue
-        if cut.during is not None:
-            continue  # a verdict on the operation
+        if cut.during != during:
+            continue  # a verdict on an operation
         if cut.client == ClientKind.SQLITE_DELETE:
             continue  # SQLite does not sync its commit, so a loss says nothing about the path
         if cut.settings.get("driver", DriverSetting.AS_FOUND) != DriverSetting.AS_FOUND:

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 
 from tests.unit.cli.test_widths import require_whole
-from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
+from tests.unit.results.values import BROKEN, HOST, a_campaign, a_measurement, a_power_cut, a_run
 from vdisklab.actions.measure import Measured
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.during import (
@@ -19,6 +20,7 @@ from vdisklab.answers.during import (
     OperationCost,
     measured_operations,
     newest_of_speed,
+    operations_of,
     stored_operations,
     stored_stalls,
 )
@@ -32,7 +34,14 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.needs import lack, measured_stall, parse_need
 from vdisklab.path.stalls import MeasuredStalls, OperationStall
-from vdisklab.results.model import Campaign, Direction, Sample, Series
+from vdisklab.results.model import (
+    FILE_SYSTEM,
+    WITHOUT_FLUSHES,
+    Campaign,
+    Direction,
+    Sample,
+    Series,
+)
 from vdisklab.results.store import Store, open_store
 from vdisklab.views.charts.lines import operation_figures
 from vdisklab.views.during import answer_lines, headline, relief, short_headline, tables
@@ -148,6 +157,57 @@ def test_the_longest_stall_comes_first_with_its_relief(store: Store, campaign: C
     calm = replace(answer, costs=(snapshot,))
     (table,) = tables(calm)
     assert table.verbatim == ("nothing to paste: the guest felt no operation",)
+
+
+SNAPSHOT_CUT = {"path": "ext4/qcow2/none", "settings": {"during": "snapshot"}}
+ON_EXT4 = replace(HOST, more={FILE_SYSTEM: "ext4"})
+
+
+def _plan(path: str) -> dict[str, Any]:
+    return {"seed": 1, "cells": [path], "measurements": []}
+
+
+@pytest.mark.parametrize(
+    ("changes", "survives"),
+    [
+        ({}, True),
+        ({"settings": {"during": "snapshot", "model": "plp"}}, None),
+        ({"settings": {"during": "snapshot", "model": "host-crash"}}, None),
+        ({"settings": {"during": "snapshot", "model": "plp"}, "survives": False}, False),
+        ({"settings": {}}, None),
+        ({"client": "never"}, None),
+        ({"states": 3}, None),
+        ({"states": 3, "exhaustive": True}, True),
+        ({"states": 3, "survives": False, "outcomes": {"lost": 1}}, False),
+        ({"path": "btrfs/qcow2/none"}, None),
+    ],
+)
+def test_only_a_cut_that_shows_it_says_that_flushed_data_survive_an_operation(
+    store: Store, changes: dict[str, Any], survives: bool | None
+) -> None:
+    store.add_campaign(a_campaign(host=ON_EXT4, plan=_plan(SNAPSHOT)))
+    store.add_power_cut(a_power_cut(**(SNAPSHOT_CUT | changes)))
+    (cost,) = operations_of(store, store.campaigns()[0].id).costs
+    assert cost.survives is survives
+
+
+@pytest.mark.parametrize(
+    ("path", "facts"),
+    [
+        ("ext4/qcow2/none/nvme:during=snapshot", {}),
+        ("qcow2/unsafe/virtio:during=snapshot", {}),
+        ("qcow2/none/virtio:during=snapshot", {WITHOUT_FLUSHES: "xfs is mounted with nobarrier"}),
+    ],
+)
+def test_a_rule_says_that_flushed_data_are_lost_in_an_operation_whatever_cuts_kept(
+    store: Store, path: str, facts: dict[str, str]
+) -> None:
+    host = replace(HOST, more={FILE_SYSTEM: "ext4", **facts})
+    store.add_campaign(a_campaign(host=host, plan=_plan(path)))
+    for judged in ("ext4/qcow2/none/nvme", "ext4/qcow2/unsafe", "ext4/qcow2/none"):
+        store.add_power_cut(a_power_cut(**(SNAPSHOT_CUT | {"path": judged})))
+    (cost,) = operations_of(store, store.campaigns()[0].id).costs
+    assert cost.survives is False
 
 
 REASON = "no space is left where the copy goes, so QEMU stopped the guest at a write"
