@@ -50,7 +50,7 @@ from vdisklab.path.segments import HOST, PageCache
 from vdisklab.plan.guest import GUESTS, without_options
 from vdisklab.results.database import default_url
 from vdisklab.results.model import Campaign, Example, HostFacts, Origin, RanUnder, RunOutline
-from vdisklab.results.power_cut import PowerCut, StorageFacts
+from vdisklab.results.power_cut import FAILING_REQUESTS, PowerCut, StorageFacts, failure_words
 from vdisklab.results.store import Store, open_store
 
 MOST_JOINED = 8
@@ -616,16 +616,25 @@ def verdicts_of(
 def _worst_on_failing_storage(
     cuts: Iterable[PowerCut],
 ) -> dict[tuple[str, FailureModel], RunOutcome]:
-    """What became of a path's guests when their storage failed: the newest verdict of each client,
-    and of these the worst."""
-    newest: dict[tuple[str, FailureModel], dict[str, RunOutcome]] = {}
+    """What became of a path's guests when their storage failed: the newest verdict of each client
+    and length of the failure, and of these the worst.
+
+    A guest of which no request failed shows nothing, and that it stands a few failed requests does
+    not show that it stands them all. No `--failing-seconds` is shorter than a full or broken
+    storage usually fails.
+    """
+    newest: dict[tuple[str, FailureModel], dict[tuple[str, str], RunOutcome]] = {}
     for cut in cuts:
         facts = StorageFacts.of(cut)
-        if facts is None or cut.model not in set(FailureModel):
+        if facts is None or not facts.failed or cut.model not in set(FailureModel):
             continue
         if facts.worst in set(RunOutcome) and cut.client != ClientKind.SQLITE_DELETE:
+            worst = RunOutcome(facts.worst)
+            if worst.is_harmless and cut.settings.get(FAILING_REQUESTS) is not None:
+                continue
             key = storage_name(parse_path(cut.path)), FailureModel(cut.model)
-            newest.setdefault(key, {})[cut.client] = RunOutcome(facts.worst)
+            asked = cut.client, failure_words(cut.model, cut.settings)
+            newest.setdefault(key, {})[asked] = worst
     order = tuple(RunOutcome)
     return {key: max(of_it.values(), key=order.index) for key, of_it in newest.items()}
 

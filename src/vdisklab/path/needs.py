@@ -308,10 +308,10 @@ def _does_not_survive(model: FailureModel, path: DiskPath, verdicts: CrashVerdic
     policy."""
     if not path.has_storage:
         return NOTHING_STORED
-    worst = verdicts.storage.get((storage_name(path), model))
-    if worst is not None:
-        harmless = worst in (RunOutcome.GOES_ON, RunOutcome.PAUSED)
-        return None if harmless else f"its guest, under {model}, {_CAME_OUT[RunOutcome(worst)]}"
+    stored = verdicts.storage.get((storage_name(path), model))
+    if stored is not None:
+        worst = RunOutcome(stored)
+        return None if worst.is_harmless else f"its guest, under {model}, {_CAME_OUT[worst]}"
     attachment, full = path.attachment, model is FailureModel.STORAGE_FULL
     if "werror" not in BUS_OPTIONS[attachment.bus]:
         return f"QEMU passes every error on to a guest with a disk on {attachment.bus}"

@@ -147,3 +147,8 @@ class RunOutcome(StrEnum):
     def is_loss(self) -> bool:
         """True if the guest's program lost what it had been told is durable."""
         return self in (RunOutcome.LOST, RunOutcome.DATABASE)
+
+    @property
+    def is_harmless(self) -> bool:
+        """True if the guest is what it was as soon as its storage is good again."""
+        return self in (RunOutcome.GOES_ON, RunOutcome.PAUSED)

@@ -382,6 +382,43 @@ def test_the_worst_of_several_clients_decides() -> None:
     assert lack(parse_path(f"ext4/{path}"), parse_need("survives-full"), stored) is None
 
 
+FULL = FailureModel.STORAGE_FULL
+REPORTS = "raw:preallocation=off/none/virtio:werror=report"
+UNTOUCHED = replace(CLEAN, outcome=RunOutcome.GOES_ON, failed=0, resumed=False, paused_after=None)
+LOST_IT = replace(CLEAN, outcome=RunOutcome.LOST, lost=5)
+
+
+def _asked(cut: PowerCut, **settings: float) -> PowerCut:
+    return replace(cut, settings={**cut.settings, **settings})
+
+
+@pytest.mark.parametrize(
+    ("cuts", "why"),
+    [
+        ([verdict(REPORTS, FULL, UNTOUCHED)], "passes errors on to the guest (werror=report)"),
+        ([verdict(REPORTS, FULL, UNTOUCHED, CLEAN)], None),
+        ([_asked(verdict(REPORTS, FULL, CLEAN), failing_requests=1)], "passes errors on"),
+        ([_asked(verdict(REPORTS, FULL, CLEAN), failing_seconds=60.0)], None),
+        ([_asked(verdict(REPORTS, FULL, LOST_IT), failing_requests=1)], "lost what it had"),
+        ([verdict(REPORTS, FULL, LOST_IT),
+          _asked(verdict(REPORTS, FULL, CLEAN), failing_requests=1)], "lost what it had"),
+        ([verdict(REPORTS, FULL, LOST_IT),
+          _asked(verdict(REPORTS, FULL, CLEAN), failing_seconds=9.0)], "lost what it had"),
+        ([verdict(REPORTS, FULL, LOST_IT), verdict(REPORTS, FULL, UNTOUCHED)], "lost what it had"),
+        ([verdict(REPORTS, FULL, LOST_IT), verdict(REPORTS, FULL, CLEAN)], None),
+    ],
+    ids=["none failed", "one failed", "kept in 1 request", "kept for 60 s", "lost in 1 request",
+         "1 request later", "9 s later", "none failed later", "kept later"],
+)  # fmt: skip
+def test_only_a_failure_that_a_guest_met_in_full_says_that_it_survives(
+    cuts: list[PowerCut], why: str | None
+) -> None:
+    path = parse_path(f"btrfs/{REPORTS}")
+    found = lack(path, parse_need("survives-full"), verdicts_of(cuts))
+    assert (found is None) == (why is None), found
+    assert why is None or why in str(found)
+
+
 def test_a_verdict_on_failing_storage_decides_nothing_about_power_cuts() -> None:
     lost = verdict(
         "raw/none/virtio:werror=ignore:rerror=ignore", FailureModel.STORAGE_ERROR,
