@@ -11,7 +11,12 @@ import numpy as np
 
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
-from vdisklab.answers.loading import newest_campaign, require_one_accelerator, verdicts_of
+from vdisklab.answers.loading import (
+    newest_campaign,
+    require_one_accelerator,
+    same_surroundings,
+    verdicts_of,
+)
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.operations.registry import judged_names, parse_operation
@@ -253,12 +258,12 @@ def _runs(store: Store, campaign: Campaign) -> Mapping[MeasuredCell, list[Run]]:
     return runs
 
 
-def stored_stalls(store: Store, host: HostFacts, limit: float) -> MeasuredStalls:
-    """The longest stalls on a machine: of the newest runs of each operation on each path, for each
-    need the mildest."""
+def stored_stalls(store: Store, speed: Campaign, limit: float) -> MeasuredStalls:
+    """The longest stalls where a campaign was measured, with its QEMU and accelerator: of the
+    newest runs of each operation on each path, for each need the mildest."""
     newest: dict[tuple[str, str], tuple[NeedKind, OperationStall]] = {}
     for campaign in store.campaigns(with_runs=True):
-        if campaign.host.machine_id == host.machine_id and measured_operations(campaign):
+        if measured_operations(campaign) and same_surroundings(store, speed, campaign):
             for cell, runs in _runs(store, campaign).items():
                 order = parse_operation(_operation(cell) or "")
                 good = [run for run in runs if _why_failed(run) is None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -319,6 +320,27 @@ def disagreement(
     return PlanError(
         f"campaigns {first.id} and {other.id} differ in {different[0].replace('_', ' ')}", hint=hint
     )
+
+
+def same_surroundings(results: Store, first: Campaign, other: Campaign) -> bool:
+    """True if equal paths are the same in two campaigns: on one machine and place, with one QEMU
+    and accelerator."""
+    hosts = {(each.host.machine_id, each.host.qemu) for each in (first, other)}
+    same = all(first.plan.get(key) == other.plan.get(key) for key in _PLACES)
+    if (
+        len(hosts) > 1
+        or not same
+        or _conflict(first.plan.get("qemu", {}), other.plan.get("qemu", {}))
+    ):
+        return False
+    return len(results.ran_under(first.id) | results.ran_under(other.id)) < 2
+
+
+def place_options(campaign: Campaign) -> str:
+    """The options of `run` that name a campaign's place; empty if it does not say its place."""
+    devices, directory = campaign.plan.get("devices") or (), campaign.plan.get("directory")
+    options = [word for device in devices for word in ("--on", str(device))]
+    return shlex.join(options or (["--dir", str(directory)] if directory else []))
 
 
 def newest_campaign(store: Store, holds: Callable[[Campaign], bool]) -> Campaign | None:

@@ -47,7 +47,7 @@ from vdisklab.answers.density import searched_capacity
 from vdisklab.answers.during import measured_operations, paths_of_operations
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.life import measured_lives
-from vdisklab.answers.loading import first_measure, newest_campaign
+from vdisklab.answers.loading import first_measure, newest_campaign, place_options
 from vdisklab.answers.race import race_of
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.errors import PlanError
@@ -156,7 +156,9 @@ class RecommendAnswer(Answer):
     hosts: Annotated[OverHosts | None, "with --hosts; rounds are hosts then"] = None
     stalls: Mapping[Need, str | None] = field(default_factory=dict, metadata=HIDDEN)
     """For each need that goes by measured operations what the path's did, in words; None where none
-    was measured."""
+    was measured there."""
+    there: str = field(default="", metadata=HIDDEN)
+    """The options of `run` that name the place of the campaign, to measure operations there."""
 
     @property
     def order(self) -> tuple[MeasuredCell, ...]:
@@ -260,6 +262,7 @@ def recommend(
             for need in needs
             if need.goes_by_stalls and chosen.path is not None and hosts is None
         },
+        there=place_options(analysis.campaigns[0]),
     )
     return answer if hosts is None else _with_hosts(answer, hosts)
 

@@ -112,7 +112,7 @@ def recommend(request: RecommendOptions, output: OutputOptions) -> None:
             fewest_disks=True,
         )
         if any(need.goes_by_stalls for need in needs):
-            analysis.stalls = stored_stalls(results, analysis.campaigns[0].host, request.stall)
+            analysis.stalls = stored_stalls(results, analysis.campaigns[0], request.stall)
         answer = answers.recommend(analysis, needs, request.weights)
     print_answer(answer, view.tables(answer), output, request)
 

@@ -246,9 +246,10 @@ def _stalls(answer: RecommendAnswer) -> Iterator[str]:
             yield f"{path}: {measured}."
         else:
             operation = "backup" if need.kind is NeedKind.BACKUP else "snapshot"
+            command = f"vdisklab run {path} --during {operation} {answer.there}".rstrip()
             yield (
-                f"What the need {need} costs the guest was not measured on {path}: "
-                f"`vdisklab run {path} --during {operation}`."
+                f"What the need {need} costs the guest was not measured on {path} in this place "
+                f"with this QEMU: `{command}`."
             )
 
 

@@ -327,7 +327,7 @@ def test_commands_name_the_database_and_are_the_same_in_each_format(
 def test_a_path_whose_backup_stalls_does_not_meet_the_need(
     store: Store, campaign: Campaign
 ) -> None:
-    stalls = stored_stalls(store, campaign.host, 1.0)
+    stalls = stored_stalls(store, campaign, 1.0)
     path = parse_path("qcow2/none")
     verdicts = CrashVerdicts(stalls=stalls)
     assert lack(path, parse_need("backup"), verdicts) == (
@@ -337,6 +337,36 @@ def test_a_path_whose_backup_stalls_does_not_meet_the_need(
     patient = CrashVerdicts(stalls=replace(stalls, limit=10.0))
     assert lack(path, parse_need("backup"), patient) is None
     assert lack(parse_path("raw/none"), parse_need("backup"), verdicts) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "host", "accelerator", "counts"),
+    [
+        ({}, {}, "tcg", True),
+        ({"directory": "/other"}, {}, "tcg", False),
+        ({"devices": ["/dev/vdb"]}, {}, "tcg", False),
+        ({}, {"qemu": "10.0.2"}, "tcg", False),
+        ({}, {"machine_id": "another"}, "tcg", False),
+        ({"qemu": {"old": {"binary": "/opt/qemu"}}}, {}, "tcg", True),
+        ({}, {}, "kvm", False),
+    ],
+)
+def test_a_stall_counts_only_where_the_paths_were_measured(
+    store: Store,
+    campaign: Campaign,
+    changes: dict[str, Any],
+    host: dict[str, Any],
+    accelerator: str,
+    counts: bool,
+) -> None:
+    speed = a_campaign(
+        id="5beed", fingerprint="5beed", plan=_plan("qcow2/none") | changes,
+        host=replace(HOST, **host),
+    )  # fmt: skip
+    store.add_campaign(speed)
+    store.add_run(a_run(speed, accelerator=accelerator))
+    stalls = stored_stalls(store, speed, 1.0)
+    assert (stalls.mildest(parse_path("qcow2/none"), "backup") is not None) == counts
 
 
 def test_the_mildest_operation_of_a_kind_counts() -> None:
@@ -512,7 +542,7 @@ def test_operations_are_not_ranked_as_paths(
 
 
 def test_the_measured_stall_stands_beside_its_limit(store: Store, campaign: Campaign) -> None:
-    verdicts = CrashVerdicts(stalls=stored_stalls(store, campaign.host, 7.5))
+    verdicts = CrashVerdicts(stalls=stored_stalls(store, campaign, 7.5))
     path = parse_path("qcow2/none")
     assert measured_stall(path, parse_need("backup"), verdicts) == (
         "no request was completed for 5 s in its backup:workers=64; --stall allows 7.5 s"

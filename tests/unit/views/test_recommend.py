@@ -60,9 +60,9 @@ def test_the_measured_stall_is_said_or_the_command_that_measures_it() -> None:
     recommendation = SimpleNamespace(cell=MeasuredCell("qcow2/none"))
     stalls = {parse_need("backup"): "no write was completed for 85 ms in its backup; --stall "
               "allows 1 s", parse_need("snapshots"): None}  # fmt: skip
-    answer = SimpleNamespace(recommendation=recommendation, stalls=stalls)
+    answer = SimpleNamespace(recommendation=recommendation, stalls=stalls, there="--dir /srv/vm")
     assert list(_stalls(cast("RecommendAnswer", answer))) == [
         "qcow2/none: no write was completed for 85 ms in its backup; --stall allows 1 s.",
-        "What the need snapshots costs the guest was not measured on qcow2/none: "
-        "`vdisklab run qcow2/none --during snapshot`.",
+        "What the need snapshots costs the guest was not measured on qcow2/none in this place "
+        "with this QEMU: `vdisklab run qcow2/none --during snapshot --dir /srv/vm`.",
     ]
