@@ -8,7 +8,7 @@ from typing import assert_never
 from vdisklab import numbers
 from vdisklab.analysis.candidates import Recommendation
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.disk_path import parse_path
+from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import (
     AFTER_A_FLUSH,
     CLAIMED,
@@ -19,12 +19,12 @@ from vdisklab.path.durability import (
     HostDisk,
     PowerCutOutcome,
     for_installed_qemu,
+    forgets_fua,
     known_durability,
     promise_of,
     without_made,
 )
 from vdisklab.path.rules import where_judged
-from vdisklab.path.segments import Bus
 from vdisklab.units import counted, named
 
 _WORDS = {
@@ -133,18 +133,19 @@ def _test_command(path: str, durability: Durability) -> str:
     judged = where_judged(alone, durability.below)
     if judged is None:
         return ""
-    options = f"{_client_options(alone.canonical)}{_model_option(durability.disk)}"
+    options = f"{_client_options(judged)}{_model_option(durability.disk)}"
     place = "" if judged == alone else " on a file system"
     name = alone.canonical if judged == alone else str(judged)
     less = "" if alone == without_made(measured) else ", for one guest with the installed QEMU"
     return f": `vdisklab powercut {name}{options}` simulates the cut{place}{less}"
 
 
-def _client_options(path: str) -> str:
-    """Only a database in a guest can write to a directory."""
-    bus = path.rpartition("/")[2].partition(":")[0]
-    shares = [bus.value for bus in Bus if bus.shares_directory]
-    return " --access guest --client sqlite-extra" if bus in shares else ""
+def _client_options(path: DiskPath) -> str:
+    """Only a database in a guest can write to a directory, and only a guest's cuts count where the
+    device drops FUA."""
+    if path.shares_directory:
+        return " --access guest --client sqlite-extra"
+    return " --access guest" if forgets_fua(path) else ""
 
 
 def _model_option(disk: HostDisk) -> str:

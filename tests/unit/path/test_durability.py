@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.unit.results.values import a_power_cut
+from vdisklab.answers.loading import verdicts_of
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import (
     CrashStates,
@@ -166,6 +168,28 @@ def test_a_command_that_tests_a_path_works(text: str, tested: str | None) -> Non
         assert arguments[0] == str(parse_path(tested or ""))
         assert not_judgeable(parse_path(arguments[0])) is None
         assert impossible(parse_path(arguments[0])) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("ext4/raw/none/nvme",
+         "vdisklab powercut ext4/raw/none/nvme --access guest --model plp"),
+        ("ext4/raw/none/nvme:write_cache=off",
+         "vdisklab powercut ext4/raw/none/nvme:write_cache=off --model plp"),
+        ("ext4/raw/none", "vdisklab powercut ext4/raw/none --model plp"),
+    ],
+)  # fmt: skip
+def test_a_printed_test_of_a_path_counts_for_it(text: str, command: str) -> None:
+    """What the printed command stores is a verdict, and not one that never met the device."""
+    path = parse_path(text)
+    (printed,) = re.findall("`(.*)`", durability_sentence(text, durability(path, _PLP)))
+    assert printed == command
+    argv = printed.split()
+    access = argv[argv.index("--access") + 1] if "--access" in argv else "nbd"
+    cut = a_power_cut(path=argv[2], access=access, settings={"model": "plp"})
+    found = durability(path, verdicts_of([cut], HostDisk.PLP))
+    assert found.kind is DurabilityKind.KEPT_IN_TEST
 
 
 @pytest.mark.parametrize(
