@@ -55,6 +55,8 @@ def power_cut_word(durability: Durability) -> str:
             return "LOST DATA"  # a path that needs no flush lost data without one
         case DurabilityKind.BY_SERVER:
             return "by server"
+        case DurabilityKind.KEPT_IN_TEST if outcome is None:
+            return _WORDS[PowerCutOutcome.KEPT_ALL]  # each kind alone has too few cuts
         case _:
             return "too few" if outcome is None and durability.states.judged else _WORDS[outcome]
 

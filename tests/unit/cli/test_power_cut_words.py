@@ -281,6 +281,9 @@ def test_every_verdict_has_its_word(
         ("tmpfs/raw/none", CrashStates(), CrashStates(), "loses data"),
         ("raw/directsync", CrashStates(), CrashStates(60, 1), "LOST DATA"),
         ("raw/directsync", CrashStates(60), CrashStates(60), "kept all"),
+        ("raw/directsync", CrashStates(15), CrashStates(15), "kept all"),
+        ("raw/directsync", CrashStates(5), CrashStates(5), "too few"),
+        ("raw/none", CrashStates(15), CrashStates(15), "too few"),
     ],
 )
 def test_a_rule_or_a_lost_write_has_its_word(
