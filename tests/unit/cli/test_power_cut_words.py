@@ -302,3 +302,12 @@ def test_what_decides_durability_is_said(
         "1 of 5 durable paths passed power cuts on this host; in the stacks of the others" in said
     )
     assert "Unflushed data were lost in 10 of 100 power cuts" in said
+
+
+def test_cuts_too_few_to_decide_are_not_said_to_be_missing(
+    store: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.add_power_cuts([replace(CUT_KEPT, path="raw/none", states=10, exhaustive=False)])
+    said = " ".join(answer(capsys, "recommend", "--need", "durable")["sentences"])
+    assert "Tested in 10 power cuts, which is too few" in said
+    assert "No simulated power cut decides on these paths: durable means that" in said
