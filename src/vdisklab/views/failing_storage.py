@@ -20,13 +20,14 @@ _AFTERWARDS: Mapping[str, str] = {
     RunOutcome.HANGS: ", but it hangs for good",
     RunOutcome.DATABASE: ", but its database is damaged",
 }
-_MADE_SAFE: Mapping[str, str] = {
-    ClientKind.FILES: "fsynced",
-    ClientKind.FLUSHES: "flushed",
-    ClientKind.FUA: "written with FUA",
-    ClientKind.NEVER: "written",
+_MADE_SAFE: Mapping[str, tuple[str, str]] = {
+    ClientKind.FILES: ("files", "fsynced"),
+    ClientKind.FLUSHES: ("blocks", "flushed"),
+    ClientKind.FUA: ("blocks", "written with FUA"),
+    ClientKind.NEVER: ("blocks", "written"),
 }
-"""What a client did with what it takes for durable; databases have committed it."""
+_COMMITTED = ("transactions", "committed")
+"""What a client takes for durable, and what it did with it; else it is a database."""
 _SHORT = 0.1  # seconds
 _WORST_NAMED = 3
 """The headline tells at most that many paths."""
@@ -81,10 +82,10 @@ def _sentence(row: CrashVerdict) -> str:
     facts, where = row.storage, f"{row.path}{client} under {_failure(row)}"
     if row.failure is not None or facts is None:
         return f"{where} could not be judged"
-    made_safe = _MADE_SAFE.get(row.client, "committed")
+    things, made_safe = _MADE_SAFE.get(row.client, _COMMITTED)
     kept = f"lost nothing that it had {made_safe}"
     if facts.lost:
-        kept = f"lost {facts.lost / facts.acknowledged:.0%} of what it had {made_safe}"
+        kept = f"lost {facts.lost} of {facts.acknowledged} {things} that it had {made_safe}"
     learned = "was never told"
     if facts.told_after is not None:
         learned = f"was told after {_seconds(facts.told_after)}"

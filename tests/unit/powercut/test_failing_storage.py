@@ -296,9 +296,9 @@ def test_the_answer_is_one_sentence_first_worst_first() -> None:
     answer = PowercutAnswer((), tuple(map(crash_verdict, cuts)))
     (table,) = view.tables(answer)
     assert table.title == (
-        "raw/none/virtio:werror=ignore under storage-error lost 85% of what it had fsynced and was "
-        "never told; raw/none/virtio:werror=stop under storage-error lost nothing that it had "
-        "fsynced and was paused after 0.10 s; raw/none under storage-full notices nothing: no "
+        "raw/none/virtio:werror=ignore under storage-error lost 17 of 20 files that it had fsynced "
+        "and was never told; raw/none/virtio:werror=stop under storage-error lost nothing that it "
+        "had fsynced and was paused after 0.10 s; raw/none under storage-full notices nothing: no "
         "write needed a new place: judge a thin image (preallocation=off)."
     )
     columns = {column.title: [column.show(row) for row in table.rows] for column in table.columns}
@@ -329,6 +329,14 @@ def test_the_answer_names_the_length_that_was_asked_for() -> None:
     require_whole([table], document_of(answer))
 
 
+def test_one_lost_file_of_many_is_not_no_loss() -> None:
+    runs = [replace(CLEAN, acknowledged=24) for _ in range(9)]
+    lost = replace(CLEAN, outcome=RunOutcome.LOST, acknowledged=24, lost=1)
+    cut = verdict("raw/none/virtio:werror=ignore", FailureModel.STORAGE_ERROR, lost, *runs)
+    (table,) = view.tables(PowercutAnswer((), (crash_verdict(cut),)))
+    assert "lost 1 of 240 files that it had fsynced" in str(table.title)
+
+
 def test_an_interruption_before_the_first_verdict_says_nothing_of_drives() -> None:
     control = ControlResult("storage that does not fail", must_lose=False, states=1, losses=0)
     (table,) = view.tables(PowercutAnswer((control,), (), interrupted=True))
@@ -350,8 +358,8 @@ def test_several_clients_have_a_column_and_a_loss_names_its_case() -> None:
     columns = {column.title: [column.show(row) for row in table.rows] for column in table.columns}
     assert (columns["client"], columns["case"]) == (["postgresql"], ["3f2a9c01/run2"])
     assert table.title == (
-        "raw/none/virtio:werror=ignore with client postgresql under storage-error lost 25% of what "
-        "it had committed and was never told."
+        "raw/none/virtio:werror=ignore with client postgresql under storage-error lost 5 of 20 "
+        "transactions that it had committed and was never told."
     )
     assert any("powercut --replay 3f2a9c01/run2" in note for note in table.notes)
     require_whole([table], document_of(answer))
