@@ -88,13 +88,18 @@ def _sentence(row: CrashVerdict) -> str:
         kept = f"lost {facts.lost} of {facts.acknowledged} {things} that it had {made_safe}"
     learned = "was never told"
     if facts.told_after is not None:
-        learned = f"was told after {_seconds(facts.told_after)}"
+        learned = f"was told after {_seconds(facts.told_after)}{_in(facts.told_runs, row)}"
     elif facts.paused_after is not None:
-        learned = f"was paused after {_seconds(facts.paused_after)}"
+        learned = f"was paused after {_seconds(facts.paused_after)}{_in(facts.paused_runs, row)}"
     elif not facts.failed:
         return f"{where} {_NOT_NOTICED}: {_why_nothing_failed(row)}"
     state = "" if facts.lost else _AFTERWARDS.get(facts.worst, "")
     return f"{where} {kept} and {learned}{state}"
+
+
+def _in(runs: int, row: CrashVerdict) -> str:
+    """In how many of its runs, unless in all."""
+    return "" if runs == row.states else f" in {runs} of {row.states} runs"
 
 
 def _why_nothing_failed(row: CrashVerdict) -> str:

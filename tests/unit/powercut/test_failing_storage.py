@@ -337,6 +337,30 @@ def test_one_lost_file_of_many_is_not_no_loss() -> None:
     assert "lost 1 of 240 files that it had fsynced" in str(table.title)
 
 
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        ((1, 0, 0), "was told after 20 ms in 1 of 3 runs."),
+        ((1, 1, 1), "was told after 20 ms."),
+        ((0, 0), "was paused after 0.10 s."),
+    ],
+)
+def test_what_a_guest_learned_in_some_runs_is_not_said_of_all(
+    runs: tuple[int, ...], said: str
+) -> None:
+    told = [replace(CLEAN, told=count, told_after=0.02 if count else None) for count in runs]
+    cut = verdict("raw/none", FailureModel.STORAGE_ERROR, *told)
+    (table,) = view.tables(PowercutAnswer((), (crash_verdict(cut),)))
+    assert str(table.title).endswith(said)
+
+
+def test_a_guest_that_was_paused_in_some_runs_is_said_to_be_so() -> None:
+    gone_on = replace(CLEAN, outcome=RunOutcome.GOES_ON, resumed=False, paused_after=None)
+    cut = verdict("raw/none", FailureModel.STORAGE_ERROR, CLEAN, gone_on)
+    (table,) = view.tables(PowercutAnswer((), (crash_verdict(cut),)))
+    assert str(table.title).endswith("was paused after 0.10 s in 1 of 2 runs.")
+
+
 def test_an_interruption_before_the_first_verdict_says_nothing_of_drives() -> None:
     control = ControlResult("storage that does not fail", must_lose=False, states=1, losses=0)
     (table,) = view.tables(PowercutAnswer((control,), (), interrupted=True))
