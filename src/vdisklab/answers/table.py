@@ -24,7 +24,7 @@ from vdisklab.as_text import AsText
 from vdisklab.documents import HIDDEN, Answer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Image
-from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, known_durability
+from vdisklab.path.durability import Durability, HostDisk, known_durability
 from vdisklab.path.segments import ImageFormat
 from vdisklab.results.model import Campaign, Direction, Origin, RunOutline
 from vdisklab.results.store import Store
@@ -307,7 +307,7 @@ def table_of(
         caveats=caveats_of(outlines, campaigns),
         runs=medians.runs,
         places=tuple(loaded) if len(loaded) > 1 else (),
-        cells=tuple(_cells(loaded, loading.stored_verdicts(results, campaigns[0].host, disk))),
+        cells=tuple(_cells(results, loaded, disk)),
         measurements=tuple(
             measurement_rows(medians, [str(measurement.get("name", "")) for measurement in planned])
         ),
@@ -357,8 +357,12 @@ def _place_of(campaign: Campaign) -> str:
     return " + ".join(map(str, devices)) or str(campaign.plan.get("directory", "unknown"))
 
 
-def _cells(loaded: Mapping[str, loading.Loaded], verdicts: CrashVerdicts) -> Iterator[TableCell]:
+def _cells(
+    results: Store, loaded: Mapping[str, loading.Loaded], disk: HostDisk | None
+) -> Iterator[TableCell]:
+    """Each cell with what power cuts of its own place's host showed."""
     for place, load in loaded.items():
+        verdicts = loading.stored_verdicts(results, load.campaigns[0].host, disk)
         # The operating system of a user's guest decides the program.
         in_user_guest = any("image" in other.plan.get("guest", {}) for other in load.campaigns)
         runs: dict[MeasuredCell, list[RunOutline]] = {}

@@ -12,7 +12,7 @@ from vdisklab import __version__, numbers
 from vdisklab.answers import table as answers
 from vdisklab.errors import PlanError
 from vdisklab.results.model import METRICS, Direction
-from vdisklab.units import MIB
+from vdisklab.units import MIB, named
 from vdisklab.views.durability import losses
 from vdisklab.views.layout import NAMES, Column, Row, Table
 
@@ -106,9 +106,16 @@ def _notes(answer: answers.TableAnswer) -> Iterator[str]:
     yield from (str(finding) for finding in answer.findings if not isinstance(finding, calls))
 
 
-def _losses(answer: answers.TableAnswer) -> tuple[str, ...]:
-    power_cuts = {row.cell.cell: row.power_cut for row in answer.cells}
-    return losses(power_cuts, (row.cell.cell for row in answer.cells))
+def _losses(answer: answers.TableAnswer) -> Iterator[str]:
+    """What loses flushed data, and in which places if it does not in all."""
+    said: dict[str, list[str]] = {}
+    places = answer.places or ("",)
+    for place in places:
+        cells = {row.cell.cell: row.power_cut for row in answer.cells if row.cell.place == place}
+        for loss in losses(cells, cells):
+            said.setdefault(loss, []).append(place)
+    for loss, found in said.items():
+        yield loss if len(found) == len(places) else f"In {named(found)}, {loss}"
 
 
 def _cell_column(title: str = "cell") -> Column[Any]:

@@ -11,13 +11,14 @@ import typer
 from typer.testing import CliRunner
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
+from tests.unit.cli.test_advice import CUT_KEPT, CUT_LOST
 from tests.unit.stored import Database
 from vdisklab.cli.compare import compare
 from vdisklab.cli.rank import rank
 from vdisklab.cli.run import run
 from vdisklab.cli.table import table
 from vdisklab.errors import PlanError, VdisklabError
-from vdisklab.results.model import Campaign, Run
+from vdisklab.results.model import WITHOUT_FLUSHES, Campaign, Run
 
 LOCAL, BLOCK = "/mnt/local", "/mnt/block"
 
@@ -76,6 +77,38 @@ class TestSideBySide:
         for name, place in (("bench1", LOCAL), ("bench2", BLOCK)):
             label = name if directory == LOCAL else f"{name}: {place}"
             assert text.count(f"host in {label}") == 4
+
+    @pytest.mark.parametrize("order", [("aaaa", "bbbb"), ("bbbb", "aaaa")])
+    def test_each_place_is_judged_by_its_own_file_system(
+        self, database: Database, order: tuple[str, str]
+    ) -> None:
+        why = "xfs is mounted with nobarrier"
+        bare = dataclasses.replace(CAMPAIGN.host, more={WITHOUT_FLUSHES: why})
+        there = dataclasses.replace(in_directory(BLOCK, "bbbb"), host=bare)
+        database.write(RUNS, campaigns=(in_directory(LOCAL, "aaaa"), there))
+        named = [word for id in order for word in ("--campaign", id)]
+        said = " ".join(call("table", *named).split())
+        assert f"In {BLOCK}, qcow2/directsync, raw/none, raw/writeback lose flushed data" in said
+        assert said.count("flushed data in a power cut") == 1
+        cells = json.loads(call("table", *named, "--format", "json"))["cells"]
+        judged = {row["cell"]: row["power_cut"]["reason"] for row in cells if row["power_cut"]}
+        assert judged[f"raw/none in {LOCAL}"] is None
+        assert judged[f"raw/none in {BLOCK}"] == why
+
+    def test_each_machine_is_judged_by_its_own_power_cuts(self, database: Database) -> None:
+        other = dataclasses.replace(CAMPAIGN.host, hostname="bench2", machine_id="2" * 16)
+        there = dataclasses.replace(in_directory(LOCAL, "bbbb"), host=other)
+        lost = dataclasses.replace(CUT_LOST, host=other)
+        campaigns = (in_directory(LOCAL, "aaaa"), there)
+        named = ("--campaign", "aaaa", "--campaign", "bbbb")
+        database.write(RUNS, campaigns=campaigns, power_cuts=[CUT_KEPT, lost])
+        loss = "raw/none lost acknowledged writes in 10 of 100 power cuts."
+        assert f"In bench2, {loss}" in " ".join(call("table", *named).split())
+        both = [lost, dataclasses.replace(CUT_LOST, id="cc")]
+        database.write(RUNS, campaigns=campaigns, power_cuts=both)
+        said = " ".join(call("table", *named).split())
+        assert loss in said
+        assert f", {loss}" not in said, "what every place has needs no place"
 
     @pytest.mark.parametrize("verb", [("rank",), ("compare", "host", "raw/none")])
     @pytest.mark.usefixtures("two")
