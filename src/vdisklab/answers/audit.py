@@ -79,17 +79,24 @@ def audit_disks(
     """
     try:
         with open_results(db) as results:
+            verdicts = verdicts_here(results, host, host_disk)
             if campaign or results.campaigns():
                 loaded = load_chosen(results, choose_campaigns(results, campaign))
                 analysis = Analysis(results, loaded, host_disk)
-                audit = _Audit(needs, analysis.verdicts, MeasuredPaths(analysis))
+                # The places and servers are the campaign's; the disks run on today's kernel.
+                verdicts = replace(
+                    analysis.verdicts,
+                    by_path=verdicts.by_path,
+                    storage=verdicts.storage,
+                    zfs_fuse=verdicts.zfs_fuse,
+                )
+                audit = _Audit(needs, verdicts, MeasuredPaths(analysis))
                 answer = audit.answer(disks, loaded.caveats)
                 return replace(
                     answer,
                     measured_in=tuple(campaign.id for campaign in analysis.campaigns),
                     measured_on=host_elsewhere(analysis.campaigns),
                 )
-            verdicts = verdicts_here(results, host, host_disk)
             reason = "the database holds no campaign"
     except DatabaseError as error:
         is_missing = isinstance(error, NoDatabaseError) and not campaign

@@ -31,6 +31,8 @@ from vdisklab.answers.disks import (
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import EXIT_CELLS_FAILED, HostError, PlanError
 from vdisklab.host.blockdevice import device_of
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import collect_facts
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import HostDisk
 from vdisklab.platforms.configured_disk import ConfiguredDisk
@@ -142,7 +144,8 @@ def test_stored_power_cuts_decide(
 ) -> None:
     with open_store(str(tmp_path / "results.sqlite")) as store:
         store.add_campaign(CAMPAIGN)
-        store.add_power_cut(replace(LOST, path="ext4/qcow2/none", host=CAMPAIGN.host))
+        here = collect_facts(LocalHost())
+        store.add_power_cut(replace(LOST, path="ext4/qcow2/none", host=here))
     good, *_ = audited(capsys, *domains, "--need", "durable")
     assert "power cuts" in good["lacks"]["durable"]
     assert good["instead"] not in (None, "ext4/qcow2/none")
@@ -363,8 +366,19 @@ def test_the_audit_reads_the_verdicts(
     file = tmp_path / "web.xml"
     file.write_text(AUDITED)
     (disk,) = answer(capsys, "audit", str(file))["disks"]
+    here = collect_facts(LocalHost())
+    then = replace(here, kernel="6.1.0-9-amd64")
+    # The newest campaign and a power cut are from before the kernel was upgraded.
+    store.write(runs(), campaigns=[replace(CAMPAIGN, host=then)])
+    store.add_power_cuts(
+        replace(CUT_LOST, id=host.machine_id[:8] + host.kernel, path=disk["path"], host=host)
+        for host in (then, CAMPAIGN.host)
+    )
+    (disk,) = answer(capsys, "audit", str(file))["disks"]
     assert disk["power_cut"]["tested"] is None
-    store.add_power_cuts([replace(CUT_LOST, path=disk["path"])])
+    (disk,) = answer(capsys, "audit", str(file), "--campaign", CAMPAIGN.id)["disks"]
+    assert disk["power_cut"]["tested"] is None
+    store.add_power_cuts([replace(CUT_LOST, path=disk["path"], host=here)])
     (disk,) = answer(capsys, "audit", str(file))["disks"]
     assert disk["power_cut"]["kind"] == "lost-in-test"
     assert main(["audit", str(file)]) == 0
