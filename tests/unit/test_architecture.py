@@ -86,6 +86,7 @@ ROW_OF_FILE = {"verb": "cli", "action": "actions", "answer": "answers", "view": 
 
 # The vocabulary of results imports the pure core alone, so that all may import it.
 ALLOWED_IN_MODULE = {
+    "path.durability": {"documents", "path"},
     "results.model": {"path", "documents"},
     "results.power_cut": {"path", "results.model"},
 }

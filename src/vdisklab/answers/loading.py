@@ -584,7 +584,14 @@ def stored_verdicts(results: Store, host: HostFacts, disk: HostDisk | None = Non
     """
     cuts = results.power_cuts(host.machine_id)
     applicable = (cut for cut in cuts if cut.applies_to(host))
-    return verdicts_of(applicable, disk or HostDisk.VOLATILE, (host,))
+    others = verdicts_of(
+        (cut for cut in cuts if not cut.applies_to(host)), disk or HostDisk.VOLATILE
+    )
+    versions = f"kernel {host.kernel} and {f'QEMU {host.qemu}' if host.qemu else 'no QEMU'}"
+    return replace(
+        verdicts_of(applicable, disk or HostDisk.VOLATILE, (host,)),
+        other_versions=dict.fromkeys(others.by_path, versions),
+    )
 
 
 def verdicts_of(

@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated
 
+from vdisklab.documents import HIDDEN
 from vdisklab.path.backing import in_memory
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer
@@ -266,6 +267,9 @@ class Durability:
     elsewhere: Annotated[
         tuple[PathCrashes, ...], "without a verdict: those of this image on other file systems"
     ] = ()
+    versions: str | None = field(default=None, metadata=HIDDEN)
+    """Without a verdict, where power cuts with another kernel or QEMU are stored: those that count,
+    such as `kernel 6.1.0-30 and QEMU 7.2.15`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +299,8 @@ class CrashVerdicts:
     stalls: MeasuredStalls = field(default_factory=MeasuredStalls)
     storage: Mapping[tuple[str, FailureModel], str] = field(default_factory=dict)
     """What became of guests whose storage failed, by `storage_name` and failure."""
+    other_versions: Mapping[str, str] = field(default_factory=dict)
+    """By `verdict_name` of paths that were cut with another kernel or QEMU: those that count."""
 
     def of(self, path: DiskPath) -> PathCrashes | None:
         """All that power cuts showed of a path; None without any."""
@@ -309,10 +315,13 @@ class CrashVerdicts:
 
     def elsewhere(self, path: DiskPath) -> tuple[PathCrashes, ...]:
         """What power cuts showed of an image in a directory on file systems other than its own."""
-        if not is_in_directory(path):
-            return ()
-        names = (verdict_name(_on(path, kind)) for kind in LayerKind if kind.facts.holds_files)
+        names = _names_elsewhere(path)
         return tuple(self.by_path[name] for name in names if name in self.by_path)
+
+    def versions(self, path: DiskPath) -> str | None:
+        """The kernel and QEMU that count, if the path was cut with others, on any file system."""
+        names = (verdict_name(path), *_names_elsewhere(path))
+        return next(filter(None, map(self.other_versions.get, names)), None)
 
 
 def without_made(path: DiskPath) -> DiskPath:
@@ -351,6 +360,12 @@ def _on(path: DiskPath, kind: LayerKind) -> DiskPath:
     return replace(path, layers=(Layer(kind),))
 
 
+def _names_elsewhere(path: DiskPath) -> Iterator[str]:
+    """The names of an image in a directory on each file system; none for other paths."""
+    if is_in_directory(path):
+        yield from (verdict_name(_on(path, kind)) for kind in LayerKind if kind.facts.holds_files)
+
+
 def durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
     """The durability of a path: by a rule if one applies, else by the stored power cuts.
 
@@ -369,9 +384,11 @@ def durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
         here = NO_FLUSH_OFFERED if bottom in verdicts.flushless else None
     tested = verdicts.of(path)
     found = _durability(path, tested, verdicts.disk, here, bottom in verdicts.served)
+    untested = found.kind is DurabilityKind.NOT_TESTED
+    if untested and verdicts.other_versions:
+        found = replace(found, versions=verdicts.versions(path))
     if not is_in_directory(path):
         return found
-    untested = found.kind is DurabilityKind.NOT_TESTED
     return replace(
         found,
         below=verdicts.below,

@@ -94,6 +94,9 @@ def durability_sentence(path: str, durability: Durability) -> str:
             few = states.judged
             tested = f"Tested in {few} power cuts, which is too few" if few else "Not tested"
             to_test = "" if durability.elsewhere else _test_command(path, durability)
+            if durability.versions is not None:
+                tested += f" with {durability.versions}, and power cuts with others do not count"
+                to_test = to_test.replace(": ", ". Where these are installed, ", 1)
             answer = f"{path} {_rule(durability)}, so {should}. {tested}{to_test}."
             answer = " ".join([answer, *_elsewhere(durability)])
         case _:

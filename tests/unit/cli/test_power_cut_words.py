@@ -22,6 +22,7 @@ from vdisklab.path.durability import (
     durability,
     verdict_name,
 )
+from vdisklab.results.model import FILE_SYSTEM
 from vdisklab.results.power_cut import MODEL
 from vdisklab.views.durability import durability_sentence, power_cut_word
 
@@ -91,6 +92,28 @@ def test_a_verdict_counts_above_its_own_disk_and_a_survivor_of_the_strictest_abo
     broken = durability(parse_path(path), verdicts_of([CUT_KEPT, lost], HostDisk.PLP))
     assert broken.kind is DurabilityKind.LOST_IN_TEST
     assert "power cuts above a disk with power-loss protection" in durability_sentence(path, broken)
+
+
+def test_a_host_that_was_upgraded_is_told_which_kernel_and_qemu_count(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The printed command was run, but under a kernel that did not measure this campaign."""
+    now = replace(CAMPAIGN.host, kernel="6.12.1-amd64")
+    cut = replace(CUT_KEPT, path="ext4/raw/none")
+    on_ext4 = replace(CAMPAIGN, host=replace(CAMPAIGN.host, more={FILE_SYSTEM: "ext4"}))
+    counts = "kernel 6.1.0-30-amd64 and QEMU 7.2.15, and power cuts with others do not count."
+    then = "Where these are installed, `vdisklab powercut ext4/raw/none` simulates the cut"
+    for campaign, states, said in (
+        (CAMPAIGN, (), "Not tested: `vdisklab powercut ext4/raw/none` simulates the cut"),
+        (CAMPAIGN, (now,), f"Not tested with {counts} {then}"),
+        (on_ext4, (now,), f"Not tested with {counts} {then}"),
+        (on_ext4, (now, CAMPAIGN.host), "raw/none kept every write that the guest had flushed in"),
+    ):
+        cuts = [replace(cut, id=f"c{n}", host=host) for n, host in enumerate(states)]
+        database.write(runs(), campaigns=[campaign], power_cuts=cuts)
+        for verb in ("recommend", "rank"):
+            assert main([verb]) == 0
+            assert said in " ".join(capsys.readouterr().out.split()), verb
 
 
 @pytest.mark.parametrize("model", ["plp", "host-crash"])
