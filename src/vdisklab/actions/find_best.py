@@ -14,7 +14,7 @@ from vdisklab.actions.cell_search import Narrowed
 from vdisklab.analysis.race import LOOKS
 from vdisklab.analysis.search import first_cells, next_cells
 from vdisklab.answers import race, race_plan
-from vdisklab.answers.loading import Loaded, stored_verdicts
+from vdisklab.answers.loading import Loaded, stored_verdicts, with_stored_servers
 from vdisklab.campaign.runner import Choose, TimeLimit
 from vdisklab.campaign.schedule import boot_seconds, run_seconds
 from vdisklab.errors import PlanError
@@ -85,10 +85,7 @@ class BestSearch:
         last_owed = max((round for round, _ in owed), default=0)
         fingerprint = {cell.measured: cell.fingerprint for cell in plan.cells}
         verdicts = stored_verdicts(results, results.campaign(campaign).host, plan.settings.disk)
-        contests = [
-            race.contest_of(tuple(fingerprint), self.terms, verdicts, group)
-            for group in self.terms.groups or ((),)
-        ]
+        contests: dict[frozenset[str], list[race.Contest]] = {}
 
         def choose(round: int) -> Collection[str]:
             if not self.find and round <= AT_LEAST:
@@ -100,8 +97,17 @@ class BestSearch:
                 tuple(results.outlines([campaign])),
                 results.observations([campaign]),
             )
+            # Only runs show which servers offer no flush: the race then goes on without them.
+            now = with_stored_servers(verdicts, results, numbers)
+            if now.flushless not in contests:
+                contests[now.flushless] = [
+                    race.contest_of(tuple(fingerprint), self.terms, now, group)
+                    for group in self.terms.groups or ((),)
+                ]
+                for contest in contests[now.flushless]:
+                    contest.replay(numbers, round)
             chosen: set[str] = set()
-            for contest in contests:
+            for contest in contests[now.flushless]:
                 so_far = race.known_before(contest, numbers, round)
                 runs = limit.left() / (so_far.seconds or _mean_seconds(plan)) - len(always)
                 rows = self._rows(contest, so_far, round, runs, campaign)

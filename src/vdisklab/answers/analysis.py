@@ -169,26 +169,15 @@ class Analysis:
     @cached_property
     def verdicts(self) -> CrashVerdicts:
         """What power cuts on this machine showed, and what servers said of flushes."""
-        verdicts = replace(
-            loading.stored_verdicts(self.results, self.campaigns[0].host, self.disk),
-            stalls=self.stalls,
-        )
-        return (
-            loading.with_servers(verdicts, self.examples, self.loaded.cells)
-            if self.targets
-            else verdicts
-        )
-
-    @cached_property
-    def targets(self) -> bool:
-        """True if a path is on a target that the user named; the database is not read."""
-        paths = (cell.path for cell in self.loaded.cells.values())
-        return any(path is not None and path.target is not None for path in paths)
+        verdicts = loading.verdicts_of_loaded(self.results, self.loaded, self.disk)
+        return replace(verdicts, stalls=self.stalls)
 
     @cached_property
     def on_servers(self) -> tuple[Diagnostic, ...]:
         """What to know of numbers from servers; empty without any."""
-        return server_diagnostics(self.examples, self.loaded.cells) if self.targets else ()
+        return (
+            server_diagnostics(self.examples, self.loaded.cells) if self.loaded.on_targets else ()
+        )
 
     @cached_property
     def sums(self) -> tuple[CellSums, ...]:

@@ -248,7 +248,8 @@ class HostsAnalysis(Analysis):
             for cut in self.results.power_cuts()
             if (host := machines.get(cut.host.machine_id)) is not None and cut.applies_to(host)
         ]
-        return loading.verdicts_of(cuts, self.disk or HostDisk.VOLATILE, machines.values())
+        verdicts = loading.verdicts_of(cuts, self.disk or HostDisk.VOLATILE, machines.values())
+        return loading.with_stored_servers(verdicts, self.results, self.loaded)
 
     @cached_property
     def evidence(self) -> tuple[Diagnostic, ...]:

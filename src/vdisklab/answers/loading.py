@@ -134,6 +134,12 @@ class Loaded:
         return {run.cell: run.measured_cell for run in self.outlines}
 
     @cached_property
+    def on_targets(self) -> bool:
+        """True if a path is on a target that the user named; the database is not read."""
+        paths = (cell.path for cell in self.cells.values())
+        return any(path is not None and path.target is not None for path in paths)
+
+    @cached_property
     def caveats(self) -> Caveats:
         """The caveats that every answer from these numbers must state."""
         return replace(caveats_of(self.outlines, self.campaigns), measured_now=self.measured_now)
@@ -592,6 +598,22 @@ def stored_verdicts(results: Store, host: HostFacts, disk: HostDisk | None = Non
         verdicts_of(applicable, disk or HostDisk.VOLATILE, (host,)),
         other_versions=dict.fromkeys(others.by_path, versions),
     )
+
+
+def verdicts_of_loaded(
+    results: Store, loaded: Loaded, disk: HostDisk | None = None
+) -> CrashVerdicts:
+    """The same of the host of loaded numbers, with what their servers said of flushes."""
+    verdicts = stored_verdicts(results, loaded.campaigns[0].host, disk)
+    return with_stored_servers(verdicts, results, loaded)
+
+
+def with_stored_servers(verdicts: CrashVerdicts, results: Store, loaded: Loaded) -> CrashVerdicts:
+    """`with_servers` of all loaded campaigns: what one host's server drops counts for all."""
+    if not loaded.on_targets:
+        return verdicts
+    examples = (example for id in loaded.ids for example in results.examples([id]))
+    return with_servers(verdicts, examples, loaded.cells)
 
 
 def verdicts_of(

@@ -73,6 +73,12 @@ class Contest:
             return None
         return state
 
+    def replay(self, numbers: Loaded, round: int) -> None:
+        """Begins the race in the round before `round` in which the model has chosen who races."""
+        for earlier in range(2, round):
+            if self.rows is None:
+                self.search(known_before(self, numbers, earlier))
+
     def race(self, so_far: Known) -> RaceState | None:
         """The state of the race; None if no cell that was not given up has a number."""
         if not so_far.anything:
@@ -194,9 +200,7 @@ def race_outcome(
     """
     contest = contest_of(numbers.campaigns[0].cells, terms, verdicts, only)
     last = max((run.round for run in numbers.outlines), default=0)
-    for round in range(2, last + 1):
-        if contest.rows is None:
-            contest.search(known_before(contest, numbers, round))
+    contest.replay(numbers, last + 1)
     so_far = known_before(contest, numbers, last + 1)
     state = contest.race(so_far)
     if state is None:

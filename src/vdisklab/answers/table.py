@@ -360,9 +360,9 @@ def _place_of(campaign: Campaign) -> str:
 def _cells(
     results: Store, loaded: Mapping[str, loading.Loaded], disk: HostDisk | None
 ) -> Iterator[TableCell]:
-    """Each cell with what power cuts of its own place's host showed."""
+    """Each cell with the verdict of its own place, by that host and its servers."""
     for place, load in loaded.items():
-        verdicts = loading.stored_verdicts(results, load.campaigns[0].host, disk)
+        verdicts = loading.verdicts_of_loaded(results, load, disk)
         # The operating system of a user's guest decides the program.
         in_user_guest = any("image" in other.plan.get("guest", {}) for other in load.campaigns)
         runs: dict[MeasuredCell, list[RunOutline]] = {}

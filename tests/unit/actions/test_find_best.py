@@ -31,6 +31,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashStates, CrashVerdicts, PathCrashes
+from vdisklab.path.named_target import parse_target
 from vdisklab.path.needs import parse_need, with_default
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.build import build_plan
@@ -42,7 +43,7 @@ from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.run_request import RunRequest, SearchFor
 from vdisklab.plan.settings import Request
 from vdisklab.progress import DurablePaths
-from vdisklab.results.model import Direction, Failure, FailureKind, Run, Sample
+from vdisklab.results.model import Check, Direction, Failure, FailureKind, Run, Sample
 from vdisklab.results.store import Store
 from vdisklab.views.run import race_effort, race_sentences, ranking_after_race
 from vdisklab.workload.profile_files import load_profile
@@ -271,6 +272,38 @@ def test_a_path_that_loses_data_does_not_race_a_safe_one(measured: Measured) -> 
     both = race_outcome(loaded, unsafe.terms, verdicts)
     assert both is not None
     assert (both.best, both.cells) == (cell("raw/none"), 3)
+
+
+@pytest.mark.parametrize("flush", ["off", "on"])
+@pytest.mark.parametrize("asked", [racing(), plain(), search()])
+@pytest.mark.parametrize("model", [False, True])
+def test_an_export_without_a_flush_races_only_until_its_server_is_seen(
+    flush: str, asked: BestSearch, model: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The race and what is said of it afterwards go by the same verdicts."""
+    if model:
+        monkeypatch.setattr(racing_module, "RACE_UP_TO", 0)
+    paths = ("host", "far/raw/none", "raw/writeback", "qcow2/directsync")
+    far = (parse_target("far=nbd://10.0.0.5/x"),)
+    request = Request(paths=paths, directory=Path("/tmp"), target=far)  # noqa: S108 - nothing is written
+    there = build_plan(request, Capabilities(), Profile("p", "t", ()))
+    fastest = next(cell for cell in there.cells if cell.path.target is not None)
+    labels = {(cell.path.canonical, cell.page_cache): cell.fingerprint for cell in there.cells}
+    runs = []
+    for run in campaign_runs(4):
+        if run.failure is None:
+            where = fastest.path.canonical if run.path == "raw/none" else run.path
+            seen = (*run.checks, *[Check("host.nbd.can_flush", None, flush)] * (where != run.path))
+            label = labels[where, run.page_cache]
+            runs.append(dataclasses.replace(run, path=where, cell=label, checks=seen))
+    campaign = dataclasses.replace(CAMPAIGN, plan={**CAMPAIGN.plan, **there.as_json()})
+    with stored(runs, campaigns=[campaign]) as store:
+        choose = asked.choosing(store, there, CAMPAIGN.id)
+        races = fastest.fingerprint in choose(4)
+        analysis = Analysis.of(store, [CAMPAIGN.id])
+        outcome = race_outcome(analysis.loaded, asked.terms, analysis.verdicts)
+    assert outcome is not None
+    assert (outcome.best == fastest.measured) is races is (flush == "on")
 
 
 def planned(*paths: str, profile: str = "quick", **more: object) -> CampaignPlan:

@@ -24,7 +24,7 @@ from vdisklab.cli.shell.main import main
 from vdisklab.errors import PlanError
 from vdisklab.path.segments import PageCache
 from vdisklab.results.host_choice import by_host
-from vdisklab.results.model import Campaign, Failure, FailureKind, Run
+from vdisklab.results.model import Campaign, Check, Failure, FailureKind, Run
 from vdisklab.views.layout import Table
 
 HOSTS = 9
@@ -120,6 +120,23 @@ def test_all_hosts_rank_together(fleet: Database, capsys: pytest.CaptureFixture[
     assert over["outliers"]["unchecked"] == ["kvm6", "kvm7", "kvm8"]
     assert warm["power_cut"]["kind"] == "not-tested"
     assert warm["from_page_cache"] == ["read"]
+
+
+def test_an_export_that_offers_no_flush_on_one_host_is_not_recommended_to_all(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    far = "nbd:at=far/raw/none"
+    database.write((), campaigns=[campaign(number) for number in range(3)])
+    for number in range(3):
+        flush = Check("host.nbd.can_flush", None, "off" if number == 0 else "on")
+        database.add(
+            replace(run, path=far, cell=far, checks=(flush,)) if run.path == "raw/none" else run
+            for run in runs_of(number)
+        )
+    assert answer(capsys, "recommend", "--hosts", "all")["path"] == "raw/writeback"
+    found = answer(capsys, "rank", "--hosts", "all")
+    lost = next(row["power_cut"] for row in found["cells"] if row["cell"] == far)
+    assert lost["kind"] == "lost-by-construction"
 
 
 def test_the_answer_of_one_host_says_so(

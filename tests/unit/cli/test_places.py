@@ -18,7 +18,7 @@ from vdisklab.cli.rank import rank
 from vdisklab.cli.run import run
 from vdisklab.cli.table import table
 from vdisklab.errors import PlanError, VdisklabError
-from vdisklab.results.model import WITHOUT_FLUSHES, Campaign, Run
+from vdisklab.results.model import WITHOUT_FLUSHES, Campaign, Check, Run
 
 LOCAL, BLOCK = "/mnt/local", "/mnt/block"
 
@@ -109,6 +109,19 @@ class TestSideBySide:
         said = " ".join(call("table", *named).split())
         assert loss in said
         assert f", {loss}" not in said, "what every place has needs no place"
+
+    def test_an_export_without_a_flush_loses_data_in_every_verb(self, database: Database) -> None:
+        far, offers_none = "nbd:at=far/raw/none", (Check("host.nbd.can_flush", None, "off"),)
+        runs = [
+            dataclasses.replace(run, path=far, cell=far, checks=offers_none)
+            if run.path == "raw/none"
+            else run
+            for run in campaign_runs()
+        ]
+        database.write(runs)
+        for verb in ("table", "rank"):
+            said = " ".join(call(verb).split())
+            assert "flushed data in a power cut: the NBD server offers no flush" in said, verb
 
     @pytest.mark.parametrize("verb", [("rank",), ("compare", "host", "raw/none")])
     @pytest.mark.usefixtures("two")
