@@ -241,14 +241,24 @@ class HostsAnalysis(Analysis):
 
     @cached_property
     def verdicts(self) -> CrashVerdicts:
-        """The power-cut verdicts of all hosts together: what one host lost counts for all."""
+        """The power-cut verdicts of all hosts together: what one host lost counts for all, and
+        where a path was cut is said."""
         machines = {campaign.host.machine_id: campaign.host for campaign in self.campaigns}
+        names = {
+            campaign.host.machine_id: self.host_of.get(campaign.id, campaign.host.hostname)
+            for campaign in self.campaigns
+        }
         cuts = [
             cut
             for cut in self.results.power_cuts()
             if (host := machines.get(cut.host.machine_id)) is not None and cut.applies_to(host)
         ]
-        verdicts = loading.verdicts_of(cuts, self.disk or HostDisk.VOLATILE, machines.values())
+        disk, hosts = self.disk or HostDisk.VOLATILE, dict[str, tuple[str, ...]]()
+        for machine, name in names.items():
+            of_host = (cut for cut in cuts if cut.host.machine_id == machine)
+            for path in loading.verdicts_of(of_host, disk).by_path:
+                hosts[path] = (*hosts.get(path, ()), name)
+        verdicts = replace(loading.verdicts_of(cuts, disk, machines.values()), hosts=hosts)
         return loading.with_stored_servers(verdicts, self.results, self.loaded)
 
     @cached_property

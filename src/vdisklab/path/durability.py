@@ -270,6 +270,8 @@ class Durability:
     versions: str | None = field(default=None, metadata=HIDDEN)
     """Without a verdict, where power cuts with another kernel or QEMU are stored: those that count,
     such as `kernel 6.1.0-30 and QEMU 7.2.15`."""
+    hosts: tuple[str, ...] = field(default=(), metadata=HIDDEN)
+    """Over hosts: those on which the path was cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,17 +303,28 @@ class CrashVerdicts:
     """What became of guests whose storage failed, by `storage_name` and failure."""
     other_versions: Mapping[str, str] = field(default_factory=dict)
     """By `verdict_name` of paths that were cut with another kernel or QEMU: those that count."""
+    hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Over hosts: those on which a path was cut, by `verdict_name`."""
 
     def of(self, path: DiskPath) -> PathCrashes | None:
         """All that power cuts showed of a path; None without any."""
-        names = [verdict_name(path)]
-        if is_in_directory(path) and self.below in set(LayerKind):
-            names.append(verdict_name(_on(path, LayerKind(self.below))))
-        found = [self.by_path[name] for name in names if name in self.by_path]
+        found = [self.by_path[name] for name in self._names(path) if name in self.by_path]
         if len(found) < 2:
             return found[0] if found else None
         (a, b) = found
         return PathCrashes(a.path, a.flushed + b.flushed, a.unflushed + b.unflushed)
+
+    def _names(self, path: DiskPath) -> Iterator[str]:
+        """The names of the verdicts that count for a path."""
+        yield verdict_name(path)
+        if is_in_directory(path) and self.below in set(LayerKind):
+            yield verdict_name(_on(path, LayerKind(self.below)))
+
+    def on_hosts(self, path: DiskPath) -> tuple[str, ...]:
+        """Over hosts: those on which the path was cut, in order."""
+        return tuple(
+            sorted({host for name in self._names(path) for host in self.hosts.get(name, ())})
+        )
 
     def elsewhere(self, path: DiskPath) -> tuple[PathCrashes, ...]:
         """What power cuts showed of an image in a directory on file systems other than its own."""
@@ -387,6 +400,8 @@ def durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
     untested = found.kind is DurabilityKind.NOT_TESTED
     if untested and verdicts.other_versions:
         found = replace(found, versions=verdicts.versions(path))
+    if verdicts.hosts:
+        found = replace(found, hosts=verdicts.on_hosts(path))
     if not is_in_directory(path):
         return found
     return replace(

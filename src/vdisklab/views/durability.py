@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 from vdisklab import numbers
@@ -75,14 +75,14 @@ def durability_sentence(path: str, durability: Durability) -> str:
     if durability.flush_free:
         kept = "every write, flushed or not,"
         should = "what the guest has written should survive a power cut, even without a flush"
-    states, above = durability.states, durability.disk.above
+    states, where = durability.states, _on(durability.hosts)
     match durability.kind:
         case DurabilityKind.LOST_BY_CONSTRUCTION:
             return f"{path} loses {_loss(durability)}."
         case DurabilityKind.LOST_IN_TEST:
             answer = f"{path} lost {_loss(durability)}."
         case DurabilityKind.KEPT_IN_TEST:
-            answer = f"{path} kept {kept} in {_extent(states)}{above}."
+            answer = f"{path} kept {kept} in {_extent(states)}{durability.disk.above}{where}."
         case DurabilityKind.BY_SERVER:
             promise = promise_of(parse_path(path)) or f"{AFTER_A_FLUSH}, or {CLAIMED}"
             answer = (
@@ -92,7 +92,7 @@ def durability_sentence(path: str, durability: Durability) -> str:
             )
         case DurabilityKind.NOT_TESTED:
             few = states.judged
-            tested = f"Tested in {few} power cuts, which is too few" if few else "Not tested"
+            tested = f"Tested in {few} power cuts{where}, which is too few" if few else "Not tested"
             to_test = "" if durability.elsewhere else _test_command(path, durability)
             if durability.versions is not None:
                 tested += f" with {durability.versions}, and power cuts with others do not count"
@@ -166,6 +166,13 @@ def disk_note(disk: HostDisk) -> Iterator[str]:
         )
 
 
+def hosts_note(power_cuts: Iterable[Durability | None]) -> Iterator[str]:
+    """Over hosts: on which the column `power cut` was tested; empty if on none."""
+    hosts = sorted({host for found in power_cuts if found is not None for host in found.hosts})
+    if hosts:
+        yield f"Power cuts were simulated{_on(hosts)}."
+
+
 def loss_sentences(cells: Iterable[MeasuredCell], verdicts: CrashVerdicts) -> tuple[str, ...]:
     """Which of these cells lose flushed data in a power cut: a sentence for each reason."""
     cells = tuple(cells)
@@ -194,7 +201,13 @@ def _loss(durability: Durability) -> str:
     states, above = durability.states, durability.disk.above
     if durability.kind is DurabilityKind.LOST_BY_CONSTRUCTION:
         return f"flushed data in a power cut{above}: {durability.reason}"
-    return f"acknowledged writes in {states.lost} of {states.judged} power cuts{above}"
+    where = f"{above}{_on(durability.hosts)}"
+    return f"acknowledged writes in {states.lost} of {states.judged} power cuts{where}"
+
+
+def _on(hosts: Sequence[str]) -> str:
+    """Where the power cuts of many hosts were; empty for a single host."""
+    return f" on {named(hosts)}" if hosts else ""
 
 
 def _extent(states: CrashStates) -> str:

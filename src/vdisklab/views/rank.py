@@ -25,7 +25,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.units import counted, format_duration, named
 from vdisklab.views import wording
 from vdisklab.views.choice import headline, verdict_lines
-from vdisklab.views.durability import disk_note, losses, power_cut_text
+from vdisklab.views.durability import disk_note, hosts_note, losses, power_cut_text
 from vdisklab.views.hosts import first_sentences, hosts_sentences
 from vdisklab.views.layout import NAMES, Column, Row, Table
 
@@ -414,6 +414,7 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
     shown = (row.cell for row in answer.cells if row.cell not in said)
     yield from _losses(answer, tuple(shown))
     if over is not None:
+        yield from hosts_note(row.power_cut for row in answer.cells)
         yield from hosts_sentences(over)
     yield from grouped_sentences(
         finding

@@ -30,7 +30,7 @@ from vdisklab.units import counted
 from vdisklab.views.choice import MOST_CHARACTERS, verdict_lines
 from vdisklab.views.choice import headline as choice_headline
 from vdisklab.views.choice import short_headline as short_choice
-from vdisklab.views.durability import basis_sentence, losses, power_cut_word
+from vdisklab.views.durability import basis_sentence, hosts_note, losses, power_cut_word
 from vdisklab.views.hosts import agreement_sentence, hosts_sentences
 from vdisklab.views.layout import NAMES, Column, Table
 from vdisklab.views.rank import summary_columns
@@ -115,7 +115,12 @@ def _hosts_table(answer: RecommendAnswer, over: OverHosts) -> Table[Alternative]
         f"{headline(answer)}, on {counted(len(over.hosts), 'host')}.",
         columns,
         sorted(rows, key=lambda row: row.cell != chosen),
-        (*answer.caveats.notes, *hosts_sentences(over), *map(str, answer.findings)),
+        (
+            *answer.caveats.notes,
+            *hosts_note(row.power_cut for row in rows),
+            *hosts_sentences(over),
+            *map(str, answer.findings),
+        ),
         intro=tuple(_hosts_reasons(answer, over)),
         kind=Alternative,
     )

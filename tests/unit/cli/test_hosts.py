@@ -16,6 +16,7 @@ import jsonschema
 import pytest
 
 from tests.unit.analysis.made import CAMPAIGN, HOST, campaign_runs
+from tests.unit.cli.test_advice import CUT_KEPT, CUT_LOST
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.committed_schemas import committed_schemas
 from tests.unit.stored import Database
@@ -120,6 +121,32 @@ def test_all_hosts_rank_together(fleet: Database, capsys: pytest.CaptureFixture[
     assert over["outliers"]["unchecked"] == ["kvm6", "kvm7", "kvm8"]
     assert warm["power_cut"]["kind"] == "not-tested"
     assert warm["from_page_cache"] == ["read"]
+
+
+def test_a_power_cut_on_some_hosts_names_them(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What one host kept is not said of the fleet."""
+    three = [campaign(number) for number in range(3)]
+    runs = [run for number in range(3) for run in runs_of(number)]
+    for verdict, on, sentences in (
+        (CUT_KEPT, (0,), ("raw/none kept every write that the guest had flushed in all 100 power "
+                          "cuts that were possible in its run on kvm0.",
+                          "Power cuts were simulated on kvm0.")),
+        (CUT_KEPT, (0, 2), ("in all 200 power cuts that were possible in its run on kvm0, kvm2.",
+                            "Power cuts were simulated on kvm0, kvm2.")),
+        (replace(CUT_KEPT, exhaustive=False, states=5), (1,),
+         ("Tested in 5 power cuts on kvm1, which is too few",)),
+    ):  # fmt: skip
+        cuts = [replace(verdict, id=f"c{n}", host=three[n].host) for n in on]
+        database.write(runs, campaigns=three, power_cuts=cuts)
+        said = " ".join(answer(capsys, "recommend", "--hosts", "all")["sentences"])
+        for sentence in sentences:
+            assert sentence in said
+    database.write(runs, campaigns=three, power_cuts=[replace(CUT_LOST, host=three[1].host)])
+    assert main(["rank", "--hosts", "all"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "raw/none lost acknowledged writes in 10 of 100 power cuts on kvm1." in said
 
 
 def test_an_export_that_offers_no_flush_on_one_host_is_not_recommended_to_all(
