@@ -27,7 +27,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.adjacent import nearest_settings
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import DiskPath, Layer, parse_path
-from vdisklab.path.durability import Durability, known_durability
+from vdisklab.path.durability import Durability, DurabilityKind, known_durability
 from vdisklab.path.needs import DURABLE, distance, unmet
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.path.segments import HOST
@@ -458,7 +458,7 @@ def _of_ranking(
     kept = [disk.cell for disk in present if disk.cell in winners]
     # Of several, the one with the best numbers: rows are in their order.
     cell = next((row.cell for row in ranking.rows if row.cell in kept), cell)
-    cell = _made_safe(analysis, winners) or _keeping_data(analysis, cell, winners)
+    cell = _made_safe(analysis, winners) or _keeping_data(analysis, cell, winners, kept)
     ties = tuple(other for other in winners if other != cell)
     behind = None if best is None else best.bounds.get(cell)
     if best is None and ranking.rows and not ties:
@@ -601,16 +601,22 @@ def _made_safe(analysis: Analysis, tied: Sequence[MeasuredCell]) -> MeasuredCell
 
 
 def _keeping_data(
-    analysis: Analysis, cell: MeasuredCell, tied: Sequence[MeasuredCell]
+    analysis: Analysis,
+    cell: MeasuredCell,
+    tied: Sequence[MeasuredCell],
+    kept: Collection[MeasuredCell],
 ) -> MeasuredCell:
     """The cell, or if it loses flushed data the first tied one that does not: a tie shows no price
-    of safety."""
+    of safety. What nobody has gives way to one that kept all data in power cuts, too."""
 
-    def loses(each: MeasuredCell) -> bool:
+    def risk(each: MeasuredCell) -> int:
         found = known_durability(each, analysis.verdicts)
-        return found is not None and not found.kind.acceptable
+        if found is not None and not found.kind.acceptable:
+            return 2
+        tested = found is not None and found.kind is DurabilityKind.KEPT_IN_TEST
+        return 0 if tested or each in kept else 1
 
-    return next((each for each in (cell, *tied) if not loses(each)), cell)
+    return min((cell, *tied), key=risk)
 
 
 def _of_race(analysis: Analysis, race: RaceOutcome, ranking: Ranking) -> PathChoice:
@@ -628,7 +634,7 @@ def _of_race(analysis: Analysis, race: RaceOutcome, ranking: Ranking) -> PathCho
         choice = replace(choice, verdict=ChoiceVerdict.SAFER)
     made_safe = _made_safe(analysis, left)
     if not choice.verdict.decided and choice.verdict is not ChoiceVerdict.ONLY:
-        cell = made_safe or _keeping_data(analysis, next(iter(kept), race.best), left)
+        cell = made_safe or _keeping_data(analysis, next(iter(kept), race.best), left, kept)
         choice = replace(
             choice,
             verdict=ChoiceVerdict.KEEP if cell in kept and not unsafe else choice.verdict,

@@ -170,7 +170,7 @@ def story(answer: TrendAnswer) -> Iterator[str]:
 def _changed(answer: TrendAnswer) -> Iterator[str]:
     if answer.changed:
         yield f"Changed on the host since the campaign before: {_changes(answer.changed)}."
-    elif answer.verdict in (TrendVerdict.WORSE, TrendVerdict.BETTER):
+    elif answer.verdict in (TrendVerdict.WORSE, TrendVerdict.BETTER) and not _lasting(answer):
         yield "No stored fact of the host has changed since the campaign before."
 
 
@@ -383,7 +383,7 @@ def _shifts(answer: TrendAnswer) -> Table[DatedShift]:
     changes = (
         f"{count} lasting changes" if count > 1 else f"{'One' if count else 'No'} lasting change"
     )
-    title = f"{changes} shown in {len(answer.campaigns)} campaigns"
+    title = f"{changes} dated in {len(answer.campaigns)} campaigns"
     note = (
         "If nothing changed, a change for better or worse is dated in up to one of ten hosts in "
         "two years of monthly looks. The place of a step may be wrong by a campaign."
@@ -413,7 +413,7 @@ def _case(answer: TrendAnswer, row: TrendRow) -> str:
     if not newest.earlier:
         said = headline(answer) if _only(answer) else f"{_judged(answer, row)}: no earlier campaign"
     least = newest.least_loss
-    if newest.verdict is not TrendVerdict.NONE_SHOWN or least is None or least <= answer.allowed:
+    if row.verdict is not TrendVerdict.NONE_SHOWN or least is None or least <= answer.allowed:
         return said
     return f"{said}; {_unseen(newest, answer.allowed)}"
 

@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.analysis.made import CAMPAIGN, IOPS, START, _run, cell, observed
+from tests.unit.cli.test_advice import CUT_KEPT
 from tests.unit.stored import stored
 from vdisklab.analysis.paired_ratios import Verdict
 from vdisklab.analysis.rank_intervals import Ranked, rank
 from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.choice import ChoiceVerdict, PathChoice
+from vdisklab.answers.choice import ChoiceVerdict, PathChoice, decide
 from vdisklab.answers.compare import compare_pairs
 from vdisklab.answers.disks import MeasuredPaths
 from vdisklab.answers.figures import ranked_bars
@@ -427,6 +428,34 @@ def test_the_only_path_of_the_newest_campaign_is_compared_with_those_before() ->
         assert choice_view.headline(choice) == (
             "Nothing to compare: raw/writeback is the only path with numbers of campaign bbbbbbb2"
         )
+
+
+@pytest.mark.parametrize(
+    "paths", [("raw/unsafe", "raw/directsync"), ("raw/directsync", "raw/unsafe")]
+)
+def test_of_a_tie_the_path_that_keeps_data_is_the_answer(paths: tuple[str, str]) -> None:
+    """The other one was named, with "each of them loses flushed data"."""
+    world = World(paths, (1.01, 1.0), (0.1, 0.1), (4, 4), 1)
+    with stored(world.runs()) as store:
+        analysis = Analysis.of(store, [CAMPAIGN.id], unsafe=True)
+        choice = decide(analysis, analysis.measure("overall")).choice
+    assert choice is not None
+    assert {each.name for each in choice.tied} == set(paths)
+    assert choice.cell.name == "raw/directsync"
+    assert "each of them" not in choice_view.headline(choice)
+
+
+@pytest.mark.parametrize("tested", ["raw/directsync", "qcow2/directsync"])
+def test_of_a_tie_that_nobody_has_the_path_that_kept_its_data_is_the_answer(tested: str) -> None:
+    paths = ("raw/directsync", "qcow2/directsync")
+    world = World(paths, (1.0, 1.0), (0.1, 0.1), (4, 4), 1)
+    cut = replace(CUT_KEPT, path=tested)
+    with stored(world.runs(), power_cuts=[cut]) as store:
+        analysis = Analysis.of(store, [CAMPAIGN.id])
+        choice = decide(analysis, analysis.measure("overall")).choice
+    assert choice is not None
+    assert {each.name for each in choice.tied} == set(paths)
+    assert choice.cell.name == tested
 
 
 def test_a_path_is_found_by_the_name_that_the_user_gave_its_target() -> None:

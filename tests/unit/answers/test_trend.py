@@ -688,7 +688,7 @@ def test_the_report_draws_the_levels_and_says_the_verdict(database: Database) ->
     assert lines.ticks[0] == "2026-03-01"
     assert not lines.log
     assert headline(answer) in figure.note
-    assert "One lasting change shown in 12 campaigns" in figure.note
+    assert "One lasting change dated in 12 campaigns" in figure.note
     assert "kernel" in figure.note
     assert early.trend is None, "nothing is compared with what came later"
     assert not [figure for figure in figures(early) if figure.key == "trend"]

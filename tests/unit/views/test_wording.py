@@ -80,7 +80,7 @@ WORDED: list[tuple[Diagnostic, str]] = [
     (DroppedBySearch((cell("a"),), 3), "a: measured in fewer than 3 rounds, so without a rank"),
     (TooSlow((cell("a"),), 2, measured=False), "too slow to end in time in 2 rounds"),
     (NoCommonRound((cell("a"),)), "a: never measured in the same round"),
-    (NothingToCompare(cell("a")), "a is the only cell"),
+    (NothingToCompare(cell("a")), "a alone could be ranked"),
     (SeveralGuests((2,)), "Rates are summed over 2 guests."),
     (SeveralGuests((1, 4)), "measured in 1, 4 guests at once"),
     (SeveralGuests((4,), disks=True), "a time is that of the last of them"),
