@@ -158,7 +158,7 @@ class NothingToCompare(Diagnostic):
     cell: MeasuredCell
 
     def __str__(self) -> str:
-        return f"{self.cell} alone could be ranked, and a rank needs two. Measure another path with it."
+        return f"{self.cell} alone could be ranked, and a rank needs two. Measure another with it."
 
 
 @dataclass(frozen=True, slots=True)
