@@ -254,8 +254,12 @@ class TableAnswer(Answer):
         return any(candidates([row.cell.cell]) for row in self.cells)
 
 
-def answer_table(results: Store, names: Sequence[str] | None) -> TableAnswer:
+def answer_table(
+    results: Store, names: Sequence[str] | None, disk: HostDisk | None = None
+) -> TableAnswer:
     """The medians of the named campaigns, or of the newest; those of one place are joined.
+
+    `disk` is what the hosts' disks keep in a power cut.
 
     Raises PlanError for campaigns that differ in more than their host, directory or devices.
     """
@@ -263,7 +267,7 @@ def answer_table(results: Store, names: Sequence[str] | None) -> TableAnswer:
     places = _places(campaigns)
     if len(set(places.values())) < 2:
         loaded = loading.load_chosen(results, loading.choose_campaigns(results, names))
-        return table_of(results, {"": loaded})
+        return table_of(results, {"": loaded}, disk)
     joined = loading.Joining(results, campaigns[0], places=True, machines=True)
     for other in campaigns[1:]:
         error = joined.add(other)
@@ -272,7 +276,8 @@ def answer_table(results: Store, names: Sequence[str] | None) -> TableAnswer:
     grouped: dict[str, list[str]] = {}
     for campaign in campaigns:
         grouped.setdefault(places[campaign.id], []).append(campaign.id)
-    return table_of(results, {place: loading.load(results, ids) for place, ids in grouped.items()})
+    by_place = {place: loading.load(results, ids) for place, ids in grouped.items()}
+    return table_of(results, by_place, disk)
 
 
 def overview(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer | TableAnswer:

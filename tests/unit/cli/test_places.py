@@ -13,11 +13,13 @@ from typer.testing import CliRunner
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.cli.test_advice import CUT_KEPT, CUT_LOST
 from tests.unit.stored import Database
+from vdisklab.answers.table import answer_table
 from vdisklab.cli.compare import compare
 from vdisklab.cli.rank import rank
 from vdisklab.cli.run import run
 from vdisklab.cli.table import table
 from vdisklab.errors import PlanError, VdisklabError
+from vdisklab.path.durability import HostDisk
 from vdisklab.results.model import WITHOUT_FLUSHES, Campaign, Check, Run
 
 LOCAL, BLOCK = "/mnt/local", "/mnt/block"
@@ -94,6 +96,11 @@ class TestSideBySide:
         judged = {row["cell"]: row["power_cut"]["reason"] for row in cells if row["power_cut"]}
         assert judged[f"raw/none in {LOCAL}"] is None
         assert judged[f"raw/none in {BLOCK}"] == why
+        with database.open() as store:
+            kept = answer_table(store, order, HostDisk.PLP).cells
+        assert not any(row.power_cut.reason for row in kept if row.power_cut), (
+            "such a disk keeps it"
+        )
 
     def test_each_machine_is_judged_by_its_own_power_cuts(self, database: Database) -> None:
         other = dataclasses.replace(CAMPAIGN.host, hostname="bench2", machine_id="2" * 16)

@@ -120,7 +120,7 @@ def _print_answers(
     campaigns = [place.campaign for place in measured if place.campaign is not None]
     if len(measured) > 1:
         if campaigns and ONLY_MEASURE not in os.environ:
-            print_tables(answer_table(store, campaigns), output, named)
+            print_tables(answer_table(store, campaigns, request.disk), output, named)
         return
     if not campaigns or (ONLY_MEASURE in os.environ and measured[0].race is None):
         return
