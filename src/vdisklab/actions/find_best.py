@@ -38,8 +38,8 @@ class BestSearch:
 
     With `find` only paths that compete are measured; without it, all paths are measured in the
     first rounds, and a plan with nothing to rank is measured as often as it says. `asked` is True
-    if the user wants a race. `budget` is in seconds from `began`; runs stored before an
-    interruption count with their duration.
+    if the user wants a race. `budget` is in seconds from `began`: the same command, which
+    continues the race, has it anew.
     """
 
     terms: RaceTerms = field(default_factory=RaceTerms)
@@ -148,13 +148,12 @@ class BestSearch:
         return rows if len(rows) <= affordable else ()
 
     def time_limit(self, results: Store, plan: CampaignPlan, campaign: str) -> TimeLimit:
-        """The remaining budget, which does not hold back what failed before: the user still asks
-        for it."""
+        """What remains of this command's budget, which does not hold back what failed before: the
+        user still asks for it. The same command has the whole budget again, and goes on."""
         outlines = results.outlines([campaign])
-        before = sum(run.wall_seconds or 0.0 for run in outlines)
         failed = {(run.round, run.cell) for run in outlines if run.failure is not None}
         return TimeLimit(
-            lambda: self.budget - before - (time.monotonic() - self.began),
+            lambda: self.budget - (time.monotonic() - self.began),
             {
                 cell.fingerprint
                 for cell in plan.cells

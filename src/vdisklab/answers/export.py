@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Annotated
@@ -179,10 +179,12 @@ def answer_export(
         verdicts = CrashVerdicts(disk=disk)
     require_configurable(path)
     _require_needs(path, needs, verdicts)
-    written = configure(request, form)
+    configure(request, form)  # refuses first what no platform takes
     source = None if path.opened_by_qemu else request.source
+    exists = False
     if source and (Path(source).is_absolute() or form_named(form).relative):
-        _require_format(path, source)
+        exists = _holds_an_image(path, source)
+    written = configure(replace(request, exists=exists), form)
     return ExportAnswer(
         path, form, written.text, written.gaps, written.requirements, durability(path, verdicts)
     )
@@ -198,9 +200,11 @@ def _require_needs(path: DiskPath, needs: tuple[Need, ...], verdicts: CrashVerdi
     )
 
 
-def _require_format(path: DiskPath, source: str) -> None:
-    """Raises PlanError for a source that holds an image of another format: QEMU refuses it, or the
-    guest gets its header as the first sectors of the disk, and writes over it.
+def _holds_an_image(path: DiskPath, source: str) -> bool:
+    """True for a source that is a file with an image of the path's format.
+
+    Raises PlanError for one that holds an image of another format: QEMU refuses it, or the guest
+    gets its header as the first sectors of the disk, and writes over it.
 
     A device whose first bytes are of no format may still be given one.
     """
@@ -210,7 +214,7 @@ def _require_format(path: DiskPath, source: str) -> None:
         is_file = seen is not None and seen.is_regular
         is_new = seen is None or not seen.is_regular or seen.status.st_size == 0
     if found in (None, wanted) or (found is ImageFormat.RAW and is_new):
-        return
+        return is_file and not is_new
     hint = f"name a path with {found}, or another --source"
     if is_file and (path.image is None or not (path.image.encrypted or path.image.has_data_file)):
         new = _unused(file, wanted)

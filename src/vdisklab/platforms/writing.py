@@ -122,7 +122,7 @@ def preparation(request: ExportRequest, place: str) -> Iterator[str]:
     if path.layers:
         kind = "the block device" if request.on_device else "the file system"
         yield f"{place} is on {kind} {path.stack}"
-    if path.image is not None:
+    if path.image is not None and not request.exists:
         yield from image_commands(path.image, Path(place), request.size)
 
 

@@ -57,7 +57,7 @@ def race_sentences(outcome: RaceOutcome, again: str | None = None) -> Iterator[s
         yield f"Not shown to be worse: {named(outcome.as_good)}."
         if outcome.rounds < outcome.most_rounds:
             command = "The same command" if again is None else f"`{again}`"
-            yield f"{command} goes on, with a larger --budget if it has one."
+            yield f"{command} goes on."
         else:
             yield "The limit of rounds was reached. More --rounds or a longer --runtime decide."
     yield from not_raced(outcome)

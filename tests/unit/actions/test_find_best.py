@@ -174,7 +174,10 @@ def test_a_budget_ends_a_race_with_what_holds_then(plan: CampaignPlan, measured:
     assert not racing(budget=1.0, within=0.001).choosing(store, plan, CAMPAIGN.id)(4)
     outcome = outcome_of(racing(within=0.001), store)
     assert outcome.behind is not None
-    assert "goes on, with a larger --budget if it has one" in " ".join(race_sentences(outcome))
+    assert "The same command goes on." in " ".join(race_sentences(outcome))
+    # As it says: what is stored was paid for by the command before.
+    left = racing(budget=100.0).time_limit(store, plan, CAMPAIGN.id).left()
+    assert left == pytest.approx(100.0, abs=20)
 
 
 def test_a_race_in_words(measured: Measured) -> None:

@@ -180,12 +180,14 @@ def test_a_volume_or_claim_is_no_file_of_that_name(
     [("raw/none", b"\0" * 512), ("qcow2/none", QCOW2), ("qcow2/none", b""), ("raw/none", None)],
 )
 def test_an_image_of_the_same_format_or_none_yet_is_fine(
-    path: str, content: bytes | None, tmp_path: Path
+    path: str, content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "web.img"
     if content is not None:
         file.write_bytes(content)
     assert main(["export", path, "--source", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert ("qemu-img create" in said) is not bool(content), "an image that is there is not made"
 
 
 def test_the_installed_libvirt_decides_on_the_form_unless_a_version_is_named(
