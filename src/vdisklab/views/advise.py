@@ -137,7 +137,8 @@ def _does_not_start(row: ExistingDisk) -> bool:
 
 def _shown_with_images(row: ExistingDisk, advice: Advice) -> str:
     if advice.other is None:
-        return "no other setting is shown to be better with images"
+        unseen = "storage unknown; " if advice.path is None else ""
+        return f"{unseen}no other setting is shown to be better with images"
     return f"{_changed_settings(row, advice.other)} is better, with images only"
 
 
@@ -193,7 +194,8 @@ def _why_kept(row: ExistingDisk, entry: Advice) -> str:
         return f"keep {kept}{_as_measured(row)}: no other setting is shown to be better{best}"
     images = f"with images in {entry.with_images}"
     if entry.other is None:
-        return f"keep it: {images}, no other setting is shown to be better"
+        unseen = f" ({entry.reason})" if entry.path is None and entry.reason else ""
+        return f"keep it: {images}, no other setting is shown to be better{unseen}"
     gain = disks.known_gain(entry.gain) or "better"
     better = f"{_changed_settings(row, entry.other)} is {gain}"
     place = ", on a spare device of its kind" if "--on DEVICE" in entry.reason else ""
