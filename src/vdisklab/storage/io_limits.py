@@ -8,19 +8,24 @@ writes from the page cache. The limit of a partition is set on its disk.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host import command, counters, ledger
+from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import Attachment
 from vdisklab.results.model import Check
 from vdisklab.storage.site import Site
 from vdisklab.storage.undo import Removable
 
 ROOT = Path("/sys/fs/cgroup")
+
+_DYING_SECONDS = 10.0
+"""Deadline for a killed process to leave its control group."""
 
 _V1 = {
     "iops": ("blkio.throttle.read_iops_device", "blkio.throttle.write_iops_device"),
@@ -142,13 +147,28 @@ def _line(text: str, device: str) -> str:
 def remove_cgroup(_host: command.Host, entry: ledger.Entry) -> None:
     """Moves a control group's processes back to where they came from, and removes it."""
     group = Path(entry.name)
-    try:
-        if group.is_dir():
-            for pid in (group / "cgroup.procs").read_text().split():
+
+    def is_gone() -> bool:
+        if not group.is_dir():
+            return True
+        for pid in (group / "cgroup.procs").read_text().split():
+            with suppress(ProcessLookupError):  # it has ended meanwhile
                 (Path(entry.detail["parent"]) / "cgroup.procs").write_text(pid)
+        try:
             group.rmdir()
-    except OSError as error:
-        raise DirtyHostError(f"{group} cannot be removed: {error.strerror}") from error
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            return False
+        return True
+
+    # A process that was killed stays in its group until the kernel has taken it apart, and cannot
+    # be moved: that of a large QEMU takes a while on a busy machine.
+    try:
+        wait_until(is_gone, timeout=_DYING_SECONDS, what="the end of its processes")
+    except (OSError, HostError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is in use"
+        raise DirtyHostError(f"{group} cannot be removed: {reason}") from error
 
 
 CGROUP = Removable("control group", remove_cgroup)

@@ -64,7 +64,7 @@ def headline(choice: PathChoice) -> str:
             )
         case ChoiceVerdict.KEEP:
             overall = " overall" if choice.behind_in else ""
-            text = f"Keep {_kept(choice)}: no other path is shown to be better{overall}"
+            text = f"{_keep(choice)}: no other path is shown to be better{overall}"
         case ChoiceVerdict.TIED if _is_thrown_away(choice):
             text = (
                 f"Take {choice.cell.name}: of the {len(choice.tied)} ways that lead, none is shown "
@@ -177,15 +177,16 @@ def _whose(disks: tuple[PresentDisk, ...], cell: MeasuredCell) -> str:
     return f"the default of {', '.join(names[:-1])} and {names[-1]}{but}"
 
 
-def _kept(choice: PathChoice) -> str:
-    """`raw/none (libvirt's default)`; of several platforms or file systems, the disk of each."""
+def _keep(choice: PathChoice) -> str:
+    """`Keep raw/none (libvirt's default)`; of several platforms or file systems, the disk of each:
+    nobody said which of them is there."""
     cells: dict[str, dict[str, None]] = {}
     for cell in (choice.cell, *(disk.cell for disk in choice.kept)):
         cells.setdefault(_whose(choice.kept, cell), {})[cell.name] = None
     each = [f"{' or '.join(names)} ({whose})" for whose, names in cells.items()]
     if len(each) == 1 and " or " not in each[0]:
-        return each[0]
-    return f"what you have, {' or '.join(each)}"
+        return f"Keep {each[0]}"
+    return f"If you have {' or '.join(each)}, keep it"
 
 
 def _beaten(choice: PathChoice) -> str:

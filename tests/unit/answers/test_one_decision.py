@@ -291,7 +291,7 @@ def of_one_choice(choice: PathChoice) -> None:
     if choice.verdict is ChoiceVerdict.KEEP:
         assert choice.cell in {disk.cell for disk in choice.present}
     if choice.verdict in (ChoiceVerdict.KEEP, ChoiceVerdict.TIED):
-        assert says.startswith(("Keep ", "Take ")) or "loses flushed data" in says
+        assert says.startswith(("Keep ", "If you have ", "Take ")) or "loses flushed data" in says
         assert choice.ahead is not None
         assert choice.behind is None or choice.ahead <= choice.behind + 1e-9
     if says.startswith("Use "):

@@ -82,8 +82,8 @@ UNSAFE = cell("raw/unsafe")
                 verdict=ChoiceVerdict.KEEP,
                 present=(PresentDisk(CHOICE.cell, Platform.PROXMOX), LIBVIRT),
             ),
-            "Keep what you have, raw/none (Proxmox VE's default) or raw/default (libvirt's "
-            "default): no other path is shown to be better",
+            "If you have raw/none (Proxmox VE's default) or raw/default (libvirt's default), keep "
+            "it: no other path is shown to be better",
         ),
         (
             replace(
@@ -91,7 +91,7 @@ UNSAFE = cell("raw/unsafe")
                 verdict=ChoiceVerdict.KEEP,
                 present=(LIBVIRT, PresentDisk(CHOICE.cell, Platform.LIBVIRT)),
             ),
-            "Keep what you have, raw/none or raw/default (libvirt's default): no other path is "
+            "If you have raw/none or raw/default (libvirt's default), keep it: no other path is "
             "shown to be better",
         ),
         (
