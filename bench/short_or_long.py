@@ -43,7 +43,7 @@ from steady_disk import VOLUME, steady_disk
 from vdisklab.analysis.observations import MeasureKey, observe
 from vdisklab.errors import EXIT_CELLS_FAILED
 from vdisklab.path.disk_path import parse_path
-from vdisklab.results.model import Direction
+from vdisklab.results.model import Direction, Run
 from vdisklab.results.store import open_store
 
 PATHS = "{ext4,xfs}/{raw,qcow2}/{none,writeback}"
@@ -59,8 +59,8 @@ ATTEMPTS = 8
 version 1 on XFS): its cell is measured again. So is a cell of `long` that was slower than its disk.
 """
 LEAST = 0.95
-"""Share of a steady disk's stated speed that a minute of reads reaches, and without a page cache
-also of writes: below, the processor was the limit, as of guests that several sittings run."""
+"""Share of a steady disk's stated speed that a minute of reads must reach, and without a page cache
+a minute of writes, too. Below it the processor was the limit: other guests took too much of it."""
 RESAMPLES = 2000
 LOSS = 0.1
 """A form may lose as much to the reference's best path, in 95 % of the resampled rounds."""
@@ -113,7 +113,7 @@ def measure(
                 print("measuring the failed or slow cells again", file=sys.stderr, flush=True)
 
 
-def say_speed(file: Path) -> None:
+def note_speed(file: Path) -> None:
     """Writes the speed of the disk beside the databases; fails if they are of another speed."""
     text = json.dumps(asdict(VOLUME))
     if file.exists() and file.read_text() != text:
@@ -123,22 +123,23 @@ def say_speed(file: Path) -> None:
 
 def forget_slow(database: Path) -> int:
     """Deletes the runs in which something else than the disk was the limit; returns how many."""
-    allowed = {"4k": VOLUME.requests * 4096, "1m": VOLUME.bytes}
     with open_store(str(database), create=False) as store:
-        slow = [
-            run.id
-            for run in store.runs()
-            for direct in (parse_path(run.path).cache.direct,)
-            if any(
-                sample.value < LEAST * allowed[measured.name.split("-")[1]]
-                for measured in run.measurements
-                for sample in measured.samples
-                if sample.metric == "bandwidth" and ("read" in measured.name or direct)
-            )
-        ]
+        slow = [run.id for run in store.runs() if is_slow(run)]
         for run in slow:
             store.delete_run(run)
     return len(slow)
+
+
+def is_slow(run: Run) -> bool:
+    """True if a rate that goes to the disk is below the least share of the disk's speed."""
+    allowed = {"4k": VOLUME.requests * 4096, "1m": VOLUME.bytes}
+    direct = parse_path(run.path).cache.direct
+    return any(
+        sample.value < LEAST * allowed[measured.name.split("-")[1]]
+        for measured in run.measurements
+        for sample in measured.samples
+        if sample.metric == "bandwidth" and ("read" in measured.name or direct)
+    )
 
 
 def values_of(place: Path, form: Form) -> Grid:
@@ -295,7 +296,7 @@ if __name__ == "__main__":
             steady = steady_disk(given.place.absolute(), ROOM)
             with steady if given.steady else nullcontext(given.dir.absolute()) as directory:
                 if given.steady:
-                    say_speed(given.place / STEADY)
+                    note_speed(given.place / STEADY)
                 measure(
                     given.place, directory, given.form, given.rounds, given.runtime,
                     steady=given.steady,

@@ -3,9 +3,10 @@
 The speed of a machine's own disk drifts; the kernel holds that of this one, which is a loop device
 over a file on it, with limits for the root group of version 1
 (Documentation/admin-guide/cgroup-v1/blkio-controller.rst, "Throttling/Upper limit policy"). Under
-emulation a guest asks some 2,000 requests a second of a processor that it has for itself. At 500
-(a small volume of a cloud) the disk decides, and not the processor, also while four guests run on
-two processors, each on a disk of its own.
+emulation a guest asks some 2,000 requests a second of a processor that it has for itself. At 500 (a
+small volume of a cloud) it takes 33 to 39 % of one: the disk decides while one or two guests run on
+two processors. With four or six the processors decided in most cells, and short_or_long.py
+measures such cells again.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ class PathChoice:
     @property
     def keeps(self) -> bool:
         """True if the answer itself is what somebody may have now."""
-        return any(disk.cell == self.cell for disk in self.kept)
+        return any(disk.cell == self.cell for disk in self.present)
 
     def holds(self, ratio: Ratio, cell: MeasuredCell, other: MeasuredCell) -> Ratio:
         """The ratio of a path to another with an interval that allows for this decision.

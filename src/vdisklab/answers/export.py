@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated
 
@@ -179,7 +179,6 @@ def answer_export(
         verdicts = CrashVerdicts(disk=disk)
     require_configurable(path)
     _require_needs(path, needs, verdicts)
-    configure(request, form)  # refuses first what no platform takes
     source = None if path.opened_by_qemu else request.source
     exists = False
     if source and (Path(source).is_absolute() or form_named(form).relative):
@@ -219,9 +218,8 @@ def _holds_an_image(path: DiskPath, source: str) -> bool:
     if is_file and (path.image is None or not (path.image.encrypted or path.image.has_data_file)):
         new = _unused(file, wanted)
         options = () if path.image is None else format_settings(path.image)
-        source_format = (
-            () if found is ImageFormat.RAW else ("-f", found)
-        )  # raw may be one without a magic
+        # A file without a known header may be of a format that only qemu-img knows.
+        source_format = () if found is ImageFormat.RAW else ("-f", found)
         convert = shlex.join((
             "qemu-img", "convert", "-p", *source_format, "-O", wanted,
             *(("-o", ",".join(options)) if options else ()), source, str(new),
@@ -235,13 +233,9 @@ def _holds_an_image(path: DiskPath, source: str) -> bool:
 
 def _unused(file: Path, form: ImageFormat) -> Path:
     """A name beside the file that no file has: qemu-img writes over one without a question."""
-    names = (file.with_name(f"{file.stem}{more}.{form}") for more in _suffixes())
+    numbered = (f"{file.stem}-{number}.{form}" for number in count(2))
+    names = map(file.with_name, chain((f"{file.stem}.{form}",), numbered))
     return next(name for name in names if not os.path.lexists(name))
-
-
-def _suffixes() -> Iterator[str]:
-    yield ""
-    yield from (f"-{number}" for number in count(2))
 
 
 def _verdicts_here(db: str | None, disk: HostDisk) -> CrashVerdicts:

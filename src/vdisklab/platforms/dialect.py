@@ -53,8 +53,8 @@ class ExportRequest:
     a target's directory, device or URL. `secret` is the file with its password or key. `size`
     (bytes) is for an image that has to be created. `domain_type` is libvirt's: `kvm`, or `qemu` for
     emulation. `libvirt` is the version of the libvirt that reads the configuration; None is the
-    oldest supported one. `guest` is the guest's architecture. Of a source that `exists` no command
-    that creates it is written.
+    oldest supported one. `guest` is the guest's architecture. No command that creates
+    the source is written if it `exists`.
     """
 
     path: DiskPath

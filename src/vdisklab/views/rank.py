@@ -295,7 +295,10 @@ def _why_no_choice(answer: RankAnswer) -> Diagnostic | str | None:
         return f"a rank over hosts needs {MIN_HOSTS} of them, and {hosts} have results."
     if answer.hosts is not None and answer.hosts.groups < MIN_HOSTS:
         groups = answer.hosts.groups
-        return f"a rank over hosts needs {MIN_HOSTS} that share nothing, and these are {groups}."
+        return (
+            f"a rank over hosts needs {MIN_HOSTS} that share no rack or array, and these hosts are "
+            f"{counted(groups, 'group')}."
+        )
     paths = [row.cell.path for row in (*answer.cells, *answer.more)]
     if paths and all(path is not None and path.on_host for path in paths):
         return "no path that a guest could use was measured."
