@@ -183,7 +183,7 @@ def _choose_accelerator(
     tested: a user's system needs no micro guest.
     """
     if guest.accelerator is Accelerator.TCG:
-        context.progress(Note("under emulation (TCG), as requested"))
+        context.progress(Note("under emulation (TCG), as requested, or like the campaign's earlier guests"))
         return Accelerator.TCG
     for qemu in qemus:
         if micro is None:
