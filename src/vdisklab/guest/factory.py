@@ -183,7 +183,8 @@ def _choose_accelerator(
     tested: a user's system needs no micro guest.
     """
     if guest.accelerator is Accelerator.TCG:
-        context.progress(Note("under emulation (TCG), as requested, or like the campaign's earlier guests"))
+        # A campaign that goes on names the accelerator that its first guests had.
+        context.progress(Note("under emulation (TCG), as requested or as in the runs before"))
         return Accelerator.TCG
     for qemu in qemus:
         if micro is None:
