@@ -3,10 +3,13 @@
 The speed of a machine's own disk drifts; the kernel holds that of this one, which is a loop device
 over a file on it, with limits for the root group of version 1
 (Documentation/admin-guide/cgroup-v1/blkio-controller.rst, "Throttling/Upper limit policy"). Under
-emulation a guest asks some 2,000 requests a second of a processor that it has for itself. At 500 (a
-small volume of a cloud) it takes 33 to 39 % of one: the disk decides while one or two guests run on
-two processors. With four or six the processors decided in most cells, and short_or_long.py
-measures such cells again.
+emulation a guest asks some 2,000 requests a second of a processor that it has for itself. At 500
+requests a second it takes 33 to 39 % of one: with four or six guests on two processors the
+processors decided in most cells. At 200 and 20 MB/s (a hard disk's random requests, the bytes of a
+small volume in a cloud) a request may take 5 ms until the processor is the limit.
+
+The kernel lets the requests of 0.1 s through at once and then waits (block/blk-throttle.c,
+`throtl_slice`), so half a second may see up to a fifth more of them than the stated speed.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ class Speed:
     bytes: int
 
 
-VOLUME = Speed(requests=500, bytes=62_500_000)
+VOLUME = Speed(requests=200, bytes=20_000_000)
 
 
 def _limit(device: str, speed: Speed) -> None:
