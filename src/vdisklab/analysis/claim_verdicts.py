@@ -88,8 +88,8 @@ class ClaimAnswer:
     p_adjusted: float | None = None
     """Corrected for all claims answered together (Holm); it tells the verdict."""
     more_rounds: int | None = None
-    """Needed for a verdict with 80 % power; None if the claim is decided, or if 1000 rounds would
-    not do.
+    """Needed for a verdict with 80 % power; None if the claim is decided or void, or if 1000 rounds
+    would not do.
     """
     void: Void | None = None
     missing: tuple[Cell, ...] = ()
@@ -99,14 +99,17 @@ class ClaimAnswer:
 
     @property
     def status(self) -> ClaimStatus:
-        """The claim's status; a void claim has no valid verdict."""
-        settled = self.verdict in (ClaimVerdict.HOLDS, ClaimVerdict.FAILS)
-        void = settled and self.void is not None
-        return ClaimStatus.VOID if void else ClaimStatus(self.verdict)
+        """The claim's status. A claim is void whatever its numbers show, also if they do not decide
+        it: more rounds of such numbers would say no more about this machine.
+        """
+        return ClaimStatus(self.verdict) if self.void is None else ClaimStatus.VOID
 
     @property
     def sentence(self) -> str:
         """`holds`, `inconclusive (4 more rounds)`, `void: emulation (here it fails)`."""
+        if self.void is not None:
+            is_open = "is " if self.verdict is ClaimVerdict.INCONCLUSIVE else ""
+            return f"void: {self.void} (here it {is_open}{self.verdict.value}{self._where})"
         match self.verdict:
             case ClaimVerdict.INCONCLUSIVE:
                 if self.more_rounds is None:
@@ -114,10 +117,8 @@ class ClaimAnswer:
                 return f"inconclusive ({counted(self.more_rounds, 'more round')})"
             case ClaimVerdict.NOT_MEASURED:
                 return "not measured"
-            case verdict if self.void is None:
-                return f"{verdict.value}{self._where}"
             case verdict:
-                return f"void: {self.void} (here it {verdict.value}{self._where})"
+                return f"{verdict.value}{self._where}"
 
     @property
     def _where(self) -> str:
@@ -295,7 +296,7 @@ def _measured(
         rounds=rounds,
         decides=first.contrast,
         ratio=first.shown(first.mean),
-        more_rounds=max(1, MIN_ROUNDS - rounds),
+        more_rounds=max(1, MIN_ROUNDS - rounds) if void is None else None,
         void=void,
     )
     if rounds < MIN_ROUNDS:
@@ -372,6 +373,8 @@ def _decided(
     if adjusted <= alpha:
         verdict = ClaimVerdict.FAILS if outside else ClaimVerdict.HOLDS
         return replace(answer, verdict=verdict, p_adjusted=adjusted, more_rounds=None)
+    if answer.void is not None:
+        return replace(answer, p_adjusted=adjusted)
     level = alpha / tests
     if outside:
         needed = min(

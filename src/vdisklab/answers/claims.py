@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -79,7 +79,8 @@ class JudgedClaim:
         Mapping[ClaimStatus, tuple[str, ...]] | None,
         RARE,
         "with --hosts: the hosts by the claim's status there; the claim fails if it fails on any "
-        "host (p times the number of hosts), and holds if it holds on all",
+        "host (p times the number of hosts), holds if it holds on all, and else is void if it is "
+        "void on any; `command` is for the first host that has not measured it",
     ] = None
     unit: Annotated[str | None, RARE, "of a claim about a value of `left`, not about a ratio"] = (
         None
@@ -294,14 +295,8 @@ def claims_over_hosts(
     }
     first = by_host[analysis.hosts[0].name]
     claims = tuple(
-        _on_hosts(
-            claim,
-            {
-                name: _of_many(answer.claims[number], len(by_host))
-                for name, answer in by_host.items()
-            },
-        )
-        for number, claim in enumerate(first.claims)
+        _on_hosts({name: answer.claims[number] for name, answer in by_host.items()})
+        for number in range(len(first.claims))
     )
     return replace(
         first,
@@ -321,12 +316,22 @@ def _of_many(claim: JudgedClaim, hosts: int) -> ClaimStatus:
     return ClaimStatus.INCONCLUSIVE if failed else claim.status
 
 
-def _on_hosts(claim: JudgedClaim, statuses: Mapping[str, ClaimStatus]) -> JudgedClaim:
-    """A claim without the numbers of one host."""
-    found = set(statuses.values())
-    status = ClaimStatus.INCONCLUSIVE
-    if ClaimStatus.FAILS in found or len(found) == 1:
-        status = ClaimStatus.FAILS if ClaimStatus.FAILS in found else found.pop()
+def _status_of_all(found: Collection[ClaimStatus]) -> ClaimStatus:
+    """The status of a claim with these on its hosts: a failure counts wherever it is, and a claim
+    that says nothing about one of the hosts cannot hold on all."""
+    for decisive in (ClaimStatus.FAILS, ClaimStatus.VOID):
+        if decisive in found:
+            return decisive
+    (first, *others) = found
+    return ClaimStatus.INCONCLUSIVE if others else first
+
+
+def _on_hosts(claims: Mapping[str, JudgedClaim]) -> JudgedClaim:
+    """A claim, judged on each of these hosts, without the numbers of one host."""
+    statuses = {name: _of_many(here, len(claims)) for name, here in claims.items()}
+    status = _status_of_all(set(statuses.values()))
+    claim, *_ = claims.values()
+    void = next((here.void for here in claims.values() if here.void is not None), None)
     hosts = {
         kind: tuple(name for name, here in statuses.items() if here is kind)
         for kind in ClaimStatus
@@ -337,5 +342,7 @@ def _on_hosts(claim: JudgedClaim, statuses: Mapping[str, ClaimStatus]) -> Judged
         status=status,
         verdict=", ".join(f"{kind} on {len(names)}" for kind, names in hosts.items()),
         ratio=None, low=None, high=None, p=None, p_adjusted=None, decides=None, rounds=0,
-        more_rounds=None, void=None, command=None, missing=(), failures=(), hosts=hosts,
+        more_rounds=None, void=void if status is ClaimStatus.VOID else None,
+        command=next((here.command for here in claims.values() if here.command), None),
+        missing=(), failures=(), hosts=hosts,
     )  # fmt: skip

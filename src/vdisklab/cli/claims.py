@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from vdisklab.actions.missing_claims import MeasuredClaims, measure_missing
 from vdisklab.actions.output_file import output_file, require_writable
 from vdisklab.analysis.claim_verdicts import ClaimStatus
+from vdisklab.analysis.claimfile import ClaimFile
 from vdisklab.answers import claims as answers
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.loading import NOTHING, database_url, open_results
@@ -83,21 +85,47 @@ def claims(requested: Request, asked_for: ClaimsOptions, output: options.OutputO
         vdisklab claims --hosts all
     """
     chosen = answers.read_claims(asked_for.files, asked_for.only)
-    junit, campaign = asked_for.junit, asked_for.campaign
+    junit = asked_for.junit
     requested = replace(requested, baseline=NO_BASELINE)
-    if asked_for.hosts:
-        if asked_for.run or junit is not None:
-            raise PlanError(
-                "--hosts judges what is stored, as a table",
-                hint="leave out --run and --junit, or use them on each host",
-            )
-        with open_results(requested.db) as results:
-            analysis = HostsAnalysis.of_hosts(results, asked_for.hosts, campaign)
-            answer = answers.claims_over_hosts(analysis, chosen, requested)
-        print_answer(answer, tables(answer), output, requested, asked_for)
-        return exit_status(answer)
+    if asked_for.hosts and asked_for.run:
+        raise PlanError(
+            "--hosts judges what is stored, and --run measures on this host only",
+            hint="leave out --run, or leave out --hosts on each host",
+        )
     if junit is not None:
         require_writable(junit)  # before measuring; a command that is refused leaves no file
+    answered = _over_hosts if asked_for.hosts else _on_this_host
+    answer, interrupted = answered(chosen, requested, asked_for)
+    if junit is not None:
+        with output_file(junit) as stream:
+            named = Named.by(requested, asked_for).on_targets_of(answer.campaigns)
+            stream.write(junit_xml(answer, named.in_text).encode())
+    caller = Caller.of_process()
+    missing = {claim.command for claim in answer.claims if claim.command}
+    named = Named(layered=frozenset(command for command in missing if needs_root(command)))
+    print_answer(answer, tables(answer, _measuring(caller)), output, requested, asked_for, named)
+    if not interrupted:
+        return exit_status(answer)
+    continues = caller.same_command("the same command continues")
+    print(f"interrupted: all runs so far are kept; {continues}", file=sys.stderr)
+    return EXIT_INTERRUPTED
+
+
+def _over_hosts(
+    chosen: Sequence[ClaimFile], requested: Request, asked_for: ClaimsOptions
+) -> tuple[answers.ClaimsAnswer, bool]:
+    """The stored answer of many hosts; nothing is measured, so nothing was interrupted."""
+    with open_results(requested.db) as results:
+        analysis = HostsAnalysis.of_hosts(results, asked_for.hosts, asked_for.campaign)
+        return answers.claims_over_hosts(analysis, chosen, requested), False
+
+
+def _on_this_host(
+    chosen: Sequence[ClaimFile], requested: Request, asked_for: ClaimsOptions
+) -> tuple[answers.ClaimsAnswer, bool]:
+    """The answer of this host, after what is missing was measured if --run says so; True if that
+    was interrupted."""
+    campaign = asked_for.campaign
     measured = MeasuredClaims((), interrupted=False)
     url = database_url(requested.db, create=asked_for.run)
     try:
@@ -114,19 +142,7 @@ def claims(requested: Request, asked_for: ClaimsOptions, output: options.OutputO
             raise
         print(f"note: {error}: nothing was measured yet", file=sys.stderr)
         answer = answers.evaluate_claims(NOTHING, chosen, requested)
-    if junit is not None:
-        with output_file(junit) as stream:
-            named = Named.by(requested, asked_for).on_targets_of(answer.campaigns)
-            stream.write(junit_xml(answer, named.in_text).encode())
-    caller = Caller.of_process()
-    missing = {claim.command for claim in answer.claims if claim.command}
-    named = Named(layered=frozenset(command for command in missing if needs_root(command)))
-    print_answer(answer, tables(answer, _measuring(caller)), output, requested, asked_for, named)
-    if not measured.interrupted:
-        return exit_status(answer)
-    continues = caller.same_command("the same command continues")
-    print(f"interrupted: all runs so far are kept; {continues}", file=sys.stderr)
-    return EXIT_INTERRUPTED
+    return answer, measured.interrupted
 
 
 def _measuring(caller: Caller) -> str:

@@ -237,6 +237,19 @@ def test_guest_against_host_is_void_under_emulation_and_in_a_lab() -> None:
     assert answered(relative, numbers, outline(accelerator="tcg"), host).void is None
 
 
+def test_a_claim_that_is_void_is_void_whether_its_numbers_decide_it_or_not() -> None:
+    """Else more rounds would be asked for, and the answer after them would be void."""
+    stated = claim(right="host", rest="high = 1.0")
+    host = outline("host", accelerator=None, origin=Origin.HOST)
+    for values in ([0.9, 1.1, 1.02], [0.9, 1.1]):
+        numbers = measured(raw=np.array(values), host=np.ones(len(values)))
+        open_under_kvm = answered(stated, numbers, outline(), host)
+        assert open_under_kvm.status is ClaimStatus.INCONCLUSIVE
+        found = answered(stated, numbers, outline(accelerator="tcg"), host)
+        assert (found.status, found.more_rounds) == (ClaimStatus.VOID, None)
+        assert found.sentence == "void: emulation (here it is inconclusive)"
+
+
 def test_one_bad_pair_refutes_a_claim_about_all_pairs() -> None:
     stated = claim(left="{raw,qcow2}/none", right="host", rest="high = 1.0")
     found = answered(stated, measured(raw=np.full(4, 2.0), qcow2=np.full(4, 0.1), host=np.ones(4)))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as Xml
 
 import jsonschema
 import pytest
@@ -22,7 +23,7 @@ from tests.unit.committed_schemas import committed_schemas
 from tests.unit.stored import Database
 from vdisklab.cli.shell import output
 from vdisklab.cli.shell.main import main
-from vdisklab.errors import PlanError
+from vdisklab.errors import EXIT_CLAIM_OPEN, PlanError
 from vdisklab.path.segments import PageCache
 from vdisklab.results.host_choice import by_host
 from vdisklab.results.model import Campaign, Check, Failure, FailureKind, Run
@@ -337,6 +338,62 @@ def test_claims_count_hosts(fleet: Database, capsys: pytest.CaptureFixture[str])
     }
     main(["claims", "--hosts", "all"])
     assert "Measured under emulation (TCG)" in capsys.readouterr().out
+
+
+_ON_HOSTS = """
+article = "mine"
+title = "Mine"
+
+[[claim]]
+name = "beside"
+sentence = "directsync is slower than none."
+left = ["qcow2/directsync"]
+right = ["raw/none"]
+measures = ["randwrite-4k-q1/write/iops"]
+high = 0.9
+
+[[claim]]
+name = "against-host"
+sentence = "raw/none is about as fast as the host."
+left = ["raw/none"]
+right = ["host"]
+measures = ["seqread-1m-q1/read/bandwidth"]
+low = 0.8
+"""
+
+
+def test_a_claim_that_emulation_makes_void_is_void_for_one_host_and_for_many(
+    fleet: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its ratio is next to the end of its range, so that it is undecided on most hosts. kvm1 has
+    not measured it."""
+    fleet.write((), campaigns=[campaign(number) for number in range(3)])
+    runs = [run for number in range(3) for run in runs_of(number)]
+    fleet.add(run for run in runs if run.path != "host" or run.campaign != campaign(1).id)
+    mine, junit = tmp_path / "mine.toml", tmp_path / "out.xml"
+    mine.write_text(_ON_HOSTS)
+    asked = ("claims", "--file", str(mine))
+    main([*asked, "--campaign", campaign(0).id, "--format", "json"])
+    alone = {each["claim"]: each for each in json.loads(capsys.readouterr().out)["claims"]}
+    status = main([*asked, "--hosts", "all", "--junit", str(junit), "--format", "json"])
+    assert status == EXIT_CLAIM_OPEN
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator(SCHEMAS[found["format"]]).validate(found)
+    together = {each["claim"]: each for each in found["claims"]}
+    assert alone["against-host"]["status"] == together["against-host"]["status"] == "void"
+    assert together["against-host"]["hosts"] == {
+        "not-measured": ["kvm1"],
+        "void": ["kvm0", "kvm2"],
+    }
+    assert together["against-host"]["command"].startswith("vdisklab run ")
+    (suite,) = Xml.parse(junit).getroot()  # noqa: S314 - we wrote it
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("2", "0", "1")
+    beside, against = suite
+    assert "holds on kvm0, kvm1, kvm2." in (beside.findtext("system-out") or "")
+    (skipped,) = against
+    message = skipped.get("message") or ""
+    assert message.startswith("not measured on kvm1: on kvm1 run `vdisklab run ")
+    assert "; void on kvm0, kvm2 (emulation). Measured under emulation (TCG)" in message
 
 
 @pytest.mark.parametrize(
