@@ -13,6 +13,7 @@ express: the host layers and the options of the image.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shlex
 import xml.etree.ElementTree as ET
@@ -520,11 +521,15 @@ def _export_share_element(request: dialect.ExportRequest) -> dialect.Configurati
 
 
 def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Change:
-    """virt-xml(1) edits the definition; the saved one restores it exactly."""
+    """virt-xml(1) edits the definition; the saved one restores it exactly.
+
+    A line that is pasted twice keeps the definition that it saved first: the second one would be
+    the changed one. The file's name stands for this change of this disk, and the undo removes the
+    file, so that no file of an earlier change is taken for the definition of today.
+    """
     settings = {"driver.cache": wanted.cache.value}
     settings |= {} if wanted.opened_by_qemu else {"driver.io": wanted.attachment.aio.value}
-    guest, before = shlex.quote(disk.guest), shlex.quote(f"{disk.guest}.{disk.target}.before.xml")
-    threads = ""
+    guest, threads = shlex.quote(disk.guest), ""
     if wanted.attachment.iothread != now.attachment.iothread:
         if wanted.attachment.bus is not Bus.VIRTIO or not wanted.attachment.iothread:
             raise dialect.lacks(disk.platform, "one line that changes the I/O thread of this disk")
@@ -533,10 +538,13 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
             # `--edit --iothreads 1` fails where the guest has none yet (virt-xml 4.1).
             threads = f" && virt-xml {guest} --edit --xml ./iothreads=1"
     options = ",".join(f"{key}={value}" for key, value in settings.items())
+    of_change = hashlib.sha256(f"{disk.text}\0{options}".encode()).hexdigest()[:6]
+    saved = shlex.quote(f"{disk.guest}.{disk.target}.before-{of_change}.xml")
+    # -s: a `virsh` that fails leaves an empty file.
     return dialect.Change(
-        f"virsh dumpxml --inactive {guest} > {before}{threads} && "
+        f"test -s {saved} || virsh dumpxml --inactive {guest} > {saved}{threads} && "
         f"virt-xml {guest} --edit target={disk.target} --disk {options}",
-        f"virsh define {before}",
+        f"virsh define {saved} && rm {saved}",
     )
 
 

@@ -262,8 +262,9 @@ def test_each_change_of_a_guest_saves_a_definition_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     both = domain(xml("cache='unsafe'") + xml("cache='unsafe'").replace("vda", "vdb"))
-    undos = {change_of(disk, parse_path("raw/none")).undo for disk in read(both, "g.xml")}
-    assert undos == {"virsh define g.vda.before.xml", "virsh define g.vdb.before.xml"}
+    undos = (change_of(disk, parse_path("raw/none")).undo for disk in read(both, "g.xml"))
+    begun = [undo.partition(".before-")[0] for undo in undos]
+    assert begun == ["virsh define g.vda", "virsh define g.vdb"]
     (tmp_path / "g.xml").write_text(both)
     assert main(["advise", str(tmp_path / "g.xml")]) == 0
     assert "# undo the changes to g from the last to the first" in capsys.readouterr().out

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 
@@ -272,12 +276,40 @@ def test_an_io_thread_of_proxmox_changes_the_controller_and_back() -> None:
 def test_the_lines_of_libvirt_save_the_definition_first() -> None:
     request = ExportRequest(parse_path("raw/unsafe"), "/a.img", "a b")
     (disk,) = read_guests([GuestText(forms()["libvirt"].write(request).text, "d.xml")])
-    assert changed(disk, "raw/none/virtio:aio=native:iothread=on") == (
-        "virsh dumpxml --inactive 'a b' > 'a b.vda.before.xml' && virt-xml 'a b' --edit --xml "
-        "./iothreads=1 && virt-xml 'a b' --edit target=vda --disk "
+    paste, undo = changed(disk, "raw/none/virtio:aio=native:iothread=on")
+    saved = paste.removeprefix("test -s ").partition(" || ")[0]
+    assert re.fullmatch(r"'a b\.vda\.before-[0-9a-f]{6}\.xml'", saved)
+    assert (paste, undo) == (
+        f"test -s {saved} || virsh dumpxml --inactive 'a b' > {saved} && virt-xml 'a b' --edit "
+        "--xml ./iothreads=1 && virt-xml 'a b' --edit target=vda --disk "
         "driver.cache=none,driver.io=native,driver.iothread=1",
-        "virsh define 'a b.vda.before.xml'",
+        f"virsh define {saved} && rm {saved}",
     )
+    assert changed(disk, "raw/writeback")[1] != undo  # each change has a file of its own
+
+
+def test_a_line_of_libvirt_that_is_pasted_twice_is_still_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = ExportRequest(parse_path("raw/unsafe"), "/a.img", "a b")
+    (disk,) = read_guests([GuestText(forms()["libvirt"].write(request).text, "d.xml")])
+    defined = tmp_path / "defined"
+    defined.write_text("as it was")
+    for program, does in {
+        "virsh": f'case $1 in dumpxml) cat {defined} ;; define) cp "$2" {defined} ;; esac',
+        "virt-xml": f"echo changed > {defined}",
+    }.items():
+        (tmp_path / program).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    paste, undo = changed(disk, "raw/none")
+    (tmp_path / shlex.split(paste)[2]).touch()  # as a virsh that failed leaves it
+    for _ in range(2):  # the undo's own file does not outlive it
+        for line, then in ((paste, "changed\n"), (paste, "changed\n"), (undo, "as it was")):
+            subprocess.run(("sh", "-c", line), cwd=tmp_path, check=True)
+            assert defined.read_text() == then
+        defined.write_text("as it was")
+    assert not list(tmp_path.glob("*.before-*"))
 
 
 def test_the_lines_of_kubevirt_and_incus() -> None:
