@@ -12,7 +12,8 @@ class CampaignStarted:
     """The number of runs of a campaign, and how many of them are already stored.
 
     `campaign` is its id. `at_most` is True if a search may drop cells later, so that fewer runs are
-    made.
+    made; then `seconds_estimated` are the most, and `usual_seconds` are what most races take less
+    than.
     """
 
     campaign: str
@@ -21,6 +22,8 @@ class CampaignStarted:
     seconds_estimated: float
     label: str
     at_most: bool = False
+    at_least_seconds: float = 0.0
+    usual_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,15 @@ def format_duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def time_of_race(at_least: float, usually: float, at_most: float) -> str:
+    """`at least 3 min 05 s, usually less than 20 min 00 s, at most 1 h 10 min`."""
+    most = f"at most {format_duration(at_most)}"
+    usual = f"usually less than {format_duration(usually)}, " if usually < at_most else ""
+    if at_least >= at_most:
+        return most
+    return f"at least {format_duration(at_least)}, {usual}{most}"
+
+
 def counted(count: int, noun: str) -> str:
     """`1 round`, `3 rounds`; the noun's plural ends in -s."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

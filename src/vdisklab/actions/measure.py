@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import time
@@ -13,10 +14,11 @@ from functools import partial
 
 from vdisklab.actions.cell_search import CellSearch, Narrow, Narrowed
 from vdisklab.actions.planning import make_plan, possible_draft
+from vdisklab.answers.effort import effort, so_far_of
 from vdisklab.answers.loading import stored_verdicts
 from vdisklab.campaign.context import open_campaign
 from vdisklab.campaign.runner import RunTag, campaign_runs, chosen_runs
-from vdisklab.campaign.schedule import campaign_seconds, plan_warnings, schedule
+from vdisklab.campaign.schedule import plan_warnings, schedule
 from vdisklab.errors import DatabaseBusyError, DirtyHostError, HostError
 from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import Host, LocalHost
@@ -273,14 +275,17 @@ def _measure_plan(
     if not slots and search is None:
         yield Measured(campaign.id, done, complete_before=True)
         return
+    least, usually, most = _seconds_to_come(store, plan, facts, campaign, search)
     context.progress(
         CampaignStarted(
             campaign.id,
             total,
             done,
-            campaign_seconds(plan, slots),
+            most,
             plan.label,
             at_most=search is not None,
+            at_least_seconds=least,
+            usual_seconds=usually,
         )
     )
     if done:
@@ -324,6 +329,26 @@ def _measure_plan(
         if not done:
             # An empty campaign would become the newest one, from which answers are taken.
             store.drop_if_empty(campaign.id)
+
+
+def _seconds_to_come(
+    store: Store,
+    plan: CampaignPlan,
+    facts: HostFacts,
+    campaign: Campaign,
+    search: CellSearch | None,
+) -> tuple[float, float, float]:
+    """How long the remaining runs take at least, usually and at most, as `plan` says it; zeros for
+    a search that is no race: nobody knows."""
+    if search is not None and plan.race is None:
+        return 0.0, 0.0, 0.0
+    verdicts = stored_verdicts(store, facts, plan.settings.disk)
+    takes = effort(plan, so_far_of(store, facts.machine_id, plan, verdicts))
+    left = math.inf if search is None else search.time_limit(store, plan, campaign.id).left()
+    least, usually, most = (
+        max(0.0, min(seconds, left)) for seconds in (takes.at_least, takes.usually, takes.at_most)
+    )
+    return least, usually, most
 
 
 def unchanged_campaign(store: Store, plan: CampaignPlan) -> Campaign | None:

@@ -39,10 +39,10 @@ from vdisklab.answers.disks import (
     place_of,
     problem_of,
 )
+from vdisklab.answers.effort import Effort, effort, so_far_of
 from vdisklab.answers.elsewhere import host_elsewhere
 from vdisklab.answers.here import verdicts_here
 from vdisklab.answers.loading import choose_campaigns, load_chosen
-from vdisklab.answers.plan import answer_plan
 from vdisklab.answers.race import race_outcome
 from vdisklab.answers.race_plan import as_race, can_race
 from vdisklab.errors import PlanError
@@ -60,6 +60,7 @@ from vdisklab.path.needs import DURABLE, meets, nearest
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import Aio, CacheMode, ImageFormat
 from vdisklab.plan.build import build_plan
+from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request, command_words
@@ -139,10 +140,10 @@ def advise_disks(
         desk.caveats,
         host_disk=request.disk or HostDisk.VOLATILE,
         planned=(
-            *_plans([row for row in still_open if row.advised.directory], request),
-            *_plans(on_nodes, request, StandIn.NODE),
-            *_plans([row for row in near if row not in on_nodes], request, StandIn.STORAGE),
-            *_plans([*far, *elsewhere], request, StandIn.IMAGE),
+            *_plans([row for row in still_open if row.advised.directory], request, desk),
+            *_plans(on_nodes, request, desk, StandIn.NODE),
+            *_plans([row for row in near if row not in on_nodes], request, desk, StandIn.STORAGE),
+            *_plans([*far, *elsewhere], request, desk, StandIn.IMAGE),
         ),
         unplaced=len({(row.disk.platform, row.advised.path) for row in nowhere}),
         measured_on=desk.measured_on,
@@ -150,7 +151,7 @@ def advise_disks(
 
 
 def _plans(
-    rows: Iterable[ExistingDisk], request: Request, stands_in: StandIn | None = None
+    rows: Iterable[ExistingDisk], request: Request, desk: _Desk, stands_in: StandIn | None = None
 ) -> Iterator[PlannedMeasurement]:
     """One campaign for each file system and stack: what cannot be built must not stop the rest.
 
@@ -189,7 +190,7 @@ def _plans(
         plan = build_plan(here, Capabilities(), profile)
         terms = RaceTerms(groups=groups if len(groups) > 1 else ())
         races = request.rounds is None and can_race(plan, terms)
-        answer = answer_plan(as_race(plan, terms) if races else plan)
+        takes = desk.effort(as_race(plan, terms) if races else plan, node)
         # one race of all paths would decide for one group only
         alone = full if len(groups) == 1 or request.rounds else replace(full, rounds=plan.rounds)
         once = len(groups) == 1 or request.rounds
@@ -197,10 +198,10 @@ def _plans(
             full,
             terms if races else None,
             shlex.join(command_words(alone)),
-            answer.seconds_usually if races and once else answer_plan(plan).seconds_estimated,
-            answer.seconds_at_least,
-            answer.seconds_usually,
-            answer.seconds_estimated,
+            takes.usually if races and once else desk.effort(plan, node).at_most,
+            takes.at_least,
+            takes.usually,
+            takes.at_most,
             len(together),
             stands_in,
             _continued(rows_of, paths, profile.name),
@@ -276,9 +277,9 @@ class _Desk:
         self._answers: dict[object, Advice] = {}
         self._verdicts = CrashVerdicts(disk=disk)
         self._campaigns: tuple[Campaign, ...] = ()
+        self._machine = machine = machine_facts(host).machine_id
         if results is None:
             return
-        machine = machine_facts(host).machine_id
         self._verdicts = verdicts_here(results, host, disk)
         stored = (
             choose_campaigns(results, campaigns) if campaigns else results.campaigns(with_runs=True)
@@ -291,6 +292,12 @@ class _Desk:
             and (digest is None or _replayed(campaign, digest))
             and not has_open_load(campaign.plan)  # rates show the load that was set
         )
+
+    def effort(self, plan: CampaignPlan, node: str) -> Effort:
+        """The time of a plan here, with what is stored of it; nothing is on another `node`."""
+        if node:
+            return effort(plan)
+        return effort(plan, so_far_of(self._results, self._machine, plan, self._verdicts))
 
     @property
     def caveats(self) -> Caveats:

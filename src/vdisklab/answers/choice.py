@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from vdisklab.analysis.candidates import RatioOf, candidates
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
@@ -23,7 +23,7 @@ from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.race import race_of
 from vdisklab.documents import HIDDEN
-from vdisklab.errors import PlanError
+from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.path.adjacent import nearest_settings
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import DiskPath, Layer, parse_path
@@ -44,9 +44,12 @@ from vdisklab.results.model import Better, Direction
 from vdisklab.units import counted
 from vdisklab.workload.builtin_profiles import builtin_profile
 
-USUAL_NOISE = 0.15
-"""Up to this noise, most simulated races of equal paths end in half of the rounds (`bench/race.py`:
-in a third at 12 %; the rounds grow as its square)."""
+if TYPE_CHECKING:
+    from vdisklab.answers.effort import Effort
+
+USUAL_NOISE = 0.12
+"""Up to this noise, most simulated races end in as few rounds as `plan` says (`bench/race.py`; the
+rounds grow as its square)."""
 
 MARGIN = 0.1
 """A path is good enough if it is at most this much worse than the best."""
@@ -61,9 +64,11 @@ class Surer:
     ]
     runs: Annotated[int, "runs that are still needed, at most"]
     seconds: Annotated[
-        float, "how long the runs take, if each takes as long as the mean run so far"
+        float,
+        "how long the command takes at most, as `plan` says it; without a command how long the "
+        "runs take, if each takes as long as the mean run so far",
     ]
-    usual: Annotated[bool, "at this noise, most races take less than half of `runs`"] = True
+    usual: Annotated[bool, "at this noise, most races take less than `seconds_usually`"] = True
     metric: Annotated[str | None, "the metric to race by; null for the score"] = None
     on: str | None = field(default=None, metadata=HIDDEN)
     """The host on which the command must run, if the database has several."""
@@ -72,6 +77,9 @@ class Surer:
         "the command that races the paths, or continues the race; null if the campaign does not "
         "say how its paths were made and measured",
     ] = None
+    seconds_usually: Annotated[float | None, "most races take less; null if that is not known"] = (
+        None
+    )
 
 
 class ChoiceVerdict(StrEnum):
@@ -501,11 +509,13 @@ def _of_ranking(
         return choice
     raced_as = _raced_as(analysis, ranking.measure)
     metric = None if raced_as == DEFAULT_METRIC else raced_as
+    race = None if raced_as is None else _new_race(analysis, choice.tied, metric)
     surer = replace(
-        _surer(analysis, choice.tied, MOST_ROUNDS, new=True),
+        _surer(analysis, choice.tied, MOST_ROUNDS, race),
+        paths=len(choice.tied),
         usual=best.noise <= USUAL_NOISE,
         metric=metric,
-        command=None if raced_as is None else race_command(analysis, choice.tied, metric),
+        command=None if race is None else race.command,
     )
     return replace(choice, surer=surer)
 
@@ -624,7 +634,9 @@ def _of_race(analysis: Analysis, race: RaceOutcome, ranking: Ranking) -> PathCho
     left = (race.best, *race.as_good)
     surer = None
     if rounds > 0 and analysis.loaded.measured_now is None:
-        surer = replace(_surer(analysis, left, rounds), command=_continuing_command(analysis))
+        going_on = _race_going_on(analysis)
+        command = None if going_on is None else going_on.command
+        surer = replace(_surer(analysis, left, rounds, going_on), command=command)
     present = present_disks(analysis, {*left, *(row.cell for row in ranking.rows)}, left)
     choice = of_race(race)
     kept = [cell for cell in left if cell in {disk.cell for disk in present}]
@@ -694,16 +706,71 @@ def of_race(race: RaceOutcome) -> PathChoice:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Race:
+    """A race of some paths with the settings of a campaign; `options` are the words for its terms.
+
+    It `goes_on` if it is the campaign's own.
+    """
+
+    request: Request
+    terms: RaceTerms
+    options: tuple[str, ...]
+    goes_on: bool = False
+
+    @property
+    def command(self) -> str:
+        """What starts the race, or continues it."""
+        return shlex.join([*command_words(self.request), *self.options])
+
+
 def _surer(
-    analysis: Analysis, tied: Collection[MeasuredCell], rounds: int, *, new: bool = False
+    analysis: Analysis, tied: Collection[MeasuredCell], rounds: int, race: _Race | None
 ) -> Surer:
-    """What these paths cost in so many rounds, with what is measured beside them in each: the
-    baseline, and paths on the host."""
-    beside = _beside(analysis, tied)
+    """What a race between these paths costs, as `plan` says it of the same command.
+
+    Without a command it is the time of so many rounds of the paths, with what is measured beside
+    them in each: the baseline, and paths on the host.
+    """
+    takes = None if race is None else _effort_of(analysis, race, tied)
+    if takes is not None and takes.slots:
+        return Surer(
+            0,
+            len(takes.slots),
+            takes.at_most,
+            on=analysis.only_of,
+            seconds_usually=takes.usually,
+        )
     took = [run.wall_seconds for run in analysis.loaded.outlines if run.wall_seconds]
-    runs = rounds * (len(tied) + len(beside))
+    runs = rounds * (len(tied) + len(_beside(analysis, tied)))
     seconds = runs * sum(took) / max(1, len(took))
-    return Surer(len(tied) if new else 0, runs, seconds, on=analysis.only_of)
+    return Surer(0, runs, seconds, on=analysis.only_of)
+
+
+def _effort_of(analysis: Analysis, race: _Race, tied: Collection[MeasuredCell]) -> Effort | None:
+    """The effort of a race's command, of which `tied` are left; None if its plan names what only
+    the host that measured it has."""
+    # Imported late: most answers have no such command, and it takes the programs' estimates.
+    from vdisklab.answers.effort import SoFar, effort, pace_of, so_far_of  # noqa: PLC0415
+    from vdisklab.answers.race_plan import as_race  # noqa: PLC0415
+    from vdisklab.plan.build import build_plan  # noqa: PLC0415
+    from vdisklab.plan.capabilities import Capabilities  # noqa: PLC0415
+
+    if race.request.qemu or race.request.guest_image is not None:
+        return None
+    campaign = analysis.campaigns[0]
+    try:
+        profile = builtin_profile(race.request.profile or DEFAULT_PROFILE)
+        plan = as_race(build_plan(race.request, Capabilities(), profile), race.terms)
+    except VdisklabError:
+        return None
+    so_far = so_far_of(
+        analysis.results, campaign.host.machine_id, plan, analysis.verdicts, new=race.goes_on
+    )
+    if race.goes_on:
+        pace = pace_of(plan, analysis.loaded.outlines) or so_far.pace
+        so_far = SoFar(analysis.results.finished(campaign.id), tied, pace)
+    return effort(plan, so_far)
 
 
 def _beside(analysis: Analysis, tied: Collection[MeasuredCell]) -> list[MeasuredCell]:
@@ -716,24 +783,25 @@ def _beside(analysis: Analysis, tied: Collection[MeasuredCell]) -> list[Measured
     ]
 
 
-def race_command(
-    analysis: Analysis, tied: Sequence[MeasuredCell], metric: str | None
-) -> str | None:
-    """The command that races these cells with the settings of the campaign; None if the campaign
-    does not store every setting that the command needs.
+def _new_race(analysis: Analysis, tied: Sequence[MeasuredCell], metric: str | None) -> _Race | None:
+    """The race of these cells with the settings of the campaign; None if the campaign does not
+    store every setting that the command needs.
     """
     cells = (*tied, *_beside(analysis, tied))
-    argv = _settings_again(analysis, cells, tied)
-    if argv is None:
+    request = _request_again(analysis, cells, tied)
+    if request is None:
         return None
     lost = {cell for cell in (*cells, *analysis.measured) if _loses(analysis, cell)}
-    race = ["--find", "best"]
+    options, terms = ["--find", "best"], RaceTerms(shortlist=True)
     if not lost.issuperset(analysis.measured) and lost.intersection(tied):
-        race.append("--unsafe")  # only who asks for it ranks these beside others
+        options.append("--unsafe")  # only who asks for it ranks these beside others
+        terms = replace(terms, needs=())
     elif lost.intersection(cells):
         # --find would leave out what loses data: the baseline, or every path.
-        race = ["--within", f"{DEFAULT_MARGIN:g}"]
-    return shlex.join([*argv, *race, *(() if metric is None else ("--metric", metric))])
+        options, terms = ["--within", f"{DEFAULT_MARGIN:g}"], RaceTerms()
+    if metric is not None:
+        options, terms = [*options, "--metric", metric], replace(terms, metric=metric)
+    return _Race(request, terms, tuple(options))
 
 
 def _loses(analysis: Analysis, cell: MeasuredCell) -> bool:
@@ -741,17 +809,25 @@ def _loses(analysis: Analysis, cell: MeasuredCell) -> bool:
     return path is not None and bool(unmet(path, (DURABLE,), analysis.verdicts))
 
 
-def _continuing_command(analysis: Analysis) -> str | None:
-    """The command that continues the campaign's own race; None if the campaign does not say how its
-    paths were made and measured.
+def race_command(
+    analysis: Analysis, tied: Sequence[MeasuredCell], metric: str | None
+) -> str | None:
+    """The command that races these cells with the settings of the campaign; None as above."""
+    race = _new_race(analysis, tied, metric)
+    return None if race is None else race.command
+
+
+def _race_going_on(analysis: Analysis) -> _Race | None:
+    """The campaign's own race; None if the campaign does not say how its paths were made and
+    measured.
 
     It names the same paths in the same order, because they decide which campaign a command
     continues.
     """
     campaign, terms = analysis.campaigns[0], RaceTerms.of(analysis.campaigns[0].plan)
     cells = [MeasuredCell.parse(text) for text in what_is_measured(campaign.plan)["cells"]]
-    argv = _settings_again(analysis, cells, cells)
-    if argv is None or terms is None or terms.groups:
+    request = _request_again(analysis, cells, cells)
+    if request is None or terms is None or terms.groups:
         return None
     margin, confidence = f"{terms.margin:g}", f"{terms.confidence:g}"
     options = {
@@ -763,27 +839,29 @@ def _continuing_command(analysis: Analysis) -> str | None:
     }
     stated = [word for flag, values in options.items() for each in values for word in (flag, each)]
     unsafe = [] if DURABLE in terms.needs else ["--unsafe"]
-    return shlex.join([*argv, *stated, *unsafe])
+    return _Race(request, terms, (*stated, *unsafe), goes_on=True)
 
 
 def more_rounds_command(analysis: Analysis) -> str | None:
     """The command that continues the campaign's race, or the campaign up to the fewest rounds that
     a rank needs; None as above."""
     if RaceTerms.of(analysis.campaigns[0].plan) is not None:
-        command = _continuing_command(analysis)
-        if command is not None:
-            return command
+        race = _race_going_on(analysis)
+        if race is not None:
+            return race.command
     measured = what_is_measured(analysis.campaigns[0].plan).get("cells", ())
     cells = [MeasuredCell.parse(text) for text in measured]
-    argv = _settings_again(analysis, cells, cells) if cells else None
-    return None if argv is None else shlex.join([*argv, "--rounds", str(MIN_ROUNDS)])
+    request = _request_again(analysis, cells, cells) if cells else None
+    if request is None:
+        return None
+    return shlex.join([*command_words(request), "--rounds", str(MIN_ROUNDS)])
 
 
-def _settings_again(
+def _request_again(
     analysis: Analysis, cells: Sequence[MeasuredCell], tied: Sequence[MeasuredCell]
-) -> list[str] | None:
-    """`vdisklab run` with the paths of `cells` and the campaign's settings; `tied` say the page
-    cache. None if the campaign does not store every setting, or has one without an option."""
+) -> Request | None:
+    """A request of the paths of `cells` with the campaign's settings; `tied` say the page cache.
+    None if the campaign does not store every setting, or has one without an option."""
     paths = [cell.path for cell in cells]
     campaign, *others = analysis.campaigns
     plan = campaign.plan
@@ -813,7 +891,7 @@ def _settings_again(
     caches = {str(cell.page_cache) for cell in tied}
     on = {path.layers[0].option("at") for path in paths if path is not None and path.layers}
     used = {path.attachment.qemu for path in paths if path is not None}
-    request = replace(
+    return replace(
         alike,
         **usual,
         qemu=tuple(
@@ -829,4 +907,3 @@ def _settings_again(
         if {PageCacheChoice.COLD, PageCacheChoice.WARM} <= caches
         else next((state for state in PageCacheChoice if state in caches), None),
     )
-    return command_words(request)

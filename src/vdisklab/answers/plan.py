@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from vdisklab.analysis.race import LOOKS, USUAL_ROUNDS
-from vdisklab.answers.race import contestants
-from vdisklab.answers.race_plan import in_every_round
+from vdisklab.analysis.race import LOOKS
+from vdisklab.answers.effort import NOTHING_SO_FAR, SoFar, WithinBudget, effort
 from vdisklab.campaign import context
 from vdisklab.campaign.guests import boot_from, system_to_boot
 from vdisklab.campaign.host_stacks import takes_turns
 from vdisklab.campaign.preview import RUN, CellCommands, GuestFiles, preview_cell
 from vdisklab.campaign.schedule import (
-    Slot,
     build_seconds,
     builds,
-    campaign_seconds,
     of_unknown_length,
     plan_warnings,
     room_needed,
     round_order,
     run_seconds,
-    schedule,
 )
 from vdisklab.documents import HIDDEN, Answer, Count
 from vdisklab.errors import HostError
@@ -31,13 +28,11 @@ from vdisklab.guest.factory import boot_files, known_accelerator
 from vdisklab.host.command import Host
 from vdisklab.host.facts import memory_bytes
 from vdisklab.host.ledger import cache_directory
-from vdisklab.path.cell import Cell, MeasuredCell
+from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.guest import Accelerator
-from vdisklab.plan.race_terms import DEFAULT_MARGIN
 from vdisklab.storage.site import memory_of_guests
 
 
@@ -61,10 +56,15 @@ class PlanAnswer(Answer):
 
     plan: Annotated[Mapping[str, Any], "the plan as stored with a campaign"]
     fingerprint: Annotated[str, "hash of the plan; `run` continues a campaign with the same hash"]
-    runs: Annotated[tuple[int, int], "the fewest and the most, equal unless it is a race"]
+    runs: Annotated[
+        tuple[int, int],
+        "the fewest and the most that are still to do, equal unless it is a race",
+    ]
+    finished: Annotated[Count, "of the campaign that `run` continues"]
     seconds_at_least: Annotated[float, "how long the fewest runs take"]
     seconds_usually: Annotated[float, "most races end sooner"]
     seconds_estimated: Annotated[float, "how long the most runs take"]
+    within_budget: Annotated[WithinBudget | None, "null without `--budget`"]
     of_unknown_length: Annotated[
         tuple[str, ...],
         "measurements that end by themselves or by a job file, and are in no estimate",
@@ -89,35 +89,43 @@ class PlanAnswer(Answer):
     campaign: CampaignPlan = field(metadata=HIDDEN)
 
 
-def answer_plan(plan: CampaignPlan, host: Host | None = None) -> PlanAnswer:
-    """The order, time and space of a plan; with `host` also the commands that it would run."""
+def answer_plan(
+    plan: CampaignPlan,
+    host: Host | None = None,
+    so_far: SoFar = NOTHING_SO_FAR,
+    budget: float = math.inf,
+) -> PlanAnswer:
+    """The order, time and space of a plan; with `host` also the commands that it would run.
+
+    `so_far` is what stored campaigns say of its time, `budget` the seconds of `--budget`.
+    """
     commands, kvm_assumed = ({}, False) if host is None else _cell_commands(host, plan)
     rounds = plan.rounds if plan.race is None else min(plan.rounds, LOOKS[0])
-    slots = tuple(_at_most(plan, rounds))
-    surely = tuple(slot for slot in slots if slot.round <= rounds)
-    least, most = (campaign_seconds(plan, some) for some in (surely, slots))
+    planned = effort(plan, so_far, budget)
     guests = context.most_guests(plan) if plan.guest_buses else 0
-    positions = {slot.cell: slot.position for slot in reversed(slots) if slot.round == 1}
+    positions = {cell: place for place, cell in enumerate(round_order(plan, 1), 1)}
     on_devices = bool(plan.backing.devices)
     seconds = run_seconds(plan)
     return PlanAnswer(
         plan=plan.as_json() | {"rounds": plan.rounds, "label": plan.label},
         fingerprint=plan.fingerprint,
-        runs=(len(surely), len(slots)),
-        seconds_at_least=least,
-        seconds_usually=least + _usual_share(plan) * (most - least),
-        seconds_estimated=most,
+        runs=(planned.least_runs, len(planned.slots)),
+        finished=len(so_far.finished),
+        seconds_at_least=planned.at_least,
+        seconds_usually=planned.usually,
+        seconds_estimated=planned.at_most,
+        within_budget=planned.within,
         of_unknown_length=of_unknown_length(plan),
         bytes_needed=room_needed(plan),
         guests=guests,
         guest_bytes=memory_of_guests(plan.guest.memory_bytes, guests),
-        builds=builds(plan, slots) if on_devices else None,
-        build_seconds=build_seconds(plan, slots) if on_devices else None,
+        builds=builds(plan, planned.slots) if on_devices else None,
+        build_seconds=build_seconds(plan, planned.slots) if on_devices else None,
         takes_turns=takes_turns(plan),
         cells=tuple(
             PlannedCell(
                 number, cell.path, cell.page_cache, cell.fingerprint, positions[cell],
-                seconds(cell),
+                so_far.pace * seconds(cell),
             )
             for number, cell in enumerate(plan.cells, 1)
         ),
@@ -132,34 +140,6 @@ def answer_plan(plan: CampaignPlan, host: Host | None = None) -> PlanAnswer:
         kvm_assumed=kvm_assumed,
         campaign=plan,
     )  # fmt: skip
-
-
-def _at_most(plan: CampaignPlan, rounds: int) -> Iterator[Slot]:
-    """All runs, if no path of a race is dropped: after the first rounds only some paths race."""
-    racing: set[MeasuredCell] = set()
-    if plan.race is not None:
-        cells = tuple(cell.measured for cell in plan.cells)
-        for group in plan.race.groups or ((),):
-            racing |= set(contestants(cells, plan.race, CrashVerdicts(), group))
-    for slot in schedule(plan):
-        race = plan.race
-        if (
-            race is None
-            or slot.round <= rounds
-            or slot.cell.measured in racing
-            or in_every_round(slot.cell, plan, race.metric)
-        ):
-            yield slot
-
-
-def _usual_share(plan: CampaignPlan) -> float:
-    """How much of the rounds after the first look most races take; with half of the margin, four
-    times as many."""
-    if plan.race is None or plan.rounds <= LOOKS[0]:
-        return 1.0
-    wider = DEFAULT_MARGIN / plan.race.margin
-    share: float = USUAL_ROUNDS * wider * wider / (plan.rounds - LOOKS[0])
-    return min(1.0, share)
 
 
 def _refusals(plan: CampaignPlan) -> tuple[str, ...]:

@@ -290,13 +290,14 @@ def boot_seconds(plan: CampaignPlan) -> float:
     return _PER_BOOT if plan.guest.user is None else _PER_USER_BOOT
 
 
-def campaign_seconds(plan: CampaignPlan, slots: tuple[Slot, ...]) -> float:
-    """Seconds that the remaining runs are likely to take, with building and booting."""
+def campaign_seconds(plan: CampaignPlan, slots: tuple[Slot, ...], pace: float = 1.0) -> float:
+    """Seconds that the remaining runs are likely to take, with building and booting, if each takes
+    `pace` times its estimate."""
     if not slots:
         return 0.0
     rounds = len({slot.round for slot in slots})
     seconds = run_seconds(plan)
-    measuring = sum(seconds(slot.cell) for slot in slots)
+    measuring = pace * sum(seconds(slot.cell) for slot in slots)
     guests = rounds * max(1, len(plan.qemus)) * largest_group(plan) if plan.guest_buses else 0
     return measuring + guests * boot_seconds(plan) + build_seconds(plan, slots)
 

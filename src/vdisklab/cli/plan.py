@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,8 +14,9 @@ from rich.text import Text
 from vdisklab.actions.again import repeated
 from vdisklab.actions.cell_search import Narrow, Narrowed
 from vdisklab.actions.find_best import make_search
-from vdisklab.actions.measure import facts_of_place
+from vdisklab.actions.measure import begun_plan, facts_of_place
 from vdisklab.actions.planning import Possible, make_plan, possible_draft
+from vdisklab.answers.effort import so_far_of
 from vdisklab.answers.loading import open_results, stored_verdicts, verdicts_of
 from vdisklab.answers.plan import PlanAnswer, answer_plan
 from vdisklab.cli.shell.live import TerminalProgress, print_dropped, warning_line
@@ -49,7 +51,8 @@ def plan(request: RunRequest, shown: PlanOptions, output: OutputOptions) -> None
     """Show the cells that `run` would measure, those dropped and why, the order, and how long.
 
     Each host stack is built once, small, to find out what it can serve; nothing is measured. It
-    takes every option of `run`.
+    takes every option of `run`. With --budget it says how much of a race fits. Of a campaign that
+    `run` would go on with, only what is left counts.
 
     Examples:
 
@@ -76,13 +79,20 @@ def plan(request: RunRequest, shown: PlanOptions, output: OutputOptions) -> None
             possible = possible_draft(host, campaign)
             search = make_search(request)
             narrow: Narrow = Narrowed
+            verdicts = _verdicts(store, host, possible)
             if search is not None:
-                narrow = partial(search.narrow, verdicts=_verdicts(store, host, possible))
+                narrow = partial(search.narrow, verdicts=verdicts)
             possible = replace(possible, plan=narrow(possible.plan).plan)
-            planned = make_plan(host, ledger, possible, progress, narrow=narrow)
+            facts = facts_of_place(host, possible.named.mount)
+            anew = store is None or request.new
+            begun = None if anew else begun_plan(store, facts, possible.plan)
+            planned = make_plan(host, ledger, possible, progress, narrow=narrow, begun=begun)
             for event in planned.events:
                 progress(event)
-            answers.append(answer_plan(planned.plan, host if shown.commands else None))
+            so_far = so_far_of(store, facts.machine_id, planned.plan, verdicts, new=begun is None)
+            budget = math.inf if request.budget is None else request.budget
+            of_commands = host if shown.commands else None
+            answers.append(answer_plan(planned.plan, of_commands, so_far, budget))
     for answer in answers:
         print_answer(answer, tables(answer), output, request)
         if output.form is not Format.JSON:

@@ -301,8 +301,9 @@ def _stake(choice: PathChoice) -> Iterator[str]:
     if surer is None or not (way := _way(surer)):
         return
     worth, rest = f"up to {format_duration(surer.seconds)}", _runs(surer)
-    if surer.usual:
-        worth, rest = format_duration(surer.seconds / 2), f"usually less; {_most(surer)}, {rest}"
+    if surer.usual and surer.seconds_usually is not None:
+        worth = format_duration(surer.seconds_usually)
+        rest = f"usually less; {_most(surer)}, {rest}"
     yield f"If that is worth {worth} to you ({rest}), {way}. If not, you are done."
 
 
@@ -337,7 +338,9 @@ def _to_tell_apart(surer: Surer | None) -> str:
 
 def _effort(surer: Surer) -> str:
     """How long it takes to tell tied paths apart."""
-    usual = f"usually less than {format_duration(surer.seconds / 2)}, " if surer.usual else ""
+    usual = ""
+    if surer.usual and surer.seconds_usually is not None:
+        usual = f"usually less than {format_duration(surer.seconds_usually)}, "
     return f"{usual}{_most(surer)} ({_runs(surer)})"
 
 

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from vdisklab.analysis.diagnostics.caveats import emulation_of
+from vdisklab.analysis.intervals import MIN_ROUNDS
+from vdisklab.answers.effort import WithinBudget
 from vdisklab.answers.plan import PlanAnswer, PlannedCell
 from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.platforms import NEW_GUEST_DISKS
-from vdisklab.units import counted, format_bytes, format_duration
+from vdisklab.units import counted, format_bytes, format_duration, time_of_race
 from vdisklab.views.layout import NAMES, Column, Table
 
 
@@ -33,13 +35,37 @@ def tables(answer: PlanAnswer) -> Iterator[Table[PlannedCell]]:
 
 def _how_often(answer: PlanAnswer) -> str:
     """Rounds and time; of a race, which ends when it is decided, what is usual and the most."""
-    (fewest, most), rounds = answer.runs, answer.campaign.rounds
-    time = format_duration(answer.seconds_estimated)
+    (fewest, most), rounds, within = answer.runs, answer.campaign.rounds, answer.within_budget
+    more = " more" if answer.finished else ""
     if answer.campaign.race is None:
-        return f"× {counted(rounds, 'round')}, about {time}"
+        left = f", {counted(most, 'more run')}" if more else ""
+        time = format_duration(answer.seconds_estimated)
+        return f"× {counted(rounds, 'round')}{left}, about {time}"
+    times = (answer.seconds_at_least, answer.seconds_usually, answer.seconds_estimated)
+    if within is not None and within.runs < most:
+        fewest, most = min(fewest, within.runs), within.runs
+        times = within.limits(times)
+    runs = (
+        f"{fewest} to {most}{more} runs" if fewest != most else counted(most, f"{more} run".strip())
+    )
+    return f"race: {runs}, {time_of_race(*times)}"
+
+
+def _within(answer: PlanAnswer, within: WithinBudget) -> str:
+    """What fits into the budget."""
+    budget, rounds = f"--budget {format_duration(within.seconds)}", answer.campaign.rounds
+    if within.runs >= answer.runs[1]:
+        return f"{budget} has time for all of it"
+    fits = f"{counted(within.runs, 'run')}, {counted(within.rounds, 'whole round')} of {rounds}"
+    if within.rounds < MIN_ROUNDS and not answer.finished:
+        needed = format_duration(answer.seconds_at_least)
+        return (
+            f"{budget} has time for about {fits}: too few for a rank, which needs {MIN_ROUNDS} "
+            f"(about {needed}); the same command goes on"
+        )
     return (
-        f"race: {fewest} to {most} runs, at least {format_duration(answer.seconds_at_least)}, "
-        f"usually less than {format_duration(answer.seconds_usually)}, at most {time}"
+        f"{budget} has time for about {fits} if no path is dropped, and ends with the answer known "
+        "by then; the same command goes on"
     )
 
 
@@ -60,6 +86,10 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
             f"{plan.race.margin:.0%} ({plan.race.confidence:.0%} sure); --rounds N measures every "
             "path N times instead"
         )
+    if answer.within_budget is not None and plan.race is not None:
+        yield _within(answer, answer.within_budget)
+    if answer.finished:
+        yield f"`run` goes on with a campaign that has {counted(answer.finished, 'run')}"
     if answer.guests > 1:
         yield (
             f"{answer.guests} guests at a time, which need "

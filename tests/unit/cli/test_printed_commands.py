@@ -13,7 +13,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +32,8 @@ from vdisklab.actions.find_best import BestSearch
 from vdisklab.answers import plan as plan_answer
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.choice import more_rounds_command
+from vdisklab.answers.effort import so_far_of
+from vdisklab.answers.plan import answer_plan
 from vdisklab.answers.race_plan import as_race
 from vdisklab.cli import advise, density
 from vdisklab.cli.shell import run_campaigns
@@ -46,6 +48,7 @@ from vdisklab.loads.load_file import encode
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.plan.build import build_plan, draft_plan
+from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, QemuLimits
 from vdisklab.plan.density_request import DensityRequest
 from vdisklab.plan.guest import AcceleratorChoice, Qemu
@@ -412,6 +415,7 @@ def test_a_tie_prints_the_command_that_races_its_paths_as_they_were_measured(
         choice["cell"], *choice["ties"]
     }  # fmt: skip
     assert ("host" in asked.paths) == any(cell.path.on_host for cell in plan.cells)
+    require_one_time(choice["surer"], race, database)
     stored, wanted = plan.as_json(), race.as_json()
     for changed in ("cells", "seed", "race", "rounds"):
         stored.pop(changed, None)
@@ -492,6 +496,16 @@ def test_each_command_in_a_page_works(
     printed.require_all_work(LACKING)
 
 
+def require_one_time(surer: Mapping[str, Any], race: CampaignPlan, database: Database) -> None:
+    """`plan` says of the printed command what the answer said of it."""
+    with open_store(database.url) as store:
+        so_far = so_far_of(store, CAMPAIGN.host.machine_id, race, CrashVerdicts())
+        planned = answer_plan(race, so_far=so_far)
+    assert planned.runs[1] == surer["runs"]
+    assert planned.seconds_estimated == pytest.approx(surer["seconds"])
+    assert planned.seconds_usually == pytest.approx(surer["seconds_usually"])
+
+
 def test_an_undecided_race_names_the_command_that_continues_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -522,7 +536,9 @@ def test_an_undecided_race_names_the_command_that_continues_it(
     ) -> NoReturn:
         profile = load_profile(request.profile or DEFAULT_PROFILE)
         drafted = build_plan(request, Capabilities(), profile).as_begun(begun.plan)
-        continued.append(search.narrow(drafted, CrashVerdicts()).plan.fingerprint)
+        race = search.narrow(drafted, CrashVerdicts()).plan
+        require_one_time(choice["surer"], race, database)
+        continued.append(race.fingerprint)
         raise PlannedError("planned")
 
     monkeypatch.setattr(run_campaigns, "measure", measured)

@@ -30,7 +30,7 @@ from vdisklab.progress import (
     Throughput,
 )
 from vdisklab.sanitise import sanitise
-from vdisklab.units import counted, format_duration, format_throughput
+from vdisklab.units import counted, format_duration, format_throughput, time_of_race
 from vdisklab.views.durability import basis
 from vdisklab.views.layout import Table
 from vdisklab.views.terminal import lines_of, show
@@ -156,7 +156,10 @@ class TerminalProgress:
         if event.finished:
             whole = self._of_all(event.finished, " of ")
             self._say(f"continuing: {whole} runs already measured")
-        if event.seconds_estimated:
+        if event.at_most and event.seconds_estimated:
+            times = (event.at_least_seconds, event.usual_seconds, event.seconds_estimated)
+            self._say(f"measuring a race: {time_of_race(*times)}")
+        elif event.seconds_estimated:
             left = counted(event.runs - event.finished, "run")
             self._say(f"measuring {left}, about {format_duration(event.seconds_estimated)}")
 

@@ -70,6 +70,15 @@ def test_a_terminal_shows_cell_measurement_throughput_and_time_left() -> None:
         assert part in text
 
 
+def test_a_race_says_first_how_long_it_takes() -> None:
+    screen = io.StringIO()
+    started = CampaignStarted("c", 240, 0, 600.0, "", True, 60.0, 200.0)
+    TerminalProgress(Console(file=screen, width=100))(started)
+    assert screen.getvalue() == (
+        "measuring a race: at least 1 min 00 s, usually less than 3 min 20 s, at most 10 min 00 s\n"
+    )
+
+
 class Clock:
     """A campaign whose runs take as long as a test says, and the time left that is shown."""
 

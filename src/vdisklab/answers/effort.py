@@ -1,0 +1,201 @@
+"""How long a command of `run` takes: one estimate, whichever answer prints the command."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from vdisklab.analysis.race import LOOKS, USUAL_ROUNDS
+from vdisklab.answers.loading import Loaded
+from vdisklab.answers.race import contestants, race_outcome
+from vdisklab.answers.race_plan import in_every_round
+from vdisklab.campaign.schedule import Slot, campaign_seconds, run_seconds, schedule
+from vdisklab.documents import Count
+from vdisklab.path.cell import Cell, MeasuredCell
+from vdisklab.path.durability import CrashVerdicts
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.race_terms import DEFAULT_MARGIN
+from vdisklab.results.model import Campaign, RunOutline
+from vdisklab.results.store import Store
+
+_ALIKE = ("profile", "measurements", "size_bytes", "runtime", "ramp", "guest")
+"""The parts of a plan that decide how long one run takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """What stored campaigns say of the time of a plan.
+
+    `finished` are the runs (round, cell's fingerprint) of the campaign that the plan continues, and
+    `racing` the cells that are left in its race: None before the first look, empty if it has ended.
+    `pace` is how long runs of such a plan took on this machine, as a multiple of their estimate.
+    """
+
+    finished: Collection[tuple[int, str]] = ()
+    racing: Collection[MeasuredCell] | None = None
+    pace: float = 1.0
+
+
+NOTHING_SO_FAR = SoFar()
+
+
+@dataclass(frozen=True, slots=True)
+class WithinBudget:
+    """What `--budget` has time for, if no path of the race is dropped."""
+
+    seconds: Annotated[float, "the budget"]
+    runs: Annotated[Count, "runs that end within it"]
+    rounds: Annotated[Count, "of them complete rounds"]
+
+    def limits(self, times: tuple[float, float, float]) -> tuple[float, float, float]:
+        """The times of a race that ends when the budget is used up."""
+        least, usually, most = times
+        return min(least, self.seconds), min(usually, self.seconds), min(most, self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """The runs of a command that are still to do, and their seconds.
+
+    A race ends at the earliest `at_least`, most races `usually`, all `at_most`; these are equal
+    unless it is a race. `slots` are the most runs.
+    """
+
+    least_runs: int
+    slots: tuple[Slot, ...]
+    at_least: float
+    usually: float
+    at_most: float
+    within: WithinBudget | None = None
+
+
+def effort(plan: CampaignPlan, so_far: SoFar = NOTHING_SO_FAR, budget: float = math.inf) -> Effort:
+    """The effort of measuring a plan with what is stored of it. `budget` in seconds.
+
+    A race that has reached the rounds in which most races end usually takes half of what is left.
+    """
+    slots = tuple(_at_most(plan, so_far))
+    rounds = plan.rounds if plan.race is None else min(plan.rounds, _next_look(slots))
+    surely = tuple(slot for slot in slots if slot.round <= rounds)
+    least, most = (campaign_seconds(plan, some, so_far.pace) for some in (surely, slots))
+    return Effort(
+        least_runs=len(surely),
+        slots=slots,
+        at_least=least,
+        usually=least + _usual_share(plan, rounds) * (most - least),
+        at_most=most,
+        within=None if math.isinf(budget) else _within(plan, slots, budget, so_far.pace),
+    )
+
+
+def _at_most(plan: CampaignPlan, so_far: SoFar) -> Iterator[Slot]:
+    """All runs, if no path of a race is dropped: after the first rounds only some paths race."""
+    racing: set[MeasuredCell] = set(so_far.racing or ())
+    race = plan.race
+    if race is not None and so_far.racing is None:
+        cells = tuple(cell.measured for cell in plan.cells)
+        for group in race.groups or ((),):
+            racing |= set(contestants(cells, race, CrashVerdicts(), group))
+    for slot in schedule(plan, so_far.finished):
+        if race is None or slot.round <= LOOKS[0]:
+            yield slot
+            continue
+        related = racing and in_every_round(slot.cell, plan, race.metric)
+        if related or slot.cell.measured in racing:
+            yield slot
+
+
+def _next_look(slots: Sequence[Slot]) -> int:
+    """The round after which a race may end first."""
+    first = slots[0].round if slots else 1
+    return next((look for look in LOOKS if look >= first), LOOKS[-1])
+
+
+def _usual_share(plan: CampaignPlan, rounds: int) -> float:
+    """How much of the rounds after the next look (`rounds`) most races take; with half of the
+    margin, four times as many."""
+    if plan.race is None or plan.rounds <= rounds:
+        return 1.0
+    wider = DEFAULT_MARGIN / plan.race.margin
+    usual: float = LOOKS[0] + USUAL_ROUNDS * wider * wider
+    return min(1.0, (usual - rounds) / (plan.rounds - rounds)) if usual > rounds else 0.5
+
+
+def _within(
+    plan: CampaignPlan, slots: tuple[Slot, ...], budget: float, pace: float
+) -> WithinBudget:
+    lengths = range(1, len(slots) + 1)
+    runs = bisect_right(
+        lengths, budget, key=lambda length: campaign_seconds(plan, slots[:length], pace)
+    )
+    following = slots[runs].round if runs < len(slots) else plan.rounds + 1
+    before = {slot.round for slot in slots[:runs] if slot.round < following}
+    return WithinBudget(budget, runs, len(before))
+
+
+def so_far_of(
+    results: Store | None,
+    machine: str,
+    plan: CampaignPlan,
+    verdicts: CrashVerdicts,
+    *,
+    new: bool = False,
+) -> SoFar:
+    """What the stored campaigns of a machine say of a plan: of the newest one that it continues,
+    unless it is `new`, and of the newest one whose runs do the same."""
+    if results is None:
+        return NOTHING_SO_FAR
+    campaigns = [each for each in results.campaigns() if each.host.machine_id == machine]
+    begun = None if new else next((each for each in campaigns if _continues(plan, each)), None)
+    so_far = NOTHING_SO_FAR if begun is None else _begun(results, plan, begun, verdicts)
+    wanted = _alike(plan.as_json())
+    for campaign in campaigns:
+        if _alike(campaign.plan) == wanted:
+            pace = pace_of(plan, results.outlines([campaign.id]))
+            if pace is not None:
+                return SoFar(so_far.finished, so_far.racing, pace)
+    return so_far
+
+
+def _continues(plan: CampaignPlan, campaign: Campaign) -> bool:
+    return plan.as_begun(campaign.plan).fingerprint == campaign.fingerprint
+
+
+def _alike(stored: Mapping[str, Any]) -> str:
+    return json.dumps([stored.get(key) for key in _ALIKE], sort_keys=True, default=str)
+
+
+def _begun(
+    results: Store, plan: CampaignPlan, campaign: Campaign, verdicts: CrashVerdicts
+) -> SoFar:
+    finished = results.finished(campaign.id)
+    if plan.race is None or plan.race.groups or not finished:
+        return SoFar(finished)
+    numbers = Loaded(
+        (campaign,),
+        tuple(results.outlines([campaign.id])),
+        results.observations([campaign.id]),
+    )
+    outcome = race_outcome(numbers, plan.race, verdicts)
+    if outcome is None or not outcome.shows_anything:
+        return SoFar(finished)
+    return SoFar(finished, () if outcome.decided else (outcome.best, *outcome.as_good))
+
+
+def pace_of(plan: CampaignPlan, runs: Collection[RunOutline]) -> float | None:
+    """How long these runs took, as a multiple of their estimate; None without a finished run.
+
+    It is the middle one: the first run of a round boots a guest, which is counted apart.
+    """
+    estimate = run_seconds(plan)
+    ratios = [
+        run.wall_seconds / estimate(Cell(run.measured_cell.path, run.page_cache))
+        for run in runs
+        if run.failure is None and run.wall_seconds and run.measured_cell.path is not None
+    ]
+    return statistics.median(ratios) if ratios else None
