@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -83,6 +83,7 @@ from vdisklab.platforms.registry import (
 )
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
+from vdisklab.workload.builtin_profiles import builtin_profile, builtin_profiles
 from vdisklab.workload.profile_files import load_profile
 from vdisklab.workload.replay import digest_of, is_load
 
@@ -164,7 +165,8 @@ def _plans(
         if wanted:
             directory = None if stands_in else row.advised.directory
             there = _on_node(row) if stands_in is StandIn.NODE else None
-            stack = (number_of(directory), there, wanted[0].layers)
+            stored = desk.stored_profile(row, wanted[0], request)
+            stack = (number_of(directory), there, wanted[0].layers, stored)
             by_place.setdefault(stack, {}).setdefault(wanted[0], []).append(row)
     for together in by_place.values():
         rows_of = list(chain.from_iterable(together.values()))
@@ -176,16 +178,18 @@ def _plans(
             (node, place), db = _on_node(example), None  # this host's database is not there
         groups = tuple(tuple(map(str, _wanted(each[0], stands_in))) for each in together.values())
         paths = tuple(dict.fromkeys(chain.from_iterable(groups)))
+        stored = desk.stored_profile(example, first, request)
         full = replace(
             request,
             paths=paths,
+            profile=stored.name,
             baseline=str(first),  # the host's own speed would answer nothing here
             directory=place,
             db=db,
             guest_cpus=request.guest_cpus or cpus_needed(map(parse_path, paths)),
             page_cache=PageCacheChoice.WARM if in_memory else PageCacheChoice.COLD,
         )
-        profile = load_profile(request.profile or DEFAULT_PROFILE)
+        profile = load_profile(full.profile or DEFAULT_PROFILE)
         here = full if node == "" else replace(full, directory=request.directory)
         plan = build_plan(here, Capabilities(), profile)
         terms = RaceTerms(groups=groups if len(groups) > 1 else ())
@@ -207,6 +211,7 @@ def _plans(
             _continued(rows_of, paths, profile.name),
             tuple(row.name for row in rows_of),
             node,
+            stored.unusable,
         )
 
 
@@ -254,11 +259,34 @@ def _settings(disk: ConfiguredDisk, path: DiskPath) -> Iterator[DiskPath]:
     return (other for other in _adjacent(disk, path) if same_image_and_bus(path, other))
 
 
+def _repeats_otherwise(campaign: Campaign) -> bool:
+    """True for a campaign that measured no running guest's speed: how guests boot, how disks are
+    made, what discards give back, or what an operation costs."""
+    name = str(campaign.plan.get("profile"))
+    if campaign.plan.get("during"):
+        return True
+    if name not in builtin_profiles():
+        return False
+    profile = builtin_profile(name)
+    return profile.boots or profile.makes_disks or profile.trims or profile.without_guests
+
+
 def _replayed(campaign: Campaign, digest: str) -> bool:
     """True if a campaign replayed the load with this digest."""
     measurements = campaign.plan.get("measurements", ())
     digests = (row.get("settings", {}).get("digest") for row in measurements)
     return digest in digests
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredProfile:
+    """The profile to measure with: the user's, else the one that the answer would be compared with.
+
+    None is the default one; then `unusable` says why it is not the stored one.
+    """
+
+    name: str | None = None
+    unusable: str = ""
 
 
 class _Desk:
@@ -298,6 +326,27 @@ class _Desk:
         if node:
             return effort(plan)
         return effort(plan, so_far_of(self._results, self._machine, plan, self._verdicts))
+
+    def stored_profile(self, row: ExistingDisk, path: DiskPath, request: Request) -> _StoredProfile:
+        """The profile with which to measure a disk's path: of the stored ones the default, or else
+        the one that was measured last: what stands beside it is compared with it."""
+        if request.profile is not None:
+            return _StoredProfile(request.profile)
+        stored: dict[str, Campaign] = {}
+        for campaign in self._candidates(path, row.advised.directory, far=row.advised.far):
+            name = campaign.plan.get("profile")
+            if name and not _repeats_otherwise(campaign):
+                stored.setdefault(str(name), campaign)
+        known = [name for name in stored if name in builtin_profiles()]
+        if DEFAULT_PROFILE in known or not stored:
+            return _StoredProfile()
+        if known:
+            return _StoredProfile(known[0])
+        name, campaign = next(iter(stored.items()))
+        return _StoredProfile(
+            unusable=f"campaign {campaign.id} measured with {name!r}, which is a file: add "
+            f"--profile FILE to measure with it instead of {DEFAULT_PROFILE}"
+        )
 
     @property
     def caveats(self) -> Caveats:
@@ -426,9 +475,12 @@ class _Desk:
         )
         if campaign is None or self._results is None:
             return False
-        plan = campaign.plan
+        plan, path = campaign.plan, row.advised.path
+        stored = _StoredProfile(request.profile)
+        if path is not None:
+            stored = self.stored_profile(row, path, request)
         if (
-            plan.get("profile") != load_profile(request.profile or DEFAULT_PROFILE).name
+            plan.get("profile") != load_profile(stored.name or DEFAULT_PROFILE).name
             or plan.get("baseline") not in own_paths
         ):
             return False

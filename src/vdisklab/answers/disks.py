@@ -351,6 +351,8 @@ class PlannedMeasurement:
     """The names of the disks that it answers for."""
     node: str = field(default="", metadata=HIDDEN)
     """The node on which the command is run."""
+    not_with: str = field(default="", metadata=HIDDEN)
+    """Why the command does not take the profile that is stored; empty if it does."""
 
 
 @dataclass(frozen=True, slots=True)

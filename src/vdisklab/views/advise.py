@@ -334,6 +334,8 @@ def _lines(answer: DisksAnswer, again: str) -> Iterator[str]:
     if changes[SHOWN:]:
         yield f"# … and {counted(len(changes) - SHOWN, 'more disk')}: see --format json"
     for planned in answer.planned:
+        if planned.not_with:
+            yield f"# {sanitise_line(planned.not_with)}"
         yield f"# {_planned(planned, again)}"
         yield planned.command
 

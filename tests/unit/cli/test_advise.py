@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -786,7 +787,8 @@ def test_a_named_file_finds_the_storages_and_says_what_is_left_out(
     [
         ({"profile": "short", "baseline": "raw/none"}, 5, False),
         ({"profile": "short", "baseline": "raw/none"}, 18, True),
-        ({"profile": "quick", "baseline": "raw/none"}, 18, False),
+        ({"profile": "quick", "baseline": "raw/none"}, 18, True),
+        ({"profile": "mine", "baseline": "raw/none"}, 18, False),
         ({"profile": "short", "baseline": "host"}, 18, False),
     ],
 )
@@ -805,6 +807,51 @@ def test_a_campaign_of_fewer_rounds_is_continued(
     document = advised(capsys, guest(tmp_path, "raw/none"), "--rounds", str(rounds))
     assert document["disks"][0]["action"] == "keep"
     assert bool(document["planned"]) == continued
+
+
+@pytest.mark.parametrize(
+    ("profiles", "asked", "measured_with", "said"),
+    [
+        (["postgresql-short"], (), "postgresql-short", ""),
+        (["postgresql-short", "short"], (), None, ""),
+        (["quick", "postgresql-short"], (), "quick", ""),
+        (["postgresql-short"], ("--profile", "quick"), "quick", ""),
+        (["boot"], (), None, ""),
+        (["mine"], (), None, "measured with 'mine', which is a file: add --profile FILE to"),
+    ],
+)
+def test_what_is_measured_for_a_disk_is_comparable_with_what_is_stored(
+    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    profiles: list[str], asked: tuple[str, ...], measured_with: str | None, said: str,
+) -> None:  # fmt: skip
+    """The path was measured alone, the newest campaign first."""
+    campaigns = [
+        replace(
+            CAMPAIGN,
+            id=f"c{number:07d}",
+            started=CAMPAIGN.started - timedelta(days=number),
+            host=machine_facts(LocalHost()),
+            plan={**CAMPAIGN.plan, "cells": ["raw/none", "host"], "profile": profile,
+                  "directory": str(tmp_path)},
+        )
+        for number, profile in enumerate(profiles)
+    ]  # fmt: skip
+    alone = [run for run in runs(speeds=SPEEDS) if run.path in ("raw/none", "host")]
+    database.write((), campaigns=campaigns)
+    database.add(
+        replace(run, id=f"{number}{run.id}", campaign=campaign.id)
+        for number, campaign in enumerate(campaigns)
+        for run in alone
+    )
+    disk = guest(tmp_path, "raw/none")
+    (planned,) = advised(capsys, disk, *asked)["planned"]
+    words = shlex.split(planned["command"])
+    assert ("--profile" in words) == (measured_with is not None)
+    assert measured_with is None or words[words.index("--profile") + 1] == measured_with
+    assert main(["advise", disk, *asked]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert said in out
+    assert ("which is a file" in out) == bool(said)
 
 
 @pytest.mark.parametrize(
