@@ -112,6 +112,11 @@ class FailureModel(StrEnum):
         )  # fmt: skip
 
     @property
+    def fills_storage(self) -> bool:
+        """True if the storage below the image has no space left for new data."""
+        return self in (FailureModel.STORAGE_FULL, FailureModel.STORAGE_QUOTA)
+
+    @property
     def spares_the_host(self) -> bool:
         """True if the host's kernel survives, with its page cache and file systems."""
         return self in (FailureModel.QEMU_KILLED, FailureModel.GUEST_RESET) or self.fails_storage
@@ -320,6 +325,12 @@ class CrashVerdicts:
         if is_in_directory(path) and self.below in set(LayerKind):
             yield verdict_name(_on(path, LayerKind(self.below)))
 
+    def on_failing_storage(self, path: DiskPath, model: FailureModel) -> str | None:
+        """What became of the guests of such a path when its storage failed; None if not judged."""
+        if is_in_directory(path) and self.below in set(LayerKind):
+            path = _on(path, LayerKind(self.below))
+        return self.storage.get((storage_name(path, model), model))
+
     def on_hosts(self, path: DiskPath) -> tuple[str, ...]:
         """Over hosts: those on which the path was cut, in order."""
         return tuple(
@@ -358,10 +369,23 @@ def verdict_name(path: DiskPath) -> str:
     return without_made(path).spelled_out.without_error_policy.canonical
 
 
-def storage_name(path: DiskPath) -> str:
-    """The name under which verdicts on failing storage are looked up: host layers have no part in
-    them, and the error policy decides."""
-    return replace(path.spelled_out, layers=()).canonical
+_REFUSE_AT_ONCE = frozenset({LayerKind.EXT4, LayerKind.XFS, LayerKind.BTRFS})
+"""Host layers that answer like the test's storage once they are full (ENOSPC) or at their quota
+(EDQUOT): at once. A thin pool lets a write wait for 60 s first, and a ZFS data set is full at its
+quota (docs/failing.md, "Thin storage")."""
+
+
+def layers_when_full(path: DiskPath) -> tuple[Layer, ...]:
+    """The host layers that answer in their own way when they are full; the test builds none."""
+    return tuple(layer for layer in path.layers if layer.kind not in _REFUSE_AT_ONCE)
+
+
+def storage_name(path: DiskPath, model: FailureModel) -> str:
+    """The name under which verdicts on failing storage are looked up: the error policy decides, and
+    on full storage the host layers that answer in their own way. Other failures are those of the
+    image's own file, whatever is below it."""
+    layers = layers_when_full(path) if model.fills_storage else ()
+    return replace(path.spelled_out, layers=layers).canonical
 
 
 def is_in_directory(path: DiskPath) -> bool:

@@ -21,7 +21,6 @@ from vdisklab.path.durability import (
     FailureModel,
     durability,
     needs_no_flush,
-    storage_name,
 )
 from vdisklab.path.power_cut_words import RunOutcome
 from vdisklab.path.rules import Impossible, impossible
@@ -308,7 +307,7 @@ def _does_not_survive(model: FailureModel, path: DiskPath, verdicts: CrashVerdic
     policy."""
     if not path.has_storage:
         return NOTHING_STORED
-    stored = verdicts.storage.get((storage_name(path), model))
+    stored = verdicts.on_failing_storage(path, model)
     if stored is not None:
         worst = RunOutcome(stored)
         return None if worst.is_harmless else f"its guest, under {model}, {_CAME_OUT[worst]}"

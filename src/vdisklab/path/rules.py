@@ -10,6 +10,7 @@ from itertools import chain
 from vdisklab.path.architecture import GUEST, Architecture
 from vdisklab.path.backing import ON, WORK_DIRECTORY, BackingDevices, fewest_disks, in_memory
 from vdisklab.path.disk_path import DiskPath, Image, Layer
+from vdisklab.path.durability import layers_when_full
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 
 _LEAST_SUBCLUSTERED = 16 << 10
@@ -528,6 +529,18 @@ def not_failable(path: DiskPath) -> Impossible | None:
                 f"leave out {option}",
             )
     return None
+
+
+def not_fillable(path: DiskPath) -> Impossible | None:
+    """Why the storage of a path cannot be made full, as what follows its name; None if it can."""
+    if not (layers := layers_when_full(path)):
+        return None
+    name = ", ".join(dict.fromkeys(layer.kind.value for layer in layers))
+    return Impossible(
+        f"cannot be judged on full storage: {name} answers in its own way when it is full, and the "
+        "test's storage refuses at once",
+        f"judge the image alone: {replace(path, layers=())}",
+    )
 
 
 def _unknown_recovery(path: DiskPath) -> Impossible | None:

@@ -15,7 +15,7 @@ from vdisklab.path.durability import CrashVerdicts, FailureModel
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.needs import Need, needs_help, parse_need
 from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting
-from vdisklab.path.rules import Impossible, not_failable, not_judgeable
+from vdisklab.path.rules import Impossible, not_failable, not_fillable, not_judgeable
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.matrix import Matrix, expand_matrix, expand_paths, narrow_to_needs
@@ -213,11 +213,9 @@ def plan_questions(request: PowercutRequest) -> PlannedQuestions:
     questions: list[Question] = []
     for path in dict.fromkeys(cell.path for cell in matrix.cells):
         if failing:
-            refused = not_failable(path) or _unused_filesystem(path, request.clients)
-            if refused is not None:
-                dropped.append(Dropped(path.canonical, refused.reason, refused.instead))
-            else:
-                questions += _storage_questions(path, failing, settings, request)
+            more, refused_here = _with_failing_storage(path, failing, settings, request)
+            questions += more
+            dropped += refused_here
         if not models:
             continue
         judged_clients = [k for k in clients if k.uses_directories or not path.shares_directory]
@@ -258,6 +256,24 @@ def plan_questions(request: PowercutRequest) -> PlannedQuestions:
     if not questions:
         raise PlanError(f"{dropped[0].path}: {dropped[0].reason}", hint=dropped[0].instead)
     return PlannedQuestions(tuple(questions), tuple(dropped))
+
+
+def _with_failing_storage(
+    path: DiskPath,
+    models: Sequence[FailureModel],
+    settings: QuestionSettings,
+    request: PowercutRequest,
+) -> tuple[list[Question], list[Dropped]]:
+    """The questions about a path whose storage fails, and why it is not judged under a model."""
+    refused = not_failable(path) or _unused_filesystem(path, request.clients)
+    if refused is not None:
+        return [], [Dropped(path.canonical, refused.reason, refused.instead)]
+    own_way = not_fillable(path)
+    if own_way is None:
+        return list(_storage_questions(path, models, settings, request)), []
+    others = [model for model in models if not model.fills_storage]
+    dropped = [Dropped(path.canonical, own_way.reason, own_way.instead)] * (others != [*models])
+    return list(_storage_questions(path, others, settings, request)), dropped
 
 
 def _refusal(model: FailureModel, path: DiskPath) -> Impossible | None:

@@ -238,13 +238,56 @@ def test_needs_go_by_the_policy_until_something_was_judged(
         assert expected is None or expected in str(found)
 
 
-def test_needs_go_by_what_was_judged_whatever_is_below_the_image() -> None:
+def test_needs_go_by_what_was_judged_on_a_file_system_that_refuses_at_once() -> None:
     path = parse_path("ext4/raw/none/nvme")
-    key = storage_name(path), FailureModel.STORAGE_FULL
+    key = storage_name(path, FailureModel.STORAGE_FULL), FailureModel.STORAGE_FULL
     kept = CrashVerdicts(storage={key: RunOutcome.GOES_ON.value})
     assert lack(path, parse_need("survives-full"), kept) is None
     lost = CrashVerdicts(storage={key: RunOutcome.READ_ONLY.value})
     assert "a read-only file system" in str(lack(path, parse_need("survives-full"), lost))
+
+
+@pytest.mark.parametrize(
+    ("path", "below", "counts"),
+    [
+        ("raw/none/nvme", None, True),
+        ("raw/none/nvme", "ext4", True),
+        ("raw/none/nvme", "zfs", False),
+        ("xfs/raw/none/nvme", "zfs", True),
+        ("btrfs/raw/none/nvme", None, True),
+        ("lvmthin/ext4/raw/none/nvme", None, False),
+        ("zfs/raw/none/nvme", None, False),
+        ("zvol/ext4/raw/none/nvme", None, False),
+    ],
+)
+def test_full_storage_that_answers_in_its_own_way_was_not_judged(
+    path: str,
+    below: str | None,
+    counts: bool,
+) -> None:
+    """Errors come from the image's own file; how storage is full depends on what it is.
+
+    Verdicts of versions that judged a thin volume's path, without the volume, say what the image
+    alone does."""
+    for judged in ("raw/none/nvme", "lvmthin/ext4/raw/none/nvme"):
+        for model, need, expected in (
+            (FailureModel.STORAGE_FULL, "survives-full", counts),
+            (FailureModel.STORAGE_ERROR, "survives-errors", True),
+        ):
+            stored = replace(verdicts_of([verdict(judged, model, CLEAN)]), below=below)
+            found = lack(parse_path(path), parse_need(need), stored)
+            assert (found is None) == expected, found
+
+
+def test_a_path_whose_layer_is_full_in_its_own_way_is_judged_under_other_models_only() -> None:
+    models = (FailureModel.STORAGE_FULL, FailureModel.STORAGE_ERROR)
+    planned = plan_questions(PowercutRequest(paths=("lvmthin/ext4/raw/none",), models=models))
+    assert [question.model for question in planned.questions] == [FailureModel.STORAGE_ERROR]
+    (dropped,) = planned.dropped
+    assert "lvmthin answers in its own way when it is full" in dropped.reason
+    assert dropped.instead == "judge the image alone: raw/none"
+    with pytest.raises(PlanError, match="cannot be judged on full storage: zvol answers"):
+        plan_questions(PowercutRequest(paths=("zvol/ext4/raw/none",), models=models[:1]))
 
 
 def test_the_nearest_path_that_survives_errors_stops_the_guest() -> None:
