@@ -28,6 +28,7 @@ from vdisklab.analysis.summary import Summaries, levels, summarise
 from vdisklab.analysis.sums import RelativeSums, relative_sums
 from vdisklab.answers import loading
 from vdisklab.answers.during import measured_operations
+from vdisklab.answers.elsewhere import host_elsewhere
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import CrashVerdicts, HostDisk
@@ -132,6 +133,11 @@ class Analysis:
         """The host whose answer this is, because no host was named of several; else None."""
         name = self.host_name or self.campaigns[0].host.hostname
         return name if self.database_hosts > 1 else None
+
+    @property
+    def run_on(self) -> str | None:
+        """The host on which commands that measure more must run; None if that is this one."""
+        return self.only_of or host_elsewhere(self.campaigns)
 
     @cached_property
     def _base(

@@ -71,7 +71,7 @@ class Surer:
     usual: Annotated[bool, "at this noise, most races take less than `seconds_usually`"] = True
     metric: Annotated[str | None, "the metric to race by; null for the score"] = None
     on: str | None = field(default=None, metadata=HIDDEN)
-    """The host on which the command must run, if the database has several."""
+    """The host on which the command must run, if that may be another one."""
     command: Annotated[
         str | None,
         "the command that races the paths, or continues the race; null if the campaign does not "
@@ -738,13 +738,13 @@ def _surer(
             0,
             len(takes.slots),
             takes.at_most,
-            on=analysis.only_of,
+            on=analysis.run_on,
             seconds_usually=takes.usually,
         )
     took = [run.wall_seconds for run in analysis.loaded.outlines if run.wall_seconds]
     runs = rounds * (len(tied) + len(_beside(analysis, tied)))
     seconds = runs * sum(took) / max(1, len(took))
-    return Surer(0, runs, seconds, on=analysis.only_of)
+    return Surer(0, runs, seconds, on=analysis.run_on)
 
 
 def _effort_of(analysis: Analysis, race: _Race, tied: Collection[MeasuredCell]) -> Effort | None:

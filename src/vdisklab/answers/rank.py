@@ -153,7 +153,7 @@ def _with_command(
         if isinstance(finding, TooFewRounds):
             now = analysis.loaded.measured_now
             command = None if now is not None else more_rounds_command(analysis)
-            yield replace(finding, command=command, on=analysis.only_of, now=now)
+            yield replace(finding, command=command, on=analysis.run_on, now=now)
         elif isinstance(finding, SeveralGuests):
             command = f"{_this_command(metric)} --guests {finding.numbers[-1]}"
             yield replace(finding, command=command)

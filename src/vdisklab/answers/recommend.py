@@ -561,8 +561,9 @@ def _nothing_to_recommend(
         return unmet_by_all
     usable, command = narrowed(observations, paths), more_rounds_command(analysis)
     rounds = rounds_of(observations, paths)
-    more = f"continue with --rounds {MIN_ROUNDS} or more"
-    continues = more if command is None else f"`{command}` continues"
+    on = "" if analysis.run_on is None else f" on {analysis.run_on}"
+    more = f"continue{on} with --rounds {MIN_ROUNDS} or more"
+    continues = more if command is None else f"`{command}`{on} continues"
     if analysis.loaded.measured_now is not None:
         continues = f"{analysis.loaded.measured_now}; ask again later"
     if rounds < MIN_ROUNDS:

@@ -114,10 +114,10 @@ def test_a_race_shows_nothing_before_its_first_look(rounds: int) -> None:
     ranked = rank_cells(found)
     assert ranked.choice is None
     title = next(rank_view.tables(ranked)).title
-    assert title == f"N{said}: continue with --rounds 3 or more."
+    assert title == f"N{said}: continue on bench1 with --rounds 3 or more."
     with pytest.raises(PlanError, match=said) as error:
         recommend(found, (DURABLE,))
-    assert error.value.hint == "continue with --rounds 3 or more"
+    assert error.value.hint == "continue on bench1 with --rounds 3 or more"
 
 
 def test_a_race_for_other_needs_or_by_another_metric_decides_nothing() -> None:

@@ -150,7 +150,9 @@ def test_published_numbers_stand_beside_ours(database: Database) -> None:
 def test_too_few_rounds_make_no_ranking(database: Database) -> None:
     database.write(campaign_runs(rounds=2))
     said = " ".join(call("rank").split())
-    assert said.startswith("Nothing is shown after 2 rounds: continue with --rounds 3 or more. ")
+    assert said.startswith(
+        "Nothing is shown after 2 rounds: continue on bench1 with --rounds 3 or more. "
+    )
     assert "a rank needs 3" not in said
     found = document(call("rank", "--format", "json"), "rank")
     reasons = {cell["place"]["reason"] for cell in found["cells"]}

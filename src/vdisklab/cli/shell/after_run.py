@@ -128,7 +128,7 @@ def print_verdict(
         return None
     surer = answer.choice.surer
     if again is not None and surer is not None and not surer.paths:
-        choice = replace(answer.choice, surer=replace(surer, command=again))
+        choice = replace(answer.choice, surer=replace(surer, command=again, on=None))
         answer = replace(answer, choice=choice)
     if form is Format.TABLE:
         show(completed(verdict_table(answer), named), console())

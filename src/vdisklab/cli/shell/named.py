@@ -22,7 +22,6 @@ from typer.core import TyperCommand
 from vdisklab.cli.shell.caller import NAME, Caller, measured_as_root
 from vdisklab.cli.shell.verbs import naming_options
 from vdisklab.errors import PlanError, VdisklabError
-from vdisklab.host.mounts import is_visible_directory
 from vdisklab.path.disk_path import PathSyntaxError
 from vdisklab.path.named_target import NamedTarget, as_typed, options_of, parse_target
 
@@ -39,18 +38,16 @@ _IN_HTML = re.compile(r"(?<=<code>)vdisklab ([a-z-]+)(?:[^<\n]|</?span[^>\n]*>)*
 class Named:
     """The names that the user gave; None or empty for the default.
 
-    `targets` are the measured campaigns' targets, `secrets` the files with their secrets, and
-    `gone` their work directories that this machine does not have. `layered` are those that root
-    measured, and commands of claims that need root. `caller` is how the user started vdisklab.
+    `targets` are the measured campaigns' targets, `secrets` the files with their secrets.
+    `layered` are the campaigns that root measured, and commands of claims that need root. `caller`
+    is how the user started vdisklab.
     """
 
     db: str | None = None
     campaign: tuple[str, ...] = ()
     targets: tuple[NamedTarget, ...] = ()
     secrets: tuple[tuple[str, Path], ...] = ()
-    gone: frozenset[str] = frozenset()
     layered: frozenset[str] = frozenset()
-    typed_directory: str | None = None
     caller: Caller = field(default_factory=Caller.of_process)
 
     @classmethod
@@ -61,9 +58,8 @@ class Named:
         found = [getattr(request, "campaign", None) or () for request in requests]
         listed = [(names,) if isinstance(names, str) else names for names in found]
         named = cls.of(db, [name for names in listed for name in names])
-        typed = next((str(each) for r in requests if (each := getattr(r, "directory", None))), None)
         layered = frozenset[str]().union(*(getattr(each, "layered", ()) for each in requests))
-        return replace(named, secrets=secrets, typed_directory=typed, layered=layered)
+        return replace(named, secrets=secrets, layered=layered)
 
     @classmethod
     def of(cls, db: object, campaigns: Sequence[str] | None = None) -> Self:
@@ -76,11 +72,8 @@ class Named:
 
     def on_targets_of(self, campaigns: Sequence[Any]) -> Self:
         """The same, for commands with paths on the targets of these campaigns, or that measure them
-        again, and without work directories that are not here: another machine measured there, or
-        they were removed."""
+        again."""
         plans = [getattr(campaign, "plan", {}) for campaign in campaigns]  # none of imported ones
-        directories = {str(plan["directory"]) for plan in plans if plan.get("directory")}
-        gone = {each for each in directories if not is_visible_directory(Path(each))}
         targets: dict[NamedTarget, None] = {}
         for text in (str(target) for plan in plans for target in plan.get("target") or ()):
             with suppress(PlanError):  # in a damaged database
@@ -93,7 +86,6 @@ class Named:
         return replace(
             self,
             targets=tuple(targets),
-            gone=frozenset(gone - {self.typed_directory}),
             layered=self.layered | as_root,
         )
 
@@ -136,8 +128,6 @@ class Named:
         if quoted is _in_span:
             start = escape(start)
         command = as_typed(command)
-        for directory in self.gone:
-            command = re.sub(_directory_option(shlex.quote(directory)), "", command)
         return " ".join([start + command.removeprefix(NAME), *map(quoted, options)])
 
     def _own_database(self) -> str:
@@ -160,13 +150,6 @@ def _says(option: str, name: str, command: str) -> bool:
     """True for a command with an option whose value begins with `NAME=`."""
     value = rf"(</span>)? (['\"]|&#(x27|39);)?{re.escape(name)}="
     return re.search(option + value, command) is not None
-
-
-def _directory_option(word: str) -> str:
-    """A pattern of `--dir` with this word, in text and in HTML, which writes quotes in two ways."""
-    written = {word, escape(word), escape(word).replace("&#x27;", "&#39;")}
-    values = "|".join(map(re.escape, sorted(written)))
-    return rf' (?:<span class="whole">)?--dir(?:</span>)? (?:{values})(?= |$)'
 
 
 def _in_span(word: str) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -16,11 +19,14 @@ from vdisklab.cli.shell.named import NOTHING_NAMED, Named
 from vdisklab.cli.shell.options import Format, OutputOptions
 from vdisklab.documents import Answer, document
 from vdisklab.documents import as_csv as rows_as_csv
+from vdisklab.host.mounts import is_visible_directory
 from vdisklab.path.named_target import as_typed
 from vdisklab.plan.settings import OptionRows
 from vdisklab.units import whole_number
 from vdisklab.views.layout import Column, Table
 from vdisklab.views.terminal import show
+
+_MEASURES = re.compile(r"(?:^|`)vdisklab (?:run|powercut|density) ")
 
 PIPE_WIDTH = 120
 """Line width if the output is not a terminal and COLUMNS is not set."""
@@ -40,7 +46,7 @@ def print_answer(
     """
     campaigns = getattr(answer, "campaigns", ())
     named = Named.by(*requests).on_targets_of(campaigns)
-    tables = _of_host(tables, host_elsewhere(campaigns))
+    tables = _of_place(tuple(tables), campaigns)
     form = output.form
     if form is Format.JSON:
         said = (sentence for table in tables for sentence in table.sentences)
@@ -69,13 +75,32 @@ def print_answer(
             ends_empty = show(whole, screen, why=output.why, wide=output.wide, verb=again)
 
 
-def _of_host(tables: Iterable[Table[Any]], host: str | None) -> Iterator[Table[Any]]:
-    """The tables, of which the first says that the numbers are another host's."""
+def _of_place(tables: Sequence[Table[Any]], campaigns: Sequence[Any]) -> Iterator[Table[Any]]:
+    """The tables, of which the first says that the numbers are another host's, or that their
+    directory is gone, and where the printed commands are for."""
+    lines = [line for table in tables for line in (*table.sentences, *table.verbatim)]
+    where = tuple(_where(lines, campaigns))
     for place, table in enumerate(tables):
-        first = host is not None and not place
-        said = (*table.intro, f"All of this was measured on the host {host}, not on this machine.")
+        said = (*table.intro, *where)
         brief = table.brief and replace(table.brief, intro=said)
-        yield replace(table, intro=said, brief=brief) if first else table
+        yield replace(table, intro=said, brief=brief) if where and not place else table
+
+
+def _where(lines: Sequence[str], campaigns: Sequence[Any]) -> Iterator[str]:
+    host = host_elsewhere(campaigns)
+    if host is not None:
+        measures = any(map(_MEASURES.search, lines))
+        there = " Commands that measure more of it are for that host." if measures else ""
+        yield f"All of this was measured on the host {host}, not on this machine.{there}"
+        return
+    plans = [getattr(campaign, "plan", {}) for campaign in campaigns]  # none of imported ones
+    for directory in dict.fromkeys(str(plan["directory"]) for plan in plans if "directory" in plan):
+        named = f" --dir {shlex.quote(directory)}"
+        if not is_visible_directory(Path(directory)) and any(named in line for line in lines):
+            yield (
+                f"{directory}, where this was measured, is not there now: the commands that go on "
+                "with it need it again, on the same disk."
+            )
 
 
 def csv_of(table: Table[Any], named: Named = NOTHING_NAMED) -> str:

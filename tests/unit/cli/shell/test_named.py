@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from html import unescape
 from pathlib import Path
 
@@ -19,10 +19,14 @@ from vdisklab.answers.elsewhere import host_elsewhere
 from vdisklab.answers.export import measured_place
 from vdisklab.cli.shell.main import build_app, main
 from vdisklab.cli.shell.named import Named
+from vdisklab.cli.shell.options import OutputOptions
+from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import naming_options, verb_files
+from vdisklab.documents import Answer
 from vdisklab.host.facts import machine_id
 from vdisklab.plan.run_request import RunRequest
-from vdisklab.views.page.html import _coded as as_page_has_it
+from vdisklab.results.model import Campaign
+from vdisklab.views.layout import Table
 
 # A command as code, wrapped or not.
 COMMAND = re.compile(r"`(vdisklab [a-z-]+[^`]*)`")
@@ -70,21 +74,39 @@ def test_a_command_with_a_path_on_a_target_names_the_target(
         assert unescape(plain) == complete.strip("`")
 
 
-def test_a_directory_that_is_not_here_is_in_no_command() -> None:
-    text = "`vdisklab run raw/none --dir '/nowhere/my qs' --size 1G`"
+@dataclass(frozen=True, slots=True)
+class _Answer(Answer):
+    FORMAT = "vdisklab.said/1"
+
+    campaigns: tuple[Campaign, ...]
+
+
+def test_it_is_said_where_a_command_of_a_campaign_has_to_be_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without --dir it would measure another disk, in a campaign of its own."""
+    text = "Race them: `vdisklab run raw/none --dir '/nowhere/my qs' --size 1G`."
     away = replace(CAMPAIGN, plan={**CAMPAIGN.plan, "directory": "/nowhere/my qs"})
     here = replace(away, host=replace(away.host, machine_id=machine_id()))
-    for campaign in (away, here):  # removed since, or another machine's
-        named = Named().on_targets_of((campaign,))
-        assert named.in_text(text) == "`vdisklab run raw/none --size 1G`"
-        assert "nowhere" not in named.in_html(str(as_page_has_it(text)))
-        assert "--size" in named.in_html(str(as_page_has_it(text)))
     there = replace(here, plan={**here.plan, "directory": str(Path(__file__).parent)})
-    text = text.replace("'/nowhere/my qs'", str(Path(__file__).parent))
-    assert Named().on_targets_of((there,)).in_text(text) == text
-    text = "`vdisklab run raw/none --dir '/nowhere/my qs' --size 1G`"
-    typed = Named.by(RunRequest(directory=Path("/nowhere/my qs")))
-    assert typed.on_targets_of((away,)).in_text(text) == text
+
+    def said(campaign: Campaign, note: str) -> str:
+        table = Table[object]("Title.", (), (), (note,))
+        print_answer(_Answer((campaign,)), (table,), OutputOptions())
+        return " ".join(capsys.readouterr().out.split())
+
+    for campaign, note, where in (
+        (away, text, "measured on the host bench1, not on this machine. Commands that measure more "
+                     "of it are for that host."),
+        (away, "Nothing to do.", "not on this machine. * Nothing to do."),
+        (here, text, "/nowhere/my qs, where this was measured, is not there now: the commands that "
+                     "go on with it need it again, on the same disk."),
+        (here, "Nothing to do.", "Title. * Nothing to do."),
+        (there, text, "Title. * Race them: "),
+    ):  # fmt: skip
+        found = said(campaign, note)
+        assert where in found, found
+        assert note in found
     assert host_elsewhere((away, away)) == CAMPAIGN.host.hostname
     unknown = replace(away, host=replace(away.host, machine_id=""))
     assert [host_elsewhere(each) for each in ((here,), (here, away), (unknown,), ())] == [None] * 4
