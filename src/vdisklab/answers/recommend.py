@@ -41,6 +41,7 @@ from vdisklab.answers.choice import (
     more_rounds_command,
     nothing_shown,
     only,
+    race_command,
     rounds_of,
 )
 from vdisklab.answers.density import searched_capacity
@@ -65,7 +66,7 @@ from vdisklab.path.needs import (
     with_error_policy,
 )
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
-from vdisklab.path.segments import HOST, CacheMode
+from vdisklab.path.segments import HOST, CacheMode, PageCache
 from vdisklab.path.stalls import DEFAULT_STALL
 from vdisklab.results.model import Better, Campaign
 
@@ -159,6 +160,9 @@ class RecommendAnswer(Answer):
     was measured there."""
     there: str = field(default="", metadata=HIDDEN)
     """The options of `run` that name the place of the campaign, to measure operations there."""
+    beside_default: str = field(default="", metadata=HIDDEN)
+    """The command that measures this path beside itself with QEMU's default cache mode, if no
+    campaign of this host did."""
 
     @property
     def order(self) -> tuple[MeasuredCell, ...]:
@@ -263,6 +267,7 @@ def recommend(
             if need.goes_by_stalls and chosen.path is not None and hosts is None
         },
         there=place_options(analysis.campaigns[0]),
+        beside_default="" if found.default or hosts else _beside_default(analysis, chosen),
     )
     return answer if hosts is None else _with_hosts(answer, hosts)
 
@@ -393,8 +398,9 @@ def _require_comparable(analysis: Analysis, weights: str | None, needs: Sequence
         asked = [f"--need {need}" for need in needs if not need.implied] or ["--need backup"]
         if analysis.stalls.limit != DEFAULT_STALL:
             asked.append(f"--stall {analysis.stalls.limit:.12g}")
+        speed_too = f"vdisklab run {paths} host {place_options(ordered[0])}".rstrip()
         both = (
-            f"measure speed with `vdisklab run {paths} host`, then repeat this command without "
+            f"measure speed with `{speed_too}`, then repeat this command without "
             "--campaign: it takes both into account"
         )
         if speed is not None:
@@ -410,7 +416,9 @@ def _require_comparable(analysis: Analysis, weights: str | None, needs: Sequence
     numbers = numbers_of_guests(analysis.loaded.observations.cells)
     if len(numbers) > 1:
         observations, verdicts = analysis.loaded.observations, analysis.verdicts
-        unmet_by_all = none_meets(candidates(observations.cells).values(), needs, verdicts)
+        measured = candidates(observations.cells).values()
+        there = place_options(analysis.campaigns[0])
+        unmet_by_all = none_meets(measured, needs, verdicts, there)
         if unmet_by_all is not None:
             raise unmet_by_all
         most = numbers_of_guests(qualified(observations, needs, verdicts))[-1]
@@ -448,6 +456,25 @@ def _default_elsewhere(analysis: Analysis, chosen: MeasuredCell) -> str | None:
         if campaign.host.machine_id == machine and wanted & measured and not is_own:
             return campaign.id
     return None
+
+
+def _beside_default(analysis: Analysis, chosen: MeasuredCell) -> str:
+    """The command that measures a path beside itself with QEMU's default cache mode: numbers of the
+    default alone, in a campaign of their own, would stand beside nothing."""
+    path = chosen.path
+    if path is None or path.shares_directory:
+        return ""
+    if any(
+        path.attachment.option(name) is not None for name in ("guests", "during", "made", "qemu")
+    ):
+        return ""
+    usual = replace(path, cache=CacheMode.WRITEBACK, attachment=Attachment())
+    cells = (chosen, MeasuredCell(usual.canonical, PageCache.COLD))
+    command = race_command(analysis, cells, None)
+    if command is not None:
+        return command
+    here = place_options(analysis.campaigns[0])
+    return f"vdisklab run {shlex.join(cell.name for cell in cells)} {here}".rstrip()
 
 
 def _lives_elsewhere(analysis: Analysis, needs: Sequence[Need]) -> str | None:
@@ -556,7 +583,8 @@ def _nothing_to_recommend(
             "`vdisklab run ext4/{raw,qcow2}/{none,writeback}`",
         )
     # More rounds do not help if no path meets the needs.
-    unmet_by_all = none_meets(paths.values(), needs, verdicts)
+    there = place_options(analysis.campaigns[0])
+    unmet_by_all = none_meets(paths.values(), needs, verdicts, there)
     if unmet_by_all is not None:
         return unmet_by_all
     usable, command = narrowed(observations, paths), more_rounds_command(analysis)
@@ -612,9 +640,10 @@ def _joined(needs: Iterable[Need]) -> str:
 
 
 def none_meets(
-    paths: Collection[DiskPath], needs: Sequence[Need], verdicts: CrashVerdicts
+    paths: Collection[DiskPath], needs: Sequence[Need], verdicts: CrashVerdicts, there: str = ""
 ) -> PlanError | None:
-    """The error if none of the measured paths meets all needs; None if one does."""
+    """The error if none of the measured paths meets all needs; None if one does. `there` are the
+    options of `run` that name the place where they were measured."""
     reasons = {path: unmet(path, needs, verdicts) for path in paths}
     lacking = [set(found) for found in reasons.values()]
     if set() in lacking:
@@ -637,6 +666,7 @@ def none_meets(
     if example is None:
         ways = [f"these needs contradict each other: {decisive or 'leave one out'}"]
     else:
-        ways = [f"measure a path that qualifies: `vdisklab run {example} host`"]
+        command = f"vdisklab run {example} host {there}".rstrip()
+        ways = [f"measure a path that qualifies: `{command}`"]
         ways[:0] = [] if decisive is None else [decisive]
     return PlanError(problem, hint=", or ".join(ways))

@@ -22,10 +22,8 @@ from vdisklab.answers.hosts import OverHosts
 from vdisklab.answers.life import measured_lives
 from vdisklab.answers.recommend import Alternative, RecommendAnswer
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.disk_path import Attachment
 from vdisklab.path.needs import DURABLE, NeedKind
 from vdisklab.path.platforms import NEW_GUEST_DISKS
-from vdisklab.path.segments import CacheMode
 from vdisklab.units import counted
 from vdisklab.views.choice import MOST_CHARACTERS, verdict_lines
 from vdisklab.views.choice import headline as choice_headline
@@ -354,16 +352,14 @@ def price_sentence(price: Price, chosen: MeasuredCell) -> str:
 def _over_default(answer: RecommendAnswer) -> Iterator[str]:
     recommendation, campaign = answer.recommendation, answer.campaigns[0].id
     if recommendation.default is None:
-        path = recommendation.cell.path
-        usual = "raw/writeback"
-        if path is not None and path.target is not None:
-            usual = str(replace(path, cache=CacheMode.WRITEBACK, attachment=Attachment()))
-        way, other = f"`vdisklab run {usual}`", answer.default_measured_in
+        way, other = answer.beside_default, answer.default_measured_in
+        lacks = f"QEMU's default cache mode was not measured in campaign {campaign}"
         if other is not None:
-            way = f"but in campaign {other}: `vdisklab recommend --campaign {other}`"
-            yield f"QEMU's default cache mode was not measured in campaign {campaign}, {way}."
+            yield f"{lacks}, but in campaign {other}: `vdisklab recommend --campaign {other}`."
+        elif way:
+            yield f"{lacks}; to compare the two: `{way}`."
         else:
-            yield f"QEMU's default cache mode was not measured in campaign {campaign}: {way}."
+            yield f"{lacks}."
     elif recommendation.default == recommendation.cell:
         yield f"{recommendation.cell.name} has QEMU's default cache mode."
         return

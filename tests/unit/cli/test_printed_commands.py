@@ -496,6 +496,37 @@ def test_each_command_in_a_page_works(
     printed.require_all_work(LACKING)
 
 
+@pytest.mark.parametrize(
+    ("path", "usual"),
+    [
+        ("nbd:at=fast/qcow2/none/scsi", "nbd:at=fast/qcow2/writeback"),
+        ("nbd:at=fast/none", "nbd:at=fast/writeback"),
+        ("ext4/raw/none/virtio:iothread=on", "ext4/raw/writeback"),
+        ("raw/none/scsi:queues=2", "raw/writeback"),
+    ],
+)
+def test_qemus_default_is_measured_beside_the_path_as_that_was_measured(
+    path: str, usual: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Alone, in a campaign of its own, its numbers could not change the answer."""
+    paths = ("host", path, "raw/directsync")
+    plan = {**CAMPAIGN.plan, "cells": list(paths), "directory": str(tmp_path), "profile": "quick",
+            "baseline": "host", "target": ["fast=nbd://127.0.0.1:1/x"]}  # fmt: skip
+    measurements = build_plan(Request(("raw/none",)), Capabilities(), load_profile("quick"))
+    plan["measurements"] = measurements.as_json()["measurements"]
+    database = Database(tmp_path / "results.sqlite")
+    speeds = {"host": 1.0, path: 0.9, "raw/directsync": 0.2}
+    database.write(runs(5, speeds), campaigns=[replace(CAMPAIGN, plan=plan)])
+    assert main(["recommend", "--why"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    (command,) = re.findall("; to compare the two: `([^`]+)`", said)
+    words = shlex.split(command)
+    typed = [text.replace("nbd:at=fast/", "fast/") for text in (path, usual)]
+    assert words[2:5] == [*typed, "host"]
+    for pair in (("--dir", str(tmp_path)), ("--profile", "quick"), ("--find", "best")):
+        assert words[words.index(pair[0]) + 1] == pair[1]
+
+
 def require_one_time(surer: Mapping[str, Any], race: CampaignPlan, database: Database) -> None:
     """`plan` says of the printed command what the answer said of it."""
     with open_store(database.url) as store:
