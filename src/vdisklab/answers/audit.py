@@ -19,6 +19,7 @@ from vdisklab.answers.disks import (
     as_made,
     command_to_measure,
     is_alike,
+    place_of,
 )
 from vdisklab.answers.elsewhere import host_elsewhere
 from vdisklab.answers.here import verdicts_here
@@ -26,8 +27,10 @@ from vdisklab.answers.loading import choose_campaigns, load_chosen, open_results
 from vdisklab.errors import DatabaseError, NoDatabaseError
 from vdisklab.host.blockdevice import device_of, stacked_device
 from vdisklab.host.command import Host
+from vdisklab.host.facts import machine_facts
 from vdisklab.host.mounts import is_visible_device, is_visible_file
 from vdisklab.inspection.disk_on_host import local_source, read_contexts
+from vdisklab.inspection.host_features import lacks_layer
 from vdisklab.path.architecture import GUEST, host_of
 from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
@@ -56,6 +59,8 @@ from vdisklab.platforms.configured_disk import (
     unknown_layers,
 )
 from vdisklab.platforms.registry import cannot_have
+from vdisklab.results.model import Campaign
+from vdisklab.results.store import Store
 
 _MEASURE = "Measure first: `vdisklab advise {guests}` prints the command."
 
@@ -90,7 +95,8 @@ def audit_disks(
                     storage=verdicts.storage,
                     zfs_fuse=verdicts.zfs_fuse,
                 )
-                audit = _Audit(needs, verdicts, MeasuredPaths(analysis))
+                others = _others(host, results, analysis.campaigns)
+                audit = _Audit(host, needs, verdicts, MeasuredPaths(analysis), others)
                 answer = audit.answer(disks, loaded.caveats)
                 return replace(
                     answer,
@@ -106,8 +112,18 @@ def audit_disks(
         if not is_missing and (db is not None or campaign):
             raise
         verdicts, reason = CrashVerdicts(disk=host_disk), str(error)
-    answer = _Audit(needs, verdicts).answer(disks, caveats_of(()))
+    answer = _Audit(host, needs, verdicts).answer(disks, caveats_of(()))
     return replace(answer, why_no_speed=f"No speeds: {reason}. {_MEASURE.format(guests=guests)}")
+
+
+def _others(host: Host, results: Store, used: Sequence[Campaign]) -> tuple[Campaign, ...]:
+    """The other campaigns of this machine, the newest first."""
+    machine, ids = machine_facts(host).machine_id, {campaign.id for campaign in used}
+    return tuple(
+        campaign
+        for campaign in results.campaigns(with_runs=True)
+        if campaign.host.machine_id == machine and campaign.id not in ids
+    )
 
 
 class _Audit:
@@ -115,11 +131,14 @@ class _Audit:
 
     def __init__(
         self,
+        host: Host,
         needs: tuple[Need, ...],
         verdicts: CrashVerdicts,
         measured: MeasuredPaths | None = None,
+        others: Sequence[Campaign] = (),
     ) -> None:
         self._needs, self._verdicts, self._measured = needs, verdicts, measured
+        self._host, self._others = host, others
         self._eligible: dict[bool, list[MeasuredCell]] = {}
 
     def answer(self, disks: Iterable[ConfiguredDisk], caveats: Caveats) -> DisksAnswer:
@@ -174,9 +193,32 @@ class _Audit:
         )
         if not native:
             return row
+        made = as_made(disk, path, context)
         if not (disk.limits or context.without_flushes or below):
-            row = self._compared(row, as_made(disk, path, context))
-        return replace(row, to_measure=_way_to_measure(row, path))
+            row = self._compared(row, made)
+        if row.standing is None and not disk.limits:
+            row = replace(row, measured_before=self._measured_before(made))
+        command = _way_to_measure(row, path)
+        lacking = None if command is None else self._lacking(row, path)
+        if lacking is not None:
+            return replace(row, lacks_here=lacking)
+        return replace(row, to_measure=command)
+
+    def _measured_before(self, path: DiskPath) -> str | None:
+        """The newest other campaign that measured such a path."""
+        for campaign in self._others:
+            paths = (cell.path for cell in campaign.cells)
+            if any(other is not None and is_alike(path, other) for other in paths):
+                return campaign.id
+        return None
+
+    def _lacking(self, row: ExistingDisk, path: DiskPath) -> str | None:
+        """What this host lacks to measure a disk's path, and the one to compare it with."""
+        beside = None if row.nearest is None else row.nearest.cell.path
+        layers = (*path.layers, *(() if beside is None else beside.layers))
+        kinds = dict.fromkeys(layer.kind for layer in layers if layer.kind.facts.target is None)
+        lacking = {kind: lacks_layer(self._host, kind) for kind in kinds}
+        return next((f"{kind}: {why}" for kind, why in lacking.items() if why), None)
 
     def _compared(self, row: ExistingDisk, path: DiskPath) -> ExistingDisk:
         """The disk beside all measured cells; those with its own path's options are its speed."""
@@ -248,7 +290,7 @@ def _way_to_measure(row: ExistingDisk, path: DiskPath) -> str | None:
     if impossible(path, needed) is not None or any(risk.blocks for risk in row.risks):
         return None
     beside = None if row.nearest is None else row.nearest.cell.path
-    command = command_to_measure(path, beside, row.disk)
+    command = command_to_measure(path, beside, row.disk, place_of(row.disk))
     return f"{command}, on a device that may be overwritten" if needed.devices else command
 
 

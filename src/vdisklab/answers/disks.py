@@ -122,10 +122,14 @@ def images_can_stand_in(disk: ConfiguredDisk, risks: Iterable[Risk], machine: st
 
 
 def command_to_measure(
-    path: DiskPath, beside: DiskPath | None = None, disk: ConfiguredDisk | None = None
+    path: DiskPath,
+    beside: DiskPath | None = None,
+    disk: ConfiguredDisk | None = None,
+    place: Path | None = None,
 ) -> str:
     """`vdisklab run` for a disk's path and one to compare it with, with the options they need, as a
-    clause. A disk on a server is compared with a local one.
+    clause. A disk on a server is compared with a local one; `place` is the directory of the disk's
+    image, if it is known.
 
     BIN is the program of a QEMU that a path names. DEVICE is one that may be overwritten: a path
     without layers and image needs a whole one, and an image beside it needs a file system there.
@@ -144,6 +148,7 @@ def command_to_measure(
         argv += ["--qemu", f"{name}=BIN"]
     cpus = cpus_needed(paths)
     argv += [] if cpus is None else ["--guest-cpus", str(cpus)]
+    argv += [] if place is None or devices else ["--dir", str(place)]
     return f"`{shlex.join([*argv, *(['--on', 'DEVICE'] if devices else [])])}`"
 
 
@@ -456,6 +461,10 @@ class ExistingDisk:
         "a clause with the command that measures its path, beside the nearest if there is one; "
         "null from `advise`, if it was measured, and if it cannot be",
     ] = None
+    lacks_here: str = field(default="", metadata=HIDDEN)
+    """Why the command cannot run on this host; `to_measure` is None then."""
+    measured_before: str | None = field(default=None, metadata=HIDDEN)
+    """Another campaign, which measured the disk's path, if those that were asked did not."""
     advice: Annotated[Advice | None, RARE, "null from `audit`"] = None
 
     @property

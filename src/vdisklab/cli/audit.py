@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, replace
 
 from vdisklab.answers.audit import audit_disks
+from vdisklab.cli.shell.caller import retyped
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import (
     NEEDS,
@@ -65,4 +66,5 @@ def audit(guests: GuestsOptions, request: AuditOptions, output: OutputOptions) -
     answer = replace(answer, notes=found.notes)
     for note in answer.notes:
         print(f"note: {note}", file=sys.stderr)
-    print_answer(answer, view.tables(answer), output, request)
+    again = retyped("audit", guests.as_typed, valued=["--campaign"])
+    print_answer(answer, view.tables(answer, again), output, request)

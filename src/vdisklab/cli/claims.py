@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from vdisklab.answers import claims as answers
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.loading import NOTHING, database_url, open_results
 from vdisklab.cli.shell import options
-from vdisklab.cli.shell.caller import Caller, needs_root
+from vdisklab.cli.shell.caller import Caller, needs_root, retyped
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.output import print_answer
@@ -103,7 +102,9 @@ def claims(requested: Request, asked_for: ClaimsOptions, output: options.OutputO
     caller = Caller.of_process()
     missing = {claim.command for claim in answer.claims if claim.command}
     named = Named(layered=frozenset(command for command in missing if needs_root(command)))
-    print_answer(answer, tables(answer, _measuring(caller)), output, requested, asked_for, named)
+    measures = retyped("claims", flags=["--run"], valued=["--rounds"])
+    shown = tables(answer, f"{measures} --run")
+    print_answer(answer, shown, output, requested, asked_for, named)
     if not interrupted:
         return exit_status(answer)
     continues = caller.same_command("the same command continues")
@@ -143,18 +144,6 @@ def _on_this_host(
         print(f"note: {error}: nothing was measured yet", file=sys.stderr)
         answer = answers.evaluate_claims(NOTHING, chosen, requested)
     return answer, measured.interrupted
-
-
-def _measuring(caller: Caller) -> str:
-    """This process' command with --run, and without --rounds."""
-    typed = [] if caller.command is None else sys.argv[sys.argv.index("claims") + 1 :]
-    left = [
-        word
-        for before, word in zip(["", *typed], typed, strict=False)
-        if word not in ("--run", "--rounds") and before != "--rounds"
-    ]
-    left = [word for word in left if not word.startswith("--rounds=")]
-    return shlex.join(["vdisklab", "claims", *left, "--run"])
 
 
 def exit_status(answer: answers.ClaimsAnswer) -> int:

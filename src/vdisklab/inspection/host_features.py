@@ -318,8 +318,12 @@ def cannot_build(host: Host, kind: LayerKind) -> str | None:
 
     Nothing is built, so building it may fail nevertheless.
     """
-    if os.geteuid() != 0:
-        return "building it needs root"
+    return "building it needs root" if os.geteuid() != 0 else lacks_layer(host, kind)
+
+
+def lacks_layer(host: Host, kind: LayerKind) -> str | None:
+    """A clause that names what a host lacks for a layer, whoever asks; None if kernel and programs
+    are there."""
     like = _SAME.get(kind, kind)
     if like.facts.kernel is None:
         return None

@@ -31,8 +31,9 @@ from vdisklab.views.durability import disk_note, durability_sentence
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 
-def tables(answer: DisksAnswer) -> Iterator[Table[ExistingDisk]]:
-    """One row per disk; the risks follow as notes."""
+def tables(answer: DisksAnswer, again: str = "vdisklab audit") -> Iterator[Table[ExistingDisk]]:
+    """One row per disk; the risks follow as notes. `again` is the command that asks for them,
+    without --campaign."""
     lacks = (Column[ExistingDisk]("lacks", _lacks_text, folds=WORDS),) if answer.needs else ()
     columns: tuple[Column[ExistingDisk], ...] = (
         disk_column(),
@@ -44,10 +45,8 @@ def tables(answer: DisksAnswer) -> Iterator[Table[ExistingDisk]]:
         source_column(),
     )
     title = f"Audit: {counted(len(answer.disks), 'disk')}"
-    yield Table(
-        title, columns, answer.disks, tuple(_notes(answer)), intro=tuple(_speeds_of(answer)),
-        kind=ExistingDisk,
-    )  # fmt: skip
+    intro, notes = tuple(_speeds_of(answer)), tuple(_notes(answer, again))
+    yield Table(title, columns, answer.disks, notes, intro=intro, kind=ExistingDisk)
 
 
 def _speeds_of(answer: DisksAnswer) -> Iterator[str]:
@@ -77,7 +76,7 @@ def _better(audited: ExistingDisk) -> str:
     return numbers.MISSING if standing is None or standing.better is None else standing.better.label
 
 
-def _notes(answer: DisksAnswer) -> Iterator[str]:
+def _notes(answer: DisksAnswer, again: str) -> Iterator[str]:
     where = f"in campaign {named(answer.measured_in)}" if answer.measured_in else "here"
 
     def unmeasured(audited: ExistingDisk) -> Iterator[str]:
@@ -85,7 +84,7 @@ def _notes(answer: DisksAnswer) -> Iterator[str]:
             isinstance(risk, OtherArchitecture) for risk in audited.risks
         )
         if audited.standing is None and audited.path is not None and not said:
-            yield f"not measured {where}{_way_to_measure(audited)}."
+            yield f"not measured {where}{_way_to_measure(audited, again)}."
 
     disks = sorted(
         answer.disks,
@@ -189,14 +188,19 @@ def _setting(audited: ExistingDisk, instead: DiskPath) -> str:
     return "" if setting is None else f"; set {setting}"
 
 
-def _way_to_measure(audited: ExistingDisk) -> str:
-    """A clause with the most similar measured path, and the command to measure this path too."""
-    nearest, way = audited.nearest, audited.to_measure
-    if way is None:
-        return ", and cannot be"
+def _way_to_measure(audited: ExistingDisk, again: str) -> str:
+    """A clause with the most similar measured path, and the command to measure this path too, or
+    what this host lacks for it; or with the command that shows an older measurement of it."""
+    nearest, way, before = audited.nearest, audited.to_measure, audited.measured_before
+    if before is not None:
+        return f", but in {before}: `{again} --campaign {before}`"
+    cannot = f" here: {audited.lacks_here} (`vdisklab doctor`)" if audited.lacks_here else ""
+    if way is None and (nearest is None or not cannot):
+        return f", and cannot be{cannot}"
     if nearest is None:
         return f": {way}"
+    compared = f"To compare them: {way}" if way else f"They cannot be compared{cannot}"
     return (
         f"; the nearest measured path is {nearest.cell} (rank {rank_of(nearest)}), but the disk "
-        f"has {'; '.join(nearest.differs)}. To compare them: {way}"
+        f"has {'; '.join(nearest.differs)}. {compared}"
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shlex
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +34,10 @@ from vdisklab.cli.shell.main import main
 from vdisklab.errors import EXIT_CELLS_FAILED, HostError, PlanError
 from vdisklab.host.blockdevice import device_of
 from vdisklab.host.command import LocalHost
-from vdisklab.host.facts import collect_facts
+from vdisklab.host.facts import collect_facts, machine_facts
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import HostDisk
+from vdisklab.path.segments import LayerKind
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.registry import forms
@@ -235,8 +238,59 @@ def test_an_audited_disk_has_its_standing(
     nearest = "the nearest measured path is qcow2/none (rank "
     assert f"web hda: not measured in campaign {CAMPAIGN.id}; {nearest}" in out
     assert first["to_measure"] is None
-    assert second["to_measure"] == "`vdisklab run qcow2/none/ide qcow2/none`"
+    assert second["to_measure"] == "`vdisklab run qcow2/none/ide qcow2/none --dir /srv`"
     assert f"To compare them: {second['to_measure']}" in out
+
+
+def test_a_command_that_this_host_cannot_run_is_not_printed(
+    store: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """One line says what it lacks for all such disks; `doctor` says how to mend it."""
+    (tmp_path / "storage.cfg").write_text("lvm: san\n\tvgname san\n\tcontent images\n")
+    (tmp_path / "1.conf").write_text(
+        "name: l\nvirtio0: san:vm-1-disk-0,size=8G\nvirtio1: san:vm-1-disk-1,size=8G\n"
+    )
+    lacking = {LayerKind.LVM: "not in this kernel; not installed: lvcreate"}
+    monkeypatch.setattr("vdisklab.answers.audit.lacks_layer", lambda _host, kind: lacking.get(kind))
+    disks = answer(capsys, "audit", str(tmp_path / "1.conf"))["disks"]
+    assert [row["path"] for row in disks] == ["lvm/none/virtio:aio=native:detect_zeroes=on"] * 2
+    assert [row["to_measure"] for row in disks] == [None] * 2
+    assert main(["audit", str(tmp_path / "1.conf"), "--why"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    said = "here: lvm: not in this kernel; not installed: lvcreate (`vdisklab doctor`)"
+    assert out.count(said) == 1
+    assert "vdisklab run" not in out
+    lacking.clear()
+    disks = answer(capsys, "audit", str(tmp_path / "1.conf"))["disks"]
+    assert all("`vdisklab run lvm/none/" in row["to_measure"] for row in disks)
+
+
+def test_an_older_campaign_that_measured_the_disk_is_named(
+    database: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Also if the newest one measured other paths."""
+    here = machine_facts(LocalHost())
+    new = replace(CAMPAIGN, host=here, plan={**CAMPAIGN.plan, "cells": ["raw/none", "host"]})
+    old = replace(
+        new, id="01d01d01", started=CAMPAIGN.started - timedelta(days=1),
+        plan={**CAMPAIGN.plan, "cells": ["qcow2/none", "host"]},
+    )  # fmt: skip
+    database.write((), campaigns=[new, old])
+    database.add(run for run in runs() if run.path in ("raw/none", "host"))
+    database.add(
+        replace(run, id=f"0{run.id}", campaign=old.id)
+        for run in runs()
+        if run.path in ("qcow2/none", "host")
+    )
+    file = exported(tmp_path, "qcow2/none")
+    assert main(["audit", file]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    command = f"vdisklab audit {file} --campaign {old.id}"
+    assert f"not measured in campaign {new.id}, but in {old.id}: `{command}`." in out
+    assert main([*shlex.split(command)[1:], "--format", "json"]) == 0
+    (disk,) = json.loads(capsys.readouterr().out)["disks"]
+    assert disk["standing"]["exact"] is True
 
 
 def test_a_default_that_the_disk_spells_out_is_no_other_path(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
@@ -17,8 +18,8 @@ from vdisklab.actions.missing_claims import whole_claims
 from vdisklab.analysis import claimfile
 from vdisklab.analysis.claimfile import parse_claims
 from vdisklab.answers.missing_cells import MissingCells, request_for, run_command
-from vdisklab.cli.claims import _measuring, claims
-from vdisklab.cli.shell.caller import Caller
+from vdisklab.cli.claims import claims
+from vdisklab.cli.shell.caller import retyped
 from vdisklab.errors import (
     EXIT_CLAIM_FAILS,
     EXIT_CLAIM_OPEN,
@@ -427,8 +428,10 @@ def test_the_command_that_measures_is_this_one_in_full(monkeypatch: pytest.Monke
         "--rounds=4",
     ]
     monkeypatch.setattr("sys.argv", ["/usr/bin/vdisklab", *typed])
-    assert _measuring(Caller.of_process()) == "vdisklab claims --only x --junit a.xml --run"
-    assert _measuring(Caller()) == "vdisklab claims --run"
+    again = partial(retyped, "claims", flags=["--run"], valued=["--rounds"])
+    assert again() == "vdisklab claims --only x --junit a.xml"
+    monkeypatch.setattr("sys.argv", ["/usr/bin/python3", "x"])
+    assert again("mine.xml") == "vdisklab claims mine.xml"
 
 
 def test_many_claims_that_are_not_measured_are_one_line(call: Call, database: Database) -> None:

@@ -102,6 +102,25 @@ class Caller:
         return text.replace(_SAME, f"`{_NEW.sub('', self.command)}`")
 
 
+def retyped(
+    verb: str, instead: str = "", *, flags: Collection[str] = (), valued: Collection[str] = ()
+) -> str:
+    """`vdisklab VERB` with what this process' user typed after it, without these options; the
+    `valued` ones have a value. `instead` are the words for a process that is no `vdisklab`.
+    """
+    if Caller.of_process().command is None or verb not in sys.argv:
+        return f"{NAME} {verb} {instead}".rstrip()
+    typed = sys.argv[sys.argv.index(verb) + 1 :]
+    left = [
+        word
+        for before, word in pairwise(["", *typed])
+        if before not in valued
+        and word not in (*flags, *valued)
+        and word.partition("=")[0] not in valued
+    ]
+    return shlex.join([NAME, verb, *left])
+
+
 def _spelled(started: str, found: str | None, whole: str) -> tuple[str, str]:
     """What starts the program `started` again: in the user's shell, and by sudo.
 
