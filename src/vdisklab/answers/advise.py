@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 
@@ -259,18 +259,6 @@ def _settings(disk: ConfiguredDisk, path: DiskPath) -> Iterator[DiskPath]:
     return (other for other in _adjacent(disk, path) if same_image_and_bus(path, other))
 
 
-def _repeats_otherwise(campaign: Campaign) -> bool:
-    """True for a campaign that measured no running guest's speed: how guests boot, how disks are
-    made, what discards give back, or what an operation costs."""
-    name = str(campaign.plan.get("profile"))
-    if campaign.plan.get("during"):
-        return True
-    if name not in builtin_profiles():
-        return False
-    profile = builtin_profile(name)
-    return profile.boots or profile.makes_disks or profile.trims or profile.without_guests
-
-
 def _replayed(campaign: Campaign, digest: str) -> bool:
     """True if a campaign replayed the load with this digest."""
     measurements = campaign.plan.get("measurements", ())
@@ -303,6 +291,7 @@ class _Desk:
         self._results, self._host = results, host
         self._measured: dict[str, MeasuredPaths] = {}
         self._answers: dict[object, Advice] = {}
+        self._of_speed: dict[str, bool] = {}
         self._verdicts = CrashVerdicts(disk=disk)
         self._campaigns: tuple[Campaign, ...] = ()
         self._machine = machine = machine_facts(host).machine_id
@@ -321,6 +310,22 @@ class _Desk:
             and not has_open_load(campaign.plan)  # rates show the load that was set
         )
 
+    @cached_property
+    def _builtin(self) -> tuple[str, ...]:
+        """The names of vdisklab's own profiles."""
+        return builtin_profiles()
+
+    def _is_of_speed(self, name: str) -> bool:
+        """False for a profile that measures no running guest's speed: how guests boot, how disks
+        are made, or what discards give back. A profile of a file is taken to do so."""
+        if name not in self._of_speed:
+            self._of_speed[name] = True
+            if name in self._builtin:
+                profile = builtin_profile(name)
+                others = profile.boots, profile.makes_disks, profile.trims, profile.without_guests
+                self._of_speed[name] = not any(others)
+        return self._of_speed[name]
+
     def effort(self, plan: CampaignPlan, node: str) -> Effort:
         """The time of a plan here, with what is stored of it; nothing is on another `node`."""
         if node:
@@ -335,9 +340,10 @@ class _Desk:
         stored: dict[str, Campaign] = {}
         for campaign in self._candidates(path, row.advised.directory, far=row.advised.far):
             name = campaign.plan.get("profile")
-            if name and not _repeats_otherwise(campaign):
-                stored.setdefault(str(name), campaign)
-        known = [name for name in stored if name in builtin_profiles()]
+            if name and name not in stored and not campaign.plan.get("during"):
+                stored[str(name)] = campaign
+        stored = {name: campaign for name, campaign in stored.items() if self._is_of_speed(name)}
+        known = [name for name in stored if name in self._builtin]
         if DEFAULT_PROFILE in known or not stored:
             return _StoredProfile()
         if known:

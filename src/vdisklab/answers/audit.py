@@ -5,9 +5,9 @@ Nothing is changed, neither guests nor images.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.answers.analysis import Analysis
@@ -95,8 +95,8 @@ def audit_disks(
                     storage=verdicts.storage,
                     zfs_fuse=verdicts.zfs_fuse,
                 )
-                others = _others(host, results, analysis.campaigns)
-                audit = _Audit(host, needs, verdicts, MeasuredPaths(analysis), others)
+                older = partial(_older, host, results, analysis.campaigns)
+                audit = _Audit(host, needs, verdicts, MeasuredPaths(analysis), older)
                 answer = audit.answer(disks, loaded.caveats)
                 return replace(
                     answer,
@@ -116,14 +116,19 @@ def audit_disks(
     return replace(answer, why_no_speed=f"No speeds: {reason}. {_MEASURE.format(guests=guests)}")
 
 
-def _others(host: Host, results: Store, used: Sequence[Campaign]) -> tuple[Campaign, ...]:
-    """The other campaigns of this machine, the newest first."""
+def _older(host: Host, results: Store, used: Sequence[Campaign]) -> dict[str, tuple[DiskPath, ...]]:
+    """The paths with numbers of the other campaigns of this machine, by id, the newest first."""
     machine, ids = machine_facts(host).machine_id, {campaign.id for campaign in used}
-    return tuple(
-        campaign
+    measured: dict[str, dict[DiskPath, None]] = {
+        campaign.id: {}
         for campaign in results.campaigns(with_runs=True)
         if campaign.host.machine_id == machine and campaign.id not in ids
-    )
+    }
+    for run in results.outlines(list(measured)) if measured else ():
+        path = run.measured_cell.path
+        if run.failure is None and path is not None:
+            measured[run.campaign][path] = None
+    return {name: tuple(paths) for name, paths in measured.items()}
 
 
 class _Audit:
@@ -135,10 +140,10 @@ class _Audit:
         needs: tuple[Need, ...],
         verdicts: CrashVerdicts,
         measured: MeasuredPaths | None = None,
-        others: Sequence[Campaign] = (),
+        older: Callable[[], Mapping[str, Sequence[DiskPath]]] = dict,
     ) -> None:
         self._needs, self._verdicts, self._measured = needs, verdicts, measured
-        self._host, self._others = host, others
+        self._host, self._read_older = host, older
         self._eligible: dict[bool, list[MeasuredCell]] = {}
 
     def answer(self, disks: Iterable[ConfiguredDisk], caveats: Caveats) -> DisksAnswer:
@@ -206,11 +211,14 @@ class _Audit:
 
     def _measured_before(self, path: DiskPath) -> str | None:
         """The newest other campaign that measured such a path."""
-        for campaign in self._others:
-            paths = (cell.path for cell in campaign.cells)
-            if any(other is not None and is_alike(path, other) for other in paths):
-                return campaign.id
-        return None
+        older = self._older.items()
+        return next(
+            (name for name, paths in older if any(is_alike(path, other) for other in paths)), None
+        )
+
+    @cached_property
+    def _older(self) -> Mapping[str, Sequence[DiskPath]]:
+        return self._read_older()
 
     def _lacking(self, row: ExistingDisk, path: DiskPath) -> str | None:
         """What this host lacks to measure a disk's path, and the one to compare it with."""

@@ -84,8 +84,9 @@ def plan(request: RunRequest, shown: PlanOptions, output: OutputOptions) -> None
                 narrow = partial(search.narrow, verdicts=verdicts)
             possible = replace(possible, plan=narrow(possible.plan).plan)
             facts = facts_of_place(host, possible.named.mount)
-            anew = store is None or request.new
-            begun = None if anew else begun_plan(store, facts, possible.plan)
+            begun = None
+            if store is not None and not request.new:
+                begun = begun_plan(store, facts, possible.plan)
             planned = make_plan(host, ledger, possible, progress, narrow=narrow, begun=begun)
             for event in planned.events:
                 progress(event)

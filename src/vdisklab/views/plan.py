@@ -36,6 +36,8 @@ def tables(answer: PlanAnswer) -> Iterator[Table[PlannedCell]]:
 def _how_often(answer: PlanAnswer) -> str:
     """Rounds and time; of a race, which ends when it is decided, what is usual and the most."""
     (fewest, most), rounds, within = answer.runs, answer.campaign.rounds, answer.within_budget
+    if answer.finished and not most:
+        return "measured already (--new measures them again)"
     more = " more" if answer.finished else ""
     if answer.campaign.race is None:
         left = f", {counted(most, 'more run')}" if more else ""

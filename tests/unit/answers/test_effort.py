@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.cli.test_advice import runs
 from tests.unit.stored import Database
+from vdisklab.actions.find_best import BestSearch
+from vdisklab.actions.measure import _seconds_to_come
 from vdisklab.answers.effort import SoFar, effort, so_far_of
 from vdisklab.answers.plan import answer_plan
 from vdisklab.answers.race_plan import as_race
@@ -45,6 +49,33 @@ def test_what_is_stored_of_a_race_need_not_be_measured_again(plan: CampaignPlan)
     assert rest.at_least < rest.usually < rest.at_most < whole.at_most
     ended = effort(plan, SoFar(done, ()))
     assert (ended.slots, ended.at_most) == ((), 0.0)
+    (table,) = tables(answer_plan(plan, so_far=SoFar(done, ())))
+    assert table.title.startswith("4 cells measured already (--new measures them again), ")
+    (table,) = tables(answer_plan(plan, so_far=SoFar(done, left)))
+    assert table.title.startswith("4 cells race: 3 to 165 more runs, at least ")
+    assert "`run` goes on with a campaign that has 20 runs" in table.notes
+
+
+@pytest.mark.parametrize("budget", [math.inf, 100.0])
+def test_run_says_first_what_plan_says(
+    plan: CampaignPlan, database: Database, budget: float
+) -> None:
+    begun = replace(CAMPAIGN, plan=plan.stored_json(), fingerprint=plan.fingerprint)
+    cells = {cell.path.canonical: cell.fingerprint for cell in plan.cells}
+    made = [replace(run, cell=cells[run.path]) for run in runs(4, dict.fromkeys(cells, 0.8), 0.1)]
+    database.write(made, campaigns=[begun])
+    search = BestSearch(RaceTerms(), budget=budget, began=time.monotonic())
+    with open_store(database.url) as store:
+        least, usually, most = _seconds_to_come(store, plan, begun.host, begun, search)
+        so_far = so_far_of(store, begun.host.machine_id, plan, CrashVerdicts())
+    answer = answer_plan(plan, so_far=so_far, budget=budget)
+    assert answer.finished == 16
+    assert 0 < least <= usually < answer.seconds_estimated
+    if math.isfinite(budget):
+        assert most == pytest.approx(budget, abs=10)
+    else:
+        found = answer.seconds_at_least, answer.seconds_usually, answer.seconds_estimated
+        assert (least, usually, most) == pytest.approx(found)
 
 
 def test_the_pace_is_that_of_such_runs_on_this_machine(

@@ -19,6 +19,7 @@ from vdisklab.cli.shell.named import NOTHING_NAMED, Named
 from vdisklab.cli.shell.options import Format, OutputOptions
 from vdisklab.documents import Answer, document
 from vdisklab.documents import as_csv as rows_as_csv
+from vdisklab.host.facts import machine_id
 from vdisklab.host.mounts import is_visible_directory
 from vdisklab.path.named_target import as_typed
 from vdisklab.plan.settings import OptionRows
@@ -92,6 +93,9 @@ def _where(lines: Sequence[str], campaigns: Sequence[Any]) -> Iterator[str]:
         measures = any(map(_MEASURES.search, lines))
         there = " Commands that measure more of it are for that host." if measures else ""
         yield f"All of this was measured on the host {host}, not on this machine.{there}"
+        return
+    hosts = (getattr(campaign, "host", None) for campaign in campaigns)
+    if {getattr(host, "machine_id", "") for host in hosts} != {machine_id()}:
         return
     plans = [getattr(campaign, "plan", {}) for campaign in campaigns]  # none of imported ones
     for directory in dict.fromkeys(str(plan["directory"]) for plan in plans if "directory" in plan):
