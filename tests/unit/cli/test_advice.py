@@ -7,6 +7,7 @@ import fcntl
 import json
 import math
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -407,6 +408,20 @@ def test_only_a_need_that_decides_is_to_be_left_out(
     said = capsys.readouterr().err
     assert f"none of the {len(SPEEDS) - 1} measured paths meets " in said
     assert hint in said
+
+
+def test_the_command_of_an_error_keeps_what_was_asked_for(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = replace(CAMPAIGN, id="01d01d01", started=CAMPAIGN.started - timedelta(days=1))
+    database.write((), campaigns=[CAMPAIGN, old])
+    database.add(runs(2))
+    database.add(replace(run, id=f"0{run.id}", campaign=old.id) for run in runs(5))
+    asked = ["recommend", "--campaign", CAMPAIGN.id, "--need", "format=qcow2", "--disk", "plp"]
+    assert main(asked) == PlanError.exit_code
+    command = f"vdisklab recommend --campaign {old.id} --disk plp --need format=qcow2"
+    assert f"`{command}` answers; or " in capsys.readouterr().err
+    assert main(shlex.split(command)[1:]) == 0
 
 
 def test_the_only_one_with_rounds_enough_is_recommended(

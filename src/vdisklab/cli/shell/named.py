@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from html import escape, unescape
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from typer.core import TyperCommand
 
 from vdisklab.cli.shell.caller import NAME, Caller, measured_as_root
-from vdisklab.cli.shell.verbs import naming_options
+from vdisklab.cli.shell.verbs import KEPT, naming_options
 from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.path.disk_path import PathSyntaxError
 from vdisklab.path.named_target import NamedTarget, as_typed, options_of, parse_target
@@ -30,6 +30,16 @@ if TYPE_CHECKING:
 
 # A command is marked as code (Markdown's text has \\` for `), or is a line of its own.
 _IN_TEXT = re.compile(r"(?:^|(?<=`))vdisklab ([a-z-]+)(?:[^`\n\\]|\\(?!`))*", re.MULTILINE)
+_SAY_WHAT_TO_USE = frozenset({"rank", "recommend"})
+ANSWERS = {
+    # Of `record` and `import` it names a disk.
+    "--disk": _SAY_WHAT_TO_USE | {"advise", "audit", "export", "report", "run", "table"},
+    "--need": _SAY_WHAT_TO_USE,
+    "--unsafe": _SAY_WHAT_TO_USE,
+    "--stall": _SAY_WHAT_TO_USE,
+}
+"""The verbs whose commands keep an option."""
+
 _TAGS = re.compile(r"</?span[^>\n]*>")
 _IN_HTML = re.compile(r"(?<=<code>)vdisklab ([a-z-]+)(?:[^<\n]|</?span[^>\n]*>)*")
 
@@ -38,6 +48,7 @@ _IN_HTML = re.compile(r"(?<=<code>)vdisklab ([a-z-]+)(?:[^<\n]|</?span[^>\n]*>)*
 class Named:
     """The names that the user gave; None or empty for the default.
 
+    `kept` are the options with their words that decide what an answer says, such as `--disk plp`.
     `targets` are the measured campaigns' targets, `secrets` the files with their secrets.
     `layered` are the campaigns that root measured, and commands of claims that need root. `caller`
     is how the user started vdisklab.
@@ -45,6 +56,7 @@ class Named:
 
     db: str | None = None
     campaign: tuple[str, ...] = ()
+    kept: tuple[tuple[str, str], ...] = ()
     targets: tuple[NamedTarget, ...] = ()
     secrets: tuple[tuple[str, Path], ...] = ()
     layered: frozenset[str] = frozenset()
@@ -59,7 +71,8 @@ class Named:
         listed = [(names,) if isinstance(names, str) else names for names in found]
         named = cls.of(db, [name for names in listed for name in names])
         layered = frozenset[str]().union(*(getattr(each, "layered", ()) for each in requests))
-        return replace(named, secrets=secrets, layered=layered)
+        kept = [pair for each in requests for pair in _kept(each)]
+        return replace(named, secrets=secrets, layered=layered, kept=tuple(dict.fromkeys(kept)))
 
     @classmethod
     def of(cls, db: object, campaigns: Sequence[str] | None = None) -> Self:
@@ -116,6 +129,11 @@ class Named:
         ]
         if "--campaign" in takes and "--campaign" not in command:
             options += [f"--campaign {shlex.quote(name)}" for name in self.campaign]
+        options += [
+            words
+            for option, words in self.kept
+            if match[1] in ANSWERS[option] and option in takes and words not in command
+        ]
         plain = unescape(_TAGS.sub("", command)) if quoted is _in_span else command
         as_root = self.caller.becomes_root(plain, self.layered)
         db = self.db or (self._own_database() if as_root else None)
@@ -139,6 +157,20 @@ class Named:
         return named or str(parse_address(default_url(state_directory())).file)
 
 
+def _kept(request: OptionRows | Named) -> Iterator[tuple[str, str]]:
+    """The options of a request that its answer goes by, each with its words."""
+    if isinstance(request, Named):
+        yield from request.kept
+        return
+    from vdisklab.plan.settings import given  # noqa: PLC0415 - the settings of all verbs
+
+    for row, value in given(request):
+        if row.name in KEPT and row.flag in ANSWERS:
+            for each in value if row.kind.many else (value,):
+                words = () if isinstance(each, bool) else (row.kind.spell(each),)
+                yield row.flag, shlex.join((row.flag, *words))
+
+
 def _on_target(command: str, name: str) -> bool:
     """True for a command that says a target of that name, or a path on one."""
     stored, typed = rf":at={re.escape(name)}(?![\w.+-])", rf"(?<![\w.+:=/-]){re.escape(name)}/"
@@ -156,6 +188,18 @@ def _in_span(word: str) -> str:
     """An option and its value in HTML; as everywhere on the page, no line breaks in an option."""
     option, _, value = word.partition(" ")
     return f'<span class="whole">{option}</span> {escape(value)}'
+
+
+def _typed(ctx: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - as in `Verb`
+    """The same of what the user typed, for an error."""
+    for name in KEPT:
+        source = ctx.get_parameter_source(name) if name in ctx.params else None
+        if f"--{name}" not in ANSWERS or getattr(source, "name", "") != "COMMANDLINE":
+            continue
+        value = ctx.params[name]
+        for each in value if isinstance(value, list | tuple) else (value,):
+            words = () if isinstance(each, bool) else (str(each),)
+            yield f"--{name}", shlex.join((f"--{name}", *words))
 
 
 NOTHING_NAMED = Named()
@@ -197,6 +241,7 @@ class Verb(TyperCommand):
 
                 explained = free_name(error, db) or error
             named = Named.of(db, ctx.params.get("campaign"))
+            named = replace(named, kept=tuple(_typed(ctx)))
             explained.args = (named.in_text(str(explained)),)
             if explained.hint is not None:
                 explained.hint = named.caller.same_command(named.in_text(explained.hint))

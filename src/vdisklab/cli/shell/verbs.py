@@ -109,10 +109,14 @@ def _function(tree: ast.Module, file: VerbFile) -> ast.FunctionDef:
     return function
 
 
+KEPT = ("disk", "need", "unsafe", "stall")
+"""Options that decide what an answer says of a path: commands that answer keep them."""
+
+
 @cache
 def naming_options(name: str) -> frozenset[str]:
-    """The options among --db, --campaign and --target that a verb takes; none for an unknown verb
-    or a group.
+    """The options among --db, --campaign, --target and those of `KEPT` that a verb takes; none for
+    an unknown verb or a group.
 
     They are read off the requests that its function takes, without importing the verb.
     """
@@ -133,7 +137,7 @@ def naming_options(name: str) -> frozenset[str]:
         if argument.annotation is not None:
             taken = _rows(ast.unparse(argument.annotation), classes)
             rows |= taken & chosen.get(argument.arg, taken)
-    return frozenset(f"--{row}" for row in ("db", "campaign", "target") if row in rows)
+    return frozenset(f"--{row}" for row in ("db", "campaign", "target", *KEPT) if row in rows)
 
 
 def _rows(request: str, classes: Mapping[str, ast.ClassDef]) -> set[str]:

@@ -17,13 +17,16 @@ from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.stored import Database
 from vdisklab.answers.elsewhere import host_elsewhere
 from vdisklab.answers.export import measured_place
+from vdisklab.cli.recommend import RecommendOptions
 from vdisklab.cli.shell.main import build_app, main
-from vdisklab.cli.shell.named import Named
+from vdisklab.cli.shell.named import ANSWERS, Named
 from vdisklab.cli.shell.options import OutputOptions
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import naming_options, verb_files
 from vdisklab.documents import Answer
 from vdisklab.host.facts import machine_id
+from vdisklab.path.durability import HostDisk
+from vdisklab.path.needs import parse_need
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.results.model import Campaign
 from vdisklab.views.layout import Table
@@ -37,10 +40,15 @@ def test_the_file_of_a_verb_tells_which_of_the_options_it_has() -> None:
     for name in verb_files():
         verb = group.commands[name]  # type: ignore[attr-defined]
         options = {option for param in verb.params for option in param.opts}
-        assert naming_options(name) == options & {"--db", "--campaign", "--target"}, name
-    assert naming_options("rank") == {"--db", "--campaign"}
-    assert naming_options("run") == {"--db", "--target"}
-    assert naming_options("advise") == {"--db", "--campaign"}, "of a campaign's rows only some"
+        named = {"--db", "--campaign", "--target"}
+        assert naming_options(name) & named == options & named, name
+        for option, answers in ANSWERS.items():
+            if name in answers and option in naming_options(name):
+                assert option in options, name
+    assert naming_options("rank") == {"--db", "--campaign", "--disk", "--unsafe"}
+    assert naming_options("run") == {"--db", "--target", "--disk"}
+    said = {"--db", "--campaign", "--disk"}
+    assert naming_options("advise") == said, "of a campaign's rows only some"
     assert not naming_options("lab"), "a group"
     assert not naming_options("joy"), "no verb"
 
@@ -72,6 +80,35 @@ def test_a_command_with_a_path_on_a_target_names_the_target(
         assert named.in_html(page) == page, "named once"
         plain = re.sub("<[^>]+>", "", page)
         assert unescape(plain) == complete.strip("`")
+
+
+@pytest.mark.parametrize(
+    ("command", "complete"),
+    [
+        ("vdisklab rank --guests 2", "vdisklab rank --guests 2 --disk plp"),
+        ("vdisklab recommend --campaign c0",
+         "vdisklab recommend --campaign c0 --need backup --need format=qcow2 --stall 2 "
+         "--disk plp"),
+        ("vdisklab recommend --need backup --stall 2",
+         "vdisklab recommend --need backup --stall 2 --need format=qcow2 --disk plp"),
+        ("vdisklab run raw/none", "vdisklab run raw/none --disk plp"),
+        ("vdisklab report --disk plp", "vdisklab report --disk plp"),
+        ("vdisklab record web", "vdisklab record web"),
+        ("vdisklab show 1a", "vdisklab show 1a"),
+    ],
+)  # fmt: skip
+def test_a_command_keeps_the_options_that_its_answer_goes_by(command: str, complete: str) -> None:
+    request = RecommendOptions(
+        need=(parse_need("backup"), parse_need("format=qcow2")), stall=2.0, disk=HostDisk.PLP
+    )
+    found = Named.by(request).in_text(f"`{command}`").strip("`")
+    assert sorted(shlex.split(found)) == sorted(shlex.split(complete))
+    assert Named.by(Named.by(request)).in_text(f"`{command}`") == f"`{found}`"
+    page = Named.by(request).in_html(f"<code>{command}</code>")
+    assert unescape(re.sub("<[^>]+>", "", page)) == found
+    unsafe = Named.by(RecommendOptions(unsafe=True))
+    assert unsafe.in_text("`vdisklab rank`") == "`vdisklab rank --unsafe`"
+    assert unsafe.in_text("`vdisklab run raw/none`") == "`vdisklab run raw/none`"
 
 
 @dataclass(frozen=True, slots=True)
