@@ -342,7 +342,7 @@ def _nothing_for_all(analysis: HostsAnalysis, needs: Sequence[Need]) -> PlanErro
     meeting = f" and that meets {_joined(needs)}" if needs else ""
     return refusal or PlanError(
         f"no path that a guest could use{meeting} was measured on {MIN_HOSTS} hosts",
-        hint="run the same command on every host: `vdisklab run PATHS… --db postgresql://…`",
+        hint="measure them on every host: `vdisklab run PATHS… --db postgresql://…`",
     )
 
 

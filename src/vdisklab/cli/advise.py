@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -20,7 +21,7 @@ from vdisklab.answers.advise import advise_disks
 from vdisklab.answers.disks import DisksAnswer
 from vdisklab.answers.loading import database_url, open_results
 from vdisklab.answers.record import RecordAnswer
-from vdisklab.cli.shell.caller import Caller
+from vdisklab.cli.shell.caller import Caller, retyped
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.options import GuestsOptions, OutputOptions, campaigns_option, takes_options
 from vdisklab.cli.shell.output import print_answer
@@ -121,10 +122,8 @@ def advise(request: Request, asked_for: AdviseOptions, output: OutputOptions) ->
             if status == EXIT_INTERRUPTED:
                 continues = Caller.of_process().same_command("the same command continues")
                 if asked_for.record is not None:  # which would record, and so measure, anew
-                    continues = (
-                        f"the same command continues with --profile {request.profile} instead of "
-                        "--record"
-                    )
+                    shown = retyped("advise", valued=["--record", "--profile"])
+                    continues = f"`{shown} --profile {shlex.quote(str(request.profile))}` continues"
                 notes.insert(0, f"Interrupted: all runs so far are kept; {continues}.")
     answer = replace(answer, notes=(*notes, *answer.notes))
     command = Caller.of_process().command

@@ -71,7 +71,7 @@ def _notes(answer: DensityAnswer) -> Iterator[str]:
             )
     for row in answer.paths:
         if not row.complete:
-            why = row.failure or "the same command continues it"
+            why = row.failure or "its `vdisklab density` command continues it"
             yield f"{row.path}: the search did not end: {why}"
 
 

@@ -63,11 +63,11 @@ def _within(answer: PlanAnswer, within: WithinBudget) -> str:
         needed = format_duration(answer.seconds_at_least)
         return (
             f"{budget} has time for about {fits}: too few for a rank, which needs {MIN_ROUNDS} "
-            f"(about {needed}); the same command goes on"
+            f"(about {needed}); `run` goes on if it is started again"
         )
     return (
         f"{budget} has time for about {fits} if no path is dropped, and ends with the answer known "
-        "by then; the same command goes on"
+        "by then; `run` goes on if it is started again"
     )
 
 

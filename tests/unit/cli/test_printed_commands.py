@@ -39,6 +39,8 @@ from vdisklab.cli import advise, density
 from vdisklab.cli.shell import run_campaigns
 from vdisklab.cli.shell.after_run import print_verdict
 from vdisklab.cli.shell.main import main
+from vdisklab.cli.shell.measured_campaigns import _going_on
+from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import Format
 from vdisklab.errors import VdisklabError
 from vdisklab.guest.qemu.command_line import BootFiles
@@ -53,6 +55,7 @@ from vdisklab.plan.capabilities import Capabilities, QemuLimits
 from vdisklab.plan.density_request import DensityRequest
 from vdisklab.plan.guest import AcceleratorChoice, Qemu
 from vdisklab.plan.race_terms import RaceTerms
+from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request
 from vdisklab.powercut import verb as powercut
 from vdisklab.results.model import Run
@@ -557,6 +560,9 @@ def test_an_undecided_race_names_the_command_that_continues_it(
     with open_store(database.url) as store:
         analysis, console = Analysis.of(store, [begun.id]), Console(file=io.StringIO())
         print_verdict(analysis, Format.TABLE, console, again="vdisklab run A")
+        # What `run --new` and `run --again` began is not continued by the same command.
+        for anew in (RunRequest(new=True), RunRequest(again=begun.id)):
+            assert _going_on(anew, analysis, Named()) == choice["surer"]["command"]
     said = capsys.readouterr().out
     assert "run `vdisklab run A`, which continues the race. If not, you are done." in said
     assert said.count("vdisklab run ") == 1, "one command: the user's own"

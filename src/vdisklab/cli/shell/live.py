@@ -247,11 +247,17 @@ def _line(event: Note | DurablePaths | PathDropped | PlanWarning) -> Text:
         case PathDropped():
             return dropped_line(event)
         case PlanWarning():
-            return warning_line(Named().in_text(event.text))
+            return warning_line(_in_full(event.text))
         case DurablePaths():
             return _note(basis(event.tested, event.paths))
         case Note():
-            return _note(Named().in_text(event.text))
+            return _note(_in_full(event.text))
+
+
+def _in_full(text: str) -> str:
+    """The text with its commands as this user types them."""
+    named = Named()
+    return named.caller.same_command(named.in_text(text))
 
 
 def _note(sentence: str) -> Text:

@@ -15,6 +15,7 @@ from vdisklab.actions.measure import Measured
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.score import DEFAULT_METRIC
 from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.choice import more_rounds_command
 from vdisklab.answers.during import measured_operations, operations_of
 from vdisklab.answers.life import lives_of, measured_lives
 from vdisklab.answers.race import race_outcome
@@ -103,7 +104,8 @@ def _print_lives(
             analysis = analysed(store, place.campaign, console, disk=request.disk, named=named)
             if analysis is not None:
                 race = race_outcome(analysis.loaded, place.race, analysis.verdicts)
-                _say(console, () if race is None else race_sentences(race))
+                again = _going_on(request, analysis, named)
+                _say(console, () if race is None else race_sentences(race, again))
         if not place.interrupted and ONLY_MEASURE not in os.environ:
             _say(console, map(named.in_text, next_step_of_lives(answer)))
 
@@ -150,7 +152,8 @@ def _print_answers(
         needs = (DURABLE,) if outcome.race is None else outcome.race.needs
         advised = print_verdict(analysis, output.form, console, named, needs, again)
     if race is not None:
-        _say_race(console, race, advised, analysis, output.form, again)
+        goes_on = _going_on(request, analysis, named)
+        _say_race(console, race, advised, analysis, output.form, goes_on)
         _say(console, [race_effort(len(store.finished(campaigns[0])), race)])
         if isinstance(answer, RankAnswer):
             _say(console, filter(None, [ranking_after_race(race, answer.ranking)]))
@@ -168,6 +171,15 @@ def _print_answers(
         keeps = advised is not None and keeps_what_is_there(advised.choice)
         step = next_step(path, campaign, (*where, *to), keeps=keeps)
         _say(console, [named.in_text(step)])
+
+
+def _going_on(request: RunRequest, analysis: Analysis, named: Named) -> str | None:
+    """The command that continues the campaign: this process', unless that begins another one."""
+    typed = Caller.of_process().command
+    if typed is not None and not request.new and request.again is None:
+        return typed
+    command = more_rounds_command(analysis)
+    return None if command is None else named.in_text(f"`{command}`").strip("`")
 
 
 def _say_race(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 
 import pytest
 from rich.console import Console
@@ -14,6 +15,7 @@ from vdisklab.progress import (
     Event,
     MeasurementStarted,
     Note,
+    PlanWarning,
     RunFinished,
     RunStarted,
     Step,
@@ -68,6 +70,18 @@ def test_a_terminal_shows_cell_measurement_throughput_and_time_left() -> None:
     text = shown(terminal=True)
     for part in ("round 1/2, cell 1/2: raw/none", "randread-4k-q1", "12 MB/s, 3000 IOPS", "left"):
         assert part in text
+
+
+def test_a_note_names_the_command_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/usr/bin/vdisklab", "density", "raw/none", "--new"])
+    screen = io.StringIO()
+    shown = TerminalProgress(Console(file=screen, width=300))
+    for event in (Note, PlanWarning):
+        shown(event("8 guests do not fit; with more memory the same command goes on"))
+    lines = screen.getvalue().splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert re.search(r"with more memory `\S*vdisklab density raw/none` goes on$", line), line
 
 
 def test_a_race_says_first_how_long_it_takes() -> None:
