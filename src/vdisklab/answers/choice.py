@@ -26,11 +26,11 @@ from vdisklab.documents import HIDDEN
 from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.path.adjacent import nearest_settings
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
-from vdisklab.path.disk_path import DiskPath, Layer, parse_path
+from vdisklab.path.disk_path import Attachment, DiskPath, Layer, parse_path
 from vdisklab.path.durability import Durability, DurabilityKind, known_durability
 from vdisklab.path.needs import DURABLE, distance, unmet
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
-from vdisklab.path.segments import HOST
+from vdisklab.path.segments import HOST, CacheMode, PageCache
 from vdisklab.plan.campaign import what_is_measured
 from vdisklab.plan.guest import parse_qemu
 from vdisklab.plan.race_terms import (
@@ -429,6 +429,7 @@ def _after_race(ranking: Ranking, race: RaceOutcome) -> Ranking:
 
 def only(analysis: Analysis, cell: MeasuredCell, ranking: Ranking) -> PathChoice:
     """The choice of a path that cannot be compared with another."""
+    unranked = tuple(row.cell for row in ranking.unranked if row.cell != cell and _few(row))
     return PathChoice(
         verdict=ChoiceVerdict.ONLY,
         cell=cell,
@@ -441,11 +442,47 @@ def only(analysis: Analysis, cell: MeasuredCell, ranking: Ranking) -> PathChoice
         considered=len(analysis.measured),
         confidence=1 - ranking.alpha,
         durability=known_durability(cell, analysis.verdicts),
-        surer=None,
-        unranked=tuple(row.cell for row in ranking.unranked if row.cell != cell and _few(row)),
+        surer=_to_compare(analysis, cell, unranked),
+        unranked=unranked,
         from_memory=from_memory(analysis, cell, ranking.measure),
         campaigns=tuple(campaign.id for campaign in analysis.campaigns),
     )
+
+
+def _to_compare(
+    analysis: Analysis, cell: MeasuredCell, unranked: Collection[MeasuredCell]
+) -> Surer | None:
+    """What there is to compare a path with costs: the rounds that others lack, or, where nothing
+    else was measured, the path with another cache mode. None if that is not known."""
+    if isinstance(analysis, HostsAnalysis) or analysis.loaded.measured_now is not None:
+        return None
+    if unranked:
+        race = _more_rounds(analysis)
+    elif len(analysis.measured) == 1:
+        other = with_default_cache(cell, instead=CacheMode.NONE)
+        race = None if other is None else _new_race(analysis, (cell, other), None)
+    else:
+        return None
+    if race is None:
+        return None
+    compared = (cell, *unranked)
+    surer = _surer(analysis, compared, MIN_ROUNDS, race)
+    return replace(surer, paths=0 if unranked else 2, command=race.command, usual=not unranked)
+
+
+def with_default_cache(cell: MeasuredCell, instead: CacheMode | None = None) -> MeasuredCell | None:
+    """The path with QEMU's default cache mode and attachment, cold; with cache mode `instead` if it
+    has the default one. None where a race does not measure such a path."""
+    path = cell.path
+    if path is None or path.on_host or path.shares_directory:
+        return None
+    stated = (path.attachment.option(name) for name in ("guests", "during", "made", "qemu"))
+    if any(option is not None for option in stated):  # measured in another way than a race does
+        return None
+    usual = replace(path, cache=CacheMode.WRITEBACK, attachment=Attachment())
+    if usual != path.spelled_out:
+        return MeasuredCell(usual.canonical, PageCache.COLD)
+    return None if instead is None else MeasuredCell(replace(path, cache=instead).canonical)
 
 
 def _few(row: WithoutRank) -> bool:
@@ -710,11 +747,11 @@ def of_race(race: RaceOutcome) -> PathChoice:
 class _Race:
     """A race of some paths with the settings of a campaign; `options` are the words for its terms.
 
-    It `goes_on` if it is the campaign's own.
+    Without terms it is a number of rounds. It `goes_on` if it is the campaign's own.
     """
 
     request: Request
-    terms: RaceTerms
+    terms: RaceTerms | None
     options: tuple[str, ...]
     goes_on: bool = False
 
@@ -761,7 +798,8 @@ def _effort_of(analysis: Analysis, race: _Race, tied: Collection[MeasuredCell]) 
     campaign = analysis.campaigns[0]
     try:
         profile = builtin_profile(race.request.profile or DEFAULT_PROFILE)
-        plan = as_race(build_plan(race.request, Capabilities(), profile), race.terms)
+        plan = build_plan(race.request, Capabilities(), profile)
+        plan = plan if race.terms is None else as_race(plan, race.terms)
     except VdisklabError:
         return None
     so_far = so_far_of(
@@ -845,16 +883,21 @@ def _race_going_on(analysis: Analysis) -> _Race | None:
 def more_rounds_command(analysis: Analysis) -> str | None:
     """The command that continues the campaign's race, or the campaign up to the fewest rounds that
     a rank needs; None as above."""
+    race = _more_rounds(analysis)
+    return None if race is None else race.command
+
+
+def _more_rounds(analysis: Analysis) -> _Race | None:
     if RaceTerms.of(analysis.campaigns[0].plan) is not None:
         race = _race_going_on(analysis)
         if race is not None:
-            return race.command
+            return race
     measured = what_is_measured(analysis.campaigns[0].plan).get("cells", ())
     cells = [MeasuredCell.parse(text) for text in measured]
     request = _request_again(analysis, cells, cells) if cells else None
     if request is None:
         return None
-    return shlex.join([*command_words(request), "--rounds", str(MIN_ROUNDS)])
+    return _Race(replace(request, rounds=MIN_ROUNDS), None, (), goes_on=True)
 
 
 def _request_again(

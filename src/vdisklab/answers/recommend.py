@@ -43,6 +43,7 @@ from vdisklab.answers.choice import (
     only,
     race_command,
     rounds_of,
+    with_default_cache,
 )
 from vdisklab.answers.density import searched_capacity
 from vdisklab.answers.during import measured_operations, paths_of_operations
@@ -66,7 +67,7 @@ from vdisklab.path.needs import (
     with_error_policy,
 )
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
-from vdisklab.path.segments import HOST, CacheMode, PageCache
+from vdisklab.path.segments import HOST, CacheMode
 from vdisklab.path.stalls import DEFAULT_STALL
 from vdisklab.results.model import Better, Campaign
 
@@ -461,15 +462,10 @@ def _default_elsewhere(analysis: Analysis, chosen: MeasuredCell) -> str | None:
 def _beside_default(analysis: Analysis, chosen: MeasuredCell) -> str:
     """The command that measures a path beside itself with QEMU's default cache mode: numbers of the
     default alone, in a campaign of their own, would stand beside nothing."""
-    path = chosen.path
-    if path is None or path.shares_directory:
+    usual = with_default_cache(chosen)
+    if usual is None:
         return ""
-    if any(
-        path.attachment.option(name) is not None for name in ("guests", "during", "made", "qemu")
-    ):
-        return ""
-    usual = replace(path, cache=CacheMode.WRITEBACK, attachment=Attachment())
-    cells = (chosen, MeasuredCell(usual.canonical, PageCache.COLD))
+    cells = (chosen, usual)
     command = race_command(analysis, cells, None)
     if command is not None:
         return command

@@ -253,7 +253,9 @@ def verdict_lines(
             yield "Safety", f"Why they lose data: {'; '.join(reasons)}."
     elif choice.durability is not None and not _is_thrown_away(choice):
         yield "Safety", durability_sentence(choice.cell.name, choice.durability)
-    if not alike and (to_tell := _to_tell_apart(choice.surer)):
+    if choice.verdict is ChoiceVerdict.ONLY:
+        yield from (("Cost", line) for line in _to_compare(choice))
+    elif not alike and (to_tell := _to_tell_apart(choice.surer)):
         yield "Cost", to_tell
 
 
@@ -327,6 +329,16 @@ def _way(surer: Surer) -> str:
         again = "run its command again" if surer.command is None else f"run `{surer.command}`"
         return f"{again}{on}, which continues the race"
     return f"race them{on}: `{surer.command}`" if surer.command else ""
+
+
+def _to_compare(choice: PathChoice) -> Iterator[str]:
+    """The command that gives a path something to be compared with."""
+    surer = choice.surer
+    if surer is None or surer.command is None:
+        return
+    on = "" if surer.on is None else f" on {surer.on}"
+    what = "To compare it, race it" if surer.paths else "To compare them, continue the campaign"
+    yield f"{what}{on}: `{surer.command}`: {_effort(surer)}."
 
 
 def _to_tell_apart(surer: Surer | None) -> str:

@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -528,6 +529,45 @@ def test_qemus_default_is_measured_beside_the_path_as_that_was_measured(
     assert words[2:5] == [*typed, "host"]
     for pair in (("--dir", str(tmp_path)), ("--profile", "quick"), ("--find", "best")):
         assert words[words.index(pair[0]) + 1] == pair[1]
+
+
+@pytest.mark.parametrize(
+    ("path", "beside"), [("raw/none", "raw/writeback"), ("qcow2/default", "qcow2/none")]
+)
+def test_a_path_that_stands_alone_has_a_command_that_compares_it(
+    path: str, beside: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = Request((path,), directory=tmp_path, profile="short")
+    plan = build_plan(request, Capabilities(), load_profile("short"))
+    alone = replace(CAMPAIGN, plan=plan.as_json() | {"rounds": 5})
+    database = Database(tmp_path / "results.sqlite")
+    database.write(runs(5, {"host": 1.0, path: 0.9}), campaigns=[alone])
+    assert main(["rank"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{path} is the only path with numbers" in said
+    (command, cost) = re.findall("To compare it, race it on bench1: `([^`]+)`: ([^)]+)", said)[0]
+    words = shlex.split(command)
+    assert words[2:5] == [path, beside, "host"]
+    assert ("--dir", str(tmp_path)) in pairwise(words)
+    assert cost.startswith("usually less than ")
+
+
+def test_paths_that_lack_rounds_have_the_command_that_measures_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = ("raw/none", "qcow2/none")
+    request = Request(paths, directory=tmp_path, profile="short")
+    plan = build_plan(request, Capabilities(), load_profile("short"))
+    begun = replace(CAMPAIGN, plan=plan.as_json() | {"rounds": 5}, fingerprint=plan.fingerprint)
+    database = Database(tmp_path / "results.sqlite")
+    made = runs(5, {"host": 1.0, "raw/none": 0.9, "qcow2/none": 0.5})
+    kept = [run for run in made if run.path != "qcow2/none" or run.round < 3]
+    database.write(kept, campaigns=[begun])
+    assert main(["rank"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    (command,) = re.findall("To compare them, continue the campaign on bench1: `([^`]+)`", said)
+    assert {*shlex.split(command)[2:5]} == {*paths, "host"}
+    assert ("--rounds", "3") in pairwise(shlex.split(command))
 
 
 def require_one_time(surer: Mapping[str, Any], race: CampaignPlan, database: Database) -> None:
