@@ -28,7 +28,7 @@ from vdisklab.path.adjacent import nearest_settings
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import Attachment, DiskPath, Layer, parse_path
 from vdisklab.path.durability import Durability, DurabilityKind, known_durability
-from vdisklab.path.needs import DURABLE, distance, unmet
+from vdisklab.path.needs import DURABLE, Need, distance, unmet, with_default
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.path.segments import HOST, CacheMode, PageCache
 from vdisklab.plan.campaign import what_is_measured
@@ -342,10 +342,15 @@ def behind_in(
 
 
 def decided_among(
-    analysis: Analysis, ranking: Ranking, race: RaceOutcome | None, observations: Observations
+    analysis: Analysis,
+    ranking: Ranking,
+    race: RaceOutcome | None,
+    observations: Observations,
+    needs: Sequence[Need] = (),
 ) -> Decision:
-    """The decision among ranked paths; a race decides instead of the ranking."""
-    decision = _decided(analysis, ranking, race, observations)
+    """The decision among ranked paths, which meet the `needs`; a race decides instead of the
+    ranking."""
+    decision = _decided(analysis, ranking, race, observations, needs)
     choice = decision.choice
     if choice is not None:
         choice = replace(
@@ -395,7 +400,11 @@ def from_memory(
 
 
 def _decided(
-    analysis: Analysis, ranking: Ranking, race: RaceOutcome | None, observations: Observations
+    analysis: Analysis,
+    ranking: Ranking,
+    race: RaceOutcome | None,
+    observations: Observations,
+    needs: Sequence[Need],
 ) -> Decision:
     if race is not None:
         return Decision(_of_race(analysis, race, ranking), _after_race(ranking, race))
@@ -403,7 +412,8 @@ def _decided(
     if cell is None:
         return Decision(None, ranking)
     winners = analysis.ranked_by.winners(ranking)
-    return Decision(_of_ranking(analysis, ranking, cell, winners, observations), ranking)
+    choice = _of_ranking(analysis, ranking, cell, winners, observations, needs=needs)
+    return Decision(choice, ranking)
 
 
 def _after_race(ranking: Ranking, race: RaceOutcome) -> Ranking:
@@ -496,6 +506,8 @@ def _of_ranking(
     cell: MeasuredCell,
     winners: Sequence[MeasuredCell],
     observations: Observations,
+    *,
+    needs: Sequence[Need],
 ) -> PathChoice:
     best = ranking.best
     ranks = [row.cell for row in ranking.rows]
@@ -546,7 +558,7 @@ def _of_ranking(
         return choice
     raced_as = _raced_as(analysis, ranking.measure)
     metric = None if raced_as == DEFAULT_METRIC else raced_as
-    race = None if raced_as is None else _new_race(analysis, choice.tied, metric)
+    race = None if raced_as is None else _new_race(analysis, choice.tied, metric, needs)
     surer = replace(
         _surer(analysis, choice.tied, MOST_ROUNDS, race),
         paths=len(choice.tied),
@@ -821,9 +833,14 @@ def _beside(analysis: Analysis, tied: Collection[MeasuredCell]) -> list[Measured
     ]
 
 
-def _new_race(analysis: Analysis, tied: Sequence[MeasuredCell], metric: str | None) -> _Race | None:
-    """The race of these cells with the settings of the campaign; None if the campaign does not
-    store every setting that the command needs.
+def _new_race(
+    analysis: Analysis,
+    tied: Sequence[MeasuredCell],
+    metric: str | None,
+    needs: Sequence[Need] = (),
+) -> _Race | None:
+    """The race of these cells for paths with these needs, with the settings of the campaign; None
+    if the campaign does not store every setting that the command needs.
     """
     cells = (*tied, *_beside(analysis, tied))
     request = _request_again(analysis, cells, tied)
@@ -837,6 +854,12 @@ def _new_race(analysis: Analysis, tied: Sequence[MeasuredCell], metric: str | No
     elif lost.intersection(cells):
         # --find would leave out what loses data: the baseline, or every path.
         options, terms = ["--within", f"{DEFAULT_MARGIN:g}"], RaceTerms()
+    # An answer for needs goes by a race for the same ones.
+    more = [need for need in needs if need != DURABLE]
+    options += [word for need in more for word in ("--need", str(need))]
+    terms = replace(
+        terms, needs=with_default(more, unsafe=not terms.needs) if more else terms.needs
+    )
     if metric is not None:
         options, terms = [*options, "--metric", metric], replace(terms, metric=metric)
     return _Race(request, terms, tuple(options))

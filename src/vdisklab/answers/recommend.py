@@ -188,7 +188,7 @@ def recommend(
     if race is not None and not {race.best, *race.as_good} <= set(meeting):
         race = None
     ranking = analysis.ranked_by.among(observations, measure, meeting)
-    decision = decided_among(analysis, ranking, race, observations)
+    decision = decided_among(analysis, ranking, race, observations, needs)
     found = recommend_path(
         observations,
         measure,

@@ -55,7 +55,7 @@ def _how_often(answer: PlanAnswer) -> str:
 
 def _within(answer: PlanAnswer, within: WithinBudget) -> str:
     """What fits into the budget."""
-    budget, rounds = f"--budget {format_duration(within.seconds)}", answer.campaign.rounds
+    rounds, budget = answer.campaign.rounds, f"a budget of {format_duration(within.seconds)}"
     if within.runs >= answer.runs[1]:
         return f"{budget} has time for all of it"
     fits = f"{counted(within.runs, 'run')}, {counted(within.rounds, 'whole round')} of {rounds}"

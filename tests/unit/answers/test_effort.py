@@ -105,7 +105,7 @@ def test_a_plan_says_what_fits_into_a_budget(plan: CampaignPlan) -> None:
     def said(share: float) -> tuple[int, int, str, str]:
         answer = answer_plan(plan, budget=share * most)
         (table,) = tables(answer)
-        (note,) = (note for note in table.notes if note.startswith("--budget "))
+        (note,) = (note for note in table.notes if note.startswith("a budget of "))
         assert answer.within_budget is not None
         return answer.within_budget.runs, answer.within_budget.rounds, note, table.title
 

@@ -50,6 +50,7 @@ from vdisklab.loads.load import IoKind
 from vdisklab.loads.load_file import encode
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import CrashVerdicts
+from vdisklab.path.needs import parse_need, with_default
 from vdisklab.plan.build import build_plan, draft_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, QemuLimits
@@ -370,6 +371,7 @@ def test_each_command_printed_on_a_fresh_host_works(capsys: pytest.CaptureFixtur
     printed.require_all_work()
 
 
+DISCARD = parse_need("discard")
 BY_IOPS = "rank --metric randread-4k-q1/read/iops"
 
 
@@ -529,6 +531,41 @@ def test_qemus_default_is_measured_beside_the_path_as_that_was_measured(
     assert words[2:5] == [*typed, "host"]
     for pair in (("--dir", str(tmp_path)), ("--profile", "quick"), ("--find", "best")):
         assert words[words.index(pair[0]) + 1] == pair[1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "terms"),
+    [
+        (["--need", "discard"], RaceTerms(shortlist=True, needs=with_default([DISCARD]))),
+        (["--need", "durable"], RaceTerms(shortlist=True)),
+        ([], RaceTerms(shortlist=True)),
+    ],
+)
+def test_a_race_for_needs_is_raced_for_them(
+    asked: list[str], terms: RaceTerms, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A race on other terms decides nothing for them."""
+    tied = [f"{image}/none/virtio:discard=unmap" for image in ("raw", "qcow2")]
+    request = Request((*tied, "host"), directory=tmp_path, profile="short")
+    plan = build_plan(request, Capabilities(), load_profile("short"))
+    database = Database(tmp_path / "results.sqlite")
+    made = runs(3, dict.fromkeys((*tied, "host"), 0.8), noise=0.1)
+    database.write(made, campaigns=[replace(CAMPAIGN, plan=plan.as_json())])
+    assert main(["recommend", *asked, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    raced: list[BestSearch] = []
+
+    def measured(*_: object, search: BestSearch, **__: object) -> NoReturn:
+        raced.append(search)
+        raise PlannedError("planned")
+
+    monkeypatch.setattr(run_campaigns, "measure", measured)
+    command = found["choice"]["surer"]["command"]
+    assert main(shlex.split(command)[1:]) == 0
+    (search,) = raced
+    assert set(search.terms.needs) == set(terms.needs)
+    assert search.terms == replace(terms, needs=search.terms.needs)
 
 
 @pytest.mark.parametrize(
