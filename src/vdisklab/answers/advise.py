@@ -343,11 +343,11 @@ class _Desk:
             if name and name not in stored and not campaign.plan.get("during"):
                 stored[str(name)] = campaign
         stored = {name: campaign for name, campaign in stored.items() if self._is_of_speed(name)}
-        known = [name for name in stored if name in self._builtin]
-        if DEFAULT_PROFILE in known or not stored:
+        builtin = [name for name in stored if name in self._builtin]
+        if DEFAULT_PROFILE in builtin or not stored:
             return _StoredProfile()
-        if known:
-            return _StoredProfile(known[0])
+        if builtin:
+            return _StoredProfile(builtin[0])
         name, campaign = next(iter(stored.items()))
         return _StoredProfile(
             unusable=f"campaign {campaign.id} measured with {name!r}, which is a file: add "

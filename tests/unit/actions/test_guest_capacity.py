@@ -162,7 +162,8 @@ class TestAnswer:
         assert path.limited.limit is LimitedBy.MOST
 
     @pytest.mark.parametrize(
-        ("failed_at", "sentence"), [(None, "its `vdisklab density` command continues it"), (8, "the guest died")]
+        ("failed_at", "sentence"),
+        [(None, "its `vdisklab density` command continues it"), (8, "the guest died")],
     )
     def test_the_search_did_not_end(
         self, store: Store, failed_at: int | None, sentence: str

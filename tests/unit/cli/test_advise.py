@@ -845,9 +845,9 @@ def test_what_is_measured_for_a_disk_is_comparable_with_what_is_stored(
     )
     disk = guest(tmp_path, "raw/none")
     (planned,) = advised(capsys, disk, *asked)["planned"]
-    words = shlex.split(planned["command"])
-    assert ("--profile" in words) == (measured_with is not None)
-    assert measured_with is None or words[words.index("--profile") + 1] == measured_with
+    argv = shlex.split(planned["command"])
+    assert ("--profile" in argv) == (measured_with is not None)
+    assert measured_with is None or argv[argv.index("--profile") + 1] == measured_with
     assert main(["advise", disk, *asked]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert said in out

@@ -526,11 +526,11 @@ def test_qemus_default_is_measured_beside_the_path_as_that_was_measured(
     assert main(["recommend", "--why"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     (command,) = re.findall("; to compare the two: `([^`]+)`", said)
-    words = shlex.split(command)
+    argv = shlex.split(command)
     typed = [text.replace("nbd:at=fast/", "fast/") for text in (path, usual)]
-    assert words[2:5] == [*typed, "host"]
+    assert argv[2:5] == [*typed, "host"]
     for pair in (("--dir", str(tmp_path)), ("--profile", "quick"), ("--find", "best")):
-        assert words[words.index(pair[0]) + 1] == pair[1]
+        assert argv[argv.index(pair[0]) + 1] == pair[1]
 
 
 @pytest.mark.parametrize(
@@ -583,9 +583,9 @@ def test_a_path_that_stands_alone_has_a_command_that_compares_it(
     said = " ".join(capsys.readouterr().out.split())
     assert f"{path} is the only path with numbers" in said
     (command, cost) = re.findall("To compare it, race it on bench1: `([^`]+)`: ([^)]+)", said)[0]
-    words = shlex.split(command)
-    assert words[2:5] == [path, beside, "host"]
-    assert ("--dir", str(tmp_path)) in pairwise(words)
+    argv = shlex.split(command)
+    assert argv[2:5] == [path, beside, "host"]
+    assert ("--dir", str(tmp_path)) in pairwise(argv)
     assert cost.startswith("usually less than ")
 
 

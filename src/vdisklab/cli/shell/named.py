@@ -48,7 +48,7 @@ _IN_HTML = re.compile(r"(?<=<code>)vdisklab ([a-z-]+)(?:[^<\n]|</?span[^>\n]*>)*
 class Named:
     """The names that the user gave; None or empty for the default.
 
-    `kept` are the options with their words that decide what an answer says, such as `--disk plp`.
+    `kept` are the options, as spelled, that decide what an answer says, such as `--disk plp`.
     `targets` are the measured campaigns' targets, `secrets` the files with their secrets.
     `layered` are the campaigns that root measured, and commands of claims that need root. `caller`
     is how the user started vdisklab.
@@ -130,9 +130,9 @@ class Named:
         if "--campaign" in takes and "--campaign" not in command:
             options += [f"--campaign {shlex.quote(name)}" for name in self.campaign]
         options += [
-            words
-            for option, words in self.kept
-            if match[1] in ANSWERS[option] and option in takes and words not in command
+            spelled
+            for option, spelled in self.kept
+            if match[1] in ANSWERS[option] and option in takes and spelled not in command
         ]
         plain = unescape(_TAGS.sub("", command)) if quoted is _in_span else command
         as_root = self.caller.becomes_root(plain, self.layered)
@@ -158,7 +158,7 @@ class Named:
 
 
 def _kept(request: OptionRows | Named) -> Iterator[tuple[str, str]]:
-    """The options of a request that its answer goes by, each with its words."""
+    """The options of a request that its answer goes by, each as it is spelled."""
     if isinstance(request, Named):
         yield from request.kept
         return
@@ -167,8 +167,8 @@ def _kept(request: OptionRows | Named) -> Iterator[tuple[str, str]]:
     for row, value in given(request):
         if row.name in KEPT and row.flag in ANSWERS:
             for each in value if row.kind.many else (value,):
-                words = () if isinstance(each, bool) else (row.kind.spell(each),)
-                yield row.flag, shlex.join((row.flag, *words))
+                spelled = () if isinstance(each, bool) else (row.kind.spell(each),)
+                yield row.flag, shlex.join((row.flag, *spelled))
 
 
 def _on_target(command: str, name: str) -> bool:
@@ -198,8 +198,8 @@ def _typed(ctx: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - as in `Verb
             continue
         value = ctx.params[name]
         for each in value if isinstance(value, list | tuple) else (value,):
-            words = () if isinstance(each, bool) else (str(each),)
-            yield f"--{name}", shlex.join((f"--{name}", *words))
+            spelled = () if isinstance(each, bool) else (str(each),)
+            yield f"--{name}", shlex.join((f"--{name}", *spelled))
 
 
 NOTHING_NAMED = Named()
