@@ -113,7 +113,8 @@ def _at_most(plan: CampaignPlan, so_far: SoFar) -> Iterator[Slot]:
 def _next_look(slots: Sequence[Slot]) -> int:
     """The round after which a race may end first."""
     first = slots[0].round if slots else 1
-    return next((look for look in LOOKS if look >= first), LOOKS[-1])
+    following: int = next((look for look in LOOKS if look >= first), LOOKS[-1])
+    return following
 
 
 def _usual_share(plan: CampaignPlan, rounds: int) -> float:
