@@ -370,11 +370,11 @@ def test_a_database_that_holds_next_to_nothing(
     database.write(runs, campaigns=() if verb == "empty" else (CAMPAIGN,))
     status, text = call("--file", mine, "--format", "json")
     found = document(text, "claims")
-    wanted = "inconclusive" if verb == "one round" else "not-measured"
-    assert {each["status"] for each in found["claims"]} == {wanted}
     assert status == EXIT_CLAIM_OPEN
-    if wanted == "inconclusive":
-        assert {each["more_rounds"] for each in found["claims"]} == {2}
+    more = {(each["status"], each["more_rounds"]) for each in found["claims"]}
+    # What emulation makes void is void after one round, too.
+    few = {("inconclusive", 2), ("void", None)}
+    assert more == (few if verb == "one round" else {("not-measured", None)})
 
 
 def test_half_a_claim_is_not_measured(mine: str) -> None:
