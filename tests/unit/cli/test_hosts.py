@@ -388,12 +388,12 @@ def test_a_claim_that_emulation_makes_void_is_void_for_one_host_and_for_many(
     assert together["against-host"]["command"].startswith("vdisklab run ")
     (suite,) = Xml.parse(junit).getroot()  # noqa: S314 - we wrote it
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("2", "0", "1")
-    beside, against = suite
+    beside, against, *_ = suite
     assert "holds on kvm0, kvm1, kvm2." in (beside.findtext("system-out") or "")
     (skipped,) = against
     message = skipped.get("message") or ""
     assert message.startswith("not measured on kvm1: on kvm1 run `vdisklab run ")
-    assert "; void on kvm0, kvm2 (emulation). Measured under emulation (TCG)" in message
+    assert "; void on kvm0, kvm2 (emulation). " in message
 
 
 @pytest.mark.parametrize(
