@@ -303,9 +303,8 @@ def _stake(choice: PathChoice) -> Iterator[str]:
     if surer is None or not (way := _way(surer)):
         return
     worth, rest = f"up to {format_duration(surer.seconds)}", _runs(surer)
-    if surer.usual and surer.seconds_usually is not None:
-        worth = format_duration(surer.seconds_usually)
-        rest = f"usually less; {_most(surer)}, {rest}"
+    if (usually := _usually(surer)) is not None:
+        worth, rest = format_duration(usually), f"usually less; {_most(surer)}, {rest}"
     yield f"If that is worth {worth} to you ({rest}), {way}. If not, you are done."
 
 
@@ -350,10 +349,17 @@ def _to_tell_apart(surer: Surer | None) -> str:
 
 def _effort(surer: Surer) -> str:
     """How long it takes to tell tied paths apart."""
-    usual = ""
-    if surer.usual and surer.seconds_usually is not None:
-        usual = f"usually less than {format_duration(surer.seconds_usually)}, "
+    usually = _usually(surer)
+    usual = "" if usually is None else f"usually less than {format_duration(usually)}, "
     return f"{usual}{_most(surer)} ({_runs(surer)})"
+
+
+def _usually(surer: Surer) -> float | None:
+    """The seconds that most races take less than; None if that is not known. Where nobody planned
+    the race, half of its rounds are enough for most."""
+    if not surer.usual:
+        return None
+    return surer.seconds / 2 if surer.seconds_usually is None else surer.seconds_usually
 
 
 def _most(surer: Surer) -> str:

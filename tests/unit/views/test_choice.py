@@ -34,7 +34,7 @@ CHOICE = PathChoice(
     considered=6,
     confidence=0.95,
     durability=known_durability(cell("raw/none"), CrashVerdicts()),
-    surer=Surer(4, 240, 4020.0, seconds_usually=2010.0),
+    surer=Surer(4, 240, 4020.0),
     campaigns=("3f2a",),
 )
 BEST = replace(CHOICE, verdict=ChoiceVerdict.BEST, behind=0.0, ties=())
@@ -164,35 +164,24 @@ def test_below_it_are_ties_safety_and_what_it_costs_to_tell_them_apart() -> None
     assert lines["Tied"].startswith("Not shown to be worse: raw/unsafe. raw/unsafe loses flushed")
     assert lines["Worse"] == "Shown to be worse: qcow2/directsync."
     assert lines["Safety"].startswith("raw/none passes flushes on")
-    surer = Surer(
-        4,
-        240,
-        4020.0,
-        seconds_usually=2010.0,
-        command="vdisklab run raw/none raw/unsafe --find best",
-    )
+    surer = Surer(4, 240, 4020.0, command="vdisklab run raw/none raw/unsafe --find best")
     assert dict(verdict_lines(replace(choice, surer=surer), verdicts))["Cost"] == (
         "To tell them apart, race them: `vdisklab run raw/none raw/unsafe --find best`: usually "
         "less than 33 min 30 s, at most 1 h 07 min (240 more runs; `--budget 30m` ends it earlier)."
     )
-    race = dict(
-        verdict_lines(replace(choice, surer=Surer(0, 12, 60.0, seconds_usually=30.0)), verdicts)
-    )
+    race = dict(verdict_lines(replace(choice, surer=Surer(0, 12, 60.0)), verdicts))
     assert race["Cost"] == (
         "To tell them apart, run its command again, which continues the race: usually less than "
         "30 s, at most 1 min 00 s (12 more runs)."
     )
-    whole = replace(
-        choice,
-        surer=Surer(0, 12, 60.0, seconds_usually=30.0, command="vdisklab run raw/{none,unsafe}"),
-    )
+    whole = replace(choice, surer=Surer(0, 12, 60.0, command="vdisklab run raw/{none,unsafe}"))
     assert dict(verdict_lines(whole, verdicts))["Cost"].startswith(
         "To tell them apart, run `vdisklab run raw/{none,unsafe}`, which continues the race: "
     )
 
 
 def test_a_tie_says_what_is_at_stake_and_what_it_costs_to_know() -> None:
-    surer = Surer(0, 12, 60.0, seconds_usually=30.0, command="vdisklab run raw/{none,writeback}")
+    surer = Surer(0, 12, 60.0, command="vdisklab run raw/{none,writeback}")
     tie = replace(
         CHOICE,
         verdict=ChoiceVerdict.KEEP,
