@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 # A command is marked as code (Markdown's text has \\` for `), or is a line of its own.
 _IN_TEXT = re.compile(r"(?:^|(?<=`))vdisklab ([a-z-]+)(?:[^`\n\\]|\\(?!`))*", re.MULTILINE)
+_NAMES_HOSTS = re.compile(r"--(?:campaign|hosts)\b")
 _SAY_WHAT_TO_USE = frozenset({"rank", "recommend"})
 ANSWERS = {
     # Of `record` and `import` it names a disk.
@@ -37,6 +38,8 @@ ANSWERS = {
     "--need": _SAY_WHAT_TO_USE,
     "--unsafe": _SAY_WHAT_TO_USE,
     "--stall": _SAY_WHAT_TO_USE,
+    # A command that names a campaign asks for its host.
+    "--hosts": _SAY_WHAT_TO_USE | {"claims", "compare", "report"},
 }
 """The verbs whose commands keep an option."""
 
@@ -132,7 +135,10 @@ class Named:
         options += [
             spelled
             for option, spelled in self.kept
-            if match[1] in ANSWERS[option] and option in takes and spelled not in command
+            if match[1] in ANSWERS[option]
+            and option in takes
+            and spelled not in command
+            and not (option == "--hosts" and _NAMES_HOSTS.search(command))
         ]
         plain = unescape(_TAGS.sub("", command)) if quoted is _in_span else command
         as_root = self.caller.becomes_root(plain, self.layered)

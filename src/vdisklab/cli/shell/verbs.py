@@ -109,7 +109,7 @@ def _function(tree: ast.Module, file: VerbFile) -> ast.FunctionDef:
     return function
 
 
-KEPT = ("disk", "need", "unsafe", "stall")
+KEPT = ("disk", "need", "unsafe", "stall", "hosts")
 """Options that decide what an answer says of a path: commands that answer keep them."""
 
 

@@ -45,7 +45,7 @@ def test_the_file_of_a_verb_tells_which_of_the_options_it_has() -> None:
         for option, answers in ANSWERS.items():
             if name in answers and option in naming_options(name):
                 assert option in options, name
-    assert naming_options("rank") == {"--db", "--campaign", "--disk", "--unsafe"}
+    assert naming_options("rank") == {"--db", "--campaign", "--disk", "--unsafe", "--hosts"}
     assert naming_options("run") == {"--db", "--target", "--disk"}
     said = {"--db", "--campaign", "--disk"}
     assert naming_options("advise") == said, "of a campaign's rows only some"
@@ -106,6 +106,12 @@ def test_a_command_keeps_the_options_that_its_answer_goes_by(command: str, compl
     assert Named.by(Named.by(request)).in_text(f"`{command}`") == f"`{found}`"
     page = Named.by(request).in_html(f"<code>{command}</code>")
     assert unescape(re.sub("<[^>]+>", "", page)) == found
+    over_hosts = Named.by(RecommendOptions(hosts=("all", "rack=b 2")))
+    assert over_hosts.in_text("`vdisklab rank --metric read`") == (
+        "`vdisklab rank --metric read --hosts all --hosts 'rack=b 2'`"
+    )
+    assert over_hosts.in_text("`vdisklab rank --campaign 1a`") == "`vdisklab rank --campaign 1a`"
+    assert over_hosts.in_text("`vdisklab run raw/none`") == "`vdisklab run raw/none`"
     unsafe = Named.by(RecommendOptions(unsafe=True))
     assert unsafe.in_text("`vdisklab rank`") == "`vdisklab rank --unsafe`"
     assert unsafe.in_text("`vdisklab run raw/none`") == "`vdisklab run raw/none`"
