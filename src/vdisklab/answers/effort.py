@@ -164,6 +164,8 @@ def so_far_of(
 
 
 def _continues(plan: CampaignPlan, campaign: Campaign) -> bool:
+    if not isinstance(campaign.plan.get("left_out", {}), Mapping):  # a damaged database
+        return False
     return plan.as_begun(campaign.plan).fingerprint == campaign.fingerprint
 
 
@@ -199,4 +201,5 @@ def pace_of(plan: CampaignPlan, runs: Collection[RunOutline]) -> float | None:
         for run in runs
         if run.failure is None and run.wall_seconds and run.measured_cell.path is not None
     ]
-    return statistics.median(ratios) if ratios else None
+    usable = [ratio for ratio in ratios if 0 < ratio < math.inf]
+    return statistics.median(usable) if usable else None
