@@ -55,6 +55,7 @@ _WAYS = {
 }
 
 _LONGEST_COMMAND = 160
+_WITHOUT_END = re.compile(r":?\s*\Z")
 _DATA = re.compile(r"}|[0-9]+(, *[0-9]+)+")
 
 
@@ -87,11 +88,16 @@ class ReaderGoneError(Exception):
 
 
 class VdisklabError(Exception):
-    """A sentence for the user; `hint` says what to do about it."""
+    """A sentence for the user; `hint` says what to do about it.
+
+    A sentence that was to end with what a program printed ends without its colon if the program
+    printed nothing.
+    """
 
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
+        message = _WITHOUT_END.sub("", message)
         super().__init__(message)
         self.message = message
         self.hint = hint

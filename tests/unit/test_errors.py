@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from vdisklab.errors import CommandError, last_words, shown_command
+import pytest
+
+from vdisklab.errors import CommandError, GuestError, HostError, last_words, shown_command
 
 FIO = ("fio", "--name=write", "--filename=/dev/vdb", "--size=33554432", *["--norandommap=1"] * 9)
 
@@ -35,3 +37,12 @@ def test_a_script_of_several_lines_is_not_shown_by_its_first() -> None:
     assert shown_command(("sh", "-c", "\nfalse\nexit 1\n", "/mnt a")) == "sh -c … '/mnt a'"
     failed = str(CommandError(("sh", "-c", "\nexit 1\n"), 1, "dd: no room\n"))
     assert failed == "`sh -c …` exited with 1: dd: no room"
+
+
+@pytest.mark.parametrize("said", ["", " ", "\n", "why", "why\n"])
+def test_a_sentence_does_not_end_where_a_program_said_nothing(said: str) -> None:
+    """`the guest does not see the disk vdl201f0fda: `"""
+    for kind in (GuestError, HostError):
+        error = kind(f"the guest does not see the disk: {said}")
+        end = "the guest does not see the disk" + ": why" * bool(said.strip())
+        assert (str(error), error.message) == (end, end)

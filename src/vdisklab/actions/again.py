@@ -181,6 +181,8 @@ def _races_on(
     narrowed = Narrowed(possible_plan(LocalHost(), request).as_begun(newest.plan))
     race = make_search(anew)
     if race is not None:
+        # As when it began: without the servers that its own runs showed to offer no flush. With
+        # them the same command would plan other cells, and no campaign would ever go on.
         verdicts = stored_verdicts(store, newest.host, request.disk)
         narrowed = race.narrow(narrowed.plan, verdicts)
     plan, search = narrowed.plan, narrowed.search

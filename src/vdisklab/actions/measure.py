@@ -57,8 +57,8 @@ Publish = Callable[[Campaign, Run], None]
 class Measured:
     """The outcome of measuring a campaign.
 
-    `campaign` is its id, None if no run is stored. `runs` counts all stored runs, including those
-    of earlier commands, `failed` the cells that failed now. `complete_before` is True if this
+    `campaign` is its id, None if no run is stored. `runs` counts the runs with numbers, including
+    those of earlier commands, `failed` the cells that failed now. `complete_before` is True if this
     command had nothing to do. `race` has the terms if the paths raced. `left_out` are the paths
     that were asked for and that this host cannot measure.
     """
@@ -70,6 +70,11 @@ class Measured:
     complete_before: bool = False
     race: RaceTerms | None = None
     left_out: tuple[PathDropped, ...] = ()
+
+    @property
+    def stored(self) -> int:
+        """The runs that an answer can be made of, and those that it names as failed."""
+        return self.runs + self.failed
 
 
 def measure(
@@ -117,7 +122,7 @@ def measure(
         return replace(measured, interrupted=True)
     except DirtyHostError as error:
         measured = replace(measured, interrupted=_by_interrupt(error))
-        if left is None or not (measured.runs or measured.interrupted):
+        if left is None or not (measured.stored or measured.interrupted):
             raise
         left.append(error)
     return measured
@@ -172,7 +177,7 @@ def measure_in_turns(
         measured[place] = replace(measured[place], interrupted=True)
     except DirtyHostError as error:
         measured[place] = replace(measured[place], interrupted=_by_interrupt(error))
-        if left is None or not any(each.runs or each.interrupted for each in measured):
+        if left is None or not any(each.stored or each.interrupted for each in measured):
             raise
         left.append(error)
     return tuple(measured)
@@ -318,7 +323,7 @@ def _measure_plan(
                 store_with_retry(store, run, context.progress)
                 if publish is not None:
                     publish(campaign, run)
-                done += 1
+                done += run.failure is None
                 failed += run.failure is not None
                 yield Measured(campaign.id, done, failed, race=plan.race)
     except DirtyHostError as error:

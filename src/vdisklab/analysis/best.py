@@ -40,6 +40,10 @@ MOST_ROUNDS = 1000
 NEGLIGIBLE = 0.1
 """A lead that is not worth a more complicated path."""
 
+SHOWS_NOTHING = 1.0
+"""A lead or a limit of this share, twice as good, or more says nothing: equal paths have such
+limits after three noisy rounds."""
+
 KEPT_BACK = 0.35
 """Share of the allowed error that is not spent on Dunnett's test with three rounds, for noise that
 `pair_noise` cannot detect; divided by `more_rounds`."""

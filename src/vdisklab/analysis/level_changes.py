@@ -42,17 +42,20 @@ _LASTS: Floats = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 0.9])
 
 _LASTS_PRIOR: Floats = np.array([0.5, 0.15, 0.12, 0.1, 0.08, 0.05])
 
-_STEP_VARIANCE = 2.0
+_STEP_VARIANCES = (2.0, 50.0)
 _LINE_VARIANCE = 8.0
 """A priori variances of a step, and of a line's change to the newest campaign, in variances of the
-noise."""
+noise. With one variance the odds of a step have a limit, however large it is: few campaigns would
+never show one of seven times the noise (Liang et al., Journal of the American Statistical
+Association 103, 2008). So a step's likelihood is the mean over a small and a large variance."""
 
 _FEW = 35.0
-_FLOOR = 1.0
-_OFFSET = -0.4
+_FLOOR = 0.85
+_CEILING = 2.5
+_OFFSET = -0.5
 _SMALL = 1.0
-"""The logarithm of the least odds is _OFFSET + _FEW / campaigns, at least _FLOOR. A change below
-the size that matters needs _SMALL more."""
+"""The logarithm of the least odds is _OFFSET + _FEW / campaigns, at least _FLOOR and at most
+_CEILING. A change below the size that matters needs _SMALL more."""
 
 _STARTS_LATE = 3.0
 """A line begins later than the series only if that is e**3 = 20 times as likely."""
@@ -153,7 +156,7 @@ def _found(
 
 def _least_odds(campaigns: int) -> float:
     """The logarithm of the odds from which on a change is dated."""
-    return max(_FLOOR, _OFFSET + _FEW / campaigns)
+    return min(_CEILING, max(_FLOOR, _OFFSET + _FEW / campaigns))
 
 
 def _sized(level: Floats, found: Sequence[DatedChange]) -> Iterator[DatedChange]:
@@ -259,9 +262,17 @@ class _Series:
         cross = cross - shrunk * by_value * by_one
         return self._likelihood(spread, ones, whole - shrunk * by_value**2 - cross**2 / ones)
 
+    def _with_step(self, products: tuple[Floats, Floats, Floats]) -> Floats:
+        """The mean likelihood with a step over `_STEP_VARIANCES`."""
+        likely: Floats = self._with(products, _STEP_VARIANCES[0])
+        for variance in _STEP_VARIANCES[1:]:
+            likely = np.logaddexp(likely, self._with(products, variance))
+        mean: Floats = likely - math.log(len(_STEP_VARIANCES))
+        return mean
+
     def step(self) -> Floats:
         """Of a step at each place from `_EDGE` on, for each of `_LASTS`."""
-        likely = self._with(self._step_products(), _STEP_VARIANCE)
+        likely = self._with_step(self._step_products())
         return likely[:, _EDGE : self.value.shape[1] - _EDGE + 1]
 
     def line(self) -> Floats:
@@ -302,7 +313,7 @@ class _Series:
         freedom = self.value.shape[1] - 2
         error = (np.maximum(squares, 1e-12) / freedom / residual)[:, 0]
         length = max(float(self.times[-1] - self.times[place]), 1.0)
-        weight = self._with((by_value, by_one, by_itself), _STEP_VARIANCE)
+        weight = self._with_step((by_value, by_one, by_itself))
         if not stepped:
             scaled = (by_value / length, by_one / length, by_itself / length**2)
             weight = self._with(scaled, _LINE_VARIANCE)

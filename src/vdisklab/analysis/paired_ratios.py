@@ -57,9 +57,9 @@ class Ratio:
 
     `ratio` is exp(mean of the log ratios). Its interval and `p` come from Student's t on the log
     ratios and need three pairs. `rounds_needed` is the total number of rounds that would show a
-    difference of this size with a power of 80 %. A zero of a quantity without a step makes the
-    ratio 0 if it is A's, and unknown if it is B's; there is no interval then, but `p` and
-    `a_is_more` say which is better.
+    difference of this size with a power of 80 %. A zero of a quantity without a step, in either
+    of the two, makes the ratio unknown and leaves it without an interval, but `p` and `a_is_more`
+    say which is better.
     """
 
     pairs: Annotated[int, "rounds in which both were measured; unpaired: runs of the rarer one"]
@@ -147,9 +147,8 @@ def paired_ratios(
     needed = rounds_needed(beyond, deviation, 1 - level) if forecast else np.full(len(mean), np.nan)
     low, high, p = np.where(pairs >= MIN_ROUNDS, (low, high, p), np.nan)
     if quantity.step is None:
-        zero_a, zero_b = (((grid == 0) & np.isfinite(logs)).any(axis=1) for grid in (a, b))
-        ratio = np.where(zero_b, np.nan, np.where(zero_a, 0.0, ratio))
-        low, high, needed = np.where(zero_a | zero_b, np.nan, (low, high, needed))
+        zero = (((a == 0) | (b == 0)) & np.isfinite(logs)).any(axis=1)
+        ratio, low, high, needed = np.where(zero, np.nan, (ratio, low, high, needed))
     numbers = [_or_none(column) for column in (ratio, low, high, p, needed)]
     return [
         Ratio(count, of_means, least, most, chance, None if rounds is None else int(rounds), more)
@@ -169,12 +168,13 @@ def unpaired_ratio(
     logs = [logarithms(values, quantity) for values in (a, b)]
     logs = [values[np.isfinite(values)] for values in logs]
     count = min(map(len, logs))
-    has_zero = quantity.step is None and bool((a == 0).any() or (b == 0).any())
-    if not count or has_zero:
+    if not count:
         return Ratio(count)
+    has_zero = quantity.step is None and bool((a == 0).any() or (b == 0).any())
     mean = float(logs[0].mean() - logs[1].mean())
+    ratio = None if has_zero else math.exp(mean)
     if count < MIN_ROUNDS:
-        return Ratio(count, math.exp(mean), a_is_more=mean > 0)
+        return Ratio(count, ratio, a_is_more=mean > 0)
     parts = [max(float(values.var(ddof=1)), PRECISION**2) / len(values) for values in logs]
     freedom = sum(parts) ** 2 / sum(
         part**2 / (len(values) - 1) for part, values in zip(parts, logs, strict=True)
@@ -183,7 +183,9 @@ def unpaired_ratio(
     half = float(t_isf((1 - level) / 2, freedom)) * error + resolution
     low, high = math.exp(mean - half), math.exp(mean + half)
     p = 2 * float(t_sf(max(0.0, abs(mean) - resolution) / error, freedom))
-    return Ratio(count, math.exp(mean), low, high, p, a_is_more=mean > 0)
+    if ratio is None:
+        return Ratio(count, p=p, a_is_more=mean > 0)
+    return Ratio(count, ratio, low, high, p, a_is_more=mean > 0)
 
 
 def _or_none(values: Floats) -> list[float | None]:

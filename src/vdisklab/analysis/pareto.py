@@ -39,7 +39,7 @@ class Standing(StrEnum):
 class ShareOfBest:
     """A cell's mean as a share of the best cell's, with its 95 % interval.
 
-    A zero of a quantity without a step makes the share 0, or unknown (None), as in a `Ratio`; there
+    A zero of a quantity without a step makes the share unknown (None), as in a `Ratio`; there
     is no interval then.
     """
 
@@ -161,16 +161,11 @@ def _shares(
     zero = np.zeros(len(cells), dtype=np.bool_)
     if measure.quantity.step is None:
         zero = (observations.grid(measure) == 0).any(axis=1)
-    higher = measure.quantity.better is Better.HIGHER
     answer: list[ShareOfBest] = []
     for place, (of_best, low, high) in enumerate(columns):
-        above, below = (place, best) if higher else (best, place)
-        if not measured[place]:
-            answer.append(ShareOfBest())
-        elif place == best or not (zero[above] or zero[below]):
-            answer.append(ShareOfBest(of_best, low, high))
-        else:
-            answer.append(ShareOfBest(None if zero[below] else 0.0))
+        has_zero = place != best and (zero[place] or zero[best])
+        unknown = has_zero or not measured[place]
+        answer.append(ShareOfBest() if unknown else ShareOfBest(of_best, low, high))
     return answer
 
 

@@ -9,10 +9,11 @@ from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 
-from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
+from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.recorded import has_open_load
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.answers.choice import rounds_of
 from vdisklab.answers.disks import (
     MEASURED_ALONE,
@@ -358,7 +359,7 @@ class _Desk:
     def caveats(self) -> Caveats:
         """Caveats of all campaigns that were used."""
         used = [measured.analysis.loaded for measured in self._measured.values()]
-        return caveats_of(
+        return caveats_with_remedy(
             tuple(outline for loaded in used for outline in loaded.outlines),
             tuple(campaign for loaded in used for campaign in loaded.campaigns),
         )

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
+from vdisklab import numbers
+from vdisklab.analysis.best import SHOWS_NOTHING
 from vdisklab.analysis.candidates import RatioOf, candidates
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import Inconclusive
@@ -19,6 +21,7 @@ from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranking, Unranked, WithoutRank
 from vdisklab.analysis.score import DEFAULT_METRIC, MIX, SCORES
+from vdisklab.analysis.summary import Summary
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.race import race_of
@@ -161,7 +164,8 @@ class PathChoice:
     behind: Annotated[
         float | None,
         "by how much the best path may be better, at most: 0.1 is 10 %, 0 if this path is the "
-        "best; null if there is no limit",
+        "best; null if there is no limit below twice as good, or if `compare` shows nothing of "
+        "this path and one of its ties",
     ]
     compared: Annotated[int, "paths that were compared"]
     considered: Annotated[int, "paths that were measured"]
@@ -197,6 +201,8 @@ class PathChoice:
     campaigns: tuple[str, ...] = field(default=(), metadata=HIDDEN)
     hosts: int | None = field(default=None, metadata=HIDDEN)
     """Hosts that were compared, if the answer is over hosts."""
+    rounds: int = field(default=0, metadata=HIDDEN)
+    """Rounds of that of the tied paths which was measured most often."""
 
     @property
     def tied(self) -> tuple[MeasuredCell, ...]:
@@ -235,10 +241,12 @@ class PathChoice:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The path to use (None if no path could be ranked), and the ranking that says the same."""
+    """The path to use (None if no path could be ranked), the ranking that says the same, and the
+    race that decided, if one did."""
 
     choice: PathChoice | None
     ranking: Ranking
+    race: RaceOutcome | None = None
 
 
 def decide(analysis: Analysis, measure: MeasureKey) -> Decision:
@@ -286,6 +294,26 @@ def as_ranked(ratio: Ratio, cell: MeasuredCell, other: MeasuredCell, ranking: Ra
     return replace(ratio, low=min(ratio.low, 1.0), high=max(ratio.high, 1.0))
 
 
+def level_as_ranked(
+    level: Summary | None, cell: MeasuredCell, of_baseline: Summary | None, ranking: Ranking
+) -> Summary | None:
+    """The level of a cell in a measure in which the baseline is 1, with an interval that says of
+    that difference what the ranks say; another level as it is."""
+    if level is None or level.low is None or level.high is None or of_baseline is None:
+        return level
+    apart = told_apart(cell, of_baseline.cell, ranking)
+    if of_baseline.median != 1 or cell == of_baseline.cell or apart is None:
+        return level
+    low, high = level.low, level.high
+    if not apart:
+        low, high = min(low, 1.0), max(high, 1.0)
+    elif level.median > 1:
+        low = max(low, 1.0)
+    else:
+        high = min(high, 1.0)
+    return replace(level, low=low, high=high)
+
+
 def told_apart(cell: MeasuredCell, other: MeasuredCell, ranking: Ranking) -> bool | None:
     """True if the ranks of two cells are shown to differ; None if one of them has no rank."""
     places = {row.cell: row for row in ranking.rows}
@@ -306,9 +334,12 @@ def rounds_of(observations: Observations, cells: Collection[MeasuredCell]) -> in
 
 
 def in_agreement(choice: PathChoice | None, findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
-    """The findings, without the one that more rounds may decide what this choice has decided."""
-    decided = choice is not None and choice.verdict.decided
-    return (each for each in findings if not (decided and isinstance(each, Inconclusive)))
+    """The findings, without the one that more rounds may decide, if this choice has decided it, or
+    says which command does."""
+    said = choice is not None and (
+        choice.verdict.decided or (choice.surer is not None and choice.surer.command is not None)
+    )
+    return (each for each in findings if not (said and isinstance(each, Inconclusive)))
 
 
 def behind_in(
@@ -355,6 +386,8 @@ def decided_among(
     if choice is not None:
         choice = replace(
             choice,
+            behind=_known_limit(choice, ranking.measure, observations),
+            rounds=rounds_of(observations, choice.tied),
             hosts=len(analysis.hosts) if isinstance(analysis, HostsAnalysis) else None,
             from_memory=from_memory(analysis, choice.cell, ranking.measure),
             ahead=_ahead(choice, decision.ranking),
@@ -369,6 +402,31 @@ def decided_among(
         in_memory = (behind.cell, behind.measure.name, behind.measure.direction) in cached
         behind = replace(behind, in_memory=in_memory)
     return replace(decision, choice=replace(choice, behind_in=behind))
+
+
+def _known_limit(
+    choice: PathChoice, measure: MeasureKey, observations: Observations
+) -> float | None:
+    """`behind` of a choice; None if it says nothing.
+
+    The ranking takes its noise from all paths, `compare` from two alone. Where `compare` shows
+    nothing of the answer and a path that ties with it, a limit would sound like a finding.
+    """
+    if choice.behind is None or choice.verdict.decided or not choice.ties:
+        return choice.behind
+    if choice.behind >= SHOWS_NOTHING:
+        return None
+    row, rows = observations.place[choice.cell], [observations.place[cell] for cell in choice.ties]
+    grid, resolution = observations.grid(measure), observations.resolution(measure)
+    pairs = paired_ratios(
+        grid[rows],
+        grid[row],
+        measure.quantity,
+        forecast=False,
+        resolution=resolution[rows] + resolution[row],
+    )
+    unknown = any(numbers.known_interval(pair.low, pair.high) is None for pair in pairs)
+    return None if unknown else choice.behind
 
 
 def _ahead(choice: PathChoice, ranking: Ranking) -> float | None:
@@ -407,7 +465,7 @@ def _decided(
     needs: Sequence[Need],
 ) -> Decision:
     if race is not None:
-        return Decision(_of_race(analysis, race, ranking), _after_race(ranking, race))
+        return Decision(_of_race(analysis, race, ranking), _after_race(ranking, race), race)
     cell = analysis.ranked_by.to_use(ranking)
     if cell is None:
         return Decision(None, ranking)
@@ -557,8 +615,10 @@ def _of_ranking(
     if best is None or not ties or choice.verdict.decided or over_hosts or goes_on:
         return choice
     raced_as = _raced_as(analysis, ranking.measure)
+    if raced_as is None:  # no race goes by weights of the user's own
+        return choice
     metric = None if raced_as == DEFAULT_METRIC else raced_as
-    race = None if raced_as is None else _new_race(analysis, choice.tied, metric, needs)
+    race = _new_race(analysis, choice.tied, metric, needs)
     surer = replace(
         _surer(analysis, choice.tied, MOST_ROUNDS, race),
         paths=len(choice.tied),

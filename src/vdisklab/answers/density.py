@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from vdisklab.analysis.capacity import Capacity, Outcomes, capacity, next_steps
-from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
+from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.guest_groups import (
     LEAST_SERVED,
     Bottleneck,
@@ -24,6 +24,7 @@ from vdisklab.analysis.guest_groups import (
     share_on_device,
 )
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
+from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.answers.loading import newest_campaign, require_one_accelerator
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
@@ -164,7 +165,7 @@ def density_of(store: Store, campaign_id: str) -> DensityAnswer:
         campaign=campaign.id,
         load=int(plan["load"]),
         until=criterion,
-        caveats=caveats_of(store.outlines((campaign.id,)), (campaign,)),
+        caveats=caveats_with_remedy(store.outlines((campaign.id,)), (campaign,)),
         paths=tuple(sorted(answers, key=_order)),
     )
 
@@ -321,7 +322,7 @@ def neighbour_answer(
         effects,
         key=lambda effect: float("inf") if effect.ratio.ratio is None else effect.ratio.ratio,
     )
-    caveats = caveats_of(store.outlines((campaign_id,)), (campaign,))
+    caveats = caveats_with_remedy(store.outlines((campaign_id,)), (campaign,))
     return NeighbourAnswer(campaign_id, victim, neighbour, caveats, tuple(ordered))
 
 

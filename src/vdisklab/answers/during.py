@@ -9,8 +9,9 @@ from typing import Annotated
 
 import numpy as np
 
-from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
+from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
+from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.answers.loading import (
     newest_campaign,
     require_one_accelerator,
@@ -237,7 +238,7 @@ def operations_of(store: Store, campaign_id: str) -> DuringAnswer:
     first = _by_round(costs[0][1])
     return DuringAnswer(
         campaign=campaign.id,
-        caveats=caveats_of(store.outlines((campaign.id,)), (campaign,)),
+        caveats=caveats_with_remedy(store.outlines((campaign.id,)), (campaign,)),
         costs=tuple(
             replace(cost, to_first=_within_rounds(_by_round(measured), first))
             if place and cost.is_instead_of(costs[0][0])
@@ -277,6 +278,21 @@ def stored_stalls(store: Store, speed: Campaign, limit: float) -> MeasuredStalls
         if so_far is None or stall.seconds < so_far.seconds:
             mildest[path][need] = stall
     return MeasuredStalls(mildest, limit)
+
+
+def stored_stalls_of_all(
+    store: Store, speeds: Iterable[Campaign], limit: float, host_of: Mapping[str, str]
+) -> MeasuredStalls:
+    """The same where several campaigns were measured: a path is as patient as it was where it held
+    its guest for longest. `host_of` names the hosts by campaign, if there are several."""
+    longest: dict[str, dict[str, OperationStall]] = defaultdict(dict)
+    for speed in speeds:
+        for path, of_path in stored_stalls(store, speed, limit).by_path.items():
+            for need, stall in of_path.items():
+                so_far = longest[path].get(need)
+                if so_far is None or stall.seconds > so_far.seconds:
+                    longest[path][need] = replace(stall, on=host_of.get(speed.id, ""))
+    return MeasuredStalls(longest, limit)
 
 
 def _longest_stall(operation: str, runs: Collection[Run]) -> OperationStall | None:

@@ -259,7 +259,8 @@ class HostsAnalysis(Analysis):
             for path in loading.verdicts_of(of_host, disk).by_path:
                 hosts[path] = (*hosts.get(path, ()), name)
         verdicts = replace(loading.verdicts_of(cuts, disk, machines.values()), hosts=hosts)
-        return loading.with_stored_servers(verdicts, self.results, self.loaded)
+        verdicts = loading.with_stored_servers(verdicts, self.results, self.loaded)
+        return replace(verdicts, stalls=self.stalls)
 
     @cached_property
     def evidence(self) -> tuple[Diagnostic, ...]:

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from vdisklab.analysis.candidates import OVER_ROUNDS, UNPLANNED_LOOK
-from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
+from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.observations import MeasureKey, Round, from_numbers
+from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.answers.loading import newest_campaign, require_one_accelerator
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
@@ -171,7 +172,7 @@ def lives_of(store: Store, campaign_id: str) -> LifeAnswer:
     lives = {cell: _life(cell, of_cell, in_guests=in_guests) for cell, of_cell in runs.items()}
     return LifeAnswer(
         campaign=campaign.id,
-        caveats=caveats_of(store.outlines((campaign.id,)), (campaign,)),
+        caveats=caveats_with_remedy(store.outlines((campaign.id,)), (campaign,)),
         size=int(campaign.plan["size_bytes"]),
         template=campaign.plan.get("template"),
         first=_first(campaign, runs, lives),

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from vdisklab.analysis.best import competitors
 from vdisklab.analysis.diagnostics.baseline import MiddleBaseline, NoBaseline
-from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
+from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import (
     MeasureKey,
@@ -22,6 +22,7 @@ from vdisklab.analysis.observations import (
     with_too_slow,
 )
 from vdisklab.analysis.score import middle_path
+from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.facts import machine_id
 from vdisklab.host.ledger import state_directory
@@ -142,7 +143,9 @@ class Loaded:
     @cached_property
     def caveats(self) -> Caveats:
         """The caveats that every answer from these numbers must state."""
-        return replace(caveats_of(self.outlines, self.campaigns), measured_now=self.measured_now)
+        return replace(
+            caveats_with_remedy(self.outlines, self.campaigns), measured_now=self.measured_now
+        )
 
     @cached_property
     def measured_now(self) -> str | None:
@@ -589,22 +592,64 @@ def stored_verdicts(results: Store, host: HostFacts, disk: HostDisk | None = Non
     A verdict with another kernel or QEMU does not apply: it is for a different path.
     """
     cuts = results.power_cuts(host.machine_id)
-    applicable = (cut for cut in cuts if cut.applies_to(host))
-    others = verdicts_of(
-        (cut for cut in cuts if not cut.applies_to(host)), disk or HostDisk.VOLATILE
+    return _applicable(cuts, (host,), disk, lambda cut: cut.applies_to(host))
+
+
+def _applicable(
+    cuts: Iterable[PowerCut],
+    hosts: Collection[HostFacts],
+    disk: HostDisk | None,
+    applies: Callable[[PowerCut], bool],
+) -> CrashVerdicts:
+    """The verdicts of the cuts that apply on these hosts, which may be one machine with several
+    kernels; of the others only the versions that count."""
+    disk = disk or HostDisk.VOLATILE
+    counted_here, others = list[PowerCut](), list[PowerCut]()
+    for cut in cuts:
+        (counted_here if applies(cut) else others).append(cut)
+    versions = dict.fromkeys(
+        f"kernel {host.kernel} and {f'QEMU {host.qemu}' if host.qemu else 'no QEMU'}"
+        for host in hosts
     )
-    versions = f"kernel {host.kernel} and {f'QEMU {host.qemu}' if host.qemu else 'no QEMU'}"
     return replace(
-        verdicts_of(applicable, disk or HostDisk.VOLATILE, (host,)),
-        other_versions=dict.fromkeys(others.by_path, versions),
+        verdicts_of(counted_here, disk, hosts),
+        other_versions=dict.fromkeys(verdicts_of(others, disk).by_path, " or ".join(versions)),
     )
 
 
 def verdicts_of_loaded(
     results: Store, loaded: Loaded, disk: HostDisk | None = None
 ) -> CrashVerdicts:
-    """The same of the host of loaded numbers, with what their servers said of flushes."""
-    verdicts = stored_verdicts(results, loaded.campaigns[0].host, disk)
+    """The same of the host of loaded numbers, with what their servers said of flushes.
+
+    Of several campaigns, a verdict counts for a path if it has the kernel and QEMU of one that
+    measured the path.
+    """
+    first = loaded.campaigns[0].host
+    hosts = {(first.kernel, first.qemu): first}
+    for campaign in loaded.campaigns:
+        hosts.setdefault((campaign.host.kernel, campaign.host.qemu), campaign.host)
+    if len(hosts) == 1:
+        return with_stored_servers(stored_verdicts(results, first, disk), results, loaded)
+    measured = {
+        campaign.id: {
+            name
+            for cell in campaign.cells
+            if cell.path is not None
+            for name in CrashVerdicts(below=campaign.host.file_system).names(cell.path)
+        }
+        for campaign in loaded.campaigns
+    }
+
+    def applies(cut: PowerCut) -> bool:
+        name = verdict_name(parse_path(cut.path))
+        return any(
+            cut.applies_to(campaign.host) and name in measured[campaign.id]
+            for campaign in loaded.campaigns
+        )
+
+    cuts = results.power_cuts(first.machine_id)
+    verdicts = _applicable(cuts, tuple(hosts.values()), disk, applies)
     return with_stored_servers(verdicts, results, loaded)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vdisklab.analysis.best import competitors
+from vdisklab.analysis.best import SHOWS_NOTHING, competitors
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.path_model import PathModel
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 
 RACE_UP_TO = 20
 """Up to this many paths all race; of more, a model of their segments leaves some out first."""
-
-NO_BOUND = 9.0
-"""A leader that may be worse by this share or more is not bounded by anything."""
 
 
 @dataclass(slots=True, eq=False)
@@ -208,7 +205,7 @@ def race_outcome(
     lost = contest.lost(so_far)
     never = [row for row in so_far.out if not np.isfinite(so_far.logs[row]).any()]
     enough = [row for row in lost if np.isfinite(so_far.logs[row]).sum() >= MIN_ROUNDS]
-    unbounded = enough or state.behind is None or state.behind > NO_BOUND
+    unbounded = enough or state.behind is None or state.behind >= SHOWS_NOTHING
     return RaceOutcome(
         best=contest.cells[state.leader],
         as_good=contest.named((*state.left[1:], *enough)),

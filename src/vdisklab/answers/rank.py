@@ -13,8 +13,10 @@ from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import TooFewRounds
 from vdisklab.analysis.diagnostics.recorded import SeveralGuests
+from vdisklab.analysis.diagnostics.values import RoundsDepend
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio
+from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranked, Ranking, WithoutRank
 from vdisklab.analysis.score import DEFAULT_METRIC, RoleSet
 from vdisklab.analysis.summary import Level, Summary
@@ -24,6 +26,7 @@ from vdisklab.answers.choice import (
     PathChoice,
     decide,
     in_agreement,
+    level_as_ranked,
     more_rounds_command,
 )
 from vdisklab.answers.during import measured_operations
@@ -103,6 +106,8 @@ class RankAnswer(Answer):
     hosts: Annotated[OverHosts | None, "with --hosts; rounds are hosts then"] = None
     more: tuple[RankedCell, ...] = field(default=(), metadata=HIDDEN)
     """The cells that `--top` leaves out: what is said of all of them counts them."""
+    race: RaceOutcome | None = field(default=None, metadata=HIDDEN)
+    """The race that decided, if one did: its rule is another one than the ranking's."""
 
 
 def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
@@ -133,10 +138,20 @@ def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
         rounds=analysis.rounds,
         findings=(
             *analysis.fewest_of_several(_this_command(metric)),
-            *_with_command(analysis, in_agreement(decision.choice, findings), metric),
+            *_with_command(analysis, _after_race(decision, findings), metric),
         ),
         hosts=_over_hosts(analysis, decision) if isinstance(analysis, HostsAnalysis) else None,
+        race=decision.race,
     )
+
+
+def _after_race(decision: Decision, findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
+    """The findings in agreement with the decision: none sends to a race what has raced."""
+    for finding in in_agreement(decision.choice, findings):
+        if isinstance(finding, RoundsDepend):
+            yield replace(finding, raced=decision.race is not None)
+        else:
+            yield finding
 
 
 def _this_command(metric: str) -> str:
@@ -217,7 +232,7 @@ def _ranked_cells(
             ),
             power_cut=known_durability(place.cell, analysis.verdicts),
             hosts=over_hosts.get(place.cell),
-            ordered_by=level,
+            ordered_by=level_as_ranked(level, place.cell, levels.get(analysis.baseline), ranking),
         )
         for place in places
         for level in [levels.get(place.cell)]

@@ -38,6 +38,7 @@ from vdisklab.answers.choice import (
     as_ranked,
     decided_among,
     in_agreement,
+    level_as_ranked,
     more_rounds_command,
     nothing_shown,
     only,
@@ -225,7 +226,8 @@ def recommend(
         key: analysis.summaries(key) if weights is None else summarise(observations, key)
         for key in shown
     }
-    alternatives = tuple(_alternatives(found, summaries, ratio, ordered))
+    of_baseline = ordered.get(analysis.baseline)
+    alternatives = tuple(_alternatives(found, summaries, ratio, ordered, of_baseline))
     configured = _with_policy(chosen, needs, analysis.verdicts)
     answer = RecommendAnswer(
         campaigns=analysis.campaigns,
@@ -265,7 +267,7 @@ def recommend(
         stalls={
             need: measured_stall(chosen.path, need, analysis.verdicts)
             for need in needs
-            if need.goes_by_stalls and chosen.path is not None and hosts is None
+            if need.goes_by_stalls and chosen.path is not None
         },
         there=place_options(analysis.campaigns[0]),
         beside_default="" if found.default or hosts else _beside_default(analysis, chosen),
@@ -352,6 +354,7 @@ def _alternatives(
     summaries: Mapping[MeasureKey, Summaries],
     ratio: RatioOf,
     ordered: Summaries,
+    of_baseline: Summary | None,
 ) -> Iterator[Alternative]:
     """The paths that meet all needs, best first; without a ranking only the recommended one."""
     places = {row.cell: row for row in found.ranking.rows}
@@ -367,7 +370,7 @@ def _alternatives(
             if cell != found.cell and (place <= _NEXT or cell in found.ties)
             else None,
             power_cut=found.durability[cell],
-            ordered_by=level,
+            ordered_by=level_as_ranked(level, cell, of_baseline, found.ranking),
         )
 
 

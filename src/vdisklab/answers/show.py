@@ -12,11 +12,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
-from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
+from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.recorded import evidence_diagnostics
 from vdisklab.analysis.guest_groups import jain
 from vdisklab.analysis.sums import sums_of, times_of
+from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.documents import HIDDEN, Answer
 from vdisklab.errors import PlanError
 from vdisklab.guest.systems import FIND_DISK, FIND_SECONDS, LOAD_DRIVERS
@@ -113,8 +114,8 @@ class ShowAnswer(Answer):
     findings: Annotated[tuple[Diagnostic, ...], "what limits the numbers"]
 
 
-def answer_run(run: model.Run, *, raw: bool) -> ShowAnswer:
-    """The run; with `raw` also what the programs printed."""
+def answer_run(run: model.Run, *, raw: bool, campaign: model.Campaign | None = None) -> ShowAnswer:
+    """The run of a campaign, if that is known; with `raw` also what the programs printed."""
     return ShowAnswer(
         id=run.id,
         campaign=run.campaign,
@@ -129,7 +130,9 @@ def answer_run(run: model.Run, *, raw: bool) -> ShowAnswer:
         accelerator=run.accelerator,
         emulated=run.is_emulated,
         ran_under=run.ran_under,
-        caveats=caveats_of((run,), guest_arch=run.guest_arch),
+        caveats=caveats_with_remedy(
+            (run,), () if campaign is None else (campaign,), guest_arch=run.guest_arch
+        ),
         medium=run.medium,
         checks=tuple(
             ShownCheck(check.name, check.requested, check.observed, check.confirmed)

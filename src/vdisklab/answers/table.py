@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import ValidationError
 
 from vdisklab.analysis.candidates import candidates
-from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
+from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import gate_diagnostics, slow_diagnostics
 from vdisklab.analysis.observations import Observations
@@ -19,6 +19,7 @@ from vdisklab.analysis.score import DEFAULT_METRIC, role_set
 from vdisklab.analysis.summary import summarise
 from vdisklab.answers import loading
 from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.answers.rank import RankAnswer, rank_cells
 from vdisklab.as_text import AsText
 from vdisklab.documents import HIDDEN, Answer
@@ -309,7 +310,7 @@ def table_of(
     slow = (slow_diagnostics(load.observations) for load in loaded.values())
     return TableAnswer(
         campaigns=campaigns,
-        caveats=caveats_of(outlines, campaigns),
+        caveats=caveats_with_remedy(outlines, campaigns),
         runs=medians.runs,
         places=tuple(loaded) if len(loaded) > 1 else (),
         cells=tuple(_cells(results, loaded, disk)),

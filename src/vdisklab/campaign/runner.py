@@ -19,7 +19,14 @@ from vdisklab.host.machine import is_emulated
 from vdisklab.host.waiting import Clock
 from vdisklab.path.cell import Cell
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.progress import Note, Progress, RunFinished, RunStarted
+from vdisklab.progress import (
+    Event,
+    MeasurementStarted,
+    Note,
+    Progress,
+    RunFinished,
+    RunStarted,
+)
 from vdisklab.results.model import Failure, FailureKind, Origin, Run
 from vdisklab.units import counted
 
@@ -185,7 +192,7 @@ def _measured(
 
 def _run(context: CampaignContext, tag: RunTag, slot: Slot) -> Run:
     started, begin = datetime.now(UTC), time.monotonic()
-    result, failure = _measure(context, slot.cell)
+    result, failure = _measure(context, slot)
     wall = time.monotonic() - begin
     on_host = slot.cell.path.on_host or context.plan.profile.without_guests
     named = context.stacks.named
@@ -242,8 +249,21 @@ def _way_to_measure(
     return measure_cell
 
 
-def _measure(context: CampaignContext, cell: Cell) -> tuple[CellResult, Failure | None]:
-    nothing = CellResult()
+class _BegunProgress:
+    """Passes progress on, and notes that a first measurement has begun."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self.measures = False
+
+    def __call__(self, event: Event, /) -> None:
+        self.measures = self.measures or isinstance(event, MeasurementStarted)
+        self._progress(event)
+
+
+def _measure(context: CampaignContext, slot: Slot) -> tuple[CellResult, Failure | None]:
+    nothing, cell, noted = CellResult(), slot.cell, _BegunProgress(context.progress)
+    context = replace(context, progress=noted)
     try:
         result = _way_to_measure(context, cell)(context, cell)
         context.stacks.require_in_place()
@@ -253,19 +273,21 @@ def _measure(context: CampaignContext, cell: Cell) -> tuple[CellResult, Failure 
     except errors.ServerGoneError as error:
         return nothing, Failure(FailureKind.STORAGE, _sentence(error))
     except errors.VdisklabError as error:
-        return nothing, _failure(context, cell, error)
+        return nothing, _failure(context, slot, error, begun=noted.measures)
     except Exception as error:  # noqa: BLE001 - one cell's bug must not cost the others
         return nothing, Failure(FailureKind.INTERNAL, f"{type(error).__name__}: {error}")
 
 
-def _failure(context: CampaignContext, cell: Cell, error: errors.VdisklabError) -> Failure:
-    """Why a cell failed.
+def _failure(
+    context: CampaignContext, slot: Slot, error: errors.VdisklabError, *, begun: bool
+) -> Failure:
+    """Why a cell failed, before or after its first measurement had `begun`.
 
     Raises a DirtyHostError, unless what stays is on a target that takes no writes, or in a work
     directory that was moved: it is said at the end.
     """
     moved = context.stacks.moved()
-    gone = None if moved else context.stacks.refusal(cell.path)
+    gone = None if moved else context.stacks.refusal(slot.cell.path)
     if isinstance(error, errors.DirtyHostError):
         if not moved and gone is None:
             raise error
@@ -275,9 +297,11 @@ def _failure(context: CampaignContext, cell: Cell, error: errors.VdisklabError) 
         return Failure(FailureKind.STORAGE, moved)
     if gone is None:
         return Failure(_kind(error), _sentence(error))
-    # What fails while a stack is built is a HostError: then the target was not there at all.
-    begun = isinstance(error, errors.GuestError | errors.WorkloadError | errors.DirtyHostError)
-    lost = "the target was lost in the middle of the run: " if begun else ""
+    lost = f"the target could not be reached before round {slot.round}: "
+    if begun:
+        lost = "the target was lost in the middle of the run: "
+    elif isinstance(error, errors.HostError) and not isinstance(error, errors.DirtyHostError):
+        lost = ""  # while its stack was built: it was not there at all
     return Failure(FailureKind.STORAGE, f"{lost}{_sentence(gone)}\n{_sentence(error)}")
 
 

@@ -11,8 +11,8 @@ from vdisklab.answers.density import (
     searched_capacity,
     stored_density,
 )
-from vdisklab.answers.during import newest_of_speed, stored_stalls
-from vdisklab.answers.hosts import analysis_of
+from vdisklab.answers.during import newest_of_speed, stored_stalls_of_all
+from vdisklab.answers.hosts import HostsAnalysis, analysis_of
 from vdisklab.answers.loading import newest_campaign, open_results
 from vdisklab.cli.shell.options import NEEDS, AnalysisOptions, OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
@@ -112,7 +112,10 @@ def recommend(request: RecommendOptions, output: OutputOptions) -> None:
             fewest_disks=True,
         )
         if any(need.goes_by_stalls for need in needs):
-            analysis.stalls = stored_stalls(results, analysis.campaigns[0], request.stall)
+            host_of = analysis.host_of if isinstance(analysis, HostsAnalysis) else {}
+            analysis.stalls = stored_stalls_of_all(
+                results, analysis.campaigns, request.stall, host_of
+            )
         answer = answers.recommend(analysis, needs, request.weights)
     print_answer(answer, view.tables(answer), output, request)
 

@@ -62,7 +62,8 @@ def show(request: ShowOptions, output: OutputOptions) -> None:
         if request.script:
             sys.stdout.write(repeat_script(stored, results.campaign(stored.campaign)))
             return
-        answer = answer_run(stored, raw=request.raw)
+        campaign = results.campaign(stored.campaign)
+        answer = answer_run(stored, raw=request.raw, campaign=campaign)
     print_answer(answer, tables(answer), replace(output, why=True, wide=True), request)
     if output.form is Format.TABLE:
         for measurement in answer.measurements if request.raw else ():

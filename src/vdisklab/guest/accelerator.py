@@ -82,25 +82,40 @@ def _remedy_without_kvm(root: Path) -> str:
 
 def _remedy_for_hang(root: Path) -> str:
     """The hint for a KVM device that opens, but boots no guest."""
-    if (root / "sys/module/kvm_pvm").exists():
+    if _is_pvm(root):
         return (
-            "this KVM (module kvm_pvm) boots only kernels that are built as PVM guests: use a host"
-            " with AMD-V or VT-x, or emulation (--accelerator tcg)"
+            "use a host with AMD-V or VT-x: this KVM (module kvm_pvm) boots only kernels that are "
+            "built as PVM guests"
         )
     if virtualised(root):
         return (
-            "the hypervisor that this machine runs under shows nested virtualisation, but it does "
-            "not work: use another machine, or emulation (--accelerator tcg)"
+            "use another machine: the hypervisor that this machine runs under shows nested "
+            "virtualisation, but it does not work"
         )
-    return "`dmesg` may say why; --accelerator tcg measures under emulation"
+    return "`dmesg` may say why"
+
+
+def _is_pvm(root: Path) -> bool:
+    """True for KVM without hardware: it needs a guest kernel that knows it."""
+    return (root / "sys/module/kvm_pvm").exists()
+
+
+def way_to_kvm(device: Path = DEVICE, root: Path = SYSTEM) -> str | None:
+    """The remedy that `doctor` names for guests that do not run under KVM here; None if only a
+    trial, which boots a guest, can tell."""
+    refused = device_refused(device, root)
+    if refused is not None:
+        return refused.remedy
+    return _remedy_for_hang(root) if _is_pvm(root) else None
 
 
 def kvm_error(trial: KvmTrial) -> GuestError:
     """The error for guests that must run under KVM, whose trial failed."""
+    without = "leave out --accelerator kvm (with --new for a campaign that began under KVM)"
     return GuestError(
         "KVM was requested, or ran the campaign's earlier guests, but guests do not run under it: "
         f"{trial.tried}",
-        hint=trial.remedy or "leave out --accelerator kvm; --new begins another campaign",
+        hint="; or ".join(filter(None, (trial.remedy, without))),
     )
 
 

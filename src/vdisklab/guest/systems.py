@@ -207,6 +207,12 @@ def disk_found(
     facts = dict(line.strip().split("=", 1) for line in stdout.splitlines() if "=" in line)
     if status != 0 or "device" not in facts:
         output = " ".join((stderr.strip() or stdout.strip()).split())
+        if not output:  # it says that it found none; so this is no news of the disk
+            raise GuestError(
+                f"the search for the disk {serial} in the guest ended without an answer (exit "
+                f"status {status})",
+                hint="the same command measures this path again",
+            )
         raise GuestError(
             f"the guest does not see the disk {serial}: {output}",
             hint="its kernel may lack the bus's driver: choose another bus, or another kernel "

@@ -313,13 +313,13 @@ class CrashVerdicts:
 
     def of(self, path: DiskPath) -> PathCrashes | None:
         """All that power cuts showed of a path; None without any."""
-        found = [self.by_path[name] for name in self._names(path) if name in self.by_path]
+        found = [self.by_path[name] for name in self.names(path) if name in self.by_path]
         if len(found) < 2:
             return found[0] if found else None
         (a, b) = found
         return PathCrashes(a.path, a.flushed + b.flushed, a.unflushed + b.unflushed)
 
-    def _names(self, path: DiskPath) -> Iterator[str]:
+    def names(self, path: DiskPath) -> Iterator[str]:
         """The names of the verdicts that count for a path."""
         yield verdict_name(path)
         if is_in_directory(path) and self.below in set(LayerKind):
@@ -334,7 +334,7 @@ class CrashVerdicts:
     def on_hosts(self, path: DiskPath) -> tuple[str, ...]:
         """Over hosts: those on which the path was cut, in order."""
         return tuple(
-            sorted({host for name in self._names(path) for host in self.hosts.get(name, ())})
+            sorted({host for name in self.names(path) for host in self.hosts.get(name, ())})
         )
 
     def elsewhere(self, path: DiskPath) -> tuple[PathCrashes, ...]:

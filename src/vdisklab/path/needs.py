@@ -252,7 +252,8 @@ def measured_stall(path: DiskPath, need: Need, verdicts: CrashVerdicts) -> str |
 def stall_in_words(stall: OperationStall) -> str:
     """What stood still for how long in which operation, as a clause."""
     what = "write" if stall.of_writes else "request"
-    return f"no {what} was completed for {_wait(stall.seconds)} in its {stall.operation}"
+    on = f" on {stall.on}" if stall.on else ""
+    return f"no {what} was completed for {_wait(stall.seconds)} in its {stall.operation}{on}"
 
 
 def _wait(seconds: float) -> str:

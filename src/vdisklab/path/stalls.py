@@ -15,12 +15,14 @@ DEFAULT_STALL = 1.0
 class OperationStall:
     """The mildest operation of its kind on a path: its longest stall in seconds.
 
-    `of_writes` is True if writes alone waited for so long, and reads went on.
+    `of_writes` is True if writes alone waited for so long, and reads went on. `on` is the host
+    where it was measured, if numbers of several are looked at.
     """
 
     operation: str
     seconds: float
     of_writes: bool = False
+    on: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,6 @@ MOST_CHARACTERS = 60
 """Maximum length of a page's headline; the rest stands in the first line below it."""
 
 
-_NOTHING_KNOWN = 10
-"""How many times as good a path may be before a bound says nothing: noisy first rounds give
-thousands."""
-
 _SLIGHT = 0.01
 """A lead below this share is not worth a sentence."""
 
@@ -282,22 +278,17 @@ def _shares(low: float, high: float) -> str:
 
 def _stake(choice: PathChoice) -> Iterator[str]:
     """What may be gained, and the command that decides: `So far raw/none leads …`."""
-    name, cell = choice.cell.name, choice.leader.name
-    leads = choice.ahead is not None and choice.ahead >= _SLIGHT
-    limit = _limit(choice, "" if leads else name)
-    if choice.ahead is not None and leads:
-        lead = f"{100 * choice.ahead:.0f} %"
-        if choice.ahead >= 1:
-            lead = f"a factor of {1 + choice.ahead:.1f}"
-        ahead = f"So far {cell} leads {name} by {lead}, which may be chance"
-        yield f"{ahead}; {limit}." if limit else f"{ahead}."
-    elif limit:
-        yield f"{limit[0].upper()}{limit[1:]}."
-    else:  # nothing was named that could be worth it
-        more = "To tell them apart, measure more hosts."
-        yield from filter(None, (more if choice.hosts else "", _to_tell_apart(choice.surer)))
+    name, cell, surer = choice.cell.name, choice.leader.name, choice.surer
+    if choice.behind is None:
+        yield from _cannot_tell(choice)
         return
-    surer = choice.surer
+    most = f"the best is at most {_percent(choice.behind)} better"
+    sure = f"({100 * choice.confidence:.0f} %)"
+    if choice.ahead is not None and choice.ahead >= _SLIGHT:
+        lead = f"{100 * choice.ahead:.0f} %"
+        yield f"So far {cell} leads {name} by {lead}, which may be chance; {most} {sure}."
+    else:
+        yield f"{most[0].upper()}{most[1:]} than {name} {sure}."
     if choice.hosts is not None:
         yield "If that is worth it to you, measure more hosts. If not, you are done."
     if surer is None or not (way := _way(surer)):
@@ -308,17 +299,21 @@ def _stake(choice: PathChoice) -> Iterator[str]:
     yield f"If that is worth {worth} to you ({rest}), {way}. If not, you are done."
 
 
-def _limit(choice: PathChoice, name: str) -> str:
-    """By how much another may be better than the answer, which has the `name` unless just named."""
-    if choice.behind is None:
-        return ""
-    if 1 + choice.behind >= _NOTHING_KNOWN:
-        return "how far they are apart is not known yet"
-    sure = f"({100 * choice.confidence:.0f} %)"
-    most = f"{_percent(choice.behind)} better{' than' * bool(name)}"
-    if choice.behind >= 1:
-        most = f"{1 + choice.behind:.1f} times as good{' as' * bool(name)}"
-    return " ".join(filter(None, ("the best is at most", most, name, sure)))
+def _cannot_tell(choice: PathChoice) -> Iterator[str]:
+    """That the rounds show nothing of a tie: neither a lead nor a limit is a finding."""
+    if not choice.ties:
+        return
+    count, measured = len(choice.tied), counted(choice.rounds, "round")
+    way = _to_tell_apart(choice.surer)
+    if choice.hosts is not None:
+        measured, way = counted(choice.hosts, "host"), "To tell them apart, measure more hosts."
+    elif choice.surer is not None and not way:
+        effort = _effort(choice.surer)
+        way = f"To tell them apart, measure them without --rounds, as a race: {effort}."
+    best = "better" if count == 2 else "the best"
+    yield f"{measured} cannot tell which of these {count} is {best}, or by how much."
+    if way:
+        yield way
 
 
 def _way(surer: Surer) -> str:

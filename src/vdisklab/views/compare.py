@@ -190,7 +190,7 @@ def _class_ratios(pair: ComparedPair) -> Iterator[str]:
     """The ratio in each class, because a mean over all may hide one."""
     for name, comparison in pair.by_class.items():
         hosts = counted(len(comparison.hosts), "host")
-        size = wording.difference_in(comparison.measure, comparison.ratio)
+        size = wording.difference_in(comparison.measure, comparison.ratio, "host")
         yield f"{name} ({hosts}): A is {size} in {measure_words(comparison.measure)}."
 
 

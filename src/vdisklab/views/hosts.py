@@ -32,14 +32,16 @@ def agreement_sentence(
     is_tie = pair.a in tied and pair.b in tied
     first, second = (pair.a, pair.b) if pair.a_leads else (pair.b, pair.a)
     ratio = above_is_better(pair.ratio, pair.measure)
-    size = f"it is {difference(ratio if pair.a_leads else inverted(ratio))}"
+    size = f": it is {difference(ratio if pair.a_leads else inverted(ratio))}"
     if ratio.ratio is None and ratio.pairs:
-        size = "by how much is unknown, because a rate is zero on some hosts"
+        size = ": by how much is unknown, because a rate is zero on some hosts"
+    elif ratio.low is not None and numbers.known_interval(ratio.low, ratio.high) is None:
+        size = ""  # the p-value says it, of hosts and not of rounds
     shown = pair.ratio.p is not None and pair.ratio.p <= 0.05
     beats = "beats" if shown and not is_tie else "is ahead of"
     text = (
         f"{first} {beats} {second} on {pair.agreeing} of {counted(len(pair.hosts), 'host')} in "
-        f"{measure_words(pair.measure)}: {size}"
+        f"{measure_words(pair.measure)}{size}"
     )
     if pair.ratio.p is not None and pair.ratio.p > 0.05:
         text += ", which shows no difference for the mean host"

@@ -28,6 +28,7 @@ from vdisklab.views.choice import headline, verdict_lines
 from vdisklab.views.durability import disk_note, hosts_note, losses, power_cut_text
 from vdisklab.views.hosts import first_sentences, hosts_sentences
 from vdisklab.views.layout import NAMES, Column, Row, Table
+from vdisklab.views.run import race_rule
 
 _RAM = (
     "RAM: less than half of the bytes read (r) or written (w) reached the device; the number "
@@ -426,8 +427,7 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
         # A missing baseline stands above the table.
         if not (over is not None and isinstance(finding, NoBaseline))
     )
-    if ranking.best is not None and (reach := wording.reach_sentence(ranking.best)):
-        yield reach
+    yield from filter(None, [_reach(answer)])
     if over is not None:
         yield _HOSTS
     elif ranking.rows:
@@ -449,6 +449,13 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
         if over is None and (corrected := _corrected(answer)):
             yield corrected
     yield from disk_note(answer.host_disk)
+
+
+def _reach(answer: RankAnswer) -> str | None:
+    """What these rounds can show; after a race, by the race's rule and not by the ranking's."""
+    if answer.race is not None:
+        return race_rule(answer.race)
+    return None if answer.ranking.best is None else wording.reach_sentence(answer.ranking.best)
 
 
 def _corrected(answer: RankAnswer) -> str:

@@ -137,6 +137,7 @@ def _interval_over_hosts(answer: RecommendAnswer, row: Alternative) -> str:
 def _hosts_reasons(answer: RecommendAnswer, over: OverHosts) -> Iterator[str]:
     """Why this path for all hosts: ties, and how many hosts agree."""
     yield from _error_policy(answer)
+    yield from _stalls(answer)
     yield from (sentence for _, sentence in first_lines(answer))
     if over.first is not None:
         yield agreement_sentence(over.first, answer.choice.tied)
@@ -249,11 +250,13 @@ def _stalls(answer: RecommendAnswer) -> Iterator[str]:
             yield f"{path}: {measured}."
         else:
             operation = "backup" if need.kind is NeedKind.BACKUP else "snapshot"
-            command = f"vdisklab run {path} --during {operation} {answer.there}".rstrip()
-            yield (
-                f"What the need {need} costs the guest was not measured on {path} in this place "
-                f"with this QEMU: `{command}`."
-            )
+            command = f"vdisklab run {path} --during {operation}"
+            costs = f"What the need {need} costs the guest was not measured on {path}"
+            if answer.hosts is None:
+                here = f"{command} {answer.there}".rstrip()
+                yield f"{costs} in this place with this QEMU: `{here}`."
+            else:
+                yield f"{costs} on any of these hosts. To measure it, on each: `{command}`."
 
 
 def _of_race(answer: RecommendAnswer) -> Iterator[str]:
@@ -338,9 +341,11 @@ def price_sentence(price: Price, chosen: MeasuredCell) -> str:
     if price.without == chosen:
         sentence = f"The need {need} costs no speed here: without it the best path is the same"
     elif price.ratio is None or price.ratio.ratio is None:
+        never = price.ratio is None or not price.ratio.pairs
+        why = "which was never measured in the same round" if never else "and one rate is zero"
         sentence = (
             f"What the need {need} costs is not known: without it the best path is "
-            f"{price.without}, which was never measured in the same round"
+            f"{price.without}, {why}"
         )
     else:
         sentence = (
@@ -406,7 +411,8 @@ def _why(answer: RecommendAnswer) -> Iterator[str]:
     recommended = answer.requests.get(chosen)
     if recommended is None:
         return
-    yield from _from_memory(chosen.name, recommended)
+    if not answer.choice.from_memory:  # the verdict says it, by direction
+        yield from _from_memory(chosen.name, recommended)
     for cell, other in answer.requests.items():
         parts = [
             *_cpu(recommended, other),

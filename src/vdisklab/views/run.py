@@ -94,8 +94,23 @@ def ranking_after_race(outcome: RaceOutcome, ranking: Ranking) -> str | None:
     )
 
 
+def race_rule(outcome: RaceOutcome) -> str | None:
+    """What a race asks for, which is less than the best of all; None if it has shown the best."""
+    if outcome.proven:
+        return None
+    near = f"one path is shown to be within {_margin(outcome)} of the best"
+    after = counted(outcome.rounds, "round")
+    if outcome.decided:
+        return f"A race ends when {near}; this race ended so after {after}."
+    if outcome.rounds < outcome.most_rounds:
+        return f"A race ends when {near}; {after} have not shown that yet."
+    return f"A race ends when {near}; this race reached its limit of {after} before."
+
+
 def _margin(outcome: RaceOutcome) -> str:
-    return f"{outcome.margin:.0%}" if outcome.step is None else f"the step of {outcome.step:g}"
+    if outcome.step is not None:
+        return f"the step of {outcome.step:g}"
+    return f"{100 * outcome.margin:.3g} %"
 
 
 def race_effort(runs: int, outcome: RaceOutcome) -> str:

@@ -121,7 +121,7 @@ def headline(answer: TrendAnswer) -> str:
     match answer.verdict:
         case TrendVerdict.WORSE | TrendVerdict.BETTER if lasting:
             word = _VERDICTS[answer.verdict].capitalize()
-            return f"{word}: {_lasting_change(answer, lasting)}"
+            return f"{word}: {_lasting_change(answer, lasting)}{_by_itself(answer, lasting)}"
         case TrendVerdict.WORSE | TrendVerdict.BETTER:
             word = _VERDICTS[answer.verdict].capitalize()
             row = rows[0] if answer.verdict is TrendVerdict.WORSE else rows[-1]
@@ -152,6 +152,14 @@ def headline(answer: TrendAnswer) -> str:
             return f"Campaign {latest} has no numbers of paths that were measured before"
 
 
+def _by_itself(answer: TrendAnswer, lasting: Sequence[TrendRow]) -> str:
+    """That the paths show together what none of them shows alone, as the table says of each."""
+    others = [row for row in answer.paths if row not in lasting]
+    shown = any(row.verdict is answer.verdict for row in others)
+    is_together = [row.path for row in lasting] == [TOGETHER]
+    return "; no path shows that by itself yet" if is_together and others and not shown else ""
+
+
 def _only(answer: TrendAnswer) -> OnlyCampaign | None:
     """That there is nothing to compare; None with two campaigns or more."""
     return next((each for each in answer.findings if isinstance(each, OnlyCampaign)), None)
@@ -175,13 +183,14 @@ def _changed(answer: TrendAnswer) -> Iterator[str]:
 
 
 def _unseen(newest: Newest, allowed: float) -> str:
-    """`a loss below 12 %, so also one of 5 % (--worse), cannot be seen, as these vary by 2.4 %`."""
+    """`a loss below 12 % in one campaign, so also one of 5 % (--worse), cannot be seen, as these
+    vary by 2.4 %`: one that lasts is dated when more campaigns show it."""
     vary = f"these vary by {_percent(newest.spread)}"
     least = newest.least_loss
     if least is None:
         return vary
     also = f", so also one of {100 * allowed:g} % (--worse)," if least > allowed else ""
-    return f"a loss below {_limit(least)}{also} cannot be seen, as {vary}"
+    return f"a loss below {_limit(least)} in one campaign{also} cannot be seen, as {vary}"
 
 
 def _limit(share: float) -> str:
@@ -264,8 +273,12 @@ def _dated_change(answer: TrendAnswer, shift: DatedShift) -> str:
     several = row.path == TOGETHER
     path = _path(answer, row)
     if shift.each is None:
+        low, high = shift.change.low, shift.change.high
+        has_none = low is not None and high is not None and low <= 1 <= high
+        # Its date is shown; "between 40 % slower and 2 % faster" below "Worse" would deny it.
+        change = LevelChange(shift.change.ratio) if has_none else shift.change
         return (
-            f"{path} {'are' if several else 'is'} {_size(shift.change)} since the step between "
+            f"{path} {'are' if several else 'is'} {_size(change)} since the step between "
             f"{_campaign_dates(shift)}"
         )
     verb = ("decline" if shift.each < 1 else "rise") + ("" if several else "s")
@@ -293,7 +306,7 @@ def _campaign(campaign: Campaign) -> str:
 
 
 def _size(change: LevelChange) -> str:
-    return difference(Ratio(1, change.ratio, change.low, change.high))
+    return difference(Ratio(1, change.ratio, change.low, change.high), of="campaign")
 
 
 def _gain(change: LevelChange) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vdisklab import numbers
-from vdisklab.analysis.best import NEGLIGIBLE, BestSet
+from vdisklab.analysis.best import NEGLIGIBLE, SHOWS_NOTHING, BestSet
 from vdisklab.analysis.measure_words import measure_words
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Comparison, Ratio, Verdict
@@ -31,9 +31,6 @@ WITH_STEP = (
 
 _MANY_TIMES = 10
 """A ratio of 1 to this or more is told as times, as 99 % slower says little."""
-
-_SHOWS_NOTHING = 1.0
-"""The lead from which on rounds that show no smaller one are too few: twice as good."""
 
 
 def measure_name(measure: MeasureKey) -> str:
@@ -62,15 +59,15 @@ def compared(row: Comparison, of: str = "round") -> str:
     likely = row.verdict in (Verdict.A_LIKELY, Verdict.B_LIKELY)
     if against_zero(row):
         return f"{_against_zero(row)}{', likely' * likely}"
-    return difference_in(row.measure, row.ratio) + ", likely" * likely
+    return difference_in(row.measure, row.ratio, of) + ", likely" * likely
 
 
-def difference_in(measure: MeasureKey, ratio: Ratio) -> str:
+def difference_in(measure: MeasureKey, ratio: Ratio, of: str = "round") -> str:
     """The words for a ratio of two values of a measure: `12 % faster`; of bytes and of other
     counts, which are not fast, `12 % less`."""
     if _is_amount(measure):
-        return difference(ratio, _AMOUNT)
-    return difference(above_is_better(ratio, measure))
+        return difference(ratio, _AMOUNT, of)
+    return difference(above_is_better(ratio, measure), of=of)
 
 
 def _is_amount(measure: MeasureKey) -> bool:
@@ -115,23 +112,20 @@ class _Words:
     below: str
     times: str
 
-    @property
-    def too_few(self) -> str:
+    def too_few(self, of: str) -> str:
         """The words for a ratio whose interval is too wide and holds no change."""
-        return f"not shown to be {self.above} or {self.below}: so few rounds tell nothing"
+        return f"not shown to be {self.above} or {self.below}: so few {of}s tell nothing"
 
 
 _SPEED = _Words("faster", "slower", "as fast")
 _AMOUNT = _Words("more", "less", "as much")
 
-TOO_FEW_TO_TELL = _SPEED.too_few
-"""The words for a ratio of speeds whose interval is too wide and holds no change."""
 
-
-def difference(ratio: Ratio, called: _Words = _SPEED) -> str:
+def difference(ratio: Ratio, called: _Words = _SPEED, of: str = "round") -> str:
     """The words for a ratio (above 1 is better): `between 43 % slower and 12 % faster`.
 
-    Without an interval it is `12 % faster`; with one that tells nothing it says so.
+    Without an interval it is `12 % faster`; with one that tells nothing it says so, of rounds or
+    hosts.
     """
     if ratio.ratio is None:
         return (
@@ -142,7 +136,7 @@ def difference(ratio: Ratio, called: _Words = _SPEED) -> str:
     low, high = _change(ratio.low, called), _change(ratio.high, called)
     if numbers.is_too_wide(ratio.low, ratio.high):
         if ratio.low <= 1 <= ratio.high:
-            return called.too_few
+            return called.too_few(of)
         return f"at least {' '.join(low if ratio.low > 1 else high)}"
     if low == high:
         return " ".join(low)
@@ -183,7 +177,7 @@ def reach_sentence(best: BestSet) -> str | None:
         else ""
     )
     rounds, noise = counted(best.rounds, "round"), math.expm1(best.noise)
-    if best.shows >= _SHOWS_NOTHING:
+    if best.shows >= SHOWS_NOTHING:
         return (
             None
             if best.alone

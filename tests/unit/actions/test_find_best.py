@@ -206,7 +206,7 @@ def test_a_race_in_words(measured: Measured) -> None:
     ranking = rank_cells(Analysis.of(measured(7), [CAMPAIGN.id])).ranking
     why = ranking_after_race(dataclasses.replace(outcome, proven=False), ranking)
     assert why is not None
-    assert "one within 10% of it" in why
+    assert "one within 10 % of it" in why
 
 
 def test_a_budget_that_is_used_up_ends_the_search(plan: CampaignPlan, measured: Measured) -> None:

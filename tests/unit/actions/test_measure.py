@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from tests.unit.analysis.made import START, _run
 from tests.unit.results.values import a_campaign, a_run
 from tests.unit.stored import stored
 from vdisklab.actions import measure as measuring
@@ -29,7 +31,9 @@ from vdisklab.actions.measure import (
     unchanged_campaign,
 )
 from vdisklab.actions.planning import make_plan, possible_draft, possible_plan
+from vdisklab.campaign.runner import RunTag
 from vdisklab.cli.shell.main import main
+from vdisklab.cli.shell.run_campaigns import _print_end as print_end
 from vdisklab.errors import (
     EXIT_CELLS_FAILED,
     EXIT_INTERRUPTED,
@@ -48,7 +52,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, Missing
 from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note
-from vdisklab.results.model import WITHOUT_FLUSHES, HostFacts, Run
+from vdisklab.results.model import WITHOUT_FLUSHES, Failure, FailureKind, HostFacts, Run
 from vdisklab.results.store import Store, open_store
 from vdisklab.workload.profile_files import load_profile
 
@@ -318,6 +322,31 @@ def test_an_interrupt_is_one_also_if_a_server_that_is_gone_keeps_what_lies_on_it
         assert main([*arguments, "--rounds", "1"]) == status
         said = " ".join(capsys.readouterr().err.split())
         assert f"{kind}" in said
+
+
+def test_a_failed_run_is_not_one_of_those_that_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`42 runs kept`, and below it `Measured 2 of 2 paths in 41 runs`."""
+
+    def interrupted(_: object, tag: RunTag, *__: object) -> Iterator[Run]:
+        for round in (1, 2, 3):
+            run = _run(tag.campaign, "raw/none", "bypassed", round, 1, START, 1.0)
+            failure = Failure(FailureKind.GUEST, "no guest") if round == 2 else None
+            yield run if failure is None else replace(run, failure=failure, measurements=())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(planning, "survey", lambda *_args, **_options: ABLE)
+    monkeypatch.setattr(measuring, "open_campaign", lambda *_: nullcontext())
+    monkeypatch.setattr(measuring, "campaign_runs", interrupted)
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    with open_store(str(tmp_path / "db.sqlite")) as store:
+        request = Request(paths=("raw/none",), directory=tmp_path)
+        found = measure(store, request, lambda _: None)
+        assert found.campaign is not None
+        assert (found.runs, found.failed) == (len(store.finished(found.campaign)), 1) == (2, 1)
+    print_end(Console(stderr=True, width=500), [found], [])
+    assert "interrupted: 2 runs kept; " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("failed", [0, 1])

@@ -121,3 +121,12 @@ def test_noise_that_lasts_is_seen_in_a_long_series() -> None:
     assert noise_lasts(noise(1, 60, 0.8))
     assert not noise_lasts(noise(1, 60))
     assert not noise_lasts(noise(1, 4, 0.8))
+
+
+def test_a_large_step_shows_in_few_campaigns_and_noise_does_not() -> None:
+    """With one prior variance the odds of a step had a limit: one of seven times the noise was
+    dated in none of 100 series of five campaigns and three."""
+    steps = [noise(seed, 8) - 7.4 * (np.arange(8) > 4) for seed in range(60)]
+    found = [level_changes(level) for level in steps]
+    assert sum(len(changes) == 1 and changes[0].start == 5 for changes in found) >= 36
+    assert sum(bool(level_changes(noise(seed, 8))) for seed in range(200)) <= 2

@@ -24,7 +24,7 @@ from vdisklab.analysis.summary import summarise
 from vdisklab.answers.loading import find_measure
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.results.model import METRICS, Direction
-from vdisklab.views.wording import reach_sentence
+from vdisklab.views.wording import compared, reach_sentence
 
 STALL = MeasureKey("seqread-1m-q32", Direction.READ, "longest_stall")
 IOPS = MeasureKey("randread-4k-q1", Direction.READ, "iops")
@@ -261,7 +261,7 @@ def test_a_mean_with_a_rate_of_zero_is_zero() -> None:
         for cell in compare_cells(scored.observations, cell("a"), cell("b"))
         if cell.measure == MEAN
     )
-    assert (answer.ratio.ratio, answer.ratio.low, answer.ratio.high) == (0.0, None, None)
+    assert (answer.ratio.ratio, answer.ratio.low, answer.ratio.high) == (None, None, None)
     assert answer.verdict is Verdict.B_BETTER
 
 
@@ -284,14 +284,21 @@ def test_a_latency_of_zero_has_no_mean() -> None:
     assert np.isnan(grid[1]).all()
 
 
-def test_the_ratio_to_a_rate_of_zero_is_unknown_and_still_a_verdict() -> None:
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_ratio_with_a_rate_of_zero_is_unknown_and_still_a_verdict(paired: bool) -> None:
+    """It was 0 one way round ("infinitely slower") and unknown the other, and unpaired no verdict
+    stood beside it."""
     data = observed({IOPS: np.array([[9.0, 10.0, 11.0], STILL])})
-    (answer,) = compare_cells(data, cell("c00"), cell("c01"))
-    assert answer.ratio.pairs == 3
-    assert (answer.ratio.ratio, answer.ratio.low, answer.ratio.rounds_needed) == (None, None, None)
-    assert answer.verdict is Verdict.A_BETTER
-    (other,) = compare_cells(data, cell("c01"), cell("c00"))
-    assert (other.ratio.ratio, other.verdict) == (0.0, Verdict.B_BETTER)
+    both = cell("c00"), cell("c01")
+    for a, b in (both, both[::-1]):
+        (answer,) = compare_cells(data, a, b, paired=paired)
+        ratio = answer.ratio
+        assert ratio.pairs == 3
+        assert (ratio.ratio, ratio.low, ratio.rounds_needed) == (None, None, None)
+        assert answer.verdict is (Verdict.A_BETTER if a == both[0] else Verdict.B_BETTER)
+        assert compared(answer) == "not comparable, as one value is zero"
+    shares = {row.cell: row.shares[0].share for row in pareto_front(data, [IOPS]).cells}
+    assert shares == {both[0]: 1.0, both[1]: None}
 
 
 def test_the_mean_of_a_metric_with_a_zero_is_zero() -> None:
@@ -308,13 +315,13 @@ def test_a_mean_of_one_rate_is_counted_once() -> None:
     ]  # fmt: skip
 
 
-def test_a_rate_of_zero_is_no_share_of_the_best_and_one_to_it_is_unknown() -> None:
+def test_a_rate_of_zero_has_no_share_of_the_best() -> None:
     rates = np.array([[8.01, 9.02, 9.99], STILL, [4.02, 4.51, 5.01]])
     times = np.outer([1.0, 2.0, 3.0], [1.001, 1.002, 1.003])
     latency = MeasureKey("read", Direction.READ, "latency_mean")
     front = pareto_front(observed({READ: rates, latency: times}), [READ, latency])
     of = {str(placed.cell): placed for placed in front.cells}
-    assert of["c01"].shares[0] == ShareOfBest(0.0)
+    assert of["c01"].shares[0] == ShareOfBest()
     assert (of["c01"].standing, of["c01"].by) == (Standing.BEATEN, cell("c00"))
     assert of["c00"].shares[0] == ShareOfBest(1.0, 1.0, 1.0)
     assert of["c02"].shares[0].share == pytest.approx(0.5, rel=0.02)
@@ -323,7 +330,7 @@ def test_a_rate_of_zero_is_no_share_of_the_best_and_one_to_it_is_unknown() -> No
         [READ, latency],
     )
     of = {str(placed.cell): placed for placed in front.cells}
-    assert of["c01"].shares == (ShareOfBest(), ShareOfBest(0.0))
+    assert of["c01"].shares == (ShareOfBest(), ShareOfBest())
 
 
 def test_one_path_that_stopped_is_no_slow_round() -> None:

@@ -23,6 +23,7 @@ from vdisklab.answers.during import (
     operations_of,
     stored_operations,
     stored_stalls,
+    stored_stalls_of_all,
 )
 from vdisklab.answers.loading import older_answer
 from vdisklab.cli.shell import run_campaigns
@@ -337,6 +338,27 @@ def test_a_path_whose_backup_stalls_does_not_meet_the_need(
     patient = CrashVerdicts(stalls=replace(stalls, limit=10.0))
     assert lack(path, parse_need("backup"), patient) is None
     assert lack(parse_path("raw/none"), parse_need("backup"), verdicts) is None
+
+
+def test_of_several_hosts_each_has_its_own_stalls(store: Store, campaign: Campaign) -> None:
+    """Those of the first campaign stood for all hosts."""
+    path = parse_path("qcow2/none")
+    elsewhere = a_campaign(
+        id="5beed", fingerprint="5beed", plan=_plan("qcow2/none"),
+        host=replace(HOST, machine_id="another"),
+    )  # fmt: skip
+    store.add_campaign(elsewhere)
+    store.add_run(a_run(elsewhere, accelerator="tcg"))
+    names = {campaign.id: "kvm1", elsewhere.id: "kvm2"}
+    for speeds in ((campaign, elsewhere), (elsewhere, campaign)):
+        stalls = stored_stalls_of_all(store, speeds, 1.0, names)
+        assert lack(path, parse_need("backup"), CrashVerdicts(stalls=stalls)) == (
+            "no request was completed for 5 s in its backup:workers=64 on kvm1, and --stall allows "
+            "1 s"
+        )
+    assert stored_stalls_of_all(store, [elsewhere], 1.0, names).by_path == {}
+    alone = stored_stalls_of_all(store, [campaign], 1.0, {})
+    assert alone == stored_stalls(store, campaign, 1.0)
 
 
 @pytest.mark.parametrize(

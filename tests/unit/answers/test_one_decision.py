@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tests.unit.analysis.made import CAMPAIGN, IOPS, START, _run, cell, observed
 from tests.unit.cli.test_advice import CUT_KEPT
 from tests.unit.stored import stored
-from vdisklab.analysis.paired_ratios import Verdict
+from vdisklab import numbers
+from vdisklab.analysis.paired_ratios import Ratio, Verdict
 from vdisklab.analysis.rank_intervals import Ranked, rank
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.choice import ChoiceVerdict, PathChoice, decide
@@ -28,6 +29,7 @@ from vdisklab.answers.recommend import RecommendAnswer, recommend
 from vdisklab.answers.report import report_on
 from vdisklab.documents import document
 from vdisklab.errors import PlanError
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.needs import with_default
 from vdisklab.path.platforms import Platform
 from vdisklab.results.model import Campaign, Run
@@ -225,6 +227,9 @@ def of_one_ranking(answer: RankAnswer) -> None:
         if base is None or row.ratio.low is None or row.ratio.high is None:
             continue
         place = places[row.cell]
+        level = row.shown(answer.ranking.measure)
+        if level is not None and level.median == row.ratio.ratio:  # two columns of one number
+            assert (level.low, level.high) == (row.ratio.low, row.ratio.high)
         if place.best <= base.worst and base.best <= place.worst and row.cell != answer.baseline:
             assert row.ratio.low <= 1 <= row.ratio.high
     shown = " ".join(table.title for table in rank_view.tables(answer))
@@ -270,6 +275,7 @@ def of_pairs(analysis: Analysis, answer: RankAnswer) -> None:
         better = Verdict.A_BETTER if first.best < second.best else Verdict.B_BETTER
         assert pair.ranked.verdict is (better if apart else Verdict.NONE_SHOWN)
         ratio = pair.measures[0].ratio
+        of_unknown_pair(answer.choice, a, b, ratio)
         if ratio.low is None or ratio.high is None:
             continue
         shown = not ratio.low <= 1 <= ratio.high
@@ -277,6 +283,40 @@ def of_pairs(analysis: Analysis, answer: RankAnswer) -> None:
         assert shown == apart or "looked at alone" in said or said.startswith("Too few")
         assert ("no difference is shown (`rank`)" in said) == (shown and not apart)
         assert ("is shown to be better (`rank`)" in said) == (apart and not shown)
+
+
+def of_unknown_pair(choice: PathChoice | None, a: MeasuredCell, b: MeasuredCell, of: Ratio) -> None:
+    """Where `compare` shows nothing of the answer and a tie, `rank` has no limit and no lead."""
+    if choice is None or choice.verdict.decided or not choice.ties:
+        return
+    if choice.cell in (a, b) and {a, b} <= set(choice.tied):
+        unknown = numbers.known_interval(of.low, of.high) is None
+        assert choice.behind is None or not unknown
+    said = " ".join(sentence for _, sentence in choice_view.verdict_lines(choice, {}))
+    if choice.behind is None:
+        assert "at most" not in said.partition(" cannot tell ")[0]
+        assert "leads" not in said
+    else:
+        assert choice.behind < 1
+
+
+def test_three_noisy_rounds_tell_nothing_in_any_verb() -> None:
+    """`rank` said "at most 6.9 times as good" where `compare` said "so few rounds tell nothing"."""
+    seen = 0
+    for seed in range(4):
+        paths = ("raw/none", "qcow2/none", "raw/none/scsi")[: 2 + seed % 2]
+        world = World(paths, (1.0,) * len(paths), (0.6,) * len(paths), (3,) * len(paths), seed)
+        of_one_world(world)
+        with stored(world.runs()) as store:
+            analysis = Analysis.of(store, [CAMPAIGN.id])
+            choice = rank_cells(analysis).choice
+            (pair, *_) = compare_pairs(analysis, *paths[:2]).pairs
+        assert choice is not None
+        said = " ".join(sentence for _, sentence in choice_view.verdict_lines(choice, {}))
+        if "tell nothing" in compare_view.comparison_summary(pair):
+            seen += 1
+            assert f"3 rounds cannot tell which of these {len(paths)} is " in said
+    assert seen, "no such world"
 
 
 def of_one_choice(choice: PathChoice) -> None:
@@ -407,6 +447,25 @@ def test_a_campaign_that_compares_nothing_is_joined_by_an_older_one() -> None:
         with pytest.raises(PlanError, match="nothing is shown after 2 rounds") as error:
             recommend(Analysis.of(store, ["bbbbbbb2"]), with_default(()))
         assert "`vdisklab recommend --campaign aaaaaaa1` answers" in str(error.value.hint)
+
+
+def test_of_joined_campaigns_each_path_has_the_verdicts_of_its_own_kernel() -> None:
+    """All were judged by the kernel of the first campaign."""
+    old, runs = campaign_of("aaaaaaa1", 0, 5, ("raw/none", "raw/directsync"))
+    new, more = campaign_of("bbbbbbb2", 1, 5, ("raw/none", "qcow2/none"))
+    new = replace(new, host=replace(new.host, kernel="another"))
+    cuts = [
+        replace(CUT_KEPT, id=f"{path} {number}", path=path, host=campaign.host)
+        for path in ("raw/none", "raw/directsync", "qcow2/none")
+        for number, campaign in enumerate((old, new))
+    ]
+    with stored([*runs, *more], campaigns=[new, old], power_cuts=cuts) as store:
+        for ids in ([old.id, new.id], [new.id, old.id]):
+            verdicts = Analysis.of(store, ids).verdicts
+            found = {path: crashes.flushed.judged for path, crashes in verdicts.by_path.items()}
+            assert found == {"raw/none": 200, "raw/directsync": 100, "qcow2/none": 100}
+        alone = Analysis.of(store, [old.id]).verdicts
+        assert {crashes.flushed.judged for crashes in alone.by_path.values()} == {100}
 
 
 def test_the_only_path_of_the_newest_campaign_is_compared_with_those_before() -> None:

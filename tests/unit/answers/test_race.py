@@ -10,15 +10,23 @@ import pytest
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs, cell
 from tests.unit.stored import stored
-from vdisklab.analysis.diagnostics.ranked import UnplannedLook
+from vdisklab.analysis.diagnostics.ranked import Inconclusive, UnplannedLook
+from vdisklab.analysis.diagnostics.values import RoundsDepend
 from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.score import DEFAULT_METRIC
 from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.choice import ChoiceVerdict, decided_among
+from vdisklab.answers.choice import (
+    ChoiceVerdict,
+    Decision,
+    Surer,
+    decided_among,
+    in_agreement,
+)
 from vdisklab.answers.race import race_of
-from vdisklab.answers.rank import rank_cells
+from vdisklab.answers.rank import _after_race, rank_cells
 from vdisklab.answers.recommend import recommend
 from vdisklab.errors import PlanError
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.needs import DURABLE, parse_need
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
@@ -81,6 +89,39 @@ def test_a_race_that_names_the_best_counts_its_pairs() -> None:
     after = decided_among(found, alike, proven, found.observations).ranking
     assert after.separated == sum(row.best > 1 for row in after.rows) == 2
     assert not after.inconclusive
+
+
+@pytest.mark.parametrize(
+    ("limit", "as_good", "says"),
+    [
+        (12, (), "; this race ended so after 12 rounds."),
+        (40, (cell("raw/writeback"),), "; 12 rounds have not shown that yet."),
+        (12, (cell("raw/writeback"),), "; this race reached its limit of 12 rounds before."),
+    ],
+)
+def test_after_a_race_the_notes_go_by_its_rule(
+    limit: int, as_good: tuple[MeasuredCell, ...], says: str
+) -> None:
+    """`13 rounds are too few to show which path is the best`, and `More rounds (--rounds)`."""
+    answer = rank_cells(analysis({"race": RaceTerms().as_json()}, rounds=12))
+    assert answer.race is not None
+    race = dataclasses.replace(answer.race, as_good=as_good, most_rounds=limit)
+    (table,) = rank_view.tables(dataclasses.replace(answer, race=race))
+    rule = "A race ends when one path is shown to be within 10 % of the best"
+    assert f"{rule}{says}" in table.notes
+    said = " ".join((table.title, *table.intro, *table.notes))
+    for of_ranking in ("too few to show", "usually show", "(no `--rounds`)", "(--rounds)"):
+        assert of_ranking not in said
+    depend = RoundsDepend("score/none/overall", CAMPAIGN.id, 0.4, 0.1)
+    assert str(depend).endswith("quieter host, or let `run` race (without --rounds).")
+    (raced,) = _after_race(Decision(answer.choice, answer.ranking, race), [depend])
+    assert str(raced).endswith("Measure on a quieter host.")
+    assert answer.choice is not None
+    tie = dataclasses.replace(answer.choice, surer=Surer(0, 12, 60.0, command="vdisklab run x"))
+    assert not list(in_agreement(tie, [Inconclusive(3)])), "the command is said already"
+    assert list(in_agreement(dataclasses.replace(tie, surer=None), [Inconclusive(3)])) == (
+        [] if tie.verdict.decided else [Inconclusive(3)]
+    )
 
 
 @pytest.mark.parametrize("ran", [2, 3])

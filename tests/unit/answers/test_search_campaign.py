@@ -88,10 +88,10 @@ def search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Search]:
             named=str, left=[], require_in_place=lambda: None, moved=lambda: None,
             refusal=lambda path: None,
         )  # fmt: skip
-        yield SimpleNamespace(
-            ran_under=None, plan=plan, guests=guests, stacks=stacks, accelerator=None,
-            progress=lambda event: None,
-        )  # fmt: skip
+        context: Any = CampaignContext
+        yield context(
+            plan=plan, guests=guests, stacks=stacks, accelerator=None, progress=lambda event: None
+        )
 
     def run(
         store: Store, programs: Programs, find: SearchFor | None = SearchFor.BEST

@@ -243,6 +243,42 @@ def test_no_change_is_said_without_an_interval_that_excludes_none(database: Data
         assert row.newest.change.low < 1 < row.newest.change.high
 
 
+def test_a_loss_that_lasts_is_dated_in_eight_campaigns(database: Database) -> None:
+    """Five campaigns, then three that are 20 % slower, at 3 % noise: nothing was said of most."""
+    before, after = levels(5, 0.03, 11), levels(3, 0.03, 111)
+    fill(database, [*before, *(0.8 * level for level in after)], path="raw/none")
+    with database.open() as results:
+        answer = answer_trend(results, ["raw/none"])
+    assert answer.exceeded
+    (shift,) = answer.shifts
+    assert shift.kind is ChangeKind.STEP
+    assert shift.change.ratio == pytest.approx(0.8, abs=0.05)
+    assert headline(answer).startswith("Worse: raw/none is ")
+
+
+def test_paths_that_show_a_loss_only_together_say_so(database: Database) -> None:
+    """The table said `no change shown` of each path below a headline of 19 % for all."""
+    before, after = levels(5, 0.03, 1), levels(3, 0.03, 101)
+    fill(database, [*before, *(0.8 * level for level in after)])
+    with database.open() as results:
+        answer = answer_trend(results)
+    first, *others = answer.paths
+    assert (first.path, first.verdict) == (TOGETHER, TrendVerdict.WORSE)
+    assert "by itself" not in headline(answer), "each path shows it"
+    unshown = [replace(row.newest, verdict=TrendVerdict.NONE_SHOWN) for row in others]
+    alone = [
+        replace(row, newest=newest, lasting=None, since=None, exceeds=False)
+        for row, newest in zip(others, unshown, strict=True)
+    ]
+    wide = replace(answer.shifts[0].change, low=0.5, high=1.1)
+    unsure = replace(answer, shifts=(replace(answer.shifts[0], change=wide), *answer.shifts[1:]))
+    assert re.fullmatch(
+        r"Worse: all 5 paths together are \d+ % slower since the step between .*", headline(unsure)
+    ), "no interval denies the headline"
+    together = replace(answer, paths=(first, *alone))
+    assert headline(together) == f"{headline(answer)}; no path shows that by itself yet"
+
+
 def test_what_cannot_be_seen_is_said_where_nothing_is_shown(database: Database) -> None:
     """Campaigns that vary by 60 % show no loss of 5 %, and JUnit's sentence is whole."""
     fill(database, [*levels(6, 0.6), 1.5])
@@ -254,7 +290,8 @@ def test_what_cannot_be_seen_is_said_where_nothing_is_shown(database: Database) 
     least = newest.least_loss
     assert least is not None
     unseen = (
-        r"; a loss below (\S+) %, so also one of 5 % \(--worse\), cannot be seen, as these vary by "
+        r"; a loss below (\S+) % in one campaign, so also one of 5 % \(--worse\), cannot be seen, "
+        r"as these vary by "
     )
     said = re.search(unseen, headline(answer))
     assert said is not None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from vdisklab.campaign import runner
-from vdisklab.campaign.context import CellResult
+from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.campaign.runner import (
     NO_LIMIT,
     RunTag,
@@ -20,19 +20,28 @@ from vdisklab.campaign.runner import (
     chosen_slots,
 )
 from vdisklab.campaign.schedule import Slot, run_seconds
-from vdisklab.errors import DirtyHostError, HostError, LeftOnTargetError
+from vdisklab.errors import (
+    DirtyHostError,
+    GuestError,
+    HostError,
+    LeftOnTargetError,
+    VdisklabError,
+)
 from vdisklab.path.cell import Cell
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.settings import Request
-from vdisklab.progress import Event, Note, silent
+from vdisklab.progress import Event, MeasurementStarted, Note, silent
 
 PATHS = tuple(f"{image}/{cache}" for image in ("raw", "qcow2") for cache in ("none", "unsafe"))
 IN_PLACE = SimpleNamespace(named=str, require_in_place=lambda: None)
 """The stacks of a work directory that nobody moves."""
 
+
+CONTEXT: Any = CampaignContext
+"""Takes stand-ins for what no test here uses."""
 
 READS = MeasurementPlan("randread", "fio", {"rw": "randread", "bs": "4k", "iodepth": 1})
 
@@ -127,7 +136,7 @@ def booted(plan: CampaignPlan, monkeypatch: pytest.MonkeyPatch, sizes: Sequence[
 
     monkeypatch.setattr(runner, "measure_cell", measure)
     guests = SimpleNamespace(renew=lambda: renewed.append(now[0]))
-    context: Any = SimpleNamespace(
+    context: Any = CONTEXT(
         plan=plan, guests=guests, accelerator=None, progress=silent, stacks=IN_PLACE
     )
     for run in chosen_runs(context, RunTag("c", None), (), choose, NO_LIMIT):
@@ -156,7 +165,7 @@ def test_each_round_of_all_cells_boots_new_guests(
     renewed: list[str] = []
     monkeypatch.setattr(runner, "measure_cell", lambda _context, _cell: CellResult())
     guests = SimpleNamespace(renew=lambda: renewed.append("boot"))
-    context: Any = SimpleNamespace(
+    context: Any = CONTEXT(
         plan=plan, guests=guests, accelerator=None, progress=silent, stacks=IN_PLACE
     )
     assert len(list(campaign_runs(context, RunTag("c", None)))) == plan.rounds * len(plan.cells)
@@ -170,8 +179,9 @@ def test_what_is_left_on_a_target_that_takes_no_writes_does_not_end_the_campaign
     """Seen with an image made anew for its cell on an export that turned read-only."""
     error = DirtyHostError("image is left as it is", hint="run `vdisklab clean`")
 
-    def measure(_context: object, cell: Cell) -> CellResult:
+    def measure(context: CampaignContext, cell: Cell) -> CellResult:
         if cell.label.startswith("raw/none"):
+            context.progress(MeasurementStarted("randread", None))
             raise error
         return CellResult()
 
@@ -183,7 +193,7 @@ def test_what_is_left_on_a_target_that_takes_no_writes_does_not_end_the_campaign
         moved=lambda: None,
         refusal=lambda _path: why if refuses else None,
     )
-    context: Any = SimpleNamespace(
+    context: Any = CONTEXT(
         plan=plan, guests=SimpleNamespace(renew=lambda: None), accelerator=None, progress=silent,
         stacks=stacks,
     )  # fmt: skip
@@ -214,7 +224,7 @@ def test_a_target_that_was_not_there_at_all_was_not_lost_in_the_middle(
     stacks = SimpleNamespace(
         **vars(IN_PLACE), left=[], moved=lambda: None, refusal=lambda _path: why
     )
-    context: Any = SimpleNamespace(
+    context: Any = CONTEXT(
         plan=plan, guests=SimpleNamespace(renew=lambda: None), accelerator=None, progress=silent,
         stacks=stacks,
     )  # fmt: skip
@@ -222,3 +232,34 @@ def test_a_target_that_was_not_there_at_all_was_not_lost_in_the_middle(
         run.failure.sentence for run in campaign_runs(context, RunTag("c", None)) if run.failure
     }
     assert failed == {str(why)}
+
+
+@pytest.mark.parametrize("begins", [True, False])
+@pytest.mark.parametrize("kind", [GuestError, DirtyHostError])
+def test_a_target_that_is_gone_before_its_round_was_not_lost_in_the_middle(
+    plan: CampaignPlan, monkeypatch: pytest.MonkeyPatch, kind: type[VdisklabError], begins: bool
+) -> None:
+    """Seen with a server that had ended before the ninth round: QEMU could not open the disk."""
+    why = HostError("target t cannot be used: Failed to connect")
+
+    def measure(context: CampaignContext, _cell: Cell) -> CellResult:
+        if begins:
+            context.progress(MeasurementStarted("randread", None))
+        raise kind("Connection refused")
+
+    monkeypatch.setattr(runner, "measure_cell", measure)
+    stacks = SimpleNamespace(
+        **vars(IN_PLACE), left=[], moved=lambda: None, refusal=lambda _path: why
+    )
+    context: Any = CONTEXT(
+        plan=plan, guests=SimpleNamespace(renew=lambda: None), accelerator=None, progress=silent,
+        stacks=stacks,
+    )  # fmt: skip
+    said = {
+        run.failure.sentence
+        for run in campaign_runs(context, RunTag("c", None))
+        if run.failure is not None and run.round == plan.rounds
+    }
+    before = f"the target could not be reached before round {plan.rounds}"
+    when = "the target was lost in the middle of the run" if begins else before
+    assert said == {f"{when}: {why}"}

@@ -153,6 +153,20 @@ def test_a_tie_has_no_winner_and_names_the_leader(
     assert target.read_text().startswith(f"# vdisklab: Take {leader}, or keep")
 
 
+def test_what_came_from_memory_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`1-18 % of the bytes written` and, further below, `Only 4% of the bytes`."""
+    recorded = Path(__file__).parents[3] / "docs" / "images" / "campaign.json.gz"
+    db = ("--db", str(tmp_path / "results.sqlite"))
+    assert main(["import", str(recorded), *db]) == 0
+    capsys.readouterr()
+    assert main(["recommend", "--why", *db]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "is mostly that of the host's RAM: only 7 % of the bytes read" in said
+    assert "Only 4% of the bytes" not in said
+
+
 def test_what_ranks_do_not_tell_apart_is_not_said_to_be_slower(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,6 +214,16 @@ def test_what_ranks_do_not_tell_apart_is_not_said_to_be_slower(
     }
     assert {("host", ""), ("raw/none", "tcg")} <= ran
     assert ("host", "tcg") not in ran
+
+
+def test_no_race_is_promised_for_weights_of_ones_own(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database.write(runs(3, dict.fromkeys(("host", "raw/none/scsi", "qcow2/none"), 0.8), noise=0.5))
+    for weights, races in ((), True), (("--weights", "read=3,write=1"), False):
+        said = " ".join(answer(capsys, "recommend", *weights)["sentences"])
+        assert "3 rounds cannot tell which of these 2 is better, or by how much." in said
+        assert ("as a race" in said) is races
 
 
 def test_weights_of_ones_own_decide(store: Database, capsys: pytest.CaptureFixture[str]) -> None:
@@ -442,7 +466,8 @@ def test_numbers_of_the_page_cache_are_called_so(
         run for run in campaign_runs() if run.path != "raw/none" and run.page_cache != "cold"
     )
     said = " ".join(answer(capsys, "recommend")["sentences"])
-    assert "mostly show the host's page cache" in said
+    assert "The speed of raw/writeback is mostly that of the host's RAM: only " in said
+    assert "mostly show the host's page cache" not in said, "it is said once"
 
 
 def test_the_recommendation_is_compared_with_new_guests_disks(

@@ -150,6 +150,22 @@ def test_a_power_cut_on_some_hosts_names_them(
     assert "raw/none lost acknowledged writes in 10 of 100 power cuts on kvm1." in said
 
 
+def test_what_operations_cost_is_said_of_all_hosts(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Over hosts nothing was said of the stalls that the need goes by."""
+    database.write(
+        [run for number in range(3) for run in runs_of(number)],
+        campaigns=[campaign(number) for number in range(3)],
+    )
+    assert main(["recommend", "--hosts", "all", "--need", "backup"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "What the need backup costs the guest was not measured on raw/none on any of these hosts. "
+        "To measure it, on each: `vdisklab run raw/none --during backup`."
+    ) in said
+
+
 def test_an_export_that_offers_no_flush_on_one_host_is_not_recommended_to_all(
     database: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:

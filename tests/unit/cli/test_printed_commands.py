@@ -641,7 +641,8 @@ def test_an_undecided_race_names_the_command_that_continues_it(
         for anew in (RunRequest(new=True), RunRequest(again=begun.id)):
             assert _going_on(anew, analysis, Named()) == choice["surer"]["command"]
     said = capsys.readouterr().out
-    assert "run `vdisklab run A`, which continues the race. If not, you are done." in said
+    assert "3 rounds cannot tell which of these 3 is the best, or by how much." in said
+    assert "To tell them apart, run `vdisklab run A`, which continues the race: " in said
     assert said.count("vdisklab run ") == 1, "one command: the user's own"
     continued: list[str] = []
 

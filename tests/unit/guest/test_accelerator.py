@@ -20,6 +20,7 @@ from vdisklab.guest.accelerator import (
     remembered_trial,
     trial_key,
     try_kvm,
+    way_to_kvm,
 )
 from vdisklab.guest.factory import known_accelerator
 from vdisklab.guest.qemu.command_line import BootFiles
@@ -131,7 +132,7 @@ def test_without_its_device_a_loaded_kvm_is_told_from_a_missing_one(tmp_path: Pa
     assert refused is not None
     assert "pass it into the container" in (refused.remedy or "")
     assert "but guests do not run under it" in str(kvm_error(refused))
-    assert kvm_error(refused).hint == refused.remedy
+    assert str(kvm_error(refused).hint).startswith(f"{refused.remedy}; or leave out ")
 
 
 def test_a_trial_that_cannot_be_made_has_no_result(device: Path) -> None:
@@ -252,9 +253,30 @@ def test_without_the_device_the_cpu_decides_what_to_do(
     assert remedy in (refused.remedy or "")
 
 
-def test_a_guest_that_hangs_leads_to_another_machine_or_to_emulation(device: Path) -> None:
+def test_kvm_that_was_requested_and_does_not_work_has_two_ways_out(device: Path) -> None:
     trial = try_kvm(Boot(GuestError("no greeting")), device=device)
-    assert "--accelerator tcg" in (trial.remedy or "")
+    assert trial.remedy is not None
+    assert str(kvm_error(trial).hint) == (
+        f"{trial.remedy}; or leave out --accelerator kvm (with --new for a campaign that began "
+        "under KVM)"
+    )
+
+
+@pytest.mark.parametrize("modules", [("kvm_pvm",), ()])
+def test_below_an_answer_stands_what_doctor_says(
+    device: Path, tmp_path: Path, modules: tuple[str, ...]
+) -> None:
+    """Where /dev/kvm opens and only PVM kernels boot, neither a group nor the BIOS helps."""
+    for module in modules:
+        (tmp_path / "sys/module" / module).mkdir(parents=True)
+    trial = try_kvm(Boot(GuestError("no greeting")), device=device, root=tmp_path)
+    way = way_to_kvm(device, tmp_path)
+    assert way == (trial.remedy if modules else None), "without a trial the rest is a guess"
+    assert not {"usermod", "BIOS", "firmware"} & set((way or "").split())
+    absent = tmp_path / "absent"
+    refused = device_refused(absent, tmp_path)
+    assert refused is not None
+    assert way_to_kvm(absent, tmp_path) == refused.remedy
 
 
 def test_a_device_of_another_user_names_the_group(device: Path) -> None:

@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from vdisklab.analysis.candidates import Price
+from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.recommend import RecommendAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.needs import parse_need
@@ -54,11 +55,25 @@ def test_a_need_that_costs_nothing_says_so() -> None:
     )
 
 
+def test_a_price_in_which_one_rate_is_zero_says_so() -> None:
+    """`which was never measured in the same round`"""
+    cell, other = MeasuredCell("qcow2/none"), MeasuredCell("raw/none")
+    for ratio, why in (
+        (None, "which was never measured in the same round."),
+        (Ratio(0), "which was never measured in the same round."),
+        (Ratio(3), "and one rate is zero."),
+    ):
+        said = price_sentence(Price(parse_need("snapshots"), other, ratio), cell)
+        assert f"without it the best path is raw/none, {why}" in said
+
+
 def test_the_measured_stall_is_said_or_the_command_that_measures_it() -> None:
     recommendation = SimpleNamespace(cell=MeasuredCell("qcow2/none"))
     stalls = {parse_need("backup"): "no write was completed for 85 ms in its backup; --stall "
               "allows 1 s", parse_need("snapshots"): None}  # fmt: skip
-    answer = SimpleNamespace(recommendation=recommendation, stalls=stalls, there="--dir /srv/vm")
+    answer = SimpleNamespace(
+        recommendation=recommendation, stalls=stalls, there="--dir /srv/vm", hosts=None
+    )
     assert list(_stalls(cast("RecommendAnswer", answer))) == [
         "qcow2/none: no write was completed for 85 ms in its backup; --stall allows 1 s.",
         "What the need snapshots costs the guest was not measured on qcow2/none in this place "

@@ -54,6 +54,7 @@ from vdisklab.views.wording import compared, difference, difference_in
 )
 def test_a_ratio_in_words(ratio: Ratio, says: str) -> None:
     assert difference(ratio) == says
+    assert difference(ratio, of="host") == says.replace("few rounds", "few hosts")
 
 
 @pytest.mark.parametrize(

@@ -13,17 +13,8 @@ from vdisklab.results.model import Campaign, Origin, RanUnder, RunOutline
 
 _EMULATED = "good for comparing host-side choices, not for the speed of a KVM guest"
 EMULATION = f"under emulation (TCG): {_EMULATED}"
-KVM_REMEDY = (
-    "To measure under KVM: if you are not root, `sudo usermod --append -G kvm $USER` and log in "
-    "again; else turn on VT-x or AMD-V in the BIOS, or nested virtualisation for a virtual "
-    "machine. `vdisklab doctor` says which."
-)
-"""What makes KVM usable. Which of them a host lacks is not stored with its numbers."""
-KVM_SHORTLY = (
-    "`vdisklab doctor` says what KVM needs here: the group kvm, VT-x or AMD-V, or nested "
-    "virtualisation."
-)
-"""The same in a note."""
+ASK_DOCTOR = "`vdisklab doctor` says what KVM needs."
+"""The way to KVM where nothing is known of the host that measured."""
 IN_LAB = "in the lab, a host in a virtual machine: proof that a stack works, not a measure of speed"
 UNDER_EMULATED_KVM = (
     "under KVM in an emulated host: proof that code works under KVM, not a measure of speed"
@@ -40,11 +31,12 @@ class Emulated(Diagnostic):
     """The guests ran under TCG. `guest_arch` is theirs, if it is not the host's."""
 
     guest_arch: str | None = None
+    kvm: str = field(default=ASK_DOCTOR, metadata=HIDDEN)
 
     def __str__(self) -> str:
         if self.guest_arch is not None:
             return f"Measured {emulation_of(self.guest_arch)}. {_on_a_host_of(self.guest_arch)}"
-        return f"Measured {EMULATION}. {KVM_SHORTLY}"
+        return f"Measured {EMULATION}. {self.kvm}"
 
 
 def _on_a_host_of(guest_arch: str) -> str:
@@ -100,6 +92,8 @@ class Caveats:
     """How many hosts the database has then."""
     measured_now: str | None = field(default=None, metadata=HIDDEN)
     """Who measures the campaign at this moment, and how much is stored, as a clause."""
+    kvm: str = field(default=ASK_DOCTOR, metadata=HIDDEN)
+    """The way to KVM on the host that measured, in a sentence."""
 
     @property
     def warning(self) -> str | None:
@@ -118,7 +112,7 @@ class Caveats:
         these are."""
         now = self.measured_now
         running = None if now is None else f"{now[0].upper()}{now[1:]}."
-        return tuple(filter(None, (running, self._all_hosts, self._remedy(KVM_REMEDY))))
+        return tuple(filter(None, (running, self._all_hosts, self._remedy)))
 
     @property
     def _all_hosts(self) -> str | None:
@@ -134,13 +128,14 @@ class Caveats:
     def notes(self) -> tuple[str, ...]:
         """The warnings among notes, and what to do about them; empty if no caveat applies."""
         measured = None if self.warning is None else f"Measured {self.warning}."
-        said = " ".join(filter(None, (measured, self._remedy(KVM_SHORTLY))))
+        said = " ".join(filter(None, (measured, self._remedy)))
         return tuple(filter(None, (self._all_hosts, said)))
 
-    def _remedy(self, kvm: str) -> str | None:
-        """The way to KVM: `kvm`, or another host for guests that this one cannot run."""
+    @property
+    def _remedy(self) -> str | None:
+        """The way to KVM, or another host for guests that this one cannot run."""
         if self.warning == EMULATION:
-            return kvm
+            return self.kvm
         is_foreign = self.guest_arch is not None and self.warning == emulation_of(self.guest_arch)
         return _on_a_host_of(self.guest_arch) if is_foreign and self.guest_arch else None
 
@@ -159,7 +154,7 @@ class Caveats:
         if self.lab:
             return (InLab(),)
         is_emulation = self.accelerator is Accelerator.TCG
-        return (Emulated(self.guest_arch),) if is_emulation else ()
+        return (Emulated(self.guest_arch, self.kvm),) if is_emulation else ()
 
 
 def caveats_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from vdisklab.analysis.lasting_noise import lasting_noise
 from vdisklab.analysis.measure_words import key_words
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import paired_ratios
+from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, Layer
 from vdisklab.path.segments import PageCache
@@ -91,13 +92,16 @@ class RoundsDepend(Diagnostic):
     campaign: str
     part: float
     error: float
+    raced: bool = field(default=False, metadata=HIDDEN)
+    """True if a race has decided already, so that no other race helps."""
 
     def __str__(self) -> str:
+        race = "" if self.raced else ", or let `run` race (without --rounds)"
         return (
             f"{_subject(self.measure)}: about {self.part:.0%} of a round's noise lasts into the "
             "next. A race allows for that; ranks, ratios and intervals do not: at 20 % an "
             "interval holds in about 90 % of cases instead of 95 %, at 60 % in 65 to 75 %. "
-            "Measure on a quieter host, or let `run` race (without --rounds)."
+            f"Measure on a quieter host{race}."
         )
 
 

@@ -70,8 +70,8 @@ class Agreement:
 
 def _a_is_better(measure: MeasureKey, ratio: Ratio) -> bool:
     higher = measure.quantity.better is Better.HIGHER
-    if ratio.ratio is None:  # B has a zero
-        return higher and ratio.a_is_more
+    if ratio.ratio is None:  # one of the two has a zero
+        return ratio.a_is_more == higher
     return ratio.ratio > 1 if higher else ratio.ratio < 1
 
 

@@ -281,6 +281,18 @@ def test_two_alone_and_among_all(
     assert said in sentence
 
 
+def test_hosts_that_tell_nothing_are_no_rounds() -> None:
+    """`it is not shown to be faster or slower: so few rounds tell nothing, which shows no
+    difference for the mean host`"""
+    logs = drawn(RNG(12), np.log([9.0, 8.0]), 3)
+    logs[0, 0] += 2.0
+    logs[0, 1] -= 2.0
+    pair = agreement(fleet_of(logs), IOPS, cell(0), cell(1))
+    sentence = agreement_sentence(pair)
+    assert "rounds" not in sentence
+    assert ", one at a time, which shows no difference for the mean host; " in sentence
+
+
 def test_a_rate_of_zero_stays_zero_over_hosts() -> None:
     """Not what an invented logarithm makes of it."""
     logs = drawn(RNG(5), np.log([9.0, 6.0]), 8)

@@ -1,0 +1,45 @@
+"""The caveats of numbers, with the way to KVM on the host that measured them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from vdisklab.analysis.diagnostics.caveats import ASK_DOCTOR, EMULATION, Caveats, caveats_of
+from vdisklab.host.facts import machine_id
+from vdisklab.results.model import Campaign, RunOutline
+
+
+def _way_here() -> str | None:
+    # Imported late: most answers are of KVM, or of another host.
+    from vdisklab.guest.accelerator import way_to_kvm  # noqa: PLC0415
+
+    return way_to_kvm()
+
+
+def caveats_with_remedy(
+    runs: Iterable[RunOutline],
+    campaigns: Sequence[Campaign] = (),
+    guest_arch: str | None = None,
+    way_here: Callable[[], str | None] = _way_here,
+) -> Caveats:
+    """`caveats_of`, and what lets guests run under KVM as `doctor` says it, if this host measured;
+    of other hosts only their `doctor` knows."""
+    found = caveats_of(runs, campaigns, guest_arch)
+    if found.warning != EMULATION:
+        return found
+    return replace(found, kvm=_kvm_of(campaigns, way_here))
+
+
+def _kvm_of(campaigns: Sequence[Campaign], way_here: Callable[[], str | None]) -> str:
+    hosts = {campaign.host.machine_id: campaign.host.hostname for campaign in campaigns}
+    if not hosts:
+        return ASK_DOCTOR
+    if set(hosts) - {machine_id()}:
+        (name, *others) = hosts.values()
+        on, there = (name, "there") if not others else ("each of these hosts", "on it")
+        return f"`vdisklab doctor` on {on} says what KVM needs {there}."
+    way = way_here()
+    if way is None:
+        return "`vdisklab doctor` boots a guest under KVM here, and says what it lacks."
+    return f"To measure under KVM: {way}."
