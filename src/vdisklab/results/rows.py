@@ -162,7 +162,7 @@ def _outlined(row: Row, campaign_id: str) -> dict[str, Any]:
 def check_rows(checks: Sequence[model.Check], run_key: int) -> list[dict[str, Any]]:
     """The rows of a run's checks."""
     return [
-        {"run": run_key, "ordinal": ordinal, **asdict(check)}
+        {"run": run_key, "ordinal": ordinal, **_columns(check, _CHECK)}
         for ordinal, check in enumerate(checks)
     ]
 
@@ -221,7 +221,7 @@ def counted_rows(evidence: model.Evidence, measurement_key: int) -> list[dict[st
     """One row for each observer that could count."""
     observations = ((who.value, getattr(evidence, who.value)) for who in model.Observer)
     return [
-        {"measurement": measurement_key, "observer": observer, **asdict(counts)}
+        {"measurement": measurement_key, "observer": observer, **_columns(counts, _COUNTED)}
         for observer, counts in observations
         if counts is not None
     ]
