@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from vdisklab.results import rows, schema
@@ -19,6 +21,7 @@ from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+_SQLITE = sqlite.dialect(paramstyle="qmark")
 
 
 class Database:
@@ -39,19 +42,15 @@ class Database:
         power_cuts: Iterable[PowerCut] = (),
     ) -> None:
         """Stores the campaigns, newest first, with these runs: the made-up ones by default."""
-        self.file.write_bytes(_empty())
-        with open_store(self.url) as store:
-            for campaign in reversed(campaigns):
-                store.add_campaign(campaign)
+        self.file.write_bytes(_without_runs(campaigns))
         self.add(campaign_runs() if runs is None else runs)
-        self.add_power_cuts(power_cuts)
+        if cuts := list(power_cuts):
+            self.add_power_cuts(cuts)
 
     def add(self, runs: Iterable[Run]) -> None:
         """Adds runs of stored campaigns; an id that is taken gets a suffix."""
-        engine = sa.create_engine(f"sqlite:///{self.file}")
-        with engine.begin() as connection:
+        with closing(sqlite3.connect(self.file)) as connection, connection:
             _insert(connection, _unique(connection, runs))
-        engine.dispose()
 
     def add_power_cuts(self, power_cuts: Iterable[PowerCut]) -> None:
         with open_store(self.url) as store:
@@ -79,33 +78,39 @@ def stored(
             yield store
 
 
-@cache
-def _empty() -> bytes:
-    """A database without campaigns; to make its tables takes longer than to fill them."""
-    with TemporaryDirectory() as directory:
-        file = Path(directory) / "empty.sqlite"
-        with open_store(str(file)):
-            pass
-        return file.read_bytes()
+_MADE: dict[str, bytes] = {}
+"""Databases without runs, by the text of their campaigns: many tests have the same ones."""
 
 
-def _unique(connection: sa.Connection, runs: Iterable[Run]) -> Iterator[Run]:
-    taken = set(connection.scalars(sa.select(schema.run.c.id)))
+def _without_runs(campaigns: Sequence[Campaign]) -> bytes:
+    """A database with campaigns alone; to make it takes longer than to fill it."""
+    key = repr(tuple(campaigns))
+    if key not in _MADE:
+        with TemporaryDirectory() as directory:
+            file = Path(directory) / "made.sqlite"
+            if campaigns:
+                file.write_bytes(_without_runs(()))
+            with open_store(str(file)) as store:
+                for campaign in reversed(campaigns):
+                    store.add_campaign(campaign)
+            _MADE[key] = file.read_bytes()
+    return _MADE[key]
+
+
+def _unique(connection: sqlite3.Connection, runs: Iterable[Run]) -> Iterator[Run]:
+    taken = {name for (name,) in connection.execute("select id from run")}
     for run in runs:
         suffix = next(text for text in ("", "2", "3", "4") if run.id + text not in taken)
         taken.add(run.id + suffix)
-        yield replace(run, id=run.id + suffix)
+        yield replace(run, id=run.id + suffix) if suffix else run
 
 
-def _insert(connection: sa.Connection, runs: Iterable[Run]) -> None:
+def _insert(connection: sqlite3.Connection, runs: Iterable[Run]) -> None:
     """As `Store.add_run` does, but with one statement for each table."""
-    campaigns: dict[str, int] = {
-        row.id: row.key
-        for row in connection.execute(sa.select(schema.campaign.c.id, schema.campaign.c.key))
-    }
+    campaigns: dict[str, int] = dict(connection.execute("select id, key from campaign"))
     last_run, last_measurement = (
-        connection.scalar(sa.select(sa.func.max(table.c.key))) or 0
-        for table in (schema.run, schema.measurement)
+        connection.execute(f"select max(key) from {table}").fetchone()[0] or 0  # noqa: S608
+        for table in ("run", "measurement")
     )
     tables = (schema.run, schema.state_check, schema.measurement, schema.counted, schema.sample,
               schema.series)  # fmt: skip
@@ -124,7 +129,7 @@ def _insert(connection: sa.Connection, runs: Iterable[Run]) -> None:
             waiting[schema.series] += rows.series_rows(measured.series, last_measurement)
             metrics |= {sample.metric for sample in measured.samples}
             metrics |= {series.metric for series in measured.series}
-    names = set(connection.scalars(sa.select(schema.metric.c.name)))
+    names = {name for (name,) in connection.execute("select name from metric")}
     new = [METRICS[name] for name in sorted(metrics - names)]
     waiting = {
         schema.metric: [{"name": m.name, "unit": m.unit, "better": m.better} for m in new],
@@ -132,4 +137,27 @@ def _insert(connection: sa.Connection, runs: Iterable[Run]) -> None:
     }
     for table, found in waiting.items():
         if found:
-            connection.execute(sa.insert(table), found)
+            statement = _statement(table, tuple(found[0]))
+            connection.executemany(statement.text, map(statement.parameters, found))
+
+
+class _Statement(NamedTuple):
+    """An INSERT as SQLAlchemy writes it, and how each column's type makes a value ready for it."""
+
+    text: str
+    ready: tuple[tuple[str, Callable[[Any], Any] | None], ...]
+
+    def parameters(self, row: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(row[name] if make is None else make(row[name]) for name, make in self.ready)
+
+
+@cache
+def _statement(table: sa.Table, names: tuple[str, ...]) -> _Statement:
+    """Compiled once: a new engine would compile it again for each database."""
+    written = sa.insert(table).compile(dialect=_SQLITE, column_keys=list(names))
+    order = written.positiontup or []
+    assert set(order) == set(names)
+    types = ((name, table.c[name].type.dialect_impl(_SQLITE)) for name in order)
+    return _Statement(
+        str(written), tuple((name, type_.bind_processor(_SQLITE)) for name, type_ in types)
+    )
