@@ -106,14 +106,18 @@ def test_every_pair_of_statements_agrees(tried: int) -> None:
     agrees()
 
 
-def test_what_is_worse_than_another_is_not_said_to_be_worse_than_the_answer() -> None:
+# A world takes half a second: each commit tries one that has such paths, and one that has none.
+@pytest.mark.parametrize("seeds", [(1, 4), pytest.param((0, 2, 3, 5), marks=pytest.mark.nightly)])
+def test_what_is_worse_than_another_is_not_said_to_be_worse_than_the_answer(
+    seeds: tuple[int, ...],
+) -> None:
     """The answer has rank 1-3, and five paths that are worse than the leader 2-8 and the like."""
     paths = (
         "raw/none/scsi", "qcow2/directsync", "raw/none", "raw/writeback",
         "qcow2:preallocation=off/default", "qcow2/none",
     )  # fmt: skip
     seen = 0
-    for seed in range(6):
+    for seed in seeds:
         levels, noise = (1.03, 1.0, 1.0, 0.95, 0.95, 0.9), (0.01, 0.03, 0.03, 0.03, 0.03, 0.03)
         world = World(paths, levels, noise, (5,) * 6, seed)
         of_one_world(world)

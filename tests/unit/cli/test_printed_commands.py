@@ -294,12 +294,12 @@ def test_each_command_printed_about_a_recorded_campaign_works(
 
 
 def test_each_command_printed_about_many_hosts_works(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, planned: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     database = Database(tmp_path / "results.sqlite")
     database.write((), campaigns=[campaign(number) for number in range(4)])
     database.add(run for number in range(4) for run in runs_of(number, 0.4 if number == 2 else 1))
-    printed = Printed(capsys)
+    printed = Printed(capsys, planned)
     printed.ask_all()
     printed.require_all_work()
 
@@ -345,11 +345,11 @@ def test_each_command_printed_about_guests_at_once_and_devices_works(
 
 
 def test_each_command_printed_about_foreign_results_works(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, planned: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = tmp_path / "out.txt"
     result.write_text("1073741824 bytes (1.1 GB, 1.0 GiB) copied, 2 s, 537 MB/s\n")
-    printed = Printed(capsys)
+    printed = Printed(capsys, planned)
     assert printed.call("import", str(result), "--as", "my VM at home")[0] == 0
     assert printed.call("export", "my VM at home")[0] == 2
     printed.ask_all()
