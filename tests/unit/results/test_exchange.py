@@ -384,10 +384,13 @@ class TestFiles:
         ],
         ids=lambda record: record.name,
     )
-    def test_a_plain_record_is_said_to_have_no_runs(self, record: Path, url: str) -> None:
-        """Not taken for fio's, nor for a text of a program that is named in it."""
+    def test_a_plain_record_is_said_to_have_no_runs(self, record: Path, tmp_path: Path) -> None:
+        """Not taken for fio's, nor for a text of a program that is named in it; no database is
+        made for it."""
+        file = tmp_path / "new.sqlite"
         with pytest.raises(DatabaseError, match="vdisklab's own benches"):
-            import_files(url, [record])
+            import_files(str(file), [record])
+        assert not file.exists()
 
     def test_a_plan_that_no_answer_could_read_is_refused(self, tmp_path: Path) -> None:
         file, db = tmp_path / "all.json", tmp_path / "new.sqlite"
