@@ -89,18 +89,28 @@ def program() -> Any:  # noqa: ANN401 - typer's own kind of command has no publi
     return typer.main.get_command(build_app())
 
 
-@pytest.mark.parametrize("page", sorted(WRITTEN), ids=lambda page: page.name)
-def test_examples_are_understood(page: Path, program: Any) -> None:  # noqa: ANN401
+@pytest.mark.parametrize(
+    "directory",
+    sorted({page.parent for page in WRITTEN}),
+    ids=lambda directory: str(directory.relative_to(ROOT)),
+)
+def test_examples_are_understood(directory: Path, program: Any) -> None:  # noqa: ANN401
     """Each example is parsed as the program would, without being run."""
-    text = page.read_text()
-    for example in (*examples(text), *named(text)):
+    found = [
+        (page.name, example)
+        for page in sorted(WRITTEN)
+        if page.parent == directory
+        for text in (page.read_text(),)
+        for example in (*examples(text), *named(text))
+    ]
+    for page, example in found:
         command, arguments = program, shlex.split(re.split(r" [>|] ", example)[0])[1:]
         while arguments and hasattr(command, "commands"):
-            assert arguments[0] in command.commands, example
+            assert arguments[0] in command.commands, f"{page}: {example}"
             command, arguments = command.commands[arguments[0]], arguments[1:]
         if "--help" in arguments:
             continue
-        command.make_context(example, list(arguments))
+        command.make_context(f"{page}: {example}", list(arguments))
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.stem)
