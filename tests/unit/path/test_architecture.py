@@ -119,8 +119,8 @@ def said(machine: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("machine", ["riscv64", "ppc64le"])
-def test_a_host_of_another_kind_says_one_sentence(machine: str, tmp_path: Path) -> None:
+def test_a_host_of_another_kind_says_one_sentence(tmp_path: Path) -> None:
+    machine = "riscv64"
     done = said(machine, "run", "raw/none", "--db", str(tmp_path / "x.sqlite"))
     assert done.returncode != 0
     sentence = f"this machine is {machine}, and vdisklab measures guests of x86_64 and aarch64"

@@ -133,7 +133,15 @@ def test_the_ranking_of_rank_stands_above_the_current_cell(
     assert verdict in seen, "the words are those of `rank`"
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(40, 24), (40, 12), (20, 10), (120, 50)])
+@pytest.mark.parametrize(
+    ("columns", "rows"),
+    [
+        (20, 10),
+        (120, 50),
+        # Between the other two; a second for each.
+        *(pytest.param(40, rows, marks=pytest.mark.nightly) for rows in (12, 24)),
+    ],
+)
 def test_every_line_fits_into_the_terminal(database: Database, columns: int, rows: int) -> None:
     with drawing(database, columns, rows) as terminal:
         terminal.see("3000 IOPS")
