@@ -18,17 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 # As vdisklab/__main__.py, before numpy and pydantic are imported: tests of the program as it runs.
 # OpenBLAS's idle threads take more CPU time than its work, also from the tests beside it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-
-# A machine under load takes longer for an example, and is no finding. script/nightly tries more.
-_EXAMPLES = int(os.environ.get("VDISKLAB_EXAMPLES", "30"))
-settings.register_profile("vdisklab", deadline=None, max_examples=_EXAMPLES)
-settings.load_profile("vdisklab")
 
 # A shell starts background jobs with SIGINT and SIGQUIT ignored, nohup with SIGHUP, and whatever
 # tests start would inherit that.

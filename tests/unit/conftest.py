@@ -1,13 +1,20 @@
-"""The database that the verbs read in a test."""
+"""How many examples of a property are tried, and the database that the verbs read in a test."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.unit.stored import Database
+
+# A machine under load takes longer for an example, and is no finding. script/nightly tries more.
+_EXAMPLES = int(os.environ.get("VDISKLAB_EXAMPLES", "30"))
+settings.register_profile("vdisklab", deadline=None, max_examples=_EXAMPLES)
+settings.load_profile("vdisklab")
 
 
 @pytest.fixture(scope="session")
