@@ -82,7 +82,7 @@ def test_no_file_is_opened_that_the_guest_has_not_open(
     assert str(by_source[str(mine)].path) == "qcow2/default"
     assert by_source[str(secret)].path is None  # its format is in the file
     contexts = dict(zip(by_source, read_contexts(disks), strict=True))
-    assert contexts[str(secret)] is UNKNOWN_CONTEXT
+    assert contexts[str(secret)] == UNKNOWN_CONTEXT
     assert contexts[str(mine)].header is not None
     assert place_of(by_source[str(secret)]) is None
     assert place_of(by_source[str(mine)]) == shared
