@@ -85,12 +85,11 @@ def test_two_directories_are_measured_in_turns_and_shown_side_by_side(lab: Lab) 
         "--profile", str(lab.directory / "short.toml"), "--rounds", "2", "--runtime", "200ms",
         "--ramp", "0", "--size", "16M", "--db", str(lab.database),
     )  # fmt: skip
-    with lab.start(*arguments) as process:
-        printed, _ = process.communicate(timeout=120)
+    status, printed = lab.call(*arguments)
     for place in places:
         assert list(place.iterdir()) == []
         place.rmdir()
-    assert process.returncode == 0, printed
+    assert status == 0, printed
     assert printed.count("host in") == 4, printed  # each measurement in each place
     runs = sorted(lab.runs(), key=lambda run: run.started)
     first, second = runs[0].campaign, runs[1].campaign

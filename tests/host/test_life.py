@@ -60,9 +60,8 @@ def command(lab: Lab, *arguments: str, size: str = "64M") -> tuple[str, ...]:
 
 def lives(lab: Lab, *arguments: str) -> Mapping[str, Run]:
     """The runs by the way in which their disks were made."""
-    with lab.start(*command(lab, *arguments)) as process:
-        printed, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, printed
+    status, printed = lab.call(*command(lab, *arguments))
+    assert status == 0, printed
     runs = lab.runs()
     assert [run.failure for run in runs if run.failure] == [], printed
     return {str(parse_path(run.path).attachment.made): run for run in runs}
@@ -114,9 +113,8 @@ def test_a_first_write_to_an_overlay_costs_a_cluster(lab: Lab) -> None:
     """Of 4 KiB written, a cluster of 64 KiB is allocated; with subclusters, too, but less of it is
     copied from the template."""
     path = "xfs/qcow2{,:extended_l2=on:cluster_size=128k}/none"
-    with lab.start(*command(lab, path, "--made", "overlay,overlay:depth=2")) as process:
-        printed, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, printed
+    status, printed = lab.call(*command(lab, path, "--made", "overlay,overlay:depth=2"))
+    assert status == 0, printed
     mapped = {}
     for run in lab.runs():
         assert run.failure is None, printed
@@ -216,9 +214,8 @@ def test_a_template_in_another_format_is_imported_and_untouched(lab: Lab, form: 
     template = lab.directory / f"golden.{form}"
     _template(template, form)
     before = hashlib.sha256(template.read_bytes()).hexdigest()
-    with lab.start(*_from(lab, template, "xfs/raw/none", "--made", "convert,cp")) as process:
-        printed, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, printed
+    status, printed = lab.call(*_from(lab, template, "xfs/raw/none", "--made", "convert,cp"))
+    assert status == 0, printed
     assert hashlib.sha256(template.read_bytes()).hexdigest() == before
     for run in lab.runs():
         assert 8 * MIB <= moved(run, *READY)[1] <= 16 * MIB + 2 * TABLES
@@ -231,9 +228,8 @@ def test_a_packed_template_is_unpacked(lab: Lab) -> None:
     _template(raw, "raw")
     subprocess.run(["xz", "-0", raw], check=True)
     packed = raw.with_name("golden.raw.xz")
-    with lab.start(*_from(lab, packed, "xfs/raw/none", "--made", "unpack,cp")) as process:
-        printed, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, printed
+    status, printed = lab.call(*_from(lab, packed, "xfs/raw/none", "--made", "unpack,cp"))
+    assert status == 0, printed
     made = {parse_path(run.path).attachment.made: run for run in lab.runs()}
     assert set(made) == {"unpack", "cp"}
     for run in made.values():
@@ -419,9 +415,8 @@ def test_a_table_that_is_not_read_in_time_refuses_nothing(
 
 
 def _refused(lab: Lab, template: Path | str, *arguments: str) -> str:
-    with lab.start(*_from(lab, template, "xfs/raw/none", *arguments)) as process:
-        printed, _ = process.communicate(timeout=60)
-    assert process.returncode in (2, 3), printed
+    status, printed = lab.call(*_from(lab, template, "xfs/raw/none", *arguments))
+    assert status in (2, 3), printed
     assert "Traceback" not in printed
     errors = [line for line in printed.splitlines() if line.startswith("error:")]
     assert len(errors) == 1, printed
@@ -441,9 +436,8 @@ def test_a_full_file_system_fails_the_cell_and_leaves_nothing(lab: Lab) -> None:
     arguments = command(lab, "xfs/raw/none", "--made", "cp,create")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(fake.parent), prepend=":")
-        with lab.start(*arguments) as process:
-            printed, _ = process.communicate(timeout=120)
-    assert process.returncode == 8, printed
+        status, printed = lab.call(*arguments)
+    assert status == 8, printed
     failed = [run for run in lab.runs() if run.failure is not None]
     assert [run.failure and run.failure.kind for run in failed] == [FailureKind.STORAGE]
     assert failed[0].failure is not None
@@ -463,9 +457,8 @@ def test_no_room_for_the_templates_copy_is_said_as_such(lab: Lab) -> None:
     arguments = _from(lab, packed, "xfs/raw/none", "--made", "unpack")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(fake.parent), prepend=":")
-        with lab.start(*arguments) as process:
-            printed, _ = process.communicate(timeout=120)
-    assert process.returncode == 8, printed
+        status, printed = lab.call(*arguments)
+    assert status == 8, printed
     (failure,) = (run.failure for run in lab.runs())
     assert failure is not None
     assert failure.message.startswith("no space is left for the template's copy in ")
@@ -561,9 +554,8 @@ def test_what_a_kill_leaves_is_cleaned(lab: Lab, made: str, path: str, command: 
             printed, _ = process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL, printed
     assert lab.leftovers() != []
-    with lab.start("clean") as cleaning:
-        said, _ = cleaning.communicate(timeout=60)
-    assert cleaning.returncode == 0, said
+    status, said = lab.call("clean")
+    assert status == 0, said
     assert hashlib.sha256(template.read_bytes()).hexdigest() == before
 
 
@@ -576,9 +568,8 @@ def test_the_first_write_goes_to_a_block_with_data(lab: Lab) -> None:
         opened.seek(64 * MIB)
         opened.write(os.urandom(8 * MIB))
     arguments = _from(lab, template, "xfs/{raw,qcow2}/none", "--made", "reflink,overlay")
-    with lab.start(*arguments) as process:
-        printed, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, printed
+    status, printed = lab.call(*arguments)
+    assert status == 0, printed
     for run in lab.runs():
         (beneath,) = (check for check in run.checks if check.name == BENEATH)
         assert beneath.observed == "data"
@@ -591,9 +582,8 @@ def test_the_first_write_goes_to_a_block_with_data(lab: Lab) -> None:
 def test_of_a_template_without_data_it_is_said_that_nothing_was_copied(lab: Lab) -> None:
     template = lab.directory / "empty.qcow2"
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", template, "32M"], check=True)
-    with lab.start(*_from(lab, template, "xfs/raw/none", "--made", "reflink")) as process:
-        printed, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, printed
+    status, printed = lab.call(*_from(lab, template, "xfs/raw/none", "--made", "reflink"))
+    assert status == 0, printed
     assert "the template has no data" in " ".join(printed.split())
 
 
@@ -643,9 +633,8 @@ def _mounted(lab: Lab, *mkfs: str) -> Iterator[Path]:
 
 
 def _said(lab: Lab, *arguments: str) -> tuple[int, str]:
-    with lab.start(*arguments) as process:
-        printed, _ = process.communicate(timeout=300)
-    return process.returncode, " ".join(printed.split())
+    status, printed = lab.call(*arguments)
+    return status, " ".join(printed.split())
 
 
 def test_the_file_system_of_a_directory_decides_about_reflinks(lab: Lab) -> None:
