@@ -150,7 +150,8 @@ def test_a_work_directory_that_moves_in_mid_run(tmp_path: Path) -> None:
     environment = {**os.environ, "VDISKLAB_STATE": str(state), "NO_COLOR": "1"}
     command = (
         sys.executable, "-m", "vdisklab", "run", "xfs/host", "host", "--size", "320M",
-        "--rounds", "3", "--dir", work, "--db", tmp_path / "a.sqlite",
+        "--rounds", "3", "--runtime", "200ms", "--ramp", "0",
+        "--dir", work, "--db", tmp_path / "a.sqlite",
     )  # fmt: skip
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.host
 
 EVE = 65534
 PRECIOUS = "precious\n"
+SHORT = ("--runtime", "200ms", "--ramp", "0")
 
 
 @pytest.fixture(autouse=True)
@@ -175,7 +176,7 @@ def test_an_ordinary_user_is_not_asked(eves: Path) -> None:
     ("arguments", "trap"),
     [
         (
-            ("run", "ext4/host", "--age", "fill=20%", "--size", "64M", "--rounds", "1"),
+            ("run", "ext4/host", "--age", "fill=20%", "--size", "64M", "--rounds", "1", *SHORT),
             "vdisklab/__init__.py",
         ),
         (
@@ -309,7 +310,7 @@ def test_a_ledger_of_another_user_is_not_obeyed(eves: Path, secret: Path) -> Non
 def test_modes_do_not_come_from_the_umask(tmp_path: Path) -> None:
     state = tmp_path / "state"
     status, said = vdisklab(
-        state, "run", "host", "--size", "16M", "--rounds", "1", "--dir", tmp_path,
+        state, "run", "host", "--size", "16M", "--rounds", "1", *SHORT, "--dir", tmp_path,
         "--db", tmp_path / "a.sqlite", umask=0,
     )  # fmt: skip
     assert status == 0, said

@@ -107,8 +107,10 @@ def test_a_lie_that_begins_later_is_found_at_the_end_of_a_cell(
     "text",
     [
         "raw", "raw:preallocation=off", "qcow2", "qcow2:preallocation=off", "raw:encrypt=luks",
-        "qcow2:encrypt=luks", "qcow2:data_file=raw", "qcow2:compression=zlib", "vmdk", "vdi", "qed",
+        "qcow2:data_file=raw", "qcow2:compression=zlib", "vmdk", "vdi", "qed",
         "qcow2:snapshots=1:bitmaps=1",
+        # 3 s for its key; a commit measures one in a guest, at whose end it is read back alike.
+        pytest.param("qcow2:encrypt=luks", marks=pytest.mark.nightly),
     ],
 )  # fmt: skip
 def test_a_healthy_disk_never_fails(text: str, site: Site) -> None:
