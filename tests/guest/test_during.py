@@ -90,15 +90,14 @@ def in_order(lab: Lab) -> list[Run]:
 def test_one_ends_at_its_limit_and_one_with_vdisklab_itself(lab: Lab) -> None:
     with of_the_user(lab.directory / "backup") as to:
         with lab.start(*arguments(lab, (FINE, ENDLESS, LONG), to)) as process:
-            when(lab.database.exists, process)
-            when(lambda: len(lab.runs()) == 2 and copied(to) > 1 << 20, process)
+            lab.wait_for_runs(process, 2)
+            when(lambda: copied(to) > 1 << 20, process)
             process.send_signal(signal.SIGKILL)
             process.communicate(timeout=60)
         assert lab.leftovers() != []
         assert len(list(to.iterdir())) > 1
-        with lab.start("clean") as cleaning:
-            said, _ = cleaning.communicate(timeout=60)
-        assert cleaning.returncode == 0, said
+        status, said = lab.call("clean")
+        assert status == 0, said
         assert lab.leftovers() == []
     fine, endless = in_order(lab)
     assert fine.failure is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from pathlib import Path
 
 import pytest
 
@@ -22,10 +21,8 @@ def sample(run: Run, step: str, metric: str) -> float:
     return next(each.value for each in found.samples if each.metric == metric)
 
 
-def test_disks_are_plugged_into_a_guest_which_writes_first(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, tmp_path / "state")
-    lab.prepare()
-    template = tmp_path / "golden.raw"
+def test_disks_are_plugged_into_a_guest_which_writes_first(lab: Lab) -> None:
+    template = lab.directory / "golden.raw"
     template.write_bytes(os.urandom(16 * MIB) + bytes(16 * MIB))
     before = hashlib.sha256(template.read_bytes()).hexdigest()
     arguments = (
@@ -34,9 +31,8 @@ def test_disks_are_plugged_into_a_guest_which_writes_first(tmp_path: Path) -> No
         "--rounds", "1", "--runtime", "1", "--accelerator", "tcg", "--guest-cpus", "1",
         "--dir", str(lab.work), "--db", str(lab.database),
     )  # fmt: skip
-    with lab.start(*arguments) as process:
-        printed, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, printed
+    status, printed = lab.call(*arguments)
+    assert status == 0, printed
     assert "which way to take for disks that are thrown away:" in printed
     assert "recommend --need disposable" in printed
     runs = {parse_path(run.path).attachment.made: run for run in lab.runs()}
@@ -57,4 +53,3 @@ def test_disks_are_plugged_into_a_guest_which_writes_first(tmp_path: Path) -> No
     assert sample(runs["overlay"], "first-write", "allocated") == MIB
     assert sample(runs["cp"], "make", "allocated") >= 31 * MIB
     assert hashlib.sha256(template.read_bytes()).hexdigest() == before
-    assert lab.leftovers() == []

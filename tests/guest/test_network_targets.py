@@ -218,8 +218,7 @@ def _answers(
 
 def durability(lab: Lab) -> dict[str, str]:
     """What `rank` says of a power cut, by the name of the target."""
-    with lab.start("rank", "--db", str(lab.database), "--format", "json") as process:
-        printed, _ = process.communicate(timeout=60)
+    _, printed = lab.call("rank", "--db", str(lab.database), "--format", "json")
     cells = json.loads(printed)["cells"]
     return {cell["cell"].partition("at=")[2][:1]: cell["power_cut"]["kind"] for cell in cells}
 

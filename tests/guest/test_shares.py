@@ -19,15 +19,15 @@ NINE_P = "9p:cache=loose:msize=256k"
 
 
 def measured(lab: Lab, path: str) -> Run:
-    with lab.start(*lab.arguments(path, profile="files")) as process:
-        printed, _ = process.communicate(timeout=280)
-    assert process.returncode == 0, printed
+    status, printed = lab.call(*lab.arguments(path, profile="files"))
+    assert status == 0, printed
     (run,) = lab.runs()
     assert run.failure is None, printed
     return run
 
 
-# A commit judges a client on 9p in a guest (test_guest_cut); a guest for it takes 10 s of CPU.
+# A commit measures a directory on virtiofs, and judges a database there (test_guest_cut); a guest
+# for 9p takes 10 s of CPU.
 @pytest.mark.parametrize("path", [VIRTIOFS, pytest.param(NINE_P, marks=pytest.mark.nightly)])
 def test_files_are_written_and_every_setting_is_read_back(lab: Lab, path: str) -> None:
     run = measured(lab, path)

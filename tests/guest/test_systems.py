@@ -17,9 +17,8 @@ def run(lab: Lab, *arguments: str) -> str:
         "run", *arguments, "--baseline", "none", "--page-cache", "cold", "--rounds", "1",
         "--accelerator", "tcg", "--dir", str(lab.work), "--db", str(lab.database),
     )  # fmt: skip
-    with lab.start(*command_line) as process:
-        printed, _ = process.communicate(timeout=400)
-    assert process.returncode == 0, printed
+    status, printed = lab.call(*command_line)
+    assert status == 0, printed
     return printed
 
 

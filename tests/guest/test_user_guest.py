@@ -38,9 +38,7 @@ def digest(file: Path) -> str:
 
 
 def run(lab: Lab, *arguments: str) -> tuple[int, str]:
-    with lab.start(*lab.arguments(*arguments)) as process:
-        printed, _ = process.communicate(timeout=400)
-    return process.returncode, printed
+    return lab.call(*lab.arguments(*arguments))
 
 
 def require_measured(found: Run, write_cache: str) -> None:
