@@ -1,28 +1,44 @@
-"""The real image in a real guest: what its scripts find on every bus, and that its programs run."""
+"""The real image in a real guest: what its scripts find on every bus, and that its programs run.
+
+What its disks are asked is recorded: on each bus exactly what fio in the guest did.
+"""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 
+from tests.guest.recorded import Recorded
 from tests.guest.rig import Agent, disk, running
-from vdisklab.errors import GuestError
+from vdisklab.errors import GuestError, WorkloadError
 from vdisklab.guest.image.guest_image import GuestImage, build_guest_image
 from vdisklab.guest.image.kernel import Flavour, find_kernel
 from vdisklab.guest.systems import STDERR_LOG
 from vdisklab.host.command import LocalHost
 from vdisklab.lab.lab_machine import boot_lab_kernel
+from vdisklab.loads.load import IoKind
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator
+from vdisklab.recording.guests import find_guest
+from vdisklab.recording.recorder import LOG_LIMIT, NotTraced, Wait
 from vdisklab.workload.program import lines_of_log
 
 pytestmark = pytest.mark.guest
 
-SIZE = 16 << 20
+SIZE = 64 << 20
 FIND = "/usr/lib/vdisklab/find-disk"
+NAME = "vdisklab-test-buses"
+RECORDED = {
+    "dv": ("virtio", "on-virtio"), "ds": ("scsi", "on-scsi"), "dt": ("scsi", "ten-digits"),
+    "dn": ("nvme", "on-nvme"), "da": ("sata", "on-sata"),
+}  # fmt: skip
+"""The disks that are recorded, by their names in QEMU: bus and serial number."""
 
 
 def image_for(cache: Path, buses: frozenset[Bus]) -> GuestImage:
@@ -40,17 +56,22 @@ def make_disk(directory: Path, name: str) -> Path:
 
 @pytest.fixture(scope="module")
 def q35(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
-    """A guest with one disk on each bus that q35 has."""
+    """A guest with a disk on each bus that q35 has, and a second one on virtio, SCSI and NVMe."""
     directory = tmp_path_factory.mktemp("q35")
     devices = [
-        *disk(0, make_disk(directory, "v"), "virtio-blk-pci,serial=on-virtio"),
+        "-name", f"guest={NAME},debug-threads=on", "-msg", "timestamp=on",
+        *disk(0, make_disk(directory, "v"), "virtio-blk-pci,serial=on-virtio,id=dv"),
+        *disk(1, make_disk(directory, "w"), "virtio-blk-pci,serial=on-dw,id=dw"),
         "-device", "virtio-scsi-pci,id=scsi",
-        *disk(1, make_disk(directory, "s"), "scsi-hd,bus=scsi.0,serial=on-scsi"),
-        *disk(2, make_disk(directory, "t"), "scsi-hd,bus=scsi.0,serial=ten-digits"),
-        *disk(3, make_disk(directory, "n"), "nvme,serial=on-nvme"),
+        *disk(2, make_disk(directory, "s"), "scsi-hd,bus=scsi.0,serial=on-scsi,id=ds"),
+        *disk(3, make_disk(directory, "t"),
+              "scsi-hd,bus=scsi.0,serial=ten-digits,id=dt,dpofua=on"),
+        *disk(4, make_disk(directory, "n"), "nvme,serial=on-nvme,id=dn"),
+        *disk(5, make_disk(directory, "m"), "nvme,serial=on-dm,id=dm"),
         "-device", "qemu-xhci,id=xhci",
-        *disk(4, make_disk(directory, "u"), "usb-storage,bus=xhci.0,serial=on-usb"),
-        *disk(5, make_disk(directory, "a"), "ide-hd,bus=ide.0,serial=on-sata"),
+        *disk(6, make_disk(directory, "u"), "usb-storage,bus=xhci.0,serial=on-usb"),
+        *disk(7, make_disk(directory, "a"), "ide-hd,bus=ide.0,serial=on-sata,id=da"),
+        "-qmp", f"unix:{directory}/qmp,server=on,wait=off",
     ]  # fmt: skip
     with running(image_for(cache, frozenset(Bus)), directory / "console", *devices) as agent:
         yield agent
@@ -76,7 +97,7 @@ def facts(agent: Agent, *command: str) -> dict[str, str]:
         ("on-virtio", "/dev/vd", "virtio_blk"),
         ("on-scsi", "/dev/sd", "virtio_scsi"),
         ("ten-digits", "/dev/sd", "virtio_scsi"),
-        ("on-nvme", "/dev/nvme0n1", "nvme"),
+        ("on-nvme", "/dev/nvme", "nvme"),
         ("on-usb", "/dev/sd", "usb-storage"),
         ("on-sata", "/dev/sd", "ahci"),
     ],
@@ -172,6 +193,109 @@ def test_file_systems_can_be_made_and_mounted(loaded: Agent, kind: str) -> None:
 def test_programs_of_the_disk_run(loaded: Agent, command: tuple[str, ...]) -> None:
     status, out, err = loaded.run("/usr/bin/busybox", "env", *command)
     assert status == 0, out + err
+
+
+@pytest.fixture
+def recorded(loaded: Agent, state: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    monkeypatch.setenv("VDISKLAB_STATE", str(state))
+    for _, serial in RECORDED.values():
+        loaded.run(FIND, serial, "60")
+    return Recorded(find_guest(LocalHost(), NAME))
+
+
+@pytest.fixture(scope="module")
+def always_on(loaded: Agent) -> list[str]:
+    """Debian's QEMU has some events on from its start."""
+    return Recorded(find_guest(LocalHost(), NAME)).events_on()
+
+
+def fio(agent: Agent, serial: str, *arguments: str) -> dict[str, Any]:
+    device = facts(agent, FIND, serial, "60")["device"]
+    status, out, err = agent.run(
+        "/usr/bin/fio", "--name=x", f"--filename={device}", "--direct=1", *arguments,
+        "--output-format=json",
+    )  # fmt: skip
+    assert status == 0, err
+    (job,) = json.loads(out)["jobs"]
+    return dict(job)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_recording_has_exactly_what_fio_in_the_guest_did(
+    loaded: Agent, always_on: list[str], recorded: Recorded, name: str
+) -> None:
+    did: dict[str, Any] = {}
+    bus, serial = RECORDED[name]
+
+    def work() -> None:
+        time.sleep(1)
+        did.update(
+            fio(loaded, serial, "--ioengine=libaio", "--rw=randrw", "--bsrange=4k-64k",
+                "--size=8M", "--iodepth=4", "--fsync=8")
+        )  # fmt: skip
+
+    worker = Thread(target=work)
+    worker.start()
+    made = recorded.record(name, 60, ended_early=lambda: not worker.is_alive())
+    worker.join()
+    for kind, key in ((IoKind.READ, "read"), (IoKind.WRITE, "write")):
+        chosen = made.kind == kind
+        assert int(chosen.sum()) == did[key]["total_ios"]
+        assert int(made.length[chosen].sum()) == did[key]["io_bytes"]
+        assert made.is_timed[chosen].all()
+    assert int((made.kind == IoKind.FLUSH).sum()) == did["sync"]["total_ios"]
+    assert (made.source.bus, made.source.lost) == (bus, 0)
+    assert (made.source.disk_bytes, made.source.logical_block) == (SIZE, 512)
+    assert recorded.events_on() == always_on
+
+
+def test_write_zeroes_of_a_virtio_disk_are_no_riddle(loaded: Agent, recorded: Recorded) -> None:
+    """mkfs zeroes its tables of inodes: QEMU counts their bytes, and does not log them."""
+    ended: list[tuple[int, str, str]] = []
+
+    def work() -> None:
+        time.sleep(1)
+        device = facts(loaded, FIND, "on-virtio", "60")["device"]
+        ended.append(
+            loaded.run(
+                "/usr/sbin/mkfs.ext4", "-q", "-F", "-b", "1024", "-g", "8192", "-E",
+                "nodiscard,lazy_itable_init=0", device,
+            )
+        )  # fmt: skip
+
+    worker = Thread(target=work)
+    worker.start()
+    made = recorded.record("dv", 60, ended_early=lambda: not worker.is_alive())
+    worker.join()
+    assert [status for status, _, _ in ended] == [0], ended
+    assert int((made.kind == IoKind.WRITE).sum()) > 5
+    assert made.source.lost == 0
+    assert any("discards, write-zeroes or queries" in note for note in made.source.notes)
+
+
+def test_two_disks_at_once_are_told_apart(loaded: Agent, recorded: Recorded) -> None:
+    def work() -> None:
+        time.sleep(1)
+        fio(loaded, "on-dw", "--ioengine=psync", "--rw=write", "--bs=64k", "--size=16M")
+
+    # The agent answers one at a time, so the other disk's work is a part of the guest's shell.
+    other = Thread(target=work)
+    other.start()
+    with pytest.raises(WorkloadError, match="asked nothing of dv"):
+        recorded.record("dv", 60, ended_early=lambda: not other.is_alive())
+    other.join()
+
+
+def test_two_busy_nvme_disks_are_not_told_apart(loaded: Agent, recorded: Recorded) -> None:
+    other = Thread(
+        target=fio,
+        args=(loaded, "on-dm", "--ioengine=psync", "--rw=write", "--bs=64k", "--size=4M"),
+    )
+    other.start()
+    made = recorded.try_to_record("dn", Wait(4, LOG_LIMIT, lambda: not other.is_alive()))
+    other.join()
+    assert isinstance(made, NotTraced)
+    assert made.why.endswith("several nvme disks apart, and dm worked, too")
 
 
 # Each commit's campaigns boot the cloud kernel with virtio and SCSI.
