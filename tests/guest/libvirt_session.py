@@ -5,7 +5,8 @@ what QEMU says of its disk. After `--audit` they are only defined, the last one 
 what `vdisklab audit --libvirt qemu:///system` prints is printed. After `--attach` each further file
 is a disk, attached to the running guest of the first file. Sockets, configuration and state
 lie on file systems in memory that only this mount namespace sees, and every process ends with the
-PID namespace.
+PID namespace. What libvirt learns of each QEMU it keeps in the directory that LIBVIRT_CACHE names,
+if there is one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-_PRIVATE = ("/run", "/etc/libvirt", "/var/lib/libvirt", "/var/log", "/var/cache/libvirt")
+_CACHE = "/var/cache/libvirt"
+_PRIVATE = ("/run", "/etc/libvirt", "/var/lib/libvirt", "/var/log", _CACHE)
 _QEMU_CONF = 'security_driver = "none"\nuser = "root"\ngroup = "root"\nnamespaces = []\n'
 _USERS = {
     "/etc/passwd": "libvirt-qemu:x:64055:64055::/var/lib/libvirt:/usr/sbin/nologin",
@@ -56,6 +58,8 @@ def start_daemons() -> None:
             parents=True, exist_ok=True
         )  # the packages make some at their first start
         run("mount", "-t", "tmpfs", "tmpfs", place)
+    if cache := os.environ.get("LIBVIRT_CACHE"):
+        run("mount", "--bind", cache, _CACHE)
     Path("/etc/libvirt/qemu.conf").write_text(_QEMU_CONF)
     for file, line in _USERS.items():
         name_its_user(file, line)

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,28 @@ def lacking_libvirt() -> list[str]:
 needs_libvirt = pytest.mark.skipif(bool(lacking_libvirt()), reason="libvirt is not installed")
 
 
+Session = Callable[..., str]
+"""(options and files of libvirt_session.py) -> what it prints, once it has ended well."""
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """Each session is a libvirtd of its own; the first one asks each QEMU what it can do."""
+    cache = tmp_path_factory.mktemp("libvirt")
+
+    def run(*arguments: str | Path, state: Path | None = None) -> str:
+        environment = {} if state is None else {"VDISKLAB_STATE": str(state)}
+        done = subprocess.run(
+            (*UNSHARE, sys.executable, str(SESSION), *map(str, arguments)),
+            capture_output=True, text=True, timeout=300, check=False,
+            env={**os.environ, "LIBVIRT_CACHE": str(cache), **environment},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
 ARM_PATHS = tuple(path for path in PATHS if not re.search("/(ide|sata)", path))
 needs_arm = pytest.mark.skipif(
     shutil.which(AARCH64.emulator) is None or not Path(AARCH64.firmware.files[0][0]).exists(),
@@ -98,7 +120,11 @@ needs_arm = pytest.mark.skipif(
     ],
 )
 def test_libvirt_takes_every_setting_over(
-    guest: Architecture, paths: tuple[str, ...], images: Mapping[str, Path], tmp_path: Path
+    guest: Architecture,
+    paths: tuple[str, ...],
+    images: Mapping[str, Path],
+    tmp_path: Path,
+    session: Session,
 ) -> None:
     wishes = []
     for number, text in enumerate(paths):
@@ -116,10 +142,7 @@ def test_libvirt_takes_every_setting_over(
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert validated.returncode == 0, validated.stderr
-    argv = (*UNSHARE, sys.executable, str(SESSION), *map(str, files))
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    lines = session(*files).splitlines()
     assert len(lines) == len(wishes)
     for wish, line in zip(wishes, lines, strict=True):
         seen = json.loads(line)
@@ -131,7 +154,7 @@ def test_libvirt_takes_every_setting_over(
 
 @needs_libvirt
 @pytest.mark.skipif(shutil.which("nbdkit") is None, reason="nbdkit is not installed")
-def test_libvirt_opens_a_disk_of_a_real_server(tmp_path: Path) -> None:
+def test_libvirt_opens_a_disk_of_a_real_server(tmp_path: Path, session: Session) -> None:
     sock = tmp_path / "n.sock"
     server = subprocess.Popen(("nbdkit", "-f", "-U", str(sock), "-e", "v", "memory", "16M"))
     try:
@@ -142,10 +165,7 @@ def test_libvirt_opens_a_disk_of_a_real_server(tmp_path: Path) -> None:
             wish = ExportRequest(parse_path(path), place, f"vdisklab-test-{number}", 0, "qemu")
             files.append(tmp_path / f"{number}.xml")
             files[-1].write_text(forms()["libvirt"].write(wish).text)
-        argv = (*UNSHARE, sys.executable, str(SESSION), *map(str, files))
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr
-        for path, line in zip(paths, done.stdout.splitlines(), strict=True):
+        for path, line in zip(paths, session(*files).splitlines(), strict=True):
             seen = json.loads(line)
             caches = [node["cache"]["direct"] for node in seen["nodes"] if node["drv"] == "nbd"]
             assert caches == [parse_path(path).cache.direct]
@@ -170,7 +190,7 @@ ATTACHED = (
 
 @needs_libvirt
 def test_bare_disks_are_attached_to_a_running_guest(
-    images: Mapping[str, Path], tmp_path: Path
+    images: Mapping[str, Path], tmp_path: Path, session: Session
 ) -> None:
     wishes = [wish_for(text, images, number) for number, text in enumerate(ATTACHED)]
     files = [tmp_path / f"{number}.xml" for number in range(len(wishes))]
@@ -178,10 +198,7 @@ def test_bare_disks_are_attached_to_a_running_guest(
         file.write_text(forms()["libvirt-disk"].write(wish).text)
     running = tmp_path / "running.xml"
     running.write_text(RUNNING)
-    argv = (*UNSHARE, sys.executable, str(SESSION), "--attach", str(running), *map(str, files))
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    lines = session("--attach", running, *files).splitlines()
     assert len(lines) == len(wishes)
     for wish, line in zip(wishes, lines, strict=True):
         seen = json.loads(line)
@@ -199,7 +216,9 @@ FOREIGN = """<domain type='qemu'><name>foreign</name><memory unit='MiB'>64</memo
 
 
 @needs_libvirt
-def test_a_libvirts_guests_are_audited(images: Mapping[str, Path], tmp_path: Path) -> None:
+def test_a_libvirts_guests_are_audited(
+    images: Mapping[str, Path], tmp_path: Path, session: Session
+) -> None:
     """Configuration, defined, listed by a real libvirtd, and read back as the same paths."""
     wishes = [wish_for(text, images, number) for number, text in enumerate(PATHS)]
     files = [tmp_path / f"{number}.xml" for number in range(len(wishes) + 1)]
@@ -212,13 +231,7 @@ def test_a_libvirts_guests_are_audited(images: Mapping[str, Path], tmp_path: Pat
         create = ("qemu-img", "create", "-q", "-f", form, "-o", "preallocation=full")
         subprocess.run((*create, str(images[form]), "16M"), check=True, timeout=60)
     files[-1].write_text(FOREIGN.format(image=thin))
-    argv = (*UNSHARE, sys.executable, str(SESSION), "--audit", *map(str, files))
-    done = subprocess.run(
-        argv, capture_output=True, text=True, timeout=300, check=False,
-        env={**os.environ, "VDISKLAB_STATE": str(tmp_path / "state")},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = json.loads(session("--audit", *files, state=tmp_path / "state"))
     schema = schemas([DisksAnswer])[DisksAnswer.FORMAT]
     jsonschema.Draft202012Validator(schema).validate(found)
     disks = {disk["disk"]["domain"]: disk for disk in found["disks"]}
