@@ -51,6 +51,9 @@ def test_files_are_written_and_every_setting_is_read_back(lab: Lab, path: str) -
     require_ran_as_planned(lab, [run], lab.arguments(path, profile="files"))
 
 
+# A guest takes 7 s of CPU. Each commit holds the sentence (test_served_disks), and kills a guest in
+# the middle of a measurement, of which nothing is left (test_campaigns).
+@pytest.mark.nightly
 def test_a_killed_virtiofsd_is_a_failed_cell_and_leaves_nothing(lab: Lab) -> None:
     arguments = lab.arguments("virtiofs", profile="files", runtime="8")
     with lab.start(*arguments) as process:
