@@ -44,7 +44,7 @@ def test_controls_come_out_as_known_and_a_full_disk_pauses_a_database(
         open_session(host, ledger, tmp_path, workers=1) as session,
         open_guests(
             GuestContext(host, ledger, cache, silent),
-            GuestPlan(memory_bytes=512 * MIB, accelerator=Accelerator.TCG),
+            GuestPlan(cpus=1, memory_bytes=512 * MIB, accelerator=Accelerator.TCG),
             frozenset({Bus.VIRTIO, Bus.SCSI}),
             session.site,
             stops_are_errors=False,

@@ -40,7 +40,7 @@ def recorded(lab: Lab, turns: int = 40) -> Path:
 def test_a_guest_repeats_every_request(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VDISKLAB_STATE", str(lab.state))
     request = Request(
-        paths=("raw/none", "raw/none/nvme"), profile=str(recorded(lab)), rounds=1,
+        paths=("raw/none", "raw/none/nvme"), profile=str(recorded(lab)), rounds=1, guest_cpus=1,
         size_bytes=64 * MIB, directory=lab.work, baseline="host",
     )  # fmt: skip
     with open_store(f"sqlite:///{lab.database}") as store:

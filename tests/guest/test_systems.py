@@ -15,7 +15,8 @@ def run(lab: Lab, *arguments: str) -> str:
     """What a campaign of one round printed that measured all its cells."""
     command_line = (
         "run", *arguments, "--baseline", "none", "--page-cache", "cold", "--rounds", "1",
-        "--accelerator", "tcg", "--dir", str(lab.work), "--db", str(lab.database),
+        "--accelerator", "tcg", "--guest-cpus", "1",
+        "--dir", str(lab.work), "--db", str(lab.database),
     )  # fmt: skip
     status, printed = lab.call(*command_line)
     assert status == 0, printed
