@@ -126,6 +126,10 @@ class Behind:
     in_memory: Annotated[
         bool, "true if less than half of the bytes of the other path reached the disk there"
     ] = False
+    on: Annotated[
+        tuple[str, ...],
+        "with --hosts: the hosts on which that is shown, if it is not shown of the mean host",
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,18 +351,19 @@ def behind_in(
     measures: Sequence[MeasureKey],
     chosen: MeasuredCell,
     others: Sequence[MeasuredCell],
+    looks: int = 1,
 ) -> Behind | None:
     """The measure in which one of the other cells is shown to be most ahead of the chosen one, by
     more than `MARGIN`.
 
-    Each ratio is within rounds, at an error of 5 % for all measures and cells together
-    (Bonferroni).
+    Each ratio is within rounds, at an error of 5 % for all measures and cells, and for so many
+    `looks`, together (Bonferroni).
     """
     place = observations.place
     rivals = [cell for cell in others if cell != chosen and cell in place]
     if chosen not in place or not rivals or not measures:
         return None
-    level, found = 1 - (1 - 0.95) / (len(measures) * len(rivals)), list[Behind]()
+    level, found = 1 - (1 - 0.95) / (looks * len(measures) * len(rivals)), list[Behind]()
     for measure in measures:
         grid, quantity = observations.grid(measure), measure.quantity
         rows = [place[cell] for cell in rivals]
@@ -370,6 +375,23 @@ def behind_in(
             if least > 1 + MARGIN:
                 found.append(Behind(measure, cell, least))
     return max(found, key=lambda behind: behind.least, default=None)
+
+
+def _behind_on_hosts(
+    analysis: HostsAnalysis, chosen: MeasuredCell, others: Sequence[MeasuredCell]
+) -> Behind | None:
+    """The same, of hosts alone: who acts for all of them meets the one that differs."""
+    found: dict[tuple[MeasureKey, MeasuredCell], dict[str, Behind]] = {}
+    for host in analysis.hosts:
+        rounds, looks = analysis.own_rounds(host), len(analysis.hosts)
+        behind = behind_in(rounds, analysis.scored.rates, chosen, others, looks)
+        if behind is not None:
+            found.setdefault((behind.measure, behind.cell), {})[host.name] = behind
+    each = [
+        replace(min(by_host.values(), key=lambda behind: behind.least), on=tuple(by_host))
+        for by_host in found.values()
+    ]
+    return max(each, key=lambda behind: (len(behind.on), behind.least), default=None)
 
 
 def decided_among(
@@ -397,6 +419,8 @@ def decided_among(
         return decision
     others = [row.cell for row in ranking.rows]
     behind = behind_in(observations, analysis.scored.rates, choice.cell, others)
+    if behind is None and isinstance(analysis, HostsAnalysis):
+        behind = _behind_on_hosts(analysis, choice.cell, others)
     if behind is not None:
         cached = {(found.cell, found.measurement, found.direction) for found in analysis.cached}
         in_memory = (behind.cell, behind.measure.name, behind.measure.direction) in cached

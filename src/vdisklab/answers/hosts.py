@@ -21,7 +21,6 @@ from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS, may_be_best, rank_over
 from vdisklab.analysis.fleet.outlier_hosts import OutlierSearch, find_outliers
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio, holm, main_measures
-from vdisklab.analysis.rank_intervals import Ranking, rank
 from vdisklab.answers import loading
 from vdisklab.answers.analysis import Analysis
 from vdisklab.documents import Probability
@@ -343,15 +342,23 @@ class HostsAnalysis(Analysis):
             }
         return self._by_cell[measure]
 
-    def own_ranking(self, host: MeasuredHost, measure: MeasureKey) -> Ranking:
-        """The ranking of a host's own rounds."""
+    def own(self, host: MeasuredHost) -> Analysis:
+        """The analysis of a host alone, as its campaigns have it without `--hosts`."""
+        return Analysis.of(
+            self.results,
+            host.campaigns,
+            disk=self.disk,
+            baseline=self.requested,
+            unsafe=self.unsafe,
+        )
+
+    def own_rounds(self, host: MeasuredHost) -> Observations:
+        """The numbers of a host's own rounds."""
         observations = self.observations
         inside = [round.campaign in host.campaigns for round in observations.rounds]
         columns = np.flatnonzero(inside)
-        rows = np.isin(observations.round, columns) & (
-            observations.measure == observations.measures.index(measure)
-        )
-        of_host = replace(
+        rows = np.isin(observations.round, columns)
+        return replace(
             observations,
             cell=observations.cell[rows],
             round=np.searchsorted(columns, observations.round[rows]).astype(np.int32),
@@ -360,7 +367,6 @@ class HostsAnalysis(Analysis):
             rounds=tuple(observations.rounds[column] for column in columns),
             too_slow=(),
         )
-        return rank(narrowed(of_host, self.competing), measure)
 
     @property
     def named_hosts(self) -> OverHosts:

@@ -98,7 +98,7 @@ class Alternative:
     ]
     power_cut: Durability
     hosts: Annotated[
-        Agreement | None, RARE, "with --hosts: the recommended path / this one, for the first six"
+        Agreement | None, RARE, "with --hosts: this path / the recommended one, for the first six"
     ] = None
     ordered_by: Summary | None = field(default=None, metadata=HIDDEN)
 
@@ -318,7 +318,7 @@ def _with_hosts(answer: RecommendAnswer, analysis: HostsAnalysis) -> RecommendAn
     chosen, measure = answer.recommendation.cell, answer.recommendation.measure
     numbers = analysis.numbers(measure)
     rivals = [cell for cell in answer.order[: _NEXT + 1] if cell != chosen]
-    over = {cell: agreement(numbers, measure, chosen, cell) for cell in rivals}
+    over = {cell: agreement(numbers, measure, cell, chosen) for cell in rivals}
     return replace(
         answer,
         alternatives=tuple(replace(row, hosts=over.get(row.cell)) for row in answer.alternatives),

@@ -25,6 +25,7 @@ from vdisklab.analysis.score import DEFAULT_METRIC
 from vdisklab.analysis.summary import IntervalMethod, Summaries, Summary
 from vdisklab.analysis.sums import BandwidthSeries, RelativeSums, bandwidth_series
 from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.choice import PathChoice
 from vdisklab.answers.claims import ClaimsAnswer, evaluate_claims
 from vdisklab.answers.compare import PublishedAnswer, all_published
 from vdisklab.answers.density import DensityAnswer, density_of, searched_capacity
@@ -156,10 +157,12 @@ class OwnRank:
 
 @dataclass(frozen=True, slots=True)
 class OwnAnswer:
-    """The highest paths in the ranking of one host alone."""
+    """One host's own answer, as the report on its campaigns gives it."""
 
     host: MeasuredHost
-    first: tuple[OwnRank, ...]
+    first: Annotated[tuple[OwnRank, ...], "the highest paths in its ranking"]
+    choice: Annotated[PathChoice | None, "the path to use on that host; null if none is known"]
+    why_none: Annotated[str, "why no path is recommended there; empty if one is"]
 
 
 class Values(Sequence[ReportValue]):
@@ -254,7 +257,7 @@ class ReportAnswer(Answer):
     levels: InstanceOf[Summaries] = field(metadata=HIDDEN)
     examples: Mapping[MeasuredCell, Example] = field(metadata=HIDDEN)
     bandwidth_series: tuple[BandwidthSeries, ...] = field(default=(), metadata=HIDDEN)
-    each_host: Annotated[tuple[OwnAnswer, ...], "with --hosts: each host's own ranking"] = ()
+    each_host: Annotated[tuple[OwnAnswer, ...], "with --hosts: each host's own answer"] = ()
     trend: Annotated[TrendAnswer | None, "null for the only campaign of its plan and host"] = None
     figures: Annotated[tuple[Figure, ...], "the charts, in JSON only"] = ()
 
@@ -368,17 +371,26 @@ def report_on(analysis: Analysis) -> ReportAnswer:
 def _over_hosts(analysis: HostsAnalysis) -> ReportAnswer:
     analysis.all_values  # noqa: B018 - computes the means of all measures at once
     report = _common(analysis, _summaries(analysis))
-    answers = []
-    for host in analysis.hosts:
-        rows = analysis.own_ranking(host, report.measure).rows
-        sign = 1 if report.measure.quantity.better is Better.HIGHER else -1
-        first = tuple(
-            OwnRank(row.cell, row.best, row.worst, math.exp(sign * (row.effect - rows[0].effect)))
-            for row in rows[:OWN]
-        )
-        answers.append(OwnAnswer(host, first))
     missing = () if analysis.scored.overall == report.measure else analysis.no_baseline
-    return replace(report, each_host=tuple(answers), findings=(*report.findings, *missing))
+    return replace(
+        report,
+        each_host=tuple(_own_answer(analysis.own(host), host) for host in analysis.hosts),
+        findings=(*report.findings, *missing),
+    )
+
+
+def _own_answer(own: Analysis, host: MeasuredHost) -> OwnAnswer:
+    answer, why_none = _recommendation(own)
+    ranking = (
+        own.ranking(own.measure(_metric(own))) if answer is None else answer.recommendation.ranking
+    )
+    sign = 1 if ranking.measure.quantity.better is Better.HIGHER else -1
+    best = max((sign * row.effect for row in ranking.rows), default=0.0)
+    first = tuple(
+        OwnRank(row.cell, row.best, row.worst, math.exp(sign * row.effect - best))
+        for row in ranking.rows[:OWN]
+    )
+    return OwnAnswer(host, first, None if answer is None else answer.choice, why_none)
 
 
 def _metric(analysis: Analysis) -> str:

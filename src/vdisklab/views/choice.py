@@ -73,7 +73,12 @@ def headline(choice: PathChoice) -> str:
             )
         case _:
             assert_never(choice.verdict)
-    return f"{text}{_behind_in(choice)}"
+    return f"{text}{_over_hosts(choice)}{_behind_in(choice)}"
+
+
+def _over_hosts(choice: PathChoice) -> str:
+    """`, on 9 hosts`, if the answer is over hosts."""
+    return "" if choice.hosts is None else f", on {counted(choice.hosts, 'host')}"
 
 
 def _behind_in(choice: PathChoice) -> str:
@@ -84,7 +89,15 @@ def _behind_in(choice: PathChoice) -> str:
     more = f"{math.floor(100 * (behind.least - 1))} %"
     memory = ", in the host's RAM" if behind.in_memory else ""
     which = measure_words(behind.measure)
-    return f"; but in {which}, {behind.cell.label} is at least {more} better{memory}"
+    where = _on(behind.on, choice.hosts)
+    return f"; but {where}in {which}, {behind.cell.label} is at least {more} better{memory}"
+
+
+def _on(hosts: tuple[str, ...], of: int | None) -> str:
+    """`on kvm3, `, or `on 5 of 9 hosts, `; empty for all of them together."""
+    if not hosts:
+        return ""
+    return f"on {hosts[0] if len(hosts) == 1 else f'{len(hosts)} of {of} hosts'}, "
 
 
 def short_headline(choice: PathChoice, most: int = MOST_CHARACTERS) -> str:
@@ -119,7 +132,8 @@ def short_headline(choice: PathChoice, most: int = MOST_CHARACTERS) -> str:
             shorter = [f"{use}: yours loses data", use]
         case _:
             assert_never(choice.verdict)
-    whole = (headline(choice), *shorter, "Use the path below")
+    shorter = [f"{text}{_over_hosts(choice)}" for text in (*shorter, "Use the path below")]
+    whole = (headline(choice), *shorter)
     return next((text for text in whole if len(text) <= most), whole[-1])
 
 

@@ -64,24 +64,21 @@ def _disagreeing(pair: Agreement) -> str:
     return f"; these {len(hosts)} disagree, {sure}: {names(host.host for host in hosts)}"
 
 
-def spread_sentences(pair: Agreement, *, leader_first: bool = False) -> Iterator[str]:
-    """How much hosts differ in the ratio of a to b, or of the leader to the other; nothing with
-    fewer than three hosts."""
-    if pair.next_low is None:
+def spread_sentences(pair: Agreement) -> Iterator[str]:
+    """How the two compare on one more host, the leader first as in the sentence before, and how
+    much hosts differ; nothing with fewer than three hosts."""
+    low, high = pair.next_low, pair.next_high
+    if low is None or high is None or numbers.known_interval(low, high) is None:
         return
     between = "" if pair.between is None else f"; hosts differ by {100 * pair.between:.1f} %"
     if pair.between is not None and pair.between < _NO_SPREAD:
         between = "; hosts are not seen to differ beyond their noise"
-    first, second, low, high = pair.a, pair.b, pair.next_low, pair.next_high
-    if leader_first and not pair.a_leads and low and high:
-        first, second, low, high = second, first, 1 / high, 1 / low
-    interval = numbers.known_interval(low, high)
-    if interval is None:
-        return
-    within = f"is {interval}"
-    if high is not None and not numbers.is_too_wide(low, high):
-        within = f"is within {interval}"
-    yield f"On another host of this fleet, the ratio of {first} to {second} {within}{between}."
+    first, second = (pair.a, pair.b) if pair.a_leads else (pair.b, pair.a)
+    ratio = above_is_better(Ratio(0, 1.0, low, high), pair.measure)
+    size = difference(ratio if pair.a_leads else inverted(ratio))
+    yield (
+        f"On another host of this fleet, {first} would be {size}, compared with {second}{between}."
+    )
 
 
 def hosts_sentences(over: OverHosts) -> Iterator[str]:
@@ -105,11 +102,12 @@ def _independence(over: OverHosts) -> str:
     )
 
 
-def first_sentences(over: OverHosts, tied: Collection[MeasuredCell] = ()) -> Iterator[str]:
-    """How many hosts agree on the first two paths, and how much hosts differ; `tied` as above."""
+def first_lines(over: OverHosts, tied: Collection[MeasuredCell] = ()) -> Iterator[tuple[str, str]]:
+    """How many hosts agree on the first two paths, and how much hosts differ, each with its
+    subject; `tied` as above."""
     if over.first is not None:
-        yield agreement_sentence(over.first, tied)
-        yield from spread_sentences(over.first, leader_first=True)
+        yield "The first two", agreement_sentence(over.first, tied)
+        yield from (("Another host", said) for said in spread_sentences(over.first))
 
 
 def left_out_sentences(left_out: Sequence[str]) -> Iterator[str]:

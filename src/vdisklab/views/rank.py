@@ -26,7 +26,7 @@ from vdisklab.units import counted, format_duration, named
 from vdisklab.views import wording
 from vdisklab.views.choice import headline, verdict_lines
 from vdisklab.views.durability import disk_note, hosts_note, losses, power_cut_text
-from vdisklab.views.hosts import first_sentences, hosts_sentences
+from vdisklab.views.hosts import first_lines, hosts_sentences
 from vdisklab.views.layout import NAMES, Column, Row, Table
 from vdisklab.views.run import race_rule
 
@@ -250,7 +250,10 @@ def _headed(
         intro = (title, *answer.caveats.remedies)
         return Table(said, columns, rows, notes, intro=intro, kind=RankedCell)
     tied = () if choice is None else choice.tied
-    first = () if over is None else (*map(str, _of_scores(answer)), *first_sentences(over, tied))
+    first: tuple[str, ...] = ()
+    if over is not None:
+        agreeing = (sentence for _, sentence in first_lines(over, tied))
+        first = (*map(str, _of_scores(answer)), *agreeing)
     why = _why_no_choice(answer) if headed and choice is None else None
     if why is not None:
         caveats = answer.caveats

@@ -24,7 +24,6 @@ from vdisklab.answers.recommend import Alternative, RecommendAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.needs import DURABLE, NeedKind
 from vdisklab.path.platforms import NEW_GUEST_DISKS
-from vdisklab.units import counted
 from vdisklab.views.choice import MOST_CHARACTERS, verdict_lines
 from vdisklab.views.choice import headline as choice_headline
 from vdisklab.views.choice import short_headline as short_choice
@@ -88,8 +87,8 @@ def _hosts_table(answer: RecommendAnswer, over: OverHosts) -> Table[Alternative]
         Column("rank", _rank),
         Column("path", lambda row: row.cell.label, folds=NAMES),
         Column(
-            "recommended\nvs this",
-            lambda row: numbers.ratio(row.hosts.ratio.ratio if row.hosts else 1.0),
+            "vs the\nanswer",
+            lambda row: numbers.ratio(row.hosts.ratio.ratio if row.hosts else None),
             right=True,
         ),
         Column(
@@ -98,7 +97,7 @@ def _hosts_table(answer: RecommendAnswer, over: OverHosts) -> Table[Alternative]
             right=True,
         ),
         Column(
-            "worse\non",
+            "better\non",
             lambda row: (
                 f"{row.hosts.a_better_on} of {len(row.hosts.hosts)}"
                 if row.hosts
@@ -110,7 +109,7 @@ def _hosts_table(answer: RecommendAnswer, over: OverHosts) -> Table[Alternative]
     )
     rows = [row for row in answer.alternatives if row.hosts or row.cell == chosen]
     return Table(
-        f"{headline(answer)}, on {counted(len(over.hosts), 'host')}.",
+        f"{headline(answer)}.",
         columns,
         sorted(rows, key=lambda row: row.cell != chosen),
         (

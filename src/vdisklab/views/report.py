@@ -19,6 +19,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.units import counted
 from vdisklab.views import claims, during, hosts, life, recommend
 from vdisklab.views.choice import MOST_CHARACTERS
+from vdisklab.views.choice import headline as choice_headline
 from vdisklab.views.density import density_headline, density_lines
 from vdisklab.views.layout import Table
 from vdisklab.views.wording import measure_name
@@ -52,17 +53,17 @@ def headline(report: ReportAnswer) -> str:
         return during.short_headline(report.operations)
     if report.lives is not None:
         return life.short_headline(report.lives)
-    answer, over = report.recommendation, _over(report)
-    return f"{recommend.headline(answer)}{over}" if answer else f"No answer yet{over}"
+    answer = report.recommendation
+    return recommend.headline(answer) if answer else f"No answer yet{_over(report)}"
 
 
 def page_headline(report: ReportAnswer) -> str:
     """The same in at most 60 characters; the rest stands in the first line."""
-    answer, over = report.recommendation, _over(report)
+    answer = report.recommendation
     others = (report.density, report.operations, report.lives)
     if answer is None or any(other is not None for other in others):
         return headline(report)
-    return f"{recommend.short_headline(answer, MOST_CHARACTERS - len(over))}{over}"
+    return recommend.short_headline(answer, MOST_CHARACTERS)
 
 
 def _over(report: ReportAnswer) -> str:
@@ -97,7 +98,7 @@ def first_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
     return (
         *lines,
         *([] if answer is None else recommend.first_lines(answer)),
-        *(("The fastest", sentence) for sentence in hosts.first_sentences(over, tied)),
+        *hosts.first_lines(over, tied),
         *(("Hosts", sentence) for sentence in hosts.left_out_sentences(over.left_out)),
     )
 
@@ -248,6 +249,9 @@ def hosts_part(report: ReportAnswer) -> dict[str, Any] | None:
                     for here in (column.get(answer.host.name) for column in by_host)
                 ],
                 "facts": ", ".join(map(" ".join, zip(_FACT_NAMES, answer.host.kind, strict=True))),
+                "answer": answer.why_none
+                if answer.choice is None
+                else choice_headline(answer.choice),
                 "first": [
                     f"{numbers.place(row.best, row.worst)}: {row.cell.label} "
                     f"({100 * row.share:.0f} % of its best)"
