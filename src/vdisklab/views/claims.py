@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from xml.etree import ElementTree as Xml
 
@@ -185,6 +185,7 @@ def junit_xml(answer: ClaimsAnswer, completed: Callable[[str], str] = str) -> st
     """JUnit's XML: one suite per article. A claim without a verdict is skipped, with the reason;
     over hosts each case says on which hosts the claim has which status.
 
+    A case is a line on a CI system's page: what holds for all cases stands once in their suite.
     `completed` returns a text whose commands run as they stand.
 
     There is no standard; this is the subset of windyroad's schema that CI systems agree on.
@@ -200,6 +201,8 @@ def junit_xml(answer: ClaimsAnswer, completed: Callable[[str], str] = str) -> st
         )  # fmt: skip
         for row in claims:
             _test_case(suite, row, answer.caveats, completed)
+        if any(map(_has_numbers, claims)):
+            say_once(suite, answer.caveats.with_remedy, completed)
     Xml.indent(root)
     return Xml.tostring(root, encoding="unicode", xml_declaration=False) + "\n"
 
@@ -210,23 +213,34 @@ def _test_case(
     case = Xml.SubElement(
         suite, "testcase", classname=f"vdisklab.claims.{row.article}", name=row.claim, time="0"
     )  # some programs require a time
-    explained = _explained(row)
-    text = xml_text(completed(" ".join((row.sentence, f"{explained}.", *caveats.with_remedy))))
+    explained, brief = _explained(row), f". {caveats.briefly}" if caveats.briefly else ""
+    text = xml_text(completed(f"{row.sentence} {explained}{brief}."))
     match row.status:
         case ClaimStatus.HOLDS:
             Xml.SubElement(case, "system-out").text = text
         case ClaimStatus.FAILS:
-            said = ". ".join((explained, *caveats.with_remedy))
-            failure = Xml.SubElement(
-                case, "failure", message=xml_text(completed(said)), type="claim"
-            )
+            said = xml_text(completed(f"{explained}{brief}"))
+            failure = Xml.SubElement(case, "failure", message=said, type="claim")
             failure.text = text
         case _:
-            measured = row.rounds > 0 or not _is_open(row)
             reason = "; ".join((explained, *row.failures))
-            reason += f": `{row.command}`" if row.command and row.hosts is None else ""
-            reason = ". ".join((reason, *(caveats.with_remedy if measured else ())))
+            if row.command and row.hosts is None:
+                reason += f": `{row.command}`"
+            elif _has_numbers(row):
+                reason += brief
             Xml.SubElement(case, "skipped", message=xml_text(completed(reason)))
+
+
+def say_once(suite: Xml.Element, sentences: Iterable[str], completed: Callable[[str], str]) -> None:
+    """Ends a suite with what holds for all its cases."""
+    text = " ".join(sentences)
+    if text:
+        Xml.SubElement(suite, "system-out").text = xml_text(completed(text))
+
+
+def _has_numbers(row: JudgedClaim) -> bool:
+    """True for a claim that was measured, on any host."""
+    return row.rounds > 0 or not _is_open(row)
 
 
 def _explained(row: JudgedClaim) -> str:

@@ -25,7 +25,7 @@ from vdisklab.answers.trend import (
 )
 from vdisklab.results.model import Campaign
 from vdisklab.units import counted, named
-from vdisklab.views.claims import xml_text
+from vdisklab.views.claims import say_once, xml_text
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 from vdisklab.views.wording import difference
 
@@ -424,7 +424,7 @@ def _case(answer: TrendAnswer, row: TrendRow) -> str:
     against = f"against {counted(len(newest.earlier), 'earlier campaign')}"
     said = f"{_judged(answer, row)}: {_known(newest.change) or 'no change is known'} {against}"
     if not newest.earlier:
-        said = headline(answer) if _only(answer) else f"{_judged(answer, row)}: no earlier campaign"
+        said = f"{_judged(answer, row)}: no earlier campaign"
     least = newest.least_loss
     if row.verdict is not TrendVerdict.NONE_SHOWN or least is None or least <= answer.allowed:
         return said
@@ -432,7 +432,8 @@ def _case(answer: TrendAnswer, row: TrendRow) -> str:
 
 
 def junit_xml(answer: TrendAnswer, completed: Callable[[str], str] = str) -> str:
-    """JUnit's XML: one case for each path; a path without a verdict is skipped.
+    """JUnit's XML: one case for each path; a path without a verdict is skipped. What holds for all
+    of them stands once, in the suite.
 
     `completed` returns a text whose commands run as they stand.
     """
@@ -452,7 +453,7 @@ def junit_xml(answer: TrendAnswer, completed: Callable[[str], str] = str) -> str
         said = xml_text(
             completed(_case(answer, row))
             + ("" if lasting is None else f"; lasting: {lasting}")
-            + "".join(f". {completed(note)}" for note in answer.caveats.with_remedy)
+            + ("" if answer.caveats.briefly is None else f". {answer.caveats.briefly}")
         )
         if row.exceeds:
             failure = Xml.SubElement(case, "failure", message=said, type="trend")
@@ -463,5 +464,6 @@ def junit_xml(answer: TrendAnswer, completed: Callable[[str], str] = str) -> str
             Xml.SubElement(case, "skipped", message=said)
         else:
             Xml.SubElement(case, "system-out").text = said
+    say_once(suite, (f"{headline(answer)}.", *answer.caveats.with_remedy), completed)
     Xml.indent(root)
     return Xml.tostring(root, encoding="unicode", xml_declaration=False) + "\n"

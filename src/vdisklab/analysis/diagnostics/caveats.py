@@ -147,6 +147,11 @@ class Caveats:
         return (joined,) if joined else ()
 
     @property
+    def briefly(self) -> str | None:
+        """`Measured under emulation (TCG)`, for each of many numbers; None if no caveat applies."""
+        return None if self.warning is None else f"Measured {self.warning.partition(':')[0]}"
+
+    @property
     def findings(self) -> tuple[Diagnostic, ...]:
         """The most serious caveat: numbers from an emulated host cannot even be compared."""
         if self.emulated_host:
