@@ -33,8 +33,9 @@ from vdisklab.views.report import (
     score_keys,
 )
 
-_COMMAND = re.compile(r"(`vdisklab [^`\n]*`)")
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|<>&~-])")
+_SPECIAL = re.compile(r"([\\`*\[\]#|<>&~]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|^[+-])")
+"""What begins an element somewhere in a line, or the line's text; a parenthesis does so only after
+a bracket."""
 
 
 class ReportFormat(StrEnum):
@@ -104,20 +105,28 @@ def _escaped(line: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """A sentence, escaped but for the commands in it, which are read and copied as code."""
-    parts = _COMMAND.split(sanitise_line(text))
-    return "".join(as_typed(part) if _COMMAND.fullmatch(part) else _escaped(part) for part in parts)
+    """A sentence, escaped but for what it marks as code, which is read and copied."""
+    parts = sanitise_line(text).split("`")
+    if len(parts) % 2 == 0:  # a backquote in a name from outside
+        return _escaped("`".join(parts))
+    return "".join(_code(part) if place % 2 else _escaped(part) for place, part in enumerate(parts))
+
+
+def _code(text: str) -> str:
+    """Text as code; what a program that does not know code might take for HTML is escaped."""
+    return f"`{as_typed(text)}`" if text.strip() and "<" not in text else _escaped(f"`{text}`")
 
 
 def _markdown(report: ReportAnswer) -> Iterator[str]:
-    yield f"# vdisklab: {escape(headline(report))}"
+    yield f"# vdisklab: {_prose(headline(report))}"
     warning = [f"{escape(report.caveats.warning)}."] if report.caveats.warning else []
-    if said := " ".join((*warning, *map(escape, report.caveats.remedies))):
+    if said := " ".join((*warning, *map(_prose, report.caveats.remedies))):
         yield f"\n**{said[0].upper()}{said[1:]}**"
     yield ""
     lines = answer_sentences(report)
     if report.operations is not None:  # the rest follows their table
         lines = tuple(f"{subject}: {line}" for subject, line in page_lines(report))
+    lines = tuple(line for line in lines if line != f"{headline(report)}.")
     yield from (f"* {_prose(sentence)}" for sentence in lines)
     yield from _operations(report)
     yield from _lives(report)
@@ -152,7 +161,8 @@ def _markdown(report: ReportAnswer) -> Iterator[str]:
         facts = (("", host.hostname), ("", host.cpu), ("kernel ", host.kernel),
                  ("QEMU ", host.qemu), ("fio ", host.fio))  # fmt: skip
         described = ", ".join(f"{name}{fact}" for name, fact in facts if fact) or "not known"
-        yield f"* {campaign.id} {escape(campaign.label)}: {escape(described)}"
+        label = f" {escape(campaign.label)}" if campaign.label else ""
+        yield f"* {campaign.id}{label}: {escape(described)}"
 
 
 def _claims(report: ReportAnswer) -> Iterator[str]:
@@ -182,7 +192,7 @@ def _operations(report: ReportAnswer) -> Iterator[str]:
         yield from (f"    {as_typed(sanitise_line(line))}" for line in pasted)
     if part["without"]:
         yield ""
-    yield from (f"* {escape(reason)}" for reason in part["without"])
+    yield from (f"* {_prose(reason)}" for reason in part["without"])
 
 
 def _lives(report: ReportAnswer) -> Iterator[str]:

@@ -38,8 +38,9 @@ from vdisklab.views.report import (
     claims_table,
     diagnostic_sentences,
     diagnostics_by_cell,
+    headline,
 )
-from vdisklab.views.report_files import ReportFormat, build
+from vdisklab.views.report_files import ReportFormat, _prose, build
 
 
 @pytest.fixture(scope="module")
@@ -247,6 +248,23 @@ def test_markdown_makes_no_elements(poisoned: ReportAnswer) -> None:
     assert len(tables) == 2
     for table in tables:
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
+
+
+def test_markdown_marks_what_is_code_as_code(contents: ReportAnswer) -> None:
+    """Whatever program it is of, also in the warning; and nothing else is made unreadable."""
+    text = build(contents, ReportFormat.MARKDOWN).decode()
+    warning = next(line for line in text.splitlines() if line.startswith("**Under emulation (TCG)"))
+    assert "`sudo usermod --append -G kvm $USER`" in warning
+    assert "`vdisklab doctor`" in warning
+    assert "\\`" not in text
+    assert "\\(" not in text
+    assert text.count(headline(contents)) == 1
+
+
+def test_a_backquote_from_outside_makes_no_code() -> None:
+    assert _prose("a `b` <c") == "a `b` &lt;c"
+    assert _prose("a ` b `vdisklab rank`") == "a \\` b \\`vdisklab rank\\`"
+    assert _prose("`<script>` x_y _z_") == "\\`&lt;script&gt;\\` x_y \\_z\\_"
 
 
 def test_the_configurations_of_the_page_are_those_of_json(contents: ReportAnswer) -> None:
