@@ -24,6 +24,11 @@ NOT_KNOWN = "not known"
 """Shown for an interval of a ratio that tells nothing."""
 
 _BY_SECOND = {"IOPS": " IOPS", "1/s": "/s"}
+_GLUED = {
+    f"{prefix}{suffix}".strip(): f"{prefix}{suffix}"
+    for suffix in _BY_SECOND.values()
+    for _, prefix in _UP
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,12 @@ def scale(number: float | None, unit: str) -> Scale:
 def value(number: float | None, unit: str) -> str:
     """`1.23 GB/s`, `12.3k IOPS`, `1.20k/s`, `85.0 µs`, or a dash for a missing number."""
     return scale(number, unit).with_unit(number)
+
+
+def scaled(number: float, suffix: str) -> str:
+    """A number in the scale of a stripped suffix, as the scale writes it: `12.3k IOPS`, `85.0 µs`;
+    without a suffix the digits."""
+    return f"{digits(number)}{_GLUED.get(suffix, f' {suffix}' if suffix else '')}"
 
 
 def ratio(number: float | None) -> str:

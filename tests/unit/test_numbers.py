@@ -94,3 +94,13 @@ def test_probabilities(p: float | None, text: str) -> None:
 def test_places() -> None:
     assert numbers.place(1, 1) == "1"
     assert numbers.place(1, 3) == "1–3"
+
+
+@pytest.mark.parametrize(
+    ("number", "unit"),
+    [(2560.0, "IOPS"), (2.5e6, "IOPS"), (12.0, "IOPS"), (1200.0, "1/s"), (2e8, "B/s"),
+     (2e-4, "s"), (0.5, "1")],
+)  # fmt: skip
+def test_a_bar_writes_a_number_as_every_table_does(number: float, unit: str) -> None:
+    scale = numbers.scale(number, unit)
+    assert numbers.scaled(number / scale.factor, scale.suffix.strip()) == scale.with_unit(number)

@@ -296,6 +296,13 @@ def _failures(answer: LifeAnswer) -> Iterator[str]:
         yield f"{which} failed in {runs}: {why}"
 
 
+def rank_command(answer: LifeAnswer) -> str:
+    """The command that tells which of these disks is ready first."""
+    several = sorted({life.disks for life in answer.lives})
+    at_once = f" --guests {several[-1]}" if len(several) > 1 else ""
+    return f"vdisklab rank --metric ready{at_once} --campaign {answer.campaign}"
+
+
 def _notes(answer: LifeAnswer) -> Iterator[str]:
     source = "the default template" if answer.template is None else answer.template
     rounds = _rounds(answer)
@@ -322,13 +329,8 @@ def _notes(answer: LifeAnswer) -> Iterator[str]:
     for life in answer.lives:
         if life.given_back is not None and life.space_back is None:
             yield f"{made_by(life)} on {life.path}: not all of its space came back in half a minute"
-    several = sorted({life.disks for life in answer.lives})
-    at_once = f" --guests {several[-1]}" if len(several) > 1 else ""
     of = f"--campaign {answer.campaign}"
-    yield (
-        f"rank by a step: `vdisklab rank --metric ready{at_once} {of}`, or "
-        "first-write/none/duration"
-    )
+    yield f"rank by a step: `{rank_command(answer)}`, or first-write/none/duration"
     pair = _pair([life for life in answer.lives if life.is_usable])
     if pair is not None:
         yield f"compare two of them: `vdisklab compare {pair} {of}`"

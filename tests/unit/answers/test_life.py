@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -161,7 +162,9 @@ def test_the_page_has_the_tables_and_says_why_the_first_flush_is_slow(
 ) -> None:
     page = build(report_on(Analysis.of(store, [campaign.id])), ReportFormat.HTML).decode()
     assert "Why the first flush is slow.</b> What the first flush had to do" in page
-    assert "The answer above is orange" not in page
+    assert "the answer above" not in page
+    ranks = f"vdisklab rank --metric ready --guests 10 --campaign {campaign.id}"
+    assert f"<code>{ranks}</code> tells" in re.sub("</?span[^>]*>", "", page)
     assert "write 64.0 MiB still in memory</td>" in page
     assert page.count("settled after") > 1
 

@@ -134,8 +134,8 @@ def _bar_figure(recipe: answers.BarChart, report: ReportAnswer) -> Figure:
 
 def _in_words(title: str, rows: Sequence[Bar], unit: str, report: ReportAnswer) -> str:
     shown = "; ".join(
-        f"{f'{row.group}, ' if row.group else ''}{row.label}: {numbers.digits(row.value)}"
-        f"{f' {row.unit}' if row.unit else ''}"
+        f"{f'{row.group}, ' if row.group else ''}{row.label}: "
+        f"{numbers.scaled(row.value, row.unit)}"
         + _between(row, unit)
         for row in rows
     )  # fmt: skip

@@ -134,7 +134,7 @@ def sweep_figures(report: ReportAnswer) -> Iterator[Figure]:
         yield Figure(
             f"sweep-{found.name.replace('_', '-')}", f"What each {found.name} costs or gains",
             f"Line chart, {unit}: {_listed(found.points)}.{caveat(report)}",
-            curves=(by_level(found.points, found.name, unit),), cells=found.cells,
+            curves=(by_level(found.points, found.name, "lowest = 1"),), cells=found.cells,
             note=f"Medians, divided by the median with the lowest {found.name}. 1 means no change."
             f"{left_out}",
         )  # fmt: skip
@@ -237,7 +237,7 @@ def operation_figures(answer: DuringAnswer) -> tuple[Figure, ...]:
             " ".join(each.alt for each in curves), curves=tuple(curves),
             note="Each step is an interval of a quarter of a second. Its height is the longest "
             "latency of the requests that were due in it, from when they were due. Shaded, below "
-            "an orange mark: from the order until the "
+            "a mark: from the order until the "
             f"operation had ended.{f' Not shown: {hidden} more.' if hidden else ''}",
         ),
     )  # fmt: skip

@@ -41,7 +41,7 @@ def _row(bar: Bar, unit: str, top: float) -> dict[str, Any]:
     shown = numbers.RATIO.interval if unit else numbers.ratio_interval
     return {
         "label": bar.label,
-        "value": f"{numbers.digits(bar.value)} {unit}" if unit else numbers.ratio(bar.value),
+        "value": numbers.scaled(bar.value, unit) if unit else numbers.ratio(bar.value),
         "interval": shown(bar.low, bar.high) if interval else "",
         "width": _percent(bar.value, top),
         "low": _percent(bar.low, top),

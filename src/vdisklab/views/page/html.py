@@ -42,6 +42,7 @@ from vdisklab.views.charts.rows import page_rows
 from vdisklab.views.choice import keeps_what_is_there
 from vdisklab.views.compare import published_tables
 from vdisklab.views.durability import power_cut_text
+from vdisklab.views.life import rank_command
 from vdisklab.views.rank import rank_text
 from vdisklab.views.report import (
     claims_table,
@@ -106,6 +107,7 @@ def render_page(report: ReportAnswer) -> str:
             hosts=hosts_part(report),
             operations=operations_part(report),
             lives=lives_part(report),
+            ranks="" if report.lives is None else rank_command(report.lives),
             rows=_first_rows(report),
             measures=[_measure(key) for key in report.summaries],
             cells=len(report.ranked.cells),
@@ -283,7 +285,11 @@ def _figures(report: ReportAnswer) -> list[dict[str, Any]]:
             "parts": figure.parts,
             "diagnostics": _diagnostics_at(figure.cells, diagnostics),
             "curves": [
-                (_shown(lines.panel), _shown(lines.alt or figure.alt), _curves(lines))
+                (
+                    _shown(lines.panel),
+                    _shown(lines.alt or figure.alt),
+                    _curves(lines, report.answer),
+                )
                 for lines in figure.curves
             ],
         }
@@ -291,9 +297,11 @@ def _figures(report: ReportAnswer) -> list[dict[str, Any]]:
     ]
 
 
-def _curves(lines: Lines) -> str:
-    """The lines for the page's script."""
+def _curves(lines: Lines, answer: MeasuredCell | None) -> str:
+    """The lines for the page's script, which marks that of the answer."""
     drawn = asdict(lines) | {"lines": list(map(_shown, lines.lines))}
+    if answer is not None and answer.label in lines.lines:
+        drawn["answer"] = lines.lines.index(answer.label)
     if lines.ticks:
         drawn["ticks"] = list(enumerate(map(_shown, lines.ticks)))
     return _compact(drawn | {"ticks": drawn["ticks"] or None})

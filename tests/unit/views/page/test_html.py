@@ -32,7 +32,7 @@ from vdisklab.results.model import Direction
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.lines import sweep_figures
-from vdisklab.views.page.html import render_page
+from vdisklab.views.page.html import page_file, page_style, render_page
 from vdisklab.views.report import (
     answer_sentences,
     claims_table,
@@ -41,6 +41,9 @@ from vdisklab.views.report import (
     headline,
 )
 from vdisklab.views.report_files import ReportFormat, _prose, build
+
+LONGEST_TITLE = 20
+"""Of a vertical axis, in characters: a chart is 220 pixels high, of which some 170 are the axis."""
 
 
 @pytest.fixture(scope="module")
@@ -239,6 +242,32 @@ def test_csv_runs_no_formula() -> None:
     assert not re.search(r"(^|,)=", text, re.MULTILINE)
 
 
+def test_the_answer_has_a_mark_and_a_colour_that_nothing_else_has(contents: ReportAnswer) -> None:
+    """In lines as in bars; a rule or a stroke of another meaning has another colour."""
+    assert contents.answer is not None
+    page = html.unescape(render_page(contents))
+    curves = [json.loads(found) for found in re.findall(r'data-curves="(\{.*?\})"', page)]
+    marked = [drawn["lines"][drawn["answer"]] for drawn in curves if "answer" in drawn]
+    assert set(marked) == {contents.answer.label}
+    assert len(marked) == sum(contents.answer.label in drawn["lines"] for drawn in curves)
+    assert "<b>★ answer</b>" in page
+    assert "★ and orange: the answer above." in page
+    coloured = re.findall(
+        r"(?:^|\})([^{}]+)\{[^{}]*var\(--highlight\)", page_style() + page_style("live.css")
+    )
+    assert coloured
+    for selector in coloured:
+        assert re.search(r"\.(answer|chosen)\b", selector), selector
+    assert page_file("charts.js").count("--highlight") == 1
+    assert "--highlight" not in page_file("page.js") + page_file("live.js")
+
+
+def test_titles_of_axes_fit_beside_them(contents: ReportAnswer) -> None:
+    drawn = [lines for figure in figures(contents) for lines in figure.curves]
+    assert len(drawn) > 3
+    assert all(len(lines.y) <= LONGEST_TITLE for lines in drawn)
+
+
 def test_markdown_makes_no_elements(poisoned: ReportAnswer) -> None:
     text = build(poisoned, ReportFormat.MARKDOWN).decode()
     assert "<script" not in text
@@ -400,5 +429,6 @@ def test_an_option_of_which_there_are_several_numbers_has_a_curve(contents: Repo
     assert figure.key == "sweep-backing"
     assert "backing=8" in figure.cells[-1]
     assert "relative to the lowest backing" in figure.alt
+    assert len(figure.curves[0].y) <= LONGEST_TITLE
     assert "under emulation" in figure.alt
     assert list(sweep_figures(contents)) == []

@@ -3,13 +3,14 @@
 const charts = (() => {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const strokes = () => [color("--bar"), color("--highlight"), color("--muted"), color("--ink")];
+  // Only the answer has the colour of the answer, as in the bars.
+  const strokes = () => [color("--bar"), color("--third"), color("--muted"), color("--ink")];
   const [NARROWEST, MARK] = [6, 4]; // of a marked span and of its mark, in pixels
   const dashes = [[], [6, 4], [2, 3], [10, 3, 2, 3]];
 
   // `lines` are names; `data` is x, then one array for each line; `gaps` are spans of x to mark.
-  // With `steps` a value holds until the next x.
-  function draw(place, { data, lines, x, y, log = false, height = 220, gaps = [], ticks = null, fitted = false, steps = false, shown = String }) {
+  // With `steps` a value holds until the next x. `answer` is the place of the answer's line.
+  function draw(place, { data, lines, x, y, log = false, height = 220, gaps = [], ticks = null, fitted = false, steps = false, answer = null, shown = String }) {
     const state = { data, gaps };
     let plot = null;
     const named = (one) => (ticks.find((tick) => tick[0] === one) || [0, ""])[1];
@@ -36,7 +37,7 @@ const charts = (() => {
         series: [
           { label: x, value: (_, one) => (one === null ? "–" : ticks ? named(one) : one.toFixed(1)) },
           ...lines.map((label, at) => ({
-            label, stroke: strokes()[at % 4], width: 2, dash: dashes[(at + (at >> 2)) % 4], spanGaps: false,
+            label: at === answer ? "★ " + label : label, stroke: at === answer ? color("--highlight") : strokes()[at % 4], width: 2, dash: dashes[(at + (at >> 2)) % 4], spanGaps: false,
             ...(steps ? { paths: uPlot.paths.stepped({ align: 1, alignGaps: 1 }) } : {}),
             points: { show: ticks !== null }, value: (_, one) => (one === null ? "–" : shown(one)),
           })),
@@ -50,7 +51,7 @@ const charts = (() => {
             const start = (left + right - width) / 2;
             made.ctx.fillStyle = color("--warn");
             made.ctx.fillRect(start, made.bbox.top, width, made.bbox.height);
-            made.ctx.fillStyle = color("--highlight");
+            made.ctx.fillStyle = color("--ink");
             made.ctx.fillRect(start, made.bbox.top, width, MARK * devicePixelRatio);
           }
           made.ctx.restore();
