@@ -134,6 +134,7 @@ def advise_disks(
         row
         for row in unknown
         if not row.advised.measurable
+        and row.advised.with_images is None
         and _can_change_any(row)
         and images_can_stand_in(row.disk, row.risks, machine)
     ]
@@ -396,6 +397,7 @@ class _Desk:
             below,
             settings,
             any(risk.blocks for risk in found),
+            disk.unseen,
         )
         if alike not in self._answers:
             self._answers[alike] = (
@@ -421,6 +423,9 @@ class _Desk:
         safe = _made_safe(row, start, path) if unsafe else None
         limits = limits_of(disk, path)
         refusal = start.reason or (None if disk.limits else _no_line(disk, path))
+        if disk.unseen is not None and start.directory is None:
+            # No measurement is of its storage, as --dir would say.
+            refusal = refusal or f"its storage is unknown: {disk.unseen}"
         if safe is not None and (refusal or disk.limits or safe.to is None):
             return safe
         if refusal or disk.limits:
@@ -440,7 +445,8 @@ class _Desk:
         return replace(found, measurable=start.measurable, begun=begun)
 
     def _with_images(self, row: ExistingDisk, advice: Advice, machine: str) -> Advice:
-        """Keeps a disk whose storage cannot be measured here, once images with its settings were.
+        """Keeps a disk whose storage cannot be measured here, once images with its settings were;
+        of storage that nobody has seen they decide nothing.
 
         Images on another storage do not show that a setting is better on the disk's own.
         """
@@ -461,7 +467,7 @@ class _Desk:
                 continue
             kept = replace(
                 advice,
-                action=DiskAction.KEEP,
+                action=DiskAction.UNKNOWN if row.disk.unseen else DiskAction.KEEP,
                 campaign=campaign.id,
                 with_images=_measured_in(None, campaign),
             )

@@ -94,21 +94,22 @@ def _problem_here(disk: ConfiguredDisk, path: DiskPath, machine: str) -> str | N
     if path.target is not None and disk.source is not None:
         return f"a server has it; measure there: {command_to_measure(path, disk=disk)}"
     if path.image is None and not path.layers:
-        if disk.platform is Platform.KUBEVIRT:
-            source = disk.source or ""
-            if source.startswith("/"):
-                node = disk.node or "the node that has it"
-                return f"its device {source} is not on this host: ask on {node}"
-            return (
-                "its claim's device is not known here: give its volume, too, `kubectl get "
-                "vm,pvc,dv,pv -A -o yaml > GUESTS`, then `vdisklab advise GUESTS` on its node; "
-                "for a volume of a CSI driver a spare device of its kind can stand in (--on)"
-            )
+        return _device_not_here(disk)
+    return None
+
+
+def _device_not_here(disk: ConfiguredDisk) -> str:
+    if disk.platform is not Platform.KUBEVIRT:
         return (
             "its device's layers are not known, and only a spare device of the same kind could "
             "stand in for it (--on)"
         )
-    return None
+    source = disk.source or ""
+    if source.startswith("/"):
+        node = disk.node or "the node that has it"
+        return f"its device {source} is not on this host: ask on {node}"
+    way = "for a volume of a CSI driver a spare device of its kind can stand in (--on)"
+    return f"its claim's device is not known here: {disk.unseen or way}"
 
 
 def images_can_stand_in(disk: ConfiguredDisk, risks: Iterable[Risk], machine: str) -> bool:

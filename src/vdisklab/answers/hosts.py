@@ -342,7 +342,7 @@ class HostsAnalysis(Analysis):
             }
         return self._by_cell[measure]
 
-    def own(self, host: MeasuredHost) -> Analysis:
+    def analysis_alone(self, host: MeasuredHost) -> Analysis:
         """The analysis of a host alone, as its campaigns have it without `--hosts`."""
         return Analysis.of(
             self.results,

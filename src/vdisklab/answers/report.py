@@ -374,15 +374,19 @@ def _over_hosts(analysis: HostsAnalysis) -> ReportAnswer:
     missing = () if analysis.scored.overall == report.measure else analysis.no_baseline
     return replace(
         report,
-        each_host=tuple(_own_answer(analysis.own(host), host) for host in analysis.hosts),
+        each_host=tuple(
+            _own_answer(analysis.analysis_alone(host), host) for host in analysis.hosts
+        ),
         findings=(*report.findings, *missing),
     )
 
 
-def _own_answer(own: Analysis, host: MeasuredHost) -> OwnAnswer:
-    answer, why_none = _recommendation(own)
+def _own_answer(analysis: Analysis, host: MeasuredHost) -> OwnAnswer:
+    answer, why_none = _recommendation(analysis)
     ranking = (
-        own.ranking(own.measure(_metric(own))) if answer is None else answer.recommendation.ranking
+        analysis.ranking(analysis.measure(_metric(analysis)))
+        if answer is None
+        else answer.recommendation.ranking
     )
     sign = 1 if ranking.measure.quantity.better is Better.HIGHER else -1
     best = max((sign * row.effect for row in ranking.rows), default=0.0)

@@ -98,6 +98,11 @@ class ConfiguredDisk:
     ephemeral: str = field(default="", metadata=HIDDEN)
     """The kind of volume that is made for a guest's pod and deleted with it, by design."""
     shareable: Annotated[bool, "several guests may have the disk at once"] = False
+    unseen: Annotated[
+        str | None,
+        "what makes its storage known, which what was read does not say: a command, and what to do "
+        "with its output",
+    ] = None
     pending: Annotated[str, "settings that hold from the guest's next start on"] = ""
     pending_loss: Annotated[str | None, "how they lose what the guest writes"] = None
     ignored_errors: Annotated[

@@ -32,11 +32,13 @@ from vdisklab.platforms.reading import (
     GuestText,
     LimitWords,
     Tree,
+    UnseenStorageError,
     attachment_of,
     first_of,
     ignored_errors,
     one_of,
     tree,
+    way_to_see,
     word,
 )
 
@@ -156,6 +158,7 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
                     path=disk.path,
                     server=disk.server,
                     problem=disk.problem,
+                    unseen=disk.unseen,
                     assumed=disk.assumed,
                     read_only=str(device.get("readonly")).lower() in _TRUE,
                     text=json.dumps(
@@ -193,7 +196,7 @@ def _disk(device: Tree, drivers: Mapping[str, str], changes: Changes) -> Configu
     has_place = place not in (None, "", "/")
     is_unknown = has_place and _may_be_either(device)
     shared = has_place and not is_unknown and not _is_disk(device)
-    path, problem, assumed = None, None, None
+    path, problem, assumed, unseen = None, None, None, None
     try:
         if is_unknown:
             raise ValueError(
@@ -203,7 +206,7 @@ def _disk(device: Tree, drivers: Mapping[str, str], changes: Changes) -> Configu
             )
         path = _share(device) if shared else _path(device, drivers)
     except ValueError as error:
-        problem = str(error)
+        problem, unseen = str(error), way_to_see(error)
         # A directory has no io.cache of these.
         as_disk = not is_unknown or word(device, "io.cache") in ("writeback", "unsafe")
         with suppress(ValueError):
@@ -219,7 +222,7 @@ def _disk(device: Tree, drivers: Mapping[str, str], changes: Changes) -> Configu
     others += (f"{key}={value}" for key, value in properties.items())
     return ConfiguredDisk(
         "", "?", None if server is None else server.place, path, problem=problem,
-        assumed=assumed, server=server,
+        unseen=unseen, assumed=assumed, server=server,
         limits=(*LIMITS.beyond(device), *others),
         drops_flushes=word(device, "io.cache") == CacheMode.UNSAFE and not shared,
         ignored_errors=ignored_errors(properties.get("werror"), properties.get("rerror")),
@@ -263,9 +266,10 @@ def _path(device: Tree, drivers: Mapping[str, str]) -> DiskPath:
     pool = word(device, "pool")
     driver = "" if pool is None else drivers.get(pool, "?")
     if driver == "?":
-        raise ValueError(
-            f"the driver of its pool {pool!r} is not known: give `incus storage list --format "
-            "yaml` too"
+        raise UnseenStorageError(
+            f"the driver of its pool {pool!r} is not known",
+            "run `incus storage list --format yaml > pools.yaml` and name pools.yaml beside the "
+            "guest's file",
         )
     server = _server(device)
     if server is None and pool is None and re.match("ceph(fs)?:", word(device, "source") or ""):

@@ -36,6 +36,7 @@ from vdisklab.platforms.reading import (
     SCSI_PASSED,
     GuestText,
     Tree,
+    UnseenStorageError,
     attachment_of,
     branches,
     error_words,
@@ -43,12 +44,16 @@ from vdisklab.platforms.reading import (
     one_of,
     parsed_options,
     tree,
+    way_to_see,
     word,
 )
 from vdisklab.platforms.writing import Node
 from vdisklab.units import whole_number
 
-READ_ALL = "`kubectl get vm,pvc,dv,pv -A -o yaml > GUESTS`, then `vdisklab advise GUESTS`"
+READ_ALL = (
+    "run `kubectl get vm,pvc,dv,pv -A -o yaml > guests.yaml` and name guests.yaml instead of this "
+    "file"
+)
 """How to read machines with their claims and volumes."""
 
 CACHE_MODES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.WRITETHROUGH)
@@ -198,18 +203,21 @@ def _disks(
         volume = volumes.get(word(disk, "name"), {})
         if "cdrom" in disk or "floppy" in disk or any(kind in volume for kind in _NO_DISKS):
             continue
-        path, assumed, problem, mode = None, None, None, ""
+        path, assumed, problem, mode, unseen = None, None, None, "", None
         try:
             mode = _mode(volume, namespace, modes)
             chosen = _with_preferences(disk, preferred, missing)
             path = _path(domain, chosen, _usual_bus(row), on_device=mode == "Block")
         except ValueError as error:
-            problem = str(error)
+            problem, unseen = str(error), way_to_see(error)
             with suppress(ValueError):
                 chosen = _with_preferences(disk, preferred, missing)
                 assumed = _path(domain, chosen, _usual_bus(row), on_device=False)
         host_file = word(volume, "hostDisk", "path")
-        below, node = _place_on_node(_claim(volume), where, documents, mode)
+        found = _volume_of(_claim(volume), where, documents)
+        below, node = (None, "") if found is None else _place_on_node(found, mode)
+        if path is not None and found is None and host_file is None:
+            unseen = READ_ALL  # which of the cluster's storage holds the claim
         yield ConfiguredDisk(
             domain=name,
             target=word(disk, "name") or str(number),
@@ -217,6 +225,7 @@ def _disks(
             path=path,
             assumed=assumed,
             problem=problem,
+            unseen=unseen,
             read_only=tree(disk, "disk").get("readonly") is True,
             platform=Platform.KUBEVIRT,
             guest=f"{namespace}/{name}" if namespace else name,
@@ -271,14 +280,12 @@ def _claim(volume: Tree) -> str | None:
     return word(volume, "persistentVolumeClaim", "claimName") or word(volume, "dataVolume", "name")
 
 
-def _place_on_node(
-    claim: str | None, namespace: str, documents: Mapping[str, Sequence[Tree]], mode: str
-) -> tuple[str | None, str]:
-    """The device or image file on its node of a claim whose volume is local or a hostPath, None if
-    the volume is not here, or of another kind; and the node's name, if the volume has one. The
-    image is disk.img (KubeVirt's docs/filesystem-pv-disks.md)."""
+def _volume_of(
+    claim: str | None, namespace: str, documents: Mapping[str, Sequence[Tree]]
+) -> Tree | None:
+    """The volume to which a claim is bound; None if it is not among the documents."""
     if claim is None:
-        return None, ""
+        return None
     bound = {
         word(each, "spec", "volumeName")
         for each in documents.get("persistentvolumeclaim", ())
@@ -288,14 +295,21 @@ def _place_on_node(
     for volume in documents.get("persistentvolume", ()):
         owner = tree(volume, "spec", "claimRef")
         owns = (word(owner, "namespace"), word(owner, "name")) == (namespace, claim)
-        if not owns and word(volume, "metadata", "name") not in bound - {None}:
-            continue
-        spec = tree(volume, "spec")
-        place = word(spec, "local", "path") or word(spec, "hostPath", "path")
-        if place is not None:
-            image = f"{place.rstrip('/')}/disk.img" if mode == "Filesystem" else place
-            return image, _node_of(spec)
-    return None, ""
+        if owns or word(volume, "metadata", "name") in bound - {None}:
+            return volume
+    return None
+
+
+def _place_on_node(volume: Tree, mode: str) -> tuple[str | None, str]:
+    """The device or image file on its node of a volume that is local or a hostPath, None for one of
+    another kind; and the node's name, if the volume has one. The image is disk.img (KubeVirt's
+    docs/filesystem-pv-disks.md)."""
+    spec = tree(volume, "spec")
+    place = word(spec, "local", "path") or word(spec, "hostPath", "path")
+    if place is None:
+        return None, ""
+    image = f"{place.rstrip('/')}/disk.img" if mode == "Filesystem" else place
+    return image, _node_of(spec)
 
 
 def _node_of(volume: Tree) -> str:
@@ -322,10 +336,7 @@ def _mode(volume: Tree, namespace: str, modes: Mapping[tuple[str, str], str]) ->
         raise ValueError("it has no claim, DataVolume or hostDisk: give the whole machine")
     mode = modes.get((namespace, claim)) or modes.get(("", claim))
     if not mode:
-        raise ValueError(
-            f"the volumeMode of its claim {claim!r} is not known: give its claim and volume, too, "
-            f"{READ_ALL}"
-        )
+        raise UnseenStorageError(f"the volumeMode of its claim {claim!r} is not known", READ_ALL)
     return mode
 
 

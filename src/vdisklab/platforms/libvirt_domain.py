@@ -8,6 +8,7 @@ and entities, so no other file is read and memory use is bounded.
 from __future__ import annotations
 
 import re
+import shlex
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -64,11 +65,6 @@ _MOST_THREADS = 1000
 
 _QEMU_TYPES = ("kvm", "qemu", "hvf")
 """The domain types that run QEMU (libvirt's src/conf/virconftypes.h, virDomainVirtType)."""
-
-_IN_POOL = (
-    "its source is the volume {0!r} of the pool {1!r}: name its file in a copy of the XML, "
-    "<disk type='file'> and <source file='PATH'/>, with the path that `virsh vol-path` prints"
-)
 
 _DRIVERS = {
     "virtio": "virtio-blk-pci", "scsi": "scsi-hd", "ide": "ide-hd", "sata": "ide-hd",
@@ -161,6 +157,16 @@ def read_domains(text: str, origin: str, served: Served | None = None) -> Iterat
             read[key] = (*read.get(key, ()), *disks)
     for disks in read.values():
         yield from disks
+
+
+def _in_pool(volume: str, pool: str) -> reading.UnseenStorageError:
+    """A volume of a pool of libvirt: only libvirt knows its file."""
+    command = shlex.join(("virsh", "vol-path", "--pool", pool, volume))
+    return reading.UnseenStorageError(
+        f"its source is the volume {volume!r} of the pool {pool!r}",
+        f"run `{command}` and name the file that it prints in a copy of the XML, <disk "
+        "type='file'> and <source file='PATH'/>",
+    )
 
 
 @dataclass(frozen=True)
@@ -354,7 +360,7 @@ class _Guest:
         driver = _attributes(disk, "driver")
         bus = target.get("bus") or _bus_by_name(target.get("dev", ""))
         properties = self._properties(disk, bus, driver)
-        path, problem, server = None, None, None
+        path, problem, server, unseen = None, None, None, None
         beyond: tuple[str, ...] = ()
         try:
             self._require_qemus_disk(disk)
@@ -363,7 +369,7 @@ class _Guest:
                 server = _on_server(disk)
                 beyond, path = beyond_server(path.image), placed(path, server.kind)
         except ValueError as error:
-            path, problem = None, str(error)
+            path, problem, unseen = None, str(error), reading.way_to_see(error)
         # Nothing is said of the disks of other hypervisors, and of those that QEMU only forwards.
         opens = self.element.get("type", "kvm") in _QEMU_TYPES and disk.get("device") != "lun"
         changes = self.changes.of_drive(f"drive-{_alias(disk, bus)}")
@@ -377,6 +383,7 @@ class _Guest:
         )
         return replace(
             found,
+            unseen=unseen,
             server=server,
             io_thread=self.free_io_thread,
             controller=self._scsi_model(disk) if bus == Bus.SCSI else "",
@@ -411,7 +418,7 @@ class _Guest:
             raise ValueError(reading.SCSI_PASSED)
         location, kind = _attributes(disk, "source"), disk.get("type", "file")
         if kind == "volume":
-            raise ValueError(_IN_POOL.format(*map(location.get, ("volume", "pool"))))
+            raise _in_pool(location.get("volume", "?"), location.get("pool", "?"))
         if kind == "vhostuser":
             raise ValueError(reading.SERVED_ELSEWHERE)
         if kind not in ("file", "block", "network"):

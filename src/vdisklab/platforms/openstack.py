@@ -31,6 +31,7 @@ from vdisklab.platforms.reading import (
     MAP_IT,
     GuestText,
     Tree,
+    UnseenStorageError,
     attachment_of,
     branches,
     joined,
@@ -38,6 +39,7 @@ from vdisklab.platforms.reading import (
     one_of,
     parsed_options,
     tree,
+    way_to_see,
     word,
 )
 
@@ -188,6 +190,7 @@ def _disks(
     volumes = [word(volume, "id") or "?" for volume in branches(server, "volumes_attached")]
     for volume in volumes or re.findall(r"id='([^']+)'", word(server, "volumes_attached") or ""):
         path, problem, found, document = None, None, None, named.get(volume, {})
+        unseen = None
         # Nova turns the cache of a shared disk off (nova/virt/libvirt/driver.py, _set_cache_mode).
         shared = str(document.get("multiattach")).lower() == "true"
         try:
@@ -195,13 +198,14 @@ def _disks(
             path, found = _volume(document, volume, _host_of(host), cinder, properties)
             path = replace(path, cache=CacheMode.NONE) if shared else path
         except ValueError as error:
-            problem = str(error)
+            problem, unseen = str(error), way_to_see(error)
         yield ConfiguredDisk(
             name,
             volume,
             None if found is None else found.place,
             path,
             problem=problem,
+            unseen=unseen,
             server=found,
             platform=Platform.OPENSTACK,
             guest=name,
@@ -233,8 +237,13 @@ def _volume(
         threads = {**dict(path.attachment.options), "aio": Aio.THREADS.value}
         return replace(path, attachment=attachment_of(path.attachment.bus, threads)), None
     what = f"whose backend is {driver}" if driver else "whose backend decides where it lies"
-    way = MAP_IT if driver else f"give `openstack volume show -f json` and {_VOLUME_FILE}, too"
-    raise ValueError(f"it is a volume of Cinder, {what}: {way}")
+    if driver:
+        raise ValueError(f"it is a volume of Cinder, {what}: {MAP_IT}")
+    raise UnseenStorageError(
+        f"it is a volume of Cinder, {what}",
+        f"run `openstack volume show {uuid} -f json > volume.json` and name volume.json and the "
+        f"volume node's {_VOLUME_FILE} beside the guest's file",
+    )
 
 
 def _compute(host: str) -> _ComputeHost:

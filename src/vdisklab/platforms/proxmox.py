@@ -46,6 +46,10 @@ from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.units import GIB, decimal_number
 
 STORAGES = "storage.cfg"
+_READ_STORAGES = (
+    "run `scp root@NODE:/etc/pve/storage.cfg .`, where NODE has the guest, and name storage.cfg "
+    "beside the guest's file"
+)
 LIMITS = reading.limit_words(
     {"throttle_iops": ("iops",), "throttle_bps": ("bps",)},
     reading.joined(("iops", "bps"), ("", "_rd", "_wr"), ("", "_max", "_max_length", "_length")),
@@ -311,6 +315,7 @@ def _disk(
     if options.get("media") == "cdrom" or volume in ("none", "") or _CLOUD_INIT.search(volume):
         return None
     path, problem, source, server, assumed = None, None, volume, None, None
+    unseen = None
     storage = storages.get(volume.partition(":")[0])
     try:
         below = snapshots.images_below(slot, volume, storage)
@@ -326,7 +331,7 @@ def _disk(
             changed = (*attachment.options, ("write_cache", word))
             path = replace(path, attachment=Attachment(attachment.bus, changed))
     except ValueError as error:
-        path, problem = None, str(error)
+        path, problem, unseen = None, str(error), reading.way_to_see(error)
         with suppress(ValueError):
             in_directory = ((), _image(volume, options))
             controller = settings.get("scsihw", "lsi")
@@ -340,6 +345,7 @@ def _disk(
         assumed=assumed,
         server=server,
         problem=problem,
+        unseen=unseen,
         read_only=_is_true(options.get("ro")),
         platform=Platform.PROXMOX,
         guest=vmid,
@@ -379,11 +385,13 @@ def _place(
     storage = storages.get(name)
     if storage is None:
         unknown = f"its storage {name!r} is not in storage.cfg, so its layers are not known"
+        way = _READ_STORAGES
         if storages:
-            raise ValueError(f"{unknown}: `pvesm status` names the node's storages")
-        raise ValueError(
-            f"{unknown}: put /etc/pve/storage.cfg beside the guest's file, or name its directory"
-        )
+            way = (
+                f"run `pvesm status` on the guest's node; if it lists {name}, name that node's "
+                "/etc/pve/storage.cfg instead of this one"
+            )
+        raise reading.UnseenStorageError(unknown, way)
     *base, name_of_volume = _linked(rest)
     if storage.type in _DIRECTORIES:
         file = f"{storage.options.get('path', f'/mnt/pve/{name}')}/images/{name_of_volume}"

@@ -35,6 +35,20 @@ Tree = Mapping[str, Any]
 _NO_FSYNC = re.compile(r"(?:LD_PRELOAD=.*)?\b(?:lib)?(?P<library>eatmydata|nosync)(\.so.*)?\b")
 
 
+class UnseenStorageError(ValueError):
+    """What was read does not say what storage a disk has; `way` tells what reads it, as a clause
+    with a command and what to do with its output."""
+
+    def __init__(self, why: str, way: str) -> None:
+        super().__init__(f"{why}: {way}")
+        self.way = way
+
+
+def way_to_see(error: ValueError) -> str | None:
+    """What makes a disk's storage known; None if the error is another one."""
+    return error.way if isinstance(error, UnseenStorageError) else None
+
+
 MAP_IT = (
     "vdisklab has no target of that kind; mount or map one on this host and name it: `vdisklab run "
     "mine/raw/none raw/none --target mine=PLACE`, where PLACE is a directory or a spare device"

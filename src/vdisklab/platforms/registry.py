@@ -241,6 +241,7 @@ def _readable(disk: ConfiguredDisk) -> ConfiguredDisk:
         target=_cut(disk.target),
         source=disk.source and _cut(disk.source),
         problem=disk.problem and _cut(disk.problem),
+        unseen=disk.unseen and _cut(disk.unseen),
         limits=tuple(map(_cut, disk.limits)),
     )
 

@@ -53,10 +53,11 @@ SHOWN = 12
 
 
 def advice_headline(answer: DisksAnswer) -> str:
-    """One sentence: how many disks to keep, change or measure."""
+    """One sentence: how many disks to keep, change or measure, and whose storage is unknown."""
     counts = Counter(row.advised.action for row in answer.disks)
     parts = [f"{action} {counts[action]}" for action in DiskAction if counts[action]]
-    return f"{counted(len(answer.disks), 'disk')}: {', '.join(parts)}"
+    unseen = disks.unseen_clause(answer.disks)
+    return f"{counted(len(answer.disks), 'disk')}: {', '.join(parts)}{unseen}"
 
 
 def tables(answer: DisksAnswer, again: str = "advise again") -> Iterator[Table[ExistingDisk]]:
@@ -137,9 +138,10 @@ def _does_not_start(row: ExistingDisk) -> bool:
 
 def _shown_with_images(row: ExistingDisk, advice: Advice) -> str:
     if advice.other is None:
-        unseen = "storage unknown; " if advice.path is None else ""
+        unseen = "storage unknown; " if advice.path is None or row.disk.unseen else ""
         return f"{unseen}no other setting is shown to be better with images"
-    return f"{_changed_settings(row, advice.other)} is better, with images only"
+    unseen = "storage unknown; " if row.disk.unseen else ""
+    return f"{unseen}{_changed_settings(row, advice.other)} is better, with images only"
 
 
 def _changed_settings(row: ExistingDisk, to: DiskPath) -> str:
@@ -178,12 +180,22 @@ def advice_sentence(row: ExistingDisk) -> str:
         return f"change to {named_as(row, entry.to)}: {_why_change(entry, row.power_cut)}."
     if entry.action is DiskAction.CHANGE:
         return f"no line is printed, as {entry.reason}."
-    if entry.action is DiskAction.UNKNOWN:
-        if entry.reason == MEASURED_ALONE and entry.measurable:
-            return f"{entry.reason}."
-        why = "not measured yet" if entry.measurable else "it cannot be measured here"
-        return f"{why}: {entry.reason}."
-    return f"{_why_kept(row, entry)}."
+    said = _why_unknown(row, entry) if entry.action is DiskAction.UNKNOWN else _why_kept(row, entry)
+    return f"{said}."
+
+
+def _why_unknown(row: ExistingDisk, entry: Advice) -> str:
+    if entry.with_images is not None:
+        shown = "no other setting is shown to be better"
+        if entry.other is not None:
+            gain = disks.known_gain(entry.gain) or "better"
+            shown = f"{_changed_settings(row, entry.other)} is {gain}"
+        images = f"with images in {entry.with_images}, {shown}"
+        return f"its storage is unknown; {images}, which decides nothing for it"
+    if entry.reason == MEASURED_ALONE and entry.measurable:
+        return entry.reason
+    why = "not measured yet" if entry.measurable else "it cannot be measured here"
+    return f"{why}: {disks.said_first(row, entry.reason)}"
 
 
 def _why_kept(row: ExistingDisk, entry: Advice) -> str:

@@ -24,8 +24,10 @@ from vdisklab.views.disks import (
     rank_of,
     risk_sentences,
     risk_words,
+    said_first,
     said_of,
     source_column,
+    unseen_clause,
 )
 from vdisklab.views.durability import disk_note, durability_sentence
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
@@ -44,7 +46,7 @@ def tables(answer: DisksAnswer, again: str = "vdisklab audit") -> Iterator[Table
         *lacks,
         source_column(),
     )
-    title = f"Audit: {counted(len(answer.disks), 'disk')}"
+    title = f"Audit: {counted(len(answer.disks), 'disk')}{unseen_clause(answer.disks)}"
     intro, notes = tuple(_speeds_of(answer)), tuple(_notes(answer, again))
     yield Table(title, columns, answer.disks, notes, intro=intro, kind=ExistingDisk)
 
@@ -149,7 +151,7 @@ def _volatile_data(disks: Iterable[ExistingDisk]) -> Iterator[str]:
 def _sentences(audited: ExistingDisk) -> Iterator[str]:
     """Sentences about one disk, without its name."""
     if audited.disk.problem is not None:
-        yield f"no disk path, as {audited.disk.problem}."
+        yield f"no disk path, as {said_first(audited, audited.disk.problem)}."
     yield from risk_sentences(audited)
     for need, reason in audited.lacks.items():
         yield f"It does not meet {need}: {reason}."

@@ -94,9 +94,26 @@ def made_sentence(row: ExistingDisk) -> Iterator[str]:
         yield f"rank and score are those of {standing.cell}, a new image as {by} makes it."
 
 
+def unseen_clause(rows: Iterable[ExistingDisk]) -> str:
+    """`; the storage of web data is unknown: run …`, for the first sentence of an answer; empty if
+    all storage is known."""
+    ways: dict[str, list[str]] = {}
+    for row in rows:
+        if row.disk.unseen is not None:
+            ways.setdefault(row.disk.unseen, []).append(name_of(row))
+    said = (f"the storage of {shown_names(names)} is unknown: {way}" for way, names in ways.items())
+    return "".join(f"; {clause}" for clause in said)
+
+
+def said_first(row: ExistingDisk, clause: str) -> str:
+    """A clause without what the answer's first sentence says: how unknown storage becomes known."""
+    return clause if row.disk.unseen is None else clause.removesuffix(f": {row.disk.unseen}")
+
+
 def risk_words(row: ExistingDisk) -> str:
     """The risks in a few words each; that data wait for a flush holds for nearly every disk."""
     phrases = ["no disk path"] if row.path is None else []
+    phrases = phrases if row.disk.unseen is None else ["storage unknown"]
     return ", ".join([*phrases, *(risk.short for risk in row.risks if risk.short)])
 
 

@@ -256,6 +256,12 @@ kind: PersistentVolumeClaim
 metadata: {name: block}
 spec: {volumeMode: Block}
 """
+BOUND_TO_CSI = f"""{CLAIMS.replace("Filesystem}", "Filesystem, volumeName: pv2}")}---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {{name: pv2}}
+spec: {{csi: {{driver: ebs.csi.aws.com}}}}
+"""
 NFS = "nfs: nas\n\tserver 10.0.0.5\n\texport /srv/vm\n\tpath /mnt/pve/nas\n"
 VOLUMES = "name: p\nscsihw: virtio-scsi-single\nscsi0: fast:vm-1-disk-0\nscsi1: gone:vm-1-disk-1\n"
 
@@ -263,7 +269,7 @@ VOLUMES = "name: p\nscsihw: virtio-scsi-single\nscsi0: fast:vm-1-disk-0\nscsi1: 
 @pytest.mark.parametrize(
     ("name", "text", "stand_ins"),
     [
-        ("vm.yaml", CLAIMS, ["storage", "image"]),
+        ("vm.yaml", BOUND_TO_CSI, ["storage", "image"]),
         ("1.conf", VOLUMES, ["storage", "image"]),
         ("incus.yaml", INCUS.replace(", io.cache: unsafe", ""), ["image"]),
         ("1.conf", "name: n\nvirtio0: nas:1/vm-1-disk-0.qcow2\n", ["image"]),
@@ -300,6 +306,33 @@ def test_each_unknown_ends_with_one_command_that_works_here_and_its_time(
     assert all(line.startswith("# to ") and " paths " in line for line in before)
     disks = [f"{row['disk']['domain']} {row['disk']['target']}" for row in document["disks"]]
     assert all(any(f" for {disk}" in line for line in before) for disk in disks)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "disks", "command"),
+    [
+        ("vm.yaml", CLAIMS, "web root, web blk", "kubectl get vm,pvc,dv,pv -A -o yaml"),
+        ("1.conf", VOLUMES, "p scsi0, p scsi1", "scp root@NODE:/etc/pve/storage.cfg ."),
+        ("incus.yaml", INCUS, "web root", "incus storage list --format yaml > pools.yaml"),
+    ],
+)
+def test_the_first_sentence_says_whose_storage_is_unknown_and_what_reads_it(
+    name: str, text: str, disks: str, command: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Of `audit` and `advise`, on the terminal and in JSON; and it is said once."""
+    (tmp_path / name).write_text(text)
+    for verb in ("audit", "advise"):
+        assert main([verb, str(tmp_path / name), "--why"]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        first = said.partition(f"`{command}")[0]
+        assert first.count(". ") == 0
+        assert f"; the storage of {disks} is unknown: run " in first
+        assert said.count(f"`{command}") == 1
+        assert main([verb, str(tmp_path / name), "--format", "json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert f"`{command}" in document["sentences"][0]
+        assert all(command in row["disk"]["unseen"] for row in document["disks"])
 
 
 BOUND = """---
@@ -360,7 +393,9 @@ def test_a_disk_that_cannot_be_measured_is_kept_once_images_with_its_settings_we
     (tmp_path / "storage.cfg").write_text("lvmthin: fast\n\tvgname v\n\tthinpool t\n" + NFS)
     document = advised(capsys, str(tmp_path))
     (row,) = document["disks"]
-    assert (row["action"], row["to"], row["other"]) == ("keep", None, other)
+    unseen = "nowhere" in volume
+    assert row["action"] == ("unknown" if unseen else "keep"), "nobody saw that storage"
+    assert (row["to"], row["other"]) == (None, other)
     assert row["with_images"] is not None
     assert document["planned"] == []
     sentences = " ".join(document["sentences"])

@@ -361,17 +361,19 @@ def test_each_hosts_own_answer_is_that_of_its_report(
     assert main(["report", "--hosts", "all", "-o", str(page)]) == 0
     shown = page.read_text()
     text = html.unescape(re.sub("<[^>]+>", "", shown)).replace("\N{NO-BREAK SPACE}", " ")
-    for number, own in enumerate(hosts):
+    for number, of_host in enumerate(hosts):
         only = ["--campaign", campaign(number).id]
         target = tmp_path / f"{number}.json"
         assert main(["report", *only, "--format", "json", "-o", str(target)]) == 0
         alone = json.loads(target.read_text())["recommendation"]
-        assert own["choice"] == alone["choice"]
+        assert of_host["choice"] == alone["choice"]
         capsys.readouterr()
         headline = answer(capsys, "recommend", *only)["sentences"][0].removesuffix(".")
         assert f"kvm{number}: {headline}" in text
         ranks = [(row["cell"], row["place"]["best"]) for row in alone["alternatives"]]
-        assert [(row["cell"], row["best"]) for row in own["first"]] == ranks[: len(own["first"])]
+        assert [(row["cell"], row["best"]) for row in of_host["first"]] == ranks[
+            : len(of_host["first"])
+        ]
     assert "The fastest." not in shown
     assert shown.count("<b>The first two.</b>") == shown.count("<b>Another host.</b>") == 1
 

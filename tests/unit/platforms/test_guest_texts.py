@@ -48,9 +48,11 @@ def test_a_guest_of_proxmox_is_read_with_its_storages() -> None:
 
 
 def test_without_its_storages_a_guest_of_proxmox_says_what_is_missing() -> None:
-    said = read("100.conf")["scsi0"].problem or ""
-    assert "'local-lvm' is not in storage.cfg" in said
-    assert "put /etc/pve/storage.cfg beside the guest's file" in said
+    disk = read("100.conf")["scsi0"]
+    assert "'local-lvm' is not in storage.cfg" in (disk.problem or "")
+    assert disk.unseen is not None
+    assert "`scp root@NODE:/etc/pve/storage.cfg .`" in disk.unseen
+    assert (disk.problem or "").endswith(disk.unseen)
 
 
 def test_a_storage_that_is_not_among_those_of_its_file_is_not_sent_for_that_file() -> None:
@@ -74,7 +76,7 @@ def test_a_volume_of_a_pool_says_which_command_names_its_file() -> None:
     )
     (disk,) = read_guests([GuestText(xml, "g.xml")])
     assert (disk.problem or "").startswith("its source is the volume 'v.qcow2' of the pool 'p'")
-    assert "`virsh vol-path` prints" in (disk.problem or "")
+    assert "`virsh vol-path --pool p v.qcow2`" in (disk.unseen or "")
 
 
 def test_a_name_of_megabytes_is_cut() -> None:
@@ -95,6 +97,9 @@ def test_a_machine_of_kubevirt_is_read_with_its_claims() -> None:
     assert disks["root"].architecture == "x86_64"
     assert "ends with its pod" in (disks["image"].problem or "")
     assert "volumeMode of its claim 'elsewhere'" in (disks["lost"].problem or "")
+    unseen = [target for target, disk in disks.items() if disk.unseen is not None]
+    assert unseen == ["root", "data", "plain", "lost"], "no volume of a claim is here"
+    assert all("`kubectl get vm,pvc,dv,pv -A " in (disks[each].unseen or "") for each in unseen)
 
 
 @pytest.mark.parametrize(
@@ -125,6 +130,9 @@ def test_the_local_volume_of_a_claim_of_kubevirt_is_its_place_on_the_node(
     disks = {disk.target: disk for disk in read_guests([GuestText(text, "all.yaml")])}
     assert disks["data"].source == (source or "web-data")
     assert disks["root"].source == "web-root"
+    is_here = owner == "" or "shop" in owner
+    assert (disks["data"].unseen is None) == is_here, "a volume of a CSI driver is known, too"
+    assert disks["root"].unseen is not None
 
 
 def test_instances_of_incus_are_read_with_their_pools() -> None:
@@ -138,6 +146,8 @@ def test_instances_of_incus_are_read_with_their_pools() -> None:
     }
     assert "is a directory or an image" in (disks["code"].problem or "")
     assert "driver of its pool 'other'" in (disks["unknown"].problem or "")
+    assert "`incus storage list --format yaml > pools.yaml`" in (disks["unknown"].unseen or "")
+    assert [target for target, disk in disks.items() if disk.unseen] == ["unknown"]
 
 
 @pytest.mark.parametrize(
