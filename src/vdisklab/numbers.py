@@ -9,6 +9,8 @@ MISSING = "–"
 """Shown for a missing number, which is never shown as zero."""
 
 _UP = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_BYTES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
+"""Of amounts, as images and disks have them; of rates as devices and fio's table, in 1000s."""
 _DOWN = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
@@ -82,6 +84,8 @@ def scale(number: float | None, unit: str) -> Scale:
         return Scale(factor, suffix) if size else Scale(1.0, "s")
     if unit == "1":
         return RATIO
+    if unit == "B":
+        return Scale(*next(((f, s) for f, s in _BYTES if size >= f * 0.9995), (1.0, "B")))
     factor, prefix = next(((f, p) for f, p in _UP if size >= f * 0.9995), (1.0, ""))
     if unit in _BY_SECOND:
         return Scale(factor, f"{prefix}{_BY_SECOND[unit]}", glued=True)

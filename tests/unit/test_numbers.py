@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from vdisklab import numbers
 from vdisklab.results.model import METRICS
+from vdisklab.units import format_bytes
 
 
 def test_only_requests_are_iops() -> None:
@@ -23,6 +24,11 @@ def test_only_requests_are_iops() -> None:
         (1.234e9, "B/s", "1.23 GB/s"),
         (999.6e6, "B/s", "1.00 GB/s"),
         (0.2e6, "B/s", "200 kB/s"),
+        (65536.0, "B", "64.0 KiB"),
+        (134_217_728.0, "B", "128 MiB"),
+        (1.5 * 2**30, "B", "1.50 GiB"),
+        (1000.0, "B", "1000 B"),
+        (0.0, "B", "0 B"),
         (12_345.0, "IOPS", "12.3k IOPS"),
         (512.0, "IOPS", "512 IOPS"),
         (12_345.0, "1/s", "12.3k/s"),
@@ -104,3 +110,10 @@ def test_places() -> None:
 def test_a_bar_writes_a_number_as_every_table_does(number: float, unit: str) -> None:
     scale = numbers.scale(number, unit)
     assert numbers.scaled(number / scale.factor, scale.suffix.strip()) == scale.with_unit(number)
+
+
+@given(st.integers(1, 1 << 44))
+def test_an_amount_of_bytes_has_the_units_of_every_other_view(size: int) -> None:
+    """`life` and `plan` write amounts by `format_bytes`, `rank` and `compare` by a scale."""
+    if size / 1024 ** int(math.log(size, 1024)) < 999.5:  # where both round to the same unit
+        assert numbers.value(size, "B").split()[1] == format_bytes(size).split()[1]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, PlanError, VdisklabError
+from vdisklab.host.answering import answered
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import (
     NEEDED,
@@ -99,10 +100,12 @@ def _found(entry: Entry) -> Entry:
 def forget_leftovers(
     place: str, directory: Path | None = None, *, dry_run: bool = False
 ) -> Iterator[tuple[Entry, str]]:
-    """Strikes what is left on a target from its ledger, and yields it and what may still be there.
+    """Strikes what is left on a target from its ledger, and yields it and what is still there, or
+    may be.
 
-    Nothing is removed, and no server asked: it may never answer again. `place` is that of
-    `--target`, or the name of one thing. Raises PlanError if nothing is left on it.
+    Nothing is removed, and no server asked, as it may never answer again; what has a name on this
+    host is looked at. `place` is that of `--target`, or the name of one thing. Raises PlanError if
+    nothing is left on it.
     """
     base, _, query = place.partition("?")
     with leftovers(directory) as ledgers:
@@ -120,8 +123,23 @@ def forget_leftovers(
         for ledger, entry in found:
             if not dry_run:
                 ledger.strike(entry)
-            size = entry.detail.get("bytes")
-            yield entry, "it" if size is None else f"data in its first {format_bytes(int(size))}"
+            yield entry, _still_there(entry)
+
+
+def _still_there(entry: Entry) -> str:
+    """What of a forgotten thing is there, as a clause; of a server's only what may be."""
+    size = entry.detail.get("bytes")
+    what = "it" if size is None else f"data in its first {format_bytes(int(size))}"
+    if entry.kind not in (Kind.FILE, Kind.DIRECTORY):
+        return f"{what} may still be there"
+    name = Path(entry.name)
+    try:
+        answered(name.parent, name.lstat)
+    except (FileNotFoundError, NotADirectoryError):
+        return "it is not there now"
+    except (VdisklabError, OSError):  # its server does not answer
+        return f"{what} may still be there"
+    return "it is still there"
 
 
 def _is_below(base: str, query: str, name: str, own_query: str) -> bool:

@@ -44,7 +44,7 @@ def clean(request: CleanOptions) -> None:
     for place in request.forget:
         for entry, left in forget_leftovers(place, dry_run=request.dry_run):
             forgot = "would forget" if request.dry_run else "forgot"
-            print(f"{forgot} {entry}: {left} may still be there")
+            print(f"{forgot} {entry}: {left}")
             count += 1
     for entry in list_leftovers() if request.dry_run else remove_leftovers(LocalHost()):
         print(f"{'would remove' if request.dry_run else 'removed'} {entry}")

@@ -7,7 +7,9 @@ follows two dots: `{1..{2,3}}` keeps its outer braces.
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Sequence
 from itertools import accumulate
 
 import bracex
@@ -20,6 +22,7 @@ MAX_LENGTH = 4096
 MAX_BRACES = 400  # each searches for its end again: time grows with the square
 
 _MIXED_CASE = re.compile(r"\{([a-z]\.\.[A-Z]|[A-Z]\.\.[a-z])(\.\.[+-]?[0-9]+)?\}")
+_SPECIAL = re.compile(r"[{},$\\]|//|^$|^/|/$|\.\.")
 _LEVEL = {"{": 1, "}": -1}
 
 
@@ -75,3 +78,43 @@ def expand_segments(pattern: str) -> list[str]:
         return expanded
     collapsed = ("/".join(part for part in word.split("/") if part) for word in expanded)
     return [word for word in collapsed if word]
+
+
+def shortened(words: Sequence[str]) -> list[str]:
+    """Patterns that `expand` to the same words in the same order, fewer where neighbours differ in
+    one segment after the first: `raw/{none,writeback}`."""
+    if any(_SPECIAL.search(word) for word in words):
+        return list(words)
+    found, before = [[[part] for part in word.split("/")] for word in words], 0
+    while len(found) != before:
+        before, rest = len(found), found
+        found = rest[:1]
+        for segments in rest[1:]:
+            both = _merged(found[-1], segments)
+            found[-1:] = [found[-1], segments] if both is None else [both]
+    patterns = ["/".join(map(_braced, segments)) for segments in found]
+    return list(words) if any(len(each) > MAX_LENGTH for each in patterns) else patterns
+
+
+def _merged(first: list[list[str]], second: list[list[str]]) -> list[list[str]] | None:
+    """The segments' alternatives that give the words of both in their order; None if none do."""
+    if len(first) != len(second):
+        return None
+    differ = [
+        place
+        for place, pair in enumerate(zip(first, second, strict=True))
+        if len({*map(tuple, pair)}) > 1
+    ]
+    if len(differ) != 1 or differ == [0] or any(len(each) > 1 for each in first[: differ[0]]):
+        return None  # what stands further left changes more slowly
+    (place,) = differ
+    return [*first[:place], [*first[place], *second[place]], *first[place + 1 :]]
+
+
+def _braced(alternatives: list[str]) -> str:
+    """`virtio:qemu={old,new}`: what all begin with, up to a sign, stands before the brace."""
+    if len(alternatives) == 1:
+        return alternatives[0]
+    common = os.path.commonprefix(alternatives)  # noqa: RUF071 - of characters
+    start = max(common.rfind(":"), common.rfind("=")) + 1
+    return f"{common[:start]}{{{','.join(each[start:] for each in alternatives)}}}"

@@ -14,7 +14,7 @@ import pytest
 
 from vdisklab.actions.clean import forget_leftovers, list_leftovers, remove_leftovers
 from vdisklab.cli.shell.main import main
-from vdisklab.errors import CommandError, DirtyHostError, PlanError
+from vdisklab.errors import CommandError, DirtyHostError, HostError, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.ledger import Entry, open_ledger, pending
 from vdisklab.host.plan_locks import lock_directory, release_lock, take_lock
@@ -111,11 +111,11 @@ def test_a_disk_that_cannot_be_emptied_keeps_the_copy_of_its_secret(tmp_path: Pa
 @pytest.mark.parametrize(
     ("place", "forgotten"),
     [
-        ("nbd://h/e", ["data in its first 16.0 MiB"]),
-        ("nfs://nas/images", ["it", "it"]),
-        ("nfs://nas/images/vdisklab-00000000-a.raw", ["it"]),
-        ("ssh://h/d?host_key_check=no", ["it"]),
-        ("/mnt/nas/", ["it", "it"]),
+        ("nbd://h/e", ["data in its first 16.0 MiB may still be there"]),
+        ("nfs://nas/images", ["it may still be there"] * 2),
+        ("nfs://nas/images/vdisklab-00000000-a.raw", ["it may still be there"]),
+        ("ssh://h/d?host_key_check=no", ["it may still be there"]),
+        ("/mnt/nas/", ["it is not there now"] * 2),
     ],
 )
 def test_a_target_that_never_comes_back_is_forgotten(
@@ -142,6 +142,28 @@ def test_a_target_that_never_comes_back_is_forgotten(
     with pytest.raises(PlanError, match="nothing is left on") as nothing:
         list(forget_leftovers(place, tmp_path))
     assert "clean --dry-run" in str(nothing.value.hint)
+
+
+def test_what_is_forgotten_is_looked_at_where_this_host_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, gone = tmp_path / "vdisklab-00000000.t", tmp_path / "vdisklab-00000001.t"
+    with open_ledger(tmp_path) as ledger:
+        ledger.add("directory", there)
+        ledger.add("directory", gone)
+    there.mkdir()
+    said = {
+        entry.name: left for entry, left in forget_leftovers(str(tmp_path), tmp_path, dry_run=True)
+    }
+    assert said == {str(there): "it is still there", str(gone): "it is not there now"}
+
+    def hangs(_place: Path, _call: object) -> None:
+        raise HostError("the file system does not answer")
+
+    monkeypatch.setattr("vdisklab.actions.clean.answered", hangs)
+    assert {left for _, left in forget_leftovers(str(tmp_path), tmp_path)} == {
+        "it may still be there"
+    }
 
 
 def test_a_kind_of_a_newer_version_is_not_guessed_at(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from vdisklab.answers.choice import Behind, ChoiceVerdict, behind_in, race_comma
 from vdisklab.answers.race import contestants
 from vdisklab.answers.rank import rank_cells
 from vdisklab.answers.recommend import recommend
+from vdisklab.path.braces import expand
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts
@@ -78,6 +79,25 @@ def test_only_the_targets_of_what_is_raced_are_named() -> None:
     assert command is not None
     assert "--target near=nbd://h/near" in command
     assert "far" not in command
+
+
+def test_many_paths_are_named_with_braces_and_race_in_the_same_order() -> None:
+    paths = "{ext4,xfs}/{raw,qcow2}/{none,writeback,directsync}"
+    request = Request(paths=(paths,), directory=Path("/tmp"))  # noqa: S108
+    plan = build_plan(request, Capabilities(), load_profile("short"))
+    campaign = dataclasses.replace(CAMPAIGN, plan=plan.as_json())
+    with stored(campaign_runs(3), campaigns=[campaign]) as store:
+        found = Analysis.of(store, [CAMPAIGN.id])
+        raced = [MeasuredCell(path) for path in expand(paths)]
+        command = race_command(found, raced, None)
+        few = race_command(found, raced[:3], None)
+    assert command is not None
+    words = shlex.split(command)[2:]
+    named = [word for word in words[: words.index("--find")] if "/" in word and word[0] != "/"]
+    assert named[:2] == [paths.replace("{ext4,xfs}", place) for place in ("ext4", "xfs")]
+    assert [path for word in named for path in expand(word)] == [each.name for each in raced]
+    assert few is not None
+    assert "{" not in few
 
 
 DEFAULTS = tuple(str(parse_path(disk.path)) for disk in NEW_GUEST_DISKS.values())

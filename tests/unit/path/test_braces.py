@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vdisklab.errors import PlanError
-from vdisklab.path.braces import expand, expand_segments
+from vdisklab.path.braces import expand, expand_segments, shortened
 
 BASH = shutil.which("bash")
 
@@ -142,3 +142,38 @@ def test_patterns_without_bounds_are_refused(pattern: str) -> None:
 
 def test_many_words_within_the_bound() -> None:
     assert len(expand("{1..20000}")) == 20_000
+
+
+@pytest.mark.parametrize(
+    ("words", "patterns"),
+    [
+        (
+            ["host", "ext4/raw/none", "ext4/raw/writeback", "ext4/qcow2/none",
+             "ext4/qcow2/writeback", "xfs/raw/none"],
+            ["host", "ext4/{raw,qcow2}/{none,writeback}", "xfs/raw/none"],
+        ),
+        (
+            ["raw/none/virtio:qemu=old", "raw/none/virtio:qemu=new", "raw/none"],
+            ["raw/none/virtio:qemu={old,new}", "raw/none"],
+        ),
+        (["a/raw/none", "b/raw/none"], ["a/raw/none", "b/raw/none"]),  # a place of its own
+        (["raw/none", "raw/{odd", "raw/directsync"], ["raw/none", "raw/{odd", "raw/directsync"]),
+        ([], []),
+    ],
+)  # fmt: skip
+def test_neighbours_that_differ_in_one_segment_are_one_pattern(
+    words: list[str], patterns: list[str]
+) -> None:
+    assert shortened(words) == patterns
+
+
+SEGMENT = st.sampled_from(["raw", "qcow2", "none", "virtio:a=b", "virtio:a=c", "virtio", "x{", ""])
+
+
+@given(st.lists(st.lists(SEGMENT, min_size=1, max_size=4).map("/".join), max_size=12, unique=True))
+def test_what_is_shortened_expands_to_the_same_words_in_the_same_order(words: list[str]) -> None:
+    """The order decides which campaign a command continues."""
+    patterns = shortened(words)
+    assert len(patterns) <= len(words)
+    if patterns != words:
+        assert [word for pattern in patterns for word in expand_segments(pattern)] == words

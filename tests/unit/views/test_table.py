@@ -205,7 +205,7 @@ def test_what_a_deletion_gave_back_has_a_table_of_its_own_and_no_zero_is_made_up
     (table,) = tables(answered(numbers))
     assert table.title == "Given back by deleting"
     assert [[column.show(row) for column in table.columns] for row in table.rows] == [
-        ["delete", "raw/none", "134 MB", "0 B", MISSING]
+        ["delete", "raw/none", "128 MiB", "0 B", MISSING]
     ]
 
 

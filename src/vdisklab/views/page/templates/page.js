@@ -68,6 +68,7 @@
   function scale(number, unit) {
     const size = Math.abs(number);
     const steps = unit === "s" ? [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]]
+      : unit === "B" ? [[2 ** 40, " TiB"], [2 ** 30, " GiB"], [2 ** 20, " MiB"], [2 ** 10, " KiB"], [1, " B"]]
       : [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]].map(([f, p]) => [f, unit === "IOPS" ? p + " IOPS" : " " + p + unit]);
     const found = steps.find(([factor]) => size >= factor * 0.9995) || steps[steps.length - 1];
     return unit === "s" ? [found[0], " " + found[1]] : unit.startsWith("times") ? [1, " ×"] : found;
