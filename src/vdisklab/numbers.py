@@ -127,23 +127,31 @@ def ratio_interval(low: float | None, high: float | None) -> str:
     return f"below {digits(high)}" if high < 1 else NOT_KNOWN
 
 
+def percent(change: float) -> str:
+    """A change in percent as sentences round it, without the word for percent: `12`, `-3.4`."""
+    size = abs(change)
+    if size < 0.05:
+        return "0"
+    return f"{change:.0f}" if size >= 9.95 else f"{change:.1f}"
+
+
 def gain(number: float | None, low: float | None, high: float | None) -> str:
-    """A ratio as a change in percent with its interval: `+35 % (12–60)`, `-3 % (-9 to 4)`.
+    """A ratio as a change in percent with its interval: `+35 % (12–60)`, `-3.1 % (-9.2 to 4.0)`.
 
     Of an interval that is too wide only the end next to no change: `+640 % (above 100)`; `not
     known` if it holds no change.
     """
     if number is None:
         return MISSING
-    change = f"{(number - 1) * 100:+.0f} %"
+    change = f"{'' if number < 1 else '+'}{percent((number - 1) * 100)} %"
     if low is None or high is None:
         return change
     if is_too_wide(low, high):
         if low <= 1 <= high:
             return NOT_KNOWN
         side, end = ("above", low) if low > 1 else ("below", high)
-        return f"{change} ({side} {(end - 1) * 100:.0f})"
-    first, last = (f"{(end - 1) * 100:.0f}" for end in (low, high))
+        return f"{change} ({side} {percent((end - 1) * 100)})"
+    first, last = (percent((end - 1) * 100) for end in (low, high))
     return f"{change} ({first}–{last})" if low >= 1 else f"{change} ({first} to {last})"
 
 

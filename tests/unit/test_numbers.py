@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vdisklab import numbers
+from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.results.model import METRICS
 from vdisklab.units import format_bytes
+from vdisklab.views.wording import difference
 
 
 def test_only_requests_are_iops() -> None:
@@ -117,3 +119,11 @@ def test_an_amount_of_bytes_has_the_units_of_every_other_view(size: int) -> None
     """`life` and `plan` write amounts by `format_bytes`, `rank` and `compare` by a scale."""
     if size / 1024 ** int(math.log(size, 1024)) < 999.5:  # where both round to the same unit
         assert numbers.value(size, "B").split()[1] == format_bytes(size).split()[1]
+
+
+@given(st.floats(0.11, 1.99))
+def test_a_gain_in_a_table_is_that_of_a_sentence(ratio: float) -> None:
+    """`trend` has both on one screen: `3.4 % slower` and `-3.4 %`."""
+    said = difference(Ratio(1, ratio)).partition(" ")[0]
+    shown = numbers.gain(ratio, None, None).removesuffix(" %").lstrip("+-")
+    assert shown == said or (said, shown) == ("under", "0")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
+from vdisklab import numbers
 from vdisklab.analysis.measure_words import measure_words
 from vdisklab.answers.choice import ChoiceVerdict, PathChoice, PresentDisk, Surer
 from vdisklab.path.cell import MeasuredCell
@@ -299,7 +300,7 @@ def _stake(choice: PathChoice) -> Iterator[str]:
     most = f"the best is at most {_percent(choice.behind)} better"
     sure = f"({100 * choice.confidence:.0f} %)"
     if choice.ahead is not None and choice.ahead >= _SLIGHT:
-        lead = f"{100 * choice.ahead:.0f} %"
+        lead = f"{numbers.percent(100 * choice.ahead)} %"
         yield f"So far {cell} leads {name} by {lead}, which may be chance; {most} {sure}."
     else:
         yield f"{most[0].upper()}{most[1:]} than {name} {sure}."

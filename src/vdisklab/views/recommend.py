@@ -200,8 +200,9 @@ def first_lines(answer: RecommendAnswer) -> tuple[tuple[str, str], ...]:
 
 
 def explanation(answer: RecommendAnswer) -> tuple[str, ...]:
-    """The rest of the verdict, and the reasons behind it."""
-    shown = {sentence for _, sentence in first_lines(answer)}
+    """The rest of the verdict, and the reasons behind it; the headline and the first lines stand
+    above."""
+    shown = {f"{headline(answer)}.", *(sentence for _, sentence in first_lines(answer))}
     sentences = (*verdict_sentences(answer), *reasons(answer))
     return tuple(sentence for sentence in sentences if sentence not in shown)
 

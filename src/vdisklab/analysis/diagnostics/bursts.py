@@ -8,6 +8,7 @@ from typing import Annotated
 
 import numpy as np
 
+from vdisklab import numbers
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.measure_words import key_words
 from vdisklab.analysis.observations import MeasureKey, Observations
@@ -30,7 +31,7 @@ class Burst(Diagnostic):
     sustained: Annotated[float, "B/s that reached the disk, median"]
 
     def __str__(self) -> str:
-        seen, lasting = (f"{rate / 1e6:,.0f} MB/s" for rate in (self.bandwidth, self.sustained))
+        seen, lasting = (numbers.value(rate, "B/s") for rate in (self.bandwidth, self.sustained))
         return (
             f"{self.cell}: a burst of writes goes to memory at {seen}; lasting writes {lasting} "
             f"({key_words(self.measurement)})."

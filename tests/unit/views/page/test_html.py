@@ -262,6 +262,12 @@ def test_the_answer_has_a_mark_and_a_colour_that_nothing_else_has(contents: Repo
     assert "--highlight" not in page_file("page.js") + page_file("live.js")
 
 
+def test_the_answer_stands_once_above_the_figures(contents: ReportAnswer) -> None:
+    page = html.unescape(re.sub("<[^>]+>", "", render_page(contents).partition("<header>")[2]))
+    above, _, _ = page.partition("Ranks and “vs baseline” are by")
+    assert above.replace("\N{NO-BREAK SPACE}", " ").count(headline(contents)) == 1
+
+
 def test_titles_of_axes_fit_beside_them(contents: ReportAnswer) -> None:
     drawn = [lines for figure in figures(contents) for lines in figure.curves]
     assert len(drawn) > 3
