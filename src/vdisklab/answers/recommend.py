@@ -112,7 +112,7 @@ class Alternative:
 class RecommendAnswer(Answer):
     """`vdisklab recommend`: the path to use, and why."""
 
-    FORMAT = "vdisklab.recommend/3"
+    FORMAT = "vdisklab.recommend/4"
 
     campaigns: tuple[Campaign, ...]
     caveats: Caveats
