@@ -32,6 +32,8 @@ from vdisklab.views.wording import difference
 _NAMED = 4
 """Most paths that a headline names."""
 
+_NOTHING_CHANGED = "no stored fact changed"
+
 _VERDICTS = {
     TrendVerdict.WORSE: "worse",
     TrendVerdict.BETTER: "better",
@@ -98,8 +100,13 @@ _LASTING: Column[TrendRow] = Column(
 
 def _judged(answer: TrendAnswer, row: TrendRow) -> str:
     """The verdict on a path: `worse since 2026-09-27` if the change lasts."""
-    lasts = row.lasting is not None and TrendVerdict.of(row.lasting) is row.verdict
-    return f"{_VERDICTS[row.verdict]}{f' since {_since(answer, row):%Y-%m-%d}' if lasts else ''}"
+    since = f" since {_since(answer, row):%Y-%m-%d}" if _lasts(row) else ""
+    return f"{_VERDICTS[row.verdict]}{since}"
+
+
+def _lasts(row: TrendRow) -> bool:
+    """True if the lasting change of a path gives its verdict."""
+    return row.lasting is not None and TrendVerdict.of(row.lasting) is row.verdict
 
 
 def _since(answer: TrendAnswer, row: TrendRow) -> datetime:
@@ -238,16 +245,18 @@ def _lasting(answer: TrendAnswer) -> tuple[TrendRow, ...]:
     return together if together and len(alone) in (0, every) else alone
 
 
+def _shift_of(answer: TrendAnswer, row: TrendRow) -> DatedShift | None:
+    """The dated change since which the level of a path lasts; None if it was not dated."""
+    first = answer.campaigns[_place(answer, row)].id
+    shifts = (shift for shift in answer.shifts if shift.path == row.path)
+    return next((s for s in shifts if first == (s.after if s.each is None else s.before)), None)
+
+
 def _lasting_change(answer: TrendAnswer, rows: Sequence[TrendRow]) -> str:
     """`raw/none is 9.8 % slower since the step between 2026-03-01 and 2026-04-01`."""
     if len(rows) == 1:
         (row,) = rows
-        shifts = [shift for shift in answer.shifts if shift.path == row.path]
-        place = _place(answer, row)
-        first = answer.campaigns[place].id
-        shift = next(
-            (s for s in shifts if first == (s.after if s.each is None else s.before)), None
-        )
+        shift = _shift_of(answer, row)
         if shift is not None:
             return _dated_change(answer, shift)
         several = row.path == TOGETHER
@@ -404,7 +413,7 @@ def _shifts(answer: TrendAnswer) -> Table[DatedShift]:
     said = [
         f"{'Between' if date.kind is ChangeKind.STEP else 'In the time between'} "
         f"{_campaign_dates(date)}: "
-        f"{_changes(date.changed) or 'no stored fact changed'}."
+        f"{_changes(date.changed) or _NOTHING_CHANGED}."
         for date in dates.values()
     ]
     return Table(title, columns, answer.shifts, (note,), intro=tuple(said), kind=DatedShift)
@@ -422,13 +431,26 @@ def _case(answer: TrendAnswer, row: TrendRow) -> str:
     """`no change shown: -3 % (-9 to 4) against 6 earlier campaigns`, and what could not be seen."""
     newest = row.newest
     against = f"against {counted(len(newest.earlier), 'earlier campaign')}"
-    said = f"{_judged(answer, row)}: {_known(newest.change) or 'no change is known'} {against}"
+    now = f"{_known(newest.change) or 'no change is known'} {against}"
+    lasting = None if row.lasting is None else _known(LevelChange(row.lasting))
+    said = f"{_judged(answer, row)}: {now}{'' if lasting is None else f'; lasting: {lasting}'}"
+    if lasting is not None and _lasts(row):
+        said = f"{_judged(answer, row)}: {lasting}; the newest campaign alone: {now}"
     if not newest.earlier:
         said = f"{_judged(answer, row)}: no earlier campaign"
     least = newest.least_loss
     if row.verdict is not TrendVerdict.NONE_SHOWN or least is None or least <= answer.allowed:
         return said
     return f"{said}; {_unseen(newest, answer.allowed)}"
+
+
+def _changed_with(answer: TrendAnswer, row: TrendRow) -> str:
+    """What of the host changed when a path did: at its dated change, else since the campaign
+    before the newest."""
+    shift = _shift_of(answer, row) if _lasts(row) else None
+    if shift is not None:
+        return f"Between {_campaign_dates(shift)}: {_changes(shift.changed) or _NOTHING_CHANGED}"
+    return f"Since the campaign before: {_changes(answer.changed) or _NOTHING_CHANGED}"
 
 
 def junit_xml(answer: TrendAnswer, completed: Callable[[str], str] = str) -> str:
@@ -449,17 +471,13 @@ def junit_xml(answer: TrendAnswer, completed: Callable[[str], str] = str) -> str
         case = Xml.SubElement(
             suite, "testcase", classname="vdisklab.trend", name=xml_text(row.path), time="0"
         )
-        lasting = None if row.lasting is None else _known(LevelChange(row.lasting))
         said = xml_text(
             completed(_case(answer, row))
-            + ("" if lasting is None else f"; lasting: {lasting}")
             + ("" if answer.caveats.briefly is None else f". {answer.caveats.briefly}")
         )
         if row.exceeds:
             failure = Xml.SubElement(case, "failure", message=said, type="trend")
-            failure.text = xml_text(
-                f"{said.rstrip('.')}. Changed: {_changes(answer.changed) or 'nothing'}"
-            )
+            failure.text = xml_text(f"{said.rstrip('.')}. {_changed_with(answer, row)}")
         elif row.newest.verdict in skipped:
             Xml.SubElement(case, "skipped", message=said)
         else:

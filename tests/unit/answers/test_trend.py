@@ -215,6 +215,13 @@ def test_a_shift_is_dated_and_the_newest_is_judged_by_what_came_after_it(
     assert headline(answer).startswith("Worse: all 5 paths together are between ")
     assert "slower since the step between 2026-08-28 and 2026-09-27" in headline(answer)
     require_whole(list(tables(answer)), document(answer))
+    (suite,) = Xml.fromstring(junit_xml(answer))  # noqa: S314 - our own
+    for failure in suite.iter("failure"):
+        # The loss that fails the case, not how the newest campaign compares with those after it.
+        assert re.match(r"worse since 2026-09-27: -\d+ %", failure.get("message") or "")
+        changed = "Between 2026-08-28 and 2026-09-27: kernel: 6.1.0-30 → 6.12.0"
+        assert (failure.text or "").endswith(changed)
+    assert len(list(suite.iter("failure"))) == len(answer.paths)
 
 
 def test_a_slow_decline_is_called_one(database: Database) -> None:
