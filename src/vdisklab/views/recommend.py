@@ -124,11 +124,12 @@ def _hosts_table(answer: RecommendAnswer, over: OverHosts) -> Table[Alternative]
 
 
 def _interval_over_hosts(answer: RecommendAnswer, row: Alternative) -> str:
-    """The interval of the pair; of a path that ties with the answer it holds 1."""
+    """The interval of the pair; of a path whose rank does not differ from the answer's it holds 1:
+    that of two paths alone may show what the ranking of all does not."""
     if row.hosts is None:
         return numbers.MISSING
     low, high = row.hosts.ratio.low, row.hosts.ratio.high
-    if row.cell in answer.choice.ties and low is not None and high is not None:
+    if low is not None and high is not None and not _is_told_apart(answer, row.cell):
         low, high = min(low, 1.0), max(high, 1.0)
     return numbers.ratio_interval(low, high)
 

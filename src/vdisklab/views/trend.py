@@ -50,7 +50,7 @@ def tables(
     judged = any(row.newest.p is not None for row in answer.paths)
     columns: tuple[Column[TrendRow], ...] = (
         Column("path", lambda row: row.path, folds=NAMES),
-        Column("verdict", lambda row: _judged(answer, row), folds=WORDS),
+        Column("verdict", lambda row: _judged(answer, row), folds=WORDS, whole=True),
         Column(
             "change (95 %)",
             lambda row: _gain(row.newest.change),

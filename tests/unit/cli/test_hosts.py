@@ -319,6 +319,31 @@ def test_a_ratio_has_one_direction_and_one_name_in_every_table(
     assert not any("worse" in head or "recommended" in head for head in heads)
 
 
+def test_no_interval_shows_what_the_ranks_do_not(
+    fleet: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On kvm3 the fastest path is slower than elsewhere: two paths alone differ, and the ranking of
+    all does not show it."""
+    fleet.write((), campaigns=[campaign(number) for number in range(4)])
+    speeds = {"qcow2/directsync": 2.0, "raw/writeback": 0.65}
+    fleet.add(
+        scaled(run, 0.69 if number == 3 and run.path == "raw/none" else speeds.get(run.path, 1.0))
+        for number in range(4)
+        for run in runs_of(number)
+    )
+    found = answer(capsys, "recommend", "--hosts", "all")
+    assert main(["recommend", "--hosts", "all", "--wide"]) == 0
+    said = capsys.readouterr().out
+    chosen = found["choice"]["cell"]
+    not_worse = [each for each in found["choice"]["not_best"] if each != chosen]
+    assert not_worse
+    (row,) = (row for row in found["alternatives"] if row["cell"] == not_worse[0])
+    alone = row["hosts"]["ratio"]
+    assert alone["high"] < 1, "of the two alone"
+    shown = next(line for line in said.splitlines() if f" {not_worse[0]} " in line and "×" in line)
+    assert re.search(r"–1\.00\b", shown), shown
+
+
 def test_a_fleet_says_on_which_host_its_path_is_behind(
     fleet: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
