@@ -28,7 +28,6 @@ from vdisklab.answers.race import race_of
 from vdisklab.documents import HIDDEN
 from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.path.adjacent import nearest_settings
-from vdisklab.path.braces import shortened
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import Attachment, DiskPath, Layer, parse_path
 from vdisklab.path.durability import Durability, DurabilityKind, known_durability
@@ -54,9 +53,6 @@ if TYPE_CHECKING:
 USUAL_NOISE = 0.12
 """Up to this noise, most simulated races end in as few rounds as `plan` says (`bench/race.py`; the
 rounds grow as its square)."""
-
-_MANY_PATHS = 8
-"""A command with more paths is too long to be read."""
 
 MARGIN = 0.1
 """A path is good enough if it is at most this much worse than the best."""
@@ -1053,7 +1049,7 @@ def _request_again(
             for name, qemu in plan.get("qemu", {}).items()
             if name in used
         ),
-        paths=_named_shortly(tuple(dict.fromkeys(cell.name for cell in cells))),
+        paths=tuple(dict.fromkeys(cell.name for cell in cells)),
         target=tuple(target for target in alike.target if target.name in on),
         profile=None if profile.name == DEFAULT_PROFILE else profile.name,
         baseline=None if baseline == HOST else baseline or NO_BASELINE,
@@ -1061,8 +1057,3 @@ def _request_again(
         if {PageCacheChoice.COLD, PageCacheChoice.WARM} <= caches
         else next((state for state in PageCacheChoice if state in caches), None),
     )
-
-
-def _named_shortly(paths: Sequence[str]) -> tuple[str, ...]:
-    """The paths as a command names them: many with braces, in the same order."""
-    return tuple(shortened(paths) if len(paths) > _MANY_PATHS else paths)

@@ -656,9 +656,18 @@ def check(request: OptionRows, names: Mapping[str, str] | None = None) -> None:
             )
 
 
+_MANY_PATHS = 8
+"""A command with more paths is too long to be read."""
+
+
 def command_words(request: Request) -> list[str]:
-    """The arguments that give `vdisklab run` the same request."""
-    arguments = ["vdisklab", "run", *request.paths]
+    """The arguments that give `vdisklab run` the same request: many paths with braces, which are
+    the same paths in the same order."""
+    # Imported late: most commands print none.
+    from vdisklab.path.braces import shortened  # noqa: PLC0415
+
+    many = len(request.paths) > _MANY_PATHS
+    arguments = ["vdisklab", "run", *(shortened(request.paths) if many else request.paths)]
     for row, value in given(request):
         if row.flag:
             values = value if row.kind.many else (value,)

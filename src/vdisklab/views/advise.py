@@ -278,7 +278,7 @@ def _risks_of(row: ExistingDisk, *, weight: int) -> Iterator[str]:
 def _sentences(row: ExistingDisk) -> Iterator[str]:
     """What is to know about a disk besides risks that harm its guest, without its name."""
     entry = row.advised
-    if not _said_by_column(entry):
+    if not _said_by_column(row, entry):
         yield advice_sentence(row)
     yield from _risks_of(row, weight=0)
     yield from disks.made_sentence(row)
@@ -309,11 +309,14 @@ def _sentences(row: ExistingDisk) -> Iterator[str]:
         )
 
 
-def _said_by_column(entry: Advice) -> bool:
+def _said_by_column(row: ExistingDisk, entry: Advice) -> bool:
     """True for a disk of which the table says all: it is not measured yet, alone, or in too few
-    rounds."""
-    if entry.action is not DiskAction.UNKNOWN or not entry.measurable:
+    rounds, or its storage is unknown, as the first sentence says."""
+    if entry.action is not DiskAction.UNKNOWN:
         return False
+    if not entry.measurable:
+        unseen = row.disk.unseen is not None and entry.with_images is None
+        return unseen and disks.said_first(row, entry.reason) == entry.reason.partition(":")[0]
     return entry.begun is not None or entry.reason in (NONE_MEASURED, MEASURED_ALONE)
 
 
