@@ -462,7 +462,8 @@ def _key_by_name(connection: sa.Connection, table: sa.Table, name: str, kind: st
     if not matches:
         raise DatabaseError(
             f"there is no {kind} {name!r}",
-            hint=f"`vdisklab runs{' CAMPAIGN' if kind == 'run' else ''}` lists the {kind}s; the "
+            hint=_of_other_kind(connection, name, kind)
+            or f"`vdisklab runs{' CAMPAIGN' if kind == 'run' else ''}` lists the {kind}s; the "
             "first letters of an id are enough",
         )
     if len(matches) > 1:
@@ -474,6 +475,19 @@ def _key_by_name(connection: sa.Connection, table: sa.Table, name: str, kind: st
             hint="give more letters of the id",
         )
     return int(next(iter(matches.values())))
+
+
+def _of_other_kind(connection: sa.Connection, name: str, kind: str) -> str | None:
+    """The hint for who named a campaign instead of a run, or the other way round; None if nobody
+    did."""
+    table = schema.campaign if kind == "run" else schema.run
+    query = sa.select(table.c.id).where(_begins(table, name)).order_by(table.c.id)
+    found = connection.execute(query).scalars().first() if name else None
+    if found is None:
+        return None
+    if kind == "run":
+        return f"{found} is a campaign: `vdisklab runs {found}` lists its runs"
+    return f"{found} is a run: `vdisklab show {found}`"
 
 
 def _register_metrics(connection: sa.Connection, run: model.Run) -> None:

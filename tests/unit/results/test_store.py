@@ -129,6 +129,17 @@ class TestContract:
             with pytest.raises(DatabaseError, match="there is no campaign"):
                 store.campaign(nothing)
 
+    def test_the_id_of_the_other_kind_is_known(self, store: Store) -> None:
+        campaign = a_campaign(id="abc1")
+        store.add_campaign(campaign)
+        store.add_run(a_run(campaign, id="ef01"))
+        with pytest.raises(DatabaseError, match="there is no run 'abc'") as no_run:
+            store.run("abc")
+        assert no_run.value.hint == "abc1 is a campaign: `vdisklab runs abc1` lists its runs"
+        with pytest.raises(DatabaseError, match="there is no campaign 'ef01'") as no_campaign:
+            store.campaign("ef01")
+        assert no_campaign.value.hint == "ef01 is a run: `vdisklab show ef01`"
+
     def test_long_lists_of_candidates_are_cut(self, store: Store) -> None:
         campaign = a_campaign()
         store.add_campaign(campaign)
