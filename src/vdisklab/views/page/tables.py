@@ -37,10 +37,11 @@ def tables_page(tables: Sequence[Table[Any]]) -> str:
 
 def _with_short_title(table: Table[Any]) -> Table[Any]:
     """The table with the first sentence of a title that is too long for a heading, or its first
-    clause; the rest stands below it. Unchanged if none is short enough."""
+    clause; the rest stands below it. Unchanged if it is one clause."""
     title = table.title
     ends = [] if len(title) <= MOST_CHARACTERS else list(_CLAUSE.finditer(title))
-    found = next((end for end in reversed(ends) if end.start() <= MOST_CHARACTERS), None)
+    short = [end for end in ends if end.start() <= MOST_CHARACTERS]
+    found = next(iter(short[-1:] or ends), None)
     if found is None:
         return table
     rest = title[found.end() :]
