@@ -63,8 +63,8 @@ def test_the_policy_allows_its_style_and_its_script(element: str) -> None:
          "Use raw/none: it leads", "But in some other measure that is long, x is better"),
         ("Keep what you have. These 2 tie; qcow2/none was not measured in this campaign yet",
          "Keep what you have. These 2 tie", "qcow2/none was not measured in this campaign yet"),
-        ("Take raw/none, or keep what you have if it is one of these: a tie, on 4 hosts; but on one, "
-         "x is better",
+        ("Take raw/none, or keep what you have if it is one of these: a tie, on 4 hosts; but on "
+         "one, x is better",
          "Take raw/none, or keep what you have if it is one of these: a tie, on 4 hosts",
          "But on one, x is better"),
         ("Short; and whole", "Short; and whole", None),
