@@ -123,6 +123,11 @@ def named(things: Sequence[object], most: int = SHOWN_NAMES) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
+def in_percent(share: float, digits: int = 0) -> str:
+    """`12 %` of 0.12."""
+    return f"{100 * share:.{digits}f} %"
+
+
 def format_bytes(size: float) -> str:
     """`1.5 GiB`, `12 MiB`: rounded, for people."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vdisklab import units
 from vdisklab.errors import PlanError
 from vdisklab.units import (
     format_bytes,
     format_duration,
     format_size,
     format_throughput,
+    in_percent,
     parse_duration,
     parse_percentage,
     parse_size,
@@ -101,3 +106,14 @@ def test_shares(text: str, share: float) -> None:
 def test_what_is_no_share(text: str) -> None:
     with pytest.raises(PlanError, match="is not a percentage"):
         parse_percentage(text)
+
+
+def test_a_percentage_is_written_in_one_way() -> None:
+    """`12 %`, as sentences have it; a style sheet's lengths are no percentages of anything."""
+    assert in_percent(0.123) == "12 %"
+    assert in_percent(0.0123, 1) == "1.2 %"
+    source = Path(units.__file__).parent
+    formatted = re.compile(r":\.\d%\}")
+    assert [
+        file for file in source.rglob("*.py") if formatted.search(file.read_text("utf-8"))
+    ] == []

@@ -35,7 +35,7 @@ from vdisklab.results.model import Campaign, Run
 from vdisklab.results.store import Store, open_store
 from vdisklab.storage.logged_disk import rated_disk
 from vdisklab.storage.site import guests_that_fit, open_site, require_memory_for_all
-from vdisklab.units import MIB, format_bytes
+from vdisklab.units import MIB, format_bytes, in_percent
 from vdisklab.workload.profile_files import load_profile
 
 _MOST_FAILURES = 2
@@ -132,8 +132,8 @@ class CapacitySearch:
                 if step.served is not None and step.served < LEAST_SERVED:
                     self.progress(
                         Note(
-                            f"{path}: one guest alone completes {step.served:.0%} of its requests, "
-                            f"{step.iops:.0f} a second: choose a --load below that"
+                            f"{path}: one guest alone completes {in_percent(step.served)} of its "
+                            f"requests, {step.iops:.0f} a second: choose a --load below that"
                         )
                     )
 

@@ -11,7 +11,7 @@ from typing import Annotated
 from vdisklab.as_text import AsText
 from vdisklab.errors import PlanError
 from vdisklab.results.model import Evidence, GuestGroup, Member, Sample
-from vdisklab.units import parse_duration
+from vdisklab.units import in_percent, parse_duration
 
 LEAST_SERVED = 0.99
 """A step fails if less than this share of the requests that were due was completed."""
@@ -155,22 +155,23 @@ def bottleneck(group: GuestGroup, evidence: Evidence) -> Bottleneck:
     """
     load = group.load
     if load.steal is not None and load.steal >= _STOLEN:
-        return Bottleneck(LimitedBy.CPUS, f"the hypervisor stole {load.steal:.0%}")
+        return Bottleneck(LimitedBy.CPUS, f"the hypervisor stole {in_percent(load.steal)}")
     if load.cpu is not None and load.cpu >= _FULL:
-        return Bottleneck(LimitedBy.CPUS, f"{load.cpu:.0%} used")
+        return Bottleneck(LimitedBy.CPUS, f"{in_percent(load.cpu)} used")
     if load.thread_cpu is not None and load.thread_cpu >= _FULL:
         return Bottleneck(
-            LimitedBy.THREAD, f"{load.thread or 'a thread of QEMU'}: {load.thread_cpu:.0%} of a CPU"
+            LimitedBy.THREAD,
+            f"{load.thread or 'a thread of QEMU'}: {in_percent(load.thread_cpu)} of a CPU",
         )
     if load.device is not None and load.device >= _FULL:
         queue = "" if load.queue is None else f", {load.queue:.1f} requests at once"
-        return Bottleneck(LimitedBy.DEVICE, f"busy {load.device:.0%} of the time{queue}")
+        return Bottleneck(LimitedBy.DEVICE, f"busy {in_percent(load.device)} of the time{queue}")
     requested, moved = evidence.guest, evidence.device
     if requested is not None and moved is not None:
         wanted = requested.read_bytes + requested.write_bytes
         if wanted and (moved.read_bytes + moved.write_bytes) / wanted < FROM_MEMORY:
             share = 1 - (moved.read_bytes + moved.write_bytes) / wanted
             return Bottleneck(
-                LimitedBy.PAGE_CACHE, f"{share:.0%} of the bytes never reached the device"
+                LimitedBy.PAGE_CACHE, f"{in_percent(share)} of the bytes never reached the device"
             )
     return Bottleneck(LimitedBy.UNKNOWN, "")

@@ -24,6 +24,7 @@ from vdisklab.results.model import Check, Direction, Evidence, IoCounters, Sampl
 from vdisklab.storage.image import DiskData, ImageFile, mapped_bytes
 from vdisklab.storage.server_url import Url
 from vdisklab.storage.targets import Device
+from vdisklab.units import in_percent
 
 # The share of an image that may be in the page cache after it was emptied (opening reads a format's
 # header again), and the share that must be there after it was filled.
@@ -68,8 +69,8 @@ def set_page_cache(wanted: PageCache, image: DiskData | None) -> None:
     else:
         resident = _emptied(image, 1.0 if wanted is PageCache.BYPASSED else _COLD)
         confirmed = wanted is PageCache.BYPASSED or (resident or 0.0) <= _COLD
-    if not confirmed:
-        raise StateError((Check("host.page_cache", wanted, f"{resident:.0%} resident"),))
+    if resident is not None and not confirmed:
+        raise StateError((Check("host.page_cache", wanted, f"{in_percent(resident)} resident"),))
 
 
 def _resident_share(image: DiskData) -> float | None:

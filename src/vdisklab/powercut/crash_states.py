@@ -28,7 +28,7 @@ from vdisklab.path.power_cut_words import StateOutcome
 from vdisklab.powercut.client import FILLED, Trace
 from vdisklab.powercut.sectors import NoVersion, Numbers
 from vdisklab.storage.write_log import Flag, LogEntry
-from vdisklab.units import SECTOR
+from vdisklab.units import SECTOR, in_percent
 
 TEAR_BYTES = 4096
 """The unit that a disk writes atomically, in bytes."""
@@ -477,8 +477,9 @@ class RunVerdict:
                 f"for this recorded run, under the model that {model}, no "
                 f"{failure} loses acknowledged writes: all {self.states} states were judged"
             )
+        bound = self.loss_bound
+        most = "" if bound is None else f"; at most {in_percent(bound, 2)} of them do (95 %)"
         return (
             f"for this recorded run, under the model that {model}, none of {self.states} "
-            f"{failures} of {self.possible} possible ones loses acknowledged writes; at most "
-            f"{self.loss_bound:.2%} of them do (95 %)"
+            f"{failures} of {self.possible} possible ones loses acknowledged writes{most}"
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from vdisklab import numbers
 from vdisklab.analysis.guest_groups import FROM_MEMORY, Bottleneck, GroupStep, LimitedBy
 from vdisklab.answers.density import DensityAnswer, NeighbourAnswer, NeighbourEffect, PathCapacity
-from vdisklab.units import named
+from vdisklab.units import in_percent, named
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _MOST_NAMED = 4
@@ -81,10 +81,10 @@ def _in_memory(paths: Sequence[PathCapacity | NeighbourEffect]) -> Iterator[str]
     if told:
         least = min(row.on_device for row in told if row.on_device is not None)
         yield (
-            f"{named([row.path for row in told], _MOST_NAMED)}: only {least:.0%} of what the "
-            "guests wrote had reached the disk at the end, and the host's memory held the rest. "
-            "Whether the disk keeps up for longer is not shown: look at cache=none, or measure "
-            "with --cache-memory 25% or a longer --runtime"
+            f"{named([row.path for row in told], _MOST_NAMED)}: only {in_percent(least)} of what "
+            "the guests wrote had reached the disk at the end, and the host's memory held the "
+            "rest. Whether the disk keeps up for longer is not shown: look at cache=none, or "
+            "measure with --cache-memory 25% or a longer --runtime"
         )
 
 

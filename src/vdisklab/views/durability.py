@@ -25,7 +25,7 @@ from vdisklab.path.durability import (
     without_made,
 )
 from vdisklab.path.rules import where_judged
-from vdisklab.units import counted, named
+from vdisklab.units import counted, in_percent, named
 
 _WORDS = {
     None: "untested",
@@ -214,7 +214,8 @@ def _extent(states: CrashStates) -> str:
     """How many states, and the bound on the loss rate (rule of three), unless all were judged."""
     if states.all_judged:
         return f"all {states.judged} power cuts that were possible in its run"
-    return f"{states.judged} power cuts (at most {states.most_losing:.1%} of all lose data, 95 %)"
+    most = in_percent(states.most_losing, 1)
+    return f"{states.judged} power cuts (at most {most} of all lose data, 95 %)"
 
 
 def _unflushed(durability: Durability) -> Iterator[str]:

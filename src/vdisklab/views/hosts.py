@@ -12,7 +12,7 @@ from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.hosts import MIN_CLASS, HostClass, OverHosts
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import OWN_FACTS
-from vdisklab.units import counted, named
+from vdisklab.units import counted, in_percent, named
 from vdisklab.views.wording import above_is_better, difference, inverted
 
 _SHOWN = 20
@@ -131,7 +131,7 @@ def outlier_sentences(search: OutlierSearch) -> Iterator[str]:
     if len(search.outliers) > _SHOWN:
         yield f"… and {len(search.outliers) - _SHOWN} more like it."
     if any(outlier.alarm for outlier in search.outliers):
-        yield f"A healthy fleet has such an alarm in at most {search.alpha:.0%} of cases."
+        yield f"A healthy fleet has such an alarm in at most {in_percent(search.alpha)} of cases."
     elif search.outliers:
         yield (
             "That is how fast they are, not an alarm: where hosts differ widely, a healthy fleet "

@@ -13,7 +13,7 @@ from vdisklab.answers.load import (
     LoadServiceRow,
     LoadSizeRow,
 )
-from vdisklab.units import format_bytes, format_duration
+from vdisklab.units import format_bytes, format_duration, in_percent
 from vdisklab.views.layout import WORDS, Column, StackedColumns, Table
 
 _BAR = 20
@@ -202,4 +202,4 @@ def _services_table(answer: LoadAnswer) -> Table[LoadServiceRow]:
 
 
 def _percent(share: float | None) -> str:
-    return numbers.MISSING if share is None else f"{share:.0%}".replace("%", " %")
+    return numbers.MISSING if share is None else in_percent(share)

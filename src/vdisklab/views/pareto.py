@@ -9,6 +9,7 @@ from vdisklab import numbers
 from vdisklab.analysis.pareto import Standing
 from vdisklab.answers.pareto import ParetoAnswer, ParetoCell
 from vdisklab.results.model import METRICS
+from vdisklab.units import in_percent
 from vdisklab.views.durability import losses, power_cut_text
 from vdisklab.views.layout import NAMES, Column, Table
 from vdisklab.views.wording import WITH_STEP
@@ -51,7 +52,7 @@ def _notes(answer: ParetoAnswer) -> Iterator[str]:
     if answer.of(Standing.MAY_BE):
         yield (
             "May be beaten: another path's means are better in every measure, but not every "
-            f"difference is shown (error {answer.alpha:.0%}). More rounds decide."
+            f"difference is shown (error {in_percent(answer.alpha)}). More rounds decide."
         )
     if answer.left_out:
         yield f"Left out, as a measure is missing: {', '.join(map(str, answer.left_out))}."

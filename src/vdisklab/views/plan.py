@@ -12,7 +12,7 @@ from vdisklab.answers.plan import PlanAnswer, PlannedCell
 from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.platforms import NEW_GUEST_DISKS
-from vdisklab.units import counted, format_bytes, format_duration, time_of_race
+from vdisklab.units import counted, format_bytes, format_duration, in_percent, time_of_race
 from vdisklab.views.layout import NAMES, Column, Table
 
 
@@ -85,8 +85,8 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
     if plan.race is not None:
         yield (
             f"the race ends when no path is better than the leader by more than "
-            f"{plan.race.margin:.0%} ({plan.race.confidence:.0%} sure); --rounds N measures every "
-            "path N times instead"
+            f"{in_percent(plan.race.margin)} ({in_percent(plan.race.confidence)} sure); --rounds N "
+            "measures every path N times instead"
         )
     if answer.within_budget is not None and plan.race is not None:
         yield _within(answer, answer.within_budget)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from vdisklab.answers.powercut import CrashVerdict, PowercutAnswer
 from vdisklab.path.durability import CrashStates, FailureModel
 from vdisklab.results.power_cut import ReplayedState, outcome_words
-from vdisklab.units import counted, named
+from vdisklab.units import counted, in_percent, named
 from vdisklab.views import failing_storage
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
@@ -118,7 +118,7 @@ def _notes(answer: PowercutAnswer) -> Iterator[str]:
     if sampled:
         yield (
             "Where a sample of n states survived, at most 3/n of all states lose (95 %, rule of "
-            f"three): here {CrashStates(min(sampled)).most_losing:.2%} or less."
+            f"three): here {in_percent(CrashStates(min(sampled)).most_losing, 2)} or less."
         )
     for model in FailureModel:
         if any(row.model == model for row in rows):

@@ -22,7 +22,7 @@ from vdisklab.answers.choice import nothing_shown
 from vdisklab.answers.during import measured_operations
 from vdisklab.answers.rank import RankAnswer, RankedCell
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.units import counted, format_duration, named
+from vdisklab.units import counted, format_duration, in_percent, named
 from vdisklab.views import wording
 from vdisklab.views.choice import headline, verdict_lines
 from vdisklab.views.durability import disk_note, hosts_note, losses, power_cut_text
@@ -436,7 +436,7 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
     elif ranking.rows:
         yield (
             f"A rank such as 1–3 is a tie: {ranking.separated} of {ranking.comparisons} pairs "
-            f"differ, at {ranking.alpha:.0%} family-wise error. {wording.OTHER_VERB}"
+            f"differ, at {in_percent(ranking.alpha)} family-wise error. {wording.OTHER_VERB}"
         )
     if ranking.measure.quantity.step is not None:
         yield wording.WITH_STEP

@@ -24,6 +24,7 @@ from vdisklab.answers.recommend import Alternative, RecommendAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.needs import DURABLE, NeedKind
 from vdisklab.path.platforms import NEW_GUEST_DISKS
+from vdisklab.units import in_percent
 from vdisklab.views.choice import MOST_CHARACTERS, verdict_lines
 from vdisklab.views.choice import headline as choice_headline
 from vdisklab.views.choice import short_headline as short_choice
@@ -427,9 +428,10 @@ def _why(answer: RecommendAnswer) -> Iterator[str]:
 def _from_memory(path: str, recommended: RelativeSums) -> Iterator[str]:
     if recommended.device_share is not None and recommended.device_share < FROM_CACHE_BELOW:
         yield (
-            f"Only {recommended.device_share:.0%} of the bytes that {path} moved reached the "
-            "device during the measurement: its numbers mostly show the host's page cache, which "
-            "it shares with all other guests. To see the disk itself, look at cache mode `none`."
+            f"Only {in_percent(recommended.device_share)} of the bytes that {path} moved reached "
+            "the device during the measurement: its numbers mostly show the host's page cache, "
+            "which it shares with all other guests. To see the disk itself, look at cache mode "
+            "`none`."
         )
 
 

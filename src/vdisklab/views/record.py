@@ -10,7 +10,7 @@ from typing import Any
 
 from vdisklab import numbers
 from vdisklab.answers.record import CountedLatencyRow, CountedSecondRow, RecordAnswer
-from vdisklab.units import counted, format_bytes, format_duration
+from vdisklab.units import counted, format_bytes, format_duration, in_percent
 from vdisklab.views.layout import Column, Table
 
 _PARTS = 20
@@ -73,9 +73,7 @@ def _in_words(answer: RecordAnswer) -> str:
     total = _sum(answer.statistics)
     requests = total.reads + total.writes
     kinds = [
-        f"{count / requests:.0%} {name} of {format_bytes(moved // count)} on average".replace(
-            "%", " %", 1
-        )
+        f"{in_percent(count / requests)} {name} of {format_bytes(moved // count)} on average"
         for name, count, moved in (
             ("writes", total.writes, total.written_bytes),
             ("reads", total.reads, total.read_bytes),

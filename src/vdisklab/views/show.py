@@ -9,7 +9,7 @@ from typing import Any
 from vdisklab import numbers
 from vdisklab.answers.show import ShowAnswer, ShownCheck, ShownMeasurement, ShownSample
 from vdisklab.results.model import METRICS, Direction, GuestGroup, IoCounters, Member
-from vdisklab.units import format_bytes, format_duration
+from vdisklab.units import format_bytes, format_duration, in_percent
 from vdisklab.views.layout import WORDS, Column, Table
 
 _OF_THE_OPERATION = frozenset({"duration", "paused", "copied", "allocated"})
@@ -129,7 +129,7 @@ def _evidence_notes(measured: ShownMeasurement) -> Iterator[str]:
         }  # fmt: skip
         parts = [f"{numbers.value(s, 's')} {where}" for where, s in spent.items() if s is not None]
         yield f"mean time of a {part.direction}: {', '.join(parts)}"
-    share = _before_after(evidence.resident_before, evidence.resident_after, "{:.0%}".format)
+    share = _before_after(evidence.resident_before, evidence.resident_after, in_percent)
     if share:
         yield f"image in the host's page cache: {share}"
     allocated = _before_after(evidence.allocated_before, evidence.allocated_after, format_bytes)
@@ -182,8 +182,10 @@ def _group_notes(measured: ShownMeasurement, group: GuestGroup) -> Iterator[str]
         yield "the load was closed: requests wait for those before them, so latencies hide waiting"
     yield f"fairness (Jain): {measured.fairness:.3f}"
     if load.cpu is not None and load.steal is not None:
-        yield f"the host's CPUs: {load.cpu:.0%} used, {load.steal:.0%} taken by the hypervisor"
+        stolen = in_percent(load.steal)
+        yield f"the host's CPUs: {in_percent(load.cpu)} used, {stolen} taken by the hypervisor"
     if load.device is not None and load.queue is not None:
-        yield f"the device: busy {load.device:.0%} of the time, {load.queue:.1f} requests at once"
+        busy = in_percent(load.device)
+        yield f"the device: busy {busy} of the time, {load.queue:.1f} requests at once"
     if load.thread is not None and load.thread_cpu is not None:
-        yield f"QEMU's busiest thread: {load.thread}, {load.thread_cpu:.0%} of a CPU"
+        yield f"QEMU's busiest thread: {load.thread}, {in_percent(load.thread_cpu)} of a CPU"

@@ -12,7 +12,7 @@ from vdisklab.analysis.measure_words import measure_words
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Comparison, Ratio, Verdict
 from vdisklab.results.model import Better
-from vdisklab.units import counted
+from vdisklab.units import counted, in_percent
 
 LEAST_NOISE = 0.0005
 """Noise below this would be shown as 0 %, such as that of zeros only."""
@@ -171,8 +171,8 @@ def reach_sentence(best: BestSet) -> str | None:
     if best.shows is None or best.noise < LEAST_NOISE:
         return None
     race = (
-        f" A race (no `--rounds`) needs the fewest runs for a path within {NEGLIGIBLE:.0%} of the "
-        "best."
+        f" A race (no `--rounds`) needs the fewest runs for a path within {in_percent(NEGLIGIBLE)} "
+        "of the best."
         if best.shows > NEGLIGIBLE and not best.alone
         else ""
     )
@@ -182,9 +182,10 @@ def reach_sentence(best: BestSet) -> str | None:
             None
             if best.alone
             else f"{rounds} are too few to show which path is the best: repeated runs of a path "
-            f"differ by about {noise:.0%} here.{race}"
+            f"differ by about {in_percent(noise)} here.{race}"
         )
     return (
-        f"{rounds} usually show which path is the best if it is {best.shows:.0%} better than the "
-        f"next or more: repeated runs of a path differ by about {noise:.0%} here.{race}"
+        f"{rounds} usually show which path is the best if it is {in_percent(best.shows)} better "
+        f"than the next or more: repeated runs of a path differ by about {in_percent(noise)} "
+        f"here.{race}"
     )

@@ -14,7 +14,7 @@ from pydantic import AfterValidator
 
 from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import LIFE, MeasurementPlan
-from vdisklab.units import KIB, MIB, counted, parse_size
+from vdisklab.units import KIB, MIB, counted, in_percent, parse_size
 from vdisklab.workload import program
 
 PROGRAM = LIFE
@@ -152,7 +152,7 @@ def settled(latencies: Sequence[float]) -> Settled | Unsettled:
     last = _rate(latencies[-length:])
     before = _rate(latencies[-2 * length : -length])
     if before < _WITHIN * last:
-        return Unsettled(f"the rate still rose at the end, by {last / before - 1:.0%}")
+        return Unsettled(f"the rate still rose at the end, by {in_percent(last / before - 1)}")
     begin = 0
     for start in range(0, count - length + 1, max(1, count // _STEPS)):
         if _rate(latencies[start : start + length]) < _WITHIN * last:

@@ -306,7 +306,7 @@ class TestSearch:
         assert chosen(3) == [1]
         (note,) = notes
         assert isinstance(note, Note)
-        assert "completes 80% of its requests, 80 a second" in note.text
+        assert "completes 80 % of its requests, 80 a second" in note.text
         store.add_run(a_step(campaign, 3, 1, 0.001, served=800))
         assert chosen(4) == []
         (path,) = density_of(store, campaign.id).paths

@@ -138,7 +138,7 @@ def test_what_stayed_in_memory_is_told(
     (path,) = answer.paths
     assert path.on_device == share
     said = " ".join(note for table in neighbour_tables(answer) for note in table.notes)
-    assert ("only 10% of what the guests wrote had reached the disk" in said) is (share == 0.1)
+    assert ("only 10 % of what the guests wrote had reached the disk" in said) is (share == 0.1)
 
 
 def test_two_accelerators_have_no_answer(store: Store) -> None:

@@ -316,7 +316,7 @@ def test_why_a_disk_has_no_time_until_it_is_settled_is_said(
     }  # fmt: skip
     campaign = a_campaign(plan=plan)
     store.add_campaign(campaign)
-    why = "the rate still rose at the end, by 30%"
+    why = "the rate still rose at the end, by 30 %"
     for round in (1, 2, 3):
         for path in (COPY, REFLINK):
             rises = path == REFLINK and round == 3

@@ -412,7 +412,7 @@ class TestPageCache:
         """Pages that a process has mapped are not dropped (mm/fadvise.c)."""
         with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ) as held:
             assert sum(held[::4096]) >= 0
-            with pytest.raises(StateError, match=r"host.page_cache is \d+% resident, not cold"):
+            with pytest.raises(StateError, match=r"host.page_cache is \d+ % resident, not cold"):
                 set_page_cache(PageCache.COLD, self.held(file))
             set_page_cache(PageCache.BYPASSED, self.held(file))
 
@@ -430,7 +430,7 @@ class TestPageCache:
 
     def test_what_does_not_get_warm_is_not_called_warm(self, file: Path) -> None:
         set_page_cache(PageCache.COLD, self.held(file))
-        with pytest.raises(StateError, match=r"0% resident, not warm") as caught:
+        with pytest.raises(StateError, match=r"0 % resident, not warm") as caught:
             set_page_cache(PageCache.WARM, self.held(file, caches=()))
         (check,) = caught.value.checks
         assert (check.name, check.requested, check.confirmed) == ("host.page_cache", "warm", False)

@@ -70,7 +70,7 @@ def test_few_power_cuts_tell_nothing_unless_they_lose_or_are_all() -> None:
     enough = durability(
         path, CrashVerdicts({path.canonical: PathCrashes("raw/none", CrashStates(60))})
     )
-    assert "at most 5.0% of all lose data, 95 %" in durability_sentence("raw/none", enough)
+    assert "at most 5.0 % of all lose data, 95 %" in durability_sentence("raw/none", enough)
 
 
 def test_a_sum_of_cuts_is_whole_when_its_parts_are() -> None:

@@ -92,7 +92,7 @@ def test_verdicts_claim_no_more_than_was_seen() -> None:
     sample = RunVerdict([kept] * 300, possible=10**20, exhaustive=False, acknowledged=4)
     assert sample.loss_bound == pytest.approx(0.01)
     assert "none of 300 power cuts of 100000000000000000000" in sample.claim
-    assert "1.00%" in sample.claim
+    assert "1.00 %" in sample.claim
     broken = RunVerdict([kept, lost, kept, lost], possible=4, exhaustive=True, acknowledged=4)
     assert broken.survives is False
     assert broken.counterexample == lost

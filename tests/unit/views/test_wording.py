@@ -100,11 +100,12 @@ WORDED: list[tuple[Diagnostic, str]] = [
     (InEmulatedHost(), "proof that code works under KVM, not a measure of speed"),
     (
         FromPageCache(cell("a"), "seqread", Direction.READ, 0.03),
-        "a in seqread: read from the host's page cache; only 3% of the bytes came from the device.",
+        "a in seqread: read from the host's page cache; only 3 % of the bytes came from the "
+        "device.",
     ),
     (
         FromPageCache(cell("a"), "w", Direction.WRITE, 0.0),
-        "wrote into the host's page cache; only 0%",
+        "wrote into the host's page cache; only 0 %",
     ),
     (FailedCell(cell("a"), 1, "guest", "it died"), "a: failed in 1 round (guest): it died"),
     (NoBaseline(cell("host")), "No scores: the baseline host has no numbers"),
@@ -123,7 +124,7 @@ WORDED: list[tuple[Diagnostic, str]] = [
     (NoScore(cell("a"), Score.READ, (), ()), "as no round holds all its measures"),
     (
         SharedRounds(0.7, 4),
-        "70% of the noise is shared: some paths speed up and slow down together, or one is far "
+        "70 % of the noise is shared: some paths speed up and slow down together, or one is far "
         "noisier than the others, which looks the same. 4 rounds cannot separate them.",
     ),
     (

@@ -36,7 +36,7 @@ def test_single_slow_writes_do_not_count() -> None:
 
 def test_a_rate_that_still_rises_has_not_settled() -> None:
     rising = life.settled([SLOW - index * 0.0000009 for index in range(4000)])
-    assert rising == life.Unsettled("the rate still rose at the end, by 72%")
+    assert rising == life.Unsettled("the rate still rose at the end, by 72 %")
     few = life.settled([FAST] * 10)
     assert few == life.Unsettled("only 10 writes ended, and a rate is taken of 64")
 

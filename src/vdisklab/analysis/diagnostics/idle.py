@@ -9,6 +9,7 @@ from typing import Annotated
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import CellSums
+from vdisklab.units import in_percent
 
 IDLE_BELOW = 0.5
 """A path that had a request in less than this share of the time was idle most of it."""
@@ -31,7 +32,7 @@ class LoadTooSmall(Diagnostic):
         )
         return (
             "The load was too small to show a difference: every path had a request in at most "
-            f"{self.busiest:.0%} of the time ({', '.join(self.measurements)}). {more}."
+            f"{in_percent(self.busiest)} of the time ({', '.join(self.measurements)}). {more}."
         )
 
 

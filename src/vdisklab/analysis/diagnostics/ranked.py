@@ -13,7 +13,7 @@ from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.rank_intervals import LOOK_SHARE, Ranking, Unranked
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import BEGUN_LATE, REPEATED, SETTLE, GateCount, RunOutline
-from vdisklab.units import counted, named
+from vdisklab.units import counted, in_percent, named
 
 _MEANINGS = {
     BEGUN_LATE: "The recorded load came faster than it was done, so latencies hold waiting",
@@ -106,11 +106,12 @@ class UnplannedLook(Diagnostic):
     measured: int
 
     def __str__(self) -> str:
-        share = f"ranks take {LOOK_SHARE:.0%} of the usual error"
+        share = f"ranks take {in_percent(LOOK_SHARE)} of the usual error"
         if self.planned is None:
             return (
-                f"A race ends when its numbers say so. Ranks allow for that: they take "
-                f"{LOOK_SHARE:.0%} of the usual error, and show less than the race's own answer."
+                "A race ends when its numbers say so. Ranks allow for that: they take "
+                f"{in_percent(LOOK_SHARE)} of the usual error, and show less than the race's own "
+                "answer."
             )
         if self.measured < self.planned:
             return (
@@ -233,8 +234,8 @@ class SharedRounds(Diagnostic):
 
     def __str__(self) -> str:
         return (
-            f"{self.share:.0%} of the noise is shared: some paths speed up and slow down together, "
-            "or one is far noisier than the others, which looks the same. "
+            f"{in_percent(self.share)} of the noise is shared: some paths speed up and slow down "
+            "together, or one is far noisier than the others, which looks the same. "
             f"{counted(self.rounds, 'round')} cannot separate them. The set of paths that may be "
             "the best allows for it. Ranks do not: up to 12 % of such campaigns have a wrong one, "
             "instead of 5 %."

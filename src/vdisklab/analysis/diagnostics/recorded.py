@@ -15,7 +15,7 @@ from vdisklab.path.segments import PageCache
 from vdisklab.plan.cache_memory import parse_cache_memory
 from vdisklab.plan.profile import RATE
 from vdisklab.results.model import Campaign, CellSums, Direction, Example, TimedMeasurement
-from vdisklab.units import counted, format_bytes, named
+from vdisklab.units import counted, format_bytes, in_percent, named
 
 _MOST_AGED = 6
 """Maximum number of cells that a sentence lists with their fragments."""
@@ -60,13 +60,13 @@ class FromPageCache(Diagnostic):
         if self.direction is Direction.WRITE:
             return (
                 f"{self.cell} in {key_words(self.measurement)}: wrote into the host's page cache; "
-                f"only {self.share:.0%} of the bytes reached the {far} meanwhile. Look at "
+                f"only {in_percent(self.share)} of the bytes reached the {far} meanwhile. Look at "
                 "cache=none, or measure longer (--runtime) with a larger --size."
             )
         return (
             f"{self.cell} in {key_words(self.measurement)}: read from the host's page cache; only "
-            f"{self.share:.0%} of the bytes came from the {far}. Look at cache=none, or measure "
-            "with a --size larger than the host's memory."
+            f"{in_percent(self.share)} of the bytes came from the {far}. Look at cache=none, or "
+            "measure with a --size larger than the host's memory."
         )
 
 
@@ -82,9 +82,9 @@ class ColdInPart(Diagnostic):
 
     def __str__(self) -> str:
         return (
-            f"{named(self.cells)}: only {self.share:.0%} of the bytes read came from the disk. "
-            "What is read a second time comes from the host's page cache. Measure with a larger "
-            "--size or a shorter --runtime."
+            f"{named(self.cells)}: only {in_percent(self.share)} of the bytes read came from the "
+            "disk. What is read a second time comes from the host's page cache. Measure with a "
+            "larger --size or a shorter --runtime."
         )
 
 
@@ -166,7 +166,7 @@ class NoisyNeighbour(Diagnostic):
 
     def __str__(self) -> str:
         return (
-            f"The hypervisor took up to {self.share:.0%} of the CPU time ({self.cell}) in "
+            f"The hypervisor took up to {in_percent(self.share)} of the CPU time ({self.cell}) in "
             f"{counted(self.measurements, 'measurement')}: other guests share this machine. "
             "Measure at a quiet time, or more rounds."
         )

@@ -21,7 +21,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, Layer
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
-from vdisklab.units import named
+from vdisklab.units import in_percent, named
 
 TREND_FROM = 5
 """Minimum number of rounds for a trend: with four, Kendall's test cannot reach 5 %."""
@@ -61,10 +61,10 @@ class Drift(Diagnostic):
     def __str__(self) -> str:
         trend = "rose" if self.change > 0 else "fell"
         return (
-            f"{_subject(self.measure)} {trend} by {abs(self.change):.0%} over {self.rounds} rounds "
-            "in all cells. Ranks and ratios are taken within rounds and are not affected; medians "
-            "are. Compare ratios, and let the disk rest or fill its cache before measuring "
-            "(--ramp)."
+            f"{_subject(self.measure)} {trend} by {in_percent(abs(self.change))} over "
+            f"{self.rounds} rounds in all cells. Ranks and ratios are taken within rounds and are "
+            "not affected; medians are. Compare ratios, and let the disk rest or fill its cache "
+            "before measuring (--ramp)."
         )
 
 
@@ -78,9 +78,9 @@ class SlowFirstRound(Diagnostic):
 
     def __str__(self) -> str:
         return (
-            f"{_subject(self.measure)}: the first round is only {self.factor:.0%} as good as the "
-            "others. Ratios within it are as valid as others; measure more rounds, or a longer "
-            "--ramp."
+            f"{_subject(self.measure)}: the first round is only {in_percent(self.factor)} as good "
+            "as the others. Ratios within it are as valid as others; measure more rounds, or a "
+            "longer --ramp."
         )
 
 
@@ -98,8 +98,8 @@ class RoundsDepend(Diagnostic):
     def __str__(self) -> str:
         race = "" if self.raced else ", or let `run` race (without --rounds)"
         return (
-            f"{_subject(self.measure)}: about {self.part:.0%} of a round's noise lasts into the "
-            "next. A race allows for that; ranks, ratios and intervals do not: at 20 % an "
+            f"{_subject(self.measure)}: about {in_percent(self.part)} of a round's noise lasts "
+            "into the next. A race allows for that; ranks, ratios and intervals do not: at 20 % an "
             "interval holds in about 90 % of cases instead of 95 %, at 60 % in 65 to 75 %. "
             f"Measure on a quieter host{race}."
         )
@@ -119,8 +119,8 @@ class Bimodal(Diagnostic):
         distance = "the lower one with zeros" if self.apart is None else f"×{self.apart:.2g} apart"
         return (
             f"{self.cell} in {key_words(self.measure)}: two groups of rounds, {distance} "
-            f"({self.share_high:.0%} in the upper one): the median may belong to either. Compare "
-            "its runs (`vdisklab runs`, `vdisklab show RUN`) to find the cause."
+            f"({in_percent(self.share_high)} in the upper one): the median may belong to either. "
+            "Compare its runs (`vdisklab runs`, `vdisklab show RUN`) to find the cause."
         )
 
 
@@ -135,7 +135,7 @@ class GuestCeiling(Diagnostic):
 
     def __str__(self) -> str:
         return (
-            f"{named(self.cells)} in {key_words(self.measure)}: up to {self.share:.0%} of "
+            f"{named(self.cells)} in {key_words(self.measure)}: up to {in_percent(self.share)} of "
             f"{self.ceiling}, QEMU's null device: the guest's CPU is the limit, not the disk. Give "
             "the guest more (--guest-cpus, queues, iothread) or compare larger requests."
         )
@@ -152,7 +152,7 @@ class DeviceCeiling(Diagnostic):
 
     def __str__(self) -> str:
         return (
-            f"{named(self.cells)} in {key_words(self.measure)}: up to {self.share:.0%} of "
+            f"{named(self.cells)} in {key_words(self.measure)}: up to {in_percent(self.share)} of "
             f"{self.ceiling}: the device is the limit and hides faster paths. Compare latency or "
             "CPU time instead."
         )

@@ -14,7 +14,7 @@ from vdisklab.analysis.sums import STALL_BELOW
 from vdisklab.answers import figures
 from vdisklab.answers.during import DuringAnswer
 from vdisklab.answers.report import Figure, Lines, ReportAnswer
-from vdisklab.units import counted
+from vdisklab.units import counted, in_percent
 from vdisklab.views import trend
 from vdisklab.views.density import capacity_text
 from vdisklab.views.during import operation_in_words
@@ -82,7 +82,7 @@ def _waits(found: figures.OverTime) -> str:
     """What a stall is, and the longest ones that programs reported."""
     note = (
         "The newest run of each path. Shaded: a second in which a run had less than "
-        f"{STALL_BELOW:.0%} of its median bandwidth."
+        f"{in_percent(STALL_BELOW)} of its median bandwidth."
     )
     if not found.knows_stalls:
         note += (

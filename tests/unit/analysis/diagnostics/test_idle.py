@@ -19,7 +19,7 @@ def test_paths_that_were_all_idle_most_of_the_time() -> None:
     sums = [busy("a", 0.2), busy("b", 0.9), busy("b", 9.9, "another")]
     (found,) = idle_diagnostics(sums, CELLS, RANKED, {"quiet-db"}, fixed=True)
     assert str(found) == (
-        "The load was too small to show a difference: every path had a request in at most 9% of "
+        "The load was too small to show a difference: every path had a request in at most 9 % of "
         "the time (quiet-db). Raise --load."
     )
     (other,) = idle_diagnostics(sums, CELLS, RANKED, {"quiet-db"}, fixed=False)

@@ -125,7 +125,7 @@ def test_noise_that_lasts_from_round_to_round_is_told_with_its_part() -> None:
     (found,) = lasting_diagnostics(observed({IOPS: lasting(rng, 0.6, 8, 30)}), IOPS)
     assert isinstance(found, RoundsDepend)
     assert found.part == pytest.approx(0.6, abs=2 * found.error + 0.05)
-    assert f"about {found.part:.0%} of a round's noise lasts" in str(found)
+    assert f"about {100 * found.part:.0f} % of a round's noise lasts" in str(found)
     told = [
         len(lasting_diagnostics(observed({IOPS: lasting(rng, 0.6, 5, 12)}), IOPS))
         for _ in range(100)

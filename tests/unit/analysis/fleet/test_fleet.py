@@ -170,7 +170,7 @@ def test_a_host_that_is_far_off_among_hosts_alike_is_an_alarm() -> None:
     assert [(found.host, found.alarm) for found in search.outliers] == [(host_name(11), True)]
     first, last = outlier_sentences(search)
     assert first.endswith(": look at its disk.")
-    assert last == "A healthy fleet has such an alarm in at most 5% of cases."
+    assert last == "A healthy fleet has such an alarm in at most 5 % of cases."
 
 
 def test_hosts_that_share_a_rack_count_as_one() -> None:

@@ -76,7 +76,7 @@ def test_the_report_answers_how_many_guests(tmp_path: Path) -> None:
         "100 requests a second in each guest, each at latency_p99<=5ms. raw/none: 2 (2–3).",
     )
     assert limited[0] == "Limited by"
-    assert limited[1].startswith("raw/none: the device (busy 97% of the time")
+    assert limited[1].startswith("raw/none: the device (busy 97 % of the time")
     page = render_page(contents)
     assert "How many guests does each disk path carry on" in page
     assert "No answer yet" not in page
