@@ -16,7 +16,7 @@ from rich.console import Console
 from vdisklab.documents import as_csv
 from vdisklab.sanitise import sanitise, sanitise_line
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
-from vdisklab.views.terminal import show, wrap
+from vdisklab.views.terminal import _WORDS, show, wrap
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,22 @@ def test_wide_characters_take_two_columns() -> None:
 def test_wrapping_breaks_no_word(text: str, width: int) -> None:
     lines = wrap(text, width)
     assert " ".join(lines).split() == text.split()
-    assert all(cell_len(line) <= width or len(line.split()) == 1 for line in lines)
+    assert all(cell_len(line) <= width or len(_WORDS.findall(line)) == 1 for line in lines)
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        "`.venv/bin/vdisklab rank --db m.sqlite`",
+        "`sudo usermod --append -G kvm $USER`",
+        "`kubectl get vm,pvc,dv,pv -A -o yaml > guests.yaml`",
+        "(95 %)",
+    ],
+)
+def test_no_line_ends_within_a_command_or_a_percentage(whole: str) -> None:
+    text = f"Before you go on, run {whole}, which takes a while, and then look again."
+    for width in range(10, 60):
+        assert any(whole in line for line in wrap(text, width))
 
 
 def test_commands_are_not_wrapped() -> None:
