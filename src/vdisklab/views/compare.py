@@ -36,15 +36,13 @@ def _interval(row: Comparison) -> str:
     return numbers.ratio_interval(row.ratio.low, row.ratio.high)
 
 
-_RATIO: tuple[Column[Comparison], ...] = (
-    Column("A/B in\nrounds", _ratio, right=True, spare=1),
-    Column(
-        "95 % interval",
-        _interval,
-        right=True,
-        spare=1,
-    ),
-)
+def _ratio_in(of: str) -> tuple[Column[Comparison], ...]:
+    """The ratio within rounds or hosts, and its interval."""
+    return (
+        Column(f"A/B in\n{of}s", _ratio, right=True, spare=1),
+        Column("95 % interval", _interval, right=True, spare=1),
+    )
+
 
 _P: Column[Comparison] = Column(
     "p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2
@@ -104,7 +102,7 @@ def _pair_table(
             right=True,
             spare=2,
         ),
-        *_RATIO,
+        *_ratio_in("round"),
         _P,
         Column("n", lambda row: str(row.ratio.pairs), right=True, spare=2),
         Column(
@@ -137,7 +135,7 @@ def _hosts_table(pair: ComparedPair, notes: tuple[str, ...], everything: bool) -
     ]
     columns: tuple[Column[Comparison], ...] = (
         *_measure("host"),
-        *_RATIO,
+        *_ratio_in("host"),
         Column(
             "A better\non",
             lambda row: (

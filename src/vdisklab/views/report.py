@@ -77,7 +77,9 @@ def _hosts(report: ReportAnswer) -> str:
 def answer_sentences(report: ReportAnswer) -> tuple[str, ...]:
     """The answer, the runner-up, how certain it is, durability, and the gain over the default."""
     answer = report.recommendation
-    if report.ranked.hosts is not None or answer is None:
+    if answer is not None and report.ranked.hosts is not None:
+        return tuple(line for _, line in first_lines(report))  # each names its subject
+    if answer is None:
         return tuple(f"{subject}: {line}" for subject, line in first_lines(report))
     return (*recommend.verdict_sentences(answer), *recommend.reasons(answer))
 

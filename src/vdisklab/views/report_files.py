@@ -28,6 +28,7 @@ from vdisklab.views.report import (
     claims_title,
     diagnostic_sentences,
     headline,
+    hosts_part,
     operations_part,
     page_lines,
     score_keys,
@@ -133,7 +134,8 @@ def _markdown(report: ReportAnswer) -> Iterator[str]:
     yield "\n## Cells\n"
     keys = (report.measure,) if report.operations else score_keys(report) or (report.measure,)
     titles = [key.metric.replace("_", " ") for key in keys]
-    yield f"| rank | path | page cache | {' | '.join(titles)} | RAM | power cut | rounds |"
+    of = "rounds" if report.ranked.hosts is None else "hosts"
+    yield f"| rank | path | page cache | {' | '.join(titles)} | RAM | power cut | {of} |"
     yield f"|{'---|' * (len(keys) + 6)}"
     for row in report.ranked.cells:
         cell = row.cell
@@ -152,6 +154,7 @@ def _markdown(report: ReportAnswer) -> Iterator[str]:
             str(max((summary.rounds for summary in summaries if summary), default=0)),
         )
         yield f"| {' | '.join(columns)} |"
+    yield from _hosts(report)
     yield from _claims(report)
     yield "\n## Diagnostics\n"
     yield from (f"* {_prose(sentence)}" for sentence in diagnostic_sentences(report) or ("None.",))
@@ -163,6 +166,18 @@ def _markdown(report: ReportAnswer) -> Iterator[str]:
         described = ", ".join(f"{name}{fact}" for name, fact in facts if fact) or "not known"
         label = f" {escape(campaign.label)}" if campaign.label else ""
         yield f"* {campaign.id}{label}: {escape(described)}"
+
+
+def _hosts(report: ReportAnswer) -> Iterator[str]:
+    """Who differs, and each host's own answer with the command of its whole report."""
+    part = hosts_part(report)
+    if part is None:
+        return
+    yield "\n## Hosts\n"
+    yield from (f"* {_prose(sentence)}" for sentence in (*part["outliers"], *part["classes"]))
+    yield "\n## Each host's own answer\n"
+    for row in part["rows"]:
+        yield f"* {escape(row['name'])}: {_prose(row['answer'].rstrip('.'))}. `{row['command']}`"
 
 
 def _claims(report: ReportAnswer) -> Iterator[str]:

@@ -385,6 +385,8 @@ def test_each_hosts_own_answer_is_that_of_its_report(
     page = tmp_path / "fleet.html"
     assert main(["report", "--hosts", "all", "-o", str(page)]) == 0
     shown = page.read_text()
+    assert main(["report", "--hosts", "all", "--format", "md", "-o", str(tmp_path / "r.md")]) == 0
+    plain = (tmp_path / "r.md").read_text()
     text = html.unescape(re.sub("<[^>]+>", "", shown)).replace("\N{NO-BREAK SPACE}", " ")
     for number, of_host in enumerate(hosts):
         only = ["--campaign", campaign(number).id]
@@ -399,6 +401,8 @@ def test_each_hosts_own_answer_is_that_of_its_report(
         assert [(row["cell"], row["best"]) for row in of_host["first"]] == ranks[
             : len(of_host["first"])
         ]
+        assert f"* kvm{number}: {headline}. `vdisklab report {' '.join(only)}`" in plain
+    assert "| power cut | hosts |" in plain
     assert "The fastest." not in shown
     assert shown.count("<b>The first two.</b>") == shown.count("<b>Another host.</b>") == 1
 
