@@ -148,7 +148,7 @@ def wrap(text: str, width: int) -> list[str]:
         line = ""
         for word in _WORDS.findall(paragraph):
             longer = f"{line} {word}" if line else word
-            if line and cell_len(longer) > width:
+            if line not in ("", "*") and cell_len(longer) > width:  # no mark of a note alone
                 lines.append(line)
                 longer = word
             line = longer
