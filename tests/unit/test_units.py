@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vdisklab import units
+from vdisklab.answers.method import EXPLANATIONS
 from vdisklab.errors import PlanError
 from vdisklab.units import (
     format_bytes,
@@ -113,6 +114,7 @@ def test_a_percentage_is_written_in_one_way() -> None:
     assert in_percent(0.123) == "12 %"
     assert in_percent(0.0123, 1) == "1.2 %"
     source = Path(units.__file__).parent
+    assert not any(re.search(r"\d%", entry.how) for entry in EXPLANATIONS)
     formatted = re.compile(r":\.\d%\}")
     assert [
         file for file in source.rglob("*.py") if formatted.search(file.read_text("utf-8"))

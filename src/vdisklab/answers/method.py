@@ -6,6 +6,7 @@ The entries stand in method.toml; thresholds come from the code that uses them.
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -78,6 +79,7 @@ def _entries(rows: list[Mapping[str, str]]) -> Iterator[Explanation]:
     for row in rows:
         verbs = tuple(verb.strip() for verb in row["shown_by"].split(","))
         how = " ".join(row["how"].split()).format_map(_THRESHOLDS)
+        how = re.sub(r"(?<=\d)%", " %", how)  # as sentences write it; Python's format does not
         yield Explanation(row["title"], verbs, tuple(row["keys"].split()), how, row["source"])
 
 
