@@ -80,12 +80,12 @@ def expand_segments(pattern: str) -> list[str]:
     return [word for word in collapsed if word]
 
 
-def shortened(words: Sequence[str]) -> list[str]:
-    """Patterns that `expand` to the same words in the same order, fewer where neighbours differ in
+def shortened(paths: Sequence[str]) -> list[str]:
+    """Patterns that `expand` to the same paths in the same order, fewer where neighbours differ in
     one segment after the first: `raw/{none,writeback}`."""
-    if any(_SPECIAL.search(word) for word in words):
-        return list(words)
-    found, before = [[[part] for part in word.split("/")] for word in words], 0
+    if any(_SPECIAL.search(path) for path in paths):
+        return list(paths)
+    found, before = [[[part] for part in path.split("/")] for path in paths], 0
     while len(found) != before:
         before, rest = len(found), found
         found = rest[:1]
@@ -93,11 +93,11 @@ def shortened(words: Sequence[str]) -> list[str]:
             both = _merged(found[-1], segments)
             found[-1:] = [found[-1], segments] if both is None else [both]
     patterns = ["/".join(map(_braced, segments)) for segments in found]
-    return list(words) if any(len(each) > MAX_LENGTH for each in patterns) else patterns
+    return list(paths) if any(len(each) > MAX_LENGTH for each in patterns) else patterns
 
 
 def _merged(first: list[list[str]], second: list[list[str]]) -> list[list[str]] | None:
-    """The segments' alternatives that give the words of both in their order; None if none do."""
+    """The segments' alternatives that give the paths of both in their order; None if none do."""
     if len(first) != len(second):
         return None
     differ = [

@@ -92,8 +92,8 @@ def test_many_paths_are_named_with_braces_and_race_in_the_same_order() -> None:
         command = race_command(found, raced, None)
         few = race_command(found, raced[:3], None)
     assert command is not None
-    words = shlex.split(command)[2:]
-    named = [word for word in words[: words.index("--find")] if "/" in word and word[0] != "/"]
+    argv = shlex.split(command)[2:]
+    named = [word for word in argv[: argv.index("--find")] if "/" in word and word[0] != "/"]
     assert named[:2] == [paths.replace("{ext4,xfs}", place) for place in ("ext4", "xfs")]
     assert [path for word in named for path in expand(word)] == [each.name for each in raced]
     assert few is not None

@@ -145,7 +145,7 @@ def test_many_words_within_the_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "patterns"),
+    ("paths", "patterns"),
     [
         (
             ["host", "ext4/raw/none", "ext4/raw/writeback", "ext4/qcow2/none",
@@ -162,18 +162,18 @@ def test_many_words_within_the_bound() -> None:
     ],
 )  # fmt: skip
 def test_neighbours_that_differ_in_one_segment_are_one_pattern(
-    words: list[str], patterns: list[str]
+    paths: list[str], patterns: list[str]
 ) -> None:
-    assert shortened(words) == patterns
+    assert shortened(paths) == patterns
 
 
 SEGMENT = st.sampled_from(["raw", "qcow2", "none", "virtio:a=b", "virtio:a=c", "virtio", "x{", ""])
 
 
 @given(st.lists(st.lists(SEGMENT, min_size=1, max_size=4).map("/".join), max_size=12, unique=True))
-def test_what_is_shortened_expands_to_the_same_words_in_the_same_order(words: list[str]) -> None:
+def test_what_is_shortened_expands_to_the_same_words_in_the_same_order(paths: list[str]) -> None:
     """The order decides which campaign a command continues."""
-    patterns = shortened(words)
-    assert len(patterns) <= len(words)
-    if patterns != words:
-        assert [word for pattern in patterns for word in expand_segments(pattern)] == words
+    patterns = shortened(paths)
+    assert len(patterns) <= len(paths)
+    if patterns != paths:
+        assert [path for pattern in patterns for path in expand_segments(pattern)] == paths
