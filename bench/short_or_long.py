@@ -15,7 +15,7 @@ Ratios are taken within a round, so sessions may be on several hosts; the report
     short      256 MiB, 0.5 s; the burst decides (`bandwidth`)
     sustained  the same runs; what reached the disk decides (`sustained`)
     bounded    256 MiB, 0.5 s, a quarter of the disk in the page cache
-    long       512 MiB, twice its bounded memory, 60 s: some two passes of the steady disk
+    long       256 MiB, twice its bounded memory, 60 s: some four passes of the steady disk
 
 `long` is the reference. A form's choice is the path with its best geometric mean of ratios; `loss`
 is how far `long` finds that path behind its own best. Single measures are ratios of a path to
@@ -33,13 +33,13 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from machine import machine_facts, print_result
-from steady_disk import VOLUME, steady_disk
+from steady_disk import VOLUME, steady_disk, steady_processor
 from vdisklab.analysis.observations import MeasureKey, observe
 from vdisklab.errors import EXIT_CELLS_FAILED
 from vdisklab.path.disk_path import parse_path
@@ -50,7 +50,7 @@ PATHS = "{ext4,xfs}/{raw,qcow2}/{none,writeback}"
 BASELINE = "ext4/raw/none"
 REFERENCE = "long"
 KEPT = Path(__file__).parent / "results" / "short-or-long.json.gz"
-ROOM = 6 << 30
+ROOM = 5 << 30
 """Bytes of the steady disk: see `vdisklab plan` of the long form."""
 STEADY = "steady-disk.json"
 """Beside the databases: the speed that `run` has set and read back."""
@@ -58,6 +58,8 @@ ATTEMPTS = 8
 """A bounded QEMU is killed if all its pages are being written to a slow disk (control groups of
 version 1 on XFS): its cell is measured again. So is a cell of `long` that was slower than its disk.
 """
+SHARE = 0.5
+"""Of a processor, for each of several sessions at a time with `--steady`."""
 LEAST = 0.95
 """Share of a steady disk's stated speed that a minute of reads must reach, and without a page cache
 a minute of writes, too. Below it the processor was the limit: other guests took too much of it."""
@@ -81,7 +83,7 @@ FORMS = {
     "short": Form("short", (), writes="bandwidth"),
     "sustained": Form("short", ()),
     "bounded": Form("bounded", ("--cache-memory", "25%")),
-    REFERENCE: Form("long", ("--size", "512M", "--cache-memory", "256M", "--runtime", "60")),
+    REFERENCE: Form("long", ("--size", "256M", "--cache-memory", "128M", "--runtime", "60")),
 }
 
 Grid = Mapping[str, Sequence[Mapping[str, float]]]
@@ -115,7 +117,7 @@ def measure(
 
 def note_speed(file: Path) -> None:
     """Writes the speed of the disk beside the databases; fails if they are of another speed."""
-    text = json.dumps(asdict(VOLUME))
+    text = json.dumps({**asdict(VOLUME), "processor": SHARE})
     if file.exists() and file.read_text() != text:
         raise SystemExit(f"{file.parent} was measured on a disk of {file.read_text()}, not {text}")
     file.write_text(text)
@@ -293,9 +295,11 @@ if __name__ == "__main__":
     else:
         given.place.mkdir(parents=True, exist_ok=True)
         if given.do == "run":
-            steady = steady_disk(given.place.absolute(), ROOM)
-            with steady if given.steady else nullcontext(given.dir.absolute()) as directory:
+            with ExitStack() as undo:
+                directory = given.dir.absolute()
                 if given.steady:
+                    undo.enter_context(steady_processor(given.place.name, SHARE))
+                    directory = undo.enter_context(steady_disk(given.place.absolute(), ROOM))
                     note_speed(given.place / STEADY)
                 measure(
                     given.place, directory, given.form, given.rounds, given.runtime,

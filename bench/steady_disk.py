@@ -1,19 +1,24 @@
-"""A directory on a disk of a stated speed, as a volume in a cloud has: requests/s and bytes/s.
+"""A directory on a disk of a stated speed, and a processor of a stated share, both steady.
 
 The speed of a machine's own disk drifts; the kernel holds that of this one, which is a loop device
 over a file on it, with limits for the root group of version 1
-(Documentation/admin-guide/cgroup-v1/blkio-controller.rst, "Throttling/Upper limit policy"). Under
-emulation a guest asks some 2,000 requests a second of a processor that it has for itself. At 500
-requests a second it takes 33 to 39 % of one: with four or six guests on two processors the
-processors decided in most cells. At 200 and 20 MB/s (a hard disk's random requests, the bytes of a
-small volume in a cloud) a request may take 5 ms until the processor is the limit.
+(Documentation/admin-guide/cgroup-v1/blkio-controller.rst, "Throttling/Upper limit policy"). It
+lets the requests of 0.1 s through at once and then waits (block/blk-throttle.c, `throtl_slice`), so
+half a second may see up to a fifth more of them than the stated speed.
 
-The kernel lets the requests of 0.1 s through at once and then waits (block/blk-throttle.c,
-`throtl_slice`), so half a second may see up to a fifth more of them than the stated speed.
+Under emulation a guest asks some 2,000 requests a second of a processor that it has for itself, and
+takes 33 to 39 % of one for 500. Several guests at a time delay each other: with six on two
+processors, 200 requests a second became 110 while three of them wrote to memory. So each gets a
+share that it cannot exceed (Documentation/scheduler/sched-bwc.rst), in turns of 0.1 ms (the
+scheduler's slice, kernel/sched/fair.c `custom_slice`), and the disk does 150 requests a second, a
+hard disk's, and 15 MB/s: a small volume's of a cloud.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -22,6 +27,13 @@ from pathlib import Path
 from slow_disk import output_of
 
 BLKIO = Path("/sys/fs/cgroup/blkio")
+CPU = Path("/sys/fs/cgroup/cpu")
+PERIOD = 10_000
+"""Microseconds in which a group may use its share."""
+TURN = 100_000
+"""Nanoseconds: the shortest turn that the scheduler takes."""
+SCHED_SETATTR = 314
+"""The number of the system call on x86-64 (arch/x86/entry/syscalls/syscall_64.tbl)."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +44,7 @@ class Speed:
     bytes: int
 
 
-VOLUME = Speed(requests=200, bytes=20_000_000)
+VOLUME = Speed(requests=150, bytes=15_000_000)
 
 
 def _limit(device: str, speed: Speed) -> None:
@@ -67,3 +79,31 @@ def steady_disk(work: Path, size: int, speed: Speed = VOLUME) -> Iterator[Path]:
         output_of("mount", device, place)
         undo.callback(output_of, "umount", place)
         yield place
+
+
+@contextmanager
+def steady_processor(name: str, share: float) -> Iterator[None]:
+    """This process and those that it starts get at most a share of a processor; as root.
+
+    They go before the machine's other processes, and take short turns. Afterwards this process is
+    in the root group again.
+    """
+    group = CPU / name
+    group.mkdir()
+    with ExitStack() as undo:
+        undo.callback(group.rmdir)
+        quota = round(share * PERIOD)
+        for file, value in (
+            ("cpu.shares", 100_000), ("cpu.cfs_period_us", PERIOD), ("cpu.cfs_quota_us", quota)
+        ):  # fmt: skip
+            (group / file).write_text(str(value))
+            if (group / file).read_text().strip() != str(value):
+                raise SystemExit(f"{group / file} does not take {value}")
+        # struct sched_attr (include/uapi/linux/sched/types.h): size, policy, flags, nice,
+        # priority, runtime, deadline, period. Children inherit the turn.
+        turn = struct.pack("<IIQiIQQQ", 48, 0, 0, 0, 0, TURN, 0, 0)
+        if ctypes.CDLL(None).syscall(SCHED_SETATTR, 0, turn, 0):
+            raise SystemExit("the kernel does not take a turn of 0.1 ms")
+        undo.callback((CPU / "cgroup.procs").write_text, str(os.getpid()))
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+        yield
