@@ -4,7 +4,7 @@
     python bench/short_or_long.py keep DATABASE-DIRECTORY [--rounds-in FILE]
     python bench/short_or_long.py report [--rounds-in FILE]
 
-Paths {ext4,xfs}/{raw,qcow2}/{none,writeback} are measured in four forms on one host. Each form has
+Paths {ext4,xfs}/{raw,qcow2}/{none,writeback} are measured in five forms on one host. Each form has
 a database, so `run` can be stopped and called again: it continues. It makes one round of
 each form in turn, because the speed of a disk drifts within minutes; `--steady` measures on a disk
 of a stated speed below the directory (steady_disk.py). A round of all forms takes some 50 minutes
@@ -15,6 +15,7 @@ Ratios are taken within a round, so sessions may be on several hosts; the report
     short      256 MiB, 0.5 s; the burst decides (`bandwidth`)
     sustained  the same runs; what reached the disk decides (`sustained`)
     bounded    256 MiB, 0.5 s, a quarter of the disk in the page cache
+    seconds    the same with 5 s
     long       256 MiB, twice its bounded memory, 60 s: some four passes of the steady disk
 
 `long` is the reference. A form's choice is the path with its best geometric mean of ratios; `loss`
@@ -83,6 +84,7 @@ FORMS = {
     "short": Form("short", (), writes="bandwidth"),
     "sustained": Form("short", ()),
     "bounded": Form("bounded", ("--cache-memory", "25%")),
+    "seconds": Form("seconds", ("--cache-memory", "25%", "--runtime", "5")),
     REFERENCE: Form("long", ("--size", "256M", "--cache-memory", "128M", "--runtime", "60")),
 }
 
