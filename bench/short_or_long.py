@@ -15,7 +15,7 @@ Ratios are taken within a round, so sessions may be on several hosts; the report
     short      256 MiB, 0.5 s; the burst decides (`bandwidth`)
     sustained  the same runs; what reached the disk decides (`sustained`)
     bounded    256 MiB, 0.5 s, a quarter of the disk in the page cache
-    seconds    the same with 5 s
+    small      128 MiB, twice its bounded memory, 15 s: `long` in small
     long       256 MiB, twice its bounded memory, 60 s: some four passes of the steady disk
 
 `long` is the reference. A form's choice is the path with its best geometric mean of ratios; `loss`
@@ -84,7 +84,7 @@ FORMS = {
     "short": Form("short", (), writes="bandwidth"),
     "sustained": Form("short", ()),
     "bounded": Form("bounded", ("--cache-memory", "25%")),
-    "seconds": Form("seconds", ("--cache-memory", "25%", "--runtime", "5")),
+    "small": Form("small", ("--size", "128M", "--cache-memory", "64M", "--runtime", "15")),
     REFERENCE: Form("long", ("--size", "256M", "--cache-memory", "128M", "--runtime", "60")),
 }
 
@@ -241,11 +241,14 @@ def kept(file: Path) -> list[dict[str, Any]]:
 def keep(place: Path, file: Path) -> None:
     """Adds a session's rounds to the file, with the machine and disk that they were measured on."""
     steady = place / STEADY
+    measured = {
+        name: form for name, form in FORMS.items() if (place / f"{form.database}.sqlite").exists()
+    }
     session = {
         "machine": machine_facts(place),
         "steady_disk": json.loads(steady.read_text()) if steady.exists() else None,
-        "seconds_per_run": {name: seconds_of(place, form) for name, form in FORMS.items()},
-        "grids": {name: values_of(place, form) for name, form in FORMS.items()},
+        "seconds_per_run": {name: seconds_of(place, form) for name, form in measured.items()},
+        "grids": {name: values_of(place, form) for name, form in measured.items()},
     }
     text = json.dumps([*kept(file), session]).encode()
     file.write_bytes(gzip.compress(text, mtime=0))
@@ -253,11 +256,21 @@ def keep(place: Path, file: Path) -> None:
 
 def report(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """All forms beside the reference; the default is the cheapest one that is good enough."""
-    grids = {name: joined([session["grids"][name] for session in sessions]) for name in FORMS}
+    grids = {
+        name: joined([session["grids"][name] for session in sessions if name in session["grids"]])
+        for name in FORMS
+    }
     found = {name: compared(grid, grids[REFERENCE], random.Random(name))  # noqa: S311
              for name, grid in grids.items()}  # fmt: skip
     seconds = {
-        name: round(statistics.fmean(each["seconds_per_run"][name] for each in sessions), 2)
+        name: round(
+            statistics.fmean(
+                each["seconds_per_run"][name]
+                for each in sessions
+                if name in each["seconds_per_run"]
+            ),
+            2,
+        )
         for name in FORMS
     }
     good = [name for name, each in found.items() if each["good_enough"]]
