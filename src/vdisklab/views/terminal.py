@@ -177,9 +177,8 @@ class _Shown:
         styles = ["" if column.style is None else column.style(row) for row in rows]
         natural = _widest(line for text in (*texts, column.title) for line in text.split("\n"))
         words_in_cells = (word for text in texts for word in text.split())
-        least = max(
-            _widest(column.title.split()), _widest(words_in_cells) if column.folds else natural
-        )
+        of_cells = _widest(words_in_cells) if column.folds else natural
+        least = max(_widest(_WORDS.findall(column.title)), of_cells)
         return cls(column, texts, styles, least, natural)
 
     @property
@@ -191,7 +190,7 @@ class _Shown:
         """The column with each text on one line, which may be shortened to what `folds` allows."""
         texts = [" ".join(text.split("\n")) for text in self.texts]
         widest, title = _widest(texts), self.column.title
-        least = max(min(widest, self.column.folds or widest), _widest(title.split()))
+        least = max(min(widest, self.column.folds or widest), _widest(_WORDS.findall(title)))
         return replace(
             self, texts=texts, least=least, natural=max(widest, _widest(title.split("\n")))
         )
