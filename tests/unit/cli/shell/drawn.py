@@ -26,7 +26,9 @@ from vdisklab.results.store import open_store
 
 STEPS: tuple[tuple[Event, ...], ...] = (
     (
-        CampaignStarted(CAMPAIGN.id, 300, 14, 90.0, "", at_most=True),
+        CampaignStarted(
+            CAMPAIGN.id, 300, 14, 90.0, "", at_most=True, at_least_seconds=7.0, usual_seconds=45.0
+        ),
         RunStarted("raw/none", round=3, rounds=None, position=5, runs=5),
         MeasurementStarted("randread-4k-q1", 5.0),
         Throughput(12e6, 3000.0),
