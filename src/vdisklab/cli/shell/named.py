@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from typer.core import TyperCommand
 
 from vdisklab.cli.shell.caller import NAME, Caller, measured_as_root
-from vdisklab.cli.shell.verbs import KEPT, naming_options
+from vdisklab.cli.shell.verbs import KEPT, naming_options, verb_files
 from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.path.disk_path import PathSyntaxError
 from vdisklab.path.named_target import NamedTarget, as_typed, options_of, parse_target
@@ -33,7 +33,6 @@ _IN_TEXT = re.compile(r"(?:^|(?<=`))vdisklab ([a-z-]+)(?:[^`\n\\]|\\(?!`))*", re
 _NAMES_HOSTS = re.compile(r"--(?:campaign|hosts)\b")
 _SAY_WHAT_TO_USE = frozenset({"rank", "recommend"})
 ANSWERS = {
-    # Of `record` and `import` it names a disk.
     "--disk": _SAY_WHAT_TO_USE | {"advise", "audit", "export", "report", "run", "table"},
     "--need": _SAY_WHAT_TO_USE,
     "--unsafe": _SAY_WHAT_TO_USE,
@@ -42,6 +41,8 @@ ANSWERS = {
     "--hosts": _SAY_WHAT_TO_USE | {"claims", "compare", "report"},
 }
 """The verbs whose commands keep an option."""
+_OTHERWISE = {"--disk": {"record", "import"}, "--hosts": {"fleet"}}
+"""The verbs whose option of that name says something else, such as which disk of a guest."""
 
 _TAGS = re.compile(r"</?span[^>\n]*>")
 _IN_HTML = re.compile(r"(?<=<code>)vdisklab ([a-z-]+)(?:[^<\n]|</?span[^>\n]*>)*")
@@ -170,8 +171,10 @@ def _kept(request: OptionRows | Named) -> Iterator[tuple[str, str]]:
         return
     from vdisklab.plan.settings import given  # noqa: PLC0415 - the settings of all verbs
 
+    module = type(request).__module__
+    verb = next((name for name, file in verb_files().items() if file.module == module), "")
     for row, value in given(request):
-        if row.name in KEPT and row.flag in ANSWERS:
+        if row.name in KEPT and row.flag in ANSWERS and verb not in _OTHERWISE.get(row.flag, ()):
             for each in value if row.kind.many else (value,):
                 spelled = () if isinstance(each, bool) else (row.kind.spell(each),)
                 yield row.flag, shlex.join((row.flag, *spelled))
@@ -198,7 +201,12 @@ def _in_span(word: str) -> str:
 
 def _typed(ctx: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - as in `Verb`
     """The same of what the user typed, for an error."""
+    verb = ctx
+    while getattr(verb.parent, "parent", None) is not None:  # a verb of a group
+        verb = verb.parent
     for name in KEPT:
+        if verb.info_name in _OTHERWISE.get(f"--{name}", ()):
+            continue
         source = ctx.get_parameter_source(name) if name in ctx.params else None
         if f"--{name}" not in ANSWERS or getattr(source, "name", "") != "COMMANDLINE":
             continue

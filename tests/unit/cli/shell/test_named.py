@@ -17,13 +17,16 @@ from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.stored import Database
 from vdisklab.answers.elsewhere import host_elsewhere
 from vdisklab.answers.export import measured_place
+from vdisklab.cli.import_ import ImportOptions
 from vdisklab.cli.recommend import RecommendOptions
+from vdisklab.cli.record import RecordOptions
 from vdisklab.cli.shell.main import build_app, main
 from vdisklab.cli.shell.named import ANSWERS, Named
 from vdisklab.cli.shell.options import OutputOptions
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import naming_options, verb_files
 from vdisklab.documents import Answer
+from vdisklab.errors import PlanError
 from vdisklab.host.facts import machine_id
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import parse_need
@@ -115,6 +118,21 @@ def test_a_command_keeps_the_options_that_its_answer_goes_by(command: str, compl
     unsafe = Named.by(RecommendOptions(unsafe=True))
     assert unsafe.in_text("`vdisklab rank`") == "`vdisklab rank --unsafe`"
     assert unsafe.in_text("`vdisklab run raw/none`") == "`vdisklab run raw/none`"
+
+
+def test_a_disk_of_the_recorded_guest_is_no_claim_of_the_hosts_disk(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = "`vdisklab run raw/none --profile web01-vda.load`"
+    assert Named.by(RecordOptions(guest="web01", disk="vda")).in_text(command) == command
+    assert Named.by(ImportOptions(files=(), disk="0")).in_text(command) == command
+
+    def fail(*_: object) -> None:
+        raise PlanError("no", hint=command)
+
+    monkeypatch.setattr("vdisklab.cli.record.record_guest", fail)
+    assert main(["record", "web01", "--disk", "vda"]) == PlanError.exit_code
+    assert "web01-vda.load`" in capsys.readouterr().err
 
 
 @dataclass(frozen=True, slots=True)
