@@ -239,10 +239,12 @@ def _volume(
     what = f"whose backend is {driver}" if driver else "whose backend decides where it lies"
     if driver:
         raise ValueError(f"it is a volume of Cinder, {what}: {MAP_IT}")
+    file = shlex.quote(f"volume-{uuid.replace('/', '_')}.json")  # one for each volume
+    show = shlex.join(["openstack", "volume", "show", uuid, "-f", "json"])
     raise UnseenStorageError(
         f"it is a volume of Cinder, {what}",
-        f"run `openstack volume show {uuid} -f json > volume.json` and name volume.json and the "
-        f"volume node's {_VOLUME_FILE} beside the guest's file",
+        f"run `{show} > {file}` and name {file} and the volume node's {_VOLUME_FILE} beside the "
+        "guest's file",
     )
 
 

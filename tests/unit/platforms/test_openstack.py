@@ -107,6 +107,13 @@ def test_a_volume_lies_where_its_backend_has_it(
         assert ("LVMVolumeDriver" if backend else "cinder.conf") in (disk.problem or "")
 
 
+def test_each_volume_has_a_file_of_its_own() -> None:
+    server = {**SERVER, "volumes_attached": [{"id": "vol-7"}, {"id": "a b"}]}
+    first, second = (disk.unseen for disk in read(server, IMAGE, FLAVOR) if disk.target != "root")
+    assert "`openstack volume show vol-7 -f json > volume-vol-7.json`" in (first or "")
+    assert "`openstack volume show 'a b' -f json > 'volume-a b.json'`" in (second or "")
+
+
 def test_what_has_no_path_says_why() -> None:
     lonely = {**SERVER, "volumes_attached": ""}
     (far,) = read(lonely, host="[libvirt]\nimages_type = ploop\n")
