@@ -199,10 +199,11 @@ class _Audit:
         if not native:
             return row
         made = as_made(disk, path, context)
-        if not (disk.limits or context.without_flushes or below):
+        # No measurement is of storage that nobody saw.
+        if not (disk.limits or disk.unseen or context.without_flushes or below):
             row = self._compared(row, made)
-        if row.standing is None and not disk.limits:
-            row = replace(row, measured_before=self._measured_before(made))
+            if row.standing is None:
+                row = replace(row, measured_before=self._measured_before(made))
         command = _way_to_measure(row, path)
         lacking = None if command is None else self._lacking(row, path)
         if lacking is not None:
@@ -292,7 +293,7 @@ def _unmet_by_policy(disk: ConfiguredDisk, needs: Sequence[Need]) -> dict[Need, 
 
 def _way_to_measure(row: ExistingDisk, path: DiskPath) -> str | None:
     """A clause with the command that measures a disk's path and, if there is one, the nearest."""
-    if row.standing is not None or row.disk.limits:
+    if row.standing is not None or row.disk.limits or row.disk.unseen:
         return None
     needed = backing_below(path)
     if impossible(path, needed) is not None or any(risk.blocks for risk in row.risks):

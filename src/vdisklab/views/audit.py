@@ -82,8 +82,10 @@ def _notes(answer: DisksAnswer, again: str) -> Iterator[str]:
     where = f"in campaign {named(answer.measured_in)}" if answer.measured_in else "here"
 
     def unmeasured(audited: ExistingDisk) -> Iterator[str]:
-        said = audited.disk.limits or any(
-            isinstance(risk, OtherArchitecture) for risk in audited.risks
+        said = (
+            audited.disk.limits
+            or audited.disk.unseen
+            or any(isinstance(risk, OtherArchitecture) for risk in audited.risks)
         )
         if audited.standing is None and audited.path is not None and not said:
             yield f"not measured {where}{_way_to_measure(audited, again)}."

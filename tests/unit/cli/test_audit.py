@@ -38,7 +38,7 @@ from vdisklab.host.facts import collect_facts, machine_facts
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.segments import LayerKind
-from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.configured_disk import ConfiguredDisk, DiskContext
 from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.registry import forms
 from vdisklab.results.store import open_store
@@ -267,9 +267,10 @@ def test_a_command_that_this_host_cannot_run_is_not_printed(
 
 
 def test_an_older_campaign_that_measured_the_disk_is_named(
-    database: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """Also if the newest one measured other paths."""
+    database: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Also if the newest one measured other paths; not if no measurement is of such storage."""
     here = machine_facts(LocalHost())
     new = replace(CAMPAIGN, host=here, plan={**CAMPAIGN.plan, "cells": ["raw/none", "host"]})
     old = replace(
@@ -291,6 +292,23 @@ def test_an_older_campaign_that_measured_the_disk_is_named(
     assert main([*shlex.split(command)[1:], "--format", "json"]) == 0
     (disk,) = json.loads(capsys.readouterr().out)["disks"]
     assert disk["standing"]["exact"] is True
+    without = [DiskContext(without_flushes="nobarrier")]
+    monkeypatch.setattr("vdisklab.answers.audit.read_contexts", lambda _disks: without)
+    assert main(["audit", file]) == 0
+    assert "--campaign" not in capsys.readouterr().out, "nor would that campaign answer"
+
+
+def test_storage_that_nobody_saw_is_not_compared(
+    store: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = str(Path(__file__).parents[2] / "data/guests/machine.yaml")
+    disks = answer(capsys, "audit", machine)["disks"]
+    unseen = [row for row in disks if row["disk"]["unseen"] and row["path"]]
+    assert unseen
+    for row in unseen:
+        assert (row["standing"], row["nearest"], row["to_measure"]) == (None, None, None)
+    assert main(["audit", machine]) == 0
+    assert "not measured" not in capsys.readouterr().out
 
 
 def test_a_default_that_the_disk_spells_out_is_no_other_path(
