@@ -55,7 +55,6 @@ _WAYS = {
 }
 
 _LONGEST_COMMAND = 160
-_WITHOUT_END = re.compile(r":?\s*\Z")
 _DATA = re.compile(r"}|[0-9]+(, *[0-9]+)+")
 
 
@@ -97,7 +96,7 @@ class VdisklabError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        message = _WITHOUT_END.sub("", message)
+        message = message.rstrip().removesuffix(":")
         super().__init__(message)
         self.message = message
         self.hint = hint

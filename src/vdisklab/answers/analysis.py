@@ -30,6 +30,7 @@ from vdisklab.answers import loading
 from vdisklab.answers.during import measured_operations
 from vdisklab.answers.elsewhere import host_elsewhere
 from vdisklab.errors import PlanError
+from vdisklab.host.facts import machine_id
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.path.needs import DURABLE, unmet
@@ -137,6 +138,8 @@ class Analysis:
     @property
     def run_on(self) -> str | None:
         """The host on which commands that measure more must run; None if that is this one."""
+        if {campaign.host.machine_id for campaign in self.campaigns} == {machine_id()}:
+            return None
         return self.only_of or host_elsewhere(self.campaigns)
 
     @cached_property

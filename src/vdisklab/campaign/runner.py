@@ -297,7 +297,7 @@ def _failure(
         return Failure(FailureKind.STORAGE, moved)
     if gone is None:
         return Failure(_kind(error), _sentence(error))
-    lost = f"the target could not be reached before round {slot.round}: "
+    lost = f"the target was gone before this path was measured in round {slot.round}: "
     if begun:
         lost = "the target was lost in the middle of the run: "
     elif isinstance(error, errors.HostError) and not isinstance(error, errors.DirtyHostError):

@@ -365,11 +365,12 @@ def _effort(surer: Surer) -> str:
 
 
 def _usually(surer: Surer) -> float | None:
-    """The seconds that most races take less than; None if that is not known. Where nobody planned
-    the race, half of its rounds are enough for most."""
+    """The seconds that most races take less than; None if that is not known, or reads as the most.
+    Where nobody planned the race, half of its rounds are enough for most."""
     if not surer.usual:
         return None
-    return surer.seconds / 2 if surer.seconds_usually is None else surer.seconds_usually
+    usually = surer.seconds / 2 if surer.seconds_usually is None else surer.seconds_usually
+    return None if format_duration(usually) == format_duration(surer.seconds) else usually
 
 
 def _most(surer: Surer) -> str:
@@ -377,7 +378,9 @@ def _most(surer: Surer) -> str:
 
 
 def _runs(surer: Surer) -> str:
-    earlier = "; `--budget 30m` ends it earlier" if surer.seconds > _LONG else ""
-    if " --budget " in (surer.command or ""):
+    command = surer.command or ""
+    is_race = " --rounds " not in command  # `run` refuses a budget beside a number of rounds
+    earlier = "; `--budget 30m` ends it earlier" if is_race and surer.seconds > _LONG else ""
+    if " --budget " in command:
         earlier = "; run it again each time that its budget ends it"
     return f"{counted(surer.runs, 'more run')}{earlier}"

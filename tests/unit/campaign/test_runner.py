@@ -260,6 +260,6 @@ def test_a_target_that_is_gone_before_its_round_was_not_lost_in_the_middle(
         for run in campaign_runs(context, RunTag("c", None))
         if run.failure is not None and run.round == plan.rounds
     }
-    before = f"the target could not be reached before round {plan.rounds}"
+    before = f"the target was gone before this path was measured in round {plan.rounds}"
     when = "the target was lost in the middle of the run" if begins else before
     assert said == {f"{when}: {why}"}

@@ -279,3 +279,34 @@ def test_a_measure_in_which_the_choice_is_behind_is_in_the_first_sentence() -> N
     )
     memory = Behind(measure, cell("raw/writeback"), 1.309, in_memory=True)
     assert headline(replace(BEST, behind_in=memory)).endswith("better, in the host's RAM")
+
+
+def test_a_race_that_goes_on_is_not_told_to_start_without_rounds() -> None:
+    tie = replace(CHOICE, behind=None, rounds=3, surer=Surer(0, 12, 60.0))
+    said = dict(verdict_lines(tie, {}))["At stake"]
+    assert "run its command again, which continues the race" in said
+    assert "--rounds" not in said
+
+
+def test_a_number_of_rounds_has_no_budget() -> None:
+    """`run --rounds 3 --budget 30m` is refused."""
+    surer = Surer(0, 240, 4020.0, command="vdisklab run raw/{none,native} --rounds 3", usual=False)
+    few = replace(ONLY, unranked=CHOICE.ties, surer=surer)
+    assert dict(verdict_lines(few, {}))["Cost"] == (
+        "To compare them, continue the campaign: `vdisklab run raw/{none,native} --rounds 3`: at "
+        "most 1 h 07 min (240 more runs)."
+    )
+    race = replace(surer, command="vdisklab run raw/{none,native} --find best")
+    cost = dict(verdict_lines(replace(few, surer=race), {}))["Cost"]
+    assert cost.endswith("(240 more runs; `--budget 30m` ends it earlier).")
+
+
+def test_what_most_races_take_is_said_only_if_it_is_less() -> None:
+    """`usually less than 2 h, at most 2 h`."""
+    surer = Surer(0, 12, 7210.0, command="vdisklab run raw/none", seconds_usually=7201.0)
+    better = replace(CHOICE, verdict=ChoiceVerdict.BETTER, surer=surer)
+    cost = dict(verdict_lines(better, {}))["Cost"]
+    assert "usually" not in cost
+    assert "at most 2 h" in cost
+    stake = dict(verdict_lines(replace(CHOICE, verdict=ChoiceVerdict.KEEP, surer=surer), {}))
+    assert "If that is worth up to 2 h" in stake["At stake"]
