@@ -164,7 +164,7 @@ class BestSearch:
 
     def require(self, plan: CampaignPlan) -> None:
         """Raises PlanError if the race could not give an answer."""
-        race_plan.require_metric(plan, self.terms.metric)
+        race_plan.require_metric(plan.profile, self.terms.metric)
         related = sum(
             race_plan.in_every_round(cell, plan, self.terms.metric) for cell in plan.cells
         )

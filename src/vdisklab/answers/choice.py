@@ -262,7 +262,7 @@ def decide(analysis: Analysis, measure: MeasureKey) -> Decision:
     is_rate = measure.quantity.better is Better.HIGHER
     if is_rate and any(has_open_load(campaign.plan) for campaign in analysis.campaigns):
         return Decision(None, ranking)  # the rate that was set
-    metric = _raced_as(analysis, measure)
+    metric = raced_metric(analysis, measure)
     if metric is not None and not isinstance(analysis, HostsAnalysis):
         race = race_of(analysis, () if analysis.unsafe else (DURABLE,), metric)
     if race is not None and not {race.best, *race.as_good} <= set(analysis.competing):
@@ -281,7 +281,7 @@ def decide(analysis: Analysis, measure: MeasureKey) -> Decision:
     return replace(decision, choice=None) if chosen is not None and chosen.on_host else decision
 
 
-def _raced_as(analysis: Analysis, measure: MeasureKey) -> str | None:
+def raced_metric(analysis: Analysis, measure: MeasureKey) -> str | None:
     """The measure as `run --metric` names it; None for one of `--weights`, which no race has."""
     if measure == MIX:
         return None
@@ -519,8 +519,10 @@ def _after_race(ranking: Ranking, race: RaceOutcome) -> Ranking:
     return replace(ranking, rows=tuple(rows), separated=separated)
 
 
-def only(analysis: Analysis, cell: MeasuredCell, ranking: Ranking) -> PathChoice:
-    """The choice of a path that cannot be compared with another."""
+def only(
+    analysis: Analysis, cell: MeasuredCell, ranking: Ranking, needs: Sequence[Need] = ()
+) -> PathChoice:
+    """The choice of a path that cannot be compared with another that meets the `needs`."""
     unranked = tuple(row.cell for row in ranking.unranked if row.cell != cell and _few(row))
     return PathChoice(
         verdict=ChoiceVerdict.ONLY,
@@ -534,7 +536,7 @@ def only(analysis: Analysis, cell: MeasuredCell, ranking: Ranking) -> PathChoice
         considered=len(analysis.measured),
         confidence=1 - ranking.alpha,
         durability=known_durability(cell, analysis.verdicts),
-        surer=_to_compare(analysis, cell, unranked),
+        surer=_to_compare(analysis, cell, unranked, ranking.measure, needs),
         unranked=unranked,
         from_memory=from_memory(analysis, cell, ranking.measure),
         campaigns=tuple(campaign.id for campaign in analysis.campaigns),
@@ -542,24 +544,40 @@ def only(analysis: Analysis, cell: MeasuredCell, ranking: Ranking) -> PathChoice
 
 
 def _to_compare(
-    analysis: Analysis, cell: MeasuredCell, unranked: Collection[MeasuredCell]
+    analysis: Analysis,
+    cell: MeasuredCell,
+    unranked: Collection[MeasuredCell],
+    measure: MeasureKey,
+    needs: Sequence[Need],
 ) -> Surer | None:
     """What there is to compare a path with costs: the rounds that others lack, or, where nothing
-    else was measured, the path with another cache mode. None if that is not known."""
+    else was measured, a race by the measure with the path's other cache mode. None if that is not
+    known, or no race goes by the measure."""
     if isinstance(analysis, HostsAnalysis) or analysis.loaded.measured_now is not None:
         return None
+    raced_as = None
     if unranked:
         race = _more_rounds(analysis)
     elif len(analysis.measured) == 1:
         other = with_default_cache(cell, instead=CacheMode.NONE)
-        race = None if other is None else _new_race(analysis, (cell, other), None)
+        raced_as = raced_metric(analysis, measure)
+        if other is None or raced_as is None:
+            return None
+        race = _new_race(analysis, (cell, other), raced_as, needs)
     else:
         return None
     if race is None:
         return None
     compared = (cell, *unranked)
     surer = _surer(analysis, compared, MIN_ROUNDS, race)
-    return replace(surer, paths=0 if unranked else 2, command=race.command, usual=not unranked)
+    metric = None if raced_as == DEFAULT_METRIC else raced_as
+    return replace(
+        surer,
+        paths=0 if unranked else 2,
+        command=race.command,
+        usual=not unranked,
+        metric=metric,
+    )
 
 
 def with_default_cache(cell: MeasuredCell, instead: CacheMode | None = None) -> MeasuredCell | None:
@@ -638,11 +656,11 @@ def _of_ranking(
     goes_on = analysis.loaded.measured_now is not None  # and nobody need start it
     if best is None or not ties or choice.verdict.decided or over_hosts or goes_on:
         return choice
-    raced_as = _raced_as(analysis, ranking.measure)
+    raced_as = raced_metric(analysis, ranking.measure)
     if raced_as is None:  # no race goes by weights of the user's own
         return choice
     metric = None if raced_as == DEFAULT_METRIC else raced_as
-    race = _new_race(analysis, choice.tied, metric, needs)
+    race = _new_race(analysis, choice.tied, raced_as, needs)
     surer = replace(
         _surer(analysis, choice.tied, MOST_ROUNDS, race),
         paths=len(choice.tied),
@@ -920,15 +938,16 @@ def _beside(analysis: Analysis, tied: Collection[MeasuredCell]) -> list[Measured
 def _new_race(
     analysis: Analysis,
     tied: Sequence[MeasuredCell],
-    metric: str | None,
+    metric: str,
     needs: Sequence[Need] = (),
 ) -> _Race | None:
-    """The race of these cells for paths with these needs, with the settings of the campaign; None
-    if the campaign does not store every setting that the command needs.
+    """The race of these cells by `metric` for paths with these needs, with the settings of the
+    campaign; None if the campaign does not store every setting that the command needs, or its
+    profile has no such number to race by.
     """
     cells = (*tied, *_beside(analysis, tied))
     request = _request_again(analysis, cells, tied)
-    if request is None:
+    if request is None or not _can_race_by(request, metric):
         return None
     lost = {cell for cell in (*cells, *analysis.measured) if _loses(analysis, cell)}
     options, terms = ["--find", "best"], RaceTerms(shortlist=True)
@@ -944,9 +963,21 @@ def _new_race(
     terms = replace(
         terms, needs=with_default(more, unsafe=not terms.needs) if more else terms.needs
     )
-    if metric is not None:
+    if metric != DEFAULT_METRIC:
         options, terms = [*options, "--metric", metric], replace(terms, metric=metric)
     return _Race(request, terms, tuple(options))
+
+
+def _can_race_by(request: Request, metric: str) -> bool:
+    """True if `run` accepts the metric for the request's profile: an open load's rates are set."""
+    # Imported late, as below.
+    from vdisklab.answers.race_plan import require_metric  # noqa: PLC0415
+
+    try:
+        require_metric(builtin_profile(request.profile or DEFAULT_PROFILE), metric)
+    except PlanError:
+        return False
+    return True
 
 
 def _loses(analysis: Analysis, cell: MeasuredCell) -> bool:
@@ -955,10 +986,13 @@ def _loses(analysis: Analysis, cell: MeasuredCell) -> bool:
 
 
 def race_command(
-    analysis: Analysis, tied: Sequence[MeasuredCell], metric: str | None
+    analysis: Analysis,
+    tied: Sequence[MeasuredCell],
+    metric: str = DEFAULT_METRIC,
+    needs: Sequence[Need] = (),
 ) -> str | None:
     """The command that races these cells with the settings of the campaign; None as above."""
-    race = _new_race(analysis, tied, metric)
+    race = _new_race(analysis, tied, metric, needs)
     return None if race is None else race.command
 
 

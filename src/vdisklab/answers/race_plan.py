@@ -33,36 +33,36 @@ def can_race(plan: CampaignPlan, terms: RaceTerms) -> bool:
     ):
         return False
     try:
-        require_metric(plan, terms.metric)
+        require_metric(plan.profile, terms.metric)
     except PlanError:
         return False
     return True
 
 
-def require_metric(plan: CampaignPlan, metric: str) -> None:
-    """Raises PlanError if a plan has no number of this name, or several."""
-    names = list(_measured(plan.profile))
+def require_metric(profile: Profile, metric: str) -> None:
+    """Raises PlanError if a profile has no number of this name, or several."""
+    names = list(_measured(profile))
     if metric not in SCORES:
-        numbers = _numbers_called(metric, plan.profile)
+        numbers = _numbers_called(metric, profile)
         if len(numbers) != 1:
             problem = "several numbers" if numbers else "nothing"
             raise PlanError(
-                f"the profile {plan.profile.name} measures {problem} called {metric!r}",
+                f"the profile {profile.name} measures {problem} called {metric!r}",
                 hint=f"write overall, read, write, or MEASUREMENT/DIRECTION/METRIC of "
                 f"{', '.join(names)}",
             )
         return
     roles = SCORES[metric].roles
-    if plan.profile.is_open_load:
+    if profile.is_open_load:
         raise PlanError(
-            f"the load of profile {plan.profile.name} is open: rates show the load that is set",
+            f"the load of profile {profile.name} is open: rates show the load that is set",
             hint="rank by a latency: --metric MEASUREMENT/DIRECTION/latency_p99",
         )
     if metric == DEFAULT_METRIC:
         return  # without the score's measurements it is the mean of all rates
     if not any(all(role_set.measures[r].name in names for r in roles) for role_set in ROLE_SETS):
         raise PlanError(
-            f"the profile {plan.profile.name} has no score {metric!r}",
+            f"the profile {profile.name} has no score {metric!r}",
             hint="name the metric to rank by: --metric MEASUREMENT/DIRECTION/METRIC",
         )
 

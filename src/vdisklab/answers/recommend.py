@@ -43,6 +43,7 @@ from vdisklab.answers.choice import (
     nothing_shown,
     only,
     race_command,
+    raced_metric,
     rounds_of,
     with_default_cache,
 )
@@ -204,7 +205,7 @@ def recommend(
         raise _nothing_to_recommend(analysis, observations, needs, measure)
     if hosts is not None:
         shown = (measure,)
-    choice = decision.choice or only(analysis, found.cell, ranking)
+    choice = decision.choice or only(analysis, found.cell, ranking, needs)
     found = replace(found, ranking=decision.ranking)
     best, chosen = found.ranking.best, found.cell
     alone = analysis.ranked_by.ratio_of(observations, measure)
@@ -270,7 +271,9 @@ def recommend(
             if need.goes_by_stalls and chosen.path is not None
         },
         there=place_options(analysis.campaigns[0]),
-        beside_default="" if found.default or hosts else _beside_default(analysis, chosen),
+        beside_default=""
+        if found.default or hosts
+        else _beside_default(analysis, chosen, measure, needs),
     )
     return answer if hosts is None else _with_hosts(answer, hosts)
 
@@ -403,8 +406,9 @@ def _require_comparable(analysis: Analysis, weights: str | None, needs: Sequence
         if analysis.stalls.limit != DEFAULT_STALL:
             asked.append(f"--stall {analysis.stalls.limit:.12g}")
         speed_too = f"vdisklab run {paths} host {place_options(ordered[0])}".rstrip()
+        on = "" if analysis.run_on is None else f" on {analysis.run_on}"
         both = (
-            f"measure speed with `{speed_too}`, then repeat this command without "
+            f"measure speed{on} with `{speed_too}`, then repeat this command without "
             "--campaign: it takes both into account"
         )
         if speed is not None:
@@ -422,7 +426,7 @@ def _require_comparable(analysis: Analysis, weights: str | None, needs: Sequence
         observations, verdicts = analysis.loaded.observations, analysis.verdicts
         measured = candidates(observations.cells).values()
         there = place_options(analysis.campaigns[0])
-        unmet_by_all = none_meets(measured, needs, verdicts, there)
+        unmet_by_all = none_meets(measured, needs, verdicts, there, on=analysis.run_on)
         if unmet_by_all is not None:
             raise unmet_by_all
         most = numbers_of_guests(qualified(observations, needs, verdicts))[-1]
@@ -462,16 +466,19 @@ def _default_elsewhere(analysis: Analysis, chosen: MeasuredCell) -> str | None:
     return None
 
 
-def _beside_default(analysis: Analysis, chosen: MeasuredCell) -> str:
-    """The command that measures a path beside itself with QEMU's default cache mode: numbers of the
-    default alone, in a campaign of their own, would stand beside nothing."""
-    usual = with_default_cache(chosen)
-    if usual is None:
+def _beside_default(
+    analysis: Analysis, chosen: MeasuredCell, measure: MeasureKey, needs: Sequence[Need]
+) -> str:
+    """The command that races a path, by the answer's measure, beside itself with QEMU's default
+    cache mode: numbers of the default alone, in a campaign of their own, would stand beside
+    nothing. Empty if no race goes by the measure."""
+    usual, metric = with_default_cache(chosen), raced_metric(analysis, measure)
+    if usual is None or metric is None:
         return ""
     cells = (chosen, usual)
-    command = race_command(analysis, cells, None)
-    if command is not None:
-        return command
+    command = race_command(analysis, cells, metric, needs)
+    if command is not None or metric != DEFAULT_METRIC:
+        return command or ""
     here = place_options(analysis.campaigns[0])
     return f"vdisklab run {shlex.join(cell.name for cell in cells)} {here}".rstrip()
 
@@ -583,7 +590,7 @@ def _nothing_to_recommend(
         )
     # More rounds do not help if no path meets the needs.
     there = place_options(analysis.campaigns[0])
-    unmet_by_all = none_meets(paths.values(), needs, verdicts, there)
+    unmet_by_all = none_meets(paths.values(), needs, verdicts, there, on=analysis.run_on)
     if unmet_by_all is not None:
         return unmet_by_all
     usable, command = narrowed(observations, paths), more_rounds_command(analysis)
@@ -639,10 +646,16 @@ def _joined(needs: Iterable[Need]) -> str:
 
 
 def none_meets(
-    paths: Collection[DiskPath], needs: Sequence[Need], verdicts: CrashVerdicts, there: str = ""
+    paths: Collection[DiskPath],
+    needs: Sequence[Need],
+    verdicts: CrashVerdicts,
+    there: str = "",
+    *,
+    on: str | None = None,
 ) -> PlanError | None:
     """The error if none of the measured paths meets all needs; None if one does. `there` are the
-    options of `run` that name the place where they were measured."""
+    options of `run` that name the place where they were measured, `on` is its host if that is not
+    this one."""
     reasons = {path: unmet(path, needs, verdicts) for path in paths}
     lacking = [set(found) for found in reasons.values()]
     if set() in lacking:
@@ -666,6 +679,7 @@ def none_meets(
         ways = [f"these needs contradict each other: {decisive or 'leave one out'}"]
     else:
         command = f"vdisklab run {example} host {there}".rstrip()
-        ways = [f"measure a path that qualifies: `{command}`"]
+        where = "" if on is None else f" on {on}"
+        ways = [f"measure a path that qualifies{where}: `{command}`"]
         ways[:0] = [] if decisive is None else [decisive]
     return PlanError(problem, hint=", or ".join(ways))

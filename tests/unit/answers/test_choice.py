@@ -56,7 +56,7 @@ def test_what_differs_from_the_profile_is_named(settings: dict[str, object], pri
     with stored(campaign_runs(3), campaigns=[campaign]) as store:
         found = Analysis.of(store, [CAMPAIGN.id])
         tied = [cell for cell in found.loaded.observations.cells if str(cell) != "host"][:2]
-        command = race_command(found, tied, None)
+        command = race_command(found, tied)
     assert command is not None
     assert printed in command
     assert ("--ramp" in command) == ("--ramp" in printed)
@@ -75,7 +75,7 @@ def test_only_the_targets_of_what_is_raced_are_named() -> None:
     with stored(campaign_runs(3), campaigns=[campaign]) as store:
         found = Analysis.of(store, [CAMPAIGN.id])
         raced = [MeasuredCell(path) for path in ("nbd:at=near/raw/none", "raw/none")]
-        command = race_command(found, raced, None)
+        command = race_command(found, raced)
     assert command is not None
     assert "--target near=nbd://h/near" in command
     assert "far" not in command
@@ -89,8 +89,8 @@ def test_many_paths_are_named_with_braces_and_race_in_the_same_order() -> None:
     with stored(campaign_runs(3), campaigns=[campaign]) as store:
         found = Analysis.of(store, [CAMPAIGN.id])
         raced = [MeasuredCell(path) for path in expand(paths)]
-        command = race_command(found, raced, None)
-        few = race_command(found, raced[:3], None)
+        command = race_command(found, raced)
+        few = race_command(found, raced[:3])
     assert command is not None
     argv = shlex.split(command)[2:]
     named = [word for word in argv[: argv.index("--find")] if "/" in word and word[0] != "/"]
@@ -168,7 +168,7 @@ def test_what_loses_data_qualifies_in_a_race_only_if_that_was_asked(
     with stored(world.runs(), campaigns=[campaign]) as store:
         found = Analysis.of(store, [CAMPAIGN.id])
         named = [each for each in found.measured if each.name in tied]
-        command = race_command(found, named, None)
+        command = race_command(found, named)
     assert command is not None
     assert command.endswith(ends)
     search = make_search(parsed(*shlex.split(command)[2:]))
@@ -177,6 +177,21 @@ def test_what_loses_data_qualifies_in_a_race_only_if_that_was_asked(
     assert set(kept.plan.cells) == set(plan.cells)
     racing = contestants([each.measured for each in kept.plan.cells], search.terms, CrashVerdicts())
     assert {each.name for each in racing} == set(tied)
+
+
+def test_an_open_load_is_raced_by_a_latency_alone() -> None:
+    """`run` refuses to race by the rates that were set."""
+    request = Request(paths=("{raw,qcow2}/none",), directory=Path("/tmp"), profile="open-load")  # noqa: S108
+    plan = build_plan(request, Capabilities(), load_profile("open-load"))
+    latency = f"{plan.profile.measurements[0].name}/write/latency_p99"
+    campaign = dataclasses.replace(CAMPAIGN, plan=plan.as_json())
+    with stored(campaign_runs(3), campaigns=[campaign]) as store:
+        found = Analysis.of(store, [CAMPAIGN.id])
+        raced = [MeasuredCell("raw/none"), MeasuredCell("qcow2/none")]
+        assert race_command(found, raced) is None
+        command = race_command(found, raced, latency)
+    assert command is not None
+    assert command.endswith(f"--find best --metric {latency}")
 
 
 class TestBehindIn:

@@ -420,7 +420,10 @@ def test_an_unmet_need_names_a_path_that_meets_it(
     [
         (["cache=unsafe"], "hint: these needs contradict each other: add --unsafe"),
         (["format=qcow2", "discard"], "hint: leave out --need format=qcow2, or measure"),
-        (["bus=nvme", "format=vhdx"], "hint: measure a path that qualifies"),
+        (
+            ["bus=nvme", "format=vhdx"],
+            "hint: measure a path that qualifies on bench1: `vdisklab run ",
+        ),
     ],
 )
 def test_only_a_need_that_decides_is_to_be_left_out(

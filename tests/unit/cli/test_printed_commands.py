@@ -538,6 +538,10 @@ def test_qemus_default_is_measured_beside_the_path_as_that_was_measured(
     assert argv[2:5] == [*typed, "host"]
     for pair in (("--dir", str(tmp_path)), ("--profile", "quick"), ("--find", "best")):
         assert argv[argv.index(pair[0]) + 1] == pair[1]
+    assert main(["recommend", "--why", "--weights", "read=1"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "QEMU's default cache mode was not measured" in said
+    assert "; to compare the two: " not in said, "no race goes by weights"
 
 
 @pytest.mark.parametrize(
@@ -594,6 +598,11 @@ def test_a_path_that_stands_alone_has_a_command_that_compares_it(
     assert argv[2:5] == [path, beside, "host"]
     assert ("--dir", str(tmp_path)) in pairwise(argv)
     assert cost.startswith("usually less than ")
+    assert "--metric" not in argv
+    assert main(["rank", "--metric", "read"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    (command,) = re.findall("To compare it, race it on bench1: `([^`]+)`", said)
+    assert ("--metric", "read") in pairwise(shlex.split(command)), "by the number of the answer"
 
 
 def test_paths_that_lack_rounds_have_the_command_that_measures_them(
