@@ -50,11 +50,14 @@ from vdisklab.platforms.reading import (
 from vdisklab.platforms.writing import Node
 from vdisklab.units import whole_number
 
-READ_ALL = (
-    "run `kubectl get vm,pvc,dv,pv -A -o yaml > guests.yaml` and name guests.yaml instead of this "
-    "file"
-)
+_READ = "`kubectl get vm,pvc,dv,pv -A -o yaml > guests.yaml`"
+READ_ALL = f"run {_READ} and name guests.yaml instead of this file"
 """How to read machines with their claims and volumes."""
+_PENDING = (
+    "its claim is not bound to a volume yet (some are bound when the guest starts); once it is, "
+    f"run {_READ} again and name guests.yaml"
+)
+"""The same for a claim that has no volume in what was read of the cluster."""
 
 CACHE_MODES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.WRITETHROUGH)
 _POOL = "VirtualMachinePool"
@@ -217,7 +220,8 @@ def _disks(
         found = _volume_of(_claim(volume), where, documents)
         below, node = (None, "") if found is None else _place_on_node(found, mode)
         if path is not None and found is None and host_file is None:
-            unseen = READ_ALL  # which of the cluster's storage holds the claim
+            # Which of the cluster's storage holds the claim.
+            unseen = _way_to_volume(_claim(volume), where, documents)
         yield ConfiguredDisk(
             domain=name,
             target=word(disk, "name") or str(number),
@@ -286,18 +290,37 @@ def _volume_of(
     """The volume to which a claim is bound; None if it is not among the documents."""
     if claim is None:
         return None
-    bound = {
-        word(each, "spec", "volumeName")
-        for each in documents.get("persistentvolumeclaim", ())
-        if (word(each, "metadata", "namespace") or "", word(each, "metadata", "name"))
-        in ((namespace, claim), ("", claim))
-    }
+    claims = _claims_named(claim, namespace, documents)
+    bound = {word(each, "spec", "volumeName") for each in claims}
     for volume in documents.get("persistentvolume", ()):
         owner = tree(volume, "spec", "claimRef")
         owns = (word(owner, "namespace"), word(owner, "name")) == (namespace, claim)
         if owns or word(volume, "metadata", "name") in bound - {None}:
             return volume
     return None
+
+
+def _claims_named(
+    claim: str | None, namespace: str, documents: Mapping[str, Sequence[Tree]]
+) -> list[Tree]:
+    return [
+        each
+        for each in documents.get("persistentvolumeclaim", ())
+        if (word(each, "metadata", "namespace") or "", word(each, "metadata", "name"))
+        in ((namespace, claim), ("", claim))
+    ]
+
+
+def _way_to_volume(
+    claim: str | None, namespace: str, documents: Mapping[str, Sequence[Tree]]
+) -> str:
+    """What makes the storage of a claim known whose volume is not among the documents."""
+    claims = _claims_named(claim, namespace, documents)
+    if any(word(each, "spec", "volumeName") for each in claims):
+        return READ_ALL  # it is bound, to a volume that was not given
+    # A manifest has no status: nothing of the cluster was read then, unless volumes were.
+    is_pending = any(word(each, "status", "phase") == "Pending" for each in claims)
+    return _PENDING if is_pending or documents.get("persistentvolume") else READ_ALL
 
 
 def _place_on_node(volume: Tree, mode: str) -> tuple[str | None, str]:

@@ -135,6 +135,32 @@ def test_the_local_volume_of_a_claim_of_kubevirt_is_its_place_on_the_node(
     assert disks["root"].unseen is not None
 
 
+@pytest.mark.parametrize(
+    ("claim", "volume", "is_pending"),
+    [
+        ("{volumeMode: Block}\n  status: {phase: Pending}", "", True),
+        ("{volumeMode: Block}", "metadata: {name: pv-9}\nspec: {}\n", True),
+        ("{volumeMode: Block, volumeName: pv-1}", "metadata: {name: pv-9}\nspec: {}\n", False),
+        ("{volumeMode: Block, volumeName: pv-1}\n  status: {phase: Bound}", "", False),
+        ("{volumeMode: Block}", "", False),
+    ],
+)
+def test_a_claim_without_a_volume_in_the_cluster_is_not_bound_yet(
+    claim: str, volume: str, is_pending: bool
+) -> None:
+    """The command that was run for it would print the same again."""
+    before = "metadata: {name: web-data, namespace: shop}\n  spec: {volumeMode: Block}"
+    text = (GUESTS / "machine.yaml").read_text()
+    assert before in text
+    text = text.replace(before, before.replace("{volumeMode: Block}", claim))
+    if volume:
+        text += f"\n---\nkind: PersistentVolume\napiVersion: v1\n{volume}"
+    disks = {disk.target: disk for disk in read_guests([GuestText(text, "all.yaml")])}
+    unseen = disks["data"].unseen or ""
+    assert unseen.startswith("its claim is not bound to a volume yet") is is_pending, unseen
+    assert "`kubectl get vm,pvc,dv,pv -A " in unseen
+
+
 def test_instances_of_incus_are_read_with_their_pools() -> None:
     disks = read("instances.yaml")
     assert {target: str(disk.path) for target, disk in disks.items()} == {
