@@ -14,6 +14,7 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.platforms import NEW_GUEST_DISKS
 from vdisklab.units import counted, format_bytes, format_duration, in_percent, time_of_race
 from vdisklab.views.layout import NAMES, Column, Table
+from vdisklab.views.wording import margin_text
 
 
 def tables(answer: PlanAnswer) -> Iterator[Table[PlannedCell]]:
@@ -84,9 +85,9 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
         )
     if plan.race is not None:
         yield (
-            f"the race ends when no path is better than the leader by more than "
-            f"{in_percent(plan.race.margin)} ({in_percent(plan.race.confidence)} sure); --rounds N "
-            "measures every path N times instead"
+            "the race ends when no path is better than the leader by more than "
+            f"{margin_text(plan.race.margin)} ({in_percent(plan.race.confidence)} sure); "
+            "--rounds N measures every path N times instead"
         )
     if answer.within_budget is not None and plan.race is not None:
         yield _within(answer, answer.within_budget)

@@ -12,6 +12,7 @@ from vdisklab.path.named_target import as_typed
 from vdisklab.progress import PathDropped
 from vdisklab.units import counted, named
 from vdisklab.views.choice import headline
+from vdisklab.views.wording import margin_text
 
 
 def next_step(
@@ -110,7 +111,7 @@ def race_rule(outcome: RaceOutcome) -> str | None:
 def _margin(outcome: RaceOutcome) -> str:
     if outcome.step is not None:
         return f"the step of {outcome.step:g}"
-    return f"{100 * outcome.margin:.3g} %"
+    return margin_text(outcome.margin)
 
 
 def race_effort(runs: int, outcome: RaceOutcome) -> str:

@@ -33,6 +33,11 @@ _MANY_TIMES = 10
 """A ratio of 1 to this or more is told as times, as 99 % slower says little."""
 
 
+def margin_text(margin: float) -> str:
+    """`2.5 %`: how much better another path may be than a race's winner, in up to 3 digits."""
+    return f"{100 * margin:.3g} %"
+
+
 def measure_name(measure: MeasureKey) -> str:
     """`weighted overall` for a score, otherwise the measure's full name."""
     return measure.metric.replace("_", " ") if measure.name == "score" else str(measure)

@@ -121,6 +121,8 @@ def test_a_race_says_what_it_usually_takes_and_at_most() -> None:
     assert ", usually less than " in table.title
     finer = answer_plan(as_race(plan, RaceTerms(margin=0.05)))
     assert finer.seconds_usually == finer.seconds_estimated == most
+    within = answer_plan(as_race(plan, RaceTerms(margin=0.025)))
+    assert any(" by more than 2.5 % (" in note for note in next(tables(within)).notes)
     fixed = answer_plan(plan)
     assert fixed.seconds_at_least == fixed.seconds_usually == fixed.seconds_estimated
 
