@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from rich.console import Console
 
@@ -127,9 +126,7 @@ def advise(request: Request, asked_for: AdviseOptions, output: OutputOptions) ->
                 notes.insert(0, f"Interrupted: all runs so far are kept; {continues}.")
     answer = replace(answer, notes=(*notes, *answer.notes))
     command = Caller.of_process().command
-    again = "advise again" if command is None else f"`{command}`"
-    if Path("-") in asked_for.guests:
-        again = f"pipe the same into {again}"
+    again = asked_for.asked_again("advise again" if command is None else f"`{command}`")
     print_answer(answer, view.tables(answer, again), output, request, asked_for)
     return status
 

@@ -67,4 +67,8 @@ def audit(guests: GuestsOptions, request: AuditOptions, output: OutputOptions) -
     for note in answer.notes:
         print(f"note: {note}", file=sys.stderr)
     again = retyped("audit", guests.as_typed, valued=["--campaign"])
-    print_answer(answer, view.tables(answer, again), output, request)
+
+    def in_campaign(name: str) -> str:
+        return guests.asked_again(f"`{again} --campaign {name}`")
+
+    print_answer(answer, view.tables(answer, in_campaign), output, request)

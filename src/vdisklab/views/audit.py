@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from vdisklab import numbers
 from vdisklab.answers.disks import ClaimedCache, DisksAnswer, ExistingDisk
@@ -33,9 +33,15 @@ from vdisklab.views.durability import disk_note, durability_sentence
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 
-def tables(answer: DisksAnswer, again: str = "vdisklab audit") -> Iterator[Table[ExistingDisk]]:
-    """One row per disk; the risks follow as notes. `again` is the command that asks for them,
-    without --campaign."""
+def _audit_of(campaign: str) -> str:
+    return f"`vdisklab audit --campaign {campaign}`"
+
+
+def tables(
+    answer: DisksAnswer, again: Callable[[str], str] = _audit_of
+) -> Iterator[Table[ExistingDisk]]:
+    """One row per disk; the risks follow as notes. `again` has the words that ask a campaign for
+    the same disks."""
     lacks = (Column[ExistingDisk]("lacks", _lacks_text, folds=WORDS),) if answer.needs else ()
     columns: tuple[Column[ExistingDisk], ...] = (
         disk_column(),
@@ -78,7 +84,7 @@ def _better(audited: ExistingDisk) -> str:
     return numbers.MISSING if standing is None or standing.better is None else standing.better.label
 
 
-def _notes(answer: DisksAnswer, again: str) -> Iterator[str]:
+def _notes(answer: DisksAnswer, again: Callable[[str], str]) -> Iterator[str]:
     where = f"in campaign {named(answer.measured_in)}" if answer.measured_in else "here"
 
     def unmeasured(audited: ExistingDisk) -> Iterator[str]:
@@ -192,12 +198,12 @@ def _setting(audited: ExistingDisk, instead: DiskPath) -> str:
     return "" if setting is None else f"; set {setting}"
 
 
-def _way_to_measure(audited: ExistingDisk, again: str) -> str:
+def _way_to_measure(audited: ExistingDisk, again: Callable[[str], str]) -> str:
     """A clause with the most similar measured path, and the command to measure this path too, or
     what this host lacks for it; or with the command that shows an older measurement of it."""
     nearest, way, before = audited.nearest, audited.to_measure, audited.measured_before
     if before is not None:
-        return f", but in {before}: `{again} --campaign {before}`"
+        return f", but in {before}: {again(before)}"
     cannot = f" here: {audited.lacks_here} (`vdisklab doctor`)" if audited.lacks_here else ""
     if way is None and (nearest is None or not cannot):
         return f", and cannot be{cannot}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import re
@@ -292,6 +293,10 @@ def test_an_older_campaign_that_measured_the_disk_is_named(
     assert main([*shlex.split(command)[1:], "--format", "json"]) == 0
     (disk,) = json.loads(capsys.readouterr().out)["disks"]
     assert disk["standing"]["exact"] is True
+    monkeypatch.setattr("sys.stdin", io.StringIO(Path(file).read_text()))
+    assert main(["audit", "-"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"but in {old.id}: pipe the same into `vdisklab audit - --campaign {old.id}`." in out
     without = [DiskContext(without_flushes="nobarrier")]
     monkeypatch.setattr("vdisklab.answers.audit.read_contexts", lambda _disks: without)
     assert main(["audit", file]) == 0

@@ -137,6 +137,10 @@ class GuestsOptions(OptionRows):
         uri = () if self.libvirt is None else ("--libvirt", self.libvirt)
         return shlex.join((*map(str, self.guests), *uri))
 
+    def asked_again(self, command: str) -> str:
+        """How `command` reads the same guests again: a pipe is empty by now."""
+        return f"pipe the same into {command}" if Path("-") in self.guests else command
+
 
 def takes_options(
     **chosen: Sequence[str],
