@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
@@ -104,8 +104,8 @@ def advise_disks(
     too: more continue its campaign.
     `request` has the options of the campaigns to measure, and names no paths; its directory is the
     place to measure for all. Without `campaigns` each disk takes the newest campaign of this
-    machine that measured its path; with a recorded load as the profile only one that replayed the
-    load. `machine` is this host's architecture as uname(2) names it.
+    machine that measured its path; with a profile only one that measured with it, or replayed the
+    recorded load. `machine` is this host's architecture as uname(2) names it.
     """
     desk = _Desk(results, host, campaigns, request.disk or HostDisk.VOLATILE, request.profile)
     rows = [
@@ -261,11 +261,19 @@ def _settings(disk: ConfiguredDisk, path: DiskPath) -> Iterator[DiskPath]:
     return (other for other in _adjacent(disk, path) if same_image_and_bus(path, other))
 
 
-def _replayed(campaign: Campaign, digest: str) -> bool:
-    """True if a campaign replayed the load with this digest."""
-    measurements = campaign.plan.get("measurements", ())
-    digests = (row.get("settings", {}).get("digest") for row in measurements)
-    return digest in digests
+def _measured_with(profile: str) -> Callable[[Campaign], bool]:
+    """Whether a campaign measured with a profile: for a recorded load, whether it replayed the
+    load."""
+    if not is_load(profile):
+        name = load_profile(profile).name
+        return lambda campaign: campaign.plan.get("profile") == name
+    digest = digest_of(profile)
+
+    def replayed(campaign: Campaign) -> bool:
+        measurements = campaign.plan.get("measurements", ())
+        return any(row.get("settings", {}).get("digest") == digest for row in measurements)
+
+    return replayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +304,9 @@ class _Desk:
         self._of_speed: dict[str, bool] = {}
         self._verdicts = CrashVerdicts(disk=disk)
         self._campaigns: tuple[Campaign, ...] = ()
+        self._none_measured = (
+            NONE_MEASURED if profile is None else f"{NONE_MEASURED} with the profile {profile}"
+        )
         self._machine = machine = machine_facts(host).machine_id
         if results is None:
             return
@@ -303,12 +314,12 @@ class _Desk:
         stored = (
             choose_campaigns(results, campaigns) if campaigns else results.campaigns(with_runs=True)
         )
-        digest = digest_of(profile) if profile is not None and is_load(profile) else None
+        asked = None if profile is None else _measured_with(profile)
         self._campaigns = tuple(
             campaign
             for campaign in stored
             if (campaigns or campaign.host.machine_id == machine)
-            and (digest is None or _replayed(campaign, digest))
+            and (asked is None or asked(campaign))
             and not has_open_load(campaign.plan)  # rates show the load that was set
         )
 
@@ -336,7 +347,7 @@ class _Desk:
 
     def stored_profile(self, row: ExistingDisk, path: DiskPath, request: Request) -> _StoredProfile:
         """The profile with which to measure a disk's path: of the stored ones the default, or else
-        the one that was measured last: what stands beside it is compared with it."""
+        the last one measured, so that the answer compares like with like."""
         if request.profile is not None:
             return _StoredProfile(request.profile)
         stored: dict[str, Campaign] = {}
@@ -432,7 +443,7 @@ class _Desk:
             return replace(start, reason=refusal) if refusal else _limited(row, start, limits)
         reason = _cannot_build(self._host, path) or ""
         start = replace(start, measurable=not reason)
-        reason = reason or NONE_MEASURED
+        reason = reason or self._none_measured
         begun = None
         for campaign in self._candidates(path, start.directory, far=start.far):
             answer = self._answer(row, start, path, made or path, campaign)

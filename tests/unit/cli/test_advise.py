@@ -60,7 +60,7 @@ def store(database: Database) -> Database:
     here = replace(
         CAMPAIGN,
         host=machine_facts(LocalHost()),
-        plan={**CAMPAIGN.plan, "cells": [
+        plan={**CAMPAIGN.plan, "profile": "quick", "cells": [
             f"{path} (cold)" if "default" in path else path for path in SPEEDS
         ]},
     )  # fmt: skip
@@ -1173,6 +1173,21 @@ def test_a_load_is_answered_only_by_its_own_replays(
     assert row["campaign"] is None
     (planned,) = of_load["planned"]
     assert f"--profile {file}" in planned["command"]
+
+
+def test_a_profile_is_answered_only_by_campaigns_that_measured_with_it(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A database's commits are another load than the stored campaign's four measurements."""
+    disk = guest(tmp_path, "raw/default")
+    stored = advised(capsys, disk, "--profile", "quick")
+    assert stored["disks"][0]["campaign"] is not None
+    of_commits = advised(capsys, disk, "--profile", "postgresql")
+    (row,) = of_commits["disks"]
+    assert row["campaign"] is None
+    assert row["reason"].endswith("measured on this host with the profile postgresql")
+    (planned,) = of_commits["planned"]
+    assert "--profile postgresql" in planned["command"]
 
 
 @pytest.mark.parametrize(
