@@ -7,8 +7,8 @@
 Paths {ext4,xfs}/{raw,qcow2}/{none,writeback} are measured in five forms on one host. Each form has
 a database, so `run` can be stopped and called again: it continues. It makes one round of
 each form in turn, because the speed of a disk drifts within minutes; `--steady` measures on a disk
-of a stated speed below the directory (steady_disk.py). A round of all forms takes some 50 minutes
-of a machine that does nothing else, so twelve are made in several sessions: `keep` adds a session's
+of a stated speed below the directory (steady_disk.py). A round of all forms takes an hour, and
+six sessions run at once on two processors, each in its own directory. `keep` adds a session's
 rounds to FILE (bench/results/short-or-long.json.gz), and `report` reads them all.
 Ratios are taken within a round, so sessions may be on several hosts; the report names each.
 
@@ -118,7 +118,7 @@ def measure(
 
 
 def note_speed(file: Path) -> None:
-    """Writes the speed of the disk beside the databases; fails if they are of another speed."""
+    """Writes the speed of disk and processor beside the databases; fails if theirs is another."""
     text = json.dumps({**asdict(VOLUME), "processor": SHARE})
     if file.exists() and file.read_text() != text:
         raise SystemExit(f"{file.parent} was measured on a disk of {file.read_text()}, not {text}")

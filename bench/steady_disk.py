@@ -32,8 +32,11 @@ PERIOD = 10_000
 """Microseconds in which a group may use its share."""
 TURN = 100_000
 """Nanoseconds: the shortest turn that the scheduler takes."""
-SCHED_SETATTR = 314
-"""The number of the system call on x86-64 (arch/x86/entry/syscalls/syscall_64.tbl)."""
+SCHED_SETATTR, SCHED_GETATTR = 314, 315
+"""Numbers of system calls on x86-64 (arch/x86/entry/syscalls/syscall_64.tbl)."""
+SCHED_ATTR = "<IIQiIQQQ"
+"""struct sched_attr (include/uapi/linux/sched/types.h): size, policy, flags, nice, priority,
+runtime, deadline, period."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,18 @@ def steady_disk(work: Path, size: int, speed: Speed = VOLUME) -> Iterator[Path]:
         yield place
 
 
+def _take_short_turns() -> None:
+    """Sets the turn of this process, which children inherit; fails if the kernel says otherwise."""
+    system, size = ctypes.CDLL(None), struct.calcsize(SCHED_ATTR)
+    attributes = struct.pack(SCHED_ATTR, size, 0, 0, 0, 0, TURN, 0, 0)
+    seen = ctypes.create_string_buffer(size)
+    failed = system.syscall(SCHED_SETATTR, 0, attributes, 0) or system.syscall(
+        SCHED_GETATTR, 0, seen, size, 0
+    )
+    if failed or struct.unpack(SCHED_ATTR, seen.raw)[5] != TURN:
+        raise SystemExit(f"the scheduler does not take turns of {TURN} ns")
+
+
 @contextmanager
 def steady_processor(name: str, share: float) -> Iterator[None]:
     """This process and those that it starts get at most a share of a processor; as root.
@@ -99,11 +114,7 @@ def steady_processor(name: str, share: float) -> Iterator[None]:
             (group / file).write_text(str(value))
             if (group / file).read_text().strip() != str(value):
                 raise SystemExit(f"{group / file} does not take {value}")
-        # struct sched_attr (include/uapi/linux/sched/types.h): size, policy, flags, nice,
-        # priority, runtime, deadline, period. Children inherit the turn.
-        turn = struct.pack("<IIQiIQQQ", 48, 0, 0, 0, 0, TURN, 0, 0)
-        if ctypes.CDLL(None).syscall(SCHED_SETATTR, 0, turn, 0):
-            raise SystemExit("the kernel does not take a turn of 0.1 ms")
+        _take_short_turns()
         undo.callback((CPU / "cgroup.procs").write_text, str(os.getpid()))
         (group / "cgroup.procs").write_text(str(os.getpid()))
         yield

@@ -82,8 +82,8 @@ class Lab:
     def call(self, *arguments: str) -> tuple[int, str]:
         """Exit status and what was printed by the command line in this process.
 
-        A program of its own loads all modules again, which takes half a second of CPU: `start` is
-        for what is killed, what runs beside the test, and what is told of a program's start.
+        A program of its own loads all modules again, half a second of CPU: use `start` only for a
+        program that is killed, that runs beside the test, or whose start is tested.
         """
         said = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
         with (

@@ -18,9 +18,9 @@ _WIDEST = 10.0
 """How many times its low end the high end of a ratio's interval may be: a wider one says nothing
 about the ratio's size. Two or three noisy rounds give factors of thousands."""
 
-_EITHER_WAY = 2.0
+EITHER_WAY = 2.0
 """An interval with both half and twice as good says nothing, either: no lead and no limit is named
-then (`SHOWS_NOTHING` in analysis/best.py)."""
+then."""
 
 NOT_KNOWN = "not known"
 """Shown for an interval of a ratio that tells nothing."""
@@ -109,8 +109,8 @@ def ratio(number: float | None) -> str:
 
 
 def is_too_wide(low: float, high: float) -> bool:
-    """True for an interval of a ratio that is too wide to be printed: `_WIDEST`, `_EITHER_WAY`."""
-    return high > _WIDEST * low or (low * _EITHER_WAY <= 1 and high >= _EITHER_WAY)
+    """True for an interval of a ratio that is too wide to be printed: `_WIDEST`, `EITHER_WAY`."""
+    return high > _WIDEST * low or (low * EITHER_WAY <= 1 and high >= EITHER_WAY)
 
 
 def interval(scale: Scale, low: float | None, high: float | None) -> str:

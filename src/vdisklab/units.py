@@ -137,14 +137,6 @@ def format_bytes(size: float) -> str:
     return f"{size:.1f} TiB"
 
 
-def format_rate(bytes_per_second: float) -> str:
-    """`1.75 GB/s`, `210 MB/s`: in three digits, as tables write it."""
-    rates = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"))
-    factor, unit = next((row for row in rates if bytes_per_second >= 0.9995 * row[0]), (1.0, "B/s"))
-    number = bytes_per_second / factor
-    return f"{number:.{2 if number < 9.995 else 1 if number < 99.95 else 0}f} {unit}"
-
-
 def format_throughput(bytes_per_second: float, operations_per_second: float | None) -> str:
     """`12 MB/s, 3000 IOPS`; `0.41 MB/s` without the operations. Only zero is `0`."""
     rate = f"{_few_digits(bytes_per_second / 1e6)} MB/s"

@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from tests.unit.stored import Database
 
-# A machine under load takes longer for an example, and is no finding. script/nightly tries more.
+# No deadline: a busy machine takes longer for an example. script/nightly tries more examples.
 _EXAMPLES = int(os.environ.get("VDISKLAB_EXAMPLES", "30"))
 settings.register_profile("vdisklab", deadline=None, max_examples=_EXAMPLES)
 settings.load_profile("vdisklab")

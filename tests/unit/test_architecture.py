@@ -48,7 +48,8 @@ ALLOWED = {
     "results": {"errors", "validation", "path", "plan", "analysis.observations",
                 "host.safe_places", "host.writing"},
     # Values of values: no I/O, so no database either.
-    "analysis": {"as_text", "documents", "errors", "units", "path", "plan", "results.model"},
+    "analysis": {"as_text", "documents", "errors", "numbers", "units", "path", "plan",
+                 "results.model"},
     # Paths to configuration and back, both pure; the disk in QEMU's own words is the guest's.
     "platforms": {"as_text", "documents", "errors", "units", "path", "plan",
                   "guest.qemu.block_nodes", "storage.image_commands", "storage.server_url"},

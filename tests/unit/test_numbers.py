@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from vdisklab import numbers
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.results.model import METRICS
-from vdisklab.units import format_bytes, format_rate
+from vdisklab.units import format_bytes
 from vdisklab.views.wording import difference
 
 
@@ -127,11 +127,3 @@ def test_a_gain_in_a_table_is_that_of_a_sentence(ratio: float) -> None:
     said = difference(Ratio(1, ratio)).partition(" ")[0]
     shown = numbers.gain(ratio, None, None).removesuffix(" %").lstrip("+-")
     assert shown == said or (said, shown) == ("under", "0")
-
-
-@given(st.floats(1e3, 1e11))
-def test_a_rate_in_a_sentence_is_that_of_a_table(rate: float) -> None:
-    said, shown = format_rate(rate), numbers.value(rate, "B/s")
-    assert said == shown or float(said.split()[0]) == pytest.approx(
-        float(shown.split()[0]), rel=0.01
-    )

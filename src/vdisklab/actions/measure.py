@@ -344,7 +344,7 @@ def _seconds_to_come(
     search: CellSearch | None,
 ) -> tuple[float, float, float]:
     """How long the remaining runs take at least, usually and at most, as `plan` says it; zeros for
-    a search that is no race: nobody knows."""
+    a search that does not race, as its length is not known."""
     if search is not None and plan.race is None:
         return 0.0, 0.0, 0.0
     verdicts = stored_verdicts(store, facts, plan.settings.disk)

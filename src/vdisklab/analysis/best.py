@@ -23,6 +23,7 @@ from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats, MeasureKey
 from vdisklab.analysis.pair_noise import PairNoise, common_freedom, more_rounds, pair_noise
 from vdisklab.documents import HIDDEN
+from vdisklab.numbers import EITHER_WAY
 from vdisklab.path.adjacent import Simplicity, simplicity
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
@@ -40,7 +41,7 @@ MOST_ROUNDS = 1000
 NEGLIGIBLE = 0.1
 """A lead that is not worth a more complicated path."""
 
-SHOWS_NOTHING = 1.0
+SHOWS_NOTHING = EITHER_WAY - 1
 """A lead or a limit of this share, twice as good, or more says nothing: equal paths have such
 limits after three noisy rounds."""
 

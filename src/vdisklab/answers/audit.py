@@ -45,6 +45,7 @@ from vdisklab.path.needs import (
     with_error_policy,
 )
 from vdisklab.path.rules import impossible
+from vdisklab.path.segments import LayerKind
 from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
     DiskContext,
@@ -145,6 +146,7 @@ class _Audit:
         self._needs, self._verdicts, self._measured = needs, verdicts, measured
         self._host, self._read_older = host, older
         self._eligible: dict[bool, list[MeasuredCell]] = {}
+        self._lacked: dict[LayerKind, str | None] = {}
 
     def answer(self, disks: Iterable[ConfiguredDisk], caveats: Caveats) -> DisksAnswer:
         """All disks, each with the facts about its source on this host."""
@@ -226,8 +228,10 @@ class _Audit:
         beside = None if row.nearest is None else row.nearest.cell.path
         layers = (*path.layers, *(() if beside is None else beside.layers))
         kinds = dict.fromkeys(layer.kind for layer in layers if layer.kind.facts.target is None)
-        lacking = {kind: lacks_layer(self._host, kind) for kind in kinds}
-        return next((f"{kind}: {why}" for kind, why in lacking.items() if why), None)
+        for kind in kinds:
+            if kind not in self._lacked:
+                self._lacked[kind] = lacks_layer(self._host, kind)
+        return next((f"{kind}: {why}" for kind in kinds if (why := self._lacked[kind])), None)
 
     def _compared(self, row: ExistingDisk, path: DiskPath) -> ExistingDisk:
         """The disk beside all measured cells; those with its own path's options are its speed."""

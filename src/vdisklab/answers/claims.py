@@ -317,7 +317,7 @@ def _of_many(claim: JudgedClaim, hosts: int) -> ClaimStatus:
 
 
 def _status_of_all(found: Collection[ClaimStatus]) -> ClaimStatus:
-    """The status of a claim with these on its hosts: a failure counts wherever it is, and a claim
+    """A claim's status over hosts with these: it fails if it fails on any host, and a claim
     that says nothing about one of the hosts cannot hold on all."""
     for decisive in (ClaimStatus.FAILS, ClaimStatus.VOID):
         if decisive in found:

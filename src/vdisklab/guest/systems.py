@@ -207,7 +207,7 @@ def disk_found(
     facts = dict(line.strip().split("=", 1) for line in stdout.splitlines() if "=" in line)
     if status != 0 or "device" not in facts:
         output = " ".join((stderr.strip() or stdout.strip()).split())
-        if not output:  # it says that it found none; so this is no news of the disk
+        if not output:  # the guest names a missing driver; silence does not
             raise GuestError(
                 f"the search for the disk {serial} in the guest ended without an answer (exit "
                 f"status {status})",

@@ -322,8 +322,8 @@ def cannot_build(host: Host, kind: LayerKind) -> str | None:
 
 
 def lacks_layer(host: Host, kind: LayerKind) -> str | None:
-    """A clause that names what a host lacks for a layer, whoever asks; None if kernel and programs
-    are there."""
+    """What a host lacks for a layer, as a clause, whatever the rights of the process; None if its
+    kernel and programs are there."""
     like = _SAME.get(kind, kind)
     if like.facts.kernel is None:
         return None

@@ -376,7 +376,7 @@ def rounds_without(plan: CampaignPlan, store: Store, path: str, rounds: Sequence
                 store.add_run(run)
 
 
-# What is said hangs on whether three rounds can be compared: each commit tries both sides of it.
+# The sentence depends on whether three rounds can be compared: each commit tests both cases.
 @pytest.mark.parametrize("path", ["raw/none", "raw/writeback", "qcow2/directsync"])
 @pytest.mark.parametrize(
     "ran", [2, 3, *(pytest.param(rounds, marks=pytest.mark.nightly) for rounds in (1, 4))]

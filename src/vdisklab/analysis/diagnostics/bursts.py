@@ -11,10 +11,11 @@ import numpy as np
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.measure_words import key_words
 from vdisklab.analysis.observations import MeasureKey, Observations
+from vdisklab.numbers import value
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import promise_of
 from vdisklab.results.model import Direction
-from vdisklab.units import format_rate, named
+from vdisklab.units import named
 
 MEANS_SOMETHING = 1.5
 """A burst that is this many times as fast as what lasts is told."""
@@ -30,7 +31,7 @@ class Burst(Diagnostic):
     sustained: Annotated[float, "B/s that reached the disk, median"]
 
     def __str__(self) -> str:
-        seen, lasting = map(format_rate, (self.bandwidth, self.sustained))
+        seen, lasting = (value(rate, "B/s") for rate in (self.bandwidth, self.sustained))
         return (
             f"{self.cell}: a burst of writes goes to memory at {seen}; lasting writes {lasting} "
             f"({key_words(self.measurement)})."
