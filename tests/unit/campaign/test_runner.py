@@ -212,6 +212,18 @@ def test_what_is_left_on_a_target_that_takes_no_writes_does_not_end_the_campaign
     assert left == [(LeftOnTargetError, error.message, error.hint)] * plan.rounds
 
 
+def without_target(plan: CampaignPlan, why: HostError) -> CampaignContext:
+    """The context of a campaign whose target refuses."""
+    stacks = SimpleNamespace(
+        **vars(IN_PLACE), left=[], moved=lambda: None, refusal=lambda _path: why
+    )
+    context: CampaignContext = CONTEXT(
+        plan=plan, guests=SimpleNamespace(renew=lambda: None), accelerator=None, progress=silent,
+        stacks=stacks,
+    )  # fmt: skip
+    return context
+
+
 def test_a_target_that_was_not_there_at_all_was_not_lost_in_the_middle(
     plan: CampaignPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,13 +233,7 @@ def test_a_target_that_was_not_there_at_all_was_not_lost_in_the_middle(
         raise why
 
     monkeypatch.setattr(runner, "measure_cell", measure)
-    stacks = SimpleNamespace(
-        **vars(IN_PLACE), left=[], moved=lambda: None, refusal=lambda _path: why
-    )
-    context: Any = CONTEXT(
-        plan=plan, guests=SimpleNamespace(renew=lambda: None), accelerator=None, progress=silent,
-        stacks=stacks,
-    )  # fmt: skip
+    context = without_target(plan, why)
     failed = {
         run.failure.sentence for run in campaign_runs(context, RunTag("c", None)) if run.failure
     }
@@ -248,13 +254,7 @@ def test_a_target_that_is_gone_before_its_round_was_not_lost_in_the_middle(
         raise kind("Connection refused")
 
     monkeypatch.setattr(runner, "measure_cell", measure)
-    stacks = SimpleNamespace(
-        **vars(IN_PLACE), left=[], moved=lambda: None, refusal=lambda _path: why
-    )
-    context: Any = CONTEXT(
-        plan=plan, guests=SimpleNamespace(renew=lambda: None), accelerator=None, progress=silent,
-        stacks=stacks,
-    )  # fmt: skip
+    context = without_target(plan, why)
     said = {
         run.failure.sentence
         for run in campaign_runs(context, RunTag("c", None))
