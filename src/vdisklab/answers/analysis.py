@@ -234,6 +234,13 @@ class Analysis:
         return recorded.direct_diagnostics(self.examples, self.loaded.cells)
 
     @cached_property
+    def all_may_be_dirty(self) -> tuple[recorded.AllMayBeDirty, ...]:
+        """Cells whose bounded memory could be dirty as a whole."""
+        if not any(campaign.plan.get("cache_memory") for campaign in self.campaigns):
+            return ()  # the database is not read
+        return recorded.dirty_diagnostics(self.examples, self.loaded.cells)
+
+    @cached_property
     def failed(self) -> tuple[ranked.FailedCell, ...]:
         """The cells with failed rounds that no later run measured."""
         return ranked.failed_cells(self.loaded.outlines)
@@ -439,6 +446,7 @@ class Analysis:
             ),
             *recorded.host_diagnostics(self.campaigns, self.loaded.observations.cells),
             *self.not_direct,
+            *self.all_may_be_dirty,
             *self.failed,
         )
 
@@ -465,6 +473,7 @@ class Analysis:
             ),
             *recorded.host_diagnostics(self.campaigns, self.loaded.observations.cells),
             *self.not_direct,
+            *self.all_may_be_dirty,
             *self.value_findings(shown, measure, {finding.cell for finding in self.cached}),
             *self.ranking_findings(self.ranking(measure)),
             *(() if no_baseline or measure.name != "score" else self.missing_scores(measure)),

@@ -43,6 +43,9 @@ WITHOUT_FLUSHES = "without_flushes"
 FILE_SYSTEM = "file_system"
 """The fact which file system a campaign's directory is on."""
 
+MAY_BE_DIRTY = ", all of which may be dirty"
+"""The end of what is read back of a memory for pages, where control groups of version 1 hold it."""
+
 ZFS_FUSE = "zfs-fuse"
 """The fact `zfs` of a host whose ZFS is not the kernel's, in place of a version."""
 

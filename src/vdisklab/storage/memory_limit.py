@@ -5,7 +5,9 @@ Pages of a file belong to the group of the process that first touched them
 process that moves leaves its memory behind. So the group's limit is what QEMU's own memory takes in
 it now, plus what its pages may take; it is set anew before each measurement. Version 2 reclaims
 pages above `memory.high` and never kills; version 1 has only a hard limit. There XFS may find no
-page to free while all of them are being written to a slow disk, and the kernel kills QEMU.
+page to free while all of them are being written to a slow disk, and the kernel kills QEMU. And
+there all of these pages may be dirty, as only the host's limit holds for them: version 2 lets a
+fifth of a group's memory be dirty (cgroup-v2.rst, "Writeback"; sysctl/vm.rst, `dirty_ratio`).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import HostError, VdisklabError
-from vdisklab.results.model import Check
+from vdisklab.results.model import MAY_BE_DIRTY, Check
 from vdisklab.storage.io_limits import CGROUP, ROOT
 from vdisklab.storage.site import Site
 from vdisklab.units import format_bytes
@@ -53,7 +55,7 @@ class BoundedMemory:
         """The limit as it was read back, and how much of it is for pages."""
         limit = self._file.read_text().strip()
         observed = f"limit {limit} bytes, of these {self.amount} for pages"
-        return Check("host.cache_memory", None, observed)
+        return Check("host.cache_memory", None, observed + ("" if self.is_v2 else MAY_BE_DIRTY))
 
     def killed(self) -> bool:
         """Whether the kernel killed a process of the group for lack of memory."""

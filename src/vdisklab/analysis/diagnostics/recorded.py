@@ -14,7 +14,14 @@ from vdisklab.path.durability import promise_of
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.cache_memory import parse_cache_memory
 from vdisklab.plan.profile import RATE
-from vdisklab.results.model import Campaign, CellSums, Direction, Example, TimedMeasurement
+from vdisklab.results.model import (
+    MAY_BE_DIRTY,
+    Campaign,
+    CellSums,
+    Direction,
+    Example,
+    TimedMeasurement,
+)
 from vdisklab.units import counted, format_bytes, in_percent, named
 
 _MOST_AGED = 6
@@ -184,6 +191,21 @@ class NotDirect(Diagnostic):
             f"{named(self.cells)}: ZFS {self.version} accepts O_DIRECT and serves it from its "
             "cache (ARC), so this was not direct I/O. Limit the cache (--arc) or "
             "zfs:primarycache=metadata, or measure a larger --size."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AllMayBeDirty(Diagnostic):
+    """Cells whose bounded memory (`--cache-memory`) was a control group of version 1."""
+
+    cells: tuple[MeasuredCell, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{named(self.cells)}: with control groups of version 1 all of --cache-memory may hold "
+            "writes that have not reached the disk; a host lets a fifth of its memory do so. So "
+            "random writes through the page cache look faster here: measure them on a host with "
+            "version 2."
         )
 
 
@@ -389,6 +411,20 @@ def direct_diagnostics(
         if checks.get("host.zfs.o_direct") == SERVED_FROM_CACHE:
             by_version.setdefault(checks.get("host.zfs.version", _UNKNOWN), []).append(cell)
     return tuple(NotDirect(tuple(sorted(group)), version) for version, group in by_version.items())
+
+
+def dirty_diagnostics(
+    runs: Iterable[Example], cells: Mapping[str, MeasuredCell]
+) -> tuple[AllMayBeDirty, ...]:
+    """The cells in whose memory, as read back, all pages could be dirty."""
+    found = {
+        cells[run.cell]
+        for run in runs
+        for name, _, value in run.checks
+        if name == "host.cache_memory" and value.endswith(MAY_BE_DIRTY)
+    }
+    cached = tuple(sorted(cell for cell in found if cell.page_cache is not PageCache.BYPASSED))
+    return (AllMayBeDirty(cached),) if cached else ()
 
 
 def queue_diagnostics(runs: Iterable[Example]) -> Iterator[QueueDiffers]:

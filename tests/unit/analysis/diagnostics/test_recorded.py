@@ -15,11 +15,12 @@ from vdisklab.analysis.diagnostics.recorded import (
     NotDirect,
     age_diagnostics,
     direct_diagnostics,
+    dirty_diagnostics,
     evidence_diagnostics,
     queue_diagnostics,
 )
 from vdisklab.plan.guest import Accelerator
-from vdisklab.results.model import CellSums, Direction, Example, RanUnder
+from vdisklab.results.model import MAY_BE_DIRTY, CellSums, Direction, Example, RanUnder
 from vdisklab.storage.zfs import directness
 
 CELLS = {
@@ -50,6 +51,19 @@ def test_only_what_was_to_bypass_the_cache_and_did_not() -> None:
     assert direct_diagnostics([seen("a", "direct", "2.3.0")], CELLS) == ()
     (unknown,) = direct_diagnostics([seen("a", SERVED_FROM_CACHE, None)], CELLS)
     assert unknown.version == "of an unknown version"
+
+
+def test_a_memory_that_may_be_dirty_as_a_whole_is_told_of_what_uses_it() -> None:
+    limit = "limit 3 bytes, of these 2 for pages"
+    runs = [
+        example("a", [("host.cache_memory", None, limit + MAY_BE_DIRTY)]),
+        example("b", [("host.cache_memory", None, limit + MAY_BE_DIRTY)]),
+        example("c", [("host.cache_memory", None, limit)]),
+    ]
+    (found,) = dirty_diagnostics(runs, CELLS)
+    assert found.cells == (CELLS["b"],)
+    assert "random writes through the page cache look faster here" in str(found)
+    assert dirty_diagnostics(runs[2:], CELLS) == ()
 
 
 def test_the_words_are_those_that_are_read_back() -> None:
