@@ -18,6 +18,7 @@ from vdisklab.answers.choice import rounds_of
 from vdisklab.answers.disks import (
     MEASURED_ALONE,
     NONE_MEASURED,
+    NOT_HERE,
     STARTS,
     Advice,
     BegunMeasurement,
@@ -119,7 +120,7 @@ def advise_disks(
         for row in rows
         if row.advised.measurable
         and (
-            row.advised.action is DiskAction.UNKNOWN
+            (row.advised.action is DiskAction.UNKNOWN and row.advised.with_images is None)
             or (row.advised.to is not None and row.advised.gain is None)
             or (row.advised.elsewhere is not None and row.advised.directory is not None)
             or desk.is_unfinished(row, request, measured_paths)
@@ -135,6 +136,7 @@ def advise_disks(
         for row in unknown
         if not row.advised.measurable
         and row.advised.with_images is None
+        and (row.advised.path is None or row.advised.path.target is None)  # has its own command
         and _can_change_any(row)
         and images_can_stand_in(row.disk, row.risks, machine)
     ]
@@ -441,7 +443,7 @@ class _Desk:
             return safe
         if refusal or disk.limits:
             return replace(start, reason=refusal) if refusal else _limited(row, start, limits)
-        reason = _cannot_build(self._host, path) or ""
+        reason = _cannot_build(self._host, disk, path) or ""
         start = replace(start, measurable=not reason)
         reason = reason or self._none_measured
         begun = None
@@ -456,10 +458,10 @@ class _Desk:
         return replace(found, measurable=start.measurable, begun=begun)
 
     def _with_images(self, row: ExistingDisk, advice: Advice, machine: str) -> Advice:
-        """Keeps a disk whose storage cannot be measured here, once images with its settings were;
-        of storage that nobody has seen they decide nothing.
+        """What images with a disk's settings showed, if its storage cannot be measured here.
 
-        Images on another storage do not show that a setting is better on the disk's own.
+        The disk stays unknown: images on another storage decide nothing for its own. The reason has
+        the command that does.
         """
         path = advice.path or row.disk.assumed
         here = advice.measurable and not (advice.far and advice.directory is None)
@@ -476,17 +478,20 @@ class _Desk:
             answer = self._answer(row, replace(advice, path=image), image, image, campaign)
             if answer.action is DiskAction.UNKNOWN:
                 continue
-            kept = replace(
+            seen = replace(
                 advice,
-                action=DiskAction.UNKNOWN if row.disk.unseen else DiskAction.KEEP,
                 campaign=campaign.id,
                 with_images=_measured_in(None, campaign),
             )
-            if answer.to is None:
-                return kept
-            other = replace(path, cache=answer.to.cache, attachment=answer.to.attachment)
-            compare = command_to_measure(advice.path or image, other, row.disk)
-            return replace(kept, other=other, gain=answer.gain, reason=compare)
+            other = None
+            if answer.to is not None:
+                other = replace(path, cache=answer.to.cache, attachment=answer.to.attachment)
+                seen = replace(seen, other=other, gain=answer.gain)
+            return (
+                seen
+                if row.disk.unseen
+                else replace(seen, reason=_measure_there(row, advice.reason, path, other))
+            )
         return advice
 
     def is_unfinished(self, row: ExistingDisk, request: Request, own_paths: set[str]) -> bool:
@@ -721,11 +726,29 @@ def _elsewhere(directory_of_disk: Path | None, campaign: Campaign) -> Path | Non
     return None if None in places or len(places) == 1 else directory
 
 
-def _cannot_build(host: Host, path: DiskPath) -> str | None:
+def _cannot_build(host: Host, disk: ConfiguredDisk, path: DiskPath) -> str | None:
     """Why the disk's stack cannot be built here, so that nothing can be measured."""
     lacking = ((layer, cannot_build(host, layer.kind)) for layer in path.layers)
-    reasons = (f"its layer {layer} is not available: {why}" for layer, why in lacking if why)
-    return next(reasons, None)
+    found = next(((layer, why) for layer, why in lacking if why), None)
+    if found is None:
+        return None
+    way = f"{_on_its_host(disk)}{command_to_measure(path, disk=disk)}"
+    return f"{NOT_HERE} ({found[0]}: {found[1]}): {way}"
+
+
+def _on_its_host(disk: ConfiguredDisk) -> str:
+    return f"run this on {disk.node or 'the host that has it'}: "
+
+
+def _measure_there(row: ExistingDisk, reason: str, path: DiskPath, other: DiskPath | None) -> str:
+    """Why no image decides for a disk, and the command that measures on its own storage."""
+    full = row.path if row.path is not None and row.path.target is not None else path
+    command = command_to_measure(full, other, row.disk)
+    if full.target is not None and not is_mounted(full):
+        return f"a server has it; measure there: {command}"
+    if full.layers == () and full.image is None and reason:
+        return f"{reason}: {command}"
+    return f"{NOT_HERE}: {_on_its_host(row.disk)}{command}"
 
 
 def _limited(row: ExistingDisk, start: Advice, limits: Sequence[str]) -> Advice:

@@ -66,6 +66,9 @@ STARTS = "the guest does not start with it now"
 NONE_MEASURED = "none of its paths has been measured on this host"
 """The reason of no advice before any measurement."""
 
+NOT_HERE = "it cannot be measured on this host"
+"""Begins the reason of no advice for a disk that another host has."""
+
 MEASURED_ALONE = "no other setting that is as safe was measured beside its own"
 """The reason of no advice where nothing can be compared with."""
 
@@ -416,8 +419,8 @@ class Advice:
     ] = None
     with_images: Annotated[
         Path | None,
-        "where images with its settings were measured, as its own storage cannot be; `other` is "
-        "then a setting shown to be better there",
+        "where images with its settings were measured, as its own storage cannot be: they decide "
+        "nothing for it; `other` is then a setting shown to be better there",
     ] = None
 
 

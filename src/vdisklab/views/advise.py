@@ -10,6 +10,7 @@ from vdisklab import numbers
 from vdisklab.answers.disks import (
     MEASURED_ALONE,
     NONE_MEASURED,
+    NOT_HERE,
     STARTS,
     Advice,
     DiskAction,
@@ -137,11 +138,10 @@ def _does_not_start(row: ExistingDisk) -> bool:
 
 
 def _shown_with_images(row: ExistingDisk, advice: Advice) -> str:
+    storage = "storage unknown" if row.disk.unseen else "storage not measured"
     if advice.other is None:
-        unseen = "storage unknown; " if advice.path is None or row.disk.unseen else ""
-        return f"{unseen}no other setting is shown to be better with images"
-    unseen = "storage unknown; " if row.disk.unseen else ""
-    return f"{unseen}{_changed_settings(row, advice.other)} is better, with images only"
+        return f"{storage}; no other setting is shown to be better with images"
+    return f"{storage}; {_changed_settings(row, advice.other)} is better, with images only"
 
 
 def _changed_settings(row: ExistingDisk, to: DiskPath) -> str:
@@ -190,29 +190,29 @@ def _why_unknown(row: ExistingDisk, entry: Advice) -> str:
         if entry.other is not None:
             gain = disks.known_gain(entry.gain) or "better"
             shown = f"{_changed_settings(row, entry.other)} is {gain}"
-        images = f"with images in {entry.with_images}, {shown}"
-        return f"its storage is unknown; {images}, which decides nothing for it"
+        images = f"with images in {entry.with_images}, {shown}, which decides nothing for it"
+        if row.disk.unseen:
+            return f"its storage is unknown; {images}"
+        return f"{_with_command(row, entry)}; {images}"
     if entry.reason == MEASURED_ALONE and entry.measurable:
         return entry.reason
-    why = "not measured yet" if entry.measurable else "it cannot be measured here"
-    return f"{why}: {disks.said_first(row, entry.reason)}"
+    return _with_command(row, entry)
+
+
+def _with_command(row: ExistingDisk, entry: Advice) -> str:
+    """Why a disk was not measured, which ends with a command that measures it if there is one."""
+    said = disks.said_first(row, entry.reason)
+    if said.startswith(NOT_HERE):
+        return said
+    yet = entry.measurable or entry.with_images is not None
+    return f"{'not measured yet' if yet else 'it cannot be measured here'}: {said}"
 
 
 def _why_kept(row: ExistingDisk, entry: Advice) -> str:
-    if entry.with_images is None and entry.reason:
+    if entry.reason:
         return f"keep it: {entry.reason}"
-    if entry.with_images is None:
-        kept, best = row.path or entry.path, _best_other(entry)
-        return f"keep {kept}{_as_measured(row)}: no other setting is shown to be better{best}"
-    images = f"with images in {entry.with_images}"
-    if entry.other is None:
-        unseen = f" ({entry.reason})" if entry.path is None and entry.reason else ""
-        return f"keep it: {images}, no other setting is shown to be better{unseen}"
-    gain = disks.known_gain(entry.gain) or "better"
-    better = f"{_changed_settings(row, entry.other)} is {gain}"
-    place = ", on a spare device of its kind" if "--on DEVICE" in entry.reason else ""
-    decides = f"on the host of its storage, {entry.reason} decides{place}"
-    return f"keep it for now: {images}, {better}; {decides}"
+    kept, best = row.path or entry.path, _best_other(entry)
+    return f"keep {kept}{_as_measured(row)}: no other setting is shown to be better{best}"
 
 
 def _best_other(entry: Advice) -> str:

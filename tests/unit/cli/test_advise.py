@@ -375,14 +375,15 @@ def test_a_disk_on_a_nodes_local_volume_is_measured_there(
         ("fast:vm-1-disk-0", "none", None, "no other setting is shown to be better"),
         (
             "fast:vm-1-disk-0", "writeback", "lvmthin/none",
-            "cache none is +6…; on the host of its storage, `vdisklab run lvmthin/writeback "
-            "lvmthin/none` decides.",
+            "it cannot be measured on this host: run this on the host that has it: `vdisklab run "
+            "lvmthin/writeback lvmthin/none`; with images in …cache none is +6…, which decides "
+            "nothing for it.",
         ),
         ("nowhere:vm-1-disk-0", "none", None, "no other setting is shown to be better"),
         ("nas:1/vm-1-disk-0.raw", "none", None, "no other setting is shown to be better"),
     ],
 )  # fmt: skip
-def test_a_disk_that_cannot_be_measured_is_kept_once_images_with_its_settings_were(
+def test_images_decide_nothing_for_a_disk_whose_storage_cannot_be_measured(
     volume: str, cache: str, other: str | None, said: str, store: Database, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -393,14 +394,38 @@ def test_a_disk_that_cannot_be_measured_is_kept_once_images_with_its_settings_we
     (tmp_path / "storage.cfg").write_text("lvmthin: fast\n\tvgname v\n\tthinpool t\n" + NFS)
     document = advised(capsys, str(tmp_path))
     (row,) = document["disks"]
-    unseen = "nowhere" in volume
-    assert row["action"] == ("unknown" if unseen else "keep"), "nobody saw that storage"
+    assert row["action"] == "unknown", "a local image was measured, and its storage was not"
     assert (row["to"], row["other"]) == (None, other)
     assert row["with_images"] is not None
     assert document["planned"] == []
     sentences = " ".join(document["sentences"])
     for part in said.split("…"):
         assert part in sentences
+
+
+SERVERS = """<domain><name>n</name><devices>
+<disk type="network"><driver type="raw" cache="none"/><source protocol="rbd" name="p/v"/>
+<target dev="vda" bus="virtio"/></disk>
+<disk type="network"><driver type="raw" cache="none"/><source protocol="iscsi" name="iqn.x:t/1">
+<host name="san"/></source><target dev="vdb" bus="virtio"/></disk>
+<disk type="network"><driver type="raw" cache="none"/><source protocol="nbd" name="e">
+<host name="nbd"/></source><target dev="vdc" bus="virtio"/></disk>
+<disk type="network"><driver type="raw" cache="none"/><source protocol="nfs" name="/x/y.raw">
+<host name="nas"/></source><target dev="vdd" bus="virtio"/></disk></devices></domain>"""
+
+
+def test_no_local_image_keeps_a_disk_of_a_server(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "n.xml").write_text(SERVERS)
+    document = advised(capsys, str(tmp_path / "n.xml"))
+    assert [row["action"] for row in document["disks"]] == ["unknown"] * 4
+    assert document["planned"] == []
+    for row in document["disks"]:
+        assert row["with_images"] is not None
+        assert row["reason"].startswith("a server has it; measure there: `vdisklab run my")
+        assert "--target" in row["reason"]
+    assert not any("keep" in text for text in document["sentences"])
 
 
 def test_a_disk_is_kept_or_changed_by_what_was_measured(
@@ -618,7 +643,7 @@ def test_each_reason_why_a_disk_cannot_be_measured(
     document = advised(capsys, *files)
     found = {row["disk"]["domain"]: row for row in document["disks"]}
     assert {name: (row["action"], row["measurable"]) for name, row in found.items()} == {
-        "lies": ("unknown", False), "arm": ("unknown", False), "device": ("keep", False),
+        "lies": ("unknown", False), "arm": ("unknown", False), "device": ("unknown", False),
     }  # fmt: skip
     assert found["lies"]["reason"].startswith(
         "it is configured as raw, and its file begins like qcow2: "
@@ -796,7 +821,10 @@ def test_a_stack_that_cannot_be_built_does_not_keep_others_from_being_measured(
     assert {plan["command"].split()[2].partition("/")[0] for plan in planned} == {"raw", "lvm"}
     document = advised(capsys, *arguments, "--measure", status=EXIT_CELLS_FAILED)
     rows = {row["path"].partition("/")[0]: row for row in document["disks"]}
-    assert rows["zvol"]["reason"] == "its layer zvol is not available: not in this kernel"
+    assert rows["zvol"]["reason"] == (
+        "it cannot be measured on this host (zvol: not in this kernel): run this on the host that "
+        "has it: `vdisklab run zvol/none/sata`"
+    )
     left = [plan for plan in document["planned"] if plan["stands_in"] is None]
     assert [plan["command"].split()[2] for plan in left] == ["raw/none/sata"]
     (failed,) = (note for note in document["notes"] if "cannot be measured" in note)

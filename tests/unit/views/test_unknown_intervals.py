@@ -68,7 +68,9 @@ def all_advice(draw: st.DrawFn) -> Advice:
             [
                 keep,
                 replace(keep, rebuilt=parse_path("qcow2/none")),
-                replace(keep, with_images=Path("/srv"), reason="`vdisklab run`"),
+                replace(
+                    keep, action=DiskAction.UNKNOWN, with_images=Path("/srv"), reason="`vdisklab`"
+                ),
                 change,
                 replace(change, for_safety=True),
             ]
