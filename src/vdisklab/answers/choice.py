@@ -1,9 +1,11 @@
-"""The path to use and how sure that is: the same in every answer that names one."""
+"""The path to use and how sure that is: the same in every answer that names one.
+
+What more measuring would show is in `tell_apart.py`: it takes a decision, and adds the command.
+"""
 
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -26,33 +28,17 @@ from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.race import race_of
 from vdisklab.documents import HIDDEN
-from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.path.adjacent import nearest_settings
-from vdisklab.path.cell import MeasuredCell, PageCacheChoice
-from vdisklab.path.disk_path import Attachment, DiskPath, Layer, parse_path
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import DiskPath, Layer, parse_path
 from vdisklab.path.durability import Durability, DurabilityKind, known_durability
-from vdisklab.path.needs import DURABLE, Need, distance, unmet, with_default
+from vdisklab.path.needs import DURABLE, distance
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
-from vdisklab.path.segments import HOST, CacheMode, PageCache
-from vdisklab.plan.campaign import what_is_measured
-from vdisklab.plan.guest import parse_qemu
-from vdisklab.plan.race_terms import (
-    DEFAULT_CONFIDENCE,
-    DEFAULT_MARGIN,
-    MOST_ROUNDS,
-    RaceTerms,
-)
-from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request, command_words, given
 from vdisklab.results.model import Better, Direction
 from vdisklab.units import counted
-from vdisklab.workload.builtin_profiles import builtin_profile
 
 if TYPE_CHECKING:
-    from vdisklab.answers.effort import Effort
-
-USUAL_NOISE = 0.12
-"""Up to this noise, most simulated races end in as few rounds as `plan` says (`bench/race.py`; the
-rounds grow as its square)."""
+    pass
 
 MARGIN = 0.1
 """A path is good enough if it is at most this much worse than the best."""
@@ -175,8 +161,9 @@ class PathChoice:
     considered: Annotated[int, "paths that were measured"]
     confidence: float
     durability: Durability | None = field(metadata=HIDDEN)
-    surer: Annotated[Surer | None, "null if the choice is sure enough, or if the cost is unknown"]
-
+    surer: Annotated[
+        Surer | None, "null if the choice is sure enough, or if the cost is unknown"
+    ] = None
     ahead: Annotated[
         float | None,
         "by how much the numbers of `leader` are better, which may be chance: 0.1 is 10 %",
@@ -399,11 +386,9 @@ def decided_among(
     ranking: Ranking,
     race: RaceOutcome | None,
     observations: Observations,
-    needs: Sequence[Need] = (),
 ) -> Decision:
-    """The decision among ranked paths, which meet the `needs`; a race decides instead of the
-    ranking."""
-    decision = _decided(analysis, ranking, race, observations, needs)
+    """The decision among ranked paths; a race decides instead of the ranking."""
+    decision = _decided(analysis, ranking, race, observations)
     choice = decision.choice
     if choice is not None:
         choice = replace(
@@ -486,7 +471,6 @@ def _decided(
     ranking: Ranking,
     race: RaceOutcome | None,
     observations: Observations,
-    needs: Sequence[Need],
 ) -> Decision:
     if race is not None:
         return Decision(_of_race(analysis, race, ranking), _after_race(ranking, race), race)
@@ -494,7 +478,7 @@ def _decided(
     if cell is None:
         return Decision(None, ranking)
     winners = analysis.ranked_by.winners(ranking)
-    choice = _of_ranking(analysis, ranking, cell, winners, observations, needs=needs)
+    choice = _of_ranking(analysis, ranking, cell, winners, observations)
     return Decision(choice, ranking)
 
 
@@ -519,10 +503,8 @@ def _after_race(ranking: Ranking, race: RaceOutcome) -> Ranking:
     return replace(ranking, rows=tuple(rows), separated=separated)
 
 
-def only(
-    analysis: Analysis, cell: MeasuredCell, ranking: Ranking, needs: Sequence[Need] = ()
-) -> PathChoice:
-    """The choice of a path that cannot be compared with another that meets the `needs`."""
+def only(analysis: Analysis, cell: MeasuredCell, ranking: Ranking) -> PathChoice:
+    """The choice of a path that cannot be compared with another."""
     unranked = tuple(row.cell for row in ranking.unranked if row.cell != cell and _few(row))
     return PathChoice(
         verdict=ChoiceVerdict.ONLY,
@@ -536,63 +518,10 @@ def only(
         considered=len(analysis.measured),
         confidence=1 - ranking.alpha,
         durability=known_durability(cell, analysis.verdicts),
-        surer=_to_compare(analysis, cell, unranked, ranking.measure, needs),
         unranked=unranked,
         from_memory=from_memory(analysis, cell, ranking.measure),
         campaigns=tuple(campaign.id for campaign in analysis.campaigns),
     )
-
-
-def _to_compare(
-    analysis: Analysis,
-    cell: MeasuredCell,
-    unranked: Collection[MeasuredCell],
-    measure: MeasureKey,
-    needs: Sequence[Need],
-) -> Surer | None:
-    """What there is to compare a path with costs: the rounds that others lack, or, where nothing
-    else was measured, a race by the measure with the path's other cache mode. None if that is not
-    known, or no race goes by the measure."""
-    if isinstance(analysis, HostsAnalysis) or analysis.loaded.measured_now is not None:
-        return None
-    raced_as = None
-    if unranked:
-        race = _more_rounds(analysis)
-    elif len(analysis.measured) == 1:
-        other = with_default_cache(cell, instead=CacheMode.NONE)
-        raced_as = raced_metric(analysis, measure)
-        if other is None or raced_as is None:
-            return None
-        race = _new_race(analysis, (cell, other), raced_as, needs)
-    else:
-        return None
-    if race is None:
-        return None
-    compared = (cell, *unranked)
-    surer = _surer(analysis, compared, MIN_ROUNDS, race)
-    metric = None if raced_as == DEFAULT_METRIC else raced_as
-    return replace(
-        surer,
-        paths=0 if unranked else 2,
-        command=race.command,
-        usual=not unranked,
-        metric=metric,
-    )
-
-
-def with_default_cache(cell: MeasuredCell, instead: CacheMode | None = None) -> MeasuredCell | None:
-    """The path with QEMU's default cache mode and attachment, cold; with cache mode `instead` if it
-    has the default one. None where a race does not measure such a path."""
-    path = cell.path
-    if path is None or path.on_host or path.shares_directory:
-        return None
-    stated = (path.attachment.option(name) for name in ("guests", "during", "made", "qemu"))
-    if any(option is not None for option in stated):  # measured in another way than a race does
-        return None
-    usual = replace(path, cache=CacheMode.WRITEBACK, attachment=Attachment())
-    if usual != path.spelled_out:
-        return MeasuredCell(usual.canonical, PageCache.COLD)
-    return None if instead is None else MeasuredCell(replace(path, cache=instead).canonical)
 
 
 def _few(row: WithoutRank) -> bool:
@@ -606,8 +535,6 @@ def _of_ranking(
     cell: MeasuredCell,
     winners: Sequence[MeasuredCell],
     observations: Observations,
-    *,
-    needs: Sequence[Need],
 ) -> PathChoice:
     best = ranking.best
     ranks = [row.cell for row in ranking.rows]
@@ -642,7 +569,6 @@ def _of_ranking(
         considered=len(analysis.measured),
         confidence=1 - ranking.alpha,
         durability=known_durability(cell, analysis.verdicts),
-        surer=None,
         unranked=tuple(row.cell for row in ranking.unranked if _few(row)),
         covered=tuple(ranks),
         campaigns=tuple(campaign.id for campaign in analysis.campaigns),
@@ -651,24 +577,7 @@ def _of_ranking(
         disk.cell not in analysis.competing and disk.cell not in choice.tied for disk in others
     )
     verdict = _verdict(choice, ratio, unsafe=unsafe)
-    choice = replace(choice, verdict=verdict)
-    over_hosts = isinstance(analysis, HostsAnalysis)
-    goes_on = analysis.loaded.measured_now is not None  # and nobody need start it
-    if best is None or not ties or choice.verdict.decided or over_hosts or goes_on:
-        return choice
-    raced_as = raced_metric(analysis, ranking.measure)
-    if raced_as is None:  # no race goes by weights of the user's own
-        return choice
-    metric = None if raced_as == DEFAULT_METRIC else raced_as
-    race = _new_race(analysis, choice.tied, raced_as, needs)
-    surer = replace(
-        _surer(analysis, choice.tied, MOST_ROUNDS, race),
-        paths=len(choice.tied),
-        usual=best.noise <= USUAL_NOISE,
-        metric=metric,
-        command=None if race is None else race.command,
-    )
-    return replace(choice, surer=surer)
+    return replace(choice, verdict=verdict)
 
 
 def _verdict(choice: PathChoice, ratio: RatioOf, *, unsafe: bool) -> ChoiceVerdict:
@@ -781,13 +690,7 @@ def _keeping_data(
 
 
 def _of_race(analysis: Analysis, race: RaceOutcome, ranking: Ranking) -> PathChoice:
-    rounds = 0 if race.decided else race.most_rounds - race.rounds
     left = (race.best, *race.as_good)
-    surer = None
-    if rounds > 0 and analysis.loaded.measured_now is None:
-        going_on = _race_going_on(analysis)
-        command = None if going_on is None else going_on.command
-        surer = replace(_surer(analysis, left, rounds, going_on), command=command)
     present = present_disks(analysis, {*left, *(row.cell for row in ranking.rows)}, left)
     choice = of_race(race)
     kept = [cell for cell in left if cell in {disk.cell for disk in present}]
@@ -812,7 +715,6 @@ def _of_race(analysis: Analysis, race: RaceOutcome, ranking: Ranking) -> PathCho
         present=(*unsafe, *present),
         considered=len(analysis.measured),
         durability=known_durability(choice.cell, analysis.verdicts),
-        surer=surer,
         covered=tuple(row.cell for row in ranking.rows if row.cell not in race.lost),
         campaigns=tuple(campaign.id for campaign in analysis.campaigns),
     )
@@ -850,244 +752,7 @@ def of_race(race: RaceOutcome) -> PathChoice:
         considered=race.cells,
         confidence=race.confidence,
         durability=None,
-        surer=None,
         step=race.step if race.decided else None,
         left_out=race.left_out,
         unranked=race.few,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Race:
-    """A race of some paths with the settings of a campaign; `options` are the words for its terms.
-
-    Without terms it is a number of rounds. It `goes_on` if it is the campaign's own.
-    """
-
-    request: Request
-    terms: RaceTerms | None
-    options: tuple[str, ...]
-    goes_on: bool = False
-
-    @property
-    def command(self) -> str:
-        """What starts the race, or continues it."""
-        return shlex.join([*command_words(self.request), *self.options])
-
-
-def _surer(
-    analysis: Analysis, tied: Collection[MeasuredCell], rounds: int, race: _Race | None
-) -> Surer:
-    """What a race between these paths costs, as `plan` says it of the same command.
-
-    Without a command it is the time of so many rounds of the paths, with what is measured beside
-    them in each: the baseline, and paths on the host.
-    """
-    takes = None if race is None else _effort_of(analysis, race, tied)
-    if takes is not None and takes.slots:
-        return Surer(
-            0,
-            len(takes.slots),
-            takes.at_most,
-            on=analysis.run_on,
-            seconds_usually=takes.usually,
-        )
-    took = [run.wall_seconds for run in analysis.loaded.outlines if run.wall_seconds]
-    runs = rounds * (len(tied) + len(_beside(analysis, tied)))
-    seconds = runs * sum(took) / max(1, len(took))
-    return Surer(0, runs, seconds, on=analysis.run_on)
-
-
-def _effort_of(analysis: Analysis, race: _Race, tied: Collection[MeasuredCell]) -> Effort | None:
-    """The effort of a race's command, of which `tied` are left; None if its plan names what only
-    the host that measured it has."""
-    # Imported late: most answers have no such command, and it takes the programs' estimates.
-    from vdisklab.answers.effort import SoFar, effort, pace_of, so_far_of  # noqa: PLC0415
-    from vdisklab.answers.race_plan import as_race  # noqa: PLC0415
-    from vdisklab.plan.build import build_plan  # noqa: PLC0415
-    from vdisklab.plan.capabilities import Capabilities  # noqa: PLC0415
-
-    if race.request.qemu or race.request.guest_image is not None:
-        return None
-    campaign = analysis.campaigns[0]
-    try:
-        profile = builtin_profile(race.request.profile or DEFAULT_PROFILE)
-        plan = build_plan(race.request, Capabilities(), profile)
-        plan = plan if race.terms is None else as_race(plan, race.terms)
-    except VdisklabError:
-        return None
-    so_far = so_far_of(
-        analysis.results, campaign.host.machine_id, plan, analysis.verdicts, new=race.goes_on
-    )
-    if race.goes_on:
-        pace = pace_of(plan, analysis.loaded.outlines) or so_far.pace
-        so_far = SoFar(analysis.results.finished(campaign.id), tied, pace)
-    return effort(plan, so_far)
-
-
-def _beside(analysis: Analysis, tied: Collection[MeasuredCell]) -> list[MeasuredCell]:
-    """The cells that each round of a race between `tied` measures, too."""
-    return [
-        cell
-        for cell in analysis.loaded.observations.cells
-        if cell not in tied
-        and (cell == analysis.baseline or (cell.path is not None and cell.path.on_host))
-    ]
-
-
-def _new_race(
-    analysis: Analysis,
-    tied: Sequence[MeasuredCell],
-    metric: str,
-    needs: Sequence[Need] = (),
-) -> _Race | None:
-    """The race of these cells by `metric` for paths with these needs, with the settings of the
-    campaign; None if the campaign does not store every setting that the command needs, or its
-    profile has no such number to race by.
-    """
-    cells = (*tied, *_beside(analysis, tied))
-    request = _request_again(analysis, cells, tied)
-    if request is None or not _can_race_by(request, metric):
-        return None
-    lost = {cell for cell in (*cells, *analysis.measured) if _loses(analysis, cell)}
-    options, terms = ["--find", "best"], RaceTerms(shortlist=True)
-    if not lost.issuperset(analysis.measured) and lost.intersection(tied):
-        options.append("--unsafe")  # only who asks for it ranks these beside others
-        terms = replace(terms, needs=())
-    elif lost.intersection(cells):
-        # --find would leave out what loses data: the baseline, or every path.
-        options, terms = ["--within", f"{DEFAULT_MARGIN:g}"], RaceTerms()
-    # An answer for needs goes by a race for the same ones.
-    more = [need for need in needs if need != DURABLE]
-    options += [word for need in more for word in ("--need", str(need))]
-    terms = replace(
-        terms, needs=with_default(more, unsafe=not terms.needs) if more else terms.needs
-    )
-    if metric != DEFAULT_METRIC:
-        options, terms = [*options, "--metric", metric], replace(terms, metric=metric)
-    return _Race(request, terms, tuple(options))
-
-
-def _can_race_by(request: Request, metric: str) -> bool:
-    """True if `run` accepts the metric for the request's profile: an open load's rates are set."""
-    # Imported late, as below.
-    from vdisklab.answers.race_plan import require_metric  # noqa: PLC0415
-
-    try:
-        require_metric(builtin_profile(request.profile or DEFAULT_PROFILE), metric)
-    except PlanError:
-        return False
-    return True
-
-
-def _loses(analysis: Analysis, cell: MeasuredCell) -> bool:
-    path = cell.path
-    return path is not None and bool(unmet(path, (DURABLE,), analysis.verdicts))
-
-
-def race_command(
-    analysis: Analysis,
-    tied: Sequence[MeasuredCell],
-    metric: str = DEFAULT_METRIC,
-    needs: Sequence[Need] = (),
-) -> str | None:
-    """The command that races these cells with the settings of the campaign; None as above."""
-    race = _new_race(analysis, tied, metric, needs)
-    return None if race is None else race.command
-
-
-def _race_going_on(analysis: Analysis) -> _Race | None:
-    """The campaign's own race; None if the campaign does not say how its paths were made and
-    measured.
-
-    It names the same paths in the same order, because they decide which campaign a command
-    continues.
-    """
-    campaign, terms = analysis.campaigns[0], RaceTerms.of(analysis.campaigns[0].plan)
-    cells = [MeasuredCell.parse(text) for text in what_is_measured(campaign.plan)["cells"]]
-    request = _request_again(analysis, cells, cells)
-    if request is None or terms is None or terms.groups:
-        return None
-    margin, confidence = f"{terms.margin:g}", f"{terms.confidence:g}"
-    options = {
-        "--find": ("best",) if terms.shortlist else (),
-        "--within": () if terms.margin == DEFAULT_MARGIN else (margin,),
-        "--confidence": () if terms.confidence == DEFAULT_CONFIDENCE else (confidence,),
-        "--metric": () if terms.metric == "overall" else (terms.metric,),
-        "--need": tuple(str(need) for need in terms.needs if need != DURABLE),
-    }
-    stated = [word for flag, values in options.items() for each in values for word in (flag, each)]
-    unsafe = [] if DURABLE in terms.needs else ["--unsafe"]
-    return _Race(request, terms, (*stated, *unsafe), goes_on=True)
-
-
-def more_rounds_command(analysis: Analysis) -> str | None:
-    """The command that continues the campaign's race, or the campaign up to the fewest rounds that
-    a rank needs; None as above."""
-    race = _more_rounds(analysis)
-    return None if race is None else race.command
-
-
-def _more_rounds(analysis: Analysis) -> _Race | None:
-    if RaceTerms.of(analysis.campaigns[0].plan) is not None:
-        race = _race_going_on(analysis)
-        if race is not None:
-            return race
-    measured = what_is_measured(analysis.campaigns[0].plan).get("cells", ())
-    cells = [MeasuredCell.parse(text) for text in measured]
-    request = _request_again(analysis, cells, cells) if cells else None
-    if request is None:
-        return None
-    return _Race(replace(request, rounds=MIN_ROUNDS), None, (), goes_on=True)
-
-
-def _request_again(
-    analysis: Analysis, cells: Sequence[MeasuredCell], tied: Sequence[MeasuredCell]
-) -> Request | None:
-    """A request of the paths of `cells` with the campaign's settings; `tied` say the page cache.
-    None if the campaign does not store every setting, or has one without an option."""
-    paths = [cell.path for cell in cells]
-    campaign, *others = analysis.campaigns
-    plan = campaign.plan
-    try:
-        profile = builtin_profile(str(plan.get("profile")))
-    except PlanError:
-        return None
-    # Imported late: reading a plan needs pydantic, and most answers have no such command.
-    from vdisklab.plan.plan_file import request_alike  # noqa: PLC0415
-
-    measured = [str(measurement.get("name")) for measurement in plan.get("measurements", ())]
-    if (
-        others
-        or measured != [measurement.name for measurement in profile.measurements]
-        or any(path is None for path in paths)
-    ):
-        return None
-    alike = request_alike(plan, Request)
-    if alike.guest_kernel is not None:  # no option names it, only a plan's file
-        return None
-    usual = {
-        row.name: row.kind.empty
-        for row, value in given(alike)
-        if value == profile.usual.settings.get(row.name, row.default)
-    }
-    baseline = NO_BASELINE if plan.get("no_baseline") else plan.get("baseline")
-    caches = {str(cell.page_cache) for cell in tied}
-    on = {path.layers[0].option("at") for path in paths if path is not None and path.layers}
-    used = {path.attachment.qemu for path in paths if path is not None}
-    return replace(
-        alike,
-        **usual,
-        qemu=tuple(
-            parse_qemu(f"{name}={qemu['binary']}")
-            for name, qemu in plan.get("qemu", {}).items()
-            if name in used
-        ),
-        paths=tuple(dict.fromkeys(cell.name for cell in cells)),
-        target=tuple(target for target in alike.target if target.name in on),
-        profile=None if profile.name == DEFAULT_PROFILE else profile.name,
-        baseline=None if baseline == HOST else baseline or NO_BASELINE,
-        page_cache=PageCacheChoice.BOTH
-        if {PageCacheChoice.COLD, PageCacheChoice.WARM} <= caches
-        else next((state for state in PageCacheChoice if state in caches), None),
     )

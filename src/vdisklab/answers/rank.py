@@ -27,10 +27,10 @@ from vdisklab.answers.choice import (
     decide,
     in_agreement,
     level_as_ranked,
-    more_rounds_command,
 )
 from vdisklab.answers.during import measured_operations
 from vdisklab.answers.hosts import CellOverHosts, HostsAnalysis, OverHosts
+from vdisklab.answers.tell_apart import more_rounds_command, surer
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Durability, HostDisk, known_durability
@@ -114,7 +114,7 @@ def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
     """Ranks the cells by a score or a measure. Raises PlanError for an unknown metric."""
     measure = analysis.measure(metric)
     shown = analysis.shown_with(metric, measure)
-    decision = decide(analysis, measure)
+    decision = _with_command_to_decide(analysis, decide(analysis, measure))
     ranking, best = decision.ranking, decision.ranking.best
     scored = analysis.scored
     findings = analysis.findings(measure, shown)
@@ -143,6 +143,13 @@ def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
         hosts=_over_hosts(analysis, decision) if isinstance(analysis, HostsAnalysis) else None,
         race=decision.race,
     )
+
+
+def _with_command_to_decide(analysis: Analysis, decision: Decision) -> Decision:
+    choice = decision.choice
+    if choice is None:
+        return decision
+    return replace(decision, choice=replace(choice, surer=surer(analysis, choice, decision)))
 
 
 def _after_race(decision: Decision, findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:

@@ -39,13 +39,10 @@ from vdisklab.answers.choice import (
     decided_among,
     in_agreement,
     level_as_ranked,
-    more_rounds_command,
     nothing_shown,
     only,
-    race_command,
     raced_metric,
     rounds_of,
-    with_default_cache,
 )
 from vdisklab.answers.density import searched_capacity
 from vdisklab.answers.during import measured_operations, paths_of_operations
@@ -53,6 +50,12 @@ from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.life import measured_lives
 from vdisklab.answers.loading import first_measure, newest_campaign, place_options
 from vdisklab.answers.race import race_of
+from vdisklab.answers.tell_apart import (
+    more_rounds_command,
+    race_command,
+    surer,
+    with_default_cache,
+)
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
@@ -190,7 +193,7 @@ def recommend(
     if race is not None and not {race.best, *race.as_good} <= set(meeting):
         race = None
     ranking = analysis.ranked_by.among(observations, measure, meeting)
-    decision = decided_among(analysis, ranking, race, observations, needs)
+    decision = decided_among(analysis, ranking, race, observations)
     found = recommend_path(
         observations,
         measure,
@@ -205,7 +208,8 @@ def recommend(
         raise _nothing_to_recommend(analysis, observations, needs, measure)
     if hosts is not None:
         shown = (measure,)
-    choice = decision.choice or only(analysis, found.cell, ranking, needs)
+    choice = decision.choice or only(analysis, found.cell, ranking)
+    choice = replace(choice, surer=surer(analysis, choice, decision, needs))
     found = replace(found, ranking=decision.ranking)
     best, chosen = found.ranking.best, found.cell
     alone = analysis.ranked_by.ratio_of(observations, measure)

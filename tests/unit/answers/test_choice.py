@@ -16,10 +16,11 @@ from tests.unit.stored import stored
 from vdisklab.actions.find_best import make_search
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.choice import Behind, ChoiceVerdict, behind_in, race_command
+from vdisklab.answers.choice import Behind, ChoiceVerdict, behind_in
 from vdisklab.answers.race import contestants
 from vdisklab.answers.rank import rank_cells
 from vdisklab.answers.recommend import recommend
+from vdisklab.answers.tell_apart import race_command
 from vdisklab.path.braces import expand
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import parse_path

@@ -32,10 +32,10 @@ from vdisklab.actions import missing_claims
 from vdisklab.actions.find_best import BestSearch
 from vdisklab.answers import plan as plan_answer
 from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.choice import more_rounds_command
 from vdisklab.answers.effort import so_far_of
 from vdisklab.answers.plan import answer_plan
 from vdisklab.answers.race_plan import as_race
+from vdisklab.answers.tell_apart import more_rounds_command
 from vdisklab.cli import advise, density
 from vdisklab.cli.shell import run_campaigns
 from vdisklab.cli.shell.after_run import print_verdict

@@ -15,13 +15,13 @@ from vdisklab.actions.measure import Measured
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.score import DEFAULT_METRIC
 from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.choice import more_rounds_command
 from vdisklab.answers.during import measured_operations, operations_of
 from vdisklab.answers.life import lives_of, measured_lives
 from vdisklab.answers.race import race_outcome
 from vdisklab.answers.rank import RankAnswer
 from vdisklab.answers.recommend import RecommendAnswer
 from vdisklab.answers.table import answer_table
+from vdisklab.answers.tell_apart import more_rounds_command
 from vdisklab.cli.shell.after_run import analysed, print_overview, print_tables, print_verdict
 from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.named import Named
