@@ -14,6 +14,13 @@ from functools import partial
 
 from vdisklab.actions.cell_search import CellSearch, Narrow, Narrowed
 from vdisklab.actions.planning import make_plan, possible_draft
+from vdisklab.answers.begun import (
+    MeasuringHost,
+    begun_campaign,
+    facts_of_place,
+    host_changes,
+    this_host,
+)
 from vdisklab.answers.effort import effort, so_far_of
 from vdisklab.answers.loading import stored_verdicts
 from vdisklab.campaign.context import open_campaign
@@ -21,14 +28,13 @@ from vdisklab.campaign.runner import RunTag, campaign_runs, chosen_runs
 from vdisklab.campaign.schedule import plan_warnings, schedule
 from vdisklab.errors import DatabaseBusyError, DirtyHostError, HostError
 from vdisklab.guest.factory import GuestContext
-from vdisklab.host.command import Host, LocalHost
-from vdisklab.host.facts import collect_facts, memory_bytes
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import memory_bytes
 from vdisklab.host.ledger import (
     cache_directory,
     leftovers_sentence,
     open_ledger,
 )
-from vdisklab.host.mounts import Mount, mount_of, without_flushes
 from vdisklab.host.plan_locks import (
     lock_directory,
     processes_measuring,
@@ -41,7 +47,7 @@ from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import Request
 from vdisklab.progress import CampaignStarted, Note, PathDropped, PlanWarning, Progress
-from vdisklab.results.model import FILE_SYSTEM, WITHOUT_FLUSHES, Campaign, HostFacts, RanUnder, Run
+from vdisklab.results.model import Campaign, HostFacts, RanUnder, Run
 from vdisklab.results.store import Store
 from vdisklab.storage.targets import Device, Directory
 from vdisklab.units import format_duration
@@ -348,7 +354,7 @@ def _seconds_to_come(
     if search is not None and plan.race is None:
         return 0.0, 0.0, 0.0
     verdicts = stored_verdicts(store, facts, plan.settings.disk)
-    takes = effort(plan, so_far_of(store, facts.machine_id, plan, verdicts))
+    takes = effort(plan, so_far_of(store, MeasuringHost.of(facts), plan, verdicts))
     left = math.inf if search is None else search.time_limit(store, plan, campaign.id).left()
     least, usually, most = (
         max(0.0, min(seconds, left)) for seconds in (takes.at_least, takes.usually, takes.at_most)
@@ -358,23 +364,15 @@ def _seconds_to_come(
 
 def unchanged_campaign(store: Store, plan: CampaignPlan) -> Campaign | None:
     """The stored campaign that a possible plan continues, if this host has not changed since."""
-    facts = facts_of_place(LocalHost(), _mount_below(plan))
-    plan = begun_plan(store, facts, plan) or plan
-    earlier = store.find_campaign(plan.fingerprint, facts.machine_id)
-    return None if earlier is None or _changes(earlier.host, facts) else earlier
+    found = begun_campaign(store.campaigns(), this_host(LocalHost(), plan), plan)
+    return None if found is None else found[0]
 
 
 def begun_plan(store: Store, facts: HostFacts, possible: CampaignPlan) -> CampaignPlan | None:
-    """The plan of the newest campaign of this request on this host, with the cells it began with.
-
-    None if there is none, or if the host has changed: then it is tried anew what can be measured.
-    """
-    for campaign in store.campaigns():
-        if campaign.host.machine_id == facts.machine_id:
-            plan = possible.as_begun(campaign.plan)
-            if plan.fingerprint == campaign.fingerprint:
-                return None if _changes(campaign.host, facts) else plan
-    return None
+    """The plan that a request continues on this host, with the cells that it began with; None if it
+    begins a new campaign."""
+    found = begun_campaign(store.campaigns(), MeasuringHost.of(facts), possible)
+    return None if found is None else found[1]
 
 
 def _campaign(
@@ -386,7 +384,7 @@ def _campaign(
     be mixed with the old ones.
     """
     stored_campaign = None if new else store.find_campaign(plan.fingerprint, facts.machine_id)
-    changes = [] if stored_campaign is None else _changes(stored_campaign.host, facts)
+    changes = [] if stored_campaign is None else host_changes(stored_campaign.host, facts)
     if stored_campaign is not None and not changes:
         return stored_campaign
     if changes:
@@ -403,32 +401,6 @@ def _campaign(
     )
     store.add_campaign(campaign)
     return campaign
-
-
-def _changes(before: HostFacts, now: HostFacts) -> list[str]:
-    """Changes of the host that can affect numbers, one phrase each."""
-    keys = ("kernel", "cpu", "cpus", "qemu", "fio")
-    pairs = ((key, getattr(before, key), getattr(now, key)) for key in keys)
-    # A busy machine may not say a version.
-    comparable = (pair for pair in pairs if None not in pair)
-    changed = [f"{key} was {old} and is now {new}" for key, old, new in comparable if old != new]
-    if before.without_flushes != now.without_flushes:
-        was = f"flushes reach the disk again (before: {before.without_flushes})"
-        changed.append(now.without_flushes or was)
-    return changed
-
-
-def facts_of_place(host: Host, mount: Mount | None) -> HostFacts:
-    """The facts of this machine, and of the mount on which a campaign's images lie."""
-    facts = collect_facts(host)
-    reason = without_flushes(mount)
-    more = {} if reason is None else {WITHOUT_FLUSHES: reason}
-    more |= {} if mount is None else {FILE_SYSTEM: mount.filesystem}
-    return replace(facts, more={**facts.more, **more})
-
-
-def _mount_below(plan: CampaignPlan) -> Mount | None:
-    return None if plan.backing.devices else mount_of(plan.directory)
 
 
 def _medium(plan: CampaignPlan) -> str | None:

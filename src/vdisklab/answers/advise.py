@@ -13,6 +13,7 @@ from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.recorded import has_open_load
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.begun import facts_of_place, host_changes, this_host
 from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.answers.choice import rounds_of
 from vdisklab.answers.disks import (
@@ -50,7 +51,7 @@ from vdisklab.answers.race_plan import as_race, can_race
 from vdisklab.errors import PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import machine_facts
-from vdisklab.host.mounts import lies_in_memory
+from vdisklab.host.mounts import lies_in_memory, mount_of
 from vdisklab.inspection.disk_on_host import is_mounted, measured_form, read_contexts
 from vdisklab.inspection.host_features import cannot_build
 from vdisklab.path.adjacent import adjacent_paths, same_image_and_bus
@@ -309,7 +310,7 @@ class _Desk:
         self._none_measured = (
             NONE_MEASURED if profile is None else f"{NONE_MEASURED} with the profile {profile}"
         )
-        self._machine = machine = machine_facts(host).machine_id
+        machine = machine_facts(host).machine_id
         if results is None:
             return
         self._verdicts = verdicts_here(results, host, disk)
@@ -345,7 +346,9 @@ class _Desk:
         """The time of a plan here, with what is stored of it; nothing is on another `node`."""
         if node:
             return effort(plan)
-        return effort(plan, so_far_of(self._results, self._machine, plan, self._verdicts))
+        return effort(
+            plan, so_far_of(self._results, this_host(self._host, plan), plan, self._verdicts)
+        )
 
     def stored_profile(self, row: ExistingDisk, path: DiskPath, request: Request) -> _StoredProfile:
         """The profile with which to measure a disk's path: of the stored ones the default, or else
@@ -574,7 +577,7 @@ class _Desk:
             rounds = rounds_of(measured.analysis.observations, [current])
             few = f"fewer than {MIN_ROUNDS} rounds of its path, or no other setting, are measured"
             few = few if usable or rounds < MIN_ROUNDS else MEASURED_ALONE
-            return replace(start, reason=few, begun=_begun(measured, current, start, campaign))
+            return replace(start, reason=few, begun=self._begun(measured, current, start, campaign))
         standing = self._standing(measured, path, made, current, usable)
         unsafe = row.power_cut is not None and not row.power_cut.kind.acceptable
         chosen = measured.made_safe(current, usable) if unsafe else standing.better
@@ -609,6 +612,28 @@ class _Desk:
             over_rebuilt=measured.ratio(rebuilt, current),
             over_default=measured.compared(chosen or current, next(others, None)),
         )
+
+    def _begun(
+        self,
+        measured: MeasuredPaths,
+        current: MeasuredCell,
+        start: Advice,
+        campaign: Campaign,
+    ) -> BegunMeasurement | None:
+        """The rounds of a disk's path in a campaign on the disk's file system, if they are too few
+        and `run` goes on with the campaign."""
+        rounds = rounds_of(measured.analysis.observations, [current])
+        directory = start.directory
+        if directory is None or _elsewhere(directory, campaign) is not None:
+            return None
+        if not 0 < rounds < MIN_ROUNDS:
+            return None
+        if host_changes(campaign.host, facts_of_place(self._host, mount_of(directory))):
+            return None
+        plan = campaign.plan
+        planned = None if RaceTerms.of(plan) is not None else plan.get("rounds")
+        names = frozenset(cell.name for cell in campaign.cells)
+        return BegunMeasurement(rounds, planned, names, str(plan.get("profile")))
 
     def _standing(
         self,
@@ -654,20 +679,6 @@ class _Desk:
             if same_image_and_bus(cells[current], cells[cell])
         }
         return safe, {cell: to for cell, to in adapted.items() if can_change(disk, to)}
-
-
-def _begun(
-    measured: MeasuredPaths, current: MeasuredCell, start: Advice, campaign: Campaign
-) -> BegunMeasurement | None:
-    """The rounds of a disk's path in a campaign on the disk's file system, if they are too few."""
-    rounds = rounds_of(measured.analysis.observations, [current])
-    elsewhere = start.directory is None or _elsewhere(start.directory, campaign) is not None
-    if elsewhere or not 0 < rounds < MIN_ROUNDS:
-        return None
-    plan = campaign.plan
-    planned = None if RaceTerms.of(plan) is not None else plan.get("rounds")
-    names = frozenset(cell.name for cell in campaign.cells)
-    return BegunMeasurement(rounds, planned, names, str(plan.get("profile")))
 
 
 def _continued(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from vdisklab.analysis.race import LOOKS, USUAL_ROUNDS
+from vdisklab.answers.begun import MeasuringHost, begun_campaign
 from vdisklab.answers.loading import Loaded
 from vdisklab.answers.race import contestants, race_outcome
 from vdisklab.answers.race_plan import in_every_round
@@ -141,19 +142,19 @@ def _within(
 
 def so_far_of(
     results: Store | None,
-    machine: str,
+    host: MeasuringHost,
     plan: CampaignPlan,
     verdicts: CrashVerdicts,
     *,
     new: bool = False,
 ) -> SoFar:
-    """What the stored campaigns of a machine say of a plan: of the newest one that it continues,
+    """What the stored campaigns of a machine say of a plan: of the one that `run` goes on with,
     unless it is `new`, and of the newest one whose runs do the same."""
     if results is None:
         return NOTHING_SO_FAR
-    campaigns = [each for each in results.campaigns() if each.host.machine_id == machine]
-    begun = None if new else next((each for each in campaigns if _continues(plan, each)), None)
-    so_far = NOTHING_SO_FAR if begun is None else _begun(results, plan, begun, verdicts)
+    campaigns = [each for each in results.campaigns() if each.host.machine_id == host.machine_id]
+    begun = None if new else begun_campaign(campaigns, host, plan)
+    so_far = NOTHING_SO_FAR if begun is None else _begun(results, plan, begun[0], verdicts)
     wanted = _alike(plan.as_json())
     for campaign in campaigns:
         if _alike(campaign.plan) == wanted:
@@ -161,12 +162,6 @@ def so_far_of(
             if pace is not None:
                 return SoFar(so_far.finished, so_far.racing, pace)
     return so_far
-
-
-def _continues(plan: CampaignPlan, campaign: Campaign) -> bool:
-    if not isinstance(campaign.plan.get("left_out", {}), Mapping):  # a damaged database
-        return False
-    return plan.as_begun(campaign.plan).fingerprint == campaign.fingerprint
 
 
 def _alike(stored: Mapping[str, Any]) -> str:

@@ -170,8 +170,14 @@ def _effort_of(analysis: Analysis, race: _Race, tied: Collection[MeasuredCell]) 
     the host that measured it has."""
     # Imported late: an answer that is sure enough builds no plan. A tie builds one: how long its
     # command takes is what `plan` says of the same command.
+    from vdisklab.answers.begun import (  # noqa: PLC0415
+        MeasuringHost,
+        host_changes,
+        this_host,
+    )
     from vdisklab.answers.effort import SoFar, effort, pace_of, so_far_of  # noqa: PLC0415
     from vdisklab.answers.race_plan import as_race  # noqa: PLC0415
+    from vdisklab.host.command import LocalHost  # noqa: PLC0415
     from vdisklab.plan.build import build_plan  # noqa: PLC0415
     from vdisklab.plan.capabilities import Capabilities  # noqa: PLC0415
 
@@ -184,12 +190,15 @@ def _effort_of(analysis: Analysis, race: _Race, tied: Collection[MeasuredCell]) 
         plan = plan if race.terms is None else as_race(plan, race.terms)
     except VdisklabError:
         return None
-    so_far = so_far_of(
-        analysis.results, campaign.host.machine_id, plan, analysis.verdicts, new=race.goes_on
-    )
+    # Of another machine it is not known whether it has changed since.
+    is_here = analysis.run_on is None
+    host = this_host(LocalHost(), plan) if is_here else MeasuringHost.of(campaign.host)
+    so_far = so_far_of(analysis.results, host, plan, analysis.verdicts, new=race.goes_on)
     if race.goes_on:
         pace = pace_of(plan, analysis.loaded.outlines) or so_far.pace
-        so_far = SoFar(analysis.results.finished(campaign.id), tied, pace)
+        so_far = SoFar(pace=pace)  # of a host that has changed since: a new campaign
+        if not host_changes(campaign.host, host.facts()):
+            so_far = SoFar(analysis.results.finished(campaign.id), tied, pace)
     return effort(plan, so_far)
 
 

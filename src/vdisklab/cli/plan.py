@@ -14,8 +14,9 @@ from rich.text import Text
 from vdisklab.actions.again import repeated
 from vdisklab.actions.cell_search import Narrow, Narrowed
 from vdisklab.actions.find_best import make_search
-from vdisklab.actions.measure import begun_plan, facts_of_place
+from vdisklab.actions.measure import begun_plan
 from vdisklab.actions.planning import Possible, make_plan, possible_draft
+from vdisklab.answers.begun import MeasuringHost, facts_of_place
 from vdisklab.answers.effort import so_far_of
 from vdisklab.answers.loading import open_results, stored_verdicts, verdicts_of
 from vdisklab.answers.plan import PlanAnswer, answer_plan
@@ -90,7 +91,9 @@ def plan(request: RunRequest, shown: PlanOptions, output: OutputOptions) -> None
             planned = make_plan(host, ledger, possible, progress, narrow=narrow, begun=begun)
             for event in planned.events:
                 progress(event)
-            so_far = so_far_of(store, facts.machine_id, planned.plan, verdicts, new=begun is None)
+            so_far = so_far_of(
+                store, MeasuringHost.of(facts), planned.plan, verdicts, new=begun is None
+            )
             budget = math.inf if request.budget is None else request.budget
             of_commands = host if shown.commands else None
             answers.append(answer_plan(planned.plan, of_commands, so_far, budget))

@@ -22,7 +22,6 @@ from vdisklab.actions.measure import (
     Measured,
     _alone,
     _campaign,
-    _changes,
     asked_for,
     begun_plan,
     measure,
@@ -31,6 +30,7 @@ from vdisklab.actions.measure import (
     unchanged_campaign,
 )
 from vdisklab.actions.planning import make_plan, possible_draft, possible_plan
+from vdisklab.answers.begun import host_changes
 from vdisklab.campaign.runner import RunTag
 from vdisklab.cli.shell.main import main
 from vdisklab.cli.shell.run_campaigns import _print_end as print_end
@@ -61,12 +61,12 @@ RUN = a_run(a_campaign())
 
 def test_a_version_that_a_busy_machine_did_not_say_is_no_change() -> None:
     host = a_campaign().host
-    assert _changes(host, replace(host, fio=None)) == []
-    assert _changes(replace(host, fio=None), host) == []
-    assert _changes(host, replace(host, fio="fio-9")) == ["fio was fio-3.33 and is now fio-9"]
+    assert host_changes(host, replace(host, fio=None)) == []
+    assert host_changes(replace(host, fio=None), host) == []
+    assert host_changes(host, replace(host, fio="fio-9")) == ["fio was fio-3.33 and is now fio-9"]
     unsafe = replace(host, more={WITHOUT_FLUSHES: "xfs is mounted with nobarrier"})
-    assert _changes(host, unsafe) == ["xfs is mounted with nobarrier"]
-    assert _changes(unsafe, host) == [
+    assert host_changes(host, unsafe) == ["xfs is mounted with nobarrier"]
+    assert host_changes(unsafe, host) == [
         "flushes reach the disk again (before: xfs is mounted with nobarrier)"
     ]
 

@@ -14,6 +14,7 @@ from tests.unit.cli.test_advice import runs
 from tests.unit.stored import Database
 from vdisklab.actions.find_best import BestSearch
 from vdisklab.actions.measure import _seconds_to_come
+from vdisklab.answers.begun import MeasuringHost
 from vdisklab.answers.effort import SoFar, effort, so_far_of
 from vdisklab.answers.plan import answer_plan
 from vdisklab.answers.race_plan import as_race
@@ -67,7 +68,7 @@ def test_run_says_first_what_plan_says(
     search = BestSearch(RaceTerms(), budget=budget, began=time.monotonic())
     with open_store(database.url) as store:
         least, usually, most = _seconds_to_come(store, plan, begun.host, begun, search)
-        so_far = so_far_of(store, begun.host.machine_id, plan, CrashVerdicts())
+        so_far = so_far_of(store, MeasuringHost.of(begun.host), plan, CrashVerdicts())
     answer = answer_plan(plan, so_far=so_far, budget=budget)
     assert answer.finished == 16
     assert 0 < least <= usually < answer.seconds_estimated
@@ -82,6 +83,7 @@ def test_the_pace_is_that_of_such_runs_on_this_machine(
     plan: CampaignPlan, database: Database
 ) -> None:
     """Also if other paths were measured, but not with another load."""
+    another = replace(CAMPAIGN.host, machine_id="another machine")
     slow = [replace(run, wall_seconds=100.0) for run in runs(3, dict.fromkeys(PATHS, 0.8))]
     for profile, other in (("quick", False), ("short", True)):
         of = build_plan(
@@ -89,8 +91,8 @@ def test_the_pace_is_that_of_such_runs_on_this_machine(
         )
         database.write(slow, campaigns=[replace(CAMPAIGN, plan=of.as_json())])
         with open_store(database.url) as store:
-            so_far = so_far_of(store, CAMPAIGN.host.machine_id, plan, CrashVerdicts())
-            elsewhere = so_far_of(store, "another machine", plan, CrashVerdicts())
+            so_far = so_far_of(store, MeasuringHost.of(CAMPAIGN.host), plan, CrashVerdicts())
+            elsewhere = so_far_of(store, MeasuringHost.of(another), plan, CrashVerdicts())
         assert (so_far.pace == 1.0) is other
         assert elsewhere.pace == 1.0
         if not other:

@@ -32,6 +32,7 @@ from vdisklab.actions import missing_claims
 from vdisklab.actions.find_best import BestSearch
 from vdisklab.answers import plan as plan_answer
 from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.begun import MeasuringHost
 from vdisklab.answers.effort import so_far_of
 from vdisklab.answers.plan import answer_plan
 from vdisklab.answers.race_plan import as_race
@@ -626,7 +627,7 @@ def test_paths_that_lack_rounds_have_the_command_that_measures_them(
 def require_one_time(surer: Mapping[str, Any], race: CampaignPlan, database: Database) -> None:
     """`plan` says of the printed command what the answer said of it."""
     with open_store(database.url) as store:
-        so_far = so_far_of(store, CAMPAIGN.host.machine_id, race, CrashVerdicts())
+        so_far = so_far_of(store, MeasuringHost.of(CAMPAIGN.host), race, CrashVerdicts())
         planned = answer_plan(race, so_far=so_far)
     assert planned.runs[1] == surer["runs"]
     assert planned.seconds_estimated == pytest.approx(surer["seconds"])
