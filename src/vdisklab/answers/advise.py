@@ -13,7 +13,7 @@ from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.recorded import has_open_load
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.begun import facts_of_place, host_changes, this_host
+from vdisklab.answers.begun import MeasuringHost, host_changes, mount_below, on_mount
 from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.answers.choice import rounds_of
 from vdisklab.answers.disks import (
@@ -42,7 +42,7 @@ from vdisklab.answers.disks import (
     place_of,
     problem_of,
 )
-from vdisklab.answers.effort import Effort, effort, so_far_of
+from vdisklab.answers.effort import Effort, StoredTimes, effort
 from vdisklab.answers.elsewhere import host_elsewhere
 from vdisklab.answers.here import verdicts_here
 from vdisklab.answers.loading import choose_campaigns, load_chosen
@@ -50,7 +50,7 @@ from vdisklab.answers.race import race_outcome
 from vdisklab.answers.race_plan import as_race, can_race
 from vdisklab.errors import PlanError
 from vdisklab.host.command import Host
-from vdisklab.host.facts import machine_facts
+from vdisklab.host.facts import collect_facts, machine_facts
 from vdisklab.host.mounts import lies_in_memory, mount_of
 from vdisklab.inspection.disk_on_host import is_mounted, measured_form, read_contexts
 from vdisklab.inspection.host_features import cannot_build
@@ -84,7 +84,7 @@ from vdisklab.platforms.registry import (
     change_of,
     dialect_of,
 )
-from vdisklab.results.model import Campaign
+from vdisklab.results.model import Campaign, HostFacts
 from vdisklab.results.store import Store
 from vdisklab.workload.builtin_profiles import builtin_profile, builtin_profiles
 from vdisklab.workload.profile_files import load_profile
@@ -310,7 +310,7 @@ class _Desk:
         self._none_measured = (
             NONE_MEASURED if profile is None else f"{NONE_MEASURED} with the profile {profile}"
         )
-        machine = machine_facts(host).machine_id
+        self._machine = machine = machine_facts(host).machine_id
         if results is None:
             return
         self._verdicts = verdicts_here(results, host, disk)
@@ -344,11 +344,20 @@ class _Desk:
 
     def effort(self, plan: CampaignPlan, node: str) -> Effort:
         """The time of a plan here, with what is stored of it; nothing is on another `node`."""
-        if node:
+        times = self._times
+        if node or times is None:
             return effort(plan)
-        return effort(
-            plan, so_far_of(self._results, this_host(self._host, plan), plan, self._verdicts)
-        )
+        here = MeasuringHost(self._machine, lambda: on_mount(self._host_facts, mount_below(plan)))
+        return effort(plan, times.so_far(here, plan, self._verdicts))
+
+    @cached_property
+    def _times(self) -> StoredTimes | None:
+        return None if self._results is None else StoredTimes(self._results, self._machine)
+
+    @cached_property
+    def _host_facts(self) -> HostFacts:
+        """The facts of this host; its programs are asked once."""
+        return collect_facts(self._host)
 
     def stored_profile(self, row: ExistingDisk, path: DiskPath, request: Request) -> _StoredProfile:
         """The profile with which to measure a disk's path: of the stored ones the default, or else
@@ -628,7 +637,7 @@ class _Desk:
             return None
         if not 0 < rounds < MIN_ROUNDS:
             return None
-        if host_changes(campaign.host, facts_of_place(self._host, mount_of(directory))):
+        if host_changes(campaign.host, on_mount(self._host_facts, mount_of(directory))):
             return None
         plan = campaign.plan
         planned = None if RaceTerms.of(plan) is not None else plan.get("rounds")

@@ -71,7 +71,11 @@ def host_changes(before: HostFacts, now: HostFacts) -> list[str]:
 
 def facts_of_place(host: Host, mount: Mount | None) -> HostFacts:
     """The facts of this machine, and of the mount on which a campaign's images lie."""
-    facts = collect_facts(host)
+    return on_mount(collect_facts(host), mount)
+
+
+def on_mount(facts: HostFacts, mount: Mount | None) -> HostFacts:
+    """The facts with what the mount adds to them."""
     reason = without_flushes(mount)
     more = {} if reason is None else {WITHOUT_FLUSHES: reason}
     more |= {} if mount is None else {FILE_SYSTEM: mount.filesystem}

@@ -140,6 +140,56 @@ def _within(
     return WithinBudget(budget, runs, len(before))
 
 
+class StoredTimes:
+    """What the stored campaigns of a machine say of the time of plans; each is read once, however
+    many plans there are."""
+
+    def __init__(self, results: Store, machine_id: str) -> None:
+        self._results = results
+        self._campaigns = [
+            campaign for campaign in results.campaigns() if campaign.host.machine_id == machine_id
+        ]
+        self._loaded: dict[str, Loaded] = {}
+        self._outlines: dict[str, tuple[RunOutline, ...]] = {}
+
+    def so_far(
+        self,
+        host: MeasuringHost,
+        plan: CampaignPlan,
+        verdicts: CrashVerdicts,
+        *,
+        new: bool = False,
+    ) -> SoFar:
+        """What is stored of a plan: of the campaign that `run` goes on with, unless it is `new`,
+        and of the newest one whose runs do the same."""
+        begun = None if new else begun_campaign(self._campaigns, host, plan)
+        so_far = NOTHING_SO_FAR if begun is None else self._begun(plan, begun[0], verdicts)
+        wanted = _alike(plan.as_json())
+        for campaign in self._campaigns:
+            if _alike(campaign.plan) == wanted:
+                pace = pace_of(plan, self._runs_of(campaign))
+                if pace is not None:
+                    return SoFar(so_far.finished, so_far.racing, pace)
+        return so_far
+
+    def _runs_of(self, campaign: Campaign) -> tuple[RunOutline, ...]:
+        if campaign.id not in self._outlines:
+            self._outlines[campaign.id] = tuple(self._results.outlines([campaign.id]))
+        return self._outlines[campaign.id]
+
+    def _begun(self, plan: CampaignPlan, campaign: Campaign, verdicts: CrashVerdicts) -> SoFar:
+        finished = self._results.finished(campaign.id)
+        if plan.race is None or plan.race.groups or not finished:
+            return SoFar(finished)
+        if campaign.id not in self._loaded:
+            numbers = self._results.observations([campaign.id])
+            self._loaded[campaign.id] = Loaded((campaign,), self._runs_of(campaign), numbers)
+        outcome = race_outcome(self._loaded[campaign.id], plan.race, verdicts)
+        if outcome is None or not outcome.shows_anything:
+            return SoFar(finished)
+        return SoFar(finished, () if outcome.decided else (outcome.best, *outcome.as_good))
+
+
 def so_far_of(
     results: Store | None,
     host: MeasuringHost,
@@ -148,41 +198,14 @@ def so_far_of(
     *,
     new: bool = False,
 ) -> SoFar:
-    """What the stored campaigns of a machine say of a plan: of the one that `run` goes on with,
-    unless it is `new`, and of the newest one whose runs do the same."""
+    """What is stored of a single plan; see `StoredTimes`."""
     if results is None:
         return NOTHING_SO_FAR
-    campaigns = [each for each in results.campaigns() if each.host.machine_id == host.machine_id]
-    begun = None if new else begun_campaign(campaigns, host, plan)
-    so_far = NOTHING_SO_FAR if begun is None else _begun(results, plan, begun[0], verdicts)
-    wanted = _alike(plan.as_json())
-    for campaign in campaigns:
-        if _alike(campaign.plan) == wanted:
-            pace = pace_of(plan, results.outlines([campaign.id]))
-            if pace is not None:
-                return SoFar(so_far.finished, so_far.racing, pace)
-    return so_far
+    return StoredTimes(results, host.machine_id).so_far(host, plan, verdicts, new=new)
 
 
 def _alike(stored: Mapping[str, Any]) -> str:
     return json.dumps([stored.get(key) for key in _ALIKE], sort_keys=True, default=str)
-
-
-def _begun(
-    results: Store, plan: CampaignPlan, campaign: Campaign, verdicts: CrashVerdicts
-) -> SoFar:
-    finished = results.finished(campaign.id)
-    if plan.race is None or plan.race.groups or not finished:
-        return SoFar(finished)
-    numbers = Loaded(
-        (campaign,),
-        tuple(results.outlines([campaign.id])),
-        results.observations([campaign.id]),
-    )
-    outcome = race_outcome(numbers, plan.race, verdicts)
-    if outcome is None or not outcome.shows_anything:
-        return SoFar(finished)
-    return SoFar(finished, () if outcome.decided else (outcome.best, *outcome.as_good))
 
 
 def pace_of(plan: CampaignPlan, runs: Collection[RunOutline]) -> float | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.cli.test_advice import runs
@@ -15,7 +16,7 @@ from tests.unit.stored import Database
 from vdisklab.actions.find_best import BestSearch
 from vdisklab.actions.measure import _seconds_to_come
 from vdisklab.answers.begun import MeasuringHost
-from vdisklab.answers.effort import SoFar, effort, so_far_of
+from vdisklab.answers.effort import SoFar, StoredTimes, effort, so_far_of
 from vdisklab.answers.plan import answer_plan
 from vdisklab.answers.race_plan import as_race
 from vdisklab.path.durability import CrashVerdicts
@@ -131,3 +132,30 @@ def test_the_times_of_a_race_are_said_once_if_they_are_equal() -> None:
     )
     assert time_of_race(60, 180, 180) == "at least 1 min 00 s, at most 3 min 00 s"
     assert time_of_race(180, 180, 180) == "at most 3 min 00 s"
+
+
+def test_campaigns_are_read_once_for_the_times_of_many_plans(
+    plan: CampaignPlan, database: Database
+) -> None:
+    made = runs(3, dict.fromkeys(PATHS, 0.8))
+    database.write(made, campaigns=[replace(CAMPAIGN, plan=plan.as_json())])
+    asked: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        asked.append(statement)
+
+    with open_store(database.url) as store:
+        sa.event.listen(sa.Engine, "before_cursor_execute", note)
+        try:
+            host = MeasuringHost.of(CAMPAIGN.host)
+            times = StoredTimes(store, host.machine_id)
+            first = times.so_far(host, plan, CrashVerdicts())
+            read = len(asked)
+            others = (replace(plan, rounds=rounds) for rounds in range(2, 9))
+            assert {times.so_far(host, other, CrashVerdicts()).pace for other in others} == {
+                first.pace
+            }
+        finally:
+            sa.event.remove(sa.Engine, "before_cursor_execute", note)
+    assert read
+    assert len(asked) == read
