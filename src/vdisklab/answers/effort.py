@@ -20,7 +20,7 @@ from vdisklab.documents import Count
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.race_terms import DEFAULT_MARGIN
+from vdisklab.plan.race_terms import DEFAULT_MARGIN, RaceTerms
 from vdisklab.results.model import Campaign, RunOutline
 from vdisklab.results.store import Store
 
@@ -99,9 +99,7 @@ def _at_most(plan: CampaignPlan, so_far: SoFar) -> Iterator[Slot]:
     racing: set[MeasuredCell] = set(so_far.racing or ())
     race = plan.race
     if race is not None and so_far.racing is None:
-        cells = tuple(cell.measured for cell in plan.cells)
-        for group in race.groups or ((),):
-            racing |= set(contestants(cells, race, CrashVerdicts(), group))
+        racing |= rivals(plan, race)
     for slot in schedule(plan, so_far.finished):
         if race is None or slot.round <= LOOKS[0]:
             yield slot
@@ -109,6 +107,13 @@ def _at_most(plan: CampaignPlan, so_far: SoFar) -> Iterator[Slot]:
         related = racing and in_every_round(slot.cell, plan, race.metric)
         if related or slot.cell.measured in racing:
             yield slot
+
+
+def rivals(plan: CampaignPlan, race: RaceTerms) -> set[MeasuredCell]:
+    """The cells that race against another one; a path alone is measured in the first rounds."""
+    cells = tuple(cell.measured for cell in plan.cells)
+    groups = (contestants(cells, race, CrashVerdicts(), group) for group in race.groups or ((),))
+    return {cell for group in groups if len(group) > 1 for cell in group}
 
 
 def _next_look(slots: Sequence[Slot]) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from vdisklab.analysis.race import LOOKS
-from vdisklab.answers.effort import NOTHING_SO_FAR, SoFar, WithinBudget, effort
+from vdisklab.answers.effort import NOTHING_SO_FAR, SoFar, WithinBudget, effort, rivals
 from vdisklab.campaign import context
 from vdisklab.campaign.guests import boot_from, system_to_boot
 from vdisklab.campaign.host_stacks import takes_turns
@@ -87,6 +87,10 @@ class PlanAnswer(Answer):
     commands: Annotated[Mapping[Cell, CellCommands], "of each cell; empty without `--commands`"]
     kvm_assumed: Annotated[bool, "true if `commands` use KVM, which `run` tries first"]
     campaign: CampaignPlan = field(metadata=HIDDEN)
+    races: bool = field(metadata=HIDDEN)
+    """True if two paths or more race for the best."""
+    seconds_between: float = field(metadata=HIDDEN)
+    """How much of `seconds_estimated` no run takes: images and stacks are made, guests boot."""
 
 
 def answer_plan(
@@ -139,6 +143,9 @@ def answer_plan(
         commands=commands,
         kvm_assumed=kvm_assumed,
         campaign=plan,
+        races=plan.race is not None and bool(rivals(plan, plan.race)),
+        seconds_between=planned.at_most
+        - sum(so_far.pace * seconds(slot.cell) for slot in planned.slots),
     )  # fmt: skip
 
 

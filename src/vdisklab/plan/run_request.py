@@ -118,7 +118,8 @@ class RunRequest(MeasureRequest):
     @property
     def asks_for_a_race(self) -> bool:
         """True if an option is given that only a race has."""
-        return any((self.within, self.confidence, self.budget, self.need, self.unsafe, self.metric))
+        given = (self.within, self.confidence, self.budget, self.metric)
+        return any(value is not None for value in given) or bool(self.need) or self.unsafe
 
     def campaigns(self) -> tuple[settings.Request, ...]:
         """The campaign to measure; with --here one for each directory.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 from vdisklab.analysis.diagnostics.caveats import emulation_of
 from vdisklab.analysis.intervals import MIN_ROUNDS
+from vdisklab.analysis.race import LOOKS
 from vdisklab.answers.effort import WithinBudget
 from vdisklab.answers.plan import PlanAnswer, PlannedCell
 from vdisklab.path.architecture import GUEST, is_foreign
@@ -40,9 +42,11 @@ def _how_often(answer: PlanAnswer) -> str:
     if answer.finished and not most:
         return "measured already (--new measures them again)"
     more = " more" if answer.finished else ""
-    if answer.campaign.race is None:
+    if not answer.races:
+        rounds = rounds if answer.campaign.race is None else min(rounds, LOOKS[0])
         left = f", {counted(most, 'more run')}" if more else ""
-        time = format_duration(answer.seconds_estimated)
+        budget = math.inf if within is None else within.seconds
+        time = format_duration(min(answer.seconds_estimated, budget))
         return f"× {counted(rounds, 'round')}{left}, about {time}"
     times = (answer.seconds_at_least, answer.seconds_usually, answer.seconds_estimated)
     if within is not None and within.runs < most:
@@ -83,7 +87,9 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
             "the estimate has no time for what takes as long as it takes: "
             f"{', '.join(answer.of_unknown_length)}"
         )
-    if plan.race is not None:
+    if plan.race is not None and not answer.races:
+        yield "one path cannot race: to compare it, name another one beside it"
+    if answer.races and plan.race is not None:
         yield (
             "the race ends when no path is better than the leader by more than "
             f"{margin_text(plan.race.margin)} ({in_percent(plan.race.confidence)} sure); "
@@ -93,6 +99,10 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
         yield _within(answer, answer.within_budget)
     if answer.finished:
         yield f"`run` goes on with a campaign that has {counted(answer.finished, 'run')}"
+    if round(answer.seconds_between) > 0:
+        total, between = map(format_duration, (answer.seconds_estimated, answer.seconds_between))
+        guests = " and booting guests" if plan.guest_buses else ""
+        yield f"of {total}, {between} are beside the runs: for making images{guests}"
     if answer.guests > 1:
         yield (
             f"{answer.guests} guests at a time, which need "

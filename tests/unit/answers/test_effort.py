@@ -159,3 +159,29 @@ def test_campaigns_are_read_once_for_the_times_of_many_plans(
             sa.event.remove(sa.Engine, "before_cursor_execute", note)
     assert read
     assert len(asked) == read
+
+
+def test_a_path_alone_does_not_race() -> None:
+    """Its race would end after the first rounds: with nothing to compare it, no round decides."""
+    request = Request(("raw/none",), directory=Path("/"))
+    alone = as_race(build_plan(request, Capabilities(), load_profile("quick")), RaceTerms())
+    answer = answer_plan(alone)
+    assert answer.runs == (3 * 2, 3 * 2)
+    (table,) = tables(answer)
+    assert table.title.startswith("2 cells × 3 rounds, about ")
+    assert not any("race ends" in note for note in table.notes)
+    assert "one path cannot race: to compare it, name another one beside it" in table.notes
+    (limited,) = tables(answer_plan(alone, budget=20.0))
+    assert "about 20 s, " in limited.title
+
+
+@pytest.mark.parametrize("pace", [1.0, 2.5])
+def test_the_times_of_the_runs_add_up_to_the_whole(plan: CampaignPlan, pace: float) -> None:
+    for each in (plan, replace(plan, race=None, rounds=4)):
+        answer = answer_plan(each, so_far=SoFar(pace=pace))
+        of_runs = {row.fingerprint: row.seconds_estimated for row in answer.cells}
+        runs_take = sum(of_runs[slot.cell.fingerprint] for slot in effort(each).slots)
+        assert answer.seconds_estimated == pytest.approx(runs_take + answer.seconds_between)
+        said = f", {format_duration(answer.seconds_between)} are beside the runs"
+        (table,) = tables(answer)
+        assert any(said in note for note in table.notes)

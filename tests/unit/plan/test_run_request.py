@@ -36,8 +36,8 @@ def test_every_option_of_a_search_is_a_row() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    ["--within 3%", "--confidence 99%", "--budget 3m", "--need durable", "--metric read",
-     "--unsafe"],
+    ["--within 3%", "--confidence 99%", "--budget 3m", "--budget 0",
+     "--need durable", "--metric read", "--unsafe"],
 )  # fmt: skip
 def test_a_number_of_rounds_is_no_race(arguments: str) -> None:
     assert parsed(*arguments.split()).asks_for_a_race
