@@ -135,6 +135,22 @@ def percent(change: float) -> str:
     return f"{change:.0f}" if size >= 9.95 else f"{change:.1f}"
 
 
+def percent_at_most(share: float, digits: int = 0, least: float = 0.0) -> str:
+    """A limit from above in percent, rounded up, so that it holds: `10`, and never below `least`.
+
+    There are three rules, for three kinds of percentages: a limit from above is rounded up, one
+    from below down (`percent_at_least`), and an estimate to the nearest (`percent`; of shares
+    `units.in_percent`).
+    """
+    # 1e-9: a limit of exactly 10 % may be stored as 0.1000000000000001.
+    return f"{max(least, math.ceil(100 * share * 10**digits - 1e-9) / 10**digits):g}"
+
+
+def percent_at_least(share: float) -> str:
+    """A limit from below in whole percent, rounded down, so that it holds: `31`."""
+    return f"{math.floor(100 * share)}"
+
+
 def gain(number: float | None, low: float | None, high: float | None) -> str:
     """A ratio as a change in percent with its interval: `+35 % (12–60)`, `-3.1 % (-9.2 to 4.0)`.
 

@@ -73,7 +73,8 @@ class AdviseOptions(GuestsOptions):
 def advise(request: Request, asked_for: AdviseOptions, output: OutputOptions) -> int:
     """Say for each disk of existing guests whether to keep or change it, and the line to paste.
 
-    Without a name, all guests of this host are read.
+    Without a name, all guests of this host are read. A disk is kept unless a change is shown to be
+    better or keeps data that the disk loses; for a new disk ask `vdisklab recommend`.
 
     It answers from stored measurements of the disk's path and of the paths that differ from
     it in one segment. Without them it prints what to measure, how long that takes, and the command.

@@ -69,7 +69,8 @@ def recommend(request: RecommendOptions, output: OutputOptions) -> None:
 
     Paths known to lose flushed data in a power cut are left out, unless you say --unsafe. If
     several may be the best, it says so and names the leader, or a simpler path shown to be within
-    10 % of it.
+    10 % of it. The answer is for a new disk: of a disk that a guest has, `vdisklab advise` says
+    what to keep and what to change.
 
     Examples:
 

@@ -221,7 +221,9 @@ def _best_other(entry: Advice) -> str:
         return ""
     needed = entry.gain.rounds_needed
     ahead = needed is not None and entry.gain.a_is_more
-    more = f", which about {needed} rounds would decide (--rounds)" if ahead else ""
+    more = (
+        f", which about {needed} rounds would show among all settings (--rounds)" if ahead else ""
+    )
     gain = disks.known_gain(entry.gain)
     found = f"and {_NOT_KNOWN_YET}" if gain is None else f"{gain}{_over(entry)}"
     return f"; the best other is {entry.other}, {found}{more}"

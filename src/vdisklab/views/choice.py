@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
@@ -87,7 +86,7 @@ def _behind_in(choice: PathChoice) -> str:
     behind = choice.behind_in
     if behind is None:
         return ""
-    more = f"{math.floor(100 * (behind.least - 1))} %"
+    more = f"{numbers.percent_at_least(behind.least - 1)} %"
     memory = ", in the host's RAM" if behind.in_memory else ""
     which = measure_words(behind.measure)
     where = _on(behind.on, choice.hosts)
@@ -214,7 +213,7 @@ def _behind(choice: PathChoice) -> str:
 
 def _percent(share: float) -> str:
     """A share in whole percent, rounded up: it is a limit."""
-    return f"{max(1, math.ceil(100 * share - 1e-9))} %"
+    return f"{numbers.percent_at_most(share, least=1)} %"
 
 
 def keeps_what_is_there(choice: PathChoice) -> bool:

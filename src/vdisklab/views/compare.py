@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 
@@ -243,7 +242,7 @@ def _alone(pair: ComparedPair, ratio: Ratio) -> str:
     worst = ratio.low if ranked.close == pair.a else 1 / ratio.high
     if ranked.behind is None or worst >= 1 / (1 + ranked.behind):
         return ""
-    near = f"{name} is within {math.ceil(100 * ranked.behind - 1e-9)} % of the best (95 %)"
+    near = f"{name} is within {numbers.percent_at_most(ranked.behind)} % of the best (95 %)"
     return f" when these two are looked at alone; {paths} {near} (`rank`)"
 
 

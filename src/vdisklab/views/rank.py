@@ -162,7 +162,7 @@ _HOST_COLUMNS: tuple[Column[RankedCell], ...] = (
         note="On another host: what one more host of this fleet would measure.",
     ),
     Column(
-        "better\non",
+        "beats\nbase on",
         lambda row: _agreement(row, lambda pair: f"{pair.a_better_on} of {len(pair.hosts)}"),
         right=True,
     ),
@@ -444,7 +444,8 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
     if answer.roles is not None and is_salters and ranking.rows:
         yield (
             f"Scores are Jim Salter's, {answer.roles.title} ({answer.roles.name}), "
-            f"weighted by the baseline {answer.baseline}."
+            f"weighted by the baseline {answer.baseline}. "
+            "They count writes as fast as the program saw them, with bursts into a cache."
         )
     if answer.rates:
         yield wording.mean_sentence(answer.rates, answer.baseline)

@@ -98,7 +98,7 @@ def _hosts_table(answer: RecommendAnswer, over: OverHosts) -> Table[Alternative]
             right=True,
         ),
         Column(
-            "better\non",
+            "beats the\nanswer on",
             lambda row: (
                 f"{row.hosts.a_better_on} of {len(row.hosts.hosts)}"
                 if row.hosts

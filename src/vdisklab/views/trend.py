@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -203,7 +202,7 @@ def _unseen(newest: Newest, allowed: float) -> str:
 def _limit(share: float) -> str:
     """A share in percent, rounded up, but never to 100: no loss is that large."""
     digits = 0 if share < 0.99 else 2
-    return f"{math.ceil(share * 100 * 10**digits - 1e-9) / 10**digits:g} %"
+    return f"{numbers.percent_at_most(share, digits)} %"
 
 
 def _not_seen(answer: TrendAnswer) -> Iterator[str]:
