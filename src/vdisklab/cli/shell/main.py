@@ -210,7 +210,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         message = _plain(error.format_message())
         if message:  # otherwise no verb was named, and the help was shown
             print(f"error: {_shortened(message)}", file=sys.stderr)
-            hint = _database_hint(arguments) or _help_hint(error)
+            hint = _database_hint(arguments) or _help_hint(error, arguments)
             print(f"hint: {hint}", file=sys.stderr)
         return PlanError.exit_code
     except (KeyboardInterrupt, typer.Abort):
@@ -245,12 +245,18 @@ def _database_hint(arguments: Sequence[str]) -> str | None:
     return None
 
 
-def _help_hint(error: typer.TyperException) -> str:
+def _help_hint(error: typer.TyperException, arguments: Sequence[str]) -> str:
     """The hint for a mistake on the command line: the command that lists what is possible."""
     context = getattr(error, "ctx", None)
-    if context is None or context.command_path == "vdisklab":
+    command = "vdisklab" if context is None else context.command_path
+    verb = next((word for word in arguments if not word.startswith("-")), "")
+    if command == "vdisklab" and verb in verb_files():
+        command = f"vdisklab {verb}"  # typer names no command for an option without its value
+    if command == "vdisklab":
         return "`vdisklab --help` lists the verbs"
-    return f"`{context.command_path} --help` shows what it takes"
+    takes = f"`{command} --help` shows what it takes"
+    is_json = getattr(error, "option_name", None) == "--json"
+    return f"write --format json; {takes}" if is_json else takes
 
 
 def _plain(message: str) -> str:

@@ -187,6 +187,20 @@ def test_an_unknown_verb_is_answered_with_the_list_of_verbs(
     assert "hint: `vdisklab --help` lists the verbs" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("--pareto", "`vdisklab rank --help` shows what it takes"),
+        ("--json", "write --format json; `vdisklab rank --help` shows what it takes"),
+    ],
+)
+def test_a_wrong_option_is_answered_with_the_help_of_its_verb(
+    option: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["rank", option]) == PlanError.exit_code
+    assert f"hint: {hint}\n" in capsys.readouterr().err
+
+
 # Calls whose standard output is closed, full or without a reader. Each is a process that begins
 # with the modules loaded, which is most of the work, and ends as Python does.
 _CALLS = """
