@@ -221,27 +221,40 @@ def _directory(directory: Path, notes: list[str]) -> list[GuestText]:
     """The guests' configurations in a directory, and the files that they refer to, there or in the
     directory above."""
     texts = list(_beside(directory))
-    below = (place for each in dialects().values() for place in each.below)
     try:
         files = sorted(file for file in directory.iterdir() if file.suffix in _ENDINGS)
-        for place in below:
-            files += sorted(f for f in directory.glob(f"{place}/*") if f.suffix in _ENDINGS)
+        files += (file for file in _below(directory) if file.suffix in _ENDINGS)
     except OSError as error:
         raise PlanError(
             f"{directory} cannot be read: {error.strerror}", hint="name files, or be root"
         ) from error
+    found: set[tuple[str, str]] = set()
     for file in files:
         try:
-            texts.append(replace(_text_in_directory(file), required=False))
+            text = replace(_text_in_directory(file), required=False)
         except PlanError as error:
             notes.append(f"{error}: skipped.")
+            continue
+        # A copy of a cluster's directory may have a guest's file in place of the link to it.
+        if file.parent == directory or (file.name, text.text) not in found:
+            texts.append(text)
+        found.add((file.name, text.text))
     return texts
 
 
+def _below(directory: Path) -> Iterator[Path]:
+    """The files in a directory's own directories that hold guests."""
+    for place in (place for dialect in dialects().values() for place in dialect.below):
+        yield from sorted(directory.glob(f"{place}/*"))
+
+
 def _beside(directory: Path) -> Iterator[GuestText]:
-    """The other files that a directory's guests need, from that directory or its parent."""
+    """The other files that a directory's guests need: from that directory, its parent, or the one
+    in which a platform has that directory."""
+    below = (place for dialect in dialects().values() for place in dialect.below)
+    tops = [directory.parents[place.count("/")] for place in below if directory.match(place)]
     for name in (name for dialect in dialects().values() for name in dialect.beside):
-        places = (directory / name, directory.parent / name)
+        places = [above / name for above in (directory, directory.parent, *tops)]
         yield from map(_text_in_directory, list(filter(is_visible_file, places))[:1])
 
 

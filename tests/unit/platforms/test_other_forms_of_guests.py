@@ -220,3 +220,16 @@ def test_a_copy_of_proxmox_is_read_with_all_its_nodes(tmp_path: Path) -> None:
     assert [f"{disk.guest} {disk.path and disk.path.stack}" for disk in found.disks] == [
         "101 lvmthin", "102 lvmthin",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("named", [".", "nodes/a/qemu-server", "nodes/a/qemu-server/101.conf"])
+def test_a_copy_of_proxmox_without_links_has_each_guest_once(tmp_path: Path, named: str) -> None:
+    """`cp -rL /etc/pve copy`: qemu-server is a directory, and storage.cfg lies three levels up."""
+    (tmp_path / "storage.cfg").write_text("lvmthin: thin\n\tvgname v\n")
+    for place in ("nodes/a/qemu-server", "qemu-server"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "101.conf").write_text("memory: 512\nvirtio0: thin:vm-101-disk-0\n")
+    found = read_disks(LocalHost(), [tmp_path / named], None)
+    assert [f"{disk.guest} {disk.path and disk.path.stack}" for disk in found.disks] == [
+        "101 lvmthin"
+    ]
