@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 from vdisklab.as_text import Saying
@@ -26,6 +27,7 @@ from vdisklab.path.durability import (
 from vdisklab.path.platforms import Platform
 from vdisklab.path.rules import impossible, native_without_direct
 from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, LayerKind
+from vdisklab.platforms.conversion import remedy_for
 from vdisklab.platforms.machine_buses import MaybeUnseen, NoSuchBus, verdict_on
 from vdisklab.platforms.network import ServerDisk
 from vdisklab.units import counted, format_bytes
@@ -855,7 +857,7 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
         cached = caches and (is_rbd or not path.opened_by_qemu)
         no_wait = cached and is_rbd and disk.platform is Platform.PROXMOX
         risky.append(OnServer(path.layers[0].kind, cached, no_wait))
-    risky = [_with_setting(risk, disk, path) for risk in risky]
+    risky = [_with_setting(_with_file(risk, disk, path), disk, path) for risk in risky]
     ignores = path.attachment.option("discard") == "ignore"
     if disk.on_thin_volume and ignores and not disk.read_only and NoDiscard() not in risky:
         risky.append(NoDiscard())
@@ -919,6 +921,15 @@ def _lossy_image(path: DiskPath, context: DiskContext) -> Risk | None:
     drops = dropped_flushes(path, context.disk)
     drop = next((drop for drop in drops if drop.dropper is FlushDropper.TABLES), None)
     return None if drop is None else LossyImage(drop.reason, drop.remedy)
+
+
+def _with_file(risk: Risk, disk: ConfiguredDisk, path: DiskPath) -> Risk:
+    """The risk with the command for the disk's own image, if its file is known."""
+    file = disk.source or ""
+    is_file = file.startswith("/") and not file.startswith("/dev/") and disk.server is None
+    if not isinstance(risk, LossyImage) or path.image is None or not is_file:
+        return risk
+    return replace(risk, remedy=remedy_for(Path(file), path.image.format))
 
 
 def _flushes(path: DiskPath, context: DiskContext) -> Risk | None:

@@ -186,3 +186,19 @@ def test_an_nbd_server_in_the_same_file_answers_for_its_flushes(
 def test_another_server_and_one_that_flushes_change_nothing(server: str, place: str) -> None:
     (disk,) = read(f"#!/bin/sh\n{server}\n{GUEST.format(place)}")
     assert disk.lost_below is None
+
+
+@pytest.mark.parametrize(
+    ("form", "remedy"),
+    [
+        ("vmdk", "`test -e '/s v/a.qcow2' || qemu-img convert -p -f vmdk -O qcow2 '/s v/a.x' "
+         "'/s v/a.qcow2'`"),
+        ("vdi", "`test -e '/s v/a.qcow2' || qemu-img convert -p -f vdi -O qcow2 '/s v/a.x' "
+         "'/s v/a.qcow2'`"),
+        ("qcow2,lazy-refcounts=on", "`qemu-img amend -o lazy_refcounts=off '/s v/a.x'`"),
+    ],
+)  # fmt: skip
+def test_the_remedy_of_a_lossy_image_names_its_file(form: str, remedy: str) -> None:
+    (disk,) = read(f"qemu-system-x86_64 -drive 'if=virtio,file=/s v/a.x,format={form},cache=none'")
+    (risk,) = (risk for risk in risks(disk) if isinstance(risk, LossyImage))
+    assert remedy in str(risk)
