@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -58,6 +59,7 @@ from vdisklab.answers.tell_apart import (
 )
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.errors import PlanError
+from vdisklab.host.mounts import is_visible_directory
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.disk_path import Attachment, DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk
@@ -166,6 +168,8 @@ class RecommendAnswer(Answer):
     was measured there."""
     there: str = field(default="", metadata=HIDDEN)
     """The options of `run` that name the place of the campaign, to measure operations there."""
+    run_on: str | None = field(default=None, metadata=HIDDEN)
+    """The host on which commands that measure more must run; None if that is this one."""
     beside_default: str = field(default="", metadata=HIDDEN)
     """The command that measures this path beside itself with QEMU's default cache mode, if no
     campaign of this host did."""
@@ -275,6 +279,7 @@ def recommend(
             if need.goes_by_stalls and chosen.path is not None
         },
         there=place_options(analysis.campaigns[0]),
+        run_on=analysis.run_on,
         beside_default=""
         if found.default or hosts
         else _beside_default(analysis, chosen, measure, needs),
@@ -649,6 +654,11 @@ def _joined(needs: Iterable[Need]) -> str:
     return " and ".join(map(str, needs))
 
 
+def _is_there(directory: str) -> bool:
+    """True for a directory, quoted for a shell, that this host has."""
+    return is_visible_directory(Path(*shlex.split(directory)))
+
+
 def none_meets(
     paths: Collection[DiskPath],
     needs: Sequence[Need],
@@ -684,6 +694,9 @@ def none_meets(
     else:
         command = f"vdisklab run {example} host {there}".rstrip()
         where = "" if on is None else f" on {on}"
-        ways = [f"measure a path that qualifies{where}: `{command}`"]
+        option, _, directory = there.partition(" ")
+        is_gone = on is None and option == "--dir" and not _is_there(directory)
+        gone = f" ({directory} is gone: name another --dir)" if is_gone else ""
+        ways = [f"measure a path that qualifies{where}: `{command}`{gone}"]
         ways[:0] = [] if decisive is None else [decisive]
     return PlanError(problem, hint=", or ".join(ways))

@@ -256,7 +256,8 @@ def _stalls(answer: RecommendAnswer) -> Iterator[str]:
             costs = f"What the need {need} costs the guest was not measured on {path}"
             if answer.hosts is None:
                 here = f"{command} {answer.there}".rstrip()
-                yield f"{costs} in this place with this QEMU: `{here}`."
+                on = "" if answer.run_on is None else f"; on {answer.run_on}"
+                yield f"{costs} in this place with this QEMU{on}: `{here}`."
             else:
                 yield f"{costs} on any of these hosts. To measure it, on each: `{command}`."
 
@@ -364,7 +365,8 @@ def _over_default(answer: RecommendAnswer) -> Iterator[str]:
         if other is not None:
             yield f"{lacks}, but in campaign {other}: `vdisklab recommend --campaign {other}`."
         elif way:
-            yield f"{lacks}; to compare the two: `{way}`."
+            on = "" if answer.run_on is None else f" on {answer.run_on}"
+            yield f"{lacks}; to compare the two{on}: `{way}`."
         else:
             yield f"{lacks}."
     elif recommendation.default == recommendation.cell:

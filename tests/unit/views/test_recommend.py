@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -9,8 +10,10 @@ import pytest
 
 from vdisklab.analysis.candidates import Price
 from vdisklab.analysis.paired_ratios import Ratio
-from vdisklab.answers.recommend import RecommendAnswer
+from vdisklab.answers.recommend import RecommendAnswer, none_meets
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.needs import parse_need
 from vdisklab.views.recommend import _left_out, _over_default, _stalls, price_sentence
 
@@ -30,9 +33,13 @@ def test_the_command_that_compares_qemus_default_is_printed(command: str, rest: 
         campaigns=(SimpleNamespace(id="3f2a"),),
         default_measured_in=None,
         beside_default=command,
+        run_on=None,
     )
     (sentence,) = _over_default(cast(RecommendAnswer, chosen))
     assert sentence == f"QEMU's default cache mode was not measured in campaign 3f2a{rest}"
+    chosen.run_on = "node2"
+    (sentence,) = _over_default(cast(RecommendAnswer, chosen))
+    assert ("to compare the two on node2: " in sentence) is bool(command)
 
 
 def test_paths_that_are_left_out_are_named_by_reason() -> None:
@@ -72,10 +79,31 @@ def test_the_measured_stall_is_said_or_the_command_that_measures_it() -> None:
     stalls = {parse_need("backup"): "no write was completed for 85 ms in its backup; --stall "
               "allows 1 s", parse_need("snapshots"): None}  # fmt: skip
     answer = SimpleNamespace(
-        recommendation=recommendation, stalls=stalls, there="--dir /srv/vm", hosts=None
+        recommendation=recommendation,
+        stalls=stalls,
+        there="--dir /srv/vm",
+        hosts=None,
+        run_on=None,
     )
     assert list(_stalls(cast("RecommendAnswer", answer))) == [
         "qcow2/none: no write was completed for 85 ms in its backup; --stall allows 1 s.",
         "What the need snapshots costs the guest was not measured on qcow2/none in this place "
         "with this QEMU: `vdisklab run qcow2/none --during snapshot --dir /srv/vm`.",
     ]
+    answer.run_on = "node2"
+    assert list(_stalls(cast("RecommendAnswer", answer)))[1].endswith(
+        "with this QEMU; on node2: `vdisklab run qcow2/none --during snapshot --dir /srv/vm`."
+    )
+
+
+def test_a_directory_that_is_gone_is_named_beside_its_command(tmp_path: Path) -> None:
+    paths, needs = [parse_path("qcow2/none")], [parse_need("no-flush-safe")]
+
+    def hint(there: str, on: str | None = None) -> str:
+        refusal = none_meets(paths, needs, CrashVerdicts(), there, on=on)
+        assert refusal is not None
+        return str(refusal.hint)
+
+    assert "is gone" not in hint(f"--dir {tmp_path}")
+    assert hint("--dir /no/such").endswith("--dir /no/such` (/no/such is gone: name another --dir)")
+    assert "is gone" not in hint("--dir /no/such", "node2"), "another host may have it"
