@@ -436,7 +436,12 @@ class _Desk:
             then = durability(in_place_of(full_path, answer.to), rules)
             answer = replace(answer, then=then)
         change = None if answer.to is None else change_of(disk, answer.to)
-        return replace(row, advice=replace(answer, change=change, directory=place))
+        blocked = any(risk.blocks for risk in found)  # no power cut meets a guest that never starts
+        return replace(
+            row,
+            power_cut=None if blocked else row.power_cut,
+            advice=replace(answer, change=change, directory=place),
+        )
 
     def _advise(self, row: ExistingDisk, start: Advice, made: DiskPath | None) -> Advice:
         """Advises by rules first, then by measurements; the reason at `start` is the disk's

@@ -191,7 +191,7 @@ class _Audit:
             _with_one_setting(disk_risks, disk, path, offered),
             None,
             None,
-            None if disk.read_only else durability(path, verdicts),
+            None if disk.read_only or _blocked(disk_risks) else durability(path, verdicts),
             lacks,
             reasons,
             offered,
@@ -206,7 +206,8 @@ class _Audit:
             row = self._compared(row, made)
             if row.standing is None:
                 row = replace(row, measured_before=self._measured_before(made))
-        command = _way_to_measure(row, path)
+        below_too = context.without_flushes or below  # which no path can be built with
+        command = None if below_too else _way_to_measure(row, path)
         lacking = None if command is None else self._lacking(row, path)
         if lacking is not None:
             return replace(row, lacks_here=lacking)
@@ -265,6 +266,11 @@ class _Audit:
         refusal = partial(cannot_have, disk)
         safe = nearest(path, with_default(needs), verdicts, refusal)
         return safe or nearest(path, needs, verdicts, refusal)
+
+
+def _blocked(disk_risks: Iterable[Risk]) -> bool:
+    """True for a disk with which the guest does not start: no power cut meets it."""
+    return any(risk.blocks for risk in disk_risks)
 
 
 def _with_one_setting(

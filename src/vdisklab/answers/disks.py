@@ -445,7 +445,9 @@ class ExistingDisk:
         DiskStanding | None,
         "without `standing`, the measured path that differs least; not its speed",
     ] = None
-    power_cut: Annotated[Durability | None, "null for a read-only disk"] = None
+    power_cut: Annotated[
+        Durability | None, "null for a read-only disk, and if the guest does not start"
+    ] = None
     lacks: Annotated[Mapping[Need, str], "why, for each requested need that is not met"] = field(
         default_factory=dict
     )

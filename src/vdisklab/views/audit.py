@@ -142,8 +142,9 @@ def _claim(disk: ClaimedCache, assumed: HostDisk) -> str | None:
 
 def _volatile_data(disks: Iterable[ExistingDisk]) -> Iterator[str]:
     """One sentence about all disks on which only flushed data are durable: nearly every disk."""
+    starts = (each for each in disks if not any(risk.blocks for risk in each.risks))
     counts = Counter(
-        risk for audited in disks for risk in audited.risks if isinstance(risk, DurableOnceFlushed)
+        risk for audited in starts for risk in audited.risks if isinstance(risk, DurableOnceFlushed)
     )
     if counts:
         where = ", and ".join(

@@ -301,6 +301,22 @@ def test_an_older_campaign_that_measured_the_disk_is_named(
     monkeypatch.setattr("vdisklab.answers.audit.read_contexts", lambda _disks: without)
     assert main(["audit", file]) == 0
     assert "--campaign" not in capsys.readouterr().out, "nor would that campaign answer"
+    (disk,) = audited(capsys, file)
+    assert disk["to_measure"] is None, "no path is measured without flushes"
+
+
+def test_a_guest_that_does_not_start_keeps_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.conf"
+    file.write_text("memory: 512\nvirtio0: /srv/a.raw,aio=native,cache=writeback\n")
+    for verb in ("audit", "advise"):
+        assert main([verb, str(file), "--format", "json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        (disk,) = said["disks"]
+        assert any(risk["kind"] == "aio-conflict" for risk in disk["risks"])
+        assert disk["power_cut"] is None
+        assert "durable once" not in " ".join(said["sentences"])
 
 
 def test_storage_that_nobody_saw_is_not_compared(
