@@ -533,7 +533,7 @@ def test_qemus_default_is_measured_beside_the_path_as_that_was_measured(
     database.write(runs(5, speeds), campaigns=[replace(CAMPAIGN, plan=plan)])
     assert main(["recommend", "--why"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    (command,) = re.findall("; to compare the two: `([^`]+)`", said)
+    (command,) = re.findall("; to compare the two on bench1: `([^`]+)`", said)
     argv = shlex.split(command)
     typed = [text.replace("nbd:at=fast/", "fast/") for text in (path, usual)]
     assert argv[2:5] == [*typed, "host"]
