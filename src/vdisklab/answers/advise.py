@@ -881,11 +881,14 @@ def _made_to_work(row: ExistingDisk, start: Advice) -> Advice | None:
     """
     path = start.path or row.disk.assumed
     risk = next((risk for risk in row.risks if isinstance(risk, AioConflict | CannotWork)), None)
-    if risk is None or path is None:
+    if risk is None or (path is None and row.disk.refused is None):
         return None
     rules = _rules(row)
     change = replace(start, action=DiskAction.CHANGE, measurable=False)
+    if path is None:
+        return replace(change, reason=risk.clause)
     to = next(_safe_settings(row.disk, path, rules), None)
     if to is None:
         return replace(change, reason=risk.clause)
-    return replace(change, to=to, reason=STARTS)
+    why = f"{risk.reason}, so {STARTS}" if isinstance(risk, CannotWork) else STARTS
+    return replace(change, to=to, reason=why)

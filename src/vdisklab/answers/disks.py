@@ -61,7 +61,7 @@ from vdisklab.platforms.network import command_on_server, same_server
 from vdisklab.units import counted
 
 STARTS = "the guest does not start with it now"
-"""The reason of a change with which a guest starts."""
+"""How the reason of a change ends with which a guest starts."""
 
 NONE_MEASURED = "none of its paths has been measured on this host"
 """The reason of no advice before any measurement."""

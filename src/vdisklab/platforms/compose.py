@@ -13,16 +13,24 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vdisklab.path.architecture import AARCH64, X86_64, Architecture
-from vdisklab.platforms.reading import GuestText, tree
+from vdisklab.platforms.reading import GuestText, refused_word, tree
 from vdisklab.platforms.text_form import TextForm
 
 _IMAGE = re.compile(r"(?:^|/)(?:qemux?|qemus|dockurr?)/(?P<name>qemu|windows|macos)(?P<kind>-arm)?")
+_SCSI = "virtio-scsi-pci,id={0}b,iothread=io2 -device scsi-hd,drive={0},bus={0}b.0"
+_BLK = "virtio-blk-pci,drive={0},iothread=io2"
+_AHCI = "ich9-ahci,id={0}a -device ide-hd,drive={0},bus={0}a.0"
 _DEVICES = {
-    "scsi": "virtio-scsi-pci,id={0}b,iothread=io2 -device scsi-hd,drive={0},bus={0}b.0",
-    "blk": "virtio-blk-pci,drive={0},iothread=io2",
-    "ide": "ich9-ahci,id={0}a -device ide-hd,drive={0},bus={0}a.0",
-    "usb": "usb-storage,drive={0}",
+    "scsi": _SCSI, "virtio-scsi": _SCSI, "blk": _BLK, "virtio-blk": _BLK, "ide": _AHCI,
+    "sata": _AHCI, "nvme": "nvme,drive={0},serial={0}", "usb": "usb-storage,drive={0}",
+    "auto": "ide-hd,drive={0}",
+}  # fmt: skip
+_ACCEPTED = {
+    "DISK_TYPE": (*(kind for kind in _DEVICES if not kind.startswith("virtio")),),
+    "DISK_FMT": ("raw", "qcow2"),
 }
+"""The words with which the container starts (src/disk.sh); those with `virtio-` are in newer ones
+only."""
 
 
 def _recognises(text: GuestText) -> bool:
@@ -41,7 +49,15 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
             if match is not None:
                 row = AARCH64 if match["kind"] else X86_64
                 argv = _command(str(name), service, match["name"], row)
-                yield GuestText("\0".join(argv), f"{text.origin}/{name}")
+                refused = _refused(_variables(service.get("environment")))
+                yield GuestText("\0".join(argv), f"{text.origin}/{name}", refused=refused)
+
+
+def _refused(variables: Mapping[str, str]) -> tuple[str, str] | None:
+    """Why the container ends instead of starting the guest, and the way out."""
+    kind = variables.get("DISK_TYPE", "").lower().removeprefix("virtio-")
+    written = {"DISK_TYPE": kind or None, "DISK_FMT": variables.get("DISK_FMT", "").lower() or None}
+    return refused_word("the container", _ACCEPTED, written)
 
 
 def _command(name: str, service: Mapping[str, Any], image: str, row: Architecture) -> Iterator[str]:
@@ -78,8 +94,8 @@ def _command(name: str, service: Mapping[str, Any], image: str, row: Architectur
         yield "-drive"
         yield ",".join(f"{key}={value.replace(',', ',,')}" for key, value in settings.items())
         yield "-device"
-        device = _DEVICES.get(kind)
-        yield from [f"{kind},drive={node}"] if device is None else device.format(node).split(" ")
+        # Of a kind that the container refuses, which is said, the disk is read as the usual one.
+        yield from _DEVICES.get(kind, _DEVICES[usual]).format(node).split(" ")
     try:
         yield from shlex.split(variables.get("ARGUMENTS", ""))
     except ValueError:

@@ -248,6 +248,8 @@ class Dialect:
     location: Location = field(default_factory=Location)
     aio_of: Callable[[CacheMode], Aio] | None = None
     """Set where the aio mode follows the cache mode, and no I/O thread can be set."""
+    buses: tuple[Bus, ...] = tuple(Bus)
+    """The buses of its guests' disks and directories: no change leads to another one."""
     other_buses: tuple[Bus, ...] = ()
     """Buses that one line gives a disk, and whose drivers the platform expects in every guest."""
     left_out: Mapping[str, str] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from typing import Any
 from vdisklab.errors import PlanError
 from vdisklab.path.architecture import ARCHITECTURES, X86_64, Architecture
 from vdisklab.path.segments import CacheMode, WriteCache
-from vdisklab.platforms.reading import is_deep, one_of
+from vdisklab.platforms.reading import is_deep, one_of, refused_word
 from vdisklab.units import whole_number
 
 Settings = Mapping[str, Any]
@@ -172,6 +172,8 @@ class Arguments:
     program: str = ""
     sockets: Mapping[str, str] = field(default_factory=dict)
     groups: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Why QEMU does not start, and the way out, by what is `unread`."""
 
     @property
     def machine(self) -> str:
@@ -217,9 +219,10 @@ def arguments_of(argv: Sequence[str], program: str = "") -> Arguments:
     chardevs = (keyed_settings(value, "backend") for flag, value in options if flag == "chardev")
     sockets = {str(each.get("id")): str(each.get("path")) for each in chardevs}
     groups = Counter(str(node.get("throttle-group", node.get("group"))) for node in nodes.values())
+    refused = {drive.problem: drive.refused for drive in drives if drive.problem and drive.refused}
     return Arguments(
         options, nodes, frozenset(defaults), devices, objects, tuple(unread), program, sockets,
-        groups,
+        groups, refused,
     )  # fmt: skip
 
 
@@ -347,6 +350,10 @@ def _by_driver(options: Iterable[tuple[str, str]]) -> Mapping[str, Mapping[str, 
     return found
 
 
+_ACCEPTED = {"cache": ("none", "writeback", "writethrough", "directsync", "unsafe")}
+"""The words of a -drive (bdrv_parse_cache_mode)."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Drive:
     """What a `-drive` stands for: its node, its device, and the settings that its device gets.
@@ -358,6 +365,7 @@ class _Drive:
     defaults: Settings
     device: Settings
     problem: str | None = None
+    refused: tuple[str, str] | None = None
 
 
 def _drives(options: Sequence[tuple[str, str]], program: str) -> Iterator[_Drive]:
@@ -428,7 +436,8 @@ def _drive(options: Settings, name: str, interface: str, *, ahci: bool) -> _Driv
         cache, write_cache = _cache_of(options.get("cache"))
         node = _node(options, name)
     except ValueError as error:
-        return _Drive({}, {}, {}, f"-drive {name}: {error}")
+        refused = refused_word("QEMU", _ACCEPTED, {"cache": _cache_word(options.get("cache"))})
+        return _Drive({}, {}, {}, f"-drive {name}: {error}", refused)
     if cache is not None:
         node["cache"] = cache
     defaults = {key: options[key] for key in ("werror", "rerror") if key in options}
@@ -489,14 +498,26 @@ def _opened(filename: str) -> dict[str, Any]:
     return {"driver": match[1], "filename": match[2] if local else filename}
 
 
+def _cache_flags(setting: object) -> Mapping[str, object]:
+    if isinstance(setting, dict):
+        return setting
+    return {} if setting is None else {"": setting}
+
+
+def _cache_word(setting: object) -> str | None:
+    """The word of `cache=`, for which `off` is another one."""
+    word = _cache_flags(setting).get("")
+    return None if word is None else {"off": "none"}.get(str(word), str(word))
+
+
 def _cache_of(setting: object) -> tuple[dict[str, bool] | None, WriteCache | None]:
     """The flags of a drive's node and its device's write cache, from `cache=` and `cache.*`.
 
     Both are None where nothing is set. `cache=off` is `none` (bdrv_parse_cache_mode). Raises
     ValueError for an unknown word.
     """
-    flags = setting if isinstance(setting, dict) else {} if setting is None else {"": setting}
-    word = {"off": "none"}.get(str(flags.get("")), str(flags.get("", CacheMode.DEFAULT)))
+    flags = _cache_flags(setting)
+    word = _cache_word(setting) or str(CacheMode.DEFAULT)
     mode = CacheMode(one_of(word, tuple(CacheMode), "cache mode"))
     named = {name: is_on(flags[name]) for name in ("direct", "no-flush") if name in flags}
     if mode is CacheMode.DEFAULT and not named and "writeback" not in flags:

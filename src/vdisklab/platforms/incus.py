@@ -37,6 +37,7 @@ from vdisklab.platforms.reading import (
     first_of,
     ignored_errors,
     one_of,
+    refused_word,
     tree,
     way_to_see,
     word,
@@ -72,6 +73,18 @@ _KNOWN = re.compile(
     r"security\..*|name|description"
 )
 """The options of a disk device that are read, or that change no speed of a guest's disk."""
+
+
+_OF_DISKS = {
+    "io.bus": (*_WORDS.values(), "auto"),
+    "io.cache": CACHE_MODES,
+}
+_OF_DIRECTORIES = {
+    "io.bus": ("virtiofs", "9p", "auto"),
+    "io.cache": ("none", "metadata", "unsafe"),
+}
+"""The words that the API accepts (validateConfig in device/disk.go); an instance with another one
+is not saved."""
 
 
 def aio_of(cache: CacheMode) -> Aio:
@@ -172,6 +185,7 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
                     ),
                     limits=(*disk.limits, *raw),
                     drops_flushes=disk.drops_flushes,
+                    refused=disk.refused,
                     ignored_errors=disk.ignored_errors,
                 )
     profiles = document.get("profiles")
@@ -218,12 +232,16 @@ def _disk(device: Tree, drivers: Mapping[str, str], changes: Changes) -> Configu
         bus or Bus.USB
     )
     properties, _ = changes.properties_of({"driver": driver})
+    accepted = _OF_DIRECTORIES if shared else _OF_DISKS
     others = [f"{key}={value}" for key, value in device.items() if not _KNOWN.fullmatch(str(key))]
     others += (f"{key}={value}" for key, value in properties.items())
     return ConfiguredDisk(
         "", "?", None if server is None else server.place, path, problem=problem,
         unseen=unseen, assumed=assumed, server=server,
         limits=(*LIMITS.beyond(device), *others),
+        refused=refused_word(Platform.INCUS.full_name, accepted, {
+            key: word(device, key) or None for key in accepted
+        }),
         drops_flushes=word(device, "io.cache") == CacheMode.UNSAFE and not shared,
         ignored_errors=ignored_errors(properties.get("werror"), properties.get("rerror")),
     )  # fmt: skip

@@ -43,6 +43,7 @@ from vdisklab.platforms.reading import (
     ignored_errors,
     one_of,
     parsed_options,
+    refused_word,
     tree,
     way_to_see,
     word,
@@ -79,6 +80,10 @@ _TEMPORARY = ("containerDisk", "ephemeral", "emptyDisk")
 _MOST_CPUS = 10_000
 _BUSES = (Bus.VIRTIO, Bus.SCSI, Bus.SATA, Bus.USB)
 _ARM_BUSES = (Bus.VIRTIO, Bus.SCSI)
+_ACCEPTED = {"bus": _BUSES, "cache": CACHE_MODES, "io": ("native", "threads", "default"),
+             "errorPolicy": ("stop", "ignore", "report", "enospace")}  # fmt: skip
+"""What its webhook admits (ValidateDisks of virt-api: validateBusSupport, validateCacheMode,
+validateIOMode, validateErrorPolicy); a machine with another word is not created."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LONGEST_NAME = 253
 
@@ -207,6 +212,7 @@ def _disks(
         if "cdrom" in disk or "floppy" in disk or any(kind in volume for kind in _NO_DISKS):
             continue
         path, assumed, problem, mode, unseen = None, None, None, "", None
+        chosen = disk
         try:
             mode = _mode(volume, namespace, modes)
             chosen = _with_preferences(disk, preferred, missing)
@@ -253,7 +259,7 @@ def _disks(
             transient=bool(_temporary(volume)),
             ephemeral=_temporary(volume),
             shareable=disk.get("shareable") is True,
-            refused=_refused(disk),
+            refused=_refused(chosen, row),
             ignored_errors=ignored_errors(*_error_policy(disk)),
         )
 
@@ -263,13 +269,26 @@ def _temporary(volume: Tree) -> str:
     return next((kind for kind in _TEMPORARY if kind in volume), "")
 
 
-def _refused(disk: Tree) -> tuple[str, str] | None:
-    """Why virt-launcher does not start the guest (Convert_v1_Disk_To_api_Disk; before 1.7 only none
-    is accepted), and the way out."""
+def _refused(disk: Tree, guest: Architecture | None) -> tuple[str, str] | None:
+    """Why no guest starts with the disk, and the way out.
+
+    The webhook does not admit the machine, or virt-launcher does not start it
+    (Convert_v1_Disk_To_api_Disk; before 1.7 a shareable disk has cache none only). What an Arm
+    machine has is said by `machine_buses`.
+    """
+    inner = tree(disk, "disk")
+    bus = None if guest is AARCH64 else word(inner, "bus")
+    written = {**{key: word(disk, key) for key in _ACCEPTED}, "bus": bus}
+    if (refused := refused_word(Platform.KUBEVIRT.full_name, _ACCEPTED, written)) is not None:
+        return refused
+    if bus == Bus.SATA and inner.get("readonly") is True:
+        return "KubeVirt refuses readonly on bus sata", "write bus virtio"
+    if bus in (Bus.SATA, Bus.USB) and disk.get("dedicatedIOThread") is True:
+        return f"KubeVirt refuses dedicatedIOThread on bus {bus}", "write bus virtio"
     cache = word(disk, "cache") or CacheMode.NONE
-    if disk.get("shareable") is not True or cache in (CacheMode.NONE, CacheMode.DIRECTSYNC):
+    if disk.get("shareable") is not True or cache == CacheMode.NONE:
         return None
-    reason = f"a shareable disk requires cache none or directsync, and its cache is {cache}"
+    reason = f"a shareable disk requires cache none, and its cache is {cache}"
     return f"KubeVirt does not start the guest: {reason}", "write cache: none"
 
 
@@ -598,11 +617,22 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
             f"vdisklab prints lines for a VirtualMachine, and this is a {before['kind']}",
             hint="name a VirtualMachine, `kubectl get vm,pvc,dv,pv -o yaml`",
         )
-    fields: dict[str, object] = {"cache": wanted.cache.spelled_out.value}
+    moved = wanted.attachment.bus is not now.attachment.bus
+    inner = before.get("disk")
+    if moved and not isinstance(inner, dict):
+        raise dialect.NotChangeableError(
+            "the disk has no `disk:` that a bus could be written into", hint="write `disk: {}`"
+        )
+    fields: dict[str, object] = {}
+    if not moved or wanted.cache.spelled_out is not now.cache.spelled_out:
+        fields["cache"] = wanted.cache.spelled_out.value
     if wanted.attachment.aio is not now.attachment.aio or "io" in before:
         fields["io"] = wanted.attachment.aio.value
     if wanted.attachment.iothread != now.attachment.iothread:
         fields["dedicatedIOThread"] = wanted.attachment.iothread
+    if moved:
+        fields["disk/bus"] = wanted.attachment.bus.value
+        before |= {"disk/bus": inner["bus"]} if "bus" in inner else {}
     place = f"/spec/template/spec/domain/devices/disks/{before['at']}"
     forward = [{"op": "add", "path": f"{place}/{key}", "value": fields[key]} for key in fields]
     back = [
@@ -646,6 +676,8 @@ def _reader(_texts: Sequence[GuestText], documents: Sequence[Tree]) -> dialect.R
 DIALECT = dialect.Dialect(
     cache_modes=CACHE_MODES,
     change=_change,
+    buses=_BUSES,
+    other_buses=(Bus.VIRTIO,),
     forms=(dialect.Form("kubevirt", export, _export_share, title="KubeVirt"),),
     reader=_reader,
     recognises_document=is_kubernetes,

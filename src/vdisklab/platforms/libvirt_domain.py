@@ -79,6 +79,23 @@ _HARMLESS = ("ats", "iommu", "page_per_vq")
 _USUAL = {"ioeventfd": "on", "event_idx": "on", "copy_on_read": "off"}
 """The attributes of a <driver> that are read, that change no speed, and others' defaults."""
 
+_MODES = ("none", "writeback", "writethrough", "directsync", "default", "unsafe")
+_ACCEPTED = {
+    "bus": ("virtio", "scsi", "sata", "ide", "usb", "nvme", "fdc", "sd", "xen", "uml"),
+    "cache": _MODES,
+    "io": ("native", "threads", "io_uring", "default"),
+    "discard": ("unmap", "ignore", "default"),
+    "detect_zeroes": ("off", "on", "unmap", "default"),
+    "error_policy": ("stop", "report", "ignore", "enospace", "default"),
+    "rerror_policy": ("stop", "report", "ignore", "default"),
+}
+"""The words of a disk (libvirt's src/conf/domain_conf.c, virDomainDiskBus and so on): a domain with
+another one is not defined."""
+
+_OF_VIRTIO = ("iothread", "queues", "queue_size", "packed")
+"""The attributes of a disk's <driver> that libvirt takes on virtio only
+(qemuValidateDomainDeviceDefDiskFrontend, qemuValidateCheckDiskIOThreads)."""
+
 _OF_SHARES = ("type", "name", *_HARMLESS)
 _SCSI_MODELS = ("virtio-scsi", "virtio-transitional", "virtio-non-transitional")
 
@@ -129,6 +146,19 @@ def _require_shallow(root: ET.Element, origin: str) -> None:
     raise PlanError(
         f"{origin} has elements nested more than {_DEEPEST} deep, which libvirt does not read",
         hint="create it again: `virsh dumpxml DOMAIN > FILE`",
+    )
+
+
+def _refused(bus: str, driver: Mapping[str, str]) -> tuple[str, str] | None:
+    """Why libvirt does not define a domain with the disk, and the way out; None if it does."""
+    name = Platform.LIBVIRT.full_name
+    refused = reading.refused_word(name, _ACCEPTED, {**driver, "bus": bus or None})
+    on_others = next((key for key in _OF_VIRTIO if key in driver), None)
+    if refused is not None or bus == Bus.VIRTIO or on_others is None:
+        return refused
+    return (
+        f"{name} refuses {on_others} in the <driver> of a disk on {bus}",
+        "write it into the controller" if bus == Bus.SCSI else "leave it out, or use bus virtio",
     )
 
 
@@ -388,6 +418,7 @@ class _Guest:
             io_thread=self.free_io_thread,
             controller=self._scsi_model(disk) if bus == Bus.SCSI else "",
             limits=(*self._limits(disk, bus, driver, properties), *beyond),
+            refused=_refused(bus, driver) if opens else None,
             drops_flushes=opens
             and (driver.get("cache") == CacheMode.UNSAFE or drive_arguments.drops_flushes(changes)),
             ignored_errors=reading.ignored_errors(*policy),

@@ -43,7 +43,7 @@ from vdisklab.platforms.drive_arguments import (
 )
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
-from vdisklab.units import GIB, decimal_number
+from vdisklab.units import GIB, decimal_number, whole_number
 
 STORAGES = "storage.cfg"
 _READ_STORAGES = (
@@ -90,6 +90,25 @@ _KNOWN = re.compile(
     "werror|wwn|import-from|(bps|iops|mbps)(_.*)?"
 )
 """The options of a disk (PVE::QemuServer::Drive) that are read, or that change no speed."""
+
+_ACCEPTED = {
+    "cache": ("none", "writethrough", "writeback", "unsafe", "directsync"),
+    "aio": ("io_uring", "native", "threads"),
+    "discard": ("ignore", "on"),
+    "werror": ("enospc", "ignore", "report", "stop"),
+    "rerror": ("report", "ignore", "stop"),
+}
+"""The words of a disk's options (PVE::QemuServer::Drive, drivedesc_base): Proxmox VE drops a line
+with another one ("unable to parse value of 'scsi0'"), so the guest starts without the disk."""
+
+_SLOTS_OF = {Bus.VIRTIO: 16, Bus.SCSI: 31, Bus.SATA: 6, Bus.IDE: 4}
+"""How many disks each bus has (Drive.pm: MAX_VIRTIO_DISKS and so on)."""
+
+_OPTIONS_OF = {
+    "iothread": (Bus.VIRTIO, Bus.SCSI), "ro": (Bus.VIRTIO, Bus.SCSI), "queues": (Bus.SCSI,),
+    "scsiblock": (Bus.SCSI,), "ssd": (Bus.SCSI, Bus.SATA, Bus.IDE),
+}  # fmt: skip
+"""The buses that have an option which others lack (Drive.pm: scsi_fmt, virtio_fmt and so on)."""
 
 _MOST_BELOW = 200  # of a disk path
 _FORMATS = (ImageFormat.RAW, ImageFormat.QCOW2, ImageFormat.VMDK, ImageFormat.QED)
@@ -309,6 +328,7 @@ def _disk(
     every, of_device = changes.properties_of({"driver": _DRIVERS[bus], "id": slot})
     properties = {**every, **of_device}
     options = dict(part.partition("=")[::2] for part in settings[slot].split(","))
+    refused = _refused(slot, bus, options)
     options |= changes.of_drive(f"drive-{slot}")  # Proxmox has the words of -drive
     options |= {word: properties[word] for word in ERROR_POLICY if word in properties}
     volume = _volume_of(settings[slot])
@@ -357,12 +377,28 @@ def _disk(
             *(f"{key}={value}" for key, value in options.items() if value and _unknown(key)),
             *(f"{key}={value}" for key, value in properties.items() if key not in _PROPERTIES),
         ),
+        refused=refused,
         ignored_errors=reading.ignored_errors(*policy),
         by_policy=reading.policy_path(bus, *policy) if path is None else None,
         drops_flushes=drops_flushes(options),
         on_thin_volume=storage is not None and storage.makes_thin,
         transient=_is_true(options.get("snapshot")),
     )
+
+
+def _refused(slot: str, bus: Bus, written: Mapping[str, str]) -> tuple[str, str] | None:
+    """Why Proxmox VE does not give the guest the disk of a slot, and the way out; None if it does.
+
+    `written` are the options of the slot's line.
+    """
+    name, last = Platform.PROXMOX.full_name, _SLOTS_OF[bus] - 1
+    number = whole_number(slot.removeprefix(bus))
+    if number is None or number > last:
+        return f"{name} has no slot {slot[:20]}", f"use {bus}0 to {bus}{last}"
+    for option, buses in _OPTIONS_OF.items():
+        if written.get(option) and bus not in buses:
+            return f"{name} refuses {option} on bus {bus}", f"leave out {option}={written[option]}"
+    return reading.refused_word(Platform.PROXMOX.full_name, _ACCEPTED, written)
 
 
 def _unknown(option: str) -> bool:

@@ -114,6 +114,10 @@ _SCSI_CONTROLLERS = re.compile(
 )
 
 
+_ACCEPTED = {"aio": ("threads", "native", "io_uring")}
+"""The words of a file's node (qapi/block-core.json, BlockdevAioOptions)."""
+
+
 def _found(
     target: str, source: str | None, path: DiskPath | None, problem: str | None = None
 ) -> ConfiguredDisk:
@@ -240,7 +244,7 @@ def disks_of_arguments(
         )
     yield from _shares(arguments, served or {})
     for problem in arguments.unread:
-        yield _found("?", None, None, problem)
+        yield replace(_found("?", None, None, problem), refused=arguments.refused.get(problem))
 
 
 def _unused(arguments: Arguments) -> Iterator[str]:
@@ -329,6 +333,9 @@ def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
         controller=plain_driver(owner) if owner else "",
         read_only=any(is_on(node.get("read-only")) for node in chain),
         probed=chain[0].get("probed") is True,
+        refused=reading.refused_word(
+            "QEMU", _ACCEPTED, {"aio": file.get("aio", chain[0].get("aio"))}
+        ),
         limits=tuple(limits),
         drops_flushes=_drops_flushes(chain, arguments.nodes),
         transient=is_on(chain[0].get("snapshot")),

@@ -89,6 +89,8 @@ class GuestText:
     origin: str
     required: bool = True
     changed_in: str = ""
+    refused: tuple[str, str] | None = None
+    """Why the program that makes the guest does not start it, and the way out."""
 
     @property
     def file_name(self) -> str:
@@ -325,6 +327,31 @@ def one_of(word: str, allowed: tuple[str, ...], what: str) -> str:
         names = ", ".join(allowed)
         raise ValueError(f"vdisklab does not measure its {what} {word!r}, only {names}")
     return word
+
+
+Accepted = Mapping[str, Sequence[str]]
+"""The words that a platform accepts for a setting, by its name; the first is the usual way out."""
+
+_SHOWN = 40
+
+
+def refused_word(
+    program: str, accepted: Accepted, settings: Mapping[str, object]
+) -> tuple[str, str] | None:
+    """Why a program does not take the first of these settings that it refuses, and the way out;
+    None if it accepts them all.
+
+    A setting of None is not written, and one without a row is not judged.
+    """
+    for name, possible in accepted.items():
+        written = settings.get(name)
+        if written is None or str(written) in possible:
+            continue
+        shown = str(written)[:_SHOWN]
+        *others, last = possible
+        instead = f"{', '.join(others)} or {last}" if others else last
+        return f"{program} refuses {name} {shown}", f"write {name} {instead}"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

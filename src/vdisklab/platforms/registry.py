@@ -133,7 +133,10 @@ def read_guests(
         if isinstance(found.error, VdisklabError):
             refused.append((found.error, read))
         else:
-            disks += (replace(disk, changed_in=text.changed_in) for disk in read)
+            disks += (
+                replace(disk, changed_in=text.changed_in, refused=text.refused or disk.refused)
+                for disk in read
+            )
             left_out |= dict.fromkeys(_left_out(owner, text))
     for text, dialect in product(yaml, platforms):
         if any(map(dialect.recognises_document, text.documents)):
@@ -348,6 +351,8 @@ def change_of(disk: ConfiguredDisk, wanted: DiskPath) -> Change:
     dialect = dialect_of(disk.platform)
     if wanted.cache.spelled_out not in dialect.cache_modes:
         raise lacks(disk.platform, f"cache mode {wanted.cache}")
+    if wanted.attachment.bus not in dialect.buses:
+        raise lacks(disk.platform, f"bus {wanted.attachment.bus}")
     return dialect.change(disk, now, wanted)
 
 

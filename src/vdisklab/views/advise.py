@@ -124,7 +124,7 @@ def _why(row: ExistingDisk) -> str:
 
 def _why_changed(row: ExistingDisk, advice: Advice, to: DiskPath) -> str:
     settings = _changed_settings(row, to)
-    if advice.reason == STARTS:
+    if advice.reason.endswith(STARTS):
         return f"does not start; {settings}"
     gain = disks.known_gain(advice.gain)
     if gain is None:
@@ -251,7 +251,7 @@ def _over(entry: Advice) -> str:
 def _why_change(entry: Advice, now: Durability | None) -> str:
     tested = entry.then is not None and entry.then.kind is DurabilityKind.KEPT_IN_TEST
     kept = "flushed data is kept then" if tested else "it passes flushes on (untested)"
-    if entry.reason == STARTS:
+    if entry.reason.endswith(STARTS):
         return f"{entry.reason}; {kept}"
     if entry.gain is None:
         return f"{kept}; {entry.reason}"

@@ -180,7 +180,7 @@ def test_a_disk_that_qemu_only_forwards_is_listed_with_the_reason() -> None:
     assert "(lun)" in (disk.problem or "")
 
 
-@pytest.mark.parametrize("cache", CacheMode)
+@pytest.mark.parametrize("cache", [mode for mode in CacheMode if mode != "directunsafe"])
 def test_a_read_only_disk_has_no_risk_of_writing(cache: CacheMode) -> None:
     inside = (
         f"<disk><driver type='qcow2' cache='{cache}'/><target dev='sda' bus='sata'/>"

@@ -209,7 +209,8 @@ def test_ansibles_modules_are_read() -> None:
           "writeback/scsi:detect_zeroes=on:iothread=on"]),
         ("image: dockurr/macos",
          ["raw/none/virtio:aio=native:detect_zeroes=on:discard=unmap:iothread=on"]),
-        ("image: dockurr/macos\n    environment: {DISK_TYPE: odd}", ["None"]),
+        ("image: qemux/qemu\n    environment: {DISK_TYPE: nvme}",
+         ["raw/none/nvme:aio=native:detect_zeroes=on:discard=unmap"]),
     ],
 )  # fmt: skip
 def test_compose_files_are_read(service: str, found: list[str]) -> None:
