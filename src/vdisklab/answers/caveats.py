@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 from vdisklab.analysis.diagnostics.caveats import ASK_DOCTOR, EMULATION, Caveats, caveats_of
 from vdisklab.host.facts import machine_id
 from vdisklab.results.model import Campaign, RunOutline
 
 
-def _way_here() -> str | None:
-    # Imported late: most answers are of KVM, or of another host.
-    from vdisklab.guest.accelerator import way_to_kvm  # noqa: PLC0415
+@cache
+def way_to_kvm_here(device: Path | None = None) -> str | None:
+    """What lets the user who called run guests under KVM; None if only a trial can tell.
 
-    return way_to_kvm()
+    Asked once: `watch` asks before it becomes nobody, who has no KVM and needs none.
+    """
+    # Imported late: most answers are of KVM, or of another host.
+    from vdisklab.guest.accelerator import DEVICE, way_to_kvm  # noqa: PLC0415
+
+    return way_to_kvm(device or DEVICE)
 
 
 def caveats_with_remedy(
     runs: Iterable[RunOutline],
     campaigns: Sequence[Campaign] = (),
     guest_arch: str | None = None,
-    way_here: Callable[[], str | None] = _way_here,
+    way_here: Callable[[], str | None] = way_to_kvm_here,
 ) -> Caveats:
     """`caveats_of`, and what lets guests run under KVM as `doctor` says it, if this host measured;
     of other hosts only their `doctor` knows."""

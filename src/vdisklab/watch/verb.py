@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from vdisklab.answers.caveats import way_to_kvm_here
 from vdisklab.answers.loading import database_url, open_results
 from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.named import Named
@@ -63,7 +64,8 @@ def watch(request: WatchOptions) -> None:
 
     door = make_door(request.listen, request.cert, request.key)
     require_certificate(door)
-    db = database_url(request.db)  # that of this user, before it becomes another
+    way_to_kvm_here()  # this user's, before it becomes another, as is the database:
+    db = database_url(request.db)
     with open_results(db, read_only=True):
         pass  # a database that cannot be read is said here, not in a browser
     console, file = Console(stderr=True), parse_address(db).file

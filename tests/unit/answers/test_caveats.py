@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -11,7 +12,7 @@ import pytest
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import stored
-from vdisklab.answers.caveats import caveats_with_remedy
+from vdisklab.answers.caveats import caveats_with_remedy, way_to_kvm_here
 from vdisklab.guest.accelerator import way_to_kvm
 from vdisklab.host.facts import machine_id
 from vdisklab.results.model import Campaign
@@ -60,3 +61,19 @@ def test_of_another_host_only_its_doctor_knows(tmp_path: Path) -> None:
     )
     assert remedies(way_here=way) == "`vdisklab doctor` says what KVM needs."
     assert remedies(HERE, way_here=way).startswith("To measure under KVM: ")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes nobody, as watch does")
+def test_a_process_that_became_nobody_advises_its_caller(tmp_path: Path) -> None:
+    """`watch` of root asked as nobody, and printed `usermod --append -G kvm nobody`."""
+    device = tmp_path / "kvm"
+    device.touch(mode=0o600)
+    before = way_to_kvm_here(device)
+    tmp_path.chmod(0o755)
+    child = os.fork()
+    if child == 0:
+        os.setresuid(65534, 65534, 65534)
+        asked_now = "nobody" in (way_to_kvm(device) or "")
+        os._exit(0 if asked_now and way_to_kvm_here(device) == before else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert "nobody" not in (before or "")
