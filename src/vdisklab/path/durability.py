@@ -510,8 +510,8 @@ class DroppedFlushes:
 def dropped_flushes(
     path: DiskPath, disk: HostDisk = HostDisk.VOLATILE
 ) -> tuple[DroppedFlushes, ...]:
-    """All parts of the path that lose flushed data: image, cache mode, device, layers from the
-    bottom.
+    """All parts of the path that lose flushed data: image, cache mode, layers from the bottom,
+    device.
 
     cache=unsafe drops the guest's flushes (qemu(1)); tmpfs lives in memory; ZFS with sync=disabled
     acknowledges before data is stable (zfsprops(7)); with barrier=0 and nobarrier the device's
@@ -529,12 +529,21 @@ def _dropped_flushes(path: DiskPath, disk: HostDisk) -> Iterator[DroppedFlushes]
     needed = not (disk.keeps_its_cache and writes_in_place(path))
     if path.cache.no_flush and needed:
         yield DroppedFlushes(FlushDropper.CACHE_MODE, f"cache mode {path.cache} drops flushes")
+    below = tuple(_dropped_below(path, disk))
+    yield from below
     if forgets_fua(path) and needed:
+        # Below a layer that drops them, or under cache=unsafe, a flush of each write is lost, too.
+        alone = not below and not path.cache.no_flush and path.has_storage
+        prevented = "; write_cache=off prevents this" if alone else ""
         yield DroppedFlushes(
             FlushDropper.DEVICE,
             "QEMU's NVMe device acknowledges FUA writes, which journaling file systems use, "
-            "before they are durable; write_cache=off prevents this",
+            f"before they are durable{prevented}",
         )
+
+
+def _dropped_below(path: DiskPath, disk: HostDisk) -> Iterator[DroppedFlushes]:
+    """The host layers that drop flushes, from the bottom."""
     if in_memory(path.layers):
         yield DroppedFlushes(FlushDropper.LAYER, f"{path.layers[0].kind} is memory")
     for layer in path.layers:

@@ -905,8 +905,10 @@ def _other_format(path: DiskPath, context: DiskContext) -> Risk | None:
 
 def _forgotten_fua(path: DiskPath, context: DiskContext) -> Risk | None:
     droppers = {drop.dropper for drop in dropped_flushes(path, context.disk)}
-    forgets = FlushDropper.DEVICE in droppers and FlushDropper.CACHE_MODE not in droppers
-    return FuaForgotten() if forgets else None
+    # Where all flushes are dropped, no other bus and no property of the device keeps anything.
+    every = {FlushDropper.CACHE_MODE, FlushDropper.LAYER, FlushDropper.IMAGE}
+    forgets = FlushDropper.DEVICE in droppers and droppers.isdisjoint(every)
+    return FuaForgotten() if forgets and context.drops_flushes is None else None
 
 
 def _flushes_below(path: DiskPath, context: DiskContext) -> Risk | None:

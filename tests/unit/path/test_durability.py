@@ -16,6 +16,7 @@ from vdisklab.path.durability import (
     DurabilityKind,
     HostDisk,
     PathCrashes,
+    dropped_flushes,
     durability,
     forgets_fua,
 )
@@ -51,6 +52,20 @@ def test_no_cut_through_another_device_makes_good_for_it() -> None:
     )
     assert found.kind is DurabilityKind.LOST_BY_CONSTRUCTION
     assert "write_cache=off" in (found.reason or "")
+
+
+def test_no_property_is_advised_where_it_keeps_nothing() -> None:
+    """write_cache=off prevented nothing of a disk on tmpfs, below which all is memory."""
+    for text in (
+        "tmpfs/raw/none/nvme",
+        "tmpfs/qcow2/unsafe/nvme",
+        "zfs:sync=disabled/raw/none/nvme",
+    ):
+        drops = dropped_flushes(parse_path(text))
+        assert not any("write_cache=off" in drop.reason for drop in drops)
+        assert "NVMe" not in (durability(parse_path(text), CrashVerdicts()).reason or "")
+    (alone,) = dropped_flushes(parse_path("raw/none/nvme"))
+    assert alone.reason.endswith("; write_cache=off prevents this")
 
 
 def test_few_power_cuts_tell_nothing_unless_they_lose_or_are_all() -> None:
