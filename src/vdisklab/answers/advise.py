@@ -37,6 +37,7 @@ from vdisklab.answers.disks import (
     images_can_stand_in,
     in_place_of,
     is_alike,
+    known_loss,
     limits_of,
     number_of,
     place_of,
@@ -408,7 +409,9 @@ class _Desk:
         place, full_path = directory or place_of(disk), disk_path(disk, context)
         far = full_path is not None and is_mounted(full_path)
         # Of the disk as it is, not of the form in which it is measured; as `audit` says it.
-        now = None if full_path is None or disk.read_only else durability(full_path, rules)
+        now = known_loss(disk, rules)
+        if full_path is not None and not disk.read_only:
+            now = durability(full_path, rules)
         row = ExistingDisk(disk, full_path, found, power_cut=now)
         start = Advice(path, reason=problem or "", directory=place, far=far)
         made = None if path is None else as_made(disk, path, context)

@@ -19,6 +19,7 @@ from vdisklab.answers.disks import (
     as_made,
     command_to_measure,
     is_alike,
+    known_loss,
     place_of,
 )
 from vdisklab.answers.elsewhere import host_elsewhere
@@ -162,7 +163,9 @@ class _Audit:
         native = disk.architecture is None or host_of(disk.architecture) == GUEST.name
         if not native:
             disk_risks += (OtherArchitecture(disk.architecture or "", GUEST.name),)
+        by_settings = known_loss(disk, self._verdicts)
         loss = loses_writes(disk) or (context.drops_flushes if path is None else None)
+        loss = loss or (None if by_settings is None else by_settings.reason)
         below = disk.lost_below or context.lost_below
         verdicts = replace(
             self._verdicts,
@@ -179,7 +182,9 @@ class _Audit:
             lacks |= _unmet_by_policy(disk, by_policy)
             judged = {*lacks, *by_policy}
             unknown = {need: "it has no disk path" for need in needs if need not in judged}
-            return ExistingDisk(disk, None, disk_risks, lacks=lacks, undecided=unknown)
+            return ExistingDisk(
+                disk, None, disk_risks, power_cut=by_settings, lacks=lacks, undecided=unknown
+            )
         lacks |= unmet(path, needs, verdicts)
         layers = unknown_layers(disk, context)
         open_needs = [need for need in lacks if layers and undecided(path, need)]

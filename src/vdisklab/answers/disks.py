@@ -47,7 +47,7 @@ from vdisklab.path.architecture import host_of
 from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer, Options, parse_path
-from vdisklab.path.durability import Durability, HostDisk
+from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
 from vdisklab.path.needs import Need, distance, other_format
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import BUS_OPTIONS, LayerKind
@@ -71,6 +71,16 @@ NOT_HERE = "it cannot be measured on this host"
 
 MEASURED_ALONE = "no other setting that is as safe was measured beside its own"
 """The reason of no advice where nothing can be compared with."""
+
+
+def known_loss(disk: ConfiguredDisk, rules: CrashVerdicts) -> Durability | None:
+    """How a disk without a path loses flushed data by its bus and cache mode, whatever its storage
+    is; None if it has a path, or if these keep it. `audit` and `advise` decide by it.
+    """
+    if disk.path is not None or disk.assumed is None or disk.read_only:
+        return None
+    found = durability(disk.assumed, CrashVerdicts(disk=rules.disk))
+    return None if found.kind.acceptable else found
 
 
 def problem_of(

@@ -840,6 +840,9 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
     if path is None:
         if context.drops_flushes and not disk.read_only:
             of_settings.append(FlushesDroppedBelow(context.drops_flushes))
+        forgotten = disk.assumed and not disk.read_only and _forgotten_fua(disk.assumed, context)
+        if forgotten:
+            of_settings.append(forgotten)
         if disk.assumed is not None and native_without_direct(disk.assumed):
             of_settings.append(AioConflict(disk.assumed.cache))
         return tuple(of_settings)

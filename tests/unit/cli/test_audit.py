@@ -417,6 +417,22 @@ def test_what_holds_for_nearly_every_disk_is_said_once_at_the_end(
     assert read_only["power_cut"] is None
 
 
+def test_a_bus_that_forgets_flushes_is_a_loss_on_storage_that_nobody_saw(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """advise said *change*, and audit of the same disk said nothing but "storage unknown"."""
+    file = tmp_path / "w.yaml"
+    root = "{type: disk, path: /, pool: p, io.bus: nvme}"
+    file.write_text(f"name: w\ntype: virtual-machine\nconfig: {{}}\ndevices: {{root: {root}}}\n")
+    (audited,) = answer(capsys, "audit", str(file), "--need", "durable")["disks"]
+    (advised,) = answer(capsys, "advise", str(file))["disks"]
+    assert "NVMe" in audited["lacks"]["durable"]
+    assert advised["advice"]["action"] == "change"
+    for row in (audited, advised):
+        assert row["power_cut"]["kind"] == "lost-by-construction"
+        assert [risk["kind"] for risk in row["risks"]] == ["fua-forgotten"]
+
+
 def test_an_audit_needs_no_database(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = exported(tmp_path, "raw/unsafe")
     found = answer(capsys, "audit", file)
