@@ -288,6 +288,38 @@ def _test(
     return LevelChange.of(difference, half), p, spread
 
 
+MOST_EARLIER = 60
+"""Five years of monthly campaigns: more than anyone waits for."""
+
+YEAR = 12
+"""Campaigns of a year."""
+
+
+def loss_shown(
+    found: CampaignLevels, series: int, spread: float | None, earlier: int
+) -> float | None:
+    """The smallest loss (0.05 is 5 %) of a series that `earlier` campaigns would show, if all vary
+    as these do; None without their `spread`.
+
+    By the interval of `_test`, of a newest campaign with the usual rounds.
+    """
+    if spread is None:
+        return None
+    share = _LOOK / 2 / _tests(found, series)
+    return -math.expm1(-float(t_isf(share, earlier - 1)) * spread * math.sqrt(1 + 1 / earlier))
+
+
+def earlier_needed(
+    found: CampaignLevels, series: int, spread: float | None, loss: float
+) -> int | None:
+    """How many earlier campaigns would show a loss of a series; None if MOST_EARLIER would not."""
+    for count in range(MIN_ROUNDS, MOST_EARLIER + 1):
+        least = loss_shown(found, series, spread, count)
+        if least is not None and least <= loss:
+            return count
+    return None
+
+
 def series_changes(found: CampaignLevels, matters: float = 0.0) -> tuple[SeriesChange, ...]:
     """The dated changes of all series, by series and time.
 

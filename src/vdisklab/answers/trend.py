@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -20,18 +20,21 @@ from vdisklab.analysis.observations import Floats, MeasureKey, Observations, nar
 from vdisklab.analysis.paired_ratios import main_measures
 from vdisklab.analysis.standing_losses import StandingLoss, standing_losses
 from vdisklab.analysis.trend import (
+    YEAR,
     CampaignLevels,
     Newest,
     SeriesChange,
     TrendVerdict,
     dated,
+    earlier_needed,
     lasting_change,
     levels,
+    loss_shown,
     newest_changes,
     series_changes,
 )
 from vdisklab.answers.loading import find_cells, find_measure, load_chosen, require_numbers
-from vdisklab.documents import Answer
+from vdisklab.documents import HIDDEN, Answer
 from vdisklab.errors import PlanError
 from vdisklab.host.mounts import is_visible_directory
 from vdisklab.path.cell import MeasuredCell
@@ -218,6 +221,11 @@ class TrendAnswer(Answer):
     ]
     findings: tuple[Diagnostic, ...]
     caveats: Caveats
+    needed: int | None = field(default=None, metadata=HIDDEN)
+    """Earlier campaigns with which a loss of `allowed` would be shown of the path that needs the
+    fewest; None if MOST_EARLIER do not show it, or if it is not known."""
+    year_shows: float | None = field(default=None, metadata=HIDDEN)
+    """The smallest loss that a year of earlier campaigns would show of any path."""
 
 
 def answer_trend(
@@ -255,6 +263,9 @@ def answer_trend(
     lasting = tuple(_lasting(changes, standing, chosen))
     rows = tuple(_rows(found, names, newest, lasting, worse=worse, before=before))
     exceeded = any(row.exceeds for row in rows)
+    spreads = [(series, each.spread) for series, each in enumerate(newest)]
+    needed = (earlier_needed(found, series, spread, worse) for series, spread in spreads)
+    shown = (loss_shown(found, series, spread, YEAR) for series, spread in spreads)
     last = max((number for trend in newest for number in trend.earlier), default=None)
     search = bool(dated(found).any())
     lasts = (
@@ -276,6 +287,8 @@ def answer_trend(
         confirmed=_confirmed(rows, before, exceeded=exceeded),
         together=found.together,
         paths=rows,
+        needed=min((each for each in needed if each is not None), default=None),
+        year_shows=min((each for each in shown if each is not None), default=None),
         dated=search,
         shifts=tuple(_dated(results, chosen, names, found, changes)),
         changed=() if last is None else _changed(results, chosen[last], chosen[-1]),

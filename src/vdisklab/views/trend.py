@@ -13,7 +13,7 @@ from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.level_changes import DATED_FROM, ChangeKind, LevelChange
 from vdisklab.analysis.measure_words import measure_words
 from vdisklab.analysis.paired_ratios import Ratio
-from vdisklab.analysis.trend import RECENT, Newest, TrendVerdict
+from vdisklab.analysis.trend import MOST_EARLIER, RECENT, YEAR, Newest, TrendVerdict
 from vdisklab.answers.trend import (
     TOGETHER,
     DatedShift,
@@ -215,6 +215,23 @@ def _not_seen(answer: TrendAnswer) -> Iterator[str]:
             f"A loss of {100 * answer.allowed:g} % (--worse) in one campaign could not have been "
             f"seen: these campaigns show one of {_limit(smallest)} or more."
         )
+    if not answer.exceeded and smallest is not None and smallest > answer.allowed:
+        yield _way_to_see(answer)
+
+
+def _way_to_see(answer: TrendAnswer) -> str:
+    """How many more campaigns show which loss, where these are too few for --worse; the command."""
+    loss = f"a loss of {100 * answer.allowed:g} % (--worse) in one campaign"
+    has = max(len(row.newest.earlier) for row in answer.paths)
+    again = f"`vdisklab run --again {answer.campaigns[-1].id}`"
+    again = f"; its own host, not this one, runs {again}." if answer.elsewhere else f": {again}."
+    if answer.needed is not None and answer.needed > has:
+        more = counted(answer.needed - has, "more campaign")
+        return f"To see {loss} takes {more}, if all vary as these do{again}"
+    never = f"Not even {MOST_EARLIER} campaigns would show {loss}, as much as these vary"
+    if has >= YEAR or answer.year_shows is None:
+        return f"{never}: measure on a quieter host, or with more rounds."
+    return f"{never}; {YEAR - has} more would show one of {_limit(answer.year_shows)}{again}"
 
 
 def _compared(answer: TrendAnswer, row: TrendRow) -> str:
@@ -351,11 +368,25 @@ def _intro(answer: TrendAnswer, command: str) -> Iterator[str]:
             f"{'both are' if answer.confirmed else 'not both are'} worse by more than {limit}."
         )
     elif answer.exceeded:
-        yield f"That is more than {limit} (--worse), so the exit status is 9."
+        yield f"{_beyond(answer)} than {limit} (--worse), so the exit status is 9."
         yield f"To measure again before believing it: `{command} --confirm`."
     yield from _not_seen(answer)
     yield from _changed(answer)
     yield from answer.caveats.with_remedy
+
+
+def _beyond(answer: TrendAnswer) -> str:
+    """`That is more`; of an interval that begins at less, that only the estimate is."""
+    near: list[float | None] = []
+    for row in answer.paths:
+        if row.exceeds and row.lasting is None:
+            near.append(row.newest.change.high)
+        elif row.exceeds:
+            shift = _shift_of(answer, row)
+            near.append(None if shift is None else shift.change.high)
+    if any(end is None or end < 1 - answer.allowed for end in near):
+        return "That is more"
+    return "That may be less, but the estimate is more"
 
 
 def _changes(changed: Sequence[HostChange]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from tests.unit.analysis.made import CAMPAIGN, HOST, START, campaign_runs
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.stored import Database
 from vdisklab.actions.measure import Measured
+from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.level_changes import ChangeKind
 from vdisklab.analysis.trend import TrendVerdict
 from vdisklab.answers.analysis import Analysis
@@ -304,7 +306,12 @@ def test_what_cannot_be_seen_is_said_where_nothing_is_shown(database: Database) 
     assert said is not None
     assert least <= float(said[1]) / 100 < 1
     (table, *_) = tables(answer)
-    assert not any("--worse" in line for line in table.intro), "the headline has said it"
+    (way,) = [line for line in table.intro if "--worse" in line]  # the headline has said the rest
+    assert re.fullmatch(
+        r"Not even 60 campaigns would show a loss of 5 % \(--worse\) in one campaign, as much as "
+        r"these vary; 6 more would show one of [\d.]+ %: `vdisklab run --again ca000006`\.",
+        way,
+    )
     junit = junit_xml(answer)
     assert "not known against" not in junit
     case = r"no change shown: (no change is known|\S+ %.*) against 6 earlier campaigns"
@@ -315,8 +322,52 @@ def test_what_cannot_be_seen_is_said_where_nothing_is_shown(database: Database) 
     assert answer.paths[0].newest.least_loss is not None
     assert answer.paths[0].newest.least_loss < 0.5
     (table, *_) = tables(answer)
+    assert not any("more campaign" in line for line in table.intro)
     assert not any("cannot be seen" in line for line in table.intro)
     assert "cannot be seen" not in junit_xml(answer).rpartition("</testcase>")[0]
+
+
+def test_few_campaigns_say_how_many_more_show_the_loss_that_is_asked_for(
+    database: Database,
+) -> None:
+    fill(database, levels(5, 0.003))
+    with database.open() as results:
+        answer = answer_trend(results, worse=0.15)
+    (table, *_) = tables(answer)
+    (way,) = [line for line in table.intro if "more campaign" in line]
+    said = re.fullmatch(
+        r"To see a loss of 15 % \(--worse\) in one campaign takes (\d+) more campaigns?, if all "
+        r"vary as these do: `vdisklab run --again ca000004`\.",
+        way,
+    )
+    assert said is not None
+    assert answer.needed is not None
+    assert answer.needed == 4 + int(said[1])
+    (spread,) = [row.newest.spread for row in answer.paths if row.path == TOGETHER]
+    assert spread is not None
+    # 2.5 % of 24 looks, half of it for all paths together; one campaign fewer does not show it.
+    for earlier, shown in ((answer.needed, True), (answer.needed - 1, False)):
+        half = float(t_isf(0.05 / 24 / 4, earlier - 1)) * spread * math.sqrt(1 + 1 / earlier)
+        assert (math.exp(-half) >= 0.85) is shown
+
+
+def test_an_interval_that_begins_below_the_limit_is_not_said_to_be_above_it(
+    database: Database,
+) -> None:
+    """ "between 1.9 and 49 % slower" was followed by "That is more than 5 %"."""
+    fill(database, [*levels(5, 0.01), 0.7])
+    with database.open() as results:
+        answer, sure = answer_trend(results, worse=0.2), answer_trend(results)
+    assert answer.exceeded
+    assert sure.exceeded
+    (line,) = [line for line in next(iter(tables(sure))).intro if "exit status is 9" in line]
+    assert line == "That is more than 5 % (--worse), so the exit status is 9."
+    high = max(row.newest.change.high or 0 for row in answer.paths if row.exceeds)
+    said = next(line for line in next(iter(tables(answer))).intro if "exit status is 9" in line)
+    assert high >= 0.8
+    assert said == (
+        "That may be less, but the estimate is more than 20 % (--worse), so the exit status is 9."
+    )
 
 
 def test_campaigns_with_an_added_path_are_compared_with_those_before(database: Database) -> None:
