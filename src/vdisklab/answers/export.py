@@ -153,7 +153,7 @@ def configurations_of(cell: MeasuredCell, campaign: Campaign) -> Iterator[Config
     titled = [form for form in forms().values() if form.title]
     for form in sorted(titled, key=lambda form: not form.leads):
         with suppress(PlanError):
-            request = ExportRequest(path, place.source, storage=place.storage)
+            request = ExportRequest(path, place.source, storage=place.storage, pasted=True)
             written = configure(request, form.name)
             lines = written.text.splitlines(keepends=True)
             plain = "".join(line for line in lines if not line.startswith(_COMMENTS))

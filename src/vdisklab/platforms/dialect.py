@@ -67,6 +67,8 @@ class ExportRequest:
     secret: Path | None = None
     guest: Architecture = GUEST
     exists: bool = False
+    pasted: bool = False
+    """True if the text takes the place of a disk in a guest's definition: nothing is attached."""
 
     @property
     def url(self) -> Url | None:

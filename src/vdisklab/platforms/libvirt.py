@@ -457,7 +457,8 @@ def _requirements(request: dialect.ExportRequest, target: str) -> Iterator[str]:
     attachment = request.path.attachment
     when = "--config" if attachment.bus in _COLD_BUSES else "--live --config"
     later = "; the guest sees it after its next start" if attachment.bus in _COLD_BUSES else ""
-    yield f"attach it with: virsh attach-device GUEST FILE {when}{later}"
+    if not request.pasted:
+        yield f"attach it with: virsh attach-device GUEST FILE {when}{later}"
     yield f"if the guest already has {target}, change the target in the file"
     if attachment.bus is Bus.SCSI:
         attributes = "".join(f' {name}="{value}"' for name, value in threading(request).items())
@@ -511,7 +512,8 @@ def _export_share_element(request: dialect.ExportRequest) -> dialect.Configurati
         '<access mode="shared"/></memoryBacking>'
     )
     attach = "attach it with: virsh attach-device GUEST FILE --config; the guest sees it after its "
-    requirements = (f"{attach}next start", *((memory,) if virtiofs else ()))
+    attached = () if request.pasted else (f"{attach}next start",)
+    requirements = (*attached, *((memory,) if virtiofs else ()))
     container = ET.Element("devices")
     add_comments(container, (*writing.share_comments(request), *requirements))
     container.append(_filesystem(request))
