@@ -52,7 +52,7 @@ from vdisklab.answers.race_plan import as_race, can_race
 from vdisklab.errors import PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts, machine_facts
-from vdisklab.host.mounts import lies_in_memory, mount_of
+from vdisklab.host.mounts import lies_in_memory, may_measure_in, mount_of
 from vdisklab.inspection.disk_on_host import is_mounted, measured_form, read_contexts
 from vdisklab.inspection.host_features import cannot_build
 from vdisklab.path.adjacent import adjacent_paths, same_image_and_bus
@@ -218,6 +218,7 @@ def _plans(
             tuple(row.name for row in rows_of),
             node,
             stored.unusable,
+            node == "" and place is not None and not may_measure_in(place),
         )
 
 

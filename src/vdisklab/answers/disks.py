@@ -372,6 +372,8 @@ class PlannedMeasurement:
     """The node on which the command is run."""
     not_with: str = field(default="", metadata=HIDDEN)
     """Why the command does not take the profile that is stored; empty if it does."""
+    as_root: bool = field(default=False, metadata=HIDDEN)
+    """True if this user may not write where the command measures."""
 
 
 @dataclass(frozen=True, slots=True)

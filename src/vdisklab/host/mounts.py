@@ -294,6 +294,12 @@ def is_visible_directory(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112
 
 
+def may_measure_in(directory: Path) -> bool:
+    """False for a directory in which this user may not make files, or not find them."""
+    rights = os.W_OK | os.X_OK
+    return not is_visible_directory(directory) or os.access(directory, rights, effective_ids=True)
+
+
 def is_visible_device(path: Path) -> bool:
     """True for a block device that this user can find."""
     try:

@@ -364,6 +364,8 @@ def _planned(planned: PlannedMeasurement, again: str) -> str:
     races = planned.race is not None and not planned.race.groups
     goal = f"{'find the best of' if races else 'measure'} {paths} for {names}"
     time = f"about {format_duration(planned.command_seconds)}, no guest is touched"
+    if planned.as_root:
+        time = f"{time}, as root, who may write there"
     match planned.stands_in:
         case None if planned.begun is not None:
             return f"{names}: {planned.begun}; to continue ({time}), run this, then {again}:"

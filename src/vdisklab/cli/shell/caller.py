@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from vdisklab.errors import VdisklabError
+from vdisklab.host.mounts import may_measure_in
 
 NAME = "vdisklab"
 
@@ -81,7 +82,9 @@ class Caller:
 
     def becomes_root(self, command: str, layered: Collection[str] = ()) -> bool:
         """True if this user must run the command, which begins with `vdisklab`, as root."""
-        return bool(self.as_root) and needs_root(command, layered)
+        return bool(self.as_root) and (
+            needs_root(command, layered) or writes_where_it_may_not(command)
+        )
 
     def start_of(self, command: str, layered: Collection[str] = ()) -> str:
         """What this user must type instead of the word `vdisklab` at the start of a command."""
@@ -149,6 +152,17 @@ def needs_root(command: str, layered: Collection[str] = ()) -> bool:
         return bool(layered) and _MEASURES_AGAIN[verb] in argv
     again = any(before == "--again" and word in layered for before, word in pairwise(argv))
     return verb in _MEASURING and (again or "--on" in argv or any(map(_has_layers, argv)))
+
+
+def writes_where_it_may_not(command: str) -> bool:
+    """True for a command that measures in a directory in which this user may not make a file, such
+    as libvirt's; false for a directory that is not here."""
+    try:
+        _, verb, *argv = shlex.split(command)
+    except ValueError:
+        return False
+    named = [Path(word) for before, word in pairwise(argv) if before == "--dir"]
+    return verb == "run" and not all(map(may_measure_in, named))
 
 
 def measured_as_root(plan: Mapping[str, Any]) -> bool:

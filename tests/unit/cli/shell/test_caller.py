@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -86,6 +87,34 @@ def test_what_needs_root_says_sudo_and_names_the_users_database(
     assert Named(caller=without).in_text("`vdisklab powercut ext4/raw/none`") == (
         "`.venv/bin/vdisklab powercut ext4/raw/none`"
     )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_a_directory_of_another_user_is_measured_in_as_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """advise printed `run … --dir /var/lib/libvirt/images`, where its caller may not write."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VDISKLAB_DB", "/x.sqlite")
+    typed = caller(tmp_path)
+    with tempfile.TemporaryDirectory() as made:  # pytest's own are closed to other users
+        theirs, mine = Path(made, "theirs"), Path(made, "mine")
+        Path(made).chmod(0o755)
+        theirs.mkdir(mode=0o711)
+        mine.mkdir()
+        mine.chmod(0o777)
+        os.seteuid(USER)
+        try:
+            said = [
+                typed.start_of(f"vdisklab {verb} raw/none --dir {place}")
+                for verb, place in (
+                    ("run", theirs), ("run", mine), ("run", theirs / "gone"), ("plan", theirs),
+                )
+            ]  # fmt: skip
+        finally:
+            os.seteuid(0)
+    start = f"sudo {tmp_path}/.venv/bin/vdisklab"
+    assert said == [start, *[".venv/bin/vdisklab"] * 3]
 
 
 def test_who_called_sudo_must_call_it_again(tmp_path: Path) -> None:
