@@ -18,6 +18,7 @@ import pytest
 from vdisklab.actions import measure as service
 from vdisklab.actions.find_best import make_search
 from vdisklab.actions.planning import Possible
+from vdisklab.answers import begun as begun_campaigns
 from vdisklab.answers.loading import load
 from vdisklab.answers.race import race_outcome
 from vdisklab.campaign import runner
@@ -111,7 +112,7 @@ def search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Search]:
         patch.setattr(service, "make_plan", lambda *_, narrow, begun: narrow(plan))
         patch.setattr(service, "open_campaign", open_campaign)
         patch.setattr(service, "open_ledger", lambda: nullcontext(SimpleNamespace()))
-        patch.setattr(service, "collect_facts", lambda host: HOST)
+        patch.setattr(begun_campaigns, "collect_facts", lambda host: HOST)
         patch.setattr(service, "_medium", lambda plan: None)
         yield run
 
