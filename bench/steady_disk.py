@@ -19,6 +19,8 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ from slow_disk import output_of
 
 BLKIO = Path("/sys/fs/cgroup/blkio")
 CPU = Path("/sys/fs/cgroup/cpu")
+BDI = Path("/sys/class/bdi")
 PERIOD = 10_000
 """Microseconds in which a group may use its share."""
 TURN = 100_000
@@ -82,6 +85,52 @@ def steady_disk(work: Path, size: int, speed: Speed = VOLUME) -> Iterator[Path]:
         output_of("mount", device, place)
         undo.callback(output_of, "umount", place)
         yield place
+
+
+@contextmanager
+def dirty_limit(below: Path, most: int) -> Iterator[None]:
+    """While it is open, a loop device over a file below a directory has so many dirty bytes at most
+    in the page cache; as root. Fails at its end if a device took another limit.
+
+    A control group of version 1 may fill its memory with dirty pages, as only the host's limit
+    holds for them; a host and a group of version 2 let a fifth be dirty (Documentation/admin-guide/
+    sysctl/vm.rst, `dirty_ratio`; cgroup-v2.rst, "Writeback"). So the device gets the limit
+    (Documentation/ABI/testing/sysfs-class-bdi). Devices appear while a campaign builds its stacks.
+    """
+    limited: dict[Path, str] = {}
+    faults: list[str] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.2):
+            for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+                try:
+                    is_below = Path(backing.read_text().strip()).is_relative_to(below)
+                    number = (backing.parent.parent / "dev").read_text().strip()
+                except OSError:  # it was detached meanwhile
+                    continue
+                if is_below and BDI / number not in limited:
+                    limited[BDI / number] = (BDI / number / "max_ratio").read_text()
+                    (BDI / number / "strict_limit").write_text("1")
+                    (BDI / number / "max_bytes").write_text(str(most))
+                    # It is kept as millionths of what the whole host may have.
+                    kept = int((BDI / number / "max_bytes").read_text())
+                    if not 0.9 * most < kept < 1.1 * most:
+                        faults.append(f"{number} may have {kept} dirty bytes, not {most}")
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+        for device, ratio in limited.items():
+            (device / "max_ratio").write_text(ratio)
+            (device / "strict_limit").write_text("0")
+    print(f"{len(limited)} devices could have {most} dirty bytes each", file=sys.stderr)
+    if faults:
+        raise SystemExit("; ".join(faults))
 
 
 def _take_short_turns() -> None:
