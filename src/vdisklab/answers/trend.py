@@ -39,6 +39,7 @@ from vdisklab.errors import PlanError
 from vdisklab.host.mounts import is_visible_directory
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.campaign import what_is_measured
+from vdisklab.results.host_choice import by_host
 from vdisklab.results.model import Campaign, Example
 from vdisklab.results.store import Store
 from vdisklab.units import counted, format_size, named
@@ -385,8 +386,9 @@ def _clock(chosen: Sequence[Campaign], stored: dict[str, int]) -> Iterator[Diagn
 def _others(newest: Campaign, same: Sequence[Campaign]) -> Iterator[Diagnostic]:
     others = [campaign for campaign in same if campaign.host.machine_id != newest.host.machine_id]
     if others:
-        hosts = tuple(dict.fromkeys(campaign.host.hostname for campaign in others))
-        yield OtherHosts(hosts, others[0].id)
+        hosts = by_host([*others, newest])
+        names = tuple(name for name, campaigns in hosts.items() if newest not in campaigns)
+        yield OtherHosts(names, others[0].id)
 
 
 def _measures(observations: Observations, name: str | None) -> tuple[MeasureKey, ...]:

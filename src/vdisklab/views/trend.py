@@ -225,8 +225,9 @@ def _way_to_see(answer: TrendAnswer) -> str:
     has = max(len(row.newest.earlier) for row in answer.paths)
     again = f"`vdisklab run --again {answer.campaigns[-1].id}`"
     again = f"; its own host, not this one, runs {again}." if answer.elsewhere else f": {again}."
-    if answer.needed is not None and answer.needed > has:
-        more = counted(answer.needed - has, "more campaign")
+    if answer.needed is not None:
+        # These may be enough, and yet the newest shows none: its own rounds were few or varied.
+        more = counted(max(1, answer.needed - has), "more campaign")
         return f"To see {loss} takes {more}, if all vary as these do{again}"
     never = f"Not even {MOST_EARLIER} campaigns would show {loss}, as much as these vary"
     if has >= YEAR or answer.year_shows is None:

@@ -327,6 +327,20 @@ def test_what_cannot_be_seen_is_said_where_nothing_is_shown(database: Database) 
     assert "cannot be seen" not in junit_xml(answer).rpartition("</testcase>")[0]
 
 
+def test_campaigns_that_would_show_the_loss_are_not_said_to_be_too_few(database: Database) -> None:
+    fill(database, levels(24, 0.002))
+    with database.open() as results:
+        answer = answer_trend(results)
+    has = len(answer.paths[0].newest.earlier)
+    row = answer.paths[0]
+    # As if the newest campaign alone had varied.
+    newest = replace(row.newest, change=replace(row.newest.change, low=0.8))
+    varied = replace(answer, needed=has, paths=(replace(row, newest=newest),))
+    (table, *_) = tables(varied)
+    (way,) = [line for line in table.intro if "To see a loss" in line]
+    assert "takes 1 more campaign, if all vary as these do" in way
+
+
 def test_few_campaigns_say_how_many_more_show_the_loss_that_is_asked_for(
     database: Database,
 ) -> None:
@@ -580,6 +594,21 @@ def test_another_host_of_the_same_plan_is_named(database: Database) -> None:
     with database.open() as results:
         answer = answer_trend(results)
     assert answer.findings == (OtherHosts(("bench2",), "ca000002"),)
+
+
+def test_other_hosts_of_one_name_are_told_apart(database: Database) -> None:
+    hosts = [
+        replace(HOST, machine_id=letter * 16, hostname="vm") for letter in ("e", "f", "f", "d")
+    ]
+    campaigns = [replace(month(4 - place), host=host) for place, host in enumerate(hosts)]
+    database.write(
+        [run for number in (1, 2, 3, 4) for run in runs(number, 1.0)], campaigns=campaigns
+    )
+    with database.open() as results:
+        findings = answer_trend(results).findings
+    (found,) = [each for each in findings if isinstance(each, OtherHosts)]
+    assert found == OtherHosts(("vm-ffffffff", "vm-dddddddd"), "ca000003")
+    assert "2 other hosts: vm-ffffffff" in str(found)
 
 
 def test_a_clock_that_went_back_is_said(database: Database) -> None:
