@@ -102,7 +102,9 @@ def _volume_modes(documents: Sequence[Tree]) -> Iterator[tuple[tuple[str, str], 
             case "PersistentVolumeClaim":
                 yield _named(document, namespace), word(spec, "volumeMode") or "Filesystem"
             case "DataVolume":
-                yield _named(document, namespace), _mode_of_data_volume(spec)
+                # Without one it leaves the mode to its claim, which may stand before it.
+                if stated := _mode_of_data_volume(spec):
+                    yield _named(document, namespace), stated
             case "VirtualMachineInstance":
                 for volume in branches(document, "status", "volumeStatus"):
                     claim = tree(volume, "persistentVolumeClaimInfo")
@@ -111,8 +113,8 @@ def _volume_modes(documents: Sequence[Tree]) -> Iterator[tuple[tuple[str, str], 
                         yield (namespace, named), mode
             case "VirtualMachine" | "VirtualMachinePool":
                 for template in branches(spec, "dataVolumeTemplates"):
-                    mode = _mode_of_data_volume(tree(template, "spec"))
-                    yield _named(template, namespace), mode
+                    if stated := _mode_of_data_volume(tree(template, "spec")):
+                        yield _named(template, namespace), stated
             case _:
                 pass
 

@@ -123,6 +123,18 @@ def test_a_running_instance_says_the_mode_of_its_volumes() -> None:
     assert "volumeMode of its claim 'c' is not known" in (disks["c"].problem or "")
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_data_volume_that_leaves_its_mode_to_its_claim_hides_no_claim(place: int) -> None:
+    leaves_it = {
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "metadata": {"name": "a"},
+        "spec": {"storage": {"resources": {"requests": {"storage": "20Gi"}}}},
+    }  # fmt: skip
+    documents = json.loads(machine([virtio("a")]))
+    documents["items"].insert(place, leaves_it)
+    (disk,) = read(json.dumps(documents)).values()
+    assert str(disk.path) == "none/virtio:aio=native:discard=unmap"
+
+
 DOMAIN = (
     "<domain type='kvm'><name>old</name><devices><disk type='file'><driver type='raw' "
     "cache='unsafe'/><source file='/a'/><target dev='vda'/></disk></devices></domain>"
