@@ -8,9 +8,9 @@
 Paths {ext4,xfs}/{raw,qcow2}/{none,writeback} are measured in six forms on one host. Each form has
 a database, so `run` can be stopped and called again: it continues. It makes one round of
 each form in turn, because the speed of a disk drifts within minutes; `--steady` measures on a disk
-of a stated speed below the directory (steady_disk.py). A round of all forms takes an hour, and
-six sessions run at once on two processors, each in its own directory. `keep` adds a session's
-rounds to FILE (bench/results/short-or-long.json.gz), and `report` reads them all.
+of a stated speed below the directory (steady_disk.py). A round of all forms takes some 95
+minutes, and six sessions run at once on two processors, each in its own directory. `keep` adds a
+session's rounds to FILE (bench/results/short-or-long.json.gz), and `report` reads them all.
 Ratios are taken within a round, so sessions may be on several hosts; the report names each.
 
     short      256 MiB, 0.5 s; the burst decides (`bandwidth`)

@@ -398,7 +398,7 @@ def _refused(slot: str, bus: Bus, written: Mapping[str, str]) -> tuple[str, str]
     for option, buses in _OPTIONS_OF.items():
         if written.get(option) and bus not in buses:
             return f"{name} refuses {option} on bus {bus}", f"leave out {option}={written[option]}"
-    return reading.refused_word(Platform.PROXMOX.full_name, _ACCEPTED, written)
+    return reading.refused_word(name, _ACCEPTED, written)
 
 
 def _unknown(option: str) -> bool:
