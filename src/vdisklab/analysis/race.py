@@ -23,8 +23,8 @@ nothing was measured. Paths are named by their rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -41,6 +41,7 @@ from vdisklab.analysis.lasting_noise import (
 )
 from vdisklab.analysis.observations import Floats
 from vdisklab.analysis.pair_noise import more_rounds, pair_noise
+from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
 
 LOOKS = (*range(3, 21), *range(22, 34, 2), *range(34, 58, 3), 60)
@@ -83,7 +84,8 @@ class RaceState:
     `left` are the rows that are still measured, best first, so the `leader` first. `behind` is the
     share by which the leader may be worse than the best of them, with 1 - `alpha`: 0.1 is 10 %;
     None before the first look, and infinite while nothing bounds it. `best` is True if every other
-    path is shown to be worse, not only to be better by no more than the margin.
+    path is shown to be worse, not only to be better by no more than the margin. `beaten` has the
+    row that led when a row was dropped, and which that row was compared with.
     """
 
     left: tuple[int, ...]
@@ -94,6 +96,13 @@ class RaceState:
     margin: float
     alpha: float
     warm_up: int = 0
+    beaten: Mapping[int, int] = field(default_factory=dict)
+
+    def behind_leader(self, row: int) -> bool:
+        """True if a row was dropped by the leader, or by a row that was itself dropped so."""
+        while row in self.beaten:
+            row = self.beaten[row]
+        return row == self.leader
 
     @property
     def decided(self) -> bool:
@@ -133,6 +142,8 @@ class RaceOutcome:
     failed: int
     lost: tuple[MeasuredCell, ...] = ()
     step: float | None = None
+    going_on: tuple[MeasuredCell, ...] = field(default=(), metadata=HIDDEN)
+    """What the race measures if it goes on: also paths that do not count here."""
 
     @property
     def decided(self) -> bool:
@@ -174,6 +185,7 @@ def race_states(logs: Floats, margin: float, alpha: float = ERROR) -> Iterator[R
     cells, rounds = logs.shape
     left, best = np.arange(cells), True
     behind: float | None = None
+    beaten: dict[int, int] = {}
     leader, warm = 0, 0
     for look in (count for count in LOOKS if count <= rounds):
         if look <= SELDOM:
@@ -182,18 +194,22 @@ def race_states(logs: Floats, margin: float, alpha: float = ERROR) -> Iterator[R
         step = _look(counted, left, math.log1p(margin), level(look - warm, alpha), cells - 1)
         if step is None:
             continue
+        before = left
         leader, left, behind, strictly = step
+        beaten |= dict.fromkeys(set(before.tolist()) - set(left.tolist()), leader)
         best &= strictly
-        yield _state(
+        state = _state(
             counted, left, leader, behind, best=best, margin=margin, alpha=alpha, warm=warm
         )
+        yield replace(state, beaten=dict(beaten))
         if len(left) == 1:
             break
     if behind is None:
         leader = int(np.argmax(_means(logs))) if rounds else 0
-    yield _state(
+    state = _state(
         logs[:, warm:], left, leader, behind, best=best, margin=margin, alpha=alpha, warm=warm
     )
+    yield replace(state, beaten=beaten)
 
 
 def _state(

@@ -32,7 +32,7 @@ from vdisklab.path.adjacent import nearest_settings
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Layer, parse_path
 from vdisklab.path.durability import Durability, DurabilityKind, known_durability
-from vdisklab.path.needs import DURABLE, distance
+from vdisklab.path.needs import distance
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.results.model import Better, Direction
 from vdisklab.units import counted
@@ -251,9 +251,7 @@ def decide(analysis: Analysis, measure: MeasureKey) -> Decision:
         return Decision(None, ranking)  # the rate that was set
     metric = raced_metric(analysis, measure)
     if metric is not None and not isinstance(analysis, HostsAnalysis):
-        race = race_of(analysis, () if analysis.unsafe else (DURABLE,), metric)
-    if race is not None and not {race.best, *race.as_good} <= set(analysis.competing):
-        race = None
+        race = race_of(analysis, analysis.competing, metric)
     decision = decided_among(analysis, ranking, race, analysis.values(measure))
     if decision.choice is None:
         enough = [

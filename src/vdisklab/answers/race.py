@@ -30,7 +30,7 @@ from vdisklab.answers.loading import Loaded, find_measure
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.factors import Levels, factor_levels
-from vdisklab.path.needs import Need, unmet
+from vdisklab.path.needs import unmet
 from vdisklab.path.segments import HOST
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.results.model import Campaign
@@ -110,7 +110,10 @@ class Contest:
         logs = so_far.logs[list(rows), since:]
         found = race_state(logs, so_far.margin, 1 - self.terms.confidence)
         return replace(
-            found, left=tuple(rows[row] for row in found.left), leader=rows[found.leader]
+            found,
+            left=tuple(rows[row] for row in found.left),
+            leader=rows[found.leader],
+            beaten={rows[row]: rows[by] for row, by in found.beaten.items()},
         )
 
 
@@ -174,26 +177,33 @@ def contestants(
 
 
 def race_of(
-    analysis: Analysis, needs: Collection[Need], metric: str = DEFAULT_METRIC
+    analysis: Analysis, meeting: Collection[MeasuredCell], metric: str = DEFAULT_METRIC
 ) -> RaceOutcome | None:
-    """The outcome of a campaign's race for the best path with these needs, by a metric as `run`
-    names it.
+    """What a campaign's race for the best path, by a metric as `run` names it, says of the cells
+    that meet some needs.
 
-    None if it did not race, raced by another metric or for other needs, or had no look yet.
+    None if it did not race, raced by another metric, had no look yet, or says nothing of these
+    cells.
     """
     terms = None if len(analysis.campaigns) > 1 else RaceTerms.of(analysis.campaigns[0].plan)
-    if terms is None or terms.groups or terms.metric != metric or set(terms.needs) != set(needs):
+    if terms is None or terms.groups or terms.metric != metric:
         return None
-    race = race_outcome(analysis.loaded, terms, analysis.verdicts)
+    race = race_outcome(analysis.loaded, terms, analysis.verdicts, counting=meeting)
     return race if race is not None and race.shows_anything else None
 
 
 def race_outcome(
-    numbers: Loaded, terms: RaceTerms, verdicts: CrashVerdicts, only: Collection[str] = ()
+    numbers: Loaded,
+    terms: RaceTerms,
+    verdicts: CrashVerdicts,
+    only: Collection[str] = (),
+    counting: Collection[MeasuredCell] | None = None,
 ) -> RaceOutcome | None:
     """The outcome of all measured rounds; None if nothing was measured in a guest.
 
-    `only` are the paths to consider; all if empty.
+    `only` are the paths to consider; all if empty. `counting` are the cells of which the outcome
+    speaks, if not of all that raced: the race is the same. It shows nothing of a cell that did not
+    compete, and nothing of any without its best: then None.
     """
     contest = contest_of(numbers.campaigns[0].cells, terms, verdicts, only)
     last = max((run.round for run in numbers.outlines), default=0)
@@ -202,25 +212,49 @@ def race_outcome(
     state = contest.race(so_far)
     if state is None:
         return None
-    lost = contest.lost(so_far)
+    counts = frozenset(
+        row for row, cell in enumerate(contest.cells) if counting is None or cell in counting
+    )
+    others = counting is not None and not set(counting) <= set(contest.cells)
+    if others or state.leader not in counts:
+        return None
+    if len(counts) < len(contest.cells) and (contest.rows is None or len(counts) < 2):
+        return None  # a model still chooses who races, or nothing is left to compare
+    return _outcome(contest, so_far, state, counts)
+
+
+def _outcome(
+    contest: Contest, so_far: Known, state: RaceState, counts: frozenset[int]
+) -> RaceOutcome:
+    """What the state says of the rows that count, its leader among them.
+
+    Fewer rivals loosen nothing: the leader's limits hold for each of them. Only what another row
+    dropped, which is left and does not count, is open again.
+    """
+    gone = contest.lost(so_far)
     never = [row for row in so_far.out if not np.isfinite(so_far.logs[row]).any()]
-    enough = [row for row in lost if np.isfinite(so_far.logs[row]).sum() >= MIN_ROUNDS]
+    long = [row for row in gone if np.isfinite(so_far.logs[row]).sum() >= MIN_ROUNDS]
+    lost, enough = ([row for row in rows if row in counts] for rows in (gone, long))
+    left = [row for row in state.left[1:] if row in counts]
+    if not counts.issuperset(state.left):
+        left += [row for row in state.beaten if row in counts and not state.behind_leader(row)]
     unbounded = enough or state.behind is None or state.behind >= SHOWS_NOTHING
     return RaceOutcome(
         best=contest.cells[state.leader],
-        as_good=contest.named((*state.left[1:], *enough)),
+        as_good=contest.named((*left, *enough)),
         behind=None if unbounded else state.behind,
-        proven=state.decided and state.best and not enough,
+        proven=not left and state.best and not enough,
         rounds=so_far.logs.shape[1],
-        most_rounds=terms.rounds,
+        most_rounds=contest.terms.rounds,
         margin=so_far.margin,
-        confidence=terms.confidence,
-        cells=len(contest.cells),
-        raced=0 if contest.rows is None else len(set(contest.rows) - set(never)),
-        measured=int(np.isfinite(so_far.logs).any(axis=1).sum()),
-        failed=len(so_far.out),
+        confidence=contest.terms.confidence,
+        cells=len(counts),
+        raced=0 if contest.rows is None else len(counts.intersection(contest.rows) - set(never)),
+        measured=int(np.isfinite(so_far.logs[sorted(counts)]).any(axis=1).sum()),
+        failed=len(so_far.out & counts),
         lost=contest.named(lost),
         step=so_far.step,
+        going_on=contest.named((*state.left, *long)),
     )
 
 

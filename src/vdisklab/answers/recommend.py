@@ -190,12 +190,10 @@ def recommend(
         raise _nothing_to_recommend(analysis, analysis.observations, needs, Score.OVERALL.key)
     observations, measure, shown = weighted(analysis, weights)
     observations = analysis.values(measure, observations)
-    race = race_of(analysis, needs) if hosts is None and weights is None else None
     meeting = qualified(observations, needs, analysis.verdicts)
     if hosts is None and rounds_of(observations, meeting) < MIN_ROUNDS:
         raise _nothing_to_recommend(analysis, observations, needs, measure)
-    if race is not None and not {race.best, *race.as_good} <= set(meeting):
-        race = None
+    race = race_of(analysis, meeting) if hosts is None and weights is None else None
     ranking = analysis.ranked_by.among(observations, measure, meeting)
     decision = decided_among(analysis, ranking, race, observations)
     found = recommend_path(

@@ -78,7 +78,7 @@ def _going_on(analysis: Analysis, race: RaceOutcome) -> Surer | None:
         return None
     going_on = _race_going_on(analysis)
     command = None if going_on is None else going_on.command
-    return replace(_cost(analysis, (race.best, *race.as_good), rounds, going_on), command=command)
+    return replace(_cost(analysis, race.going_on, rounds, going_on), command=command)
 
 
 def _to_compare(

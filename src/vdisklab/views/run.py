@@ -101,6 +101,8 @@ def race_rule(outcome: RaceOutcome) -> str | None:
         return None
     near = f"one path is shown to be within {_margin(outcome)} of the best"
     after = counted(outcome.rounds, "round")
+    if outcome.decided and len(outcome.going_on) > 1:
+        return f"A race ends when {near}; {after} have shown that of these paths."
     if outcome.decided:
         return f"A race ends when {near}; this race ended so after {after}."
     if outcome.rounds < outcome.most_rounds:

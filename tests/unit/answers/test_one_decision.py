@@ -16,7 +16,9 @@ from tests.unit.analysis.made import CAMPAIGN, IOPS, START, _run, cell, observed
 from tests.unit.cli.test_advice import CUT_KEPT
 from tests.unit.stored import stored
 from vdisklab import numbers
+from vdisklab.analysis.candidates import qualified
 from vdisklab.analysis.paired_ratios import Ratio, Verdict
+from vdisklab.analysis.race import RaceOutcome, RaceState, race_state
 from vdisklab.analysis.rank_intervals import Ranked, rank
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.choice import ChoiceVerdict, PathChoice, decide
@@ -24,14 +26,16 @@ from vdisklab.answers.compare import compare_pairs
 from vdisklab.answers.disks import MeasuredPaths
 from vdisklab.answers.figures import ranked_bars
 from vdisklab.answers.loading import find_cells
+from vdisklab.answers.race import race_of
 from vdisklab.answers.rank import RankAnswer, rank_cells
 from vdisklab.answers.recommend import RecommendAnswer, recommend
 from vdisklab.answers.report import report_on
 from vdisklab.documents import document
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.needs import with_default
+from vdisklab.path.needs import parse_need, with_default
 from vdisklab.path.platforms import Platform
+from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.results.model import Campaign, Run
 from vdisklab.views import choice as choice_view
 from vdisklab.views import compare as compare_view
@@ -375,6 +379,102 @@ def same_in_both(ranked: RankAnswer, found: RecommendAnswer) -> None:
     sentences = recommend_view.verdict_sentences(found)
     assert sentences[0] == f"{choice_view.headline(choice)}."
     assert document(found, sentences)["path"] == found.path
+
+
+NEEDS = (
+    "format=raw", "format=qcow2", "cache=none", "cache=writeback", "cache=directsync",
+    "bus=virtio", "bus=scsi", "snapshots", "live-migration",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seeds", [8, pytest.param(80, marks=pytest.mark.nightly)])
+def test_a_race_says_the_same_of_the_paths_that_meet_a_need(seeds: int) -> None:
+    """`Use raw/none` became `Keep qcow2…, race for 25 min` with a need that raw/none meets."""
+    seen = {"kept": 0, "gone": 0}
+    for seed in range(seeds):
+        rng = np.random.default_rng(seed)
+        paths = tuple(rng.permutation(PATHS)[: rng.integers(3, 7)].tolist())
+        levels = tuple(rng.choice([0.7, 0.95, 1.0, 1.05, 1.4], len(paths)).tolist())
+        noise = tuple(rng.choice([0.01, 0.03, 0.1], len(paths)).tolist())
+        rounds = (int(rng.integers(4, 15)),) * len(paths)
+        of_one_race(World(paths, levels, noise, rounds, seed), seen)
+    assert all(seen.values()), "no such world"
+
+
+def of_one_race(world: World, seen: dict[str, int]) -> None:
+    """What a race says of all paths, and of those that meet a need."""
+    cells = list(dict.fromkeys(run.measured_cell.label for run in world.runs()))
+    plan = {**CAMPAIGN.plan, "cells": cells, "race": RaceTerms().as_json()}
+    with stored(raced(world.runs()), campaigns=[replace(CAMPAIGN, plan=plan)]) as store:
+        analysis = Analysis.of(store, [CAMPAIGN.id])
+        whole, ranked = race_of(analysis, analysis.competing), rank_cells(analysis)
+        try:
+            found = recommend(analysis, with_default(()))
+        except PlanError:
+            return
+        same_in_both(ranked, found)
+        if whole is None:
+            return
+        for need in with_default(map(parse_need, NEEDS))[1:]:
+            needs = with_default((need,))
+            meeting = qualified(analysis.observations, needs, analysis.verdicts)
+            part = race_of(analysis, meeting)
+            if not len(meeting) > 1 or whole.best not in meeting:
+                assert part is None or set(meeting) == set(analysis.competing)
+                seen["gone"] += len(meeting) > 1
+                continue
+            assert part is not None
+            seen["kept"] += 1
+            no_looser(part, whole, meeting)
+            choice = recommend(analysis, needs).choice
+            of_one_choice(choice)
+            assert set(choice.tied) == {part.best, *part.as_good}
+            if found.choice.verdict.decided:
+                assert choice.cell == found.choice.cell
+                assert choice.verdict.decided or choice.verdict is ChoiceVerdict.ONLY
+
+
+def no_looser(part: RaceOutcome, whole: RaceOutcome, meeting: list[MeasuredCell]) -> None:
+    """A race among some of its paths shows at least what the race among all does."""
+    assert part.best == whole.best
+    assert {*part.as_good, part.best} <= set(meeting)
+    assert set(whole.as_good).intersection(meeting) <= set(part.as_good)
+    assert part.decided or not whole.decided
+    assert part.proven or not whole.proven
+    if whole.behind is not None:
+        assert part.behind is not None
+        assert part.behind <= whole.behind
+
+
+def raced(runs: Iterator[Run]) -> Iterator[Run]:
+    """The runs of a race: what a look has left out is not measured in later rounds."""
+    so_far, out = list[Run](), set[str]()
+    rounds: dict[int, list[Run]] = {}
+    for run in runs:
+        rounds.setdefault(run.round, []).append(run)
+    for of_round in rounds.values():
+        so_far += [run for run in of_round if run.path not in out]
+        names = [run.path for run in of_round if run.path not in {*out, "host", "raw/unsafe"}]
+        if len(names) > 1:
+            out |= left_out(so_far, names)
+    yield from so_far
+
+
+def left_out(runs: list[Run], names: list[str]) -> set[str]:
+    """The paths that a race of these leaves out after these runs."""
+    last = max(run.round for run in runs)
+    logs = np.full((len(names), last), np.nan)
+    for run in runs:
+        if run.path in names:
+            value = run.measurements[1].samples[0].value
+            logs[names.index(run.path), run.round - 1] = np.log(value)
+    return set(names) - {names[row] for row in race_state(logs, 0.1).left}
+
+
+def test_what_a_path_that_does_not_count_has_left_out_is_open_again() -> None:
+    """The leader dropped one row itself, and one by a row that it dropped."""
+    state = RaceState((4, 2), 4, 0.3, True, 9, 0.1, 0.05, beaten={0: 1, 1: 4, 3: 2})
+    assert [state.behind_leader(row) for row in range(5)] == [True, True, False, False, True]
 
 
 NOISY = np.array([[1.274, 1.267, 1.281], [1.052, 1.146, 1.013]])

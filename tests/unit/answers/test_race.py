@@ -80,7 +80,7 @@ def test_recommend_says_what_the_race_has_shown() -> None:
 def test_a_race_that_names_the_best_counts_its_pairs() -> None:
     """Ranks 1 and 2 never stand beside "0 of 3 pairs differ"."""
     found = analysis({"race": RaceTerms().as_json()}, rounds=12)
-    race = race_of(found, (DURABLE,))
+    race = race_of(found, found.competing)
     assert race is not None
     ranking = rank_cells(found).ranking
     rows = tuple(dataclasses.replace(row, best=1, worst=3) for row in ranking.rows)
