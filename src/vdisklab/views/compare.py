@@ -198,7 +198,9 @@ def _rows(pair: ComparedPair, everything: bool) -> list[Comparison]:
 def _measure(of: str) -> tuple[Column[Comparison], Column[Comparison]]:
     return (
         Column("measure", lambda row: wording.measure_name(row.measure), folds=NAMES),
-        Column("A, compared with B, is", lambda row: wording.compared(row, of), folds=NAMES),
+        Column(
+            "A, compared with B, is", lambda row: wording.compared(row, of), folds=NAMES, whole=True
+        ),
     )
 
 

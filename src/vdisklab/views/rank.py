@@ -22,6 +22,7 @@ from vdisklab.answers.choice import nothing_shown
 from vdisklab.answers.during import measured_operations
 from vdisklab.answers.rank import RankAnswer, RankedCell
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.segments import PageCache
 from vdisklab.units import counted, format_duration, in_percent, named
 from vdisklab.views import wording
 from vdisklab.views.choice import headline, verdict_lines
@@ -61,7 +62,7 @@ BAR_WIDTH = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-_ROUNDS: Column[RankedCell] = Column("n", lambda row: str(row.place.rounds), right=True, spare=1)
+_ROUNDS: Column[RankedCell] = Column("n", lambda row: str(row.place.rounds), right=True, spare=3)
 
 
 def tables(answer: RankAnswer, *, headed: bool = True) -> Iterator[Table[RankedCell]]:
@@ -69,11 +70,16 @@ def tables(answer: RankAnswer, *, headed: bool = True) -> Iterator[Table[RankedC
 
     Unless `headed`, the verdict is left out.
     """
-    base, over_hosts = answer.baseline, answer.hosts is not None
+    base, over_hosts, key = answer.baseline, answer.hosts is not None, answer.ranking.measure
     cached = any(row.from_page_cache for row in answer.cells)
     measured: tuple[Column[RankedCell], ...] = (
         Column("path", lambda row: row.cell.name, folds=NAMES),
-        Column("page\ncache", lambda row: row.cell.known_page_cache or numbers.MISSING),
+        Column(
+            "page\ncache",
+            lambda row: row.cell.known_page_cache or numbers.MISSING,
+            spare=0 if _tells_cells_apart(answer) else 2,
+            phone=True,
+        ),
         *(column for key in _shown(answer) for column in _medians(answer, key)),
     )
     compared: tuple[Column[RankedCell], ...] = (
@@ -86,7 +92,7 @@ def tables(answer: RankAnswer, *, headed: bool = True) -> Iterator[Table[RankedC
             "vs\nbase",
             lambda row: "base" if row.cell == base else numbers.ratio(row.ratio.ratio),
             right=True,
-            spare=0 if over_hosts else 1,
+            spare=int(not over_hosts and key in _shown(answer)),  # else this column decides
             phone=True,
         ),
         Column(
@@ -95,7 +101,7 @@ def tables(answer: RankAnswer, *, headed: bool = True) -> Iterator[Table[RankedC
                 "" if row.cell == base else numbers.ratio_interval(row.ratio.low, row.ratio.high)
             ),
             right=True,
-            spare=2,
+            spare=2 if over_hosts else 4,
         ),
         *(_HOST_COLUMNS if over_hosts else ()),
         Column(
@@ -107,7 +113,7 @@ def tables(answer: RankAnswer, *, headed: bool = True) -> Iterator[Table[RankedC
         Column(
             "power cut",
             lambda row: power_cut_text(row.cell, row.power_cut),
-            spare=3 if over_hosts else 1,
+            spare=3,
         ),
         *(() if over_hosts else (_ROUNDS,)),
     )
@@ -327,12 +333,19 @@ def _shown(answer: RankAnswer) -> list[MeasureKey]:
     return [key for key in shown if key not in scores]
 
 
+def _tells_cells_apart(answer: RankAnswer) -> bool:
+    """True if rows differ in the page cache alone, or one shows the host's memory for it."""
+    rows = (*answer.cells, *answer.more)
+    names = {row.cell.name for row in rows}
+    return len(names) < len(rows) or any(row.cell.page_cache is PageCache.WARM for row in rows)
+
+
 def _medians(answer: RankAnswer, key: MeasureKey) -> tuple[Column[RankedCell], ...]:
-    spare = 0 if key == answer.ranking.measure else 2
+    spare = 0 if key == answer.ranking.measure else 4
     roles = {} if answer.roles is None else answer.roles.measures
     named = {measure: _ROLE_TITLES[role] for role, measure in roles.items()}
     title = {**_TITLES, **named}.get(key, key.metric)
-    value, interval = (0, 3) if key in named else (spare, spare)
+    value, interval = (1, 5) if key in named else (spare, spare)
     phone = None if key not in named else False  # a score's number is `vs base`
     return summary_columns(
         title, _scale(answer, key), lambda row: row.shown(key), (value, interval), phone=phone

@@ -22,7 +22,7 @@ from vdisklab import numbers
 from vdisklab.path.named_target import as_typed
 from vdisklab.sanitise import sanitise, sanitise_line
 from vdisklab.units import counted
-from vdisklab.views.layout import NAMES, Column, Table
+from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _GAP = "  "
 _ELLIPSIS = "…"
@@ -109,7 +109,12 @@ def _narrow(table: Table[Any], width: int) -> _Laid:
     sizes = _sizes(left, width)
     while _total(sizes) > width:
         widest = max(
-            range(len(left)), key=lambda place: (bool(left[place].column.folds), sizes[place])
+            range(len(left)),
+            key=lambda place: (
+                bool(left[place].column.folds),
+                left[place].column.whole and WORDS < sizes[place] <= NAMES,  # it wraps, uncut
+                sizes[place],
+            ),
         )
         if not left[widest].column.folds or sizes[widest] <= FEWEST:
             break
