@@ -436,7 +436,7 @@ def _shifts(answer: TrendAnswer) -> Table[DatedShift]:
     changes = (
         f"{count} lasting changes" if count > 1 else f"{'One' if count else 'No'} lasting change"
     )
-    title = f"{changes} dated in {len(answer.campaigns)} campaigns"
+    title = f"{changes} dated in {len(answer.campaigns)} campaigns{_not_dated_yet(answer)}"
     note = (
         "If nothing changed, a change for better or worse is dated in up to one of ten hosts in "
         "two years of monthly looks. The place of a step may be wrong by a campaign."
@@ -448,6 +448,21 @@ def _shifts(answer: TrendAnswer) -> Table[DatedShift]:
         for date in dates.values()
     ]
     return Table(title, columns, answer.shifts, (note,), intro=tuple(said), kind=DatedShift)
+
+
+def _not_dated_yet(answer: TrendAnswer) -> str:
+    """`; the loss since 2026-09-27 stands without a date yet`: why a verdict above has a date."""
+    starts = {
+        _since(answer, row)
+        for row in answer.paths
+        if _lasts(row) and _shift_of(answer, row) is None
+    }
+    if not starts:
+        return ""
+    losses = "the loss" if len(starts) == 1 else "the losses"
+    stands = "stands" if len(starts) == 1 else "stand"
+    since = named([f"{start:%Y-%m-%d}" for start in sorted(starts)])
+    return f"; {losses} since {since} {stands}, which these campaigns do not date yet"
 
 
 def _kind(row: DatedShift) -> str:

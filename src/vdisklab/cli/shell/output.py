@@ -97,13 +97,20 @@ def _where(lines: Sequence[str], campaigns: Sequence[Any]) -> Iterator[str]:
     hosts = (getattr(campaign, "host", None) for campaign in campaigns)
     if {getattr(host, "machine_id", "") for host in hosts} != {machine_id()}:
         return
-    plans = [getattr(campaign, "plan", {}) for campaign in campaigns]  # none of imported ones
-    for directory in dict.fromkeys(str(plan["directory"]) for plan in plans if "directory" in plan):
-        named = f" --dir {shlex.quote(directory)}"
-        if not is_visible_directory(Path(directory)) and any(named in line for line in lines):
+    measuring: dict[str, set[str]] = {}  # of each directory the words of commands that need it
+    for campaign in campaigns:
+        plan = getattr(campaign, "plan", {})  # an imported one has none
+        if "directory" in plan:
+            directory = str(plan["directory"])
+            told = (f" --dir {shlex.quote(directory)}", f" --again {campaign.id}", " --confirm`")
+            measuring.setdefault(directory, set()).update(told)
+    for directory, words in measuring.items():
+        needed = any(word in line for line in lines for word in words)
+        if needed and not is_visible_directory(Path(directory)):
             yield (
-                f"{directory}, where this was measured, is not there now: the commands that go on "
-                "with it need it again, on the same disk."
+                f"{directory}, where this was measured, is gone. Before the commands that go on "
+                "with it, mount or make it again, on the same disk; with another --dir a new "
+                "campaign begins."
             )
 
 

@@ -156,12 +156,18 @@ def test_it_is_said_where_a_command_of_a_campaign_has_to_be_run(
         print_answer(_Answer((campaign,)), (table,), OutputOptions())
         return " ".join(capsys.readouterr().out.split())
 
+    gone = (
+        "/nowhere/my qs, where this was measured, is gone. Before the commands that go on with it, "
+        "mount or make it again, on the same disk; with another --dir a new campaign begins."
+    )
     for campaign, note, where in (
         (away, text, "measured on the host bench1, not on this machine. Commands that measure more "
                      "of it are for that host."),
         (away, "Nothing to do.", "not on this machine. * Nothing to do."),
-        (here, text, "/nowhere/my qs, where this was measured, is not there now: the commands that "
-                     "go on with it need it again, on the same disk."),
+        (here, text, gone),
+        (here, f"Go on: `vdisklab run --again {here.id}`.", gone),
+        (here, "To measure again: `vdisklab trend --confirm`.", gone),
+        (here, "Go on: `vdisklab run --again 0123abcd`.", "Title. * Go on: "),
         (here, "Nothing to do.", "Title. * Nothing to do."),
         (there, text, "Title. * Race them: "),
     ):  # fmt: skip
