@@ -87,6 +87,11 @@ class ClaimAnswer:
     p: float | None = None
     p_adjusted: float | None = None
     """Corrected for all claims answered together (Holm); it tells the verdict."""
+    alone: ClaimVerdict | None = None
+    """The verdict that `p` and the interval would give this claim alone, if the correction gives
+    none."""
+    among: int = 0
+    """The claims that were answered together."""
     more_rounds: int | None = None
     """Needed for a verdict with 80 % power; None if the claim is decided or void, or if 1000 rounds
     would not do.
@@ -112,9 +117,10 @@ class ClaimAnswer:
             return f"void: {self.void} (here it {is_open}{self.verdict.value}{self._where})"
         match self.verdict:
             case ClaimVerdict.INCONCLUSIVE:
-                if self.more_rounds is None:
-                    return "inconclusive (1000 rounds would not decide)"
-                return f"inconclusive ({counted(self.more_rounds, 'more round')})"
+                alone = f"alone it {self.alone}, not among {self.among} claims; "
+                more = f"{counted(self.more_rounds or 0, 'more round')}"
+                more = "1000 rounds would not decide" if self.more_rounds is None else more
+                return f"inconclusive ({alone * (self.alone is not None)}{more})"
             case ClaimVerdict.NOT_MEASURED:
                 return "not measured"
             case verdict:
@@ -373,6 +379,9 @@ def _decided(
     if adjusted <= alpha:
         verdict = ClaimVerdict.FAILS if outside else ClaimVerdict.HOLDS
         return replace(answer, verdict=verdict, p_adjusted=adjusted, more_rounds=None)
+    if answer.p is not None and answer.p <= alpha:
+        alone = ClaimVerdict.FAILS if outside else ClaimVerdict.HOLDS
+        answer = replace(answer, alone=alone, among=tests)
     if answer.void is not None:
         return replace(answer, p_adjusted=adjusted)
     level = alpha / tests

@@ -12,7 +12,7 @@ from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import slow_diagnostics
 from vdisklab.analysis.diagnostics.recorded import host_diagnostics
 from vdisklab.analysis.fleet.agreement import Agreement, agreement
-from vdisklab.analysis.observations import Observations
+from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import Comparison, Verdict, compare_cells
 from vdisklab.analysis.published import (
     Publication,
@@ -116,7 +116,7 @@ def compare_pairs(analysis: Analysis, a: str, b: str) -> CompareAnswer:
     overall = analysis.scored.overall
     if overall is not None:
         decision = decide(analysis, overall)
-        pairs = tuple(replace(pair, ranked=_ranked(pair, decision)) for pair in pairs)
+        pairs = tuple(_as_ranked(pair, overall, _ranked(pair, decision)) for pair in pairs)
     hosts = None
     if isinstance(analysis, HostsAnalysis):
         pairs = tuple(_over_hosts(analysis, pair) for pair in pairs)
@@ -170,6 +170,21 @@ def _ranked(pair: ComparedPair, decision: Decision) -> RankedPair | None:
     if choice is None or choice.step is not None or choice.cell not in (pair.a, pair.b):
         return RankedPair(len(order), verdict)
     return RankedPair(len(order), verdict, choice.cell, choice.behind)
+
+
+def _as_ranked(pair: ComparedPair, overall: MeasureKey, ranked: RankedPair | None) -> ComparedPair:
+    """The pair with what the ranks show of it. A difference by the score that is likely here, as
+    the other measures are tested beside it, is shown where the ranks of all paths show it."""
+    likely = {Verdict.A_LIKELY: Verdict.A_BETTER, Verdict.B_LIKELY: Verdict.B_BETTER}
+    measures = tuple(
+        replace(row, verdict=ranked.verdict)
+        if ranked is not None
+        and row.measure == overall
+        and likely.get(row.verdict) is ranked.verdict
+        else row
+        for row in pair.measures
+    )
+    return replace(pair, ranked=ranked, measures=measures)
 
 
 def _over_hosts(analysis: HostsAnalysis, pair: ComparedPair) -> ComparedPair:

@@ -49,6 +49,7 @@ _P: Column[Comparison] = Column(
 
 _NOTHING_IN_COMMON = "The two cells have no measure in common."
 _BETTER = {Verdict.A_BETTER: "A", Verdict.B_BETTER: "B"}
+_ALPHA = 0.05
 _OUTCOMES = {
     Verdict.A_BETTER: "A is faster in {}",
     Verdict.B_BETTER: "B is faster in {}",
@@ -82,6 +83,7 @@ def _pair_table(
             "verdicts are corrected for the number of main measures, or of others (Holm). Likely: "
             f"the interval excludes no change, but not after that correction. {wording.OTHER_VERB}"
         )
+    notes += _shown_by_ranks(pair)
     if any(row.measure.quantity.step is not None for row in rows):
         notes.append(wording.WITH_STEP)
     hidden = len(pair.measures) - len(rows)
@@ -154,6 +156,7 @@ def _hosts_table(pair: ComparedPair, notes: tuple[str, ...], everything: bool) -
             *notes,
             *_class_ratios(pair),
             *map(str, pair.findings),
+            *_shown_by_ranks(pair),
             "A/B is taken within hosts; the hosts are the replications. p and verdicts are "
             "corrected for the number of main measures, or of others (Holm).",
             *((f"{counted(hidden, 'more measure')} with --all.",) if hidden else ()),
@@ -171,6 +174,18 @@ def _hosts_table(pair: ComparedPair, notes: tuple[str, ...], everything: bool) -
         ),
         kind=Comparison,
     )
+
+
+def _shown_by_ranks(pair: ComparedPair) -> Iterator[str]:
+    """Why the score has a verdict that its p among the main measures does not give."""
+    for row in pair.measures:
+        p = row.p_adjusted
+        is_score = row.main and row.measure.name == "score"
+        if is_score and row.verdict in _BETTER and p is not None and p > _ALPHA:
+            yield (
+                "The verdict by the score is that of `rank`, which compares all paths by the score "
+                "alone; p counts the other main measures, too."
+            )
 
 
 def _over_hosts(pair: ComparedPair, agreement: Agreement) -> str:

@@ -451,6 +451,9 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
             f"A rank such as 1–3 is a tie: {ranking.separated} of {ranking.comparisons} pairs "
             f"differ, at {in_percent(ranking.alpha)} family-wise error. {wording.OTHER_VERB}"
         )
+        yield from wording.ends_at_one(
+            (row.ratio.low, row.ratio.high) for row in answer.cells if row.cell != answer.baseline
+        )
     if ranking.measure.quantity.step is not None:
         yield wording.WITH_STEP
     is_salters = ranking.measure in {score.key for score in Weighted}

@@ -33,7 +33,7 @@ from vdisklab.views.hosts import agreement_sentence, hosts_sentences
 from vdisklab.views.layout import NAMES, Column, Table
 from vdisklab.views.rank import summary_columns
 from vdisklab.views.run import not_raced
-from vdisklab.views.wording import difference, mean_sentence, measure_name
+from vdisklab.views.wording import difference, ends_at_one, mean_sentence, measure_name
 
 SHOWN = 6
 """Maximum number of listed alternatives, beside all that tie."""
@@ -75,10 +75,17 @@ def tables(answer: RecommendAnswer) -> Iterator[Table[Alternative]]:
         notes=(
             *reasons(answer),
             *_explained(answer),
+            *ends_at_one(_ends(answer)),
             *map(str, answer.findings),
         ),
         kind=Alternative,
     )
+
+
+def _ends(answer: RecommendAnswer) -> Iterator[tuple[float | None, float | None]]:
+    """The ends of the intervals of the numbers that order the table."""
+    levels = (row.ordered_by for row in answer.alternatives if row.cell != answer.baseline)
+    yield from ((level.low, level.high) for level in levels if level is not None)
 
 
 def _hosts_table(answer: RecommendAnswer, over: OverHosts) -> Table[Alternative]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vdisklab import numbers
@@ -36,6 +36,15 @@ _MANY_TIMES = 10
 def margin_text(margin: float) -> str:
     """`2.5 %`: how much better another path may be than a race's winner, in up to 3 digits."""
     return f"{100 * margin:.3g} %"
+
+
+def ends_at_one(ends: Iterable[tuple[float | None, float | None]]) -> Iterator[str]:
+    """Why intervals end at 1, if one of these does."""
+    if any(1.0 in both for both in ends):
+        yield (
+            "Where an interval ends at 1.00, the ranks set that end: they compare all paths at "
+            "once, and decide whether a difference is shown."
+        )
 
 
 def measure_name(measure: MeasureKey) -> str:

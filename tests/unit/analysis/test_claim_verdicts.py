@@ -127,6 +127,24 @@ def test_verdicts(ratio: float, rest: str, verdict: ClaimVerdict) -> None:
     assert (found.more_rounds is None) is (verdict is not ClaimVerdict.INCONCLUSIVE)
 
 
+def test_a_claim_that_is_shown_alone_but_not_among_others_says_so() -> None:
+    """The interval lay in the range, and the verdict was `inconclusive (1 more round)`."""
+    rng = np.random.default_rng(3)
+    data = measured(raw=1.06 * np.exp(rng.normal(0, 0.02, 5)), qcow2=np.ones(5))
+    range_of = "low = 0.9\nhigh = 1.1"
+    (alone,) = judge_claims([claim(rest=range_of)], data, [outline()])
+    assert alone.verdict is ClaimVerdict.HOLDS
+    claims = [claim(rest=range_of), *(claim(name=f"c{n}", rest="low = 1.06") for n in range(9))]
+    first, *_ = judge_claims(claims, data, [outline()])
+    assert (first.low, first.high, first.verdict) == (
+        alone.low, alone.high, ClaimVerdict.INCONCLUSIVE,
+    )  # fmt: skip
+    more = "s" * (first.more_rounds != 1)
+    assert first.sentence == (
+        f"inconclusive (alone it holds, not among 10 claims; {first.more_rounds} more round{more})"
+    )
+
+
 @pytest.mark.parametrize(
     ("p99", "verdict"),
     [(0.004, ClaimVerdict.HOLDS), (0.03, ClaimVerdict.FAILS), (0.0101, ClaimVerdict.INCONCLUSIVE)],

@@ -283,6 +283,7 @@ def of_pairs(analysis: Analysis, answer: RankAnswer) -> None:
         better = Verdict.A_BETTER if first.best < second.best else Verdict.B_BETTER
         assert pair.ranked.verdict is (better if apart else Verdict.NONE_SHOWN)
         ratio = pair.measures[0].ratio
+        assert not (apart and pair.measures[0].verdict in (Verdict.A_LIKELY, Verdict.B_LIKELY))
         of_unknown_pair(answer.choice, a, b, ratio)
         if ratio.low is None or ratio.high is None:
             continue
@@ -379,6 +380,27 @@ def same_in_both(ranked: RankAnswer, found: RecommendAnswer) -> None:
     sentences = recommend_view.verdict_sentences(found)
     assert sentences[0] == f"{choice_view.headline(choice)}."
     assert document(found, sentences)["path"] == found.path
+
+
+def test_what_the_ranks_show_is_not_likely_in_compare() -> None:
+    """`likely (not proven)` stood beside `A is shown to be better`, of one pair and one score."""
+    seen = 0
+    for seed in range(12):
+        world = World(("raw/none", "qcow2/none"), (1.09, 1.0), (0.05, 0.05), (8, 8), seed)
+        with stored(world.runs()) as store:
+            answer = compare_pairs(Analysis.of(store, [CAMPAIGN.id]), *world.paths)
+        (pair,), (table,) = answer.pairs, compare_view.tables(answer)
+        score, ranked = pair.measures[0], pair.ranked
+        assert ranked is not None
+        assert score.p_adjusted is not None
+        by_rank = any("is that of `rank`" in note for note in table.notes)
+        if ranked.verdict is Verdict.A_BETTER and (score.ratio.low or 0) > 1:
+            assert score.verdict is Verdict.A_BETTER
+            assert by_rank == (score.p_adjusted > 0.05)
+            seen += by_rank
+        else:
+            assert not by_rank
+    assert seen, "no such world"
 
 
 NEEDS = (
