@@ -372,7 +372,7 @@ def test_guests_and_members_of_a_fleet_at_every_width() -> None:
 def test_a_verdict_wraps_and_the_number_that_decides_goes_last(
     width: int, shown: Mapping[str, Shown]
 ) -> None:
-    """`between 3.6 %…nd 12 % faster`, and four rates without the ratio that ranks."""
+    """A sentence without its middle, and four rates without the ratio that ranks."""
 
     def printed(table: Table[Any]) -> str:
         sink = io.StringIO()
