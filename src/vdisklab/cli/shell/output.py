@@ -97,15 +97,15 @@ def _where(lines: Sequence[str], campaigns: Sequence[Any]) -> Iterator[str]:
     hosts = (getattr(campaign, "host", None) for campaign in campaigns)
     if {getattr(host, "machine_id", "") for host in hosts} != {machine_id()}:
         return
-    measuring: dict[str, set[str]] = {}  # of each directory the words of commands that need it
+    measuring: dict[str, set[str]] = {}  # of each directory the options that need it
     for campaign in campaigns:
         plan = getattr(campaign, "plan", {})  # an imported one has none
         if "directory" in plan:
             directory = str(plan["directory"])
-            told = (f" --dir {shlex.quote(directory)}", f" --again {campaign.id}", " --confirm`")
-            measuring.setdefault(directory, set()).update(told)
-    for directory, words in measuring.items():
-        needed = any(word in line for line in lines for word in words)
+            options = {f" --dir {shlex.quote(directory)}", f" --again {campaign.id}", " --confirm`"}
+            measuring.setdefault(directory, set()).update(options)
+    for directory, options in measuring.items():
+        needed = any(option in line for line in lines for option in options)
         if needed and not is_visible_directory(Path(directory)):
             yield (
                 f"{directory}, where this was measured, is gone. Before the commands that go on "
