@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,14 @@ from tests.unit.stored import Database
 _EXAMPLES = int(os.environ.get("VDISKLAB_EXAMPLES", "30"))
 settings.register_profile("vdisklab", deadline=None, max_examples=_EXAMPLES)
 settings.load_profile("vdisklab")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_database_of_the_shell() -> Iterator[None]:
+    """Who works with vdisklab beside its tests may have set a database of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("VDISKLAB_DB", raising=False)
+        yield
 
 
 @pytest.fixture(scope="session")
