@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from pathlib import Path
 
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.answers.analysis import Analysis
@@ -20,6 +21,7 @@ from vdisklab.answers.disks import (
     command_to_measure,
     is_alike,
     known_loss,
+    number_of,
     place_of,
 )
 from vdisklab.answers.elsewhere import host_elsewhere
@@ -104,6 +106,7 @@ def audit_disks(
                     answer,
                     measured_in=tuple(campaign.id for campaign in analysis.campaigns),
                     measured_on=host_elsewhere(analysis.campaigns),
+                    measured_at=tuple(_directories(analysis.campaigns)),
                 )
             reason = "the database holds no campaign"
     except DatabaseError as error:
@@ -116,6 +119,12 @@ def audit_disks(
         verdicts, reason = CrashVerdicts(disk=host_disk), str(error)
     answer = _Audit(host, needs, verdicts).answer(disks, caveats_of(()))
     return replace(answer, why_no_speed=f"No speeds: {reason}. {_MEASURE.format(guests=guests)}")
+
+
+def _directories(campaigns: Iterable[Campaign]) -> dict[str, None]:
+    """The directories in which campaigns measured."""
+    plans = (campaign.plan for campaign in campaigns)
+    return {str(plan["directory"]): None for plan in plans if plan.get("directory") is not None}
 
 
 def _older(host: Host, results: Store, used: Sequence[Campaign]) -> dict[str, tuple[DiskPath, ...]]:
@@ -248,6 +257,10 @@ class _Audit:
             return row
         path = measured.in_place(row.disk, path, closest)
         standing = measured.standing(path, closest, self._usable(row.disk, measured))
+        places = map(Path, _directories(measured.analysis.campaigns))
+        own, theirs = number_of(place_of(row.disk)), {number_of(place) for place in places}
+        is_other = own is not None and None not in theirs and own not in theirs and bool(theirs)
+        row = replace(row, on_other_storage=is_other)
         if is_alike(path, measured.cells[closest]):
             return replace(row, standing=standing)
         return replace(row, nearest=standing)

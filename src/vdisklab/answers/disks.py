@@ -483,6 +483,8 @@ class ExistingDisk:
     """Why the command cannot run on this host; `to_measure` is None then."""
     measured_before: str | None = field(default=None, metadata=HIDDEN)
     """Another campaign, which measured the disk's path, if those that were asked did not."""
+    on_other_storage: bool = field(default=False, metadata=HIDDEN)
+    """True if the speeds were measured on another file system of this host than the disk's own."""
     advice: Annotated[Advice | None, RARE, "null from `audit`"] = None
 
     @property
@@ -518,6 +520,8 @@ class DisksAnswer(Answer):
         tuple[str, ...], "for `audit`: the campaigns that the speeds come from"
     ] = ()
     measured_on: Annotated[str | None, "the host of the speeds, if it is not this machine"] = None
+    measured_at: tuple[str, ...] = field(default=(), metadata=HIDDEN)
+    """For `audit`: the directories in which the speeds were measured."""
     notes: Annotated[tuple[str, ...], "what could not be read"] = ()
 
 

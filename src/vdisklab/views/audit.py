@@ -21,11 +21,13 @@ from vdisklab.views.disks import (
     made_sentence,
     measured_columns,
     measured_elsewhere,
+    name_of,
     rank_of,
     risk_sentences,
     risk_words,
     said_first,
     said_of,
+    shown_names,
     source_column,
     unseen_clause,
 )
@@ -64,6 +66,10 @@ def _speeds_of(answer: DisksAnswer) -> Iterator[str]:
     if answer.caveats.warning is not None:
         yield f"Speeds were measured {answer.caveats.warning}."
     yield from measured_elsewhere(answer)
+    if answer.measured_on is None and answer.measured_at:
+        other = [name_of(audited) for audited in answer.disks if audited.on_other_storage]
+        than = f", on another file system than {shown_names(other)}" if other else ""
+        yield f"Speeds were measured in {named(answer.measured_at)}{than}."
 
 
 def _lacks_text(audited: ExistingDisk) -> str:

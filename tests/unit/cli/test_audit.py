@@ -543,6 +543,28 @@ def test_no_speeds_are_doubted_where_none_are_shown(
         assert ("Speeds were measured" in capsys.readouterr().out) is (kind == "kvm")
 
 
+def test_it_is_said_where_the_speeds_were_measured(
+    database: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """`audit` ranked a disk by another directory's speeds without a word."""
+    (tmp_path / "web.img").touch()
+    domain = Path(exported(tmp_path, "raw/none"))
+    domain.write_text(domain.read_text().replace("/srv/none.img", str(tmp_path / "web.img")))
+    here = replace(CAMPAIGN, host=machine_facts(LocalHost()))
+    for directory, other in (
+        (str(tmp_path), ""),
+        ("/proc", ", on another file system than web vda"),
+    ):
+        plan = {**here.plan, "directory": directory}
+        database.write(runs(), campaigns=[replace(here, plan=plan)])
+        assert main(["audit", str(domain)]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert f"Speeds were measured in {directory}{other}. " in said
+    database.write(runs())
+    assert main(["audit", str(domain)]) == 0
+    assert "measured in /" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("verb", ["audit", "advise"])
 def test_an_argument_that_cannot_be_read_is_said(
     verb: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
