@@ -258,9 +258,9 @@ class _Audit:
         path = measured.in_place(row.disk, path, closest)
         standing = measured.standing(path, closest, self._usable(row.disk, measured))
         places = map(Path, _directories(measured.analysis.campaigns))
-        own, theirs = number_of(place_of(row.disk)), {number_of(place) for place in places}
-        is_other = own is not None and None not in theirs and own not in theirs and bool(theirs)
-        row = replace(row, on_other_storage=is_other)
+        of_disk, of_speeds = number_of(place_of(row.disk)), {number_of(place) for place in places}
+        unseen = of_disk is None or None in of_speeds or not of_speeds
+        row = replace(row, on_other_storage=not unseen and of_disk not in of_speeds)
         if is_alike(path, measured.cells[closest]):
             return replace(row, standing=standing)
         return replace(row, nearest=standing)
