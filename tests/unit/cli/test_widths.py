@@ -381,13 +381,13 @@ def test_a_verdict_wraps_and_the_number_that_decides_goes_last(
 
     (compared,) = shown["compare"].tables
     verdicts = next(column for column in compared.columns if column.title.startswith("A, comp"))
-    words = rows_of(printed(compared)).split()
+    texts = rows_of(printed(compared)).split()
     for row in compared.rows:
-        assert set(verdicts.show(row).split()) <= set(words)
+        assert set(verdicts.show(row).split()) <= set(texts)
     (ranked,) = shown["rank"].tables
     columns = {column.heading: column for column in ranked.columns}
     last = [column for column in columns.values() if not column.spare]
     assert columns["vs base"] in last
     assert columns["4k write MB/s"] not in last
-    words = rows_of(printed(ranked)).split()
-    assert {columns["vs base"].show(row) for row in ranked.rows} <= set(words)
+    texts = rows_of(printed(ranked)).split()
+    assert {columns["vs base"].show(row) for row in ranked.rows} <= set(texts)
