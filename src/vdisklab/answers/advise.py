@@ -17,9 +17,11 @@ from vdisklab.answers.begun import MeasuringHost, host_changes, mount_below, on_
 from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.answers.choice import rounds_of
 from vdisklab.answers.disks import (
+    DEVICE_NOT_HERE,
     MEASURED_ALONE,
     NONE_MEASURED,
     NOT_HERE,
+    SERVER_NOT_MEASURED,
     STARTS,
     Advice,
     BegunMeasurement,
@@ -31,12 +33,11 @@ from vdisklab.answers.disks import (
     PlannedMeasurement,
     StandIn,
     as_made,
-    command_to_measure,
     cpus_needed,
     default_path,
-    images_can_stand_in,
     in_place_of,
     is_alike,
+    is_for_machine,
     known_loss,
     limits_of,
     number_of,
@@ -47,6 +48,7 @@ from vdisklab.answers.effort import Effort, StoredTimes, effort
 from vdisklab.answers.elsewhere import host_elsewhere
 from vdisklab.answers.here import verdicts_here
 from vdisklab.answers.loading import choose_campaigns, load_chosen
+from vdisklab.answers.measuring_place import MeasuringPlace, is_on_server
 from vdisklab.answers.race import race_outcome
 from vdisklab.answers.race_plan import as_race, can_race
 from vdisklab.errors import PlanError
@@ -58,11 +60,11 @@ from vdisklab.inspection.host_features import cannot_build
 from vdisklab.path.adjacent import adjacent_paths, same_image_and_bus
 from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
-from vdisklab.path.disk_path import Attachment, DiskPath, Image, parse_path
+from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.durability import CrashVerdicts, HostDisk, durability
 from vdisklab.path.needs import DURABLE, meets, nearest
 from vdisklab.path.rules import impossible
-from vdisklab.path.segments import Aio, CacheMode, ImageFormat
+from vdisklab.path.segments import Aio, CacheMode
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
@@ -90,6 +92,8 @@ from vdisklab.results.store import Store
 from vdisklab.workload.builtin_profiles import builtin_profile, builtin_profiles
 from vdisklab.workload.profile_files import load_profile
 from vdisklab.workload.replay import digest_of, is_load
+
+_ELSEWHERE = (SERVER_NOT_MEASURED, DEVICE_NOT_HERE)
 
 
 def advise_disks(
@@ -122,38 +126,50 @@ def advise_disks(
         for row in rows
         if row.advised.measurable
         and (
-            (row.advised.action is DiskAction.UNKNOWN and row.advised.with_images is None)
+            row.advised.action is DiskAction.UNKNOWN
             or (row.advised.to is not None and row.advised.gain is None)
             or (row.advised.elsewhere is not None and row.advised.directory is not None)
             or desk.is_unfinished(row, request, measured_paths)
         )
     ]
     nowhere = [row for row in still_open if row.advised.directory is None]
-    near = [row for row in nowhere if not row.advised.far]
-    on_nodes = [row for row in near if row.disk.node and row.disk.source]
-    unknown = (row for row in rows if row.advised.action is DiskAction.UNKNOWN)
-    far = [row for row in nowhere if row.advised.far]  # no other storage answers for a server's
-    elsewhere = [
-        row
-        for row in unknown
-        if not row.advised.measurable
-        and row.advised.with_images is None
-        and (row.advised.path is None or row.advised.path.target is None)  # has its own command
-        and _can_change_any(row)
-        and images_can_stand_in(row.disk, row.risks, machine)
-    ]
+    elsewhere = [row for row in rows if _is_elsewhere(row, machine)]
+    on_servers = [row for row in elsewhere if is_on_server(row)]
+    on_nodes = [
+        row for row in nowhere if row.advised.far or (row.disk.node and row.disk.source)
+    ]  # no other storage answers for a server's
     return DisksAnswer(
         tuple(sorted(rows, key=lambda row: order.index(row.advised.action))),
         desk.caveats,
         host_disk=request.disk or HostDisk.VOLATILE,
         planned=(
             *_plans([row for row in still_open if row.advised.directory], request, desk),
-            *_plans(on_nodes, request, desk, StandIn.NODE),
-            *_plans([row for row in near if row not in on_nodes], request, desk, StandIn.STORAGE),
-            *_plans([*far, *elsewhere], request, desk, StandIn.IMAGE),
+            *_plans(on_servers, request, desk, StandIn.SERVER),
+            *_plans(
+                [*on_nodes, *(row for row in elsewhere if row not in on_servers)],
+                request, desk, StandIn.NODE,
+            ),
+            *_plans(
+                [row for row in nowhere if row not in on_nodes], request, desk, StandIn.STORAGE
+            ),
         ),
         unplaced=len({(row.disk.platform, row.advised.path) for row in nowhere}),
         measured_on=desk.measured_on,
+    )  # fmt: skip
+
+
+def _is_elsewhere(row: ExistingDisk, machine: str) -> bool:
+    """True for a disk that is measured only on its server, or on the host that has it."""
+    advice = row.advised
+    return (
+        advice.action is DiskAction.UNKNOWN
+        and not advice.measurable
+        and advice.path is not None
+        and row.disk.unseen is None  # the first sentence says what reads its storage
+        and not advice.path.shares_directory
+        and not row.disk.limits
+        and _can_change_any(row)
+        and is_for_machine(row.disk, row.risks, machine)
     )
 
 
@@ -162,74 +178,78 @@ def _plans(
 ) -> Iterator[PlannedMeasurement]:
     """One campaign for each file system and stack: what cannot be built must not stop the rest.
 
-    What stands in for the disks' storage is measured in the current directory; on a node, in the
-    directory that the disks' volume has there.
+    What stands in for the disks' storage is measured in the current directory.
     """
     by_place: dict[object, dict[DiskPath, list[ExistingDisk]]] = {}
     for row in rows:
-        wanted = tuple(_wanted(row, stands_in))
+        place = MeasuringPlace.of(row, stands_in, request.directory)
+        wanted = tuple(_wanted(row, place))
         if wanted:
-            directory = None if stands_in else row.advised.directory
-            there = _on_node(row) if stands_in is StandIn.NODE else None
             stored = desk.stored_profile(row, wanted[0], request)
-            stack = (number_of(directory), there, wanted[0].layers, stored)
+            own = replace(place, directory=None) if stands_in is None else place
+            stack = (own, number_of(place.directory), wanted[0].layers, stored)
             by_place.setdefault(stack, {}).setdefault(wanted[0], []).append(row)
     for together in by_place.values():
-        rows_of = list(chain.from_iterable(together.values()))
-        first, example = next(iter(together)), rows_of[0]
-        place = request.directory if stands_in else example.advised.directory
-        in_memory = place is not None and lies_in_memory(place)
-        node, db = "", request.db
-        if stands_in is StandIn.NODE:
-            (node, place), db = _on_node(example), None  # this host's database is not there
-        groups = tuple(tuple(map(str, _wanted(each[0], stands_in))) for each in together.values())
-        paths = tuple(dict.fromkeys(chain.from_iterable(groups)))
+        first, (example, *_) = next(iter(together.items()))
+        place = MeasuringPlace.of(example, stands_in, request.directory)
         stored = desk.stored_profile(example, first, request)
-        full = replace(
-            request,
-            paths=paths,
-            profile=stored.name,
-            baseline=str(first),  # the host's own speed would answer nothing here
-            directory=place,
-            db=db,
-            guest_cpus=request.guest_cpus or cpus_needed(map(parse_path, paths)),
-            page_cache=PageCacheChoice.WARM if in_memory else PageCacheChoice.COLD,
-        )
-        profile = load_profile(full.profile or DEFAULT_PROFILE)
-        here = full if node == "" else replace(full, directory=request.directory)
-        plan = build_plan(here, Capabilities(), profile)
-        terms = RaceTerms(groups=groups if len(groups) > 1 else ())
-        races = request.rounds is None and can_race(plan, terms)
-        takes = desk.effort(as_race(plan, terms) if races else plan, node)
-        # one race of all paths would decide for one group only
-        alone = full if len(groups) == 1 or request.rounds else replace(full, rounds=plan.rounds)
-        once = len(groups) == 1 or request.rounds
-        yield PlannedMeasurement(
-            full,
-            terms if races else None,
-            shlex.join(command_words(alone)),
-            takes.usually if races and once else desk.effort(plan, node).at_most,
-            takes.at_least,
-            takes.usually,
-            takes.at_most,
-            len(together),
-            stands_in,
-            _continued(rows_of, paths, profile.name),
-            tuple(row.name for row in rows_of),
-            node,
-            stored.unusable,
-            node == "" and place is not None and not may_measure_in(place),
-        )
+        yield _planned(tuple(together.values()), place, stored, request, desk)
 
 
-def _on_node(row: ExistingDisk) -> tuple[str, Path]:
-    """The node that has a disk's local volume, and the directory of its image there."""
-    return row.disk.node, Path(row.disk.source or "").parent
+def _planned(
+    together: Sequence[Sequence[ExistingDisk]],
+    place: MeasuringPlace,
+    stored: _StoredProfile,
+    request: Request,
+    desk: _Desk,
+) -> PlannedMeasurement:
+    """The campaign for disks in one place, `together` if they have one path: a group of paths for
+    each."""
+    rows = tuple(chain.from_iterable(together))
+    groups = [tuple(_wanted(each[0], place)) for each in together]
+    paths = tuple(dict.fromkeys(chain.from_iterable(groups)))
+    directory = place.directory
+    in_memory = directory is not None and lies_in_memory(directory)
+    in_page_cache = None if place.spare else PageCacheChoice.COLD
+    full = replace(
+        place.requested(request, paths),  # the host's own speed would answer nothing here
+        profile=stored.name,
+        guest_cpus=request.guest_cpus or cpus_needed(paths),
+        page_cache=PageCacheChoice.WARM if in_memory else in_page_cache,
+    )
+    profile = load_profile(full.profile or DEFAULT_PROFILE)
+    here = full if place.is_here else replace(full, directory=request.directory)
+    plan = build_plan(here, Capabilities(), profile)
+    named = [tuple(str(place.named(path)) for path in group) for group in groups]
+    terms = RaceTerms(groups=tuple(named) if len(named) > 1 else ())
+    races = request.rounds is None and can_race(plan, terms)
+    takes = desk.effort(as_race(plan, terms) if races else plan, is_here=place.is_here)
+    # one race of all paths would decide for one group only
+    alone = full if len(groups) == 1 or request.rounds else replace(full, rounds=plan.rounds)
+    once = len(groups) == 1 or request.rounds
+    most = takes if races and once else desk.effort(plan, is_here=place.is_here)
+    return PlannedMeasurement(
+        full,
+        terms if races else None,
+        shlex.join(command_words(alone)),
+        takes.usually if races and once else most.at_most,
+        takes.at_least,
+        takes.usually,
+        takes.at_most,
+        len(groups),
+        place.stands_in,
+        _continued(rows, map(str, paths), profile.name),
+        tuple(row.name for row in rows),
+        place.node,
+        place.said,
+        stored.unusable,
+        place.is_here and directory is not None and not may_measure_in(directory),
+    )
 
 
-def _wanted(row: ExistingDisk, stands_in: StandIn | None = None) -> Iterator[DiskPath]:
+def _wanted(row: ExistingDisk, place: MeasuringPlace) -> Iterator[DiskPath]:
     """The disk's path, the adjacent paths that it can have, what it would be changed to, and the
-    default of its platform; as images in a directory, if those stand in."""
+    default of its platform, as far as they can be measured in a place."""
     path = row.advised.path or row.disk.assumed
     if path is None or path.shares_directory:
         return
@@ -239,16 +259,9 @@ def _wanted(row: ExistingDisk, stands_in: StandIn | None = None) -> Iterator[Dis
         if can_express(row.disk.platform, other) if rebuilt else can_change(row.disk, other):
             paths.append(other)
     paths += filter(None, [row.advised.to, default_path(row.disk.platform, path)])
-    if stands_in is StandIn.IMAGE:
-        paths = [_as_image(each) for each in paths]
     for each in dict.fromkeys(paths):
-        if impossible(each, backing_below(each)) is None:
+        if impossible(each, backing_below(each)) is None and place.can_hold(each):
             yield each
-
-
-def _as_image(path: DiskPath) -> DiskPath:
-    """The path as an image in a directory: a device's is raw."""
-    return replace(path, layers=(), image=path.image or Image(ImageFormat.RAW))
 
 
 def _can_change_any(row: ExistingDisk) -> bool:
@@ -344,10 +357,10 @@ class _Desk:
                 self._of_speed[name] = not any(others)
         return self._of_speed[name]
 
-    def effort(self, plan: CampaignPlan, node: str) -> Effort:
-        """The time of a plan here, with what is stored of it; nothing is on another `node`."""
+    def effort(self, plan: CampaignPlan, *, is_here: bool) -> Effort:
+        """The time of a plan here, with what is stored of it; of another host nothing is."""
         times = self._times
-        if node or times is None:
+        if not is_here or times is None:
             return effort(plan)
         here = MeasuringHost(self._machine, lambda: on_mount(self._host_facts, mount_below(plan)))
         return effort(plan, times.so_far(here, plan, self._verdicts))
@@ -432,7 +445,7 @@ class _Desk:
             self._answers[alike] = (
                 _unsafe_below(row, start, below)
                 or _made_to_work(row, start)
-                or self._with_images(row, self._advise(row, start, made), machine)
+                or self._advise(row, start, made)
             )
         answer = self._answers[alike]
         if answer.to is not None:
@@ -456,15 +469,21 @@ class _Desk:
         unsafe = not now.kind.acceptable and not any(risk.blocks for risk in row.risks)
         safe = _made_safe(row, start, path) if unsafe else None
         limits = limits_of(disk, path)
-        refusal = start.reason or (None if disk.limits else _no_line(disk, path))
+        no_line = "" if disk.limits else _no_line(disk, path)
+        # Where no line can be printed, a measurement elsewhere would decide nothing either.
+        refusal = no_line if start.reason in _ELSEWHERE and no_line else start.reason or no_line
         if disk.unseen is not None and start.directory is None:
             # No measurement is of its storage, as --dir would say.
             refusal = refusal or f"its storage is unknown: {disk.unseen}"
-        if safe is not None and (refusal or disk.limits or safe.to is None):
-            return safe
-        if refusal or disk.limits:
-            return replace(start, reason=refusal) if refusal else _limited(row, start, limits)
-        reason = _cannot_build(self._host, disk, path) or ""
+        if start.reason == SERVER_NOT_MEASURED and not no_line and not disk.limits:
+            found = self._on_server(row, start, made or path)
+            if found.action is not DiskAction.UNKNOWN:
+                return found
+            refusal = found.reason
+        if refusal or disk.limits or (safe is not None and safe.to is None):
+            told = replace(start, reason=refusal) if refusal else _limited(row, start, limits)
+            return safe or told
+        reason = _cannot_build(self._host, path) or ""
         start = replace(start, measurable=not reason)
         reason = reason or self._none_measured
         begun = None
@@ -478,42 +497,32 @@ class _Desk:
         found = safe or replace(start, reason=reason)
         return replace(found, measurable=start.measurable, begun=begun)
 
-    def _with_images(self, row: ExistingDisk, advice: Advice, machine: str) -> Advice:
-        """What images with a disk's settings showed, if its storage cannot be measured here.
+    def _on_server(self, row: ExistingDisk, start: Advice, made: DiskPath) -> Advice:
+        """The answer of a campaign on a target of the disk's own server; `start` if there is none.
 
-        The disk stays unknown: images on another storage decide nothing for its own. The reason has
-        the command that does.
+        The change is of the disk's own path, which no target names.
         """
-        path = advice.path or row.disk.assumed
-        here = advice.measurable and not (advice.far and advice.directory is None)
-        if (
-            advice.action is not DiskAction.UNKNOWN
-            or here
-            or path is None
-            or path.shares_directory
-            or not images_can_stand_in(row.disk, row.risks, machine)
-        ):
-            return advice
-        image = _as_image(path)
-        for campaign in self._candidates(image, None, far=False):
-            answer = self._answer(row, replace(advice, path=image), image, image, campaign)
-            if answer.action is DiskAction.UNKNOWN:
+        path, reason = start.path or made, start.reason
+        for campaign in self._campaigns:
+            if not campaign.plan.get("target"):
                 continue
-            seen = replace(
-                advice,
-                campaign=campaign.id,
-                with_images=_measured_in(None, campaign),
-            )
-            other = None
-            if answer.to is not None:
-                other = replace(path, cache=answer.to.cache, attachment=answer.to.attachment)
-                seen = replace(seen, other=other, gain=answer.gain)
-            return (
-                seen
-                if row.disk.unseen
-                else replace(seen, reason=_measure_there(row, advice.reason, path, other))
-            )
-        return advice
+            try:
+                measured = self._paths_of(campaign)
+            except PlanError as error:
+                reason = str(error)
+                continue
+            named = measured.on_target(row.disk, path)
+            if not any(is_alike(named, other) for other in measured.cells.values()):
+                continue
+            new_image = replace(made, layers=named.layers)
+            answer = self._answer(row, replace(start, path=named), named, new_image, campaign)
+            if answer.action is not DiskAction.UNKNOWN:
+                to, other = (
+                    each and replace(each, layers=path.layers) for each in (answer.to, answer.other)
+                )
+                return replace(answer, path=path, to=to, other=other, reason="")
+            reason = answer.reason
+        return replace(start, reason=reason)
 
     def is_unfinished(self, row: ExistingDisk, request: Request, own_paths: set[str]) -> bool:
         """True for a campaign of `advise` that was interrupted, or made with fewer --rounds.
@@ -540,7 +549,8 @@ class _Desk:
         terms = RaceTerms.of(plan)
         if terms is None:
             return False
-        paths = tuple(map(str, _wanted(row))) if terms.groups else ()
+        own = MeasuringPlace.of(row, None, None)
+        paths = tuple(map(str, _wanted(row, own))) if terms.groups else ()
         loaded = self._measured[campaign.id].analysis.loaded
         race = race_outcome(loaded, terms, self._verdicts, paths)
         return race is not None and not race.decided and race.rounds < race.most_rounds
@@ -556,7 +566,7 @@ class _Desk:
 
         for campaign in sorted(self._campaigns, key=is_elsewhere):
             paths = (cell.path for cell in campaign.cells)
-            if far and is_elsewhere(campaign):
+            if far and not _is_on_same(directory, campaign):
                 continue
             if any(other is not None and is_alike(path, other) for other in paths):
                 yield campaign
@@ -755,29 +765,17 @@ def _elsewhere(directory_of_disk: Path | None, campaign: Campaign) -> Path | Non
     return None if None in places or len(places) == 1 else directory
 
 
-def _cannot_build(host: Host, disk: ConfiguredDisk, path: DiskPath) -> str | None:
+def _is_on_same(directory_of_disk: Path | None, campaign: Campaign) -> bool:
+    """True for a campaign on a disk's own file system: a directory that has gone is on none."""
+    number = number_of(Path(str(campaign.plan.get("directory", ""))))
+    return number is not None and number == number_of(directory_of_disk)
+
+
+def _cannot_build(host: Host, path: DiskPath) -> str | None:
     """Why the disk's stack cannot be built here, so that nothing can be measured."""
     lacking = ((layer, cannot_build(host, layer.kind)) for layer in path.layers)
     found = next(((layer, why) for layer, why in lacking if why), None)
-    if found is None:
-        return None
-    way = f"{_on_its_host(disk)}{command_to_measure(path, disk=disk)}"
-    return f"{NOT_HERE} ({found[0]}: {found[1]}): {way}"
-
-
-def _on_its_host(disk: ConfiguredDisk) -> str:
-    return f"run this on {disk.node or 'the host that has it'}: "
-
-
-def _measure_there(row: ExistingDisk, reason: str, path: DiskPath, other: DiskPath | None) -> str:
-    """Why no image decides for a disk, and the command that measures on its own storage."""
-    full = row.path if row.path is not None and row.path.target is not None else path
-    command = command_to_measure(full, other, row.disk)
-    if full.target is not None and not is_mounted(full):
-        return f"a server has it; measure there: {command}"
-    if full.layers == () and full.image is None and reason:
-        return f"{reason}: {command}"
-    return f"{NOT_HERE}: {_on_its_host(row.disk)}{command}"
+    return None if found is None else f"{NOT_HERE} ({found[0]}: {found[1]})"
 
 
 def _limited(row: ExistingDisk, start: Advice, limits: Sequence[str]) -> Advice:
@@ -894,5 +892,4 @@ def _made_to_work(row: ExistingDisk, start: Advice) -> Advice | None:
     to = next(_safe_settings(row.disk, path, rules), None)
     if to is None:
         return replace(change, reason=risk.clause)
-    why = f"{risk.reason}, so {STARTS}" if isinstance(risk, CannotWork) else STARTS
-    return replace(change, to=to, reason=why)
+    return replace(change, to=to, reason=f"{risk.reason}, so {STARTS}")

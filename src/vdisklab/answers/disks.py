@@ -69,6 +69,12 @@ NONE_MEASURED = "none of its paths has been measured on this host"
 NOT_HERE = "it cannot be measured on this host"
 """Begins the reason of no advice for a disk that another host has."""
 
+SERVER_NOT_MEASURED = "its server was not measured"
+"""The reason of no advice for a disk that a server has."""
+
+DEVICE_NOT_HERE = "the layers of its device are not known on this host"
+"""The reason of no advice for a device that another host has."""
+
 MEASURED_ALONE = "no other setting that is as safe was measured beside its own"
 """The reason of no advice where nothing can be compared with."""
 
@@ -105,7 +111,7 @@ def _problem_here(disk: ConfiguredDisk, path: DiskPath, machine: str) -> str | N
     if arch is not None and host_of(arch) != host_of(machine):
         return f"its guest is {arch} and this host is {machine}: ask on a host of its architecture"
     if path.target is not None and disk.source is not None:
-        return f"a server has it; measure there: {command_to_measure(path, disk=disk)}"
+        return SERVER_NOT_MEASURED
     if path.image is None and not path.layers:
         return _device_not_here(disk)
     return None
@@ -113,10 +119,7 @@ def _problem_here(disk: ConfiguredDisk, path: DiskPath, machine: str) -> str | N
 
 def _device_not_here(disk: ConfiguredDisk) -> str:
     if disk.platform is not Platform.KUBEVIRT:
-        return (
-            "its device's layers are not known, and only a spare device of the same kind could "
-            "stand in for it (--on)"
-        )
+        return DEVICE_NOT_HERE
     source = disk.source or ""
     if source.startswith("/"):
         node = disk.node or "the node that has it"
@@ -125,8 +128,8 @@ def _device_not_here(disk: ConfiguredDisk) -> str:
     return f"its claim's device is not known here: {disk.unseen or way}"
 
 
-def images_can_stand_in(disk: ConfiguredDisk, risks: Iterable[Risk], machine: str) -> bool:
-    """True if nothing but a disk's storage keeps it from being measured here.
+def is_for_machine(disk: ConfiguredDisk, risks: Iterable[Risk], machine: str) -> bool:
+    """True if nothing but where a disk is keeps it from being measured on a machine like this.
 
     `machine` is this host's architecture as uname(2) names it.
     """
@@ -333,19 +336,19 @@ class DiskAction(StrEnum):
     """What to do about a disk."""
 
     CHANGE = "change"
-    KEEP = "keep"
     UNKNOWN = "unknown"
+    KEEP = "keep"
 
 
 class StandIn(StrEnum):
-    """What is measured in place of storage that is not on this host, in the current directory."""
+    """What is measured for storage that is not on this host."""
 
     STORAGE = "storage"
-    """The disks' own paths: an answer for another disk of this kind."""
-    IMAGE = "image"
-    """Images with the disks' settings: an answer for the settings alone."""
+    """The disks' own paths in the current directory: an answer for another disk of this kind."""
     NODE = "node"
-    """Nothing: the command is run on the node that has the disks, and measures there."""
+    """The same on the node that has the disks, where the command is run."""
+    SERVER = "server"
+    """The same on the disks' server, beside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,14 +365,16 @@ class PlannedMeasurement:
     paths: Annotated[int, "number of disks' paths that it answers for"]
     stands_in: Annotated[
         StandIn | None,
-        "what it measures in place of the disks' own storage; null if it measures there",
+        "what it measures for disks that are not on this host; null if they are",
     ] = None
     begun: BegunMeasurement | None = field(default=None, metadata=HIDDEN)
     """The measurement that the command continues."""
     disks: tuple[str, ...] = field(default=(), metadata=HIDDEN)
     """The names of the disks that it answers for."""
     node: str = field(default="", metadata=HIDDEN)
-    """The node on which the command is run."""
+    """The node on which the command is run; empty if its name is not known."""
+    said: tuple[str, ...] = field(default=(), metadata=HIDDEN)
+    """What the words of the command stand for, as clauses."""
     not_with: str = field(default="", metadata=HIDDEN)
     """Why the command does not take the profile that is stored; empty if it does."""
     as_root: bool = field(default=False, metadata=HIDDEN)
@@ -428,11 +433,6 @@ class Advice:
     over_default: Annotated[Ratio | None, "of the advised path to the platform's default"] = None
     elsewhere: Annotated[
         Path | None, "where it was measured, if that is on another file system than the disk"
-    ] = None
-    with_images: Annotated[
-        Path | None,
-        "where images with its settings were measured, as its own storage cannot be: they decide "
-        "nothing for it; `other` is then a setting shown to be better there",
     ] = None
 
 
@@ -503,7 +503,7 @@ class DisksAnswer(Answer):
     """`vdisklab audit` and `vdisklab advise`: existing guests' disks, for `advise` those to change
     first."""
 
-    FORMAT = "vdisklab.disks/1"
+    FORMAT = "vdisklab.disks/2"
 
     disks: tuple[ExistingDisk, ...]
     caveats: Annotated[Caveats, "of the campaigns that the speeds come from"]

@@ -616,12 +616,14 @@ class AioConflict(Risk, short="does not start", blocks=True):
 
     cache: CacheMode
 
+    @property
+    def reason(self) -> str:
+        """Why QEMU does not start, as a clause."""
+        return f"io=native needs O_DIRECT, which {self.cache} does not use"
+
     def __str__(self) -> str:
         safe = CacheMode.choices(lambda mode: mode.direct and not mode.no_flush)
-        return (
-            f"io=native needs O_DIRECT, which {self.cache} does not use: QEMU refuses to start. "
-            f"Use cache {safe}, or io threads."
-        )
+        return f"{self.reason}: QEMU refuses to start. Use cache {safe}, or io threads."
 
 
 @dataclass(frozen=True, slots=True)

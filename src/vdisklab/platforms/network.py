@@ -10,18 +10,22 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer
-from vdisklab.path.named_target import parse_target
+from vdisklab.path.named_target import NamedTarget, parse_target
 from vdisklab.path.segments import ImageFormat, LayerKind, TargetFacts
 from vdisklab.storage.server_url import url_of
 
 _PORTS = {LayerKind.NBD: "10809", LayerKind.ISCSI: "3260", LayerKind.SSH: "22"}
 SPARE = "SPARE"
 """Stands for a disk on the server that holds nothing."""
+
+KEY_FILE = "FILE"
+"""Stands for a file with a password or key."""
 
 
 _FILES = ("backing", "overlay", "data_file")
@@ -182,21 +186,41 @@ def beyond_server(image: Image | None) -> tuple[str, ...]:
     return tuple(f"{name}={value}" for name, value in options if name in _FILES)
 
 
-def command_on_server(path: DiskPath, place: str, disk: ServerDisk | None) -> str:
-    """`vdisklab run` for such a disk on its server and for a local one, as a clause.
+@dataclass(frozen=True, slots=True)
+class SpareTarget:
+    """A place beside a guest's disk on its server, as `run` takes it; `said` explains the words of
+    it that stand for something."""
 
-    `place` is the guest's file, device or URL. Images that vdisklab makes stand beside the guest's;
-    a disk is another one, which holds nothing.
+    target: NamedTarget
+    secret: tuple[tuple[str, Path], ...] = ()
+    said: tuple[str, ...] = ()
+
+
+def spare_target(kind: LayerKind, place: str, disk: ServerDisk | None) -> SpareTarget:
+    """The place beside a disk at `place`, the guest's file, device or URL.
+
+    Images that vdisklab makes stand beside the guest's; a disk is another one, which holds nothing.
     """
-    kind = path.layers[0].kind
-    name, where, spare = f"my{kind}", _beside(kind, place), ""
-    if not kind.facts.holds_files:
-        spare = f"; {SPARE} is a disk there that holds nothing"
+    name = f"my{kind}"
+    target = replace(parse_target(f"{name}={_beside(kind, place)}"), kind=kind)
+    has_secret = disk is not None and disk.has_secret
+    said = (
+        "" if kind.facts.holds_files else f"{SPARE} is a disk there that holds nothing",
+        f"{KEY_FILE} is a file with its password or key" if has_secret else "",
+        "" if disk is None else disk.note,
+    )
+    secret = ((name, Path(KEY_FILE)),) if has_secret else ()
+    return SpareTarget(target, secret, tuple(filter(None, said)))
+
+
+def command_on_server(path: DiskPath, place: str, disk: ServerDisk | None) -> str:
+    """`vdisklab run` for such a disk on its server and for a local one, as a clause."""
+    spare = spare_target(path.layers[0].kind, place, disk)
+    name = spare.target.name
     rest = DiskPath((), path.image or Image(ImageFormat.RAW), path.cache, path.attachment).canonical
-    argv = ["vdisklab", "run", f"{name}/{rest}", rest, "--target", f"{name}={where}"]
-    argv += ["--secret", f"{name}=FILE"] if disk is not None and disk.has_secret else []
-    said = f"; {disk.note}" if disk is not None and disk.note else ""
-    return f"`{shlex.join(argv)}`{spare}{said}"
+    argv = ["vdisklab", "run", f"{name}/{rest}", rest, "--target", str(spare.target)]
+    argv += [word for pair in spare.secret for word in ("--secret", f"{pair[0]}={pair[1]}")]
+    return "; ".join([f"`{shlex.join(argv)}`", *spare.said])
 
 
 def _beside(kind: LayerKind, place: str) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from vdisklab import numbers
 from vdisklab.answers.disks import (
     MEASURED_ALONE,
-    NONE_MEASURED,
-    NOT_HERE,
     STARTS,
     Advice,
     DiskAction,
@@ -24,8 +22,11 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, DurabilityKind
 from vdisklab.path.platforms import Platform
 from vdisklab.platforms.configured_disk import (
+    AioConflict,
+    CannotWork,
     FileVolume,
     FlushesDropped,
+    FuaForgotten,
     MayBeUnseen,
     MayOutgrow,
     NotOfToday,
@@ -69,7 +70,7 @@ def tables(answer: DisksAnswer, again: str = "advise again") -> Iterator[Table[E
     columns: tuple[Column[ExistingDisk], ...] = (
         disks.disk_column(),
         Column("advice", lambda row: str(row.advised.action)),
-        Column("why", _why, folds=3 * WORDS, whole=True),
+        Column("why", partial(_why, below=_below(answer)), folds=3 * WORDS, whole=True),
         *disks.measured_columns(spare=7),
         Column("change to", _change_to, folds=NAMES, spare=4),
         Column("gain", _gain, spare=5),
@@ -103,29 +104,41 @@ def _gain(row: ExistingDisk) -> str:
     return disks.gain_text(row.advised.gain) if row.advised.to else numbers.MISSING
 
 
-def _why(row: ExistingDisk) -> str:
-    """The reason in a few words; the notes have the full text."""
+def _below(answer: DisksAnswer) -> dict[str, str]:
+    """The words for the command below the table that measures a disk, by the disk's name."""
+    several = len(answer.planned) > 1
+    return {
+        name: f"command {place} below" if several else "the command below"
+        for place, planned in enumerate(answer.planned, 1)
+        for name in planned.disks
+    }
+
+
+def _why(row: ExistingDisk, below: Mapping[str, str]) -> str:
+    """The reason in a few words, with what to run for a disk that is unknown."""
     advice = row.advised
     if advice.to is not None:
         return _why_changed(row, advice, advice.to)
-    reason = advice.reason.partition(":")[0]
     serious = "".join(f"{risk.short}; " for risk in row.risks if risk.serious)
     if advice.action is DiskAction.CHANGE:
         on_unknown_storage = advice.path is None and not _does_not_start(row)
-        return serious + ("set cache none or writeback" if on_unknown_storage else reason)
-    if advice.with_images is not None:
-        return serious + _shown_with_images(row, advice)
+        if on_unknown_storage:
+            return f"{serious}set cache none or writeback"
+        return serious + (_refused(row) or advice.reason.partition(":")[0])
     if advice.action is DiskAction.KEEP:
         return serious + (advice.reason or "no other setting is shown to be better")
-    if not advice.measurable or (advice.reason == MEASURED_ALONE and advice.begun is None):
-        return serious + reason
-    return serious + ("not measured yet" if advice.begun is None else str(advice.begun))
+    reason = disks.said_first(row, advice.reason)
+    if advice.measurable and advice.reason != MEASURED_ALONE:
+        reason = "not measured yet"
+    reason = reason if advice.begun is None else str(advice.begun)
+    run = below.get(row.name)
+    return serious + (reason if run is None else f"{reason}: run {run}")
 
 
 def _why_changed(row: ExistingDisk, advice: Advice, to: DiskPath) -> str:
     settings = _changed_settings(row, to)
     if advice.reason.endswith(STARTS):
-        return f"does not start; {settings}"
+        return f"does not start, as {_refused(row)}; {settings}"
     gain = disks.known_gain(advice.gain)
     if gain is None:
         gain = "its cost was not measured" if advice.gain is None else _NOT_KNOWN_YET
@@ -133,15 +146,14 @@ def _why_changed(row: ExistingDisk, advice: Advice, to: DiskPath) -> str:
     return f"{settings}: {kept}{gain}"
 
 
+def _refused(row: ExistingDisk) -> str:
+    """Why the guest does not start with a disk; empty if it starts."""
+    kinds = AioConflict | CannotWork
+    return next((risk.reason for risk in row.risks if isinstance(risk, kinds)), "")
+
+
 def _does_not_start(row: ExistingDisk) -> bool:
     return any(risk.blocks for risk in row.risks)
-
-
-def _shown_with_images(row: ExistingDisk, advice: Advice) -> str:
-    storage = "storage unknown" if row.disk.unseen else "storage not measured"
-    if advice.other is None:
-        return f"{storage}; no other setting is shown to be better with images"
-    return f"{storage}; {_changed_settings(row, advice.other)} is better, with images only"
 
 
 def _changed_settings(row: ExistingDisk, to: DiskPath) -> str:
@@ -171,7 +183,7 @@ def _settings(path: DiskPath, to: DiskPath) -> str:
 
 
 def advice_sentence(row: ExistingDisk) -> str:
-    """The answer for a disk, without its name."""
+    """The answer for a disk to keep or to change, without its name."""
     entry = row.advised
     if entry.to is not None and entry.path is None:
         settings = _changed_settings(row, entry.to)
@@ -180,32 +192,7 @@ def advice_sentence(row: ExistingDisk) -> str:
         return f"change to {named_as(row, entry.to)}: {_why_change(entry, row.power_cut)}."
     if entry.action is DiskAction.CHANGE:
         return f"no line is printed, as {entry.reason}."
-    said = _why_unknown(row, entry) if entry.action is DiskAction.UNKNOWN else _why_kept(row, entry)
-    return f"{said}."
-
-
-def _why_unknown(row: ExistingDisk, entry: Advice) -> str:
-    if entry.with_images is not None:
-        shown = "no other setting is shown to be better"
-        if entry.other is not None:
-            gain = disks.known_gain(entry.gain) or "better"
-            shown = f"{_changed_settings(row, entry.other)} is {gain}"
-        images = f"with images in {entry.with_images}, {shown}, which decides nothing for it"
-        if row.disk.unseen:
-            return f"its storage is unknown; {images}"
-        return f"{_with_command(row, entry)}; {images}"
-    if entry.reason == MEASURED_ALONE and entry.measurable:
-        return entry.reason
-    return _with_command(row, entry)
-
-
-def _with_command(row: ExistingDisk, entry: Advice) -> str:
-    """Why a disk was not measured, which ends with a command that measures it if there is one."""
-    said = disks.said_first(row, entry.reason)
-    if said.startswith(NOT_HERE):
-        return said
-    yet = entry.measurable or entry.with_images is not None
-    return f"{'not measured yet' if yet else 'it cannot be measured here'}: {said}"
+    return f"{_why_kept(row, entry)}."
 
 
 def _why_kept(row: ExistingDisk, entry: Advice) -> str:
@@ -271,17 +258,16 @@ def _equally_tested(now: Durability | None, then: Durability | None) -> bool:
 def _risks_of(row: ExistingDisk, *, weight: int) -> Iterator[str]:
     """The risks of this weight that change what to do."""
     for risk in row.risks:
-        changed = isinstance(risk, FlushesDropped) and row.advised.to is not None
+        cured = isinstance(risk, FlushesDropped | FuaForgotten | CannotWork | AioConflict)
+        changed = cured and row.advised.to is not None
         said = isinstance(risk, _ALWAYS_SAID) or (risk.serious and not changed)
         if said and risk.weight == weight:
             yield str(risk)
 
 
 def _sentences(row: ExistingDisk) -> Iterator[str]:
-    """What is to know about a disk besides risks that harm its guest, without its name."""
+    """What is only to know about a disk, without its name."""
     entry = row.advised
-    if not _said_by_column(row, entry):
-        yield advice_sentence(row)
     yield from _risks_of(row, weight=0)
     yield from disks.made_sentence(row)
     if entry.elsewhere is not None and entry.directory is None:
@@ -311,24 +297,22 @@ def _sentences(row: ExistingDisk) -> Iterator[str]:
         )
 
 
-def _said_by_column(row: ExistingDisk, entry: Advice) -> bool:
-    """True for a disk of which the table says all: it is not measured yet, alone, or in too few
-    rounds, or its storage is unknown, as the first sentence says."""
-    if entry.action is not DiskAction.UNKNOWN:
-        return False
-    if not entry.measurable:
-        unseen = row.disk.unseen is not None and entry.with_images is None
-        return unseen and disks.said_first(row, entry.reason) == entry.reason.partition(":")[0]
-    return entry.begun is not None or entry.reason in (NONE_MEASURED, MEASURED_ALONE)
+def _action(row: ExistingDisk, action: DiskAction) -> Iterator[str]:
+    """What to do about a disk if it is this; the column says all of an unknown one, and of an
+    ephemeral one with which the guest starts."""
+    is_ephemeral = row.disk.ephemeral and not _does_not_start(row)
+    if row.advised.action is action and not is_ephemeral:
+        yield advice_sentence(row)
 
 
 def _notes(answer: DisksAnswer) -> Iterator[str]:
+    """What the reader must do comes first, then what harms guests, then what is only to know."""
     yield from answer.notes
+    yield from disks.said_of(answer.disks, partial(_action, action=DiskAction.CHANGE))
     for weight in (2, 1):
         yield from disks.said_of(answer.disks, partial(_risks_of, weight=weight))
-    # The column says all of an ephemeral disk with which the guest starts.
-    others = [row for row in answer.disks if not row.disk.ephemeral or _does_not_start(row)]
-    yield from disks.said_of(others, _sentences)
+    yield from disks.said_of(answer.disks, partial(_action, action=DiskAction.KEEP))
+    yield from disks.said_of(answer.disks, _sentences)
 
 
 def _needed(path: DiskPath | None, rebuilt: DiskPath) -> str:
@@ -350,10 +334,11 @@ def _lines(answer: DisksAnswer, again: str) -> Iterator[str]:
         yield f"# undo the changes to {sanitise_line(guest)} from the last to the first"
     if changes[SHOWN:]:
         yield f"# … and {counted(len(changes) - SHOWN, 'more disk')}: see --format json"
-    for planned in answer.planned:
+    several = len(answer.planned) > 1
+    for place, planned in enumerate(answer.planned, 1):
         if planned.not_with:
             yield f"# {sanitise_line(planned.not_with)}"
-        yield f"# {_planned(planned, again)}"
+        yield f"# {f'command {place}: ' if several else ''}{_planned(planned, again)}"
         yield planned.command
 
 
@@ -366,25 +351,25 @@ def _planned(planned: PlannedMeasurement, again: str) -> str:
     time = f"about {format_duration(planned.command_seconds)}, no guest is touched"
     if planned.as_root:
         time = f"{time}, as root, who may write there"
+    time = sanitise_line("; ".join((time, *planned.said)))
     match planned.stands_in:
         case None if planned.begun is not None:
             return f"{names}: {planned.begun}; to continue ({time}), run this, then {again}:"
         case None:
             return f"to {goal} ({time}), run this, then {again}:"
-        case StandIn.NODE:
+        case StandIn.SERVER:
             return (
-                f"run this on {planned.node}, which has {its} storage and needs vdisklab and a "
-                f"copy of what was read here, to {goal} ({time}), then "
-                f"{again} there:"
+                f"to {goal} on {its} server ({time}), run this on a host that reaches the server, "
+                f"then {again}:"
+            )
+        case StandIn.NODE:
+            host = planned.node or f"the host that has {its} storage"
+            return (
+                f"to {goal} ({time}), run this on {host}, with vdisklab "
+                f"and a copy of what was read here, then {again} there:"
             )
         case StandIn.STORAGE:
             return (
                 f"to {goal} in this directory, as {its} storage is not on this host "
                 f"(--dir names a better place; {time}), run this, then {again}:"
-            )
-        case StandIn.IMAGE:
-            return (
-                f"to learn which settings are faster for {names}, from {paths} with images in "
-                f"this directory, as {its} storage cannot be measured here ({time}), run this, "
-                f"then {again}:"
             )

@@ -25,8 +25,10 @@ from vdisklab.actions.measure import Measured
 from vdisklab.cli import advise
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, DatabaseError, HostError, PlanError
+from vdisklab.host import mounts
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts, machine_facts
+from vdisklab.host.mounts import Mount
 from vdisklab.inspection.existing_guests import read_disks, read_host
 from vdisklab.loads.load import IoKind
 from vdisklab.loads.load_file import encode
@@ -155,7 +157,7 @@ INCUS = """- name: web
          "qm set VMID --virtio0 fast:disk,size=8G,cache=none",
          "qm set VMID --virtio0 fast:disk,cache=unsafe,size=8G"),
         ("1.conf", "name: one\nvirtio0: fast:vm-1-disk-0,cache=writeback,aio=native\n",
-         "does not start; cache none",
+         "does not start, as io=native needs O_DIRECT, which writeback does not use; cache none",
          "qm set 1 --virtio0 fast:vm-1-disk-0,cache=none,aio=native",
          "qm set 1 --virtio0 fast:vm-1-disk-0,cache=writeback,aio=native"),
         ("incus.yaml", INCUS, "cache none: keeps flushed data",
@@ -269,13 +271,13 @@ VOLUMES = "name: p\nscsihw: virtio-scsi-single\nscsi0: fast:vm-1-disk-0\nscsi1: 
 @pytest.mark.parametrize(
     ("name", "text", "stand_ins"),
     [
-        ("vm.yaml", BOUND_TO_CSI, ["storage", "image"]),
-        ("1.conf", VOLUMES, ["storage", "image"]),
-        ("incus.yaml", INCUS.replace(", io.cache: unsafe", ""), ["image"]),
-        ("1.conf", "name: n\nvirtio0: nas:1/vm-1-disk-0.qcow2\n", ["image"]),
+        ("vm.yaml", BOUND_TO_CSI, ["storage"]),
+        ("1.conf", VOLUMES, ["storage"]),
+        ("incus.yaml", INCUS.replace(", io.cache: unsafe", ""), []),
+        ("1.conf", "name: n\nvirtio0: nas:1/vm-1-disk-0.qcow2\n", ["node"]),
     ],
 )
-def test_each_unknown_ends_with_one_command_that_works_here_and_its_time(
+def test_each_unknown_ends_with_one_command_and_its_time(
     name: str, text: str, stand_ins: list[str], tmp_path: Path,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -288,11 +290,13 @@ def test_each_unknown_ends_with_one_command_that_works_here_and_its_time(
     planned = document["planned"]
     assert [plan["stands_in"] for plan in planned] == stand_ins
     assert all(plan["command_seconds"] > 0 and "DEVICE" not in plan["command"] for plan in planned)
-    assert sum(row["action"] == "unknown" for row in document["disks"]) == len(planned)
+    unknown = [row for row in document["disks"] if row["action"] == "unknown"]
+    unseen = [row for row in unknown if row["disk"]["unseen"] and not row["measurable"]]
+    assert len(unknown) == len(planned) + len(unseen), "the first sentence has theirs"
     for plan in planned:
         _, verb, *arguments = plan["command"].split()
         paths = [word for word in arguments[: arguments.index("--baseline")] if "/" in word]
-        assert (verb, arguments.count("--dir")) == ("run", 0)
+        assert (verb, arguments.count("--dir")) == ("run", plan["stands_in"] == "node")
         assert len({parse_path(path) for path in paths}) > 1
     assert main(["advise", *names]) == 0
     out = capsys.readouterr().out
@@ -304,8 +308,11 @@ def test_each_unknown_ends_with_one_command_that_works_here_and_its_time(
     before = [lines[lines.index(plan["command"]) - 1] for plan in planned]
     assert all("(about " in line or "; about " in line for line in before)
     assert all(line.startswith("# to ") and " paths " in line for line in before)
-    disks = [f"{row['disk']['domain']} {row['disk']['target']}" for row in document["disks"]]
-    assert all(any(f" for {disk}" in line for line in before) for disk in disks)
+    named = [
+        f"{row['disk']['domain']} {row['disk']['target']}" for row in unknown if row not in unseen
+    ]
+    assert all(any(f" for {disk}" in line for line in before) for disk in named)
+    assert out.count(": run the command below") == len(planned)
 
 
 @pytest.mark.parametrize(
@@ -352,55 +359,56 @@ def test_a_disk_on_a_nodes_local_volume_is_measured_there(
     """Not in the directory of the workstation on which the question was asked."""
     file = tmp_path / "vm.yaml"
     file.write_text(CLAIMS.replace("Filesystem}", "Filesystem, volumeName: pv1}") + BOUND)
-    planned, _ = advised(capsys, str(file))["planned"]
+    (planned,) = advised(capsys, str(file))["planned"]
     assert planned["stands_in"] == "node"
     assert " --dir /mnt/disks/ssd1" in planned["command"]
     assert "qcow2" not in planned["command"], "KubeVirt opens every file as raw"
     assert main(["advise", str(file)]) == 0
     lines = capsys.readouterr().out.splitlines()
     above = lines[lines.index(planned["command"]) - 1]
-    assert above.startswith(
-        "# run this on node1, which has its storage and needs vdisklab and a copy of what was "
-        "read here, to find the best of "
-    )
+    assert above.startswith("# to find the best of ")
     assert " for web root (about " in above
-    said = " ".join(lines)
-    assert said.count("in this directory") == 1, "for the other disk, whose volume is not known"
-    assert said.count("not measured yet") == 1, "in the table"
+    assert "run this on node1, with vdisklab and a copy of what was read here, then " in above
+    assert " ".join(lines).count("not measured yet") == 1, "in the table"
 
 
 @pytest.mark.parametrize(
-    ("volume", "cache", "other", "said"),
+    ("volume", "stands_in", "reason", "said"),
     [
-        ("fast:vm-1-disk-0", "none", None, "no other setting is shown to be better"),
         (
-            "fast:vm-1-disk-0", "writeback", "lvmthin/none",
-            "it cannot be measured on this host: run this on the host that has it: `vdisklab run "
-            "lvmthin/writeback lvmthin/none`; with images in …cache none is +6…, which decides "
-            "nothing for it.",
+            "fast:vm-1-disk-0", "node", "it cannot be measured on this host (lvmthin: ",
+            "its layers are built on a file there, or with --on DEVICE on a spare one), run this "
+            "on the host that has its storage, with vdisklab and a copy of what was read here",
         ),
-        ("nowhere:vm-1-disk-0", "none", None, "no other setting is shown to be better"),
-        ("nas:1/vm-1-disk-0.raw", "none", None, "no other setting is shown to be better"),
+        ("nas:1/vm-1-disk-0.raw", "node", "none of its paths has been measured on this host",
+         "run this on the host that has its storage, with vdisklab and a copy of what was read"),
+        ("nowhere:vm-1-disk-0", None, "its storage 'nowhere' is not in storage.cfg",
+         "run `pvesm status` on the guest's node"),
     ],
 )  # fmt: skip
 def test_images_decide_nothing_for_a_disk_whose_storage_cannot_be_measured(
-    volume: str, cache: str, other: str | None, said: str, store: Database, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    volume: str, stands_in: str | None, reason: str, said: str, store: Database, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """KubeVirt's block claims, a layer that this kernel lacks, storage of a server."""
-    (tmp_path / "1.conf").write_text(
-        f"name: n\nvirtio0: {volume},aio=threads,detect_zeroes=0,cache={cache}\n"
+    """A layer that this kernel lacks, storage of a server, storage of which nothing is known."""
+    monkeypatch.setattr(
+        "vdisklab.answers.advise.cannot_build",
+        lambda _, kind: "not in this kernel" if kind is LayerKind.LVMTHIN else None,
     )
+    (tmp_path / "1.conf").write_text(f"name: n\nvirtio0: {volume},aio=threads,detect_zeroes=0\n")
     (tmp_path / "storage.cfg").write_text("lvmthin: fast\n\tvgname v\n\tthinpool t\n" + NFS)
     document = advised(capsys, str(tmp_path))
     (row,) = document["disks"]
     assert row["action"] == "unknown", "a local image was measured, and its storage was not"
-    assert (row["to"], row["other"]) == (None, other)
-    assert row["with_images"] is not None
-    assert document["planned"] == []
-    sentences = " ".join(document["sentences"])
-    for part in said.split("…"):
-        assert part in sentences
+    assert row["reason"].startswith(reason)
+    assert [plan["stands_in"] for plan in document["planned"]] == [stands_in][: bool(stands_in)]
+    assert main(["advise", str(tmp_path)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert said in out
+    if stands_in is not None:
+        (plan,) = document["planned"]
+        assert ("lvmthin" in plan["command"]) is ("lvmthin" in row["path"])
+        assert f"{row['reason'].partition(' (')[0]}" in out or "not measured yet" in out
 
 
 SERVERS = """<domain><name>n</name><devices>
@@ -417,15 +425,97 @@ SERVERS = """<domain><name>n</name><devices>
 def test_no_local_image_keeps_a_disk_of_a_server(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The table says what to run for each; the command has the profile that was asked for."""
     (tmp_path / "n.xml").write_text(SERVERS)
-    document = advised(capsys, str(tmp_path / "n.xml"))
+    arguments = [str(tmp_path / "n.xml"), "--profile", "quick"]
+    document = advised(capsys, *arguments)
     assert [row["action"] for row in document["disks"]] == ["unknown"] * 4
-    assert document["planned"] == []
-    for row in document["disks"]:
-        assert row["with_images"] is not None
-        assert row["reason"].startswith("a server has it; measure there: `vdisklab run my")
-        assert "--target" in row["reason"]
+    assert {row["reason"] for row in document["disks"]} == {"its server was not measured"}
+    planned = document["planned"]
+    assert [plan["stands_in"] for plan in planned] == ["server"] * 4
     assert not any("keep" in text for text in document["sentences"])
+    assert main(["advise", *arguments]) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    for place, plan in enumerate(planned, 1):
+        words = shlex.split(plan["command"])
+        kind = ("rbd", "iscsi", "nbd", "libnfs")[place - 1]
+        assert words[words.index("--target") + 1].startswith(f"my{kind}=")
+        assert words[words.index("--profile") + 1] == "quick"
+        paths = words[2 : words.index("--profile")]
+        assert len(paths) > 1
+        assert all(path.startswith(f"my{kind}/") for path in paths)
+        disk = f"n vd{'abcd'[place - 1]}"
+        assert re.search(
+            f"{disk}  *unknown  *its server was not measured: run command {place}", out
+        )
+        above = lines[lines.index(plan["command"]) - 1]
+        assert above.startswith(f"# command {place}: to find the best of {len(paths)} paths for ")
+        assert f" for {disk} on its server (about " in above
+        assert ("SPARE is a disk there that holds nothing" in above) is (kind != "libnfs")
+
+
+@pytest.mark.parametrize(
+    ("speeds", "action", "to"),
+    [((0.5, 0.8), "change", "nbd/raw/none"), ((0.8, 0.5), "keep", None)],
+)
+def test_what_was_measured_on_its_server_answers_for_a_disk(
+    speeds: tuple[float, float], action: str, to: str | None, database: Database, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """As the printed command promises: then advise again."""
+    (tmp_path / "n.xml").write_text(
+        SERVERS.replace('"raw" cache="none"/><source protocol="nbd"',
+                        '"raw" cache="writeback"/><source protocol="nbd"')
+    )  # fmt: skip
+    cells = {
+        "host": 1.0,
+        "nbd:at=mynbd/raw/writeback": speeds[0],
+        "nbd:at=mynbd/raw/none": speeds[1],
+    }
+    here = replace(
+        CAMPAIGN,
+        host=machine_facts(LocalHost()),
+        plan={
+            **CAMPAIGN.plan, "profile": "quick", "cells": list(cells),
+            "target": ["mynbd=nbd://nbd/spare"],
+        },
+    )  # fmt: skip
+    database.write(runs(speeds=cells), campaigns=[here])
+    document = advised(capsys, str(tmp_path / "n.xml"))
+    (row,) = [row for row in document["disks"] if row["disk"]["target"] == "vdc"]
+    assert (row["action"], row["to"]) == (action, to)
+    assert row["campaign"] == CAMPAIGN.id
+    assert len(document["planned"]) == 3, "the others were not measured"
+    if to is not None:
+        assert "driver.cache=none" in row["change"]["paste"]
+
+
+def test_a_campaign_whose_directory_has_gone_keeps_no_disk_of_a_mounted_server(
+    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """As any campaign that was imported: nobody knows on which storage its images were."""
+    gone = replace(
+        CAMPAIGN,
+        host=machine_facts(LocalHost()),
+        plan={**CAMPAIGN.plan, "profile": "quick", "directory": "/no/such/place",
+              "cells": ["raw/none", "raw/writeback"]},
+    )  # fmt: skip
+    database.write(runs(speeds={"raw/none": 0.8, "raw/writeback": 0.5}), campaigns=[gone])
+    mounted = tmp_path / "nas"
+    (mounted / "images/1").mkdir(parents=True)
+    (mounted / "images/1/vm-1-disk-0.raw").touch()
+    (tmp_path / "1.conf").write_text(
+        "name: n\nvirtio0: nas:1/vm-1-disk-0.raw,aio=threads,detect_zeroes=0,cache=none\n"
+    )
+    (tmp_path / "storage.cfg").write_text(NFS.replace("/mnt/pve/nas", str(mounted)))
+    mount = Mount(mounted, "nfs4", "10.0.0.5:/srv/vm", frozenset({"rw"}))
+    monkeypatch.setattr(mounts, "mount_of", lambda _source: mount)
+    document = advised(capsys, str(tmp_path))
+    (row,), (plan,) = document["disks"], document["planned"]
+    assert (row["action"], row["far"]) == ("unknown", True)
+    assert f"--dir {mounted}/images/1" in plan["command"]
 
 
 def test_a_disk_is_kept_or_changed_by_what_was_measured(
@@ -650,9 +740,10 @@ def test_each_reason_why_a_disk_cannot_be_measured(
     )
     machines = f"its guest is {other} and this host is {platform.machine()}: ask on a host"
     assert machines in found["arm"]["reason"]
-    assert "device's layers are not known" in found["device"]["reason"]
-    assert found["device"]["with_images"] is not None
-    assert document["planned"] == []  # images say nothing of what is wrong otherwise
+    assert found["device"]["reason"] == "the layers of its device are not known on this host"
+    (plan,) = document["planned"]  # no measurement says anything of what is wrong otherwise
+    assert plan["stands_in"] == "node"
+    assert " --on DEVICE" in plan["command"]
 
 
 def test_a_disk_that_an_arm_guest_may_not_see_is_named(
@@ -668,7 +759,7 @@ def test_a_disk_that_an_arm_guest_may_not_see_is_named(
     (tmp_path / "100.conf").write_text("arch: aarch64\nname: pve\nsata1: other:vm-1,size=8G\n")
     assert main(["advise", str(tmp_path / "vm.yaml"), str(tmp_path / "100.conf"), "--why"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "change does not start; bus virtio" in out
+    assert "change does not start, as KubeVirt refuses" in out
     assert "set cache none" not in out
     assert "KubeVirt refuses the bus sata on arm64, so the guest does not start with it now" in out
     assert "pve sata1: A guest of aarch64 may not see it: it is on SATA" in out
@@ -797,7 +888,7 @@ def test_a_stack_that_cannot_be_built_does_not_keep_others_from_being_measured(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """What a trial shows is said of its command; what the kernel lacks is never planned."""
+    """What a trial shows is said of its command; what the kernel lacks is for another host."""
 
     def trial(_store: object, request: Request, *_: object, **__: object) -> Measured:
         if str(request.baseline).startswith("lvm/"):
@@ -818,13 +909,12 @@ def test_a_stack_that_cannot_be_built_does_not_keep_others_from_being_measured(
     (tmp_path / "storage.cfg").write_text("lvm: san\n\tvgname san\n\tcontent images\n")
     arguments = (*guests, str(tmp_path / "1.conf"), "--dir", str(tmp_path))
     planned = advised(capsys, *arguments)["planned"]
-    assert {plan["command"].split()[2].partition("/")[0] for plan in planned} == {"raw", "lvm"}
+    first = [(plan["command"].split()[2].partition("/")[0], plan["stands_in"]) for plan in planned]
+    assert sorted(first) == [("lvm", None), ("raw", None), ("zvol", "node")]
     document = advised(capsys, *arguments, "--measure", status=EXIT_CELLS_FAILED)
     rows = {row["path"].partition("/")[0]: row for row in document["disks"]}
-    assert rows["zvol"]["reason"] == (
-        "it cannot be measured on this host (zvol: not in this kernel): run this on the host that "
-        "has it: `vdisklab run zvol/none/sata`"
-    )
+    reason = "it cannot be measured on this host (zvol: not in this kernel)"
+    assert rows["zvol"]["reason"] == reason
     left = [plan for plan in document["planned"] if plan["stands_in"] is None]
     assert [plan["command"].split()[2] for plan in left] == ["raw/none/sata"]
     (failed,) = (note for note in document["notes"] if "cannot be measured" in note)
@@ -1110,7 +1200,10 @@ def test_a_disk_whose_guest_gets_errors_is_said_before_one_that_is_paused(
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("raw/writeback/virtio:aio=native", "does not start; cache none"),
+        (
+            "raw/writeback/virtio:aio=native",
+            "does not start, as io=native needs O_DIRECT, which writeback does not use; cache none",
+        ),
         ("raw/unsafe/nvme", "cache directsync: keeps flushed data, its cost was not measured"),
         ("raw/unsafe", "cache none: keeps flushed data, its cost was not measured"),
     ],

@@ -567,8 +567,9 @@ def test_it_is_said_where_the_speeds_were_measured(
 
 @pytest.mark.parametrize("verb", ["audit", "advise"])
 def test_an_argument_that_cannot_be_read_is_said(
-    verb: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    verb: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "250")  # in the table of `advise`
     file = tmp_path / "deep.cmdline"
     nested = '{"a":' * 30_000 + "1" + "}" * 30_000
     file.write_text(f"qemu-system-x86_64 -name web -device '{nested}'")

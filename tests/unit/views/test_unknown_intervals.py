@@ -51,7 +51,7 @@ def test_no_sentence_takes_the_words_of_a_column() -> None:
 
 
 def sentences(row: ExistingDisk) -> list[str]:
-    return [advise.advice_sentence(row), *advise._sentences(row), advise._why(row)]
+    return [advise.advice_sentence(row), *advise._sentences(row), advise._why(row, {})]
 
 
 @st.composite
@@ -68,9 +68,6 @@ def all_advice(draw: st.DrawFn) -> Advice:
             [
                 keep,
                 replace(keep, rebuilt=parse_path("qcow2/none")),
-                replace(
-                    keep, action=DiskAction.UNKNOWN, with_images=Path("/srv"), reason="`vdisklab`"
-                ),
                 change,
                 replace(change, for_safety=True),
             ]

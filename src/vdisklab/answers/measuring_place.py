@@ -1,0 +1,101 @@
+"""Where a disk's paths are measured: on its own file system, on its server, on the host that has
+it, or in a directory that stands in for its storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vdisklab.answers.disks import ExistingDisk, StandIn
+from vdisklab.inspection.disk_on_host import is_mounted
+from vdisklab.path.disk_path import DiskPath, Layer
+from vdisklab.path.named_target import as_typed
+from vdisklab.plan.settings import Request
+from vdisklab.platforms.network import SpareTarget, spare_target
+
+_DEVICE = Path("DEVICE")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuringPlace:
+    """A place, and what the words of its command stand for.
+
+    `node` has the disk, if its name is known. `spare` is beside the disk on its server, `device`
+    one of the disk's kind that may be overwritten. `builds` is true if host layers are built.
+    """
+
+    stands_in: StandIn | None
+    directory: Path | None = None
+    node: str = ""
+    spare: SpareTarget | None = None
+    device: Path | None = None
+    builds: bool = False
+
+    @classmethod
+    def of(
+        cls, row: ExistingDisk, stands_in: StandIn | None, directory: Path | None
+    ) -> MeasuringPlace:
+        """The place of a disk; `directory` is that of what stands in for its storage."""
+        disk, path, source = row.disk, row.path, row.disk.source or ""
+        match stands_in:
+            case None:
+                return cls(None, row.advised.directory)
+            case StandIn.STORAGE:
+                return cls(stands_in, directory)
+            case StandIn.SERVER:
+                assert path is not None  # noqa: S101 - its layer is the server
+                return cls(stands_in, spare=spare_target(path.layers[0].kind, source, disk.server))
+            case StandIn.NODE:
+                holds_files = row.advised.far or row.advised.measurable
+                there = Path(source).parent if holds_files and source.startswith("/") else None
+                way = row.advised.path or disk.assumed
+                is_device = way is not None and not way.layers and way.image is None
+                return cls(
+                    stands_in, there, disk.node, device=_DEVICE if is_device else None,
+                    builds=way is not None and bool(way.layers),
+                )  # fmt: skip
+
+    @property
+    def is_here(self) -> bool:
+        """False if the command is run on another host, whose stored times are not known."""
+        return self.stands_in is not StandIn.NODE
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What the words of the command stand for, as clauses."""
+        if self.device is not None:
+            return (f"{self.device} is one of the same kind that may be overwritten",)
+        if self.builds:
+            return (f"its layers are built on a file there, or with --on {_DEVICE} on a spare one",)
+        return () if self.spare is None else self.spare.said
+
+    def can_hold(self, path: DiskPath) -> bool:
+        """False for an image where only devices are compared: `run` would put it elsewhere."""
+        return self.device is None or (path.image is None and not path.layers)
+
+    def named(self, path: DiskPath) -> DiskPath:
+        """The path with the name of the server's target."""
+        if self.spare is None or self.spare.target.kind is None:
+            return path
+        layer = Layer(self.spare.target.kind, (("at", self.spare.target.name),))
+        return replace(path, layers=(layer,))
+
+    def requested(self, request: Request, paths: Iterable[DiskPath]) -> Request:
+        """The request with these paths in this place."""
+        names = tuple(as_typed(str(self.named(path))) for path in paths)
+        asked = replace(request, paths=names, baseline=names[0], directory=self.directory)
+        if self.spare is not None:
+            asked = replace(asked, target=(self.spare.target,), secret=self.spare.secret)
+        if self.device is not None:
+            asked = replace(asked, devices=(self.device,))
+        # This host's database is not there.
+        return asked if self.is_here else replace(asked, db=None)
+
+
+def is_on_server(row: ExistingDisk) -> bool:
+    """True for a disk that one of QEMU's drivers opens on a server."""
+    path = row.path
+    has_place = row.disk.source is not None
+    return path is not None and path.target is not None and has_place and not is_mounted(path)
