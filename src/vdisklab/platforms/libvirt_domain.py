@@ -80,7 +80,12 @@ _USUAL = {"ioeventfd": "on", "event_idx": "on", "copy_on_read": "off"}
 """The attributes of a <driver> that are read, that change no speed, and others' defaults."""
 
 _MODES = ("none", "writeback", "writethrough", "directsync", "default", "unsafe")
+_FORMATS = (
+    "raw", "qcow2", "qed", "vmdk", "vdi", "vpc", "qcow", "cow", "bochs", "cloop", "dmg", "iso",
+    "vhd", "fat", "dir", "ploop",
+)  # fmt: skip
 _ACCEPTED = {
+    "type": (*_FORMATS, "aio"),
     "bus": ("virtio", "scsi", "sata", "ide", "usb", "nvme", "fdc", "sd", "xen", "uml"),
     "cache": _MODES,
     "io": ("native", "threads", "io_uring", "default"),
@@ -89,8 +94,9 @@ _ACCEPTED = {
     "error_policy": ("stop", "report", "ignore", "enospace", "default"),
     "rerror_policy": ("stop", "report", "ignore", "default"),
 }
-"""The words of a disk (libvirt's src/conf/domain_conf.c, virDomainDiskBus and so on): a domain with
-another one is not defined."""
+"""The words of a disk (libvirt's src/conf/domain_conf.c, virDomainDiskBus and so on; `type` in
+storage_source_conf.c, virStorageFileFormat, and Xen's `aio`): a domain with another one is not
+defined."""
 
 _OF_VIRTIO = ("iothread", "queues", "queue_size", "packed")
 """The attributes of a disk's <driver> that libvirt takes on virtio only

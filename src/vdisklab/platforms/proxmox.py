@@ -97,6 +97,7 @@ _ACCEPTED = {
     "discard": ("ignore", "on"),
     "werror": ("enospc", "ignore", "report", "stop"),
     "rerror": ("report", "ignore", "stop"),
+    "format": ("raw", "qcow2", "vmdk", "qed", "qcow", "cow", "cloop"),
 }
 """The words of a disk's options (PVE::QemuServer::Drive, drivedesc_base): Proxmox VE drops a line
 with another one ("unable to parse value of 'scsi0'"), so the guest starts without the disk."""

@@ -333,25 +333,35 @@ Accepted = Mapping[str, Sequence[str]]
 """The words that a platform accepts for a setting, by its name; the first is the usual way out."""
 
 _SHOWN = 40
+_MOST_WORDS, _FIRST_WORDS = 12, 6
+"""How many words are all named, and how many of more than these."""
 
 
 def refused_word(
     program: str, accepted: Accepted, settings: Mapping[str, object]
 ) -> tuple[str, str] | None:
-    """Why a program does not take the first of these settings that it refuses, and the way out;
-    None if it accepts them all.
+    """Why a program does not take those of these settings that it refuses, and the way out; None if
+    it accepts them all.
 
     A setting of None is not written, and one without a row is not judged.
     """
-    for name, possible in accepted.items():
-        written = settings.get(name)
-        if written is None or str(written) in possible:
-            continue
-        shown = str(written)[:_SHOWN]
-        *others, last = possible
-        instead = f"{', '.join(others)} or {last}" if others else last
-        return f"{program} refuses {name} {shown}", f"write {name} {instead}"
-    return None
+    wrong = {
+        name: str(settings[name])[:_SHOWN]
+        for name, possible in accepted.items()
+        if settings.get(name) is not None and str(settings[name]) not in possible
+    }
+    if not wrong:
+        return None
+    refused = " and ".join(f"{name} {shown}" for name, shown in wrong.items())
+    instead = ", and ".join(f"{name} {_choice(accepted[name])}" for name in wrong)
+    return f"{program} refuses {refused}", f"write {instead}"
+
+
+def _choice(words: Sequence[str]) -> str:
+    if len(words) > _MOST_WORDS:
+        words = (*words[:_FIRST_WORDS], "another that it takes")
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 @dataclass(frozen=True, slots=True)

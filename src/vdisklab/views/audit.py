@@ -11,6 +11,7 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.path.needs import DURABLE, lack
 from vdisklab.platforms.configured_disk import (
+    CannotWork,
     DurableOnceFlushed,
     OtherArchitecture,
     policy_setting,
@@ -165,7 +166,8 @@ def _volatile_data(disks: Iterable[ExistingDisk]) -> Iterator[str]:
 
 def _sentences(audited: ExistingDisk) -> Iterator[str]:
     """Sentences about one disk, without its name."""
-    if audited.disk.problem is not None:
+    refused = any(isinstance(risk, CannotWork) for risk in audited.risks)
+    if audited.disk.problem is not None and not refused:  # the platform's own words say it
         yield f"no disk path, as {said_first(audited, audited.disk.problem)}."
     yield from risk_sentences(audited)
     for need, reason in audited.lacks.items():

@@ -112,7 +112,8 @@ def said_first(row: ExistingDisk, clause: str) -> str:
 
 def risk_words(row: ExistingDisk) -> str:
     """The risks in a few words each; that data wait for a flush holds for nearly every disk."""
-    phrases = ["no disk path"] if row.path is None else []
+    blocked = any(risk.blocks for risk in row.risks)  # which says more
+    phrases = ["no disk path"] if row.path is None and not blocked else []
     phrases = phrases if row.disk.unseen is None else ["storage unknown"]
     return ", ".join([*phrases, *(risk.short for risk in row.risks if risk.short)])
 
