@@ -186,8 +186,8 @@ def _plans(
         wanted = tuple(_wanted(row, place))
         if wanted:
             stored = desk.stored_profile(row, wanted[0], request)
-            own = replace(place, directory=None) if stands_in is None else place
-            stack = (own, number_of(place.directory), wanted[0].layers, stored)
+            nameless = replace(place, directory=None) if stands_in is None else place
+            stack = (nameless, number_of(place.directory), wanted[0].layers, stored)
             by_place.setdefault(stack, {}).setdefault(wanted[0], []).append(row)
     for together in by_place.values():
         first, (example, *_) = next(iter(together.items()))
@@ -549,8 +549,8 @@ class _Desk:
         terms = RaceTerms.of(plan)
         if terms is None:
             return False
-        own = MeasuringPlace.of(row, None, None)
-        paths = tuple(map(str, _wanted(row, own))) if terms.groups else ()
+        at_home = MeasuringPlace.of(row, None, None)
+        paths = tuple(map(str, _wanted(row, at_home))) if terms.groups else ()
         loaded = self._measured[campaign.id].analysis.loaded
         race = race_outcome(loaded, terms, self._verdicts, paths)
         return race is not None and not race.decided and race.rounds < race.most_rounds

@@ -357,10 +357,10 @@ def refused_word(
     return f"{program} refuses {refused}", f"write {instead}"
 
 
-def _choice(words: Sequence[str]) -> str:
-    if len(words) > _MOST_WORDS:
-        words = (*words[:_FIRST_WORDS], "another that it takes")
-    *others, last = words
+def _choice(possible: Sequence[str]) -> str:
+    if len(possible) > _MOST_WORDS:
+        possible = (*possible[:_FIRST_WORDS], "another that it takes")
+    *others, last = possible
     return f"{', '.join(others)} or {last}" if others else last
 
 

@@ -438,11 +438,11 @@ def test_no_local_image_keeps_a_disk_of_a_server(
     out = capsys.readouterr().out
     lines = out.splitlines()
     for place, plan in enumerate(planned, 1):
-        words = shlex.split(plan["command"])
+        argv = shlex.split(plan["command"])
         kind = ("rbd", "iscsi", "nbd", "libnfs")[place - 1]
-        assert words[words.index("--target") + 1].startswith(f"my{kind}=")
-        assert words[words.index("--profile") + 1] == "quick"
-        paths = words[2 : words.index("--profile")]
+        assert argv[argv.index("--target") + 1].startswith(f"my{kind}=")
+        assert argv[argv.index("--profile") + 1] == "quick"
+        paths = argv[2 : argv.index("--profile")]
         assert len(paths) > 1
         assert all(path.startswith(f"my{kind}/") for path in paths)
         disk = f"n vd{'abcd'[place - 1]}"
