@@ -19,6 +19,7 @@ from vdisklab.answers.begun import (
     begun_campaign,
     facts_of_place,
     host_changes,
+    mount_below,
     this_host,
 )
 from vdisklab.answers.effort import effort, so_far_of
@@ -106,7 +107,7 @@ def measure(
         with open_ledger() as ledger:
             host = LocalHost()
             possible = possible_draft(host, request)
-            facts = facts_of_place(host, possible.named.mount)
+            facts = facts_of_place(host, mount_below(possible.plan))
             if search is not None:
                 verdicts = stored_verdicts(store, facts, possible.plan.settings.disk)
                 narrow = partial(search.narrow, verdicts=verdicts)
@@ -158,7 +159,7 @@ def measure_in_turns(
             plans, places = [], []
             for request in requests:
                 possible = possible_draft(host, request)
-                facts = facts_of_place(host, possible.named.mount)
+                facts = facts_of_place(host, mount_below(possible.plan))
                 begun = None if new else begun_plan(store, facts, possible.plan)
                 plans.append(make_plan(host, ledger, possible, progress, begun=begun).plan)
                 places.append(facts)

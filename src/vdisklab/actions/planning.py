@@ -1,20 +1,19 @@
 """Plans a campaign on this host in one pass: request, draft, survey, plan.
 
-`possible_draft` reads what the request names here, once, and decides all that needs no trial;
-`make_plan` tries the draft's stacks, unless a campaign goes on.
+Each step takes the value of the step before it: the request becomes `NamedHere`, with all that it
+names on this host; that becomes a `Draft`, which decides all that needs no trial; the survey tries
+the draft's stacks, unless a campaign goes on; and the draft becomes the plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from vdisklab.actions.cell_search import Narrow, Narrowed
 from vdisklab.campaign.context import require_space
-from vdisklab.campaign.named_here import NamedHere, named_here
+from vdisklab.campaign.named_here import named_here
 from vdisklab.campaign.schedule import check_measurements, device_bytes_needed
 from vdisklab.campaign.survey import survey
-from vdisklab.campaign.template import disk_size_for
 from vdisklab.guest.accelerator import require_device
 from vdisklab.guest.image.kernel import kernel_for
 from vdisklab.host.command import Host
@@ -44,7 +43,6 @@ class Possible:
     stack, or what a search may measure of that.
     """
 
-    named: NamedHere
     draft: Draft
     plan: CampaignPlan
 
@@ -65,49 +63,23 @@ def make_plan(
     campaign. If a server is back, everything is tried anew, for a new campaign. Raises PlanError if
     no host could measure it, HostError if this host cannot.
     """
-    draft = possible.draft
-
-    def tried(paths: Sequence[DiskPath]) -> Capabilities:
-        return survey(
-            host,
-            ledger,
-            draft.directory,
-            paths,
-            progress,
-            backing=draft.backing,
-            qemus=possible.named.limits,
-            on_tmpfs=possible.named.on_tmpfs,
-        )
-
-    plan = None if begun is None else _still_as_begun(begun, tried, progress)
+    draft, plan = possible.draft, begun
+    if plan is not None and (left_out := _left_out(plan)):
+        found = survey(host, ledger, draft, left_out, progress)
+        refused = {path: infeasible(path, found) for path in left_out}
+        back = [str(path) for path, reason in refused.items() if reason is None]
+        plan = plan.with_reasons({path: why for path, why in refused.items() if why is not None})
+        if back:
+            can = f"{', '.join(back)} can be measured now"
+            why = "paths are compared within a round, and the older rounds lack it"
+            progress(Note(f"{can}: a new campaign measures all paths, as {why}"))
+            plan = None
     if plan is None:
-        capabilities = tried(draft.paths_to_survey)
-        plan = replace(draft.on(capabilities), requested=possible.plan.cells)
+        found = survey(host, ledger, draft, draft.paths_to_survey, progress)
+        plan = replace(draft.on(found), requested=possible.plan.cells)
     planned = narrow(plan)
     require_usable(host, planned.plan.backing, device_bytes_needed(planned.plan))
     return planned
-
-
-def _still_as_begun(
-    begun: CampaignPlan,
-    tried: Callable[[Sequence[DiskPath]], Capabilities],
-    progress: Progress,
-) -> CampaignPlan | None:
-    """The plan of a campaign that goes on, with today's reasons for what it leaves out; None if one
-    of the servers that did not answer when it began is back.
-    """
-    left_out = _left_out(begun)
-    if not left_out:
-        return begun
-    found = tried(left_out)
-    refused = {path: infeasible(path, found) for path in left_out}
-    back = [str(path) for path, reason in refused.items() if reason is None]
-    if back:
-        can = f"{', '.join(back)} can be measured now"
-        why = "paths are compared within a round, and the older rounds lack it"
-        progress(Note(f"{can}: a new campaign measures all paths, as {why}"))
-        return None
-    return begun.with_reasons({path: why for path, why in refused.items() if why is not None})
 
 
 def _left_out(plan: CampaignPlan) -> list[DiskPath]:
@@ -135,10 +107,7 @@ def possible_draft(host: Host, request: Request) -> Possible:
     """
     require_host()
     named = named_here(host, request)
-    request = replace(request, target=named.targets)
-    if named.template is not None and request.size_bytes is None:
-        request = replace(request, size_bytes=disk_size_for(named.template))
-    draft = draft_plan(request, named.profile, named.qemus, named.guest, named.making)
+    draft = draft_plan(named)
     # Refuse requests that no host could measure before trying anything on this one.
     plan = draft.on(Capabilities(qemus=named.limits, on_tmpfs=named.on_tmpfs))
     check_measurements(plan)
@@ -146,7 +115,7 @@ def possible_draft(host: Host, request: Request) -> Possible:
         require_device(plan.guest.accelerator)
     if plan.guest.kernel is not None and plan.guest_buses:
         kernel_for(host, cache_directory(), plan.guest_buses, plan.guest)
-    return Possible(named, draft, plan)
+    return Possible(draft, plan)
 
 
 def possible_paths(request: Request) -> tuple[DiskPath, ...]:

@@ -3,51 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.campaign.guests import requested_guest
 from vdisklab.campaign.qemu_limits import find_qemus
-from vdisklab.campaign.template import GivenImage, inspect_template, require_fits, require_whole
+from vdisklab.campaign.template import (
+    disk_size_for,
+    inspect_template,
+    require_fits,
+    require_whole,
+)
 from vdisklab.errors import PlanError
 from vdisklab.host.blockdevice import open_device
 from vdisklab.host.command import Host
 from vdisklab.host.extents import can_share_blocks
-from vdisklab.host.mounts import Mount, mount_of, require_copy_directory, require_work_directory
+from vdisklab.host.mounts import mount_of, require_copy_directory, require_work_directory
 from vdisklab.path.disk_path import has_known_names
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.rules import Impossible
-from vdisklab.plan.capabilities import QemuLimits
 from vdisklab.plan.destination import named_directory
-from vdisklab.plan.guest import Qemu, UserGuest
 from vdisklab.plan.making_here import NOTHING_KNOWN, MakingHere
-from vdisklab.plan.profile import Profile
+from vdisklab.plan.named_here import NamedHere
 from vdisklab.plan.settings import Request
 from vdisklab.storage.given import with_kinds
 from vdisklab.workload.requested_profile import requested_profile
-
-
-@dataclass(frozen=True, slots=True)
-class NamedHere:
-    """What a request names on this host, as it was found here before anything was decided.
-
-    `limits` are the features that each of the QEMUs lacks. `mount` is the one that the images lie
-    on, None if they lie on devices.
-    """
-
-    profile: Profile
-    guest: UserGuest | None
-    qemus: tuple[Qemu, ...]
-    limits: Mapping[str, QemuLimits]
-    targets: tuple[NamedTarget, ...]
-    mount: Mount | None
-    template: GivenImage | None = None
-    making: MakingHere = NOTHING_KNOWN
-
-    @property
-    def on_tmpfs(self) -> bool:
-        """True if the images lie in the page cache alone."""
-        return self.mount is not None and self.mount.filesystem == "tmpfs"
 
 
 def named_here(host: Host, request: Request) -> NamedHere:
@@ -73,11 +53,15 @@ def named_here(host: Host, request: Request) -> NamedHere:
     if copies is not None:
         require_copy_directory(Path(copies.place))
     mount = None if request.devices else mount_of(directory)
+    on_tmpfs = mount is not None and mount.filesystem == "tmpfs"
     making = NOTHING_KNOWN
     if profile.makes_disks:
         state = "" if given is None else given.state
         making = MakingHere(state, _unshared(request, targets, directory))
-    return NamedHere(profile, guest, qemus, limits, targets, mount, given, making)
+    found = replace(request, target=targets)
+    if given is not None and request.size_bytes is None:
+        found = replace(found, size_bytes=disk_size_for(given))
+    return NamedHere(found, profile, guest, qemus, limits, on_tmpfs, making)
 
 
 def _unshared(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from vdisklab.campaign.qemu_limits import limits_of_installed
@@ -13,11 +13,12 @@ from vdisklab.host.command import Host
 from vdisklab.host.facts import missing_right
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.pagecache import try_io_uring
-from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
+from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import DiskPath, Layer
 from vdisklab.path.named_target import COPIES, NamedTarget, as_typed, name_in_messages
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import Aio, ImageFormat
+from vdisklab.plan.build import Draft
 from vdisklab.plan.capabilities import Capabilities, Missing, QemuLimits
 from vdisklab.progress import Progress, Step
 from vdisklab.storage.device import require_usable
@@ -29,33 +30,22 @@ from vdisklab.storage.targets import WRITABLE, Device, Directory
 from vdisklab.units import MIB
 
 _TRIAL_CAPACITY = 32 * MIB
-NO_QEMUS: Mapping[str, QemuLimits] = {}
-"""No QEMUs besides the installed one."""
 
 
 def survey(
-    host: Host,
-    ledger: Ledger,
-    directory: Path,
-    paths: Iterable[DiskPath],
-    progress: Progress,
-    *,
-    backing: BackingDevices = WORK_DIRECTORY,
-    qemus: Mapping[str, QemuLimits] = NO_QEMUS,
-    on_tmpfs: bool = False,
+    host: Host, ledger: Ledger, draft: Draft, paths: Iterable[DiskPath], progress: Progress
 ) -> Capabilities:
-    """The features that these paths need and this host lacks. `qemus` and `on_tmpfs` are those of
-    `NamedHere`.
+    """The features that these paths of a draft need and this host lacks.
 
-    Each stack is built once, small and thin, on image files in the work directory; devices in
-    `backing` are only inspected. Without root, only the work directory itself is tried. Raises
-    HostError when the work directory cannot be used at all, and DirtyHostError when a trial cannot
-    be removed.
+    Each stack is built once, small and thin, on image files in the work directory; devices below
+    the draft's stacks are only inspected. Without root, only the work directory itself is tried.
+    Raises HostError when the work directory cannot be used at all, and DirtyHostError when a trial
+    cannot be removed.
     """
-    wanted = tuple(paths)
+    wanted, backing = tuple(paths), draft.backing
     direct: dict[str, bool | None] = {}
     stacks: dict[str, Missing] = {}
-    with open_site(host, ledger, directory) as site:
+    with open_site(host, ledger, draft.directory) as site:
         stored = [path for path in wanted if path.has_storage and not impossible(path, backing)]
         if backing.devices:
             require_usable(host, backing)
@@ -74,8 +64,8 @@ def survey(
         installed=limits_of_installed(host) if installed else QemuLimits(),
         direct_io=direct,
         stacks=stacks,
-        qemus=qemus,
-        on_tmpfs=on_tmpfs,
+        qemus=draft.named.limits,
+        on_tmpfs=draft.named.on_tmpfs,
     )
 
 

@@ -15,8 +15,8 @@ from vdisklab.actions.again import repeated
 from vdisklab.actions.cell_search import Narrow, Narrowed
 from vdisklab.actions.find_best import make_search
 from vdisklab.actions.measure import begun_plan
-from vdisklab.actions.planning import Possible, make_plan, possible_draft
-from vdisklab.answers.begun import MeasuringHost, facts_of_place
+from vdisklab.actions.planning import make_plan, possible_draft
+from vdisklab.answers.begun import MeasuringHost, facts_of_place, mount_below
 from vdisklab.answers.effort import so_far_of
 from vdisklab.answers.loading import open_results, stored_verdicts, verdicts_of
 from vdisklab.answers.plan import PlanAnswer, answer_plan
@@ -25,12 +25,13 @@ from vdisklab.cli.shell.options import Format, OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import NoDatabaseError, PlanError
-from vdisklab.host.command import Host, LocalHost
+from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import OptionRows, option
 from vdisklab.plan.value_kinds import SWITCH
+from vdisklab.results.model import HostFacts
 from vdisklab.results.store import Store
 from vdisklab.sanitise import sanitise
 from vdisklab.views.plan import tables
@@ -80,11 +81,11 @@ def plan(request: RunRequest, shown: PlanOptions, output: OutputOptions) -> None
             possible = possible_draft(host, campaign)
             search = make_search(request)
             narrow: Narrow = Narrowed
-            verdicts = _verdicts(store, host, possible)
+            facts = facts_of_place(host, mount_below(possible.plan))
+            verdicts = _verdicts(store, facts, possible.plan.settings.disk)
             if search is not None:
                 narrow = partial(search.narrow, verdicts=verdicts)
             possible = replace(possible, plan=narrow(possible.plan).plan)
-            facts = facts_of_place(host, possible.named.mount)
             begun = None
             if store is not None and not request.new:
                 begun = begun_plan(store, facts, possible.plan)
@@ -115,9 +116,8 @@ def _results(stack: ExitStack, request: RunRequest) -> Store | None:
         return None
 
 
-def _verdicts(store: Store | None, host: Host, possible: Possible) -> CrashVerdicts:
+def _verdicts(store: Store | None, facts: HostFacts, disk: HostDisk | None) -> CrashVerdicts:
     """The verdicts that `run` would go by."""
-    facts, disk = facts_of_place(host, possible.named.mount), possible.plan.settings.disk
     if store is None:
         return verdicts_of((), disk or HostDisk.VOLATILE, (facts,))
     return stored_verdicts(store, facts, disk)

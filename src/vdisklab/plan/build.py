@@ -48,6 +48,7 @@ from vdisklab.plan.matrix import (
     uses_no_files,
     with_other_ways,
 )
+from vdisklab.plan.named_here import NamedHere
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import NO_BASELINE, Request, defaults, settings_of, with_defaults
 from vdisklab.plan.toml_file import describe_place
@@ -65,21 +66,17 @@ def build_plan(
     here: MakingHere = NOTHING_KNOWN,
 ) -> CampaignPlan:
     """The plan of a request on a host with these capabilities; see `draft_plan` and `Draft.on`."""
-    return draft_plan(request, profile, qemus, user_guest, here).on(capabilities)
+    named = NamedHere(request, profile, user_guest, qemus, making=here)
+    return draft_plan(named).on(capabilities)
 
 
-def draft_plan(
-    request: Request,
-    profile: Profile,
-    qemus: tuple[Qemu, ...] = (),
-    user_guest: UserGuest | None = None,
-    here: MakingHere = NOTHING_KNOWN,
-) -> Draft:
-    """The draft of a request; `user_guest` is the user guest whose image the request names.
+def draft_plan(named: NamedHere) -> Draft:
+    """The draft of a request with what it names.
 
     Unset options come from the profile, else from the setting's default. Raises PlanError for
     values that no campaign can use, PathSyntaxError for malformed paths.
     """
+    request, profile = named.request, named.profile
     usual = {
         name: value
         for name, value in profile.usual.settings.items()
@@ -114,7 +111,7 @@ def draft_plan(
     baseline = None if settings.baseline == NO_BASELINE else settings.baseline
     # Every guest's path is multiplied by the QEMUs, and by the settings in the guest.
     axes = {
-        "qemu": tuple(qemu.name for qemu in qemus),
+        "qemu": tuple(qemu.name for qemu in named.qemus),
         "guest_scheduler": settings.guest_scheduler,
         "guest_fs": settings.guest_fs,
         "guest_mount": settings.guest_mount,
@@ -133,7 +130,7 @@ def draft_plan(
             made
             for path in paths
             for made in with_each(
-                path, "made", possible_ways(profile, settings.template, here, path)
+                path, "made", possible_ways(profile, settings.template, named.making, path)
             )
         )
     baselines = () if baseline is None else expand_paths([baseline], axes, settings.target)
@@ -154,20 +151,18 @@ def draft_plan(
             hint=f"add --guest-arch {architecture}",
         )
     return Draft(
+        named=named,
         settings=settings,
         paths=paths,
         baseline=None if baseline is None else _only_path(baseline, baselines),
-        profile=profile,
-        qemus=qemus,
         guest=GuestPlan(
             cpus=_set(settings.guest_cpus),
             memory_bytes=_set(settings.guest_memory),
             accelerator=_set(settings.accelerator).accelerator,
             kernel=settings.guest_kernel,
-            user=user_guest,
+            user=named.guest,
             schedulers=frozenset(name for name in schedulers if name is not None),
         ),
-        here=here,
     )
 
 
@@ -196,13 +191,11 @@ class Draft:
     `settings` is the request with all defaults; `baseline` is the requested baseline path, if any.
     """
 
+    named: NamedHere
     settings: Request
     paths: tuple[DiskPath, ...]
     baseline: DiskPath | None
-    profile: Profile
-    qemus: tuple[Qemu, ...]
     guest: GuestPlan
-    here: MakingHere = NOTHING_KNOWN
 
     @property
     def backing(self) -> BackingDevices:
@@ -232,22 +225,20 @@ class Draft:
 
         Raises PlanError for paths that cannot exist, HostError for those that fail on this host.
         """
-        settings, age = self.settings, self._age()
+        settings, profile, age = self.settings, self.named.profile, self._age()
         matrix = judge_paths(self.paths, _set(settings.page_cache), capabilities, self.backing)
         if not settings.keep_equal:
             matrix = measured_once(matrix)
         matrix = drop(matrix, lambda path: too_many_queues(path, self.guest.cpus))
-        require_only_boots(self.profile)
+        require_only_boots(profile)
         for rule in (
-            partial(not_booted, self.profile),
-            partial(not_trimmed, self.profile),
-            partial(not_shared, self.profile),
+            partial(not_booted, profile),
+            partial(not_trimmed, profile),
+            partial(not_shared, profile),
             partial(not_together, float(_set(settings.ramp))),
-            partial(
-                not_during, self.profile, settings.has_operations, self.destination, self.backing
-            ),
+            partial(not_during, profile, settings.has_operations, self.destination, self.backing),
             partial(too_small_for_operation, _set(settings.size_bytes)),
-            partial(not_made, self.profile, settings.template, self.here),
+            partial(not_made, profile, settings.template, self.named.making),
             partial(not_with_age, age, self.backing),
         ):
             matrix = drop(matrix, rule)
@@ -255,17 +246,17 @@ class Draft:
             require_destination(self.destination, settings.during, capabilities, self.backing)
         baseline, matrix = self._with_baseline(matrix, age, capabilities)
         for rule in (
-            partial(not_booted, self.profile),
-            partial(not_trimmed, self.profile),
-            partial(uses_no_files, self.profile),
-            partial(too_small, self.profile, _set(settings.size_bytes)),
+            partial(not_booted, profile),
+            partial(not_trimmed, profile),
+            partial(uses_no_files, profile),
+            partial(too_small, profile, _set(settings.size_bytes)),
         ):
             matrix = drop(matrix, rule)
         matrix = with_other_ways(matrix)
         plan = CampaignPlan(
             cells=matrix.cells,
             dropped=matrix.dropped,
-            profile=self.profile,
+            profile=profile,
             rounds=_set(settings.rounds),
             seed=settings.seed or 0,
             size_bytes=_set(settings.size_bytes),
@@ -277,10 +268,10 @@ class Draft:
             backing=self.backing,
             label=_set(settings.label),
             scale=_set(settings.scale),
-            qemus=self.qemus,
+            qemus=self.named.qemus,
             settings=settings,
             destination=self.destination,
-            template_state=self.here.template,
+            template_state=self.named.making.template,
         )
         if settings.seed is not None:
             return plan
@@ -290,10 +281,10 @@ class Draft:
     def _age(self) -> Age:
         """The requested age. Raises PlanError for rewrites under a profile that boots."""
         age = self.settings.age or NEW
-        if age.rewrites and self.profile.boots:
+        if age.rewrites and self.named.profile.boots:
             raise PlanError(
                 f"--age {age}: rewrites would overwrite the system that profile "
-                f"{self.profile.name!r} boots",
+                f"{self.named.profile.name!r} boots",
                 hint="leave out rewrites and snapshots",
             )
         return age

@@ -105,8 +105,7 @@ def search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Search]:
         outcome = race_outcome(loaded, asked.terms, CrashVerdicts())
         return (None if outcome is None else outcome.best.label), measured.interrupted
 
-    named = cast("Any", SimpleNamespace(mount=None))
-    possible = Possible(named, cast("Any", None), plan)
+    possible = Possible(cast("Any", None), plan)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(service, "possible_draft", lambda *_: possible)
         patch.setattr(service, "make_plan", lambda *_, narrow, begun: narrow(plan))

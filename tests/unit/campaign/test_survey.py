@@ -14,8 +14,12 @@ from vdisklab.host.command import LocalHost, install_hint
 from vdisklab.host.ledger import open_ledger, pending
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus, ImageFormat
+from vdisklab.plan.build import Draft, draft_plan
 from vdisklab.plan.capabilities import Capabilities, QemuLimits, infeasible
+from vdisklab.plan.named_here import NamedHere
+from vdisklab.plan.settings import Request
 from vdisklab.progress import Progress, Step, silent
+from vdisklab.workload.profile_files import load_profile
 
 DATA = Path(__file__).parents[2] / "data" / "qmp"
 
@@ -70,6 +74,12 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
     return made
 
 
+def draft_in(work: Path) -> Draft:
+    """A draft of which only the work directory is of interest."""
+    request = Request(paths=("host",), directory=work)
+    return draft_plan(NamedHere(request, load_profile("quick")))
+
+
 def found(
     tmp_path: Path, *paths: str, progress: Progress = silent, work: Path | None = None
 ) -> Capabilities:
@@ -77,7 +87,7 @@ def found(
     work.mkdir(exist_ok=True)
     with open_ledger(tmp_path / "state") as ledger:
         try:
-            return survey(LocalHost(), ledger, work, map(parse_path, paths), progress)
+            return survey(LocalHost(), ledger, draft_in(work), map(parse_path, paths), progress)
         finally:
             assert list(work.iterdir()) == []
             assert pending(ledger.path) == []
@@ -261,7 +271,7 @@ class TestStacks:
             open_ledger(tmp_path / "state") as ledger,
             pytest.raises(DirtyHostError, match="cannot be detached"),
         ):
-            survey(LocalHost(), ledger, work, [parse_path("ext4/host")], silent)
+            survey(LocalHost(), ledger, draft_in(work), [parse_path("ext4/host")], silent)
         assert [entry.kind for entry in pending(ledger.path)] == [
             "process",
             "loop",
@@ -277,4 +287,4 @@ def test_a_work_directory_that_cannot_be_used(tmp_path: Path) -> None:
         open_ledger(tmp_path / "state") as ledger,
         pytest.raises(HostError, match=r"work directory .* cannot be used"),
     ):
-        survey(LocalHost(), ledger, file, [parse_path("host")], silent)
+        survey(LocalHost(), ledger, draft_in(file), [parse_path("host")], silent)

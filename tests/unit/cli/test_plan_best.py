@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.results.test_power_cut import LOST
+from vdisklab.answers import begun
 from vdisklab.campaign import named_here
 from vdisklab.cli.shell.main import main
 from vdisklab.host.command import LocalHost
@@ -28,6 +29,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
 def mounted(monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
     mount = Mount(Path("/"), "ext4", "/dev/sda1", frozenset(options))
     monkeypatch.setattr(named_here, "mount_of", lambda _directory: mount)
+    monkeypatch.setattr(begun, "mount_of", lambda _directory: mount)
 
 
 @pytest.mark.parametrize("with_results", [False, True])

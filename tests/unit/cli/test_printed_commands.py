@@ -52,7 +52,7 @@ from vdisklab.loads.load_file import encode
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.needs import parse_need, with_default
-from vdisklab.plan.build import build_plan, draft_plan
+from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, QemuLimits
 from vdisklab.plan.density_request import DensityRequest
@@ -135,7 +135,7 @@ def plan_only(request: Request) -> NoReturn:
     profile = load_profile(request.profile or usual)
     qemus = tuple(Qemu(row.name or "10.0.0", Path(row.binary), "10.0.0") for row in request.qemu)
     able = {qemu.name: QemuLimits() for qemu in qemus}
-    plan = draft_plan(request, profile, qemus).on(Capabilities(qemus=able))
+    plan = build_plan(request, Capabilities(qemus=able), profile, qemus)
     dropped = [row for row in plan.dropped if str(row.path) in request.patterns]
     assert not dropped, f"the command names a path that is dropped: {dropped}"
     raise PlannedError("planned")
