@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import in_ci
 from tests.guest.debian import debian_image
 from tests.lab import Lab
-from vdisklab.campaign.guests import find_firmware
+from vdisklab.campaign.user_guest import find_firmware
 from vdisklab.errors import HostError
 from vdisklab.results.model import FailureKind, Run
 

@@ -19,9 +19,14 @@ from pathlib import Path
 import pytest
 
 from tests.lab import Lab
-from vdisklab.campaign import template
+from vdisklab.campaign import given_image
+from vdisklab.campaign.given_image import (
+    FirstWrite,
+    find_first_write,
+    inspect_template,
+    require_whole,
+)
 from vdisklab.campaign.measure_life import own_bytes
-from vdisklab.campaign.template import FirstWrite, find_first_write, inspect_template, require_whole
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.syscalls import attach_loop, detach_loop
@@ -411,7 +416,7 @@ def test_a_table_that_is_not_read_in_time_refuses_nothing(
     fake.write_text("#!/bin/sh\nexec sleep 60\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", str(fake.parent), prepend=":")
-    monkeypatch.setattr(template, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(given_image, "CHECK_SECONDS", 0.2)
     require_whole(host, given)
 
 
@@ -749,11 +754,11 @@ def test_of_a_block_device_a_sample_is_compared(lab: Lab) -> None:
     try:
         before = state()
         assert before.startswith(f"{32 * MIB} bytes, sample ")
-        pieces = template.sampled(32 * MIB)
+        pieces = given_image.sampled(32 * MIB)
         beside = next(
-            first + template.PIECE
+            first + given_image.PIECE
             for first, second in itertools.pairwise(pieces)
-            if second >= first + template.PIECE + BLOCK
+            if second >= first + given_image.PIECE + BLOCK
         )
         write(beside)
         assert state() == before
@@ -771,5 +776,5 @@ def test_of_a_block_device_a_sample_is_compared(lab: Lab) -> None:
         assert (status, "already measured" in said) == (0, False), said
     finally:
         detach_loop(str(device))
-    whole = template.sampled(16 * MIB)
-    assert {*range(0, 16 * MIB, template.PIECE)} <= set(whole), "all of a small one"
+    whole = given_image.sampled(16 * MIB)
+    assert {*range(0, 16 * MIB, given_image.PIECE)} <= set(whole), "all of a small one"

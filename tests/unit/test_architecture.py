@@ -70,7 +70,7 @@ ALLOWED = {
     "views": {"documents", "errors", "numbers", "sanitise", "units", "progress", "path",
               "results", "analysis", "platforms", "inspection", "answers"},
     "cli": {"documents", "errors", "sanitise", "units", "progress", "path", "plan", "host",
-            "workload", "campaign.guests", "results", "analysis", "platforms",
+            "workload", "campaign.user_guest", "results", "analysis", "platforms",
             "inspection", "answers", "actions", "views", "loads", "recording"},
     # The leaves: only their own verbs import them (test_leaves.py).
     "lab": {"errors", "units", "progress", "path", "plan", "host", "storage", "guest"},

@@ -28,12 +28,11 @@ from vdisklab.plan.settings import Request, defaults
 from vdisklab.progress import Note, Progress
 from vdisklab.storage.device import require_usable
 from vdisklab.workload.profile_files import load_profile
-from vdisklab.workload.requested_profile import profile_of
 
 
 def rounds_of(request: Request) -> int:
     """The number of rounds: the request's, else its profile's, else the default."""
-    usual = load_profile(profile_of(request)).usual.rounds
+    usual = load_profile(request.profile_name).usual.rounds
     return request.rounds or usual or defaults(Request).rounds or 0
 
 
@@ -125,6 +124,6 @@ def possible_paths(request: Request) -> tuple[DiskPath, ...]:
     """
     if request.qemu:
         return ()
-    usual = load_profile(profile_of(request)).usual.paths
+    usual = load_profile(request.profile_name).usual.paths
     matrix = expand_matrix(request.patterns or usual, backing=backing_of(request))
     return tuple(dict.fromkeys(cell.path for cell in matrix.cells))

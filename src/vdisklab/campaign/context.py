@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from vdisklab.campaign.guests import BootFromDisk, disk_boots, user_boot
+from vdisklab.campaign.guests import BootFromDisk, disk_boots
 from vdisklab.campaign.host_stacks import HostStacks, guests_of, open_host_stacks
 from vdisklab.campaign.prepared_data import PreparedData, planned_data, prepared_data
 from vdisklab.campaign.schedule import memory_needed, planned_script, room_needed
+from vdisklab.campaign.user_guest import user_boot
 from vdisklab.errors import PlanError
 from vdisklab.guest.factory import GuestContext, GuestPool, StartGuest, prepare_guests
 from vdisklab.guest.hotplug import make_commands

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from vdisklab.campaign import given_image
 from vdisklab.campaign import template as templates
 from vdisklab.campaign.attachment import AttachedDisk, GuestPlace, attached
 from vdisklab.campaign.clones import Clones, clones_beside, devices_of
@@ -186,21 +187,21 @@ def _template(stacks: HostStacks, cell: Cell, way: Way, disk: NewDisk) -> Templa
         )
     template = stacks.kept(cell.path, order.key, make)
     # Somebody may have written to it while it was copied.
-    site.check(lambda: templates.require_unchanged(templates.seen_again(given), given.state))
+    site.check(lambda: given_image.require_unchanged(given_image.seen_again(given), given.state))
     return template
 
 
-def _given(stacks: HostStacks) -> templates.GivenImage:
+def _given(stacks: HostStacks) -> given_image.GivenImage:
     """The user's template, or a raw one of random, compressible and no data."""
     size, file = stacks.plan.size_bytes, stacks.plan.settings.template
     if file is None:
-        return templates.GivenImage(stacks.template_source(templates.default_source), "raw", size)
+        return given_image.GivenImage(stacks.template_source(templates.default_source), "raw", size)
     given = stacks.site.observe(
-        lambda: templates.inspect_template(stacks.site.host, file),
-        planned=templates.as_named(file, size),
+        lambda: given_image.inspect_template(stacks.site.host, file),
+        planned=given_image.as_named(file, size),
     )
-    templates.require_fits(given, size)
-    stacks.site.check(lambda: templates.require_unchanged(given, stacks.plan.template_state))
+    given_image.require_fits(given, size)
+    stacks.site.check(lambda: given_image.require_unchanged(given, stacks.plan.template_state))
     return given
 
 
@@ -210,17 +211,17 @@ def planned_first_write(host: Host, plan: CampaignPlan) -> int | None:
     file = plan.settings.template
     if file is None or not plan.profile.makes_disks:
         return None
-    return templates.find_first_write(host, templates.inspect_template(host, file)).offset
+    return given_image.find_first_write(host, given_image.inspect_template(host, file)).offset
 
 
-def _first_write_of(stacks: HostStacks, cell: Cell) -> templates.FirstWrite:
+def _first_write_of(stacks: HostStacks, cell: Cell) -> given_image.FirstWrite:
     """Where the disks are first written, looked up once for each stack."""
     size, site = stacks.plan.size_bytes, stacks.site
-    expected = templates.FirstWrite(life.written_at(size), on_data=True)
+    expected = given_image.FirstWrite(life.written_at(size), on_data=True)
     if stacks.plan.settings.template is None:
         return expected  # the default template has random data there
     given = _given(stacks)
-    find = partial(templates.find_first_write, site.host, given)
+    find = partial(given_image.find_first_write, site.host, given)
     return stacks.kept(
         cell.path, BENEATH, lambda _number: nullcontext(site.observe(find, planned=expected))
     )

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from vdisklab.campaign import context, schedule
 from vdisklab.campaign.attachment import disk_for, host_subject
-from vdisklab.campaign.guests import user_boot
 from vdisklab.campaign.host_stacks import guests_of, open_host_stacks
 from vdisklab.campaign.measure_life import host_commands as made_host_commands
 from vdisklab.campaign.measure_life import planned_disk, planned_first_write
 from vdisklab.campaign.preview_during import OperationCommand, preview_operation
+from vdisklab.campaign.user_guest import user_boot
 from vdisklab.guest.factory import binary_of
 from vdisklab.guest.hotplug import MOUNT_POINT, make_commands
 from vdisklab.guest.image.guest_image import DiskSystem, write_disk

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from vdisklab.actions.planning import possible_paths
 from vdisklab.answers.loading import database_url
-from vdisklab.campaign.guests import requested_guest
+from vdisklab.campaign.user_guest import requested_guest
 from vdisklab.cli.shell.after_run import analysed, print_overview
 from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.live import TerminalProgress

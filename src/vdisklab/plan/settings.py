@@ -581,6 +581,15 @@ class Request(OptionRows):
         """True if --during orders an operation, or a path names one, as `plan` prints paths."""
         return bool(self.during) or any(":during=" in pattern for pattern in self.patterns)
 
+    @property
+    def profile_name(self) -> str:
+        """The name of the profile, or its file: the user's, else what fits the other options."""
+        if self.profile:
+            return self.profile
+        if self.made or self.template is not None:
+            return LIFE_PROFILE
+        return DURING_PROFILE if self.has_operations else DEFAULT_PROFILE
+
 
 AnyRequest = TypeVar("AnyRequest", bound=OptionRows)
 

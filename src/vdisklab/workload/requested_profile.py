@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from vdisklab.errors import PlanError
 from vdisklab.plan.profile import RATE, MeasurementPlan, Profile
-from vdisklab.plan.settings import DEFAULT_PROFILE, DURING_PROFILE, LIFE_PROFILE, Request
+from vdisklab.plan.settings import Request
 from vdisklab.workload.profile_files import load_profile
 from vdisklab.workload.registry import WORKLOADS, beside_workload_for
 
@@ -15,7 +15,8 @@ from vdisklab.workload.registry import WORKLOADS, beside_workload_for
 def requested_profile(request: Request) -> Profile:
     """The profile of a request, shaped by --neighbour, --clients and --load.
 
-    Raises PlanError if there is none, or if it has no rate or no clients to set.
+    Raises PlanError if there is none, if it has no rate or no clients to set, or if it cannot run
+    beside an operation.
     """
     if request.has_operations and (request.made or request.template is not None):
         raise PlanError(
@@ -23,33 +24,17 @@ def requested_profile(request: Request) -> Profile:
             "runs: they are two runs",
             hint="leave out --during, or --made and --from",
         )
-    profile = load_profile(profile_of(request), beside=request.neighbour)
+    profile = load_profile(request.profile_name, beside=request.neighbour)
     if request.has_operations:
-        return _beside_operation(profile, request.load)
-    return with_load(with_clients(profile, request.clients), request.load)
-
-
-def profile_of(request: Request) -> str:
-    """The name of the profile, or its file: the request's, else what fits its other options."""
-    if request.profile:
-        return request.profile
-    if request.made or request.template is not None:
-        return LIFE_PROFILE
-    return DURING_PROFILE if request.has_operations else DEFAULT_PROFILE
-
-
-def _beside_operation(profile: Profile, rate: int | None) -> Profile:
-    """The profile's first measurement alone, whose rate need not be in the profile.
-
-    Raises PlanError if it cannot run beside an operation, or not at that rate.
-    """
-    first = profile.measurements[0]
-    if not beside_workload_for(first).needs_rate and rate is not None:
-        raise PlanError(
-            f"--load sets the rate of made-up requests, and {profile.name} has the recording's",
-            hint="leave out --load",
-        )
-    return replace(profile, measurements=(first,))
+        # The first measurement runs alone beside the operation, and need not have a rate.
+        first = profile.measurements[0]
+        if not beside_workload_for(first).needs_rate and request.load is not None:
+            raise PlanError(
+                f"--load sets the rate of made-up requests, and {profile.name} has the recording's",
+                hint="leave out --load",
+            )
+        return replace(profile, measurements=(first,))
+    return _with_load(with_clients(profile, request.clients), request.load)
 
 
 def with_clients(profile: Profile, clients: int | None) -> Profile:
@@ -89,7 +74,7 @@ def with_clients(profile: Profile, clients: int | None) -> Profile:
     )
 
 
-def with_load(profile: Profile, load: int | None) -> Profile:
+def _with_load(profile: Profile, load: int | None) -> Profile:
     """The profile with another rate. Raises PlanError if its load has no rate."""
     if load is None:
         return profile

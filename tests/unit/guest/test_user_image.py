@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.campaign.guests import (
-    inspect_image,
+from vdisklab.campaign.user_guest import (
     requested_guest,
     require_unchanged,
     user_boot,
@@ -42,6 +41,12 @@ def bootable(tmp_path: Path, name: str = "guest.raw") -> Path:
     image = tmp_path / name
     image.write_bytes(b"\0" * 510 + b"\x55\xaa" + b"\0" * (1 << 20))
     return image
+
+
+def inspected_in(image: Path) -> UserGuest:
+    guest = requested_guest(HOST, Request(guest_image=image))
+    assert guest is not None
+    return guest
 
 
 def argv(boot: UserBoot, machine: str = "q35") -> str:
@@ -76,7 +81,7 @@ class TestCommandLine:
 class TestImage:
     def test_an_overlay_takes_the_writes_and_is_gone_afterwards(self, tmp_path: Path) -> None:
         image = bootable(tmp_path)
-        inspected = inspect_image(HOST, image)
+        inspected = inspected_in(image)
         assert inspected.format == "raw"
         with (
             open_ledger(tmp_path / "state") as ledger,
@@ -91,12 +96,12 @@ class TestImage:
 
     def test_a_change_meanwhile_is_told(self, tmp_path: Path) -> None:
         image = bootable(tmp_path)
-        inspected = inspect_image(HOST, image)
+        inspected = inspected_in(image)
         require_unchanged(inspected)
         os.utime(image, ns=(1, 1))
         with pytest.raises(HostError, match="changed during the campaign"):
             require_unchanged(inspected)
-        assert inspect_image(HOST, image).state != inspected.state
+        assert inspected_in(image).state != inspected.state
 
     @pytest.mark.parametrize(
         ("content", "problem"),

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.unit.loads.loads import load
-from vdisklab.campaign.named_here import _require_no_directory
+from vdisklab.campaign.named_here import named_here
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import PlanError
+from vdisklab.host.command import LocalHost
 from vdisklab.loads.load import IoKind
 from vdisklab.loads.load_file import encode
 from vdisklab.operations.registry import as_platforms_do
 from vdisklab.path.disk_path import parse_path
-from vdisklab.path.named_target import NamedTarget, require_targets
+from vdisklab.path.named_target import NamedTarget, parse_target, require_targets
 from vdisklab.path.platforms import Platform
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import ImageFormat, LayerKind
@@ -188,12 +190,14 @@ def test_a_directory_without_a_dot_gets_the_hint(
     (tmp_path / "tgt").mkdir()
     (tmp_path / "ext4").mkdir()
     monkeypatch.chdir(tmp_path)
+    request = Request(paths=("raw/none",), during=("backup",), to="tgt")
     with pytest.raises(PlanError) as refused:
-        _require_no_directory("tgt", ())
+        named_here(LocalHost(), request)
     assert refused.value.hint == "for the directory write --to ./tgt"
-    _require_no_directory("ext4", ())
-    _require_no_directory("other", ())
-    _require_no_directory("tgt", [NamedTarget("tgt", "/srv/tgt")])
+    named_here(LocalHost(), replace(request, to="ext4"))
+    named_here(LocalHost(), replace(request, to="other"))
+    (tmp_path / "disks").mkdir()
+    named_here(LocalHost(), replace(request, target=(parse_target(f"tgt={tmp_path}/disks"),)))
 
 
 def test_a_directory_of_a_copy_is_a_target_of_the_campaign() -> None:

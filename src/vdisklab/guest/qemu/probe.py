@@ -133,8 +133,8 @@ def probe_qemu(
             f"{binary} is not an executable program",
             hint=f"give --qemu the path of a {GUEST.emulator}",
         )
-    answers = _conversation(host, program, devices)
     try:
+        answers = _conversation(host, program, devices)
         version = QemuVersion.model_validate(answers["query-version"])
         target = answers["query-target"]["arch"]
         if target != GUEST.name:
@@ -166,8 +166,18 @@ def probe_qemu(
             aio=_aio_modes(answers["query-qmp-schema"]),
             qcow2=_qcow2_members(answers["query-qmp-schema"]),
         )
-    except (KeyError, TypeError, ValidationError) as error:
-        raise _no_qemu(binary) from error
+    except (CommandError, json.JSONDecodeError, KeyError, TypeError, ValidationError) as error:
+        printed = ""
+        if isinstance(error, CommandError):
+            printed = error.stderr
+        elif isinstance(error, json.JSONDecodeError):
+            printed = error.doc  # the line
+        lines = [line.strip() for line in printed.splitlines() if line.strip()]
+        ended = f": it printed {lines[-1][:200]!r}" if lines else ""
+        raise HostError(
+            f"{binary} does not answer like QEMU{ended}",
+            hint=f"give --qemu the path of a {GUEST.emulator} that runs here",
+        ) from error
 
 
 def has_sandbox(host: Host, binary: str) -> bool:
@@ -182,7 +192,10 @@ def has_sandbox(host: Host, binary: str) -> bool:
 
 
 def _conversation(host: Host, binary: Path, devices: Iterable[str]) -> dict[str, Any]:
-    """The `return` of each accepted command, by the command's id."""
+    """The `return` of each accepted command, by the command's id.
+
+    Raises CommandError, and JSONDecodeError for a line that is not QMP's.
+    """
     commands: list[dict[str, Any]] = [
         {"execute": "qmp_capabilities"},
         *({"execute": name, "id": name} for name in _QUERIES),
@@ -197,28 +210,12 @@ def _conversation(host: Host, binary: Path, devices: Iterable[str]) -> dict[str,
         {"execute": "quit"},
     ]
     text = "".join(json.dumps(command) + "\n" for command in commands)
-    try:
-        output = host.run(binary, *_NO_MACHINE, timeout=_SECONDS, stdin=text).stdout
-    except CommandError as error:
-        raise _no_qemu(binary, error.stderr) from error
+    output = host.run(binary, *_NO_MACHINE, timeout=_SECONDS, stdin=text).stdout
     answers: dict[str, Any] = {}
-    for line in output.splitlines():
-        try:
-            message = json.loads(line)
-        except ValueError as error:
-            raise _no_qemu(binary, line) from error
+    for message in map(json.loads, output.splitlines()):
         if isinstance(message, dict) and "id" in message and "return" in message:
             answers[str(message["id"])] = message["return"]
     return answers
-
-
-def _no_qemu(binary: Path | str, output: str = "") -> HostError:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    ended = f": it printed {lines[-1][:200]!r}" if lines else ""
-    return HostError(
-        f"{binary} does not answer like QEMU{ended}",
-        hint=f"give --qemu the path of a {GUEST.emulator} that runs here",
-    )
 
 
 def _aio_modes(schema: Iterable[Mapping[str, Any]]) -> frozenset[str]:
