@@ -10,16 +10,13 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 
 from vdisklab.actions.cell_search import CellSearch, Narrow, Narrowed
-from vdisklab.actions.planning import make_plan, possible_draft
+from vdisklab.actions.planning import plan_request
 from vdisklab.answers.begun import (
     MeasuringHost,
     begun_campaign,
-    facts_of_place,
     host_changes,
-    mount_below,
     this_host,
 )
 from vdisklab.answers.effort import effort, so_far_of
@@ -106,21 +103,16 @@ def measure(
     try:
         with open_ledger() as ledger:
             host = LocalHost()
-            possible = possible_draft(host, request)
-            facts = facts_of_place(host, mount_below(possible.plan))
-            if search is not None:
-                verdicts = stored_verdicts(store, facts, possible.plan.settings.disk)
-                narrow = partial(search.narrow, verdicts=verdicts)
-            possible = replace(possible, plan=narrow(possible.plan).plan)
-            begun = None if new else begun_plan(store, facts, possible.plan)
-            planned = make_plan(host, ledger, possible, progress, narrow=narrow, begun=begun)
+            planned = plan_request(
+                store, host, ledger, request, progress, new=new, search=search, narrow=narrow
+            )
             plan = planned.plan
             for event in planned.events:
                 progress(event)
             report_plan(plan, progress)
             context = GuestContext(host, ledger, cache_directory(), progress)
             steps_of_plan = _measure_plan(
-                store, context, plan, facts, planned.search, new=new, publish=publish
+                store, context, plan, planned.facts, planned.search, new=new, publish=publish
             )
             with _alone(store, plan), closing(steps_of_plan) as steps:
                 for step in steps:
@@ -156,24 +148,22 @@ def measure_in_turns(
         with open_ledger() as ledger, ExitStack() as stack:
             host = LocalHost()
             context = GuestContext(host, ledger, cache_directory(), progress)
-            plans, places = [], []
-            for request in requests:
-                possible = possible_draft(host, request)
-                facts = facts_of_place(host, mount_below(possible.plan))
-                begun = None if new else begun_plan(store, facts, possible.plan)
-                plans.append(make_plan(host, ledger, possible, progress, begun=begun).plan)
-                places.append(facts)
-            for plan in plans:
-                report_plan(plan, progress)
-            for plan in plans:
-                stack.enter_context(_alone(store, plan))
-            for round in range(1, plans[0].rounds + 1):
-                for place, plan in enumerate(plans):
+            all_planned = [
+                plan_request(store, host, ledger, request, progress, new=new)
+                for request in requests
+            ]
+            for planned in all_planned:
+                report_plan(planned.plan, progress)
+            for planned in all_planned:
+                stack.enter_context(_alone(store, planned.plan))
+            for round in range(1, all_planned[0].plan.rounds + 1):
+                for place, planned in enumerate(all_planned):
+                    plan = planned.plan
                     before = measured[place].failed
                     part = replace(plan, rounds=round)
                     is_first = new and round == 1
                     turn = _measure_plan(
-                        store, context, part, places[place], new=is_first, publish=publish
+                        store, context, part, planned.facts, new=is_first, publish=publish
                     )
                     with closing(turn) as steps:
                         for step in steps:
@@ -367,13 +357,6 @@ def unchanged_campaign(store: Store, plan: CampaignPlan) -> Campaign | None:
     """The stored campaign that a possible plan continues, if this host has not changed since."""
     found = begun_campaign(store.campaigns(), this_host(LocalHost(), plan), plan)
     return None if found is None else found[0]
-
-
-def begun_plan(store: Store, facts: HostFacts, possible: CampaignPlan) -> CampaignPlan | None:
-    """The plan that a request continues on this host, with the cells that it began with; None if it
-    begins a new campaign."""
-    found = begun_campaign(store.campaigns(), MeasuringHost.of(facts), possible)
-    return None if found is None else found[1]
 
 
 def _campaign(

@@ -8,8 +8,11 @@ the draft's stacks, unless a campaign goes on; and the draft becomes the plan.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
-from vdisklab.actions.cell_search import Narrow, Narrowed
+from vdisklab.actions.cell_search import CellSearch, Narrow, Narrowed
+from vdisklab.answers.begun import MeasuringHost, begun_campaign, facts_of_place, mount_below
+from vdisklab.answers.loading import stored_verdicts, verdicts_of
 from vdisklab.campaign.context import require_space
 from vdisklab.campaign.named_here import named_here
 from vdisklab.campaign.schedule import check_measurements, device_bytes_needed
@@ -20,12 +23,15 @@ from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger, cache_directory
 from vdisklab.path.architecture import require_host
 from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.plan.build import Draft, backing_of, draft_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.matrix import expand_matrix
 from vdisklab.plan.settings import Request, defaults
-from vdisklab.progress import Note, Progress
+from vdisklab.progress import Event, Note, Progress
+from vdisklab.results.model import HostFacts
+from vdisklab.results.store import Store
 from vdisklab.storage.device import require_usable
 from vdisklab.workload.profile_files import load_profile
 
@@ -44,6 +50,62 @@ class Possible:
 
     draft: Draft
     plan: CampaignPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The plan to measure on this host now, and what decided it.
+
+    `search` decides what each round measures, None if every round measures all cells. `events` are
+    to be reported when the plan is measured. `goes_on` is True if the plan is that of a stored
+    campaign.
+    """
+
+    plan: CampaignPlan
+    search: CellSearch | None
+    events: tuple[Event, ...]
+    facts: HostFacts
+    verdicts: CrashVerdicts
+    goes_on: bool
+
+
+def plan_request(
+    store: Store | None,
+    host: Host,
+    ledger: Ledger,
+    request: Request,
+    progress: Progress,
+    *,
+    new: bool = False,
+    search: CellSearch | None = None,
+    narrow: Narrow = Narrowed,
+) -> Planned:
+    """From a request to its plan on this host; `run` measures this plan, and `plan` shows it.
+
+    It goes on with the campaign of an equal plan unless `new`, or if no results are stored yet.
+    `search` narrows what is measured, instead of `narrow`. Raises PlanError if no host could
+    measure the request, HostError if this host cannot.
+    """
+    possible = possible_draft(host, request)
+    facts = facts_of_place(host, mount_below(possible.plan))
+    disk = possible.plan.settings.disk
+    if store is None:
+        verdicts = verdicts_of((), disk or HostDisk.VOLATILE, (facts,))
+    else:
+        verdicts = stored_verdicts(store, facts, disk)
+    if search is not None:
+        narrow = partial(search.narrow, verdicts=verdicts)
+    possible = replace(possible, plan=narrow(possible.plan).plan)
+    begun = None if store is None or new else begun_plan(store, facts, possible.plan)
+    made = make_plan(host, ledger, possible, progress, narrow=narrow, begun=begun)
+    return Planned(made.plan, made.search, made.events, facts, verdicts, begun is not None)
+
+
+def begun_plan(store: Store, facts: HostFacts, possible: CampaignPlan) -> CampaignPlan | None:
+    """The plan that a request continues on this host, with the cells that it began with; None if it
+    begins a new campaign."""
+    found = begun_campaign(store.campaigns(), MeasuringHost.of(facts), possible)
+    return None if found is None else found[1]
 
 
 def make_plan(

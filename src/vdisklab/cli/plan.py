@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from itertools import groupby
 
 from rich.console import Console
 from rich.text import Text
 
 from vdisklab.actions.again import repeated
-from vdisklab.actions.cell_search import Narrow, Narrowed
 from vdisklab.actions.find_best import make_search
-from vdisklab.actions.measure import begun_plan
-from vdisklab.actions.planning import make_plan, possible_draft
-from vdisklab.answers.begun import MeasuringHost, facts_of_place, mount_below
+from vdisklab.actions.planning import plan_request
+from vdisklab.answers.begun import MeasuringHost
 from vdisklab.answers.effort import so_far_of
-from vdisklab.answers.loading import open_results, stored_verdicts, verdicts_of
+from vdisklab.answers.loading import open_results
 from vdisklab.answers.plan import PlanAnswer, answer_plan
 from vdisklab.cli.shell.live import TerminalProgress, print_dropped, warning_line
 from vdisklab.cli.shell.options import Format, OutputOptions, takes_options
@@ -27,11 +24,9 @@ from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import NoDatabaseError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
-from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import OptionRows, option
 from vdisklab.plan.value_kinds import SWITCH
-from vdisklab.results.model import HostFacts
 from vdisklab.results.store import Store
 from vdisklab.sanitise import sanitise
 from vdisklab.views.plan import tables
@@ -78,22 +73,23 @@ def plan(request: RunRequest, shown: PlanOptions, output: OutputOptions) -> None
                 "JSON holds one plan, and each --dir has its own", hint="name one --dir"
             )
         for campaign in campaigns:
-            possible = possible_draft(host, campaign)
-            search = make_search(request)
-            narrow: Narrow = Narrowed
-            facts = facts_of_place(host, mount_below(possible.plan))
-            verdicts = _verdicts(store, facts, possible.plan.settings.disk)
-            if search is not None:
-                narrow = partial(search.narrow, verdicts=verdicts)
-            possible = replace(possible, plan=narrow(possible.plan).plan)
-            begun = None
-            if store is not None and not request.new:
-                begun = begun_plan(store, facts, possible.plan)
-            planned = make_plan(host, ledger, possible, progress, narrow=narrow, begun=begun)
+            planned = plan_request(
+                store,
+                host,
+                ledger,
+                campaign,
+                progress,
+                new=request.new,
+                search=make_search(request),
+            )
             for event in planned.events:
                 progress(event)
             so_far = so_far_of(
-                store, MeasuringHost.of(facts), planned.plan, verdicts, new=begun is None
+                store,
+                MeasuringHost.of(planned.facts),
+                planned.plan,
+                planned.verdicts,
+                new=not planned.goes_on,
             )
             budget = math.inf if request.budget is None else request.budget
             of_commands = host if shown.commands else None
@@ -114,13 +110,6 @@ def _results(stack: ExitStack, request: RunRequest) -> Store | None:
         if request.again is not None:
             raise
         return None
-
-
-def _verdicts(store: Store | None, facts: HostFacts, disk: HostDisk | None) -> CrashVerdicts:
-    """The verdicts that `run` would go by."""
-    if store is None:
-        return verdicts_of((), disk or HostDisk.VOLATILE, (facts,))
-    return stored_verdicts(store, facts, disk)
 
 
 def _print_beside(answer: PlanAnswer, console: Console) -> None:

@@ -23,13 +23,12 @@ from vdisklab.actions.measure import (
     _alone,
     _campaign,
     asked_for,
-    begun_plan,
     measure,
     measure_in_turns,
     store_with_retry,
     unchanged_campaign,
 )
-from vdisklab.actions.planning import make_plan, possible_draft, possible_plan
+from vdisklab.actions.planning import begun_plan, make_plan, possible_draft, possible_plan
 from vdisklab.answers.begun import host_changes
 from vdisklab.campaign.runner import RunTag
 from vdisklab.cli.shell.main import main

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from vdisklab.actions import measure as service
+from vdisklab.actions import planning
 from vdisklab.actions.find_best import make_search
 from vdisklab.actions.planning import Possible
 from vdisklab.answers import begun as begun_campaigns
@@ -107,8 +108,8 @@ def search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Search]:
 
     possible = Possible(cast("Any", None), plan)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service, "possible_draft", lambda *_: possible)
-        patch.setattr(service, "make_plan", lambda *_, narrow, begun: narrow(plan))
+        patch.setattr(planning, "possible_draft", lambda *_: possible)
+        patch.setattr(planning, "make_plan", lambda *_, narrow, begun: narrow(plan))
         patch.setattr(service, "open_campaign", open_campaign)
         patch.setattr(service, "open_ledger", lambda: nullcontext(SimpleNamespace()))
         patch.setattr(begun_campaigns, "collect_facts", lambda host: HOST)
