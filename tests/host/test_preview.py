@@ -27,7 +27,7 @@ from vdisklab.plan.settings import Request
 from vdisklab.progress import silent
 from vdisklab.storage.image import random_source
 from vdisklab.storage.site import open_site
-from vdisklab.workload.requested_profile import requested_profile
+from vdisklab.workload.profile_files import requested_profile
 
 pytestmark = pytest.mark.host
 

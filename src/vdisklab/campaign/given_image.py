@@ -167,7 +167,11 @@ def inspect_template(host: Host, file: Path) -> GivenImage:
         what, way = problem
         raise PlanError(f"the template {header.file} {what}", hint=way.format(file=header.file))
     return GivenImage(
-        header.file, form.value, int(info["virtual-size"]), header.is_packed, header.state
+        header.file,
+        form.value,
+        int(info["virtual-size"]),
+        header.is_packed,
+        header.state or _state(header.file),
     )
 
 
@@ -179,8 +183,8 @@ _Problem = tuple[str, str]
 class _Header:
     """What a file shows of the image in it before a program reads it.
 
-    `last` is the last sector of a regular file, else empty; `size` is the size of a regular file,
-    None of a device.
+    `last` is the last sector of a regular file, else empty; `size` and `state` are those of a
+    regular file, None of a device.
     """
 
     file: Path
@@ -188,7 +192,7 @@ class _Header:
     first: bytes
     last: bytes
     size: int | None
-    state: str
+    state: str | None
 
     @property
     def is_packed(self) -> bool:
@@ -241,7 +245,9 @@ def _header_of(file: Path) -> _Header:
         is_written = seen is not None and seen.is_written_by_qemu
         # A VHD of a fixed size has its header in the last sector (block/vpc.c).
         last = None if seen is None else seen.last(SECTOR)
-        size = seen.status.st_size if seen is not None and seen.is_regular else None
+        is_regular = seen is not None and seen.is_regular
+        size = seen.status.st_size if seen is not None and is_regular else None
+        state = seen.state if seen is not None and is_regular else None
     if first is None or form is None:
         kind = "cannot be read" if kind is None else kind
         raise HostError(f"the template {file} {kind}", hint="name an image file: --from")
@@ -252,7 +258,7 @@ def _header_of(file: Path) -> _Header:
             f"the template {file} is in use: {loop} is attached to it and may write to it",
             hint=f"unmount it and detach {loop}, or name a copy of the image",
         )
-    return _Header(file, form, first, last or b"", size, _state(file))
+    return _Header(file, form, first, last or b"", size, state)
 
 
 def _not_alone(info: Mapping[str, Any]) -> _Problem | None:

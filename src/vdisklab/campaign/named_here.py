@@ -21,7 +21,7 @@ from vdisklab.plan.making_here import NOTHING_KNOWN, MakingHere
 from vdisklab.plan.named_here import NamedHere
 from vdisklab.plan.settings import Request
 from vdisklab.storage.given import with_kinds
-from vdisklab.workload.requested_profile import requested_profile
+from vdisklab.workload.profile_files import requested_profile
 
 
 def named_here(host: Host, request: Request) -> NamedHere:

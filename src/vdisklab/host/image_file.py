@@ -58,6 +58,11 @@ class SeenFile:
         return stat.S_ISREG(self.status.st_mode)
 
     @property
+    def state(self) -> str:
+        """Changes when the file is written to; see `state_of`."""
+        return _state_by(self.status)
+
+    @property
     def is_written_by_qemu(self) -> bool:
         """True if a QEMU has it open for writing; False where files cannot be locked, too."""
         if self.descriptor is None:
@@ -92,7 +97,10 @@ class SeenFile:
 
 def state_of(image: Path) -> str:
     """An image's size and modification time, which change when it is written to. Raises OSError."""
-    status = image.stat()
+    return _state_by(image.stat())
+
+
+def _state_by(status: os.stat_result) -> str:
     return f"{status.st_size} bytes of {status.st_mtime_ns}"
 
 

@@ -27,7 +27,7 @@ from vdisklab.plan.destination import destination_of
 from vdisklab.plan.run_request import RunRequest, SearchFor
 from vdisklab.plan.settings import Request
 from vdisklab.units import GIB
-from vdisklab.workload.requested_profile import requested_profile
+from vdisklab.workload.profile_files import requested_profile
 
 
 def plan_of(

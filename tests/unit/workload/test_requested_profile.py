@@ -10,7 +10,7 @@ from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.results.model import Direction
 from vdisklab.units import GIB
 from vdisklab.workload import program, registry, sysbench
-from vdisklab.workload.requested_profile import with_clients
+from vdisklab.workload.profile_files import with_clients
 
 
 def database(name: str, program: str, **settings: int) -> MeasurementPlan:
