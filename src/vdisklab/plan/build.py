@@ -130,7 +130,7 @@ def draft_plan(named: NamedHere) -> Draft:
             made
             for path in paths
             for made in with_each(
-                path, "made", possible_ways(profile, settings.template, named.making, path)
+                path, "made", possible_ways(settings.template, named.making, path)
             )
         )
     baselines = () if baseline is None else expand_paths([baseline], axes, settings.target)

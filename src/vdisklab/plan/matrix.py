@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.errors import HostError, PlanError
-from vdisklab.operations.making import PACKED, TemplateForm
+from vdisklab.operations.making import PACKED, TemplateForm, WayKind
 from vdisklab.operations.registry import OPERATIONS, parse_operation
 from vdisklab.operations.ways.registry import WAYS, parse_way
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
@@ -420,13 +420,26 @@ def not_made(
             "choose --profile life",
         )
     way = parse_way(path.attachment.made)
+    return _refused(way.kind, template, here, without_options(path, ("made",)))
+
+
+def _refused(
+    way: WayKind, template: Path | None, here: MakingHere, path: DiskPath
+) -> Impossible | None:
+    """Why a way cannot make a path's disk; None if it can."""
     packed = template is not None and template.suffix == PACKED
-    if way.kind.template is TemplateForm.XZ and not packed:
+    if way.template is TemplateForm.XZ and not packed:
         return Impossible("the template is not packed by xz", f"name one: --from IMAGE.raw{PACKED}")
-    refused = way.refusal(without_options(path, ("made",)))
-    if refused is None and way.kind.shares_blocks:
+    refused = way.refusal(path)
+    if refused is None and way.shares_blocks:
         return here.unshared.get(path.stack)
     return refused
+
+
+def possible_ways(template: Path | None, here: MakingHere, path: DiskPath) -> tuple[str, ...]:
+    """The ways that make a path's disk, as values of its option; all if none does."""
+    fit = tuple(row.name for row in WAYS if _refused(row, template, here, path) is None)
+    return fit or tuple(row.name for row in WAYS)
 
 
 def with_other_ways(matrix: Matrix) -> Matrix:
@@ -445,20 +458,6 @@ def with_other_ways(matrix: Matrix) -> Matrix:
         for each in matrix.dropped
     )
     return replace(matrix, dropped=tuple(dropped))
-
-
-def possible_ways(
-    profile: Profile, template: Path | None, here: MakingHere, path: DiskPath
-) -> tuple[str, ...]:
-    """The ways that make a path's disk, as values of its option; all if none does."""
-    names = [row.name for row in WAYS]
-    fit = [
-        name
-        for name in names
-        for (made,) in (with_each(path, "made", (name,)),)
-        if not_made(profile, template, here, made) is None
-    ]
-    return tuple(fit or names)
 
 
 def not_trimmed(profile: Profile, path: DiskPath) -> Impossible | None:
