@@ -88,6 +88,11 @@ def parse_percentage(text: str) -> float:
     return share
 
 
+def runtime_text(seconds: float) -> str:
+    """`0.5 s`, `60 s`: how long a measurement ran, in seconds as fio's `runtime`."""
+    return f"{seconds:g} s"
+
+
 def format_duration(seconds: float) -> str:
     """`0.4 s`, `12 s`, `3 min 05 s`, `2 h 10 min`: for people, not for parsing."""
     if seconds < 10:

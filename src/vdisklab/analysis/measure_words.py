@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.errors import PlanError
 from vdisklab.results.model import Direction
+from vdisklab.units import runtime_text
 
 _FIO = re.compile(
     r"(?P<order>seq|rand)(?P<kind>read|write|rw)-(?P<size>\d+[km]?|random)"
@@ -97,9 +98,12 @@ def _size(text: str) -> str:
     return f"{number} {_UNITS[unit]}"
 
 
-def measure_words(measure: MeasureKey, *, rate: str = "") -> str:
+def measure_words(measure: MeasureKey, *, rate: str = "", seconds: float | None = None) -> str:
     """`the p99 latency of random reads of 4 KiB, one at a time`; a rate after the words `rate`, if
-    any, a score as `overall ratio`, and another measure as its key."""
+    any, a score as `overall ratio`, and another measure as its key.
+
+    Of a measurement that ran for `seconds`: `0.5 s of random reads of 4 KiB, one at a time`.
+    """
     if measure.name == "score":
         return measure.metric.replace("_", " ")
     if measure.metric == "duration" and measure.name in _STEPS:
@@ -109,6 +113,8 @@ def measure_words(measure: MeasureKey, *, rate: str = "") -> str:
         return str(measure)
     if " and " in phrase and measure.direction is not Direction.NONE:
         phrase = f"the {measure.direction}s among {phrase}"
+    if seconds is not None:
+        phrase = f"{runtime_text(seconds)} of {phrase}"
     if measure.metric in _RATES:
         return f"{rate} {phrase}".lstrip()
     of = _METRICS.get(measure.metric)

@@ -26,6 +26,7 @@ from vdisklab.analysis.score import DEFAULT_METRIC, MIX, SCORES
 from vdisklab.analysis.summary import Summary
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.hosts import HostsAnalysis
+from vdisklab.answers.measured_for import seconds_of_measurements
 from vdisklab.answers.race import race_of
 from vdisklab.documents import HIDDEN
 from vdisklab.path.adjacent import nearest_settings
@@ -116,6 +117,9 @@ class Behind:
         tuple[str, ...],
         "with --hosts: the hosts on which that is shown, if it is not shown of the mean host",
     ] = ()
+    seconds: Annotated[
+        float | None, "for which each measurement ran; null if it ended when it was done"
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +411,8 @@ def decided_among(
     if behind is not None:
         cached = {(found.cell, found.measurement, found.direction) for found in analysis.cached}
         in_memory = (behind.cell, behind.measure.name, behind.measure.direction) in cached
-        behind = replace(behind, in_memory=in_memory)
+        seconds = seconds_of_measurements(analysis.campaigns)
+        behind = replace(behind, in_memory=in_memory, seconds=seconds)
     return replace(decision, choice=replace(choice, behind_in=behind))
 
 

@@ -88,7 +88,7 @@ def _behind_in(choice: PathChoice) -> str:
         return ""
     more = f"{numbers.percent_at_least(behind.least - 1)} %"
     memory = ", in the host's RAM" if behind.in_memory else ""
-    which = measure_words(behind.measure)
+    which = measure_words(behind.measure, seconds=behind.seconds)
     where = _on(behind.on, choice.hosts)
     return f"; but {where}in {which}, {behind.cell.label} is at least {more} better{memory}"
 

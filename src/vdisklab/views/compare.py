@@ -12,7 +12,8 @@ from vdisklab.analysis.measure_words import measure_words
 from vdisklab.analysis.paired_ratios import Comparison, Ratio, Verdict
 from vdisklab.analysis.published import PublishedNumber, Shape, ShapeRow
 from vdisklab.answers.compare import CompareAnswer, ComparedPair, PublishedAnswer
-from vdisklab.units import counted
+from vdisklab.answers.measured_for import seconds_of_measurements
+from vdisklab.units import counted, runtime_text
 from vdisklab.views import wording
 from vdisklab.views.durability import losses
 from vdisklab.views.hosts import agreement_sentence, left_out_sentences, spread_sentences
@@ -62,16 +63,18 @@ _OUTCOMES = {
 
 def tables(answer: CompareAnswer, *, everything: bool = False) -> Iterator[Table[Comparison]]:
     """For each pair a summary, and one row per main measure; with `everything` one per measure."""
+    seconds = seconds_of_measurements(answer.campaigns)
     for pair in answer.pairs:
         if answer.hosts is None:
-            yield _pair_table(pair, answer.caveats.notes, everything)
+            yield _pair_table(pair, answer.caveats.notes, everything, seconds)
         else:
             left_out = left_out_sentences(answer.hosts.left_out)
-            yield _hosts_table(pair, (*answer.caveats.notes, *left_out), everything)
+            notes = (*answer.caveats.notes, *left_out)
+            yield _hosts_table(pair, notes, everything, seconds)
 
 
 def _pair_table(
-    pair: ComparedPair, caveats: tuple[str, ...], everything: bool
+    pair: ComparedPair, caveats: tuple[str, ...], everything: bool, seconds: float | None
 ) -> Table[Comparison]:
     rows = _rows(pair, everything)
     notes = [*caveats, *map(str, pair.findings)]
@@ -90,7 +93,7 @@ def _pair_table(
     if hidden:
         notes.append(f"{counted(hidden, 'more measure')} with --all.")
     columns: tuple[Column[Comparison], ...] = (
-        *_measure("round"),
+        *_measure("round", seconds),
         Column(
             "median\nA",
             lambda row: numbers.value(row.a.median, row.measure.quantity.shown_unit),
@@ -127,7 +130,9 @@ def _pair_table(
     )
 
 
-def _hosts_table(pair: ComparedPair, notes: tuple[str, ...], everything: bool) -> Table[Comparison]:
+def _hosts_table(
+    pair: ComparedPair, notes: tuple[str, ...], everything: bool, seconds: float | None
+) -> Table[Comparison]:
     """A sentence on the first measure, one row per main measure, and each class's ratio."""
     rows = _rows(pair, everything)
     hidden = len(pair.measures) - len(rows)
@@ -135,7 +140,7 @@ def _hosts_table(pair: ComparedPair, notes: tuple[str, ...], everything: bool) -
         agreement for agreement in pair.agreements if agreement.measure == pair.measures[0].measure
     ]
     columns: tuple[Column[Comparison], ...] = (
-        *_measure("host"),
+        *_measure("host", seconds),
         *_ratio_in("host"),
         Column(
             "A better\non",
@@ -210,9 +215,11 @@ def _rows(pair: ComparedPair, everything: bool) -> list[Comparison]:
     return [row for row in pair.measures if row.main or everything] or list(pair.measures)
 
 
-def _measure(of: str) -> tuple[Column[Comparison], Column[Comparison]]:
+def _measure(of: str, seconds: float | None) -> tuple[Column[Comparison], Column[Comparison]]:
+    # What half a second shows, a minute may not: it has another name.
+    each = "" if seconds is None else f"\n({runtime_text(seconds)} each)"
     return (
-        Column("measure", lambda row: wording.measure_name(row.measure), folds=NAMES),
+        Column(f"measure{each}", lambda row: wording.measure_name(row.measure), folds=NAMES),
         Column(
             "A, compared with B, is", lambda row: wording.compared(row, of), folds=NAMES, whole=True
         ),

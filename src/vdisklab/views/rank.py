@@ -20,10 +20,11 @@ from vdisklab.analysis.score import MEAN, Role, Score, Weighted
 from vdisklab.analysis.summary import Summary
 from vdisklab.answers.choice import nothing_shown
 from vdisklab.answers.during import measured_operations
+from vdisklab.answers.measured_for import seconds_of_measurements
 from vdisklab.answers.rank import RankAnswer, RankedCell
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
-from vdisklab.units import counted, format_duration, in_percent, named
+from vdisklab.units import counted, in_percent, named, runtime_text
 from vdisklab.views import wording
 from vdisklab.views.choice import headline, verdict_lines
 from vdisklab.views.durability import disk_note, hosts_note, losses, power_cut_text
@@ -211,9 +212,10 @@ def summary_columns(
     summary_of: Callable[[Row], Summary | None],
     spare: tuple[int, int],
     *,
+    of: str = "",
     phone: bool | None = None,
 ) -> tuple[Column[Row], Column[Row]]:
-    """A column of medians, and one of their intervals."""
+    """A column of medians, `of` so long a time if any is given, and one of their intervals."""
 
     def interval(row: Row) -> str:
         summary = summary_of(row)
@@ -227,7 +229,7 @@ def summary_columns(
 
     return (
         Column(
-            f"{title}\n{scale.suffix.strip()}".strip(),
+            "\n".join(filter(None, (title, of, scale.suffix.strip()))),
             median,
             right=True,
             spare=spare[0],
@@ -347,8 +349,15 @@ def _medians(answer: RankAnswer, key: MeasureKey) -> tuple[Column[RankedCell], .
     title = {**_TITLES, **named}.get(key, key.metric)
     value, interval = (1, 5) if key in named else (spare, spare)
     phone = None if key not in named else False  # a score's number is `vs base`
+    # What half a second shows, a minute may not: it has another name.
+    seconds = seconds_of_measurements(answer.campaigns) if key in named else None
     return summary_columns(
-        title, _scale(answer, key), lambda row: row.shown(key), (value, interval), phone=phone
+        title,
+        _scale(answer, key),
+        lambda row: row.shown(key),
+        (value, interval),
+        of="" if seconds is None else runtime_text(seconds),
+        phone=phone,
     )
 
 
@@ -401,21 +410,9 @@ def _title(answer: RankAnswer) -> str:
 
 
 def _measured_for(answer: RankAnswer) -> str:
-    """`, each measurement of 0.5 s`: what half a second shows, a minute may not. Empty for other
-    programs than fio, job files and operations, which end when they are done."""
-    plans = [campaign.plan for campaign in answer.campaigns]
-    measured = [each for plan in plans for each in plan.get("measurements") or ()]
-    by_runtime = all(
-        each.get("program") == "fio" and "job" not in (each.get("settings") or {})
-        for each in measured
-    )
-    seconds = {plan.get("runtime") for plan in plans}
-    if not (measured and by_runtime) or any(map(measured_operations, answer.campaigns)):
-        return ""
-    (runtime,) = seconds if len(seconds) == 1 else (None,)
-    if not isinstance(runtime, int | float):
-        return ""
-    return f", each measurement of {format_duration(runtime)}"
+    """`, each measurement of 0.5 s`; empty if programs ended when they were done."""
+    seconds = seconds_of_measurements(answer.campaigns)
+    return "" if seconds is None else f", each measurement of {runtime_text(seconds)}"
 
 
 def _losses(answer: RankAnswer, cells: Sequence[MeasuredCell]) -> tuple[str, ...]:

@@ -31,9 +31,9 @@ MOST_NOTE_LINES = 5
 FEWEST = 8
 """Minimum number of characters that is left of a text."""
 _NOTHING = ("", numbers.MISSING)
-_WORDS = re.compile(r"(?:`[\w./~-]+ [^`\n]*`|(?<=\d) (?=%)|\S)+")
-"""Words. A command is one, as its first line would run alone where it is pasted, and so is a
-percentage."""
+_WORDS = re.compile(r"(?:`[\w./~-]+ [^`\n]*`|(?<=\d) (?=%|m?s\b)|\S)+")
+"""Words. A command is one, as its first line would run alone where it is pasted, and so are a
+percentage and a number of seconds."""
 
 
 def show(

@@ -14,6 +14,7 @@ from vdisklab.analysis.level_changes import DATED_FROM, ChangeKind, LevelChange
 from vdisklab.analysis.measure_words import measure_words
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.trend import MOST_EARLIER, RECENT, YEAR, Newest, TrendVerdict
+from vdisklab.answers.measured_for import seconds_of_measurements
 from vdisklab.answers.trend import (
     TOGETHER,
     DatedShift,
@@ -400,8 +401,9 @@ def _notes(answer: TrendAnswer) -> Iterator[str]:
     if only is not None:
         return
     (measure, *more) = answer.measures
+    seconds = seconds_of_measurements(answer.campaigns)
     yield (
-        f"Compared is {measure_words(measure)}; + is better."
+        f"Compared is {measure_words(measure, seconds=seconds)}; + is better."
         if not more
         else f"A path's level is the geometric mean of its {len(answer.measures)} rates."
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.analysis.measure_words import key_words, measurement_words
+from vdisklab.analysis.measure_words import key_words, measure_words, measurement_words
+from vdisklab.analysis.observations import MeasureKey
 from vdisklab.workload.builtin_profiles import builtin_profile, builtin_profiles
 
 NAMES_OF_THEIR_OWN = (
@@ -43,6 +44,12 @@ NAMES_OF_THEIR_OWN = (
 )
 def test_words(key: str, phrase: str) -> None:
     assert key_words(key) == phrase
+
+
+def test_a_time_is_part_of_the_name() -> None:
+    measure = MeasureKey.parse("randwrite-4k-q1/write/sustained")
+    assert measure_words(measure, seconds=0.5) == "0.5 s of random writes of 4 KiB, one at a time"
+    assert measure_words(measure, seconds=60).startswith("60 s of random writes")
 
 
 def test_every_name_of_a_profile_has_words_or_is_some() -> None:

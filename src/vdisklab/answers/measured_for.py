@@ -1,0 +1,27 @@
+"""How long each measurement of campaigns took: what half a second shows, a minute may not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vdisklab.answers.during import measured_operations
+from vdisklab.results.model import Campaign
+
+
+def seconds_of_measurements(campaigns: Sequence[Campaign]) -> float | None:
+    """The seconds for which each measurement of these campaigns ran.
+
+    None if the campaigns differ, or for other programs than fio, job files and operations, which
+    end when they are done.
+    """
+    plans = [campaign.plan for campaign in campaigns]
+    measured = [each for plan in plans for each in plan.get("measurements") or ()]
+    by_runtime = all(
+        each.get("program") == "fio" and "job" not in (each.get("settings") or {})
+        for each in measured
+    )
+    if not (measured and by_runtime) or any(map(measured_operations, campaigns)):
+        return None
+    seconds = {plan.get("runtime") for plan in plans}
+    (runtime,) = seconds if len(seconds) == 1 else (None,)
+    return runtime if isinstance(runtime, int | float) else None
