@@ -23,7 +23,7 @@ from vdisklab.path.needs import Need, needs_help
 from vdisklab.plan.settings import LARGEST_DISK, like, option
 from vdisklab.plan.value_kinds import SIZE, TEXT, Limits
 from vdisklab.platforms.dialect import DOMAIN_TYPES, ExportRequest, Gap
-from vdisklab.platforms.registry import forms
+from vdisklab.platforms.registry import form_named, forms
 from vdisklab.units import GIB
 from vdisklab.views.durability import durability_sentence
 from vdisklab.views.layout import Table
@@ -115,4 +115,7 @@ def table(answer: ExportAnswer) -> Table[Gap]:
     notes = (*map(str, answer.gaps), *answer.requirements)
     if not answer.durability.kind.acceptable:
         notes = (*notes, durability_sentence(str(answer.path), answer.durability))
+    disk = form_named(answer.form).disk
+    if disk:
+        notes = (*notes, f"this is a whole guest; --to {disk} is one disk for a guest that exists")
     return Table(f"{answer.path} as {answer.form} writes it", (), answer.gaps, notes, kind=Gap)

@@ -167,7 +167,8 @@ class Form:
     `write` is for disks, `write_share` for host directories. `title` heads it in a report, which
     leaves out a form without a title, and shows one that `leads` first. `absolute` is True where a
     source must be an absolute path, `relative` where it may be one from the current directory; in
-    other forms such a text names a volume or a claim.
+    other forms such a text names a volume or a claim. A form that is a whole guest names the form
+    that is one `disk`.
     """
 
     name: str
@@ -177,6 +178,7 @@ class Form:
     leads: bool = False
     absolute: bool = False
     relative: bool = False
+    disk: str = ""
 
 
 @dataclass(frozen=True, slots=True)

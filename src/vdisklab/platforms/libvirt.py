@@ -571,7 +571,7 @@ DIALECT = dialect.Dialect(
     cache_modes=dialect.CACHE_MODES_OF_LIBVIRT,
     change=_change,
     forms=(
-        dialect.Form("libvirt", export, _export_share, absolute=True),
+        dialect.Form("libvirt", export, _export_share, absolute=True, disk="libvirt-disk"),
         dialect.Form(
             "libvirt-disk",
             export_element,

@@ -123,6 +123,8 @@ def _markdown(report: ReportAnswer) -> Iterator[str]:
     warning = [f"{escape(report.caveats.warning)}."] if report.caveats.warning else []
     if said := " ".join((*warning, *map(_prose, report.caveats.remedies))):
         yield f"\n**{said[0].upper()}{said[1:]}**"
+    if report.places:
+        yield f"\n{' '.join(map(_prose, report.places))}"
     yield ""
     lines = answer_sentences(report)
     if report.operations is not None:  # the rest follows their table

@@ -9,18 +9,15 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from vdisklab.answers.elsewhere import host_elsewhere
+from vdisklab.answers.elsewhere import directories_gone, host_elsewhere
 from vdisklab.cli.shell.named import NOTHING_NAMED, Named
 from vdisklab.cli.shell.options import Format, OutputOptions
 from vdisklab.documents import Answer, document
 from vdisklab.documents import as_csv as rows_as_csv
-from vdisklab.host.facts import machine_id
-from vdisklab.host.mounts import is_visible_directory
 from vdisklab.path.named_target import as_typed
 from vdisklab.plan.settings import OptionRows
 from vdisklab.units import whole_number
@@ -94,19 +91,10 @@ def _where(lines: Sequence[str], campaigns: Sequence[Any]) -> Iterator[str]:
         there = " Commands that measure more of it are for that host." if measures else ""
         yield f"All of this was measured on the host {host}, not on this machine.{there}"
         return
-    hosts = (getattr(campaign, "host", None) for campaign in campaigns)
-    if {getattr(host, "machine_id", "") for host in hosts} != {machine_id()}:
-        return
-    measuring: dict[str, set[str]] = {}  # of each directory the options that need it
-    for campaign in campaigns:
-        plan = getattr(campaign, "plan", {})  # an imported one has none
-        if "directory" in plan:
-            directory = str(plan["directory"])
-            options = {f" --dir {shlex.quote(directory)}", f" --again {campaign.id}", " --confirm`"}
-            measuring.setdefault(directory, set()).update(options)
-    for directory, options in measuring.items():
-        needed = any(option in line for line in lines for option in options)
-        if needed and not is_visible_directory(Path(directory)):
+    for directory, ids in directories_gone(campaigns).items():
+        again = [f" --again {name}" for name in ids]
+        options = (f" --dir {shlex.quote(directory)}", *again, " --confirm`")
+        if any(option in line for line in lines for option in options):
             yield (
                 f"{directory}, where this was measured, is gone. Before the commands that go on "
                 "with it, mount or make it again, on the same disk; with another --dir a new "

@@ -88,6 +88,7 @@ def render_page(report: ReportAnswer) -> str:
             headline=page_headline(report),
             caution=report.caveats.warning,
             remedies=report.caveats.remedies,
+            places=report.places,
             lines=page_lines(report),
             explanation=explanation(report),
             path=str(answer.path) if answer else "",
