@@ -436,8 +436,8 @@ def _places(campaigns: Sequence[Any]) -> Iterator[str]:
         )
     for directory in directories_gone(campaigns):
         yield (
-            f"{directory}, where this was measured, was gone when this report was written. Before the "
-            "commands that go on with it, mount or make it again, on the same disk."
+            f"{directory}, where this was measured, was gone when this report was written. Before "
+            "the commands that go on with it, mount or make it again, on the same disk."
         )
 
 
