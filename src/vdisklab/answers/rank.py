@@ -14,6 +14,7 @@ from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import TooFewRounds
 from vdisklab.analysis.diagnostics.recorded import SeveralGuests
 from vdisklab.analysis.diagnostics.values import RoundsDepend
+from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.race import RaceOutcome
@@ -108,6 +109,12 @@ class RankAnswer(Answer):
     """The cells that `--top` leaves out: what is said of all of them counts them."""
     race: RaceOutcome | None = field(default=None, metadata=HIDDEN)
     """The race that decided, if one did: its rule is another one than the ranking's."""
+
+    @property
+    def lacks_hosts(self) -> bool:
+        """True if the answer is over hosts, and these are too few for a rank."""
+        over = self.hosts
+        return over is not None and (len(over.hosts) < MIN_HOSTS or over.groups < MIN_HOSTS)
 
 
 def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:

@@ -60,12 +60,13 @@ class RankOptions(AnalysisOptions):
 
 
 @takes_options()
-def rank(request: RankOptions, output: OutputOptions) -> None:
+def rank(request: RankOptions, output: OutputOptions) -> int:
     """Rank the measured cells, with ties if no difference is shown.
 
     A rank such as 1–3 means one of the first three places; more rounds narrow it down. Cells with
     fewer than three rounds have no rank, and neither have paths known to lose flushed data in a
-    power cut, unless you say --unsafe.
+    power cut, unless you say --unsafe. Over fewer than three hosts nothing has a rank, and it ends
+    with 2, as `recommend` does.
 
     Examples:
 
@@ -111,6 +112,7 @@ def rank(request: RankOptions, output: OutputOptions) -> None:
 
             found = front(analysis, request.pareto)
             print_answer(found, pareto_view.tables(found), output, request)
-            return
+            return 0
         answer = the_best(rank_cells(analysis, request.metric), request.top)
     print_answer(answer, (view.bars if request.bars else view.tables)(answer), output, request)
+    return PlanError.exit_code if answer.lacks_hosts else 0
