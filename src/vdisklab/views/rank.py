@@ -24,6 +24,7 @@ from vdisklab.answers.measured_for import seconds_of_measurements
 from vdisklab.answers.rank import RankAnswer, RankedCell
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
+from vdisklab.results.model import Better
 from vdisklab.units import counted, in_percent, named, runtime_text
 from vdisklab.views import wording
 from vdisklab.views.choice import headline, verdict_lines
@@ -302,11 +303,10 @@ def _without_choice(why: Diagnostic | str) -> str:
 
 def _why_no_choice(answer: RankAnswer) -> Diagnostic | str | None:
     """What keeps the answer from naming a path; None if nothing is known of it."""
-    hosts = MIN_HOSTS if answer.hosts is None else len(answer.hosts.hosts)
-    if hosts < MIN_HOSTS:
-        return f"a rank over hosts needs {MIN_HOSTS} of them, and {hosts} have results."
-    if answer.hosts is not None and answer.hosts.groups < MIN_HOSTS:
-        groups = answer.hosts.groups
+    if answer.hosts is not None and answer.lacks_hosts:
+        hosts, groups = len(answer.hosts.hosts), answer.hosts.groups
+        if hosts < MIN_HOSTS:
+            return f"a rank over hosts needs {MIN_HOSTS} of them, and {hosts} have results."
         return (
             f"a rank over hosts needs {MIN_HOSTS} that share no rack or array, and these hosts are "
             f"{counted(groups, 'group')}."
@@ -404,8 +404,11 @@ def _title(answer: RankAnswer) -> str:
     of = of_campaigns(answer)
     by = answer.ranking.measure
     # Without --metric its column has medians, and another number would have the same name.
-    means = "" if by.name == "score" else " (geometric means of rounds)"
-    name = f"{wording.measure_name(by)}{means}{_measured_for(answer)}"
+    of_rounds = "geometric means of rounds"
+    column = "vs base" if by not in _shown(answer) else "" if by.name == "score" else of_rounds
+    wins = f"{'more' if by.quantity.better is Better.HIGHER else 'less'} is better"
+    how = f" ({', '.join(filter(None, (column, wins)))})"
+    name = f"{wording.measure_name(by)}{how}{_measured_for(answer)}"
     return f"Ranking by {name}: {size} of {of}{warning}"
 
 
@@ -447,6 +450,13 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
         yield (
             f"A rank such as 1–3 is a tie: {ranking.separated} of {ranking.comparisons} pairs "
             f"differ, at {in_percent(ranking.alpha)} family-wise error. {wording.OTHER_VERB}"
+        )
+        yield from wording.less_certain(
+            [
+                (row.cell, row.place)
+                for row in answer.cells
+                if isinstance(row.place, Ranked) and answer.race is None  # by its own rule
+            ]
         )
         yield from wording.ends_at_one(
             (row.ratio.low, row.ratio.high) for row in answer.cells if row.cell != answer.baseline

@@ -33,7 +33,13 @@ from vdisklab.views.hosts import agreement_sentence, hosts_sentences
 from vdisklab.views.layout import NAMES, Column, Table
 from vdisklab.views.rank import summary_columns
 from vdisklab.views.run import not_raced
-from vdisklab.views.wording import difference, ends_at_one, mean_sentence, measure_name
+from vdisklab.views.wording import (
+    difference,
+    ends_at_one,
+    less_certain,
+    mean_sentence,
+    measure_name,
+)
 
 SHOWN = 6
 """Maximum number of listed alternatives, beside all that tie."""
@@ -75,6 +81,13 @@ def tables(answer: RecommendAnswer) -> Iterator[Table[Alternative]]:
         notes=(
             *reasons(answer),
             *_explained(answer),
+            *less_certain(
+                [
+                    (row.cell, row.place)
+                    for row in answer.alternatives
+                    if row.place is not None and answer.race is None
+                ]
+            ),
             *ends_at_one(_ends(answer)),
             *map(str, answer.findings),
         ),

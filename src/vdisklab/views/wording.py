@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from vdisklab import numbers
 from vdisklab.analysis.best import NEGLIGIBLE, SHOWS_NOTHING, BestSet
 from vdisklab.analysis.measure_words import measure_words
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Comparison, Ratio, Verdict
+from vdisklab.analysis.rank_intervals import Ranked
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
 from vdisklab.units import counted, in_percent
 
@@ -45,6 +48,17 @@ def ends_at_one(ends: Iterable[tuple[float | None, float | None]]) -> Iterator[s
             "Where an interval ends at 1.00, the ranks set that end: they compare all paths at "
             "once, and decide whether a difference is shown."
         )
+
+
+def less_certain(rows: Sequence[tuple[MeasuredCell, Ranked]]) -> Iterator[str]:
+    """Why a better number may have a worse rank, if one of these rows, best number first, has."""
+    for (above, its_place), (below, place) in pairwise(rows):
+        if its_place.best > place.best:
+            yield (
+                f"{above.label} has the better number and {below.label} the better rank: the "
+                f"numbers of {below.label} are less certain, so it may still be better."
+            )
+            return
 
 
 def measure_name(measure: MeasureKey) -> str:

@@ -183,10 +183,20 @@ def test_what_ranks_do_not_tell_apart_is_not_said_to_be_slower(
     # The table's ×0.790 is corrected for the rounds that the new guest's disk lacks.
     assert "between 2.0 % slower and 46 % faster in the 7 of 14 rounds that have both." in out
     assert main(["rank", "--metric", "seqwrite-1m-q1/write/sustained", *db]) == 0
-    title = "(geometric means of rounds), each measurement of 0.5 s: 6 cells in 14 rounds"
+    title = (
+        "(geometric means of rounds, more is better), each measurement of 0.5 s: 6 cells in 14 "
+        "rounds"
+    )
     assert f"Ranking by seqwrite-1m-q1/write/sustained {title}" in " ".join(
         capsys.readouterr().out.split()
     )
+    assert main(["rank", "--metric", "write", "--why", *db]) == 0
+    by_write = " ".join(capsys.readouterr().out.split())
+    assert "Ranking by write ratio (vs base, more is better), each" in by_write
+    assert (
+        "qcow2/none has the better number and raw/none the better rank: the numbers of raw/none "
+        "are less certain, so it may still be better."
+    ) in by_write
     with open_store(db[1]) as results:
         report = report_on(Analysis.of(results))
     (chart,) = [chart for chart in BAR_CHARTS if chart.key == "guest-host"]
