@@ -15,6 +15,7 @@ from pathlib import Path
 
 from vdisklab.errors import CommandError, HostError
 from vdisklab.guest.image.cache import building, keep, locked
+from vdisklab.guest.image.packed import unpack
 from vdisklab.host.command import Host, require_programs
 from vdisklab.host.mounts import free_bytes
 from vdisklab.lab.foreign_image import unpack_lab
@@ -291,7 +292,7 @@ def _pack(host: Host, fresh: Path, progress: Progress) -> None:
             raise HostError(f"the lab's system has no /boot/{source}", hint="build it again")
         shutil.copyfile(files[-1], fresh / name)
     kernel = fresh / "vmlinuz"
-    kernel.write_bytes(GUEST.boot_file.unpacked(kernel.read_bytes()))
+    kernel.write_bytes(GUEST.boot_file.booted(kernel.read_bytes(), unpack))
     used = sum(path.lstat().st_size for path in root.rglob("*") if path.is_file())
     size = int(used * 1.25) + _SPARE
     host.run("mke2fs", "-q", "-t", "ext4", "-d", root, fresh / "root.ext4", f"{size // 1024}k",

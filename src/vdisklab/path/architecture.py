@@ -42,15 +42,17 @@ class BootFile:
 
     `described` names it with its article, for messages. `release` returns the kernel's release, as
     `uname -r` prints it, from the first `head` bytes of a file (None: from all of them); None for a
-    file of another format. `unpacked` is the image in a packed file, for which QEMU may be too old;
-    a file that is not packed is returned as it is.
+    file of another format. `booted` is what QEMU is given, unpacked for two reasons: QEMU may be
+    too old to unpack it, and an emulated guest unpacks slowly. It calls its second argument with
+    packed bytes, which returns their content, or raises ValueError or OSError if it cannot. A file
+    that cannot be unpacked, or from which QEMU could not boot then, is returned as it is.
     """
 
     name: str
     described: str
     release: Callable[[bytes], str | None]
     head: int | None = 64 << 10
-    unpacked: Callable[[bytes], bytes] = bytes
+    booted: Callable[[bytes, Callable[[bytes], bytes]], bytes] = lambda image, _: image
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,55 @@ def _release_of_bzimage(image: bytes) -> str | None:
     return version[0].decode(errors="replace") if version else None
 
 
+def _booted_x86(image: bytes, unpack: Callable[[bytes], bytes]) -> bytes:
+    """The ELF program in a bzImage, if QEMU can enter it; otherwise the bzImage.
+
+    It lies behind the setup code (boot.rst: setup_sects, payload_offset and payload_length, since
+    protocol 2.08). A kernel with CONFIG_PVH names its 32-bit entry in a note
+    (arch/x86/platform/pvh/head.S), at which QEMU's `-kernel` enters it since 4.0.
+    """
+    if image[0x202:0x206] != b"HdrS":
+        return image
+    (version,) = struct.unpack_from("<H", image, 0x206)
+    if version < 0x208:
+        return image
+    offset, length = struct.unpack_from("<II", image, 0x248)
+    start = ((image[0x1F1] or 4) + 1) * 512 + offset
+    try:
+        kernel = unpack(image[start : start + length])
+        return kernel if _has_pvh_entry(kernel) else image
+    except (ValueError, OSError, struct.error):
+        return image
+
+
+def _has_pvh_entry(kernel: bytes) -> bool:
+    """True if a note of this ELF program is XEN_ELFNOTE_PHYS32_ENTRY (xen/interface/elfnote.h).
+
+    The program's and the notes' format is that of elf(5). Raises struct.error for another file.
+    """
+    if kernel[:6] != b"\x7fELF\x02\x01":
+        return False
+    (headers,) = struct.unpack_from("<Q", kernel, 0x20)
+    size, count = struct.unpack_from("<HH", kernel, 0x36)
+    for header in range(headers, headers + size * count, size):
+        kind, _, place, _, _, length = struct.unpack_from("<IIQQQQ", kernel, header)
+        end = place + length if kind == _ELF_NOTES else place
+        while place < end:
+            name, content, note = struct.unpack_from("<III", kernel, place)
+            if (kernel[place + 12 : place + 12 + name], note) == (b"Xen\0", _PVH_ENTRY):
+                return True
+            place += 12 + _to_four(name) + _to_four(content)
+    return False
+
+
+def _to_four(length: int) -> int:
+    return -(-length // 4) * 4
+
+
+_ELF_NOTES = 4  # PT_NOTE
+_PVH_ENTRY = 18
+
+
 X86_64 = Architecture(
     name="x86_64",
     title="x86-64",
@@ -189,7 +240,9 @@ X86_64 = Architecture(
     qemu_since=(5, 0),  # aio=io_uring and all properties that are set here; 5.2 was tested
     kvm_modules={"vmx": "kvm_intel", "svm": "kvm_amd"},
     without_kvm="enable VT-x or AMD-V in the firmware",
-    boot_file=BootFile("bzImage", "an x86 kernel image (bzImage)", _release_of_bzimage),
+    boot_file=BootFile(
+        "bzImage", "an x86 kernel image (bzImage)", _release_of_bzimage, booted=_booted_x86
+    ),
     has_bios=True,
     display=("-vga", "std"),
     firmware=UefiFiles(
@@ -293,7 +346,11 @@ AARCH64 = Architecture(
     kvm_modules={},
     without_kvm="let the firmware start the kernel at EL2: `dmesg | grep -i kvm` says if it did",
     boot_file=BootFile(
-        "Image", "an arm64 kernel image (Image)", _release_of_arm64, None, _unpacked_arm64
+        "Image",
+        "an arm64 kernel image (Image)",
+        _release_of_arm64,
+        head=None,
+        booted=lambda image, _: _unpacked_arm64(image),
     ),
     has_bios=False,
     display=(),

@@ -22,16 +22,51 @@ def signed(content: bytes) -> bytes:
     return content + b"s" * 100 + trailer + b"~Module signature appended~\n"
 
 
-def bzimage(code: bytes = b"kernel code", release: str = RELEASE) -> bytes:
-    """A bzImage (boot protocol 2.15) with this code; one setup sector."""
+def bzimage(code: bytes = b"kernel code", release: str = RELEASE, *, packed: bytes = b"") -> bytes:
+    """A bzImage (boot protocol 2.15) with this code, and then a packed kernel; one setup sector."""
     image = bytearray(1024)
     image[0x1F1] = 1
     image[0x202:0x206] = b"HdrS"
     struct.pack_into("<H", image, 0x206, 0x020F)
     struct.pack_into("<H", image, 0x20E, 0x100)
+    struct.pack_into("<II", image, 0x248, len(code), len(packed))
     version = release.encode() + b" (builder@example) #1 SMP\0"
     image[0x300 : 0x300 + len(version)] = version
-    return bytes(image) + code
+    return bytes(image) + code + packed + b"more code"
+
+
+def vmlinux(*notes: tuple[bytes, int], content: bytes = b"all of the kernel" * 500) -> bytes:
+    """An ELF program with notes, each by its owner and its number, and four bytes each."""
+    parts = [
+        struct.pack("<III", len(owner), 4, number) + owner.ljust(-(-len(owner) // 4) * 4, b"\0")
+        + b"\x50\x08\0\x01"
+        for owner, number in notes
+    ]  # fmt: skip
+    table = b"".join(parts)
+    header = bytearray(64)
+    header[:6] = b"\x7fELF\x02\x01"
+    struct.pack_into("<Q", header, 0x20, 64)
+    struct.pack_into("<HH", header, 0x36, 56, 2)
+    place = 64 + 2 * 56
+    load = struct.pack("<IIQQQQQQ", 1, 5, place, 0, 0, len(content), len(content), 4096)
+    note = struct.pack("<IIQQQQQQ", 4, 4, place + len(content), 0, 0, len(table), len(table), 4)
+    return bytes(header) + load + note + content + table
+
+
+PVH_ENTRY = (b"Xen\0", 18)
+"""The note of a kernel with CONFIG_PVH that names its entry."""
+
+
+def lz4(data: bytes) -> bytes:
+    """As `lz4 -l` packs it, in blocks of 8 MB."""
+    library = ctypes.CDLL("liblz4.so.1")
+    packed = b"\x02\x21\x4c\x18"
+    for start in range(0, len(data), 8 << 20):
+        block = data[start : start + (8 << 20)]
+        room = ctypes.create_string_buffer(len(block) + len(block) // 255 + 16)
+        size = library.LZ4_compress_default(block, room, len(block), len(room))
+        packed += struct.pack("<I", size) + room.raw[:size]
+    return packed
 
 
 def zstd(data: bytes) -> bytes:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.guest.synthetic import PVH_ENTRY, bzimage, vmlinux
 from vdisklab.errors import HostError, PlanError
 from vdisklab.path.architecture import (
     AARCH64,
@@ -78,7 +79,7 @@ def test_the_release_of_an_arm64_kernel_however_it_is_packed(packed: object) -> 
     assert callable(packed)
     file = packed(arm64_image())
     assert AARCH64.boot_file.release(file) == RELEASE
-    assert AARCH64.boot_file.unpacked(file) == arm64_image()
+    assert AARCH64.boot_file.booted(file, refused) == arm64_image()
     assert X86_64.boot_file.release(file) is None
 
 
@@ -86,6 +87,48 @@ def test_a_damaged_kernel_has_no_release() -> None:
     damaged = gzip.compress(arm64_image())[:40] + b"damaged" * 9
     assert AARCH64.boot_file.release(damaged) is None
     assert AARCH64.boot_file.release(zboot(b"", b"zstd")) is None
+
+
+def test_a_kernel_with_an_entry_for_qemu_is_booted_unpacked() -> None:
+    kernel = vmlinux((b"GNU\0", 3), (b"Linux\0", 18), PVH_ENTRY)
+    file = bzimage(packed=gzip.compress(kernel))
+    assert X86_64.boot_file.booted(file, gzip.decompress) == kernel
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [[], [(b"GNU\0", 18)], [(b"Xen\0", 1), (b"Linux\0", 18)]],
+    ids=["none", "of another", "not the entry"],
+)
+def test_a_kernel_without_an_entry_for_qemu_is_booted_as_it_is(
+    notes: list[tuple[bytes, int]],
+) -> None:
+    file = bzimage(packed=gzip.compress(vmlinux(*notes)))
+    assert X86_64.boot_file.booted(file, gzip.decompress) == file
+
+
+def test_a_kernel_that_cannot_be_unpacked_is_booted_as_it_is() -> None:
+    file = bzimage(packed=b"packed in another way")
+    assert X86_64.boot_file.booted(file, refused) == file
+    assert X86_64.boot_file.booted(file, bytes) == file
+    old = bytearray(bzimage(packed=gzip.compress(vmlinux(PVH_ENTRY))))
+    struct.pack_into("<H", old, 0x206, 0x207)  # before 2.08 nothing tells the packed kernel's place
+    assert X86_64.boot_file.booted(bytes(old), gzip.decompress) == bytes(old)
+    assert X86_64.boot_file.booted(b"no kernel", gzip.decompress) == b"no kernel"
+
+
+@pytest.mark.parametrize("missing", [200, 60, 20, 3])
+def test_a_damaged_kernel_is_booted_as_it_is(missing: int) -> None:
+    kernel = vmlinux(PVH_ENTRY, content=b"short")
+    file = bzimage(packed=gzip.compress(kernel[:-missing]))
+    assert len(kernel) > 200
+    booted = X86_64.boot_file.booted(file, gzip.decompress)
+    # The entry's last bytes are QEMU's to read: without three of them it still is the entry's note.
+    assert booted == (kernel[:-3] if missing == 3 else file)
+
+
+def refused(packed: bytes) -> bytes:
+    raise ValueError(f"{len(packed)} bytes are packed in no known way")
 
 
 def test_an_unknown_architecture_is_refused() -> None:

@@ -175,9 +175,10 @@ def measured_as_root(plan: Mapping[str, Any]) -> bool:
 def _has_layers(word: str) -> bool:
     # Late: the list of verbs does without the language of paths.
     from vdisklab.path.braces import expand  # noqa: PLC0415
-    from vdisklab.path.disk_path import parse_path  # noqa: PLC0415
+    from vdisklab.path.disk_path import has_known_names, parse_path  # noqa: PLC0415
 
     with suppress(VdisklabError):
-        layers = (layer for text in expand(word) for layer in parse_path(text).layers)
-        return any(layer.kind.facts.target is None for layer in layers)
+        # Before parsing: what a path may be instead of a word that is none takes a millisecond.
+        paths = (parse_path(text) for text in expand(word) if has_known_names(text))
+        return any(layer.kind.facts.target is None for path in paths for layer in path.layers)
     return False

@@ -7,13 +7,10 @@ module names its dependencies in its own `.modinfo`.
 
 from __future__ import annotations
 
-import ctypes
 import itertools
-import lzma
 import os
 import re
 import shutil
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +22,7 @@ from vdisklab.errors import HostError
 from vdisklab.guest.image.cache import building, keep, locked
 from vdisklab.guest.image.debian_packages import Apt, depends_on, unpack_package
 from vdisklab.guest.image.foreign import foreign_apt
+from vdisklab.guest.image.packed import unpack
 from vdisklab.host.command import Host, not_installed
 from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.segments import Bus
@@ -71,8 +69,6 @@ _CHECKSUMS = {
 }
 
 _SUFFIXES = (".ko", ".ko.xz", ".ko.zst", ".ko.gz")
-# Limit for unpacking. xfs and btrfs, the largest modules, are smaller even with debugging data.
-_LARGEST = 64 << 20
 
 _ELF = b"\x7fELF"
 # The strings of the section .modinfo (MODULE_INFO in include/linux/moduleparam.h).
@@ -368,35 +364,15 @@ class ModuleTree:
 def module_content(path: Path) -> bytes:
     """A module, unpacked. Raises HostError when the file is damaged."""
     data = path.read_bytes()
+    if path.suffix == ".ko":
+        return data
     try:
-        match path.suffix:
-            case ".xz":
-                return lzma.decompress(data)
-            case ".gz":
-                return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, _LARGEST)
-            case ".zst":
-                return _unpack_zstd(data)
-            case _:
-                return data
-    except (lzma.LZMAError, zlib.error, ValueError) as error:
+        return unpack(data)
+    except ValueError as error:
         raise HostError(f"the kernel module {path} is damaged: {error}") from error
-
-
-def _unpack_zstd(packed: bytes) -> bytes:
-    """Unpacks one zstd frame. Raises ValueError if it is damaged or larger than _LARGEST."""
-    # Debian's apt and dpkg depend on this library, so it is always there.
-    try:
-        library = ctypes.CDLL("libzstd.so.1")
     except OSError as error:
+        # Modules are packed with gzip, xz or zstd (kernel/module/Kconfig).
         raise not_installed("libzstd.so.1") from error
-    size = ctypes.c_size_t
-    library.ZSTD_decompress.restype = size
-    library.ZSTD_decompress.argtypes = [ctypes.c_char_p, size, ctypes.c_char_p, size]
-    buffer = ctypes.create_string_buffer(_LARGEST)
-    length = library.ZSTD_decompress(buffer, _LARGEST, packed, len(packed))
-    if library.ZSTD_isError(size(length)):
-        raise ValueError("zstd cannot unpack it")
-    return buffer.raw[:length]
 
 
 def _read(name: str, path: Path) -> Module:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.guest.conftest import FakeMachine
-from tests.unit.guest.synthetic import bzimage, write_kernel
+from tests.unit.guest.synthetic import PVH_ENTRY, bzimage, lz4, vmlinux, write_kernel
 from vdisklab.errors import HostError
 from vdisklab.guest.image.content import Program
 from vdisklab.guest.image.guest_image import GuestImage, build_guest_image
@@ -128,6 +128,17 @@ def test_versions_and_kernel(host: CountingHost, cache: Path, kernel: Kernel) ->
     image = build(host, cache, kernel)
     assert image.programs == dict.fromkeys(("busybox", "qemu-ga", "fio", "mkfs.toy"), "1.2.3")
     assert image.kernel.read_bytes() == kernel.image.read_bytes()
+
+
+def test_the_kernel_is_unpacked_if_qemu_can_enter_it(
+    host: CountingHost, cache: Path, kernel: Kernel
+) -> None:
+    unpacked = vmlinux(PVH_ENTRY)
+    kernel.image.write_bytes(bzimage(packed=lz4(unpacked)))
+    assert build(host, cache, kernel).kernel.read_bytes() == unpacked
+    as_it_is = bzimage(packed=lz4(vmlinux()))
+    kernel.image.write_bytes(as_it_is)
+    assert build(host, cache, kernel).kernel.read_bytes() == as_it_is
 
 
 def test_the_second_call_runs_nothing(host: CountingHost, cache: Path, kernel: Kernel) -> None:
