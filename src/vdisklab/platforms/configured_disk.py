@@ -86,6 +86,8 @@ class ConfiguredDisk:
     """True if the disk's storage makes thin volumes."""
     lost_below: str | None = field(default=None, metadata=HIDDEN)
     """Why what is below the image loses flushed data, as the configuration tells."""
+    serial: str = field(default="", metadata=HIDDEN)
+    """The serial number that a QEMU's arguments give it; empty without one."""
     refused: tuple[str, str] | None = field(default=None, metadata=HIDDEN)
     """Why the platform does not start a guest with the disk, and the way out."""
     past: str | None = field(default=None, metadata=HIDDEN)

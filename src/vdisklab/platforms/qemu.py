@@ -6,6 +6,7 @@ command line, so a running QEMU's disks are as its answer to `query-block` says.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections import Counter
@@ -57,6 +58,8 @@ _LIBVIRTS_LOG = re.compile(r"^[0-9-]+ [0-9:.+]+: starting up libvirt version", r
 
 _DISK_OPTION = re.compile(r"--?(drive|blockdev|hd[a-d])")
 SERIAL = "disk0"
+_NODE_PREFIX = re.compile(r"[A-Za-z][\w.-]{0,19}", re.ASCII)
+"""What the names of a disk's nodes may begin with: QEMU's have at most 31 characters."""
 DIRECTORY = "/var/lib/libvirt/images"
 
 
@@ -362,10 +365,68 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
     place = disk.source or "FILE"
     if disk.server is not None and disk.server.has_secret:
         raise dialect.lacks(disk.platform, "arguments here that keep the disk's password or key")
-    return dialect.Change(
-        shlex.join(arguments(dialect.ExportRequest(wanted, place), place)),
-        shlex.join(arguments(dialect.ExportRequest(now, place), place)),
+    lines = (
+        " ".join(map(_plain_word, _replacing(disk, dialect.ExportRequest(path, place), place)))
+        for path in (wanted, now)
     )
+    return dialect.Change(*lines)
+
+
+def _replacing(disk: ConfiguredDisk, request: dialect.ExportRequest, place: str) -> Iterator[str]:
+    """The arguments of a disk in the place of those that it has: with its name, which keeps several
+    disks of one guest apart, and with its serial number, by which a guest may mount it."""
+    bus = request.path.attachment.bus
+    if bus.is_served or bus.shares_directory:
+        yield from arguments(request, place)
+        return
+    name = disk.target if _NODE_PREFIX.fullmatch(disk.target) else SERIAL
+    made = replace(disk_of(request, place), serial=name)
+    if bus is Bus.USB:
+        yield from ("-device", "qemu-xhci,id=xhci")
+    for node in block_nodes.objects(made):
+        # A throttle group's limits are a group of their own in JSON only (block/throttle-groups.c).
+        nested = any(isinstance(value, dict) for value in node.values())
+        yield from ("-object", json.dumps(node) if nested else _keyval(node, "qom-type"))
+    for node in block_nodes.block_nodes(made):
+        yield from ("-blockdev", _keyval(node))
+    for device in block_nodes.devices(made, None):
+        kept = {key: value for key, value in device.items() if key != "serial"}
+        if "drive" in device:
+            kept["id"] = name
+            serial = disk.serial or (name if bus is Bus.NVME else "")  # which has to have one
+            kept |= {"serial": serial} if serial else {}
+        yield from ("-device", _keyval(kept, "driver"))
+
+
+def _keyval(settings: Tree, implied: str = "") -> str:
+    """Settings as QEMU's `KEY=VALUE,…` (util/keyval.c), which a shell needs no quotes for; as JSON
+    if they have a list. The value of the `implied` key comes first, without its name."""
+    pairs = dict(_dotted(settings))
+    if any(isinstance(value, list | dict) for value in pairs.values()):
+        return json.dumps(settings)
+    first = [str(pairs.pop(implied))] if implied in pairs else []
+    said = {True: "on", False: "off"}
+    spelled = (
+        f"{key}={said[value] if isinstance(value, bool) else value}".replace(",", ",,")
+        for key, value in pairs.items()
+    )
+    return ",".join([*first, *spelled])
+
+
+def _dotted(settings: Tree, above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in settings.items():
+        if isinstance(value, dict) and value:
+            yield from _dotted(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def _plain_word(word: str) -> str:
+    """A word for a shell, by backslashes: between the quotes of `sh -c '…'`, where the arguments of
+    a disk may stand, quotes would end the command."""
+    if "\n" in word or not word:
+        return shlex.quote(word)
+    return re.sub(r"[^\w@%+=:,./-]", r"\\\g<0>", word, flags=re.ASCII)
 
 
 DIALECT = dialect.Dialect(

@@ -330,6 +330,7 @@ def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
             name, network.without_secret(source) if server is None else server.place, path, reason
         ),
         server=server,
+        serial=str(device.get("serial") or ""),
         controller=plain_driver(owner) if owner else "",
         read_only=any(is_on(node.get("read-only")) for node in chain),
         probed=chain[0].get("probed") is True,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vdisklab.path.segments import CacheMode
 from vdisklab.platforms.configured_disk import ConfiguredDisk, FlushesDroppedBelow, risks
 from vdisklab.platforms.reading import GuestText
-from vdisklab.platforms.registry import read_guests
+from vdisklab.platforms.registry import change_of, read_guests
 from vdisklab.platforms.shell_script import commands_of
 
 Q = "qemu-system-x86_64 -name {0} -drive file=/vm/{0}.raw,format=raw,if=virtio,cache={1}"
@@ -215,3 +219,56 @@ def test_a_value_that_surely_holds_is_the_only_one() -> None:
     ):
         text = f"CACHE=unsafe\n{start.format('x')}\n{changed}\n{start.format('y')}\n"
         assert shown(text) == ["x raw/unsafe", "y raw/none"], changed
+
+
+DRIVES = [
+    "-drive file=/vm/a.raw,format=raw,if=virtio,cache=unsafe",
+    r"-drive file=/vm/a\ b,,c.qcow2,format=qcow2,if=virtio,cache=unsafe",
+    "-device virtio-scsi-pci -drive id=d,file=/vm/a.raw,if=none,cache=unsafe,format=raw "
+    "-device scsi-hd,drive=d,serial=MINE",
+    "-drive file=nbd://10.0.0.5/e,format=raw,if=virtio,cache=unsafe",
+]
+NESTED = ["{0}", "sh -c '{0}'", 'ssh node "{0}"', "ssh node \"tmux new -d '{0}'\""]
+
+
+@pytest.mark.parametrize("nested", NESTED)
+@pytest.mark.parametrize("drive", DRIVES)
+def test_the_arguments_that_change_a_disk_fit_between_the_quotes_of_its_command(
+    drive: str, nested: str
+) -> None:
+    """They are the shell's words at every depth, read back as what was wanted, and give the disk no
+    serial number that it did not have."""
+    started = "qemu-system-x86_64 -name w "
+    (disk,) = read(nested.format(started + drive))
+    assert disk.path is not None
+    wanted = replace(disk.path, cache=CacheMode.WRITEBACK)
+    change = change_of(disk, wanted)
+    assert "'" not in change.paste
+    assert '"' not in change.paste
+    assert ("serial=" in change.paste) is ("serial=" in drive)
+    for line, path in ((change.paste, wanted), (change.undo, disk.path)):
+        text = nested.format(started + line)
+        assert subprocess.run(["sh", "-n", "-c", text], check=False).returncode == 0
+        (found,) = read(text)
+        assert found.path is not None
+        assert found.path.spelled_out == path.spelled_out
+        assert (found.source, found.serial) == (disk.source, disk.serial)
+        inner = text
+        for _ in range(nested.count("'") // 2 + nested.count('"') // 2):
+            inner = shlex.split(inner)[-1]
+        assert shlex.split(inner) == shlex.split(started + line)
+
+
+def test_the_disks_of_one_guest_get_arguments_that_do_not_collide() -> None:
+    text = "qemu-system-x86_64 -name w " + " ".join(
+        f"-drive file=/vm/{name}.raw,format=raw,if=virtio,cache=unsafe" for name in "ab"
+    )
+    lines = []
+    for disk in read(text):
+        assert disk.path is not None
+        lines.append(change_of(disk, replace(disk.path, cache=CacheMode.NONE)).paste)
+    names = [word for line in lines for word in line.replace(",", " ").split()]
+    nodes = [word for word in names if word.startswith(("node-name=", "id="))]
+    assert len(set(nodes)) == len(nodes) == 6
+    both = read(f"qemu-system-x86_64 -name w {' '.join(lines)}")
+    assert [disk.source for disk in both] == ["/vm/a.raw", "/vm/b.raw"]
