@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from vdisklab.answers.disks import (
     ExistingDisk,
     MeasuredPaths,
     PlannedMeasurement,
+    QuickLook,
     StandIn,
     as_made,
     cpus_needed,
@@ -51,19 +53,19 @@ from vdisklab.answers.loading import choose_campaigns, load_chosen
 from vdisklab.answers.measuring_place import MeasuringPlace, is_on_server
 from vdisklab.answers.race import race_outcome
 from vdisklab.answers.race_plan import as_race, can_race
-from vdisklab.errors import PlanError
+from vdisklab.answers.wanted_paths import settings_of, wanted_paths
+from vdisklab.campaign.prepared_data import require_programs_of_data
+from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts, machine_facts
 from vdisklab.host.mounts import lies_in_memory, may_measure_in, mount_of
 from vdisklab.inspection.disk_on_host import is_mounted, measured_form, read_contexts
 from vdisklab.inspection.host_features import cannot_build
-from vdisklab.path.adjacent import adjacent_paths, same_image_and_bus
-from vdisklab.path.backing import backing_below
+from vdisklab.path.adjacent import same_image_and_bus
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.durability import CrashVerdicts, HostDisk, durability
 from vdisklab.path.needs import DURABLE, meets, nearest
-from vdisklab.path.rules import impossible
 from vdisklab.path.segments import Aio, CacheMode
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
@@ -82,14 +84,17 @@ from vdisklab.platforms.configured_disk import (
 )
 from vdisklab.platforms.registry import (
     can_change,
-    can_express,
     cannot_have,
     change_of,
     dialect_of,
 )
 from vdisklab.results.model import Campaign, HostFacts
 from vdisklab.results.store import Store
-from vdisklab.workload.builtin_profiles import builtin_profile, builtin_profiles
+from vdisklab.workload.builtin_profiles import (
+    builtin_profile,
+    builtin_profiles,
+    quick_look_of,
+)
 from vdisklab.workload.profile_files import load_profile
 from vdisklab.workload.replay import digest_of, is_load
 
@@ -134,28 +139,31 @@ def advise_disks(
     ]
     nowhere = [row for row in still_open if row.advised.directory is None]
     elsewhere = [row for row in rows if _is_elsewhere(row, machine)]
-    on_servers = [row for row in elsewhere if is_on_server(row)]
-    on_nodes = [
-        row for row in nowhere if row.advised.far or (row.disk.node and row.disk.source)
-    ]  # no other storage answers for a server's
+    on_nodes = [row for row in nowhere if _is_on_node(row)]
+    on_nodes += [row for row in elsewhere if not is_on_server(row)]
+    of_kind = [row for row in nowhere if not _is_on_node(row)]
+    shown = sorted(rows, key=lambda row: order.index(row.advised.action))
+    names = [row.name for row in shown]
+    planned = (
+        *_plans([row for row in still_open if row.advised.directory], request, desk),
+        *_plans(filter(is_on_server, elsewhere), request, desk, StandIn.SERVER),
+        *_plans(on_nodes, request, desk, StandIn.NODE),
+        *_plans(of_kind, request, desk, StandIn.STORAGE),
+    )
     return DisksAnswer(
-        tuple(sorted(rows, key=lambda row: order.index(row.advised.action))),
+        tuple(shown),
         desk.caveats,
         host_disk=request.disk or HostDisk.VOLATILE,
-        planned=(
-            *_plans([row for row in still_open if row.advised.directory], request, desk),
-            *_plans(on_servers, request, desk, StandIn.SERVER),
-            *_plans(
-                [*on_nodes, *(row for row in elsewhere if row not in on_servers)],
-                request, desk, StandIn.NODE,
-            ),
-            *_plans(
-                [row for row in nowhere if row not in on_nodes], request, desk, StandIn.STORAGE
-            ),
-        ),
+        planned=tuple(sorted(planned, key=lambda plan: names.index(plan.disks[0]))),
         unplaced=len({(row.disk.platform, row.advised.path) for row in nowhere}),
         measured_on=desk.measured_on,
     )  # fmt: skip
+
+
+def _is_on_node(row: ExistingDisk) -> bool:
+    """True for a file that only another host has: a node's own, or one that it mounts from a
+    server, for which no other storage answers."""
+    return row.advised.far or bool(row.disk.node and row.disk.source)
 
 
 def _is_elsewhere(row: ExistingDisk, machine: str) -> bool:
@@ -244,39 +252,45 @@ def _planned(
         place.said,
         stored.unusable,
         place.is_here and directory is not None and not may_measure_in(directory),
+        desk.lacks(plan) if place.is_here else "",
+        _quick_look(full, alone, place, desk),
     )
 
 
+def _quick_look(
+    full: Request, alone: Request, place: MeasuringPlace, desk: _Desk
+) -> QuickLook | None:
+    """The measurement with a shorter profile; None if the profile has none.
+
+    `full` races if that is possible, `alone` is what its command asks for.
+    """
+    short = quick_look_of(full.profile or DEFAULT_PROFILE)
+    if short is None:
+        return None
+    profile = builtin_profile(short)
+    rounds = None if alone.rounds is None or full.rounds == alone.rounds else profile.usual.rounds
+    asked = replace(alone, profile=short, rounds=rounds or full.rounds)
+    plan = build_plan(asked, Capabilities(), profile)
+    races = asked.rounds is None and can_race(plan, RaceTerms())
+    takes = desk.effort(as_race(plan, RaceTerms()) if races else plan, is_here=place.is_here)
+    differs = re.split(r"[.:] ", " ".join(profile.description.split()))[0]
+    return QuickLook(
+        short, shlex.join(command_words(asked)), takes.usually if races else takes.at_most,
+        differs[:1].lower() + differs[1:],
+    )  # fmt: skip
+
+
 def _wanted(row: ExistingDisk, place: MeasuringPlace) -> Iterator[DiskPath]:
-    """The disk's path, the adjacent paths that it can have, what it would be changed to, and the
-    default of its platform, as far as they can be measured in a place."""
+    """The paths to measure for a disk, as far as they can be measured in a place."""
     path = row.advised.path or row.disk.assumed
-    if path is None or path.shares_directory:
-        return
-    paths = [path]
-    for other in _adjacent(row.disk, path):
-        rebuilt = not same_image_and_bus(path, other)
-        if can_express(row.disk.platform, other) if rebuilt else can_change(row.disk, other):
-            paths.append(other)
-    paths += filter(None, [row.advised.to, default_path(row.disk.platform, path)])
-    for each in dict.fromkeys(paths):
-        if impossible(each, backing_below(each)) is None and place.can_hold(each):
-            yield each
+    if path is not None:
+        yield from filter(place.can_hold, wanted_paths(row.disk, path, row.advised.to))
 
 
 def _can_change_any(row: ExistingDisk) -> bool:
     """True if one line changes a setting of the disk, so that a measurement decides something."""
     path = row.advised.path or row.disk.assumed
-    return path is not None and any(can_change(row.disk, to) for to in _settings(row.disk, path))
-
-
-def _adjacent(disk: ConfiguredDisk, path: DiskPath) -> tuple[DiskPath, ...]:
-    return adjacent_paths(path, dialect_of(disk.platform).aio_of)
-
-
-def _settings(disk: ConfiguredDisk, path: DiskPath) -> Iterator[DiskPath]:
-    """The adjacent paths that differ in settings alone."""
-    return (other for other in _adjacent(disk, path) if same_image_and_bus(path, other))
+    return path is not None and any(can_change(row.disk, to) for to in settings_of(row.disk, path))
 
 
 def _measured_with(profile: str) -> Callable[[Campaign], bool]:
@@ -364,6 +378,14 @@ class _Desk:
             return effort(plan)
         here = MeasuringHost(self._machine, lambda: on_mount(self._host_facts, mount_below(plan)))
         return effort(plan, times.so_far(here, plan, self._verdicts))
+
+    def lacks(self, plan: CampaignPlan) -> str:
+        """The program that this host lacks for a plan's data, and how to get it."""
+        try:
+            require_programs_of_data(self._host, plan)
+        except HostError as error:
+            return f"{error}: {error.hint}"
+        return ""
 
     @cached_property
     def _times(self) -> StoredTimes | None:
@@ -807,7 +829,7 @@ def _loses(disk: ConfiguredDisk, path: DiskPath, rules: CrashVerdicts) -> str:
 def _no_line(disk: ConfiguredDisk, path: DiskPath) -> str:
     """Why no setting can be changed in one line, so that no measurement would decide anything."""
     refusal = ""
-    for other in _settings(disk, path):
+    for other in settings_of(disk, path):
         try:
             change_of(disk, other)
         except PlanError as error:
@@ -857,8 +879,8 @@ def _safe_settings(
         for bus in dialect_of(disk.platform).other_buses
         if bus is not path.attachment.bus
     )
-    on_other_buses = (each for there in moved for each in (there, *_settings(disk, there)))
-    for variant in (*_settings(disk, path), *without_cache, *on_other_buses):
+    on_other_buses = (each for there in moved for each in (there, *settings_of(disk, there)))
+    for variant in (*settings_of(disk, path), *without_cache, *on_other_buses):
         if (
             works_for(disk, variant)
             and can_change(disk, variant)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
@@ -27,12 +28,13 @@ from vdisklab.answers.disks import (
 from vdisklab.answers.elsewhere import host_elsewhere
 from vdisklab.answers.here import verdicts_here
 from vdisklab.answers.loading import choose_campaigns, load_chosen, open_results
+from vdisklab.answers.wanted_paths import wanted_paths
 from vdisklab.errors import DatabaseError, NoDatabaseError
 from vdisklab.host.blockdevice import device_of, stacked_device
 from vdisklab.host.command import Host
 from vdisklab.host.facts import machine_facts
 from vdisklab.host.mounts import is_visible_device, is_visible_file
-from vdisklab.inspection.disk_on_host import local_source, read_contexts
+from vdisklab.inspection.disk_on_host import local_source, measured_form, read_contexts
 from vdisklab.inspection.host_features import lacks_layer
 from vdisklab.path.architecture import GUEST, host_of
 from vdisklab.path.backing import backing_below
@@ -47,7 +49,6 @@ from vdisklab.path.needs import (
     with_default,
     with_error_policy,
 )
-from vdisklab.path.rules import impossible
 from vdisklab.path.segments import LayerKind
 from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
@@ -221,8 +222,9 @@ class _Audit:
             if row.standing is None:
                 row = replace(row, measured_before=self._measured_before(made))
         below_too = context.without_flushes or below  # which no path can be built with
-        command = None if below_too else _way_to_measure(row, path)
-        lacking = None if command is None else self._lacking(row, path)
+        measured = measured_form(disk, disk.path or path, context)
+        command = None if below_too else _way_to_measure(row, measured)
+        lacking = None if command is None else self._lacking(measured)
         if lacking is not None:
             return replace(row, lacks_here=lacking)
         return replace(row, to_measure=command)
@@ -238,11 +240,9 @@ class _Audit:
     def _older(self) -> Mapping[str, Sequence[DiskPath]]:
         return self._read_older()
 
-    def _lacking(self, row: ExistingDisk, path: DiskPath) -> str | None:
-        """What this host lacks to measure a disk's path, and the one to compare it with."""
-        beside = None if row.nearest is None else row.nearest.cell.path
-        layers = (*path.layers, *(() if beside is None else beside.layers))
-        kinds = dict.fromkeys(layer.kind for layer in layers if layer.kind.facts.target is None)
+    def _lacking(self, path: DiskPath) -> str | None:
+        """What this host lacks to measure a disk's path."""
+        kinds = [layer.kind for layer in path.layers if layer.kind.facts.target is None]
         for kind in kinds:
             if kind not in self._lacked:
                 self._lacked[kind] = lacks_layer(self._host, kind)
@@ -320,14 +320,18 @@ def _unmet_by_policy(disk: ConfiguredDisk, needs: Sequence[Need]) -> dict[Need, 
 
 
 def _way_to_measure(row: ExistingDisk, path: DiskPath) -> str | None:
-    """A clause with the command that measures a disk's path and, if there is one, the nearest."""
+    """A clause with the command that measures a disk's path, as it is measured, beside the setting
+    that `advise` would compare with it first."""
     if row.standing is not None or row.disk.limits or row.disk.unseen:
         return None
-    needed = backing_below(path)
-    if impossible(path, needed) is not None or any(risk.blocks for risk in row.risks):
+    if any(risk.blocks for risk in row.risks):
         return None
-    beside = None if row.nearest is None else row.nearest.cell.path
+    first = list(islice(wanted_paths(row.disk, path), 2))
+    if path not in first:
+        return None
+    beside = first[1] if len(first) > 1 else None
     command = command_to_measure(path, beside, row.disk, place_of(row.disk))
+    needed = backing_below(path)
     return f"{command}, on a device that may be overwritten" if needed.devices else command
 
 

@@ -145,14 +145,14 @@ def command_to_measure(
     place: Path | None = None,
 ) -> str:
     """`vdisklab run` for a disk's path and one to compare it with, with the options they need, as a
-    clause. A disk on a server is compared with a local one; `place` is the directory of the disk's
-    image, if it is known.
+    clause. A disk on a server without `beside` is compared with a local one; `place` is the
+    directory of the disk's image, if it is known.
 
     BIN is the program of a QEMU that a path names. DEVICE is one that may be overwritten: a path
     without layers and image needs a whole one, and an image beside it needs a file system there.
     """
     if path.target is not None and disk is not None and disk.source is not None:
-        return command_on_server(path, disk.source, disk.server)
+        return command_on_server(path, beside, disk.source, disk.server)
     both = [given for given in (path, beside) if given is not None]
     devices = any(backing_below(given).devices for given in both)
     ext4 = (Layer(LayerKind.EXT4),)
@@ -352,6 +352,16 @@ class StandIn(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class QuickLook:
+    """The same paths with a shorter profile; `differs` is what that does otherwise, as a clause."""
+
+    profile: str
+    command: str
+    seconds: float
+    differs: str
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedMeasurement:
     """A campaign that answers for some disks, each by a race of its own paths."""
 
@@ -379,6 +389,10 @@ class PlannedMeasurement:
     """Why the command does not take the profile that is stored; empty if it does."""
     as_root: bool = field(default=False, metadata=HIDDEN)
     """True if this user may not write where the command measures."""
+    lacks: str = field(default="", metadata=HIDDEN)
+    """The program that this host lacks for the profile, and how to get it; empty if none."""
+    quick: QuickLook | None = field(default=None, metadata=HIDDEN)
+    """A short profile that may come first; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,7 +490,7 @@ class ExistingDisk:
     caches: Annotated[tuple[ClaimedCache, ...], "of the host's disks that hold the source"] = ()
     to_measure: Annotated[
         str | None,
-        "a clause with the command that measures its path, beside the nearest if there is one; "
+        "a clause with the command that measures its path beside another setting; "
         "null from `advise`, if it was measured, and if it cannot be",
     ] = None
     lacks_here: str = field(default="", metadata=HIDDEN)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any
 
 from vdisklab.analysis.race import LOOKS
@@ -12,6 +13,7 @@ from vdisklab.answers.effort import NOTHING_SO_FAR, SoFar, WithinBudget, effort,
 from vdisklab.campaign import context
 from vdisklab.campaign.guests import boot_from, system_to_boot
 from vdisklab.campaign.host_stacks import takes_turns
+from vdisklab.campaign.prepared_data import require_programs_of_data
 from vdisklab.campaign.preview import RUN, CellCommands, GuestFiles, preview_cell
 from vdisklab.campaign.schedule import (
     build_seconds,
@@ -25,7 +27,7 @@ from vdisklab.campaign.schedule import (
 from vdisklab.documents import HIDDEN, Answer, Count
 from vdisklab.errors import HostError
 from vdisklab.guest.factory import boot_files, known_accelerator
-from vdisklab.host.command import Host
+from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import memory_bytes
 from vdisklab.host.ledger import cache_directory
 from vdisklab.path.cell import Cell
@@ -135,7 +137,7 @@ def answer_plan(
         ),
         dropped=plan.dropped,
         warnings=tuple(plan_warnings(plan, memory_bytes())),
-        refusals=_refusals(plan),
+        refusals=tuple(_refusals(plan)),
         order=tuple(
             tuple(cell.label for cell in round_order(plan, round))
             for round in range(1, rounds + 1)
@@ -149,13 +151,15 @@ def answer_plan(
     )  # fmt: skip
 
 
-def _refusals(plan: CampaignPlan) -> tuple[str, ...]:
-    """Why `run` would not start: the work directory or the memory is too small."""
-    try:
-        context.require_space(plan)
-    except HostError as error:
-        return (f"{error}; {error.hint}",)
-    return ()
+def _refusals(plan: CampaignPlan) -> Iterator[str]:
+    """Why `run` would not start: the work directory or the memory is too small, or a program that
+    makes the data is missing."""
+    checks = context.require_space, partial(require_programs_of_data, LocalHost())
+    for check in checks:
+        try:
+            check(plan)
+        except HostError as error:
+            yield f"{error}; {error.hint}"
 
 
 def _cell_commands(host: Host, plan: CampaignPlan) -> tuple[Mapping[Cell, CellCommands], bool]:

@@ -68,29 +68,40 @@ def prepared_data(
     A guest of the user's own makes them itself where this host lacks the program. Raises HostError
     if it is lacking for other cells, or if making them fails.
     """
-    in_user_guest = plan.guest.user is not None and not any(
-        cell.path.on_host for cell in plan.cells
-    )
+    require_programs_of_data(site.host, plan)
     data = {}
     for name, files in files_of(plan).items():
-        lacking = [program for program in files.programs if site.host.which(program) is None]
-        if lacking and in_user_guest:
+        if _lacking(site.host, files):
             continue
+        progress(Step(f"preparing {name}: {format_bytes(files.size)} of data"))
+        data[name] = kept_or_made(site, cache / "data", files)
+    return data
+
+
+def require_programs_of_data(host: Host, plan: CampaignPlan) -> None:
+    """Raises HostError if this host lacks a program that makes the files, and no guest of the
+    user's own makes them."""
+    on_host = any(cell.path.on_host for cell in plan.cells)
+    if plan.guest.user is not None and not on_host:
+        return
+    for files in files_of(plan).values():
+        lacking = _lacking(host, files)
         if lacking:
             raise HostError(
                 f"the data to measure cannot be made: {lacking[0]} is not installed",
                 hint=install_hint(lacking),
             )
-        progress(Step(f"preparing {name}: {format_bytes(files.size)} of data"))
-        data[name] = kept_or_made(site, cache / "data", files)
-    return data
+
+
+def _lacking(host: Host, files: PreparedFiles) -> list[str]:
+    return [program for program in files.programs if host.which(program) is None]
 
 
 def planned_data(host: Host, cache: Path, plan: CampaignPlan) -> Iterator[tuple[str, PreparedData]]:
     """The files in the cache; without them their places, with a placeholder."""
     for name, files in files_of(plan).items():
         directory = cache / "data"
-        if all(host.which(program) for program in files.programs):
+        if not _lacking(host, files):
             kept = _kept(directory, _request(host, files))
             yield name, kept or PreparedData(directory / "FINGERPRINT" / "data.tar", "FINGERPRINT")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,7 @@ from vdisklab.operations.registry import parse_operation
 from vdisklab.operations.ways.registry import parse_way
 from vdisklab.path import backing, disk_path, segments
 from vdisklab.path.cell import Cell
+from vdisklab.path.named_target import COPIES
 from vdisklab.plan.age import REWRITTEN
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import LIFE, MeasurementPlan
@@ -396,7 +398,22 @@ def plan_warnings(plan: CampaignPlan, host_memory: int) -> tuple[str, ...]:
     """One sentence per warning; `host_memory` in bytes, 0 if unknown."""
     reason = None if plan.backing.devices else without_flushes(mount_of(plan.directory))
     flushes = f"{reason}: a power cut may lose what a guest has flushed, on every path"
-    return (*_held_by_the_host(plan, host_memory), *([flushes] if reason else []))
+    return (
+        *_held_by_the_host(plan, host_memory), *([flushes] if reason else []), *_unnamed(plan),
+    )  # fmt: skip
+
+
+def _unnamed(plan: CampaignPlan) -> Iterator[str]:
+    """A sentence for each target that neither a path nor --to names: nothing is measured there."""
+    names = [cell.path.canonical for cell in plan.cells] + [each.path for each in plan.dropped]
+    names += [str(plan.settings.to or "")]
+    for target in plan.settings.target:
+        named = rf"(^|:at=){re.escape(target.name)}(/|$)"
+        if target.name != COPIES and not any(re.search(named, name) for name in names):
+            yield (
+                f"no path is on target {target.name} ({target.place}), so it is not measured: name "
+                f"one, such as {target.name}/raw/none"
+            )
 
 
 def _held_by_the_host(plan: CampaignPlan, host_memory: int) -> Iterator[str]:

@@ -78,7 +78,8 @@ def advise(request: Request, asked_for: AdviseOptions, output: OutputOptions) ->
 
     It answers from stored measurements of the disk's path and of the paths that differ from
     it in one segment. Without them it prints what to measure, how long that takes, and the command.
-    Without --rounds the paths of each disk race.
+    Without --rounds the paths of a disk race; the command for disks with different paths measures
+    all of them in rounds, and --measure races those of each disk.
     Guests, images and configurations are only read.
 
     Examples:
@@ -128,7 +129,12 @@ def advise(request: Request, asked_for: AdviseOptions, output: OutputOptions) ->
     answer = replace(answer, notes=(*notes, *answer.notes))
     command = Caller.of_process().command
     again = asked_for.asked_again("advise again" if command is None else f"`{command}`")
-    print_answer(answer, view.tables(answer, again), output, request, asked_for)
+
+    def again_with(profile: str) -> str:
+        left = retyped("advise", valued=["--record", "--profile"])
+        return asked_for.asked_again(f"`{left} --profile {profile}`")
+
+    print_answer(answer, view.tables(answer, again, again_with), output, request, asked_for)
     return status
 
 

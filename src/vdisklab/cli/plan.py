@@ -21,7 +21,7 @@ from vdisklab.cli.shell.live import TerminalProgress, print_dropped, warning_lin
 from vdisklab.cli.shell.options import Format, OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.errors import NoDatabaseError, PlanError
+from vdisklab.errors import EXIT_CELLS_FAILED, NoDatabaseError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.run_request import RunRequest
@@ -44,12 +44,13 @@ class PlanOptions(OptionRows):
 
 
 @takes_options()
-def plan(request: RunRequest, shown: PlanOptions, output: OutputOptions) -> None:
+def plan(request: RunRequest, shown: PlanOptions, output: OutputOptions) -> int:
     """Show the cells that `run` would measure, those dropped and why, the order, and how long.
 
     Each host stack is built once, small, to find out what it can serve; nothing is measured. It
     takes every option of `run`. With --budget it says how much of a race fits. Of a campaign that
-    `run` would go on with, only what is left counts.
+    `run` would go on with, only what is left counts. The exit status is 8 if a path that you named
+    cannot be measured, as that of `run`.
 
     Examples:
 
@@ -100,6 +101,8 @@ def plan(request: RunRequest, shown: PlanOptions, output: OutputOptions) -> None
             _print_beside(answer, Console(stderr=output.form is Format.CSV))
         if output.form is Format.TABLE:
             _print_commands(answer, Console())
+    asked_in_vain = any(dropped.asked for answer in answers for dropped in answer.dropped)
+    return EXIT_CELLS_FAILED if asked_in_vain else 0
 
 
 def _results(stack: ExitStack, request: RunRequest) -> Store | None:

@@ -213,14 +213,24 @@ def spare_target(kind: LayerKind, place: str, disk: ServerDisk | None) -> SpareT
     return SpareTarget(target, secret, tuple(filter(None, said)))
 
 
-def command_on_server(path: DiskPath, place: str, disk: ServerDisk | None) -> str:
-    """`vdisklab run` for such a disk on its server and for a local one, as a clause."""
+def command_on_server(
+    path: DiskPath, beside: DiskPath | None, place: str, disk: ServerDisk | None
+) -> str:
+    """`vdisklab run` for such a disk on its server, and there `beside` it or a local one, as a
+    clause."""
     spare = spare_target(path.layers[0].kind, place, disk)
     name = spare.target.name
-    rest = DiskPath((), path.image or Image(ImageFormat.RAW), path.cache, path.attachment).canonical
-    argv = ["vdisklab", "run", f"{name}/{rest}", rest, "--target", str(spare.target)]
+    there, local = _as_typed(path), _as_typed(beside or path)
+    other = local if beside is None else f"{name}/{local}"
+    argv = ["vdisklab", "run", f"{name}/{there}", other, "--target", str(spare.target)]
     argv += [word for pair in spare.secret for word in ("--secret", f"{pair[0]}={pair[1]}")]
     return "; ".join([f"`{shlex.join(argv)}`", *spare.said])
+
+
+def _as_typed(path: DiskPath) -> str:
+    """What a user types after the target's name."""
+    image = path.image or Image(ImageFormat.RAW)
+    return DiskPath((), image, path.cache, path.attachment).canonical
 
 
 def _beside(kind: LayerKind, place: str) -> str:

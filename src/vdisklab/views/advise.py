@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from vdisklab import numbers
@@ -15,6 +15,7 @@ from vdisklab.answers.disks import (
     DisksAnswer,
     ExistingDisk,
     PlannedMeasurement,
+    QuickLook,
     StandIn,
     in_place_of,
 )
@@ -62,10 +63,19 @@ def advice_headline(answer: DisksAnswer) -> str:
     return f"{counted(len(answer.disks), 'disk')}: {', '.join(parts)}{unseen}"
 
 
-def tables(answer: DisksAnswer, again: str = "advise again") -> Iterator[Table[ExistingDisk]]:
+def _with_profile(profile: str) -> str:
+    return f"advise again with --profile {profile}"
+
+
+def tables(
+    answer: DisksAnswer,
+    again: str = "advise again",
+    again_with: Callable[[str], str] = _with_profile,
+) -> Iterator[Table[ExistingDisk]]:
     """One row per disk; details follow as notes, and the lines to paste come last.
 
-    `again` is the command that answers from what was measured meanwhile.
+    `again` is the command that answers from what was measured meanwhile, `again_with` the same with
+    another profile.
     """
     columns: tuple[Column[ExistingDisk], ...] = (
         disks.disk_column(),
@@ -83,7 +93,7 @@ def tables(answer: DisksAnswer, again: str = "advise again") -> Iterator[Table[E
         answer.disks,
         tuple(_notes(answer)),
         intro=(*answer.caveats.notes, *disks.measured_elsewhere(answer)),
-        verbatim=tuple(_lines(answer, again)),
+        verbatim=tuple(_lines(answer, again, again_with)),
         kind=ExistingDisk,
     )
 
@@ -321,7 +331,7 @@ def _needed(path: DiskPath | None, rebuilt: DiskPath) -> str:
     return f"the driver of {bus} in the guest" if other_bus else "a converted image"
 
 
-def _lines(answer: DisksAnswer, again: str) -> Iterator[str]:
+def _lines(answer: DisksAnswer, again: str, again_with: Callable[[str], str]) -> Iterator[str]:
     all_disks = ((row, row.advised.change) for row in answer.disks)
     changes = [(row, change) for row, change in all_disks if change is not None]
     for row, change in changes[:SHOWN]:
@@ -334,12 +344,27 @@ def _lines(answer: DisksAnswer, again: str) -> Iterator[str]:
         yield f"# undo the changes to {sanitise_line(guest)} from the last to the first"
     if changes[SHOWN:]:
         yield f"# … and {counted(len(changes) - SHOWN, 'more disk')}: see --format json"
-    several = len(answer.planned) > 1
+    several, said = len(answer.planned) > 1, [""]
     for place, planned in enumerate(answer.planned, 1):
-        if planned.not_with:
-            yield f"# {sanitise_line(planned.not_with)}"
-        yield f"# {f'command {place}: ' if several else ''}{_planned(planned, again)}"
+        number = f"command {place}" if several else ""
+        clauses = [each for each in (planned.not_with, planned.lacks) if each not in said]
+        said += clauses
+        yield from (f"# {sanitise_line(clause)}" for clause in clauses)
+        if planned.quick is not None:
+            yield from _quick_look(planned.quick, number, again_with(planned.quick.profile))
+            number = f"{number} in full" if number else "in full"
+        yield f"# {f'{number}: ' if number else ''}{_planned(planned, again)}"
         yield planned.command
+
+
+def _quick_look(quick: QuickLook, number: str, again: str) -> Iterator[str]:
+    """The short profile and its command, which may come first."""
+    first = f"{number}, a quick look first" if number else "a quick look first"
+    yield (
+        f"# {first} (about {format_duration(quick.seconds)}, {quick.differs}): run this, then "
+        f"{again}:"
+    )
+    yield quick.command
 
 
 def _planned(planned: PlannedMeasurement, again: str) -> str:
@@ -349,6 +374,8 @@ def _planned(planned: PlannedMeasurement, again: str) -> str:
     races = planned.race is not None and not planned.race.groups
     goal = f"{'find the best of' if races else 'measure'} {paths} for {names}"
     time = f"about {format_duration(planned.command_seconds)}, no guest is touched"
+    if planned.race is not None and planned.race.groups and planned.stands_in is None:
+        time = f"{time}; --measure races the paths of each instead"
     if planned.as_root:
         time = f"{time}, as root, who may write there"
     time = sanitise_line("; ".join((time, *planned.said)))

@@ -218,7 +218,9 @@ def _way_to_measure(audited: ExistingDisk, again: Callable[[str], str]) -> str:
         return f", and cannot be{cannot}"
     if nearest is None:
         return f": {way}"
-    compared = f"To compare them: {way}" if way else f"They cannot be compared{cannot}"
+    compared = (
+        f"To measure it beside another setting: {way}" if way else f"It cannot be measured{cannot}"
+    )
     return (
         f"; the nearest measured path is {nearest.cell} (rank {rank_of(nearest)}), but the disk "
         f"has {'; '.join(nearest.differs)}. {compared}"

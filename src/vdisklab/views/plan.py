@@ -78,6 +78,7 @@ def _within(answer: PlanAnswer, within: WithinBudget) -> str:
 
 def _notes(answer: PlanAnswer) -> Iterator[str]:
     plan = answer.campaign
+    yield from (f"`run` will refuse: {reason}" for reason in answer.refusals)
     names = ", ".join(measurement.name for measurement in plan.profile.measurements)
     yield f"profile {plan.profile.name}" + (f": {names}" if names != plan.profile.name else "")
     if is_foreign() and any(not cell.path.on_host for cell in plan.cells):
@@ -110,7 +111,6 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
         )
     if plan.backing.devices:
         yield _builds(answer)
-    yield from (f"`run` will refuse: {reason}" for reason in answer.refusals)
     yield (
         f"{plan.runtime:g} s per measurement after {plan.ramp:g} s of ramp, "
         f"disks of {format_bytes(plan.size_bytes)}, seed {plan.seed}"

@@ -24,6 +24,12 @@ def builtin_profiles() -> tuple[str, ...]:
     )
 
 
+def quick_look_of(name: str) -> str | None:
+    """The built-in profile that is a quick look at what another one measures; None without one."""
+    short = f"{name}-short"
+    return short if short in builtin_profiles() else None
+
+
 def builtin_profile(name: str) -> Profile:
     """The profile of that name. Raises PlanError naming the nearest one."""
     text = builtin_profile_text(name)

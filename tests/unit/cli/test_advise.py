@@ -455,6 +455,48 @@ def test_no_local_image_keeps_a_disk_of_a_server(
         assert ("SPARE is a disk there that holds nothing" in above) is (kind != "libnfs")
 
 
+def test_a_quick_look_comes_before_a_database_of_hours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its time, what it does not tell, and the command that answers from it."""
+    file = guest(tmp_path, "raw/none")
+    monkeypatch.setattr("sys.argv", ["vdisklab", "advise", file, "--profile", "postgresql"])
+    (plan,) = advised(capsys, file, "--profile", "postgresql")["planned"]
+    assert main(["advise", file, "--profile", "postgresql"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    quick = next(line for line in lines if line.startswith("# a quick look first (about "))
+    command = lines[lines.index(quick) + 1]
+    assert shlex.split(command) == [
+        "postgresql-short" if word == "postgresql" else word
+        for word in shlex.split(plan["command"])
+    ]
+    assert "as profile postgresql, but with 150 MB of data, which the guest's memory" in quick
+    assert quick.endswith(f"then `vdisklab advise {file} --profile postgresql-short`:")
+    minutes = re.search(r"about (\d+) min", quick)
+    assert minutes is not None
+    assert int(minutes[1]) * 60 < plan["command_seconds"] / 10
+    assert lines[lines.index(command) + 1].startswith("# in full: to find the best of ")
+    for word in ("quick", "mariadb"):
+        assert main(["advise", file, "--profile", word]) == 0
+        assert "quick look" not in capsys.readouterr().out
+
+
+def test_a_database_that_this_host_lacks_is_said_above_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = LocalHost.which
+    monkeypatch.setattr(
+        LocalHost, "which", lambda host, name: None if "mariadb" in name else found(host, name)
+    )
+    files = [guest(tmp_path, path, name) for path, name in (("raw/none", "a"), ("lvm/none", "b"))]
+    assert main(["advise", *files, "--profile", "mariadb"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("# the data to measure cannot be made: mariadbd is not installed: ") == 1
+    assert main(["plan", "raw/none", "--profile", "mariadb", "--dir", str(tmp_path)]) == 0
+    note = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("*"))
+    assert note.startswith("* `run` will refuse: the data to measure cannot be made: mariadbd is")
+
+
 @pytest.mark.parametrize(
     ("speeds", "action", "to"),
     [((0.5, 0.8), "change", "nbd/raw/none"), ((0.8, 0.5), "keep", None)],

@@ -239,8 +239,12 @@ def test_an_audited_disk_has_its_standing(
     nearest = "the nearest measured path is qcow2/none (rank "
     assert f"web hda: not measured in campaign {CAMPAIGN.id}; {nearest}" in out
     assert first["to_measure"] is None
-    assert second["to_measure"] == "`vdisklab run qcow2/none/ide qcow2/none --dir /srv`"
-    assert f"To compare them: {second['to_measure']}" in out
+    assert f"To measure it beside another setting: {second['to_measure']}" in out
+    (plan,) = answer(capsys, "advise", files[1])["planned"]
+    paths = plan["command"].split()[2:4]
+    said = f"`vdisklab run {' '.join(paths)} --dir /srv`"
+    assert second["to_measure"] == said, "one rule for both verbs"
+    assert paths == ["qcow2/none/ide", "qcow2/writeback/ide"]
 
 
 def test_a_command_that_this_host_cannot_run_is_not_printed(

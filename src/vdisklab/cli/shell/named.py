@@ -108,7 +108,12 @@ class Named:
 
     def in_text(self, text: str) -> str:
         """The text, whose commands of vdisklab get the options that the user named."""
-        return _IN_TEXT.sub(self._complete, text)
+        return _IN_TEXT.sub(self._complete_if_command, text)
+
+    def _complete_if_command(self, match: re.Match[str]) -> str:
+        """The command in a text, completed; a line that is a sentence about vdisklab as it is."""
+        in_quotes = match.start() > 0 and match.string[match.start() - 1] == "`"
+        return self._complete(match) if in_quotes or match[1] in verb_files() else match[0]
 
     def in_html(self, page: str) -> str:
         """An HTML page, whose commands get the options that the user named."""

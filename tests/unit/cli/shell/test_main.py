@@ -16,6 +16,7 @@ import typer
 from vdisklab.cli.shell.main import app_for, build_app, main
 from vdisklab.cli.shell.verbs import listed_verbs, verb_files
 from vdisklab.errors import (
+    EXIT_CELLS_FAILED,
     EXIT_CLAIM_OPEN,
     EXIT_INTERRUPTED,
     DatabaseError,
@@ -78,10 +79,24 @@ def test_a_plan_as_csv_says_beside_it_what_is_dropped(
         "--baseline",
         "none",
     ]
-    assert main(["plan", *paths, "--dir", str(tmp_path), "--format", "csv"]) == 0
+    given = [*paths, "--dir", str(tmp_path), "--format", "csv"]
+    assert main(["plan", *given]) == EXIT_CELLS_FAILED, "as `run` would end"
     answer = capsys.readouterr()
     assert "raw/writeback" not in answer.out
     assert "dropped raw/writeback: --age rewrites=1,snapshots=1: only qcow2" in answer.err
+
+
+def test_a_plan_says_that_a_server_is_out_of_reach_or_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    given = ["--dir", str(tmp_path), "--target", f"far=nbd+unix:///?socket={tmp_path}/none"]
+    assert main(["plan", "raw/none", "far/raw/none", *given]) == EXIT_CELLS_FAILED
+    assert "dropped far/raw/none: target far (nbd+unix:" in capsys.readouterr().out
+    assert main(["plan", "raw/none", *given]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "warning: no path is on target far (nbd+unix:" in out
+    assert "so it is not measured: name one, such as far/raw/none" in out
 
 
 def test_what_stays_always_has_a_way_out() -> None:

@@ -20,6 +20,7 @@ from vdisklab.answers.export import measured_place
 from vdisklab.cli.import_ import ImportOptions
 from vdisklab.cli.recommend import RecommendOptions
 from vdisklab.cli.record import RecordOptions
+from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.main import build_app, main
 from vdisklab.cli.shell.named import ANSWERS, Named
 from vdisklab.cli.shell.options import OutputOptions
@@ -228,6 +229,15 @@ def test_commands_are_completed(text: str, complete: str) -> None:
     assert named.in_text(text) == complete
     assert named.in_json({"a": [text, 1, None]}) == {"a": [complete, 1, None]}
     assert Named.of(None).in_text(text) == text
+
+
+def test_only_commands_take_the_programs_name() -> None:
+    """A sentence may begin with vdisklab, in a cell of a table, too."""
+    named = Named(caller=Caller("/opt/x/vdisklab", "/opt/x/vdisklab"))
+    for sentence in ("vdisklab does not measure its format 'qcow3'", "so vdisklab rank is wrong"):
+        assert named.in_text(sentence) == sentence
+    assert named.in_text("vdisklab rank") == "/opt/x/vdisklab rank"
+    assert named.in_text("run `vdisklab --version`") == "run `/opt/x/vdisklab --version`"
 
 
 def test_a_page_is_completed_in_its_own_quoting_and_without_a_password() -> None:
