@@ -18,6 +18,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from vdisklab.guest.qemu import block_nodes
+from vdisklab.guest.qemu.keyval import keyval
 from vdisklab.path.architecture import ARCHITECTURES
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.platforms import Platform
@@ -386,39 +387,16 @@ def _replacing(disk: ConfiguredDisk, request: dialect.ExportRequest, place: str)
     for node in block_nodes.objects(made):
         # A throttle group's limits are a group of their own in JSON only (block/throttle-groups.c).
         nested = any(isinstance(value, dict) for value in node.values())
-        yield from ("-object", json.dumps(node) if nested else _keyval(node, "qom-type"))
+        yield from ("-object", json.dumps(node) if nested else keyval(node, "qom-type"))
     for node in block_nodes.block_nodes(made):
-        yield from ("-blockdev", _keyval(node))
+        yield from ("-blockdev", keyval(node))
     for device in block_nodes.devices(made, None):
         kept = {key: value for key, value in device.items() if key != "serial"}
         if "drive" in device:
             kept["id"] = name
             serial = disk.serial or (name if bus is Bus.NVME else "")  # which has to have one
             kept |= {"serial": serial} if serial else {}
-        yield from ("-device", _keyval(kept, "driver"))
-
-
-def _keyval(settings: Tree, implied: str = "") -> str:
-    """Settings as QEMU's `KEY=VALUE,…` (util/keyval.c), which a shell needs no quotes for; as JSON
-    if they have a list. The value of the `implied` key comes first, without its name."""
-    pairs = dict(_dotted(settings))
-    if any(isinstance(value, list | dict) for value in pairs.values()):
-        return json.dumps(settings)
-    first = [str(pairs.pop(implied))] if implied in pairs else []
-    said = {True: "on", False: "off"}
-    spelled = (
-        f"{key}={said[value] if isinstance(value, bool) else value}".replace(",", ",,")
-        for key, value in pairs.items()
-    )
-    return ",".join([*first, *spelled])
-
-
-def _dotted(settings: Tree, above: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in settings.items():
-        if isinstance(value, dict) and value:
-            yield from _dotted(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", value
+        yield from ("-device", keyval(kept, "driver"))
 
 
 def _plain_word(word: str) -> str:
