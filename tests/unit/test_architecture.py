@@ -52,7 +52,8 @@ ALLOWED = {
                  "results.model"},
     # Paths to configuration and back, both pure; the disk in QEMU's own words is the guest's.
     "platforms": {"as_text", "documents", "errors", "units", "path", "plan",
-                  "guest.qemu.block_nodes", "storage.image_commands", "storage.server_url"},
+                  "guest.qemu.block_nodes", "guest.qemu.keyval", "storage.image_commands",
+                  "storage.server_url"},
     # What an answer asks a host, without changing it.
     "inspection": {"errors", "units", "progress", "path", "host", "storage", "guest", "platforms"},
     # What a running guest asks of its disk: switched on, waited for, switched off.
