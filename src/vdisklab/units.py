@@ -129,8 +129,12 @@ def named(things: Sequence[object], most: int = SHOWN_NAMES) -> str:
 
 
 def in_percent(share: float, digits: int = 0) -> str:
-    """`12 %` of 0.12."""
-    return f"{100 * share:.{digits}f} %"
+    """`12 %` of 0.12; `0.4 %` and `99.6 %` where whole percent would say none or all."""
+    percent = 100 * share
+    if not digits and 0 < percent < 100 and f"{percent:.0f}" in ("0", "100"):
+        least = f"{percent:.1f}"
+        return {"0.0": "under 0.1 %", "100.0": "over 99.9 %"}.get(least, f"{least} %")
+    return f"{percent:.{digits}f} %"
 
 
 def format_bytes(size: float) -> str:

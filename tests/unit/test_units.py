@@ -113,6 +113,11 @@ def test_a_percentage_is_written_in_one_way() -> None:
     """`12 %`, as sentences have it; a style sheet's lengths are no percentages of anything."""
     assert in_percent(0.123) == "12 %"
     assert in_percent(0.0123, 1) == "1.2 %"
+    shares = (0.0, 0.0001, 0.004, 0.01, 0.99, 0.996, 0.99999, 1.0, 1.0001, 1.4)
+    assert [in_percent(share) for share in shares] == [
+        "0 %", "under 0.1 %", "0.4 %", "1 %", "99 %", "99.6 %", "over 99.9 %",
+        "100 %", "100 %", "140 %",
+    ]  # fmt: skip
     source = Path(units.__file__).parent
     assert not any(re.search(r"\d%", entry.how) for entry in EXPLANATIONS)
     formatted = re.compile(r":\.\d%\}")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from vdisklab.loads.characteristics import KindSummary, LoadCharacteristics
 from vdisklab.loads.load import IoKind
-from vdisklab.units import KIB, MIB
+from vdisklab.units import KIB, MIB, in_percent
 
 _EVEN = 2.0
 """The busiest second has less than so many times the mean: no bursts worth telling."""
@@ -125,11 +125,11 @@ def _main(found: LoadCharacteristics) -> str:
     reads, writes = found.of(IoKind.READ), found.of(IoKind.WRITE)
     if _MIXED <= share <= 1 - _MIXED:
         return (
-            f"{_percent(share)} writes of {sizes(writes)} and {_percent(1 - share)} reads of "
+            f"{in_percent(share)} writes of {sizes(writes)} and {in_percent(1 - share)} reads of "
             f"{sizes(reads)}"
         )
     kind, name = (writes, "writes") if share > 0.5 else (reads, "reads")
-    return f"{_percent(max(share, 1 - share))} {_order(kind)}{name} of {sizes(kind)}"
+    return f"{in_percent(max(share, 1 - share))} {_order(kind)}{name} of {sizes(kind)}"
 
 
 def _order(kind: KindSummary) -> str:
@@ -152,7 +152,7 @@ def _syncs(found: LoadCharacteristics) -> list[str]:
     if found.of(IoKind.WRITE).count == 0:
         return []
     forced = found.forced_share or 0.0
-    said = [f"{_percent(forced)} of the writes forced"] if forced >= 0.005 else []
+    said = [f"{in_percent(forced)} of the writes forced"] if forced >= 0.005 else []
     if found.writes_per_flush is not None:
         every = _short(found.writes_per_flush)
         return [*said, f"a flush after every {every} writes" if every != "1" else
@@ -193,11 +193,6 @@ def _apart(size: int | None, recorded: int | None) -> float:
 
 def _differ(share: float | None, recorded: float | None) -> float:
     return 1.0 if share is None or recorded is None else (share - recorded) ** 2
-
-
-def _percent(share: float) -> str:
-    percent = 100 * share
-    return f"{percent:.0f} %" if percent in (0, 100) or 1 <= percent <= 99 else f"{percent:.1f} %"
 
 
 def _count(number: float) -> str:

@@ -12,7 +12,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Durability
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Direction
-from vdisklab.units import counted, format_duration, named
+from vdisklab.units import counted, format_duration, in_percent, named
 from vdisklab.views.durability import durability_sentence, losses
 
 NAMED = 4
@@ -33,7 +33,7 @@ _MOVED = {Direction.READ: "read came from the disk", Direction.WRITE: "written r
 
 def headline(choice: PathChoice) -> str:
     """`Use raw/none: within 8 % of the best (95 %)`: what to do, and how sure that is."""
-    use, sure = _use(choice), f"({100 * choice.confidence:.0f} %)"
+    use, sure = _use(choice), f"({in_percent(choice.confidence)})"
     match choice.verdict:
         case ChoiceVerdict.ONLY:
             text = _only(choice)
@@ -244,7 +244,7 @@ def verdict_lines(
     if alike and choice.ties and not (choice.worse or choice.not_best) and others > 0:
         left = f"{counted(others, 'other')} left the race"
         which = "it is not" if others == 1 else "none of them is"
-        sure = f"({100 * choice.confidence:.0f} %)"
+        sure = f"({in_percent(choice.confidence)})"
         yield "Left", f"{left}, as {which} better than the leader by more than its margin {sure}."
     if choice.ties and choice.worse:
         worse = named([cell.name for cell in choice.worse], NAMED)
@@ -297,7 +297,7 @@ def _stake(choice: PathChoice) -> Iterator[str]:
         yield from _cannot_tell(choice)
         return
     most = f"the best is at most {_percent(choice.behind)} better"
-    sure = f"({100 * choice.confidence:.0f} %)"
+    sure = f"({in_percent(choice.confidence)})"
     if choice.ahead is not None and choice.ahead >= _SLIGHT:
         lead = f"{numbers.percent(100 * choice.ahead)} %"
         yield f"So far {cell} leads {name} by {lead}, which may be chance; {most} {sure}."

@@ -70,7 +70,9 @@ def spread_sentences(pair: Agreement) -> Iterator[str]:
     low, high = pair.next_low, pair.next_high
     if low is None or high is None or numbers.known_interval(low, high) is None:
         return
-    between = "" if pair.between is None else f"; hosts differ by {100 * pair.between:.1f} %"
+    between = (
+        "" if pair.between is None else f"; hosts differ by {numbers.percent(100 * pair.between)} %"
+    )
     if pair.between is not None and pair.between < _NO_SPREAD:
         between = "; hosts are not seen to differ beyond their noise"
     first, second = (pair.a, pair.b) if pair.a_leads else (pair.b, pair.a)
@@ -122,7 +124,7 @@ def outlier_sentences(search: OutlierSearch) -> Iterator[str]:
     for outlier in search.outliers[:_SHOWN]:
         slower = outlier.ratio < 1
         change = 1 - outlier.ratio if slower else outlier.ratio - 1
-        size = f"{100 * change:.0f} % {'slower' if slower else 'faster'} than"
+        size = f"{numbers.percent(100 * change)} % {'slower' if slower else 'faster'} than"
         yield (
             f"{outlier.host} is {size if outlier.ratio else 'at zero on a path, unlike'} its "
             f"{outlier.peers} peers with the same facts in {measure_words(outlier.measure)}"

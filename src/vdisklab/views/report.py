@@ -16,7 +16,7 @@ from vdisklab.answers.hosts import MeasuredHost, varying
 from vdisklab.answers.life import DiskLife
 from vdisklab.answers.report import FEATURED, ReportAnswer
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.units import counted
+from vdisklab.units import counted, in_percent
 from vdisklab.views import claims, during, hosts, life, recommend
 from vdisklab.views.choice import MOST_CHARACTERS
 from vdisklab.views.choice import headline as choice_headline
@@ -256,7 +256,7 @@ def hosts_part(report: ReportAnswer) -> dict[str, Any] | None:
                 else choice_headline(answer.choice),
                 "first": [
                     f"{numbers.place(row.best, row.worst)}: {row.cell.label} "
-                    f"({100 * row.share:.0f} % of its best)"
+                    f"({in_percent(row.share)} of its best)"
                     for row in answer.first
                 ]
                 or ["No path has a rank on this host."],

@@ -316,7 +316,7 @@ def _dated_change(answer: TrendAnswer, shift: DatedShift) -> str:
 
 
 def _each(ratio: float) -> str:
-    return f"{100 * abs(ratio - 1):.2g} %"
+    return f"{numbers.percent(100 * abs(ratio - 1))} %"
 
 
 def _path(answer: TrendAnswer, row: TrendRow) -> str:
@@ -350,7 +350,7 @@ def _in_brackets(text: str | None) -> str:
 
 
 def _percent(share: float | None) -> str:
-    return numbers.MISSING if share is None else f"{100 * share:.2g} %"
+    return numbers.MISSING if share is None else f"{numbers.percent(100 * share)} %"
 
 
 def _intro(answer: TrendAnswer, command: str) -> Iterator[str]:
@@ -468,7 +468,10 @@ def _not_dated_yet(answer: TrendAnswer) -> str:
 
 
 def _kind(row: DatedShift) -> str:
-    return "step" if row.each is None else f"{100 * (row.each - 1):+.2g} % a campaign"
+    if row.each is None:
+        return "step"
+    change = 100 * (row.each - 1)
+    return f"{'+' * (change > 0)}{numbers.percent(change)} % a campaign"
 
 
 def _campaign_dates(row: DatedShift) -> str:
