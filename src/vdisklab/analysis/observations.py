@@ -142,8 +142,10 @@ class Observations:
 
         A stall is stored without a direction if a counter saw it, and with one if fio's log did.
         """
+        if measure in self.measures:
+            return measure
         without = replace(measure, direction=Direction.NONE)
-        return without if measure not in self.measures and without in self.measures else measure
+        return without if without in self.measures else measure
 
     def logs(self, measure: MeasureKey) -> Floats:
         """The logarithms of `grid` that comparisons of this measure use."""

@@ -397,10 +397,12 @@ def _on(path: DiskPath, kind: LayerKind) -> DiskPath:
     return replace(path, layers=(Layer(kind),))
 
 
-def _names_elsewhere(path: DiskPath) -> Iterator[str]:
+@lru_cache(maxsize=1 << 12)  # an answer asks for each of its paths several times
+def _names_elsewhere(path: DiskPath) -> tuple[str, ...]:
     """The names of an image in a directory on each file system; none for other paths."""
-    if is_in_directory(path):
-        yield from (verdict_name(_on(path, kind)) for kind in LayerKind if kind.facts.holds_files)
+    if not is_in_directory(path):
+        return ()
+    return tuple(verdict_name(_on(path, kind)) for kind in LayerKind if kind.facts.holds_files)
 
 
 def durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:

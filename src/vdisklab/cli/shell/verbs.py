@@ -57,7 +57,8 @@ class ListedVerb:
     is_group: bool
 
 
-def verb_files(package: str = PACKAGE) -> dict[str, VerbFile]:
+@cache  # each command asks three times
+def verb_files(package: str = PACKAGE) -> Mapping[str, VerbFile]:
     """The file of each verb by the verb's name, such as `export-data`; those of the core first."""
     (root,) = map(Path, import_module(package).__path__)
     core = (
