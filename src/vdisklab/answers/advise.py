@@ -157,7 +157,8 @@ def advise_disks(
         planned=tuple(sorted(planned, key=lambda plan: names.index(plan.disks[0]))),
         unplaced=len({(row.disk.platform, row.advised.path) for row in nowhere}),
         measured_on=desk.measured_on,
-    )  # fmt: skip
+        unasked_profiles=desk.profiles if request.profile is None else (),
+    )
 
 
 def _is_on_node(row: ExistingDisk) -> bool:
@@ -426,6 +427,13 @@ class _Desk:
             tuple(outline for loaded in used for outline in loaded.outlines),
             tuple(campaign for loaded in used for campaign in loaded.campaigns),
         )
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """The profiles of all campaigns that were used."""
+        used = (measured.analysis.campaigns for measured in self._measured.values())
+        names = (campaign.plan.get("profile") for each in used for campaign in each)
+        return tuple(sorted({str(name) for name in names if name}))
 
     @property
     def measured_on(self) -> str | None:

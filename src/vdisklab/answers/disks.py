@@ -534,6 +534,8 @@ class DisksAnswer(Answer):
         tuple[str, ...], "for `audit`: the campaigns that the speeds come from"
     ] = ()
     measured_on: Annotated[str | None, "the host of the speeds, if it is not this machine"] = None
+    unasked_profiles: tuple[str, ...] = field(default=(), metadata=HIDDEN)
+    """For `advise`: the profiles that measured the speeds, if the user named none."""
     measured_at: tuple[str, ...] = field(default=(), metadata=HIDDEN)
     """For `audit`: the directories in which the speeds were measured."""
     notes: Annotated[tuple[str, ...], "what could not be read"] = ()

@@ -46,6 +46,9 @@ _ALWAYS_SAID = (
 )  # fmt: skip
 """Risks that are no loss today, and that change what to do."""
 
+_OF_DATABASES = ("postgresql", "mariadb", "rocksdb", "database", "quiet-", "sync-heavy", "etcd")
+"""How the names of the profiles begin that commit as a database does."""
+
 _NOT_KNOWN_YET = "how they compare is not known yet"
 """In place of a gain of which the rounds tell nothing."""
 
@@ -92,10 +95,30 @@ def tables(
         columns,
         answer.disks,
         tuple(_notes(answer)),
-        intro=(*answer.caveats.notes, *disks.measured_elsewhere(answer)),
+        intro=(
+            *answer.caveats.notes,
+            *disks.measured_elsewhere(answer),
+            *_of_a_load(answer),
+        ),
         verbatim=tuple(_lines(answer, again, again_with)),
         kind=ExistingDisk,
+        for_others=frozenset(
+            line
+            for planned in answer.planned
+            if planned.stands_in is StandIn.NODE
+            for line in (planned.command, planned.quick.command if planned.quick else "")
+        ),
     )
+
+
+def _of_a_load(answer: DisksAnswer) -> Iterator[str]:
+    """The load that the answers are for, which the user did not choose."""
+    profiles = answer.unasked_profiles
+    if profiles and not any(profile.startswith(_OF_DATABASES) for profile in profiles):
+        yield (
+            f"Measured with profile {' and '.join(profiles)}; for a database's commits add "
+            "--profile postgresql-short (`vdisklab profiles` lists all)."
+        )
 
 
 def _change_to(row: ExistingDisk) -> str:
@@ -351,7 +374,10 @@ def _lines(answer: DisksAnswer, again: str, again_with: Callable[[str], str]) ->
         said += clauses
         yield from (f"# {sanitise_line(clause)}" for clause in clauses)
         if planned.quick is not None:
-            yield from _quick_look(planned.quick, number, again_with(planned.quick.profile))
+            later = again_with(planned.quick.profile)
+            if planned.stands_in is StandIn.NODE:
+                later = f"`advise --profile {planned.quick.profile}` there"
+            yield from _quick_look(planned.quick, number, later)
             number = f"{number} in full" if number else "in full"
         yield f"# {f'{number}: ' if number else ''}{_planned(planned, again)}"
         yield planned.command
@@ -392,8 +418,8 @@ def _planned(planned: PlannedMeasurement, again: str) -> str:
         case StandIn.NODE:
             host = planned.node or f"the host that has {its} storage"
             return (
-                f"to {goal} ({time}), run this on {host}, with vdisklab "
-                f"and a copy of what was read here, then {again} there:"
+                f"to {goal} ({time}), run this on {host}, with vdisklab and a copy of what was "
+                "read here, then `advise` there:"
             )
         case StandIn.STORAGE:
             return (

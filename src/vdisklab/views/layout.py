@@ -70,7 +70,8 @@ class Table(Generic[Row]):
     without `kind` has no such form. `intro` stands below the title and `notes` below the
     rows, one sentence each. `verbatim` comes last, line by line and never wrapped, so that it can
     be pasted. `brief` is shown instead to who asks neither why nor for the wide form. `figure` is
-    shown on a page only.
+    shown on a page only. `for_others` are those verbatim lines that are run on another host, where
+    the program has another name.
     """
 
     title: str
@@ -82,6 +83,7 @@ class Table(Generic[Row]):
     kind: type[Any] | None = None
     brief: Table[Row] | None = None
     figure: StackedColumns | None = None
+    for_others: frozenset[str] = frozenset()
 
     @property
     def sentences(self) -> tuple[str, ...]:

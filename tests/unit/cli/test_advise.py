@@ -354,7 +354,7 @@ spec:
 
 
 def test_a_disk_on_a_nodes_local_volume_is_measured_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not in the directory of the workstation on which the question was asked."""
     file = tmp_path / "vm.yaml"
@@ -368,7 +368,14 @@ def test_a_disk_on_a_nodes_local_volume_is_measured_there(
     above = lines[lines.index(planned["command"]) - 1]
     assert above.startswith("# to find the best of ")
     assert " for web root (about " in above
-    assert "run this on node1, with vdisklab and a copy of what was read here, then " in above
+    said = "run this on node1, with vdisklab and a copy of what was read here, then `advise` there:"
+    assert above.endswith(said)
+    monkeypatch.setattr("sys.argv", ["/opt/x/vdisklab", "advise", str(file), "--db", "here.sqlite"])
+    assert main(["advise", str(file)]) == 0
+    there = capsys.readouterr().out
+    assert planned["command"] in there.splitlines(), (
+        "this host's program and database are not there"
+    )
     assert " ".join(lines).count("not measured yet") == 1, "in the table"
 
 
@@ -453,6 +460,17 @@ def test_no_local_image_keeps_a_disk_of_a_server(
         assert above.startswith(f"# command {place}: to find the best of {len(paths)} paths for ")
         assert f" for {disk} on its server (about " in above
         assert ("SPARE is a disk there that holds nothing" in above) is (kind != "libnfs")
+
+
+def test_an_answer_names_its_load_unless_the_user_did(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Someone with a database would take the answer for theirs."""
+    said = "Measured with profile quick; for a database's commits add --profile postgresql-short"
+    file = guest(tmp_path, "raw/none")
+    for arguments, is_said in (([file], True), ([file, "--profile", "quick"], False)):
+        assert main(["advise", *arguments]) == 0
+        assert (said in " ".join(capsys.readouterr().out.split())) is is_said
 
 
 def test_a_quick_look_comes_before_a_database_of_hours(

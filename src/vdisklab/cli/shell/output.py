@@ -121,7 +121,9 @@ def completed(table: Table[Any], named: Named) -> Table[Any]:
         title=named.in_text(table.title),
         intro=tuple(map(named.in_text, table.intro)),
         notes=tuple(map(named.in_text, table.notes)),
-        verbatim=tuple(map(named.in_text, table.verbatim)),
+        verbatim=tuple(
+            line if line in table.for_others else named.in_text(line) for line in table.verbatim
+        ),
         brief=None if table.brief is None else completed(table.brief, named),
     )
 
