@@ -52,13 +52,21 @@ def _sums(cell: str, measurement: model.Measurement) -> model.CellSums:
         device_bytes=_total(device, "read_bytes", "write_bytes"),
         cpu_seconds=evidence.host_cpu_seconds,
         read_requested=_total(both, "read_bytes"),
-        read_reached=_total(device, "read_bytes") if both and both.read_bytes else None,
+        read_reached=_reached(both, device, "read_bytes"),
         write_requested=_total(both, "write_bytes"),
-        write_reached=_total(device, "write_bytes") if both and both.write_bytes else None,
+        write_reached=_reached(both, device, "write_bytes"),
         grown=None if before is None or after is None else after - before,
         busy_seconds=None if length is None else busy,
         busy_of=None if busy is None else length,
     )
+
+
+def _reached(
+    above: model.IoCounters | None, device: model.IoCounters | None, name: str
+) -> int | None:
+    """The bytes at the device, as far as they can be the measurement's own."""
+    requested, counted = _total(above, name), _total(device, name)
+    return min(counted, requested) if requested and counted is not None else None
 
 
 def _busy(counts: model.IoCounters | None) -> float | None:

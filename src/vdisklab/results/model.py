@@ -621,7 +621,8 @@ class CellSums:
     read_requested: int | None = None
     """Bytes, of measurements with both counts."""
     read_reached: int | None = None
-    """Bytes at the device, of those measurements that requested anything."""
+    """Bytes at the device, of those measurements that requested anything; of each no more than it
+    requested, because the rest was for others."""
     write_requested: int | None = None
     """As for reads."""
     write_reached: int | None = None

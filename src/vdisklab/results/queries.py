@@ -108,7 +108,10 @@ def sums(connection: sa.Connection, keys: Sequence[int]) -> tuple[model.CellSums
     def transfer(name: str) -> Iterator[sa.ColumnElement[Any]]:
         above = counts.above(name)
         yield _sum_of_integers(sa.case((device[name].is_not(None), above)))
-        yield _sum_of_integers(sa.case((above > 0, device[name])))
+        # What a device counted above a measurement's own bytes was for others, such as writeback
+        # of an earlier one: it does not make up for other runs.
+        reached = sa.case((device[name] > above, above), else_=device[name])
+        yield _sum_of_integers(sa.case((above > 0, reached)))
 
     growth = measurement.c.allocated_after - measurement.c.allocated_before
     qemu, length = counts.qemu.c, measurement.c.measured_seconds

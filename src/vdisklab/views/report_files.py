@@ -11,11 +11,13 @@ from enum import StrEnum
 from typing import Any, get_type_hints
 
 from vdisklab import numbers
+from vdisklab.answers.measured_for import seconds_of_measurements
 from vdisklab.answers.report import ReportAnswer, ReportValue
 from vdisklab.documents import as_csv, document, plain
 from vdisklab.errors import HostError, extra_hint
 from vdisklab.path.named_target import as_typed
 from vdisklab.sanitise import sanitise_line
+from vdisklab.units import runtime_text
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.durability import power_cut_text
 from vdisklab.views.layout import Table
@@ -134,6 +136,9 @@ def _markdown(report: ReportAnswer) -> Iterator[str]:
     yield from _operations(report)
     yield from _lives(report)
     yield "\n## Cells\n"
+    seconds = seconds_of_measurements(report.ranked.campaigns)
+    if seconds is not None:
+        yield f"Each measurement took {runtime_text(seconds)}.\n"
     keys = (report.measure,) if report.operations else score_keys(report) or (report.measure,)
     titles = [key.metric.replace("_", " ") for key in keys]
     of = "rounds" if report.ranked.hosts is None else "hosts"

@@ -10,9 +10,10 @@ from typing import Any
 
 from vdisklab import __version__, numbers
 from vdisklab.answers import table as answers
+from vdisklab.answers.measured_for import seconds_of_measurements
 from vdisklab.errors import PlanError
 from vdisklab.results.model import METRICS, Direction
-from vdisklab.units import MIB, named
+from vdisklab.units import MIB, named, runtime_text
 from vdisklab.views.durability import losses
 from vdisklab.views.layout import NAMES, Column, Row, Table
 
@@ -91,7 +92,9 @@ def grid(answer: answers.TableAnswer) -> Iterator[Table[answers.TableCell]]:
 
 
 def _medians(answer: answers.TableAnswer) -> str:
-    return f"each number is the median of its runs (at most {answer.runs})"
+    seconds = seconds_of_measurements(answer.campaigns)
+    each = "" if seconds is None else f", each run of {runtime_text(seconds)}"
+    return f"each number is the median of its runs (at most {answer.runs}{each})"
 
 
 def _notes(answer: answers.TableAnswer) -> Iterator[str]:

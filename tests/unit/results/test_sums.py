@@ -34,6 +34,22 @@ def test_sums_are_of_a_cells_runs_by_measurement(store: Store) -> None:
     assert only.cpu_seconds == 0.5
 
 
+def test_what_others_wrote_in_one_run_does_not_make_up_for_other_runs(store: Store) -> None:
+    """A device counted 11 times a run's bytes, the writeback of an earlier measurement; the other
+    runs' bytes stayed in memory."""
+    campaign = a_campaign()
+    store.add_campaign(campaign)
+    for round, reached in enumerate((1131, 0, 60), start=1):
+        evidence = Evidence(qemu=IoCounters(0, 100, 0, 1), device=IoCounters(0, reached, 0, 1))
+        measured = replace(a_measurement(), name="m", evidence=evidence)
+        run = replace(a_run(campaign), id=f"r{round}", round=round, measurements=(measured,))
+        store.add_run(run)
+    (only,) = store.sums([campaign.id])
+    assert (only.write_requested, only.write_reached) == (300, 160)
+    assert (only.read_requested, only.read_reached) == (0, None)
+    assert only.device_bytes == 1191
+
+
 def test_without_qemu_the_programs_own_count_counts(store: Store) -> None:
     campaign = a_campaign()
     store.add_campaign(campaign)

@@ -33,8 +33,8 @@ class Burst(Diagnostic):
     def __str__(self) -> str:
         seen, lasting = (value(rate, "B/s") for rate in (self.bandwidth, self.sustained))
         return (
-            f"{self.cell}: a burst of writes goes to memory at {seen}; lasting writes {lasting} "
-            f"({key_words(self.measurement)})."
+            f"{self.cell}: a burst of writes goes to memory at {seen}; with the time until "
+            f"the disk has them, writes reach {lasting} ({key_words(self.measurement)})."
         )
 
 

@@ -340,9 +340,7 @@ def evidence_diagnostics(
             if requested and not cell.is_null and (cell_sums.measurement, direction) in reported:
                 total = totals.setdefault((cell, cell_sums.measurement, direction), [0, 0])
                 total[0] += requested
-                # What a run's device counted above its own bytes was for others, such as the
-                # writeback of an earlier measurement: it does not make up for other runs.
-                total[1] += min(reached or 0, requested)
+                total[1] += reached or 0
         # A disk that is made while it is measured grows because that is measured.
         is_made = cell.path is not None and cell.path.attachment.made is not None
         if cell_sums.grown is not None and cell_sums.grown > GROWN_ABOVE and not is_made:

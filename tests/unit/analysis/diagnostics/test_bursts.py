@@ -19,7 +19,8 @@ def test_a_burst_is_told_where_it_means_something() -> None:
     (burst,) = burst_diagnostics(data, (SEEN, LASTS))
     assert burst.cell == cell("c00")
     assert str(burst) == (
-        "c00: a burst of writes goes to memory at 1.90 GB/s; lasting writes 210 MB/s "
+        "c00: a burst of writes goes to memory at 1.90 GB/s; with the time until the disk has "
+        "them, writes reach 210 MB/s "
         "(sequential writes of 1 MiB, one at a time)."
     )
     assert not list(burst_diagnostics(data, (SEEN,)))

@@ -11,7 +11,6 @@ from tests.unit.analysis.made import START, cell
 from vdisklab.analysis.diagnostics.recorded import (
     SERVED_FROM_CACHE,
     ColdInPart,
-    FromPageCache,
     NotDirect,
     age_diagnostics,
     direct_diagnostics,
@@ -120,10 +119,3 @@ def test_a_cold_cell_that_read_its_disk_twice(
         if isinstance(diagnostic, ColdInPart)
     ]
     assert found == ([] if share is None else [ColdInPart((CELLS[path],), share)])
-
-
-def test_bytes_of_other_writers_in_one_run_do_not_hide_that_others_reached_no_disk() -> None:
-    all_counts = [[0, 0, 100, reached] for reached in (1131, 0, 292, 0, 0)]
-    sums = [CellSums("b", "m", *[None] * 6, *counts) for counts in all_counts]
-    found = evidence_diagnostics(sums, (), CELLS, {("m", Direction.WRITE)}, None)
-    assert found == (FromPageCache(CELLS["b"], "m", Direction.WRITE, share=0.4),)
