@@ -213,7 +213,10 @@ def _way_to_measure(audited: ExistingDisk, again: Callable[[str], str]) -> str:
     nearest, way, before = audited.nearest, audited.to_measure, audited.measured_before
     if before is not None:
         return f", but in {before}: {again(before)}"
-    cannot = f" here: {audited.lacks_here} (`vdisklab doctor`)" if audited.lacks_here else ""
+    cannot = ""
+    if audited.lacks_here:
+        there = "advise, instead of audit, has the command for its host"
+        cannot = f" here: {audited.lacks_here} (`vdisklab doctor`); {there}"
     if way is None and (nearest is None or not cannot):
         return f", and cannot be{cannot}"
     if nearest is None:

@@ -138,7 +138,7 @@ def test_left_out_attributes_mean_libvirts_defaults(inside: str, path: str) -> N
     ("inside", "problem"),
     [
         ("<disk type='network'><source protocol='gluster' name='p/i'/></disk>", "type network"),
-        ("<disk><driver type='luks'/><target dev='vda'/></disk>", "format 'luks'"),
+        ("<disk><driver type='qcow'/><target dev='vda'/></disk>", "format 'qcow'"),
         ("<disk><target dev='xvda' bus='xen'/></disk>", "bus 'xen'"),
         ("<disk><driver queues='9999'/><target dev='vda' bus='virtio'/></disk>", "whole number"),
         ("<disk><target dev='sda' bus='scsi'/></disk>"
