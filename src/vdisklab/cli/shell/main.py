@@ -24,7 +24,7 @@ from typing import Annotated, TextIO
 import typer
 
 from vdisklab import __version__
-from vdisklab.cli.shell.verbs import PACKAGE, listed_verb, listed_verbs, verb_files
+from vdisklab.cli.shell.verbs import PACKAGE, imported_verb, listed_verbs, verb_files
 from vdisklab.errors import (
     EXIT_INTERRUPTED,
     INTERRUPTS,
@@ -114,7 +114,7 @@ def build_app(only: str | None = None, package: str = PACKAGE) -> typer.Typer:
 
     app = _app()
     commands = []
-    verbs = [listed_verb(verb_files(package)[only])] if only else listed_verbs(package)
+    verbs = [imported_verb(verb_files(package)[only])] if only else listed_verbs(package)
     for verb in verbs:
         name, panel = verb.file.name, verb.panel
         function = getattr(import_module(verb.file.module), verb.file.function)

@@ -10,6 +10,7 @@ imported, because importing all verbs takes a second.
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
@@ -99,6 +100,16 @@ def listed_verb(file: VerbFile) -> ListedVerb:
     docstring = ast.get_docstring(function) or ""
     is_group = returned == f"{typer.__name__}.{typer.Typer.__name__}"
     return ListedVerb(file, VerbPanel[panel], docstring, is_group)
+
+
+def imported_verb(file: VerbFile) -> ListedVerb:
+    """The same facts, taken from the imported file, for the verb that is about to run."""
+    module = import_module(file.module)
+    function = getattr(module, file.function)
+    # As text, if annotations are not evaluated in the file.
+    written = f"{typer.__name__}.{typer.Typer.__name__}"
+    is_group = function.__annotations__.get("return") in (typer.Typer, written)
+    return ListedVerb(file, module.PANEL, inspect.getdoc(function) or "", is_group)
 
 
 def _function(tree: ast.Module, file: VerbFile) -> ast.FunctionDef:

@@ -11,7 +11,7 @@ import typer
 
 import vdisklab
 from vdisklab.cli.shell.main import app_for, build_app
-from vdisklab.cli.shell.verbs import VerbPanel, listed_verbs, verb_files
+from vdisklab.cli.shell.verbs import VerbPanel, imported_verb, listed_verbs, verb_files
 
 SOURCE = Path(vdisklab.__file__).parent
 
@@ -89,6 +89,11 @@ def test_a_new_verb_is_a_file_and_no_edit(tmp_path: Path, monkeypatch: pytest.Mo
     assert isinstance(inner, typer.core.TyperGroup)
     assert set(inner.commands) == {"tape", "card"}
     assert inner.help == "Disks from elsewhere."
+
+
+def test_an_imported_verb_has_the_facts_that_its_file_states() -> None:
+    for verb in listed_verbs():
+        assert imported_verb(verb.file) == verb
 
 
 def test_every_panel_has_verbs() -> None:
