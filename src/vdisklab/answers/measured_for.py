@@ -1,4 +1,5 @@
-"""How long each measurement of campaigns took: what half a second shows, a minute may not."""
+"""How long each measurement of campaigns took, and with how much memory for its pages: what half a
+second shows with all of the host's memory, a minute with a quarter of the disk's size may not."""
 
 from __future__ import annotations
 
@@ -6,6 +7,16 @@ from collections.abc import Sequence
 
 from vdisklab.answers.during import measured_operations
 from vdisklab.results.model import Campaign
+
+
+def cache_memory_of(campaigns: Sequence[Campaign]) -> str | None:
+    """`25% of the disk's size` or `64M`: the memory that pages of each campaign's disks had, as
+    `--cache-memory` was given; None if the campaigns differ, or had all of the host's."""
+    given = {campaign.plan.get("cache_memory") for campaign in campaigns}
+    (memory,) = given if len(given) == 1 else (None,)
+    if not isinstance(memory, str):
+        return None
+    return f"{memory} of the disk's size" if memory.endswith("%") else memory
 
 
 def seconds_of_measurements(campaigns: Sequence[Campaign]) -> float | None:

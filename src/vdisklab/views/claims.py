@@ -11,9 +11,10 @@ from vdisklab.analysis.claim_verdicts import ClaimStatus
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.answers.claims import ClaimsAnswer, JudgedClaim
 from vdisklab.answers.hosts import OverHosts
+from vdisklab.answers.measured_for import seconds_of_measurements
 from vdisklab.path.named_target import as_typed
 from vdisklab.sanitise import sanitise_line
-from vdisklab.units import counted
+from vdisklab.units import counted, runtime_text
 from vdisklab.views.hosts import left_out_sentences, names
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
@@ -38,7 +39,9 @@ def tables(
         yield _hosts_table(answer, answer.hosts, why)
         return
     warning, remedies = answer.caveats.warning, answer.caveats.remedies
-    title = claims_counts(answer) + (f"; {warning}" if warning else "")
+    seconds = seconds_of_measurements(answer.campaigns)
+    each = "" if seconds is None else f"; each measurement of {runtime_text(seconds)}"
+    title = claims_counts(answer) + each + (f"; {warning}" if warning else "")
     columns: tuple[Column[JudgedClaim], ...] = (
         *_NAMES,
         Column("claimed", lambda row: row.sentence, folds=WORDS, spare=2),

@@ -20,7 +20,7 @@ from vdisklab.analysis.score import MEAN, Role, Score, Weighted
 from vdisklab.analysis.summary import Summary
 from vdisklab.answers.choice import nothing_shown
 from vdisklab.answers.during import measured_operations
-from vdisklab.answers.measured_for import seconds_of_measurements
+from vdisklab.answers.measured_for import cache_memory_of, seconds_of_measurements
 from vdisklab.answers.rank import RankAnswer, RankedCell
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
@@ -413,9 +413,12 @@ def _title(answer: RankAnswer) -> str:
 
 
 def _measured_for(answer: RankAnswer) -> str:
-    """`, each measurement of 0.5 s`; empty if programs ended when they were done."""
+    """`, each measurement of 0.5 s`, without it if programs ended when they were done; and the
+    memory that pages of a disk had, if it was bounded."""
     seconds = seconds_of_measurements(answer.campaigns)
-    return "" if seconds is None else f", each measurement of {runtime_text(seconds)}"
+    memory = cache_memory_of(answer.campaigns)
+    of = "" if seconds is None else f", each measurement of {runtime_text(seconds)}"
+    return of if memory is None else f"{of}, page cache of {memory}"
 
 
 def _losses(answer: RankAnswer, cells: Sequence[MeasuredCell]) -> tuple[str, ...]:
