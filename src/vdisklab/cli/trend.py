@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from vdisklab.actions.measure import measure
 from vdisklab.actions.output_file import output_file, require_writable
 from vdisklab.answers.loading import database_url
 from vdisklab.answers.trend import DEFAULT_WORSE, answer_trend
+from vdisklab.cli.shell.caller import retyped
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import CampaignOptions, OutputOptions, argument, takes_options
@@ -100,9 +99,8 @@ def trend(request: TrendOptions, output: OutputOptions) -> int:
     if request.junit is not None:
         with output_file(request.junit) as stream:
             stream.write(junit_xml(answer, named.in_text).encode())
-    typed = [] if named.caller.command is None else sys.argv[sys.argv.index("trend") + 1 :]
-    shown = tables(answer, shlex.join(["vdisklab", "trend", *typed]))
-    print_answer(answer, shown, output, named)
+    asked = retyped("trend", flags=("--why", "--wide"), valued=("--format",))
+    print_answer(answer, tables(answer, asked), output, named)
     if answer.repeats is not None and answer.confirmed is None:
         return EXIT_CELLS_FAILED
     return EXIT_CLAIM_FAILS if answer.exceeded else 0

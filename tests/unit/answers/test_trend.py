@@ -696,14 +696,15 @@ def test_the_command_that_confirms_asks_the_same(
     database: Database, call: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(database, [*levels(6, 0.01), 0.5])
-    asked = ("raw/none", "--worse", "1%", "--campaign", "ca000006", "--format", "json")
-    monkeypatch.setattr("sys.argv", ["vdisklab", "trend", *asked])
+    asked = ("raw/none", "--worse", "1%", "--campaign", "ca000006")
+    shown = (*asked, "--wide", "--why", "--format", "json")  # these measure nothing
+    monkeypatch.setattr("sys.argv", ["vdisklab", "trend", *shown])
     (said,) = (
         sentence
-        for sentence in json.loads(call(*asked)[1])["sentences"]
+        for sentence in json.loads(call(*shown)[1])["sentences"]
         if "before believing" in sentence
     )
-    assert f"vdisklab trend {' '.join(asked)} --confirm" in said
+    assert f"`vdisklab trend {' '.join(asked)} --confirm`" in said
 
 
 @pytest.mark.parametrize(("level", "status"), [(0.5, EXIT_CLAIM_FAILS), (1.0, 0)])
