@@ -437,7 +437,7 @@ def _rows(
     together = [index for index, cell in enumerate(found.cells) if cell is None]
     others = [index for index in range(len(names)) if index not in together]
     ratios = [row.change.ratio for row in newest]
-    others.sort(key=lambda index: (ratios[index] is None, ratios[index] or 0.0))
+    others.sort(key=lambda index: _badness(newest[index], lasts[index][0]))
     relative = found.level - _first(found)
     for index in (*together, *others):
         ratio, (lasting, since) = ratios[index], lasts[index]
@@ -450,6 +450,17 @@ def _rows(
         shown = np.exp(relative[index])
         points = tuple(float(value) if math.isfinite(value) else None for value in shown)
         yield TrendRow(names[index], newest[index], lasting, since, exceeds, points)
+
+
+def _badness(newest: Newest, lasting: float | None) -> tuple[bool, bool, float]:
+    """A key that sorts paths: those shown to be worse first, by their loss, then by the newest
+    change; paths without one come last."""
+    shown = [lasting] if lasting is not None else []
+    if newest.verdict is TrendVerdict.WORSE and newest.change.ratio is not None:
+        shown.append(newest.change.ratio)
+    loss = min(shown, default=1.0)
+    ratio = loss if loss < 1 else newest.change.ratio
+    return loss >= 1, ratio is None, ratio or 0.0
 
 
 def _confirmed(rows: Sequence[TrendRow], before: set[str] | None, *, exceeded: bool) -> bool | None:

@@ -52,7 +52,7 @@ def tables(
         Column("path", lambda row: row.path, folds=NAMES),
         Column("verdict", lambda row: _judged(answer, row), folds=WORDS, whole=True),
         Column(
-            "change (95 %)",
+            "newest against\nearlier (95 %)",
             lambda row: _gain(row.newest.change),
             right=True,
             note=""
@@ -61,7 +61,7 @@ def tables(
         ),
         Column(
             "p",
-            lambda row: numbers.probability(row.newest.p_adjusted),
+            _probability,
             right=True,
             spare=1,
             note="p is corrected for the number of paths, and for two years of monthly looks.",
@@ -90,12 +90,14 @@ def tables(
 
 
 _LASTING: Column[TrendRow] = Column(
-    "lasting",
-    lambda row: _gain(LevelChange(row.lasting)),
-    right=True,
-    note=f"Lasting: the level now against that before the changes of the last {RECENT} campaigns: "
-    "dated ones, and losses that an earlier campaign showed and that are not half gone.",
+    "lasting", lambda row: _gain(LevelChange(row.lasting)), right=True
 )
+
+
+def _probability(row: TrendRow) -> str:
+    """The corrected p; a dash where not even the change is known: 1.00 there is no evidence."""
+    change = _known(row.newest.change)
+    return numbers.probability(None if change is None else row.newest.p_adjusted)
 
 
 def _judged(answer: TrendAnswer, row: TrendRow) -> str:
@@ -131,7 +133,8 @@ def headline(answer: TrendAnswer) -> str:
             return f"{word}: {_lasting_change(answer, lasting)}{_by_itself(answer, lasting)}"
         case TrendVerdict.WORSE | TrendVerdict.BETTER:
             word = _VERDICTS[answer.verdict].capitalize()
-            row = rows[0] if answer.verdict is TrendVerdict.WORSE else rows[-1]
+            farthest = min if answer.verdict is TrendVerdict.WORSE else max
+            row = farthest(rows, key=lambda row: row.newest.change.ratio or 1.0)
             row = next((row for row in rows if row.path == TOGETHER), row)
             paths = [other.path for other in rows if other is not row]
             others = sum(other is not row for other in answer.paths)
@@ -400,6 +403,12 @@ def _notes(answer: TrendAnswer) -> Iterator[str]:
     yield from grouped_sentences([each for each in answer.findings if each is not only])
     if only is not None:
         return
+    if any(row.lasting is not None for row in answer.paths):
+        yield (
+            f"Lasting: the level now against that before the changes of the last {RECENT} "
+            "campaigns: dated ones, and losses that an earlier campaign showed and that are not "
+            "half gone. Newest: what the newest campaign adds to that."
+        )
     (measure, *more) = answer.measures
     seconds = seconds_of_measurements(answer.campaigns)
     yield (
@@ -422,9 +431,9 @@ def _notes(answer: TrendAnswer) -> Iterator[str]:
 def _shifts(answer: TrendAnswer) -> Table[DatedShift]:
     columns: tuple[Column[DatedShift], ...] = (
         Column("path", lambda row: row.path, folds=NAMES),
-        Column("change (95 %)", lambda row: _gain(row.change), right=True),
+        Column("the dated change\n(95 %)", lambda row: _gain(row.change), right=True),
         Column("kind", _kind),
-        Column("between", _campaign_dates),
+        Column("between", _campaign_dates, folds=WORDS, whole=True),
         Column(
             "odds",
             lambda row: numbers.digits(row.odds) if row.odds < 1000 else ">1000",

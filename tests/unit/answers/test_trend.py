@@ -42,7 +42,8 @@ from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_CLAIM_FAILS, EXIT_INTERRUPTE
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.results.model import Campaign, Check, Failure, FailureKind, Run
 from vdisklab.views.charts.figures import figures
-from vdisklab.views.layout import Table
+from vdisklab.views.layout import Column, Table
+from vdisklab.views.terminal import lines_of
 from vdisklab.views.trend import headline, junit_xml, tables
 
 MONTH = timedelta(days=30)
@@ -131,6 +132,39 @@ def test_one_path_alone_is_named(database: Database) -> None:
     assert [row.path for row in answer.paths if row.exceeds][-1] == "raw/none"
     assert [row.path for row in alone.paths] == ["raw/none"]
     assert "raw/none" in headline(answer)
+
+
+def test_two_tables_say_with_what_they_compare_and_the_worst_path_is_first(
+    database: Database,
+) -> None:
+    """After a step the newest campaign adds nothing to it: each table has the number that it
+    names, and the narrowest terminal has the whole names of the paths that changed."""
+    fill(database, [*levels(7, 0.01), *[0.6] * 4], path="raw/none")
+    with database.open() as results:
+        answer = answer_trend(results)
+    newest, dated = tables(answer)
+    assert answer.shifts
+    assert {column.heading for column in newest.columns}.isdisjoint(
+        column.heading for column in dated.columns if column.title != "path"
+    )
+    assert any(note.startswith("Lasting: ") for note in newest.notes)
+    assert [row.path for row in answer.paths][:2] == [TOGETHER, "raw/none"]
+    lines = [line.plain for line in lines_of(dated, 60)]
+    assert max(map(len, lines[lines.index("") :])) <= 60
+    assert any(line.startswith((" all paths ", " raw/none ")) for line in lines)
+
+
+def test_a_change_that_is_not_known_has_no_p(database: Database) -> None:
+    fill(database, [*levels(3, 0.3), 1.0])
+    with database.open() as results:
+        (table, *_) = tables(answer_trend(results))
+    by_title: dict[str, Column[Any]] = {column.heading: column for column in table.columns}
+    shown = [
+        (by_title["newest against earlier (95 %)"].show(row), by_title["p"].show(row))
+        for row in table.rows
+    ]
+    assert ("not known", "–") in shown
+    assert all((change == "not known") == (p == "–") for change, p in shown)
 
 
 def fill_some_slower(database: Database, count: int, *, back: int = 99) -> None:
