@@ -82,6 +82,7 @@ from vdisklab.platforms.configured_disk import (
     risks,
     works_for,
 )
+from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.registry import (
     can_change,
     cannot_have,
@@ -133,7 +134,7 @@ def advise_disks(
         and (
             row.advised.action is DiskAction.UNKNOWN
             or (row.advised.to is not None and row.advised.gain is None)
-            or (row.advised.elsewhere is not None and row.advised.directory is not None)
+            or (row.advised.elsewhere is not None and (row.advised.directory or _is_on_node(row)))
             or desk.is_unfinished(row, request, measured_paths)
         )
     ]
@@ -162,9 +163,11 @@ def advise_disks(
 
 
 def _is_on_node(row: ExistingDisk) -> bool:
-    """True for a file that only another host has: a node's own, or one that it mounts from a
-    server, for which no other storage answers."""
-    return row.advised.far or bool(row.disk.node and row.disk.source)
+    """True for a file that only another host has, by its name or its node's, or that it mounts from
+    a server: it is measured there, and no storage of this host stands in for it."""
+    source = row.disk.source or ""
+    is_file = source.startswith("/") and not names_device(source)
+    return row.advised.far or is_file or bool(row.disk.node and source)
 
 
 def _is_elsewhere(row: ExistingDisk, machine: str) -> bool:

@@ -159,7 +159,8 @@ def _why(row: ExistingDisk, below: Mapping[str, str]) -> str:
             return f"{serious}set cache none or writeback"
         return serious + (_refused(row) or advice.reason.partition(":")[0])
     if advice.action is DiskAction.KEEP:
-        return serious + (advice.reason or "no other setting is shown to be better")
+        kept = advice.reason or f"{_if_like(advice)}no other setting is shown to be better"
+        return serious + kept
     reason = disks.said_first(row, advice.reason)
     if advice.measurable and advice.reason != MEASURED_ALONE:
         reason = "not measured yet"
@@ -176,7 +177,15 @@ def _why_changed(row: ExistingDisk, advice: Advice, to: DiskPath) -> str:
     if gain is None:
         gain = "its cost was not measured" if advice.gain is None else _NOT_KNOWN_YET
     kept = "keeps flushed data, " if advice.for_safety else ""
-    return f"{settings}: {kept}{gain}"
+    if advice.elsewhere is not None and advice.gain is not None and advice.for_safety:
+        gain = f"{gain} in {advice.elsewhere}"  # it is safer on any storage
+    condition = "" if advice.for_safety else _if_like(advice)
+    return f"{condition}{settings}: {kept}{gain}"
+
+
+def _if_like(advice: Advice) -> str:
+    """The condition of advice by measurements in another place; empty if they are of the disk's."""
+    return "" if advice.elsewhere is None else f"if its storage is like {advice.elsewhere}: "
 
 
 def _refused(row: ExistingDisk) -> str:
@@ -232,7 +241,9 @@ def _why_kept(row: ExistingDisk, entry: Advice) -> str:
     if entry.reason:
         return f"keep it: {entry.reason}"
     kept, best = row.path or entry.path, _best_other(entry)
-    return f"keep {kept}{_as_measured(row)}: no other setting is shown to be better{best}"
+    condition = _if_like(entry).removesuffix(": ")
+    only = f", {condition}" if condition else ""
+    return f"keep {kept}{_as_measured(row)}{only}: no other setting is shown to be better{best}"
 
 
 def _best_other(entry: Advice) -> str:
@@ -303,16 +314,6 @@ def _sentences(row: ExistingDisk) -> Iterator[str]:
     entry = row.advised
     yield from _risks_of(row, weight=0)
     yield from disks.made_sentence(row)
-    if entry.elsewhere is not None and entry.directory is None:
-        yield (
-            f"measured in {entry.elsewhere}, and its own storage is not on this host: --dir names "
-            "a directory on the same kind."
-        )
-    elif entry.elsewhere is not None:
-        yield (
-            f"measured in {entry.elsewhere}, on another file system than this disk: --measure "
-            "measures on its own."
-        )
     if entry.to is not None and entry.then is not None and entry.path is not None:
         yield durability_sentence(str(named_as(row, entry.to)), entry.then)
     over_rebuilt = disks.known_gain(entry.over_rebuilt)
@@ -330,6 +331,21 @@ def _sentences(row: ExistingDisk) -> Iterator[str]:
         )
 
 
+def _where_measured(row: ExistingDisk) -> Iterator[str]:
+    """That the speeds are of another storage than the disk's, which decides nothing for it."""
+    entry = row.advised
+    if entry.elsewhere is not None and entry.directory is None:
+        yield (
+            f"the speeds are those of {entry.elsewhere}; the disk's own storage is not on this "
+            "host, and was not measured."
+        )
+    elif entry.elsewhere is not None:
+        yield (
+            f"measured in {entry.elsewhere}, on another file system than this disk: --measure "
+            "measures on its own."
+        )
+
+
 def _action(row: ExistingDisk, action: DiskAction) -> Iterator[str]:
     """What to do about a disk if it is this; the column says all of an unknown one, and of an
     ephemeral one with which the guest starts."""
@@ -341,6 +357,7 @@ def _action(row: ExistingDisk, action: DiskAction) -> Iterator[str]:
 def _notes(answer: DisksAnswer) -> Iterator[str]:
     """What the reader must do comes first, then what harms guests, then what is only to know."""
     yield from answer.notes
+    yield from disks.said_of(answer.disks, _where_measured)
     yield from disks.said_of(answer.disks, partial(_action, action=DiskAction.CHANGE))
     for weight in (2, 1):
         yield from disks.said_of(answer.disks, partial(_risks_of, weight=weight))

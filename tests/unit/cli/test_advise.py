@@ -209,17 +209,28 @@ def test_what_was_before_is_said_of_today(
     assert said in " ".join(document["sentences"])
 
 
-def test_a_stand_in_answers_and_says_where_it_was_measured(
-    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What `then advise again` promises for a disk whose storage is not on this host."""
-    far = guest(tmp_path, "raw/default", "far", "/no/such/directory/far.img")
+@pytest.mark.parametrize(
+    ("path", "action", "said"),
+    [("raw/default", "change", "cache none"), ("raw/none", "keep", "no other setting is shown")],
+)
+def test_speeds_of_this_host_decide_only_if_the_disks_own_storage_is_like_it(
+    path: str, action: str, said: str, store: Database, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Of a copied file of another host: its command is for that host."""
+    far = guest(tmp_path, path, "far", "/no/such/directory/far.img")
     document = advised(capsys, far)
     (row,) = document["disks"]
-    assert (row["action"], row["directory"]) == ("change", None)
+    assert (row["action"], row["directory"]) == (action, None)
     assert row["elsewhere"] is not None
-    assert "its own storage is not on this host" in " ".join(document["sentences"])
-    assert document["planned"] == []
+    (planned,) = document["planned"]
+    assert planned["stands_in"] == "node"
+    assert planned["command"].endswith(" --dir /no/such/directory")
+    assert main(["advise", far]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    where = row["elsewhere"]
+    assert f" {action} if its storage is like {where}: {said}" in out
+    assert f"* far vda: the speeds are those of {where}; the disk's own storage is not on" in out
 
 
 def test_a_database_that_the_environment_names_need_not_exist_yet(
@@ -1241,7 +1252,8 @@ def test_the_shipped_campaign_has_one_answer_for_libvirts_disk(
     assert f"{made} libvirt makes it." in said
     assert main(["advise", str(file), "--campaign", "b7bd"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "measured as qcow2:preallocation=off/default: no other setting" in said
+    kept = f"measured as qcow2:preallocation=off/default, if its storage is like {row['elsewhere']}"
+    assert f"{kept}: no other setting" in said
     assert "over qcow2/writeback (this disk once its image is allocated)" in said
 
 
