@@ -180,8 +180,10 @@ def _hosts(report: ReportAnswer) -> Iterator[str]:
     part = hosts_part(report)
     if part is None:
         return
-    yield "\n## Hosts\n"
-    yield from (f"* {_prose(sentence)}" for sentence in (*part["outliers"], *part["classes"]))
+    yield "\n## Hosts"
+    for title, sentences in (("Outliers", part["outliers"]), ("Classes of hosts", part["classes"])):
+        yield f"\n### {title}\n"
+        yield from (f"* {_prose(sentence)}" for sentence in sentences)
     yield "\n## Each host's own answer\n"
     for row in part["rows"]:
         yield f"* {escape(row['name'])}: {_prose(row['answer'].rstrip('.'))}. `{row['command']}`"

@@ -401,6 +401,8 @@ def test_each_hosts_own_answer_is_that_of_its_report(
         assert [(row["cell"], row["best"]) for row in of_host["first"]] == ranks[
             : len(of_host["first"])
         ]
+        assert "\n### Outliers\n\n* " in plain
+        assert "\n### Classes of hosts\n\n* " in plain
         assert f"* kvm{number}: {headline}. `vdisklab report {' '.join(only)}`" in plain
     assert "| power cut | hosts |" in plain
     assert "The fastest." not in shown
