@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,6 +12,7 @@ import numpy as np
 from vdisklab.analysis.additive import PRECISION, round_effects
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
 
@@ -37,6 +38,16 @@ Rosner's limits are right from 15 on, and fewer hosts say little about tails.
 
 
 @dataclass(frozen=True, slots=True)
+class OnePath:
+    """The path that makes more than half of a host's difference from its peers."""
+
+    cell: MeasuredCell
+    ratio: Annotated[float, "this path's speed on the host, relative to the mean of its peers"]
+    others: Annotated[float, "the same of the mean of the host's other paths"]
+    count: Annotated[int, "the other paths"]
+
+
+@dataclass(frozen=True, slots=True)
 class OutlierHost:
     """A host that is slower or faster than others with the same facts."""
 
@@ -53,6 +64,9 @@ class OutlierHost:
         "something is wrong with it: it does nothing, or is farther off than a healthy host, even "
         "if hosts' levels have heavy tails; otherwise only its speed is a fact",
     ]
+    path: Annotated[
+        OnePath | None, "the path by which it differs; null if it does so by several"
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +118,9 @@ def find_outliers(
                     alarm = stopped[place] or (len(level_of) >= FEW and abs(apart) > heavy)
                     ratio = 0.0 if stopped[place] else math.exp(apart)
                     host = list(level_of)[place]
+                    path = None if stopped[place] else _one_path(means, measure, host, level_of)
                     outliers.append(
-                        OutlierHost(host, measure, ratio, len(level_of) - 1, bool(alarm))
+                        OutlierHost(host, measure, ratio, len(level_of) - 1, bool(alarm), path)
                     )
     return OutlierSearch(
         tuple(sorted(outliers, key=lambda outlier: outlier.ratio)), tuple(unchecked), alpha
@@ -123,20 +138,48 @@ def levels(means: Observations, measure: MeasureKey) -> Mapping[str, float]:
     """Each host's effect on its cells; more is better. Warm cells are left out: they say nothing
     about a disk.
     """
-    on_disk = [cell.page_cache is not PageCache.WARM for cell in means.cells]
-    logs = means.logs(measure)
-    if any(on_disk):
-        logs = logs[on_disk]
-    sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
+    _, logs = _on_disk(means, measure)
     observed = np.isfinite(logs)
     rows, columns = np.flatnonzero(observed.any(axis=1)), np.flatnonzero(observed.any(axis=0))
     if not len(rows):
         return {}
-    table = sign * logs[np.ix_(rows, columns)]
+    table = logs[np.ix_(rows, columns)]
     measured = np.isfinite(table)
     level = table.mean(axis=0) if measured.all() else round_effects(table, measured)
     hosts = [means.rounds[column].campaign for column in columns]
     return dict(zip(hosts, level.tolist(), strict=True))
+
+
+def _on_disk(means: Observations, measure: MeasureKey) -> tuple[Sequence[MeasuredCell], Floats]:
+    """The cells that are not warm, unless all are, and their logarithms; more is better."""
+    cold = [
+        place for place, each in enumerate(means.cells) if each.page_cache is not PageCache.WARM
+    ]
+    chosen = cold or list(range(len(means.cells)))
+    sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
+    return [means.cells[place] for place in chosen], sign * means.logs(measure)[chosen]
+
+
+def _one_path(
+    means: Observations, measure: MeasureKey, host: str, group: Collection[str]
+) -> OnePath | None:
+    """The path without which less than half of the host's difference from its group is left; None
+    without such a path, or with one path only."""
+    cells, logs = _on_disk(means, measure)
+    names = [each.campaign for each in means.rounds]
+    peers = [place for place, name in enumerate(names) if name in group and name != host]
+    there = logs[:, names.index(host)]
+    has = np.isfinite(there) & np.isfinite(logs[:, peers]).all(axis=1)
+    if has.sum() < 2:
+        return None
+    apart = there[has] - logs[has][:, peers].mean(axis=1)
+    farthest = int(np.abs(apart).argmax())
+    others = np.delete(apart, farthest)
+    if abs(others.mean()) >= abs(apart.mean()) / 2:
+        return None
+    cell = cells[np.flatnonzero(has)[farthest]]
+    ratio, rest = math.exp(apart[farthest]), math.exp(others.mean())
+    return OnePath(cell, ratio, rest, len(others))
 
 
 def _with_zeros(means: Observations, measure: MeasureKey) -> set[str]:

@@ -194,6 +194,35 @@ def test_hosts_that_share_a_rack_count_as_one() -> None:
     assert np.mean(by_racks) > 0.88
 
 
+def test_a_host_that_is_slower_on_one_path_alone_says_which() -> None:
+    """Not its disk is slow, which all paths use; all measures that show it take one sentence."""
+    logs = 0.1 * drawn(RNG(22), np.zeros(5), 60)
+    logs[3, 11] += np.log(0.2)
+    found = find_outliers(fleet_of(logs).means, [IOPS], [fleet_of(logs).hosts])
+    (outlier,) = found.outliers
+    assert outlier.path is not None
+    assert (outlier.path.cell, outlier.path.count) == (cell(3), 4)
+    assert outlier.path.ratio == pytest.approx(0.2, rel=0.05)
+    assert outlier.path.others == pytest.approx(1.0, abs=0.05)
+    both = replace(found, outliers=(outlier, replace(outlier, measure=P99)))
+    said = [each for each in outlier_sentences(both) if host_name(11) in each]
+    assert len(said) == 1
+    assert said[0].startswith(f"{cell(3)} on {host_name(11)} is ")
+    assert "the mean of its 4 other paths differs by at most " in said[0]
+    assert "look at its disk" not in said[0]
+    logs[:, 11] += np.log(0.2)
+    (outlier,) = find_outliers(fleet_of(logs).means, [IOPS], [fleet_of(logs).hosts]).outliers
+    assert outlier.path is None
+
+
+def test_one_host_that_decides_against_all_others_is_named() -> None:
+    logs = 0.1 * drawn(RNG(5), np.array([0.2, 0.0]), 5)
+    logs[0, 3] -= 3
+    said = agreement_sentence(agreement(fleet_of(logs), IOPS, cell(0), cell(1)))
+    assert f" on 1 of 5 hosts ({host_name(3)}, which decides the mean) in " in said
+    assert "these 4 disagree" in said
+
+
 def test_three_dying_disks_do_not_hide_each_other() -> None:
     logs = drawn(RNG(8), np.zeros(5), 20)
     logs[:, 1:4] += np.log(0.6)
