@@ -67,9 +67,11 @@ SHOWN_AT_FIGURE = 4
 """Maximum number of diagnostics at one figure; the others are counted."""
 
 _UNBROKEN = re.compile(
-    r"(?<![\w-])(--?[a-z][\w-]{0,30}|\d[\d.,]{0,20}(?:(?:e-|[–-])\d[\d.,]{0,20}){1,3})"
+    r"(?<![\w-])(--?[a-z][\w-]{0,30}|\d[\d.,]{0,20}(?:(?:e-|[–-])\d[\d.,]{0,20}){1,3}"
+    r"|\(-?\d[\d.,]{0,20} to -?\d[\d.,]{0,20}\))"
 )
-"""Text that a browser would break at a hyphen or a dash: an option, an interval or a date."""
+"""Text that a browser would break at a hyphen, a dash or a space: an option, an interval or a
+date."""
 
 
 def render_page(report: ReportAnswer) -> str:

@@ -26,7 +26,7 @@ from vdisklab.answers.report import report_on
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results.store import open_store
-from vdisklab.views.layout import Column, Table
+from vdisklab.views.layout import NAMES, WORDS, Column, Table
 from vdisklab.views.page.html import FIRST_PAGE, render_page
 from vdisklab.views.page.tables import tables_page
 
@@ -267,6 +267,36 @@ def test_a_wide_table_of_any_verb_says_that_it_scrolls(browser: Browser, tmp_pat
     page.goto(file.as_uri())
     page.locator(".scroll.more").wait_for()
     assert page.locator(".scroll.more").count() == 1
+    page.close()
+
+
+def test_on_a_phone_a_table_of_any_verb_has_what_decides_in_sight(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """As many columns as `rank` has, of which a phone shows four; an interval is below its number,
+    and a wider screen shows all."""
+    columns = [
+        Column[str]("path", str, folds=NAMES),
+        Column[str]("verdict", lambda _: "worse since 2026-08-01", folds=WORDS),
+        *(Column[str](f"median {number}", lambda _: "123", spare=1) for number in range(9)),
+        Column[str]("lasting", lambda _: "-29 %", right=True),
+        Column[str]("newest against earlier (95 %)", lambda _: "-7.6 % (-22 to 8.7)", right=True),
+    ]
+    file = tmp_path / "tables.html"
+    file.write_text(
+        tables_page([Table("One", columns, ["qcow2:preallocation=off/default (cold)"])])
+    )
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.goto(file.as_uri())
+    box = page.locator(".scroll")
+    assert box.evaluate("(box) => box.scrollWidth <= box.clientWidth")
+    assert page.locator("th:visible").count() == 4
+    assert page.get_by_text("A wider screen shows all 13 columns.").is_visible()
+    interval = page.locator("td .whole").get_by_text("(-22 to 8.7)")
+    assert interval.evaluate("(each) => each.getClientRects().length") == 1
+    page.set_viewport_size({"width": 1280, "height": 900})
+    assert page.locator("th:visible").count() == 13
+    assert not page.get_by_text("A wider screen").is_visible()
     page.close()
 
 
