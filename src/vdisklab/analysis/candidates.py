@@ -1,4 +1,4 @@
-"""Finds the best path that meets all needs, and what each need costs."""
+"""Finds the best path that meets all needs."""
 
 from __future__ import annotations
 
@@ -32,16 +32,14 @@ RatioOf = Callable[[MeasuredCell, MeasuredCell], Ratio]
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What one need costs: how much better the best cell would be without it."""
+    """What one need costs: how much better the path would be that is recommended without it."""
 
     need: Need
     without: Annotated[
         MeasuredCell,
-        "the best cell without this need; the recommended cell if the need costs nothing",
+        "what is recommended without this need; the recommended cell if the need costs nothing",
     ]
-    ratio: Annotated[
-        Ratio | None, "ratio of the best cell without this need to the recommended cell"
-    ]
+    ratio: Annotated[Ratio | None, "ratio of that cell to the recommended one"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,9 @@ class Recommendation:
         tuple[MeasuredCell, ...],
         "the cells that may all be the best, the leader first; empty if the best is known",
     ]
-    prices: tuple[Price, ...]
+    prices: Annotated[
+        tuple[Price, ...], "none for a need without which no path could be recommended"
+    ]
     default: Annotated[
         MeasuredCell | None, "the most similar measured cell with QEMU's default cache mode"
     ]
@@ -81,10 +81,6 @@ class Recommendation:
 
         return replace(
             self,
-            prices=tuple(
-                replace(price, ratio=of(price.without, self.cell, price.ratio))
-                for price in self.prices
-            ),
             over_default=of(self.cell, self.default, self.over_default),
             over_safe=of(self.cell, self.safe, self.over_safe),
         )
@@ -278,7 +274,7 @@ def recommend_path(
     *,
     decided: Sequence[MeasuredCell] = (),
 ) -> Recommendation | None:
-    """The best path by a measure; None when no ranked path meets all needs.
+    """The best path by a measure, without prices; None when no ranked path meets all needs.
 
     `decided` is the path to use, and then those that may also be the best, if that is known.
     """
@@ -288,10 +284,6 @@ def recommend_path(
         for need in needs
     }
     meeting = _qualified(paths, met.values())
-    without = {
-        need: _qualified(paths, [cells for other, cells in met.items() if other != need])
-        for need in met
-    }
     ranking = ranked.among(observations, measure, meeting)
     order = (
         [row.cell for row in ranking.rows]
@@ -316,15 +308,7 @@ def recommend_path(
         ranking=ranking,
         cell=chosen,
         ties=tuple(ties) if len(ties) > 1 else (),
-        prices=tuple(
-            _price(
-                need,
-                chosen,
-                ranked.winners(ranked.among(observations, measure, without[need])),
-                ratio,
-            )
-            for need in met
-        ),
+        prices=(),
         default=default,
         over_default=None if default is None or default == chosen else ratio(chosen, default),
         safe=safe,
@@ -370,17 +354,6 @@ def _by_value(
     return next(
         (cells_of_rank for cells_of_rank in (enough, measured) if len(cells_of_rank) == 1), []
     )
-
-
-def _price(
-    need: Need, chosen: MeasuredCell, winners: Sequence[MeasuredCell], ratio: RatioOf
-) -> Price:
-    """The price of one need; `winners` are the cells that may be the best without it.
-
-    The need costs nothing if the chosen cell is among them.
-    """
-    best = chosen if chosen in winners or not winners else winners[0]
-    return Price(need, best, None if best == chosen else ratio(best, chosen))
 
 
 def _default(paths: Mapping[MeasuredCell, DiskPath], chosen: DiskPath) -> MeasuredCell | None:

@@ -13,6 +13,7 @@ from typing import Annotated
 import numpy as np
 
 from vdisklab.analysis.candidates import (
+    Price,
     RatioOf,
     Recommendation,
     candidates,
@@ -29,12 +30,13 @@ from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.race import RaceOutcome
-from vdisklab.analysis.rank_intervals import Ranked
+from vdisklab.analysis.rank_intervals import Ranked, Ranking
 from vdisklab.analysis.score import DEFAULT_METRIC, MEAN, MIX, Score, add_mix, without_mix
 from vdisklab.analysis.summary import Level, Summaries, Summary, levels, summarise
 from vdisklab.analysis.sums import RelativeSums
 from vdisklab.answers.analysis import Analysis, no_speed
 from vdisklab.answers.choice import (
+    Decision,
     PathChoice,
     as_ranked,
     decided_among,
@@ -193,9 +195,7 @@ def recommend(
     meeting = qualified(observations, needs, analysis.verdicts)
     if hosts is None and rounds_of(observations, meeting) < MIN_ROUNDS:
         raise _nothing_to_recommend(analysis, observations, needs, measure)
-    race = race_of(analysis, meeting) if hosts is None and weights is None else None
-    ranking = analysis.ranked_by.among(observations, measure, meeting)
-    decision = decided_among(analysis, ranking, race, observations)
+    decision = _decision(analysis, observations, measure, meeting)
     found = recommend_path(
         observations,
         measure,
@@ -210,7 +210,7 @@ def recommend(
         raise _nothing_to_recommend(analysis, observations, needs, measure)
     if hosts is not None:
         shown = (measure,)
-    choice = decision.choice or only(analysis, found.cell, ranking)
+    choice = decision.choice or only(analysis, found.cell, decision.ranking)
     choice = replace(choice, surer=surer(analysis, choice, decision, needs))
     found = replace(found, ranking=decision.ranking)
     best, chosen = found.ranking.best, found.cell
@@ -221,14 +221,16 @@ def recommend(
         ordering = _by_levels(alone(cell, other), ordered.get(cell), ordered.get(other))
         return choice.holds(ordering, cell, other)
 
+    pair = alone if hosts is not None else partial(ratio_of, observations, measure)
+
     def as_compared(cell: MeasuredCell, other: MeasuredCell) -> Ratio:
         """The ratio of a sentence, which `compare` prints of the same pair."""
-        pair = alone if hosts is not None else partial(ratio_of, observations, measure)
-        return choice.holds(
-            as_ranked(pair(cell, other), cell, other, decision.ranking), cell, other
-        )
+        return _as_decided(pair(cell, other), cell, other, decision.ranking, choice)
 
-    found = found.with_ratios(as_compared)
+    found = replace(
+        found.with_ratios(as_compared),
+        prices=tuple(_prices(analysis, observations, found, meeting, pair)),
+    )
     summaries = {
         key: analysis.summaries(key) if weights is None else summarise(observations, key)
         for key in shown
@@ -270,7 +272,7 @@ def recommend(
             for cell, path in candidates(observations.cells).items()
             if (lacking := _lacking(path, needs, analysis.verdicts))
         },
-        race=race,
+        race=decision.race,
         stalls={
             need: measured_stall(chosen.path, need, analysis.verdicts)
             for need in needs
@@ -283,6 +285,53 @@ def recommend(
         else _beside_default(analysis, chosen, measure, needs),
     )
     return answer if hosts is None else _with_hosts(answer, hosts)
+
+
+def _decision(
+    analysis: Analysis,
+    observations: Observations,
+    measure: MeasureKey,
+    meeting: Collection[MeasuredCell],
+) -> Decision:
+    """The decision among the cells that meet some needs; a race decides if it went by the score."""
+    raced = measure != MIX and not isinstance(analysis, HostsAnalysis)
+    race = race_of(analysis, meeting) if raced else None
+    ranking = analysis.ranked_by.among(observations, measure, meeting)
+    return decided_among(analysis, ranking, race, observations)
+
+
+def _as_decided(
+    ratio: Ratio, cell: MeasuredCell, other: MeasuredCell, ranking: Ranking, choice: PathChoice
+) -> Ratio:
+    """The ratio of two cells with an interval that allows for the decision."""
+    return choice.holds(as_ranked(ratio, cell, other, ranking), cell, other)
+
+
+def _prices(
+    analysis: Analysis,
+    observations: Observations,
+    found: Recommendation,
+    meeting: Collection[MeasuredCell],
+    pair: RatioOf,
+) -> Iterator[Price]:
+    """What each need costs, by the decision that `recommend` without this need prints.
+
+    Nothing of a need without which nothing is decided among more paths than with it.
+    """
+    for need in found.needs:
+        others = [other for other in found.needs if other != need]
+        able = qualified(observations, others, analysis.verdicts)
+        if set(able) == set(meeting):
+            yield Price(need, found.cell, None)
+            continue
+        decision = _decision(analysis, observations, found.measure, able)
+        if decision.choice is None:
+            continue
+        best = decision.choice.cell
+        ratio = None if best == found.cell else pair(best, found.cell)
+        if ratio is not None:
+            ratio = _as_decided(ratio, best, found.cell, decision.ranking, decision.choice)
+        yield Price(need, best, ratio)
 
 
 def _by_levels(ratio: Ratio, of: Summary | None, to: Summary | None) -> Ratio:

@@ -362,17 +362,17 @@ def price_sentence(price: Price, chosen: MeasuredCell) -> str:
     """A sentence on the price of a need."""
     need = price.need
     if price.without == chosen:
-        sentence = f"The need {need} costs no speed here: without it the best path is the same"
+        sentence = f"The need {need} costs no speed here: without it the answer is the same"
     elif price.ratio is None or price.ratio.ratio is None:
         never = price.ratio is None or not price.ratio.pairs
         why = "which was never measured in the same round" if never else "and one rate is zero"
         sentence = (
-            f"What the need {need} costs is not known: without it the best path is "
+            f"What the need {need} costs is not known: without it the answer is "
             f"{price.without}, {why}"
         )
     else:
         sentence = (
-            f"Without the need {need} the best path is {price.without}, {difference(price.ratio)}"
+            f"Without the need {need} the answer is {price.without}, {difference(price.ratio)}"
         )
     return f"{sentence}. The need means: {need.meaning}."
 

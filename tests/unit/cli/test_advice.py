@@ -90,7 +90,7 @@ def test_unsafe_is_recommended_only_to_those_who_say_so(
         "Not tested: `vdisklab powercut ext4/raw/none` simulates the cut on a file system." in said
     )
     assert re.search(
-        r"Without the need durable the best path is raw/unsafe \(cold\), between 7\d and 7\d % "
+        r"Without the need durable the answer is raw/unsafe \(cold\), between 7\d and 7\d % "
         r"faster",
         said,
     )
@@ -582,3 +582,19 @@ def test_a_sentence_beside_a_tie_is_that_of_compare(
     assert {end: shown[end] for end in ("low", "ratio", "high")} == {
         end: compared[end] for end in ("low", "ratio", "high")
     }
+
+
+@pytest.mark.parametrize("need", ["cache=writeback", "format=qcow2"])
+def test_the_price_of_a_need_is_the_answer_without_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], need: str
+) -> None:
+    """The recorded campaign raced: its ranks alone do not tell the answer from the others."""
+    recorded = Path(__file__).parents[3] / "docs" / "images" / "quickstart.json.gz"
+    db = ("--db", str(tmp_path / "results.sqlite"))
+    assert main(["import", str(recorded), *db]) == 0
+    capsys.readouterr()
+    found = answer(capsys, "recommend", "--need", need, *db)["recommendation"]
+    prices = {price["need"]: price["without"] for price in found["prices"]}
+    for left, asked in (("durable", ["--unsafe", "--need", need]), (need, [])):
+        assert prices[left] == answer(capsys, "recommend", *asked, *db)["choice"]["cell"]
+    assert prices[need] == "raw/none" != found["cell"]

@@ -55,7 +55,7 @@ def test_paths_that_are_left_out_are_named_by_reason() -> None:
 def test_a_need_that_costs_nothing_says_so() -> None:
     cell = MeasuredCell("qcow2/none")
     assert price_sentence(Price(parse_need("snapshots"), cell, None), cell) == (
-        "The need snapshots costs no speed here: without it the best path is the same. The need "
+        "The need snapshots costs no speed here: without it the answer is the same. The need "
         "means: the disk is qcow2 without a data file, or on a host layer that makes snapshots; "
         "and no request waits for longer than --stall in a snapshot, if `run --during` measured "
         "that."
@@ -71,7 +71,7 @@ def test_a_price_in_which_one_rate_is_zero_says_so() -> None:
         (Ratio(3), "and one rate is zero."),
     ):
         said = price_sentence(Price(parse_need("snapshots"), other, ratio), cell)
-        assert f"without it the best path is raw/none, {why}" in said
+        assert f"without it the answer is raw/none, {why}" in said
 
 
 def test_the_measured_stall_is_said_or_the_command_that_measures_it() -> None:
