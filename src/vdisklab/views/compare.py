@@ -198,9 +198,7 @@ def _over_hosts(pair: ComparedPair, agreement: Agreement) -> str:
     ranked = pair.ranked
     if ranked is None or agreement.measure.name != "score":
         return agreement_sentence(agreement)
-    if ranked.verdict is Verdict.NONE_SHOWN:
-        return agreement_sentence(agreement, (pair.a, pair.b))
-    return agreement_sentence(agreement, apart=True)
+    return agreement_sentence(agreement, ranked.verdict is not Verdict.NONE_SHOWN)
 
 
 def _class_ratios(pair: ComparedPair) -> Iterator[str]:

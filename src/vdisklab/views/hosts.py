@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from vdisklab import numbers
 from vdisklab.analysis.fleet.agreement import Agreement
 from vdisklab.analysis.fleet.outlier_hosts import MIN_PEERS, OutlierHost, OutlierSearch
 from vdisklab.analysis.measure_words import measure_words
 from vdisklab.analysis.paired_ratios import Ratio
+from vdisklab.analysis.rank_intervals import Ranking
+from vdisklab.answers.choice import told_apart
 from vdisklab.answers.hosts import MIN_CLASS, HostClass, OverHosts
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import OWN_FACTS
@@ -21,15 +23,12 @@ _NO_SPREAD = 0.0005
 """A spread of hosts that would be shown as 0.0 %."""
 
 
-def agreement_sentence(
-    pair: Agreement, tied: Collection[MeasuredCell] = (), *, apart: bool = False
-) -> str:
+def agreement_sentence(pair: Agreement, apart: bool | None = None) -> str:
     """`A beats B on 187 of 200 hosts: it is between 5 and 11 % faster; these 13 disagree: …`.
 
-    Paths that are `tied` among all are not shown to differ, whatever the two alone would show.
-    With `apart` the ranking of all paths tells the two apart, though they alone may not.
+    `apart` says whether the ranking of all paths tells the two apart, which decides whatever the
+    two alone would show; None if it says nothing of them.
     """
-    is_tie = pair.a in tied and pair.b in tied
     first, second = (pair.a, pair.b) if pair.a_leads else (pair.b, pair.a)
     ratio = above_is_better(pair.ratio, pair.measure)
     size = f": it is {difference(ratio if pair.a_leads else inverted(ratio))}"
@@ -38,7 +37,7 @@ def agreement_sentence(
     elif ratio.low is not None and numbers.known_interval(ratio.low, ratio.high) is None:
         size = ""  # the p-value says it, of hosts and not of rounds
     shown = pair.ratio.p is not None and pair.ratio.p <= 0.05
-    beats = "beats" if shown and not is_tie else "is ahead of"
+    beats = "beats" if shown and apart is not False else "is ahead of"
     text = (
         f"{first} {beats} {second} on {pair.agreeing} of {counted(len(pair.hosts), 'host')}"
         f"{_deciding(pair)} in "
@@ -48,8 +47,8 @@ def agreement_sentence(
         text += ", which shows no difference for the mean host"
         if apart:
             text += " when these two are looked at alone; the ranking of all paths does (`rank`)"
-    elif is_tie:
-        text += ", which may be chance among so many paths"
+    elif apart is False:
+        text += " when these two are looked at alone; the ranking of all paths shows no difference"
     return f"{text}{_disagreeing(pair)}."
 
 
@@ -113,11 +112,12 @@ def _independence(over: OverHosts) -> str:
     )
 
 
-def first_lines(over: OverHosts, tied: Collection[MeasuredCell] = ()) -> Iterator[tuple[str, str]]:
+def first_lines(over: OverHosts, ranking: Ranking) -> Iterator[tuple[str, str]]:
     """How many hosts agree on the first two paths, and how much hosts differ, each with its
-    subject; `tied` as above."""
+    subject; `ranking` is that of all paths."""
     if over.first is not None:
-        yield "The first two", agreement_sentence(over.first, tied)
+        apart = told_apart(over.first.a, over.first.b, ranking)
+        yield "The first two", agreement_sentence(over.first, apart)
         yield from (("Another host", said) for said in spread_sentences(over.first))
 
 

@@ -258,10 +258,9 @@ def _headed(
         notes = tuple(_notes(answer, ()))
         intro = (title, *answer.caveats.remedies)
         return Table(said, columns, rows, notes, intro=intro, kind=RankedCell)
-    tied = () if choice is None else choice.tied
     first: tuple[str, ...] = ()
     if over is not None:
-        agreeing = (sentence for _, sentence in first_lines(over, tied))
+        agreeing = (sentence for _, sentence in first_lines(over, answer.ranking))
         first = (*map(str, _of_scores(answer)), *agreeing)
     why = _why_no_choice(answer) if headed and choice is None else None
     if why is not None:

@@ -18,6 +18,7 @@ from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.score import MIX
 from vdisklab.analysis.summary import Summary
 from vdisklab.analysis.sums import RelativeSums
+from vdisklab.answers.choice import told_apart
 from vdisklab.answers.hosts import OverHosts
 from vdisklab.answers.life import measured_lives
 from vdisklab.answers.recommend import Alternative, RecommendAnswer
@@ -161,7 +162,8 @@ def _hosts_reasons(answer: RecommendAnswer, over: OverHosts) -> Iterator[str]:
     yield from _stalls(answer)
     yield from (sentence for _, sentence in first_lines(answer))
     if over.first is not None:
-        yield agreement_sentence(over.first, answer.choice.tied)
+        ranking = answer.recommendation.ranking
+        yield agreement_sentence(over.first, told_apart(over.first.a, over.first.b, ranking))
 
 
 def verdict_table(answer: RecommendAnswer) -> Table[Alternative]:

@@ -96,11 +96,11 @@ def first_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
     lines = (("Why", report.why_none),) if answer is None else ()
     if over is None:
         return lines if answer is None else recommend.first_lines(answer)
-    tied = () if answer is None else answer.choice.tied
+    ranking = report.ranked.ranking if answer is None else answer.recommendation.ranking
     return (
         *lines,
         *([] if answer is None else recommend.first_lines(answer)),
-        *hosts.first_lines(over, tied),
+        *hosts.first_lines(over, ranking),
         *(("Hosts", sentence) for sentence in hosts.left_out_sentences(over.left_out)),
     )
 
