@@ -34,8 +34,8 @@ def agreement_sentence(pair: Agreement, apart: bool | None = None) -> str:
     size = f": it is {difference(ratio if pair.a_leads else inverted(ratio))}"
     if ratio.ratio is None and ratio.pairs:
         size = ": by how much is unknown, because a rate is zero on some hosts"
-    elif ratio.low is not None and numbers.known_interval(ratio.low, ratio.high) is None:
-        size = ""  # the p-value says it, of hosts and not of rounds
+    elif ratio.low is None or numbers.known_interval(ratio.low, ratio.high) is None:
+        size = ""  # the p-value or the table's row says it, of hosts and not of rounds
     shown = pair.ratio.p is not None and pair.ratio.p <= 0.05
     beats = "beats" if shown and apart is not False else "is ahead of"
     text = (
