@@ -39,7 +39,7 @@ class Price:
         MeasuredCell,
         "what is recommended without this need; the recommended cell if the need costs nothing",
     ]
-    ratio: Annotated[Ratio | None, "ratio of that cell to the recommended one"]
+    ratio: Annotated[Ratio | None, "ratio of that cell to the recommended one, of the two alone"]
 
 
 @dataclass(frozen=True, slots=True)

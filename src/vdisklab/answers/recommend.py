@@ -30,7 +30,7 @@ from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.race import RaceOutcome
-from vdisklab.analysis.rank_intervals import Ranked, Ranking
+from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.score import DEFAULT_METRIC, MEAN, MIX, Score, add_mix, without_mix
 from vdisklab.analysis.summary import Level, Summaries, Summary, levels, summarise
 from vdisklab.analysis.sums import RelativeSums
@@ -225,11 +225,13 @@ def recommend(
 
     def as_compared(cell: MeasuredCell, other: MeasuredCell) -> Ratio:
         """The ratio of a sentence, which `compare` prints of the same pair."""
-        return _as_decided(pair(cell, other), cell, other, decision.ranking, choice)
+        return choice.holds(
+            as_ranked(pair(cell, other), cell, other, decision.ranking), cell, other
+        )
 
     found = replace(
         found.with_ratios(as_compared),
-        prices=tuple(_prices(analysis, observations, found, meeting, pair)),
+        prices=tuple(_prices(analysis, observations, found, meeting)),
     )
     summaries = {
         key: analysis.summaries(key) if weights is None else summarise(observations, key)
@@ -300,21 +302,14 @@ def _decision(
     return decided_among(analysis, ranking, race, observations)
 
 
-def _as_decided(
-    ratio: Ratio, cell: MeasuredCell, other: MeasuredCell, ranking: Ranking, choice: PathChoice
-) -> Ratio:
-    """The ratio of two cells with an interval that allows for the decision."""
-    return choice.holds(as_ranked(ratio, cell, other, ranking), cell, other)
-
-
 def _prices(
     analysis: Analysis,
     observations: Observations,
     found: Recommendation,
     meeting: Collection[MeasuredCell],
-    pair: RatioOf,
 ) -> Iterator[Price]:
-    """What each need costs, by the decision that `recommend` without this need prints.
+    """What each need costs, by the decision that `recommend` without this need prints; the ratio
+    is that of the two alone, as `compare` prints it.
 
     Nothing of a need without which nothing is decided among more paths than with it.
     """
@@ -328,10 +323,8 @@ def _prices(
         if decision.choice is None:
             continue
         best = decision.choice.cell
-        ratio = None if best == found.cell else pair(best, found.cell)
-        if ratio is not None:
-            ratio = _as_decided(ratio, best, found.cell, decision.ranking, decision.choice)
-        yield Price(need, best, ratio)
+        ratio = ratio_of(observations, found.measure, best, found.cell)
+        yield Price(need, best, None if best == found.cell else ratio)
 
 
 def _by_levels(ratio: Ratio, of: Summary | None, to: Summary | None) -> Ratio:

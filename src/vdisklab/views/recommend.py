@@ -374,7 +374,8 @@ def price_sentence(price: Price, chosen: MeasuredCell) -> str:
         )
     else:
         sentence = (
-            f"Without the need {need} the answer is {price.without}, {difference(price.ratio)}"
+            f"Without the need {need} the answer is {price.without}, {difference(price.ratio)} "
+            "when these two are looked at alone"
         )
     return f"{sentence}. The need means: {need.meaning}."
 
@@ -409,12 +410,24 @@ def _over_platforms(answer: RecommendAnswer) -> Iterator[str]:
     """The recommended path against what each platform gives a new guest, in one sentence."""
     compared = [
         f"{platform.full_name} {NEW_GUEST_DISKS[platform].version}: "
-        + ("the same disk" if ratio is None else f"{difference(ratio)}{_in_rounds(answer, ratio)}")
+        + ("the same disk" if ratio is None else _among_all(answer, ratio))
         for platform, ratio in answer.over_platforms.items()
         if ratio is None or ratio.ratio is not None
     ]
     if compared:
         yield f"Compared with the disk of a new guest in {'; in '.join(compared)}."
+
+
+def _among_all(answer: RecommendAnswer, ratio: Ratio) -> str:
+    """The words for the ratio of the answer to another path. Where the ranks of all paths set an
+    end of the interval to 1, they say so in its place: `compare` of the two alone has another."""
+    rounds, ends = _in_rounds(answer, ratio), (ratio.low, ratio.high)
+    far = next((end for end in ends if end is not None and end != 1), None)
+    # A path that is proven the best also ends at 1: the race shows that difference.
+    if 1.0 not in ends or far is None or answer.choice.behind == 0:
+        return f"{difference(ratio)}{rounds}"
+    most = difference(replace(ratio, ratio=far, low=None, high=None))
+    return f"at most {most}{rounds}, and among all paths no difference is shown"
 
 
 def _in_rounds(answer: RecommendAnswer, ratio: Ratio) -> str:

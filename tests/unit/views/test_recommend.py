@@ -15,7 +15,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.needs import parse_need
-from vdisklab.views.recommend import _left_out, _over_default, _stalls, price_sentence
+from vdisklab.views.recommend import _among_all, _left_out, _over_default, _stalls, price_sentence
 
 
 @pytest.mark.parametrize(
@@ -72,6 +72,24 @@ def test_a_price_in_which_one_rate_is_zero_says_so() -> None:
     ):
         said = price_sentence(Price(parse_need("snapshots"), other, ratio), cell)
         assert f"without it the answer is raw/none, {why}" in said
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "behind", "said"),
+    [
+        (1.0, 1.55, 0.02, "at most 55 % faster, and among all paths no difference is shown"),
+        (0.8, 1.0, None, "at most 20 % slower, and among all paths no difference is shown"),
+        (1.0, 1.55, 0.0, "between 0 and 55 % faster"),
+        (1.11, 1.55, 0.02, "between 11 and 55 % faster"),
+    ],
+)
+def test_an_end_that_the_ranks_set_says_so(
+    low: float, high: float, behind: float | None, said: str
+) -> None:
+    """`between 0 and 55 % faster`, beside `compare`: `between 11 and 55 % faster`"""
+    choice = SimpleNamespace(behind=behind)
+    answer = SimpleNamespace(choice=choice, alternatives=(), hosts=None)
+    assert _among_all(cast(RecommendAnswer, answer), Ratio(7, 1.2, low, high)) == said
 
 
 def test_the_measured_stall_is_said_or_the_command_that_measures_it() -> None:
