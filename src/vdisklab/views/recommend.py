@@ -193,15 +193,22 @@ def _median(key: MeasureKey, row: Alternative) -> Summary | None:
 
 
 def _explained(answer: RecommendAnswer) -> Iterator[str]:
-    """Explains the column of the user's own weights."""
+    """Explains the column of the user's own weights, and ratios other than those of `compare`."""
     if MIX in answer.measures:
         weighted = ", ".join(measure_name(key) for key in answer.measures if key != MIX)
         yield (
             f"mix: how many times as good as {answer.baseline} in the same round, as the geometric "
-            f"mean over the measures of --weights ({weighted}), each by its weight."
+            f"mean over the measures of --weights ({weighted}), each by its weight, and over the "
+            "rounds; the columns of these measures are medians of the rounds, so the mix may not "
+            "lie between them."
         )
     if answer.rates:
         yield mean_sentence(answer.rates, answer.baseline)
+    if any(row.ratio is not None and _in_rounds(answer, row.ratio) for row in answer.alternatives):
+        yield (
+            "vs the answer: the ratio of the numbers that order the table, which are corrected for "
+            "the rounds that a path lacks; `compare` takes only the rounds that both paths have."
+        )
 
 
 def headline(answer: RecommendAnswer) -> str:

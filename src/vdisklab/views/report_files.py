@@ -142,6 +142,12 @@ def _markdown(report: ReportAnswer) -> Iterator[str]:
     keys = (report.measure,) if report.operations else score_keys(report) or (report.measure,)
     titles = [key.metric.replace("_", " ") for key in keys]
     of = "rounds" if report.ranked.hosts is None else "hosts"
+    others = [title for key, title in zip(keys, titles, strict=True) if key != report.measure]
+    if others and report.measure in keys:
+        yield (
+            f"{report.measure.metric.replace('_', ' ')} is the geometric mean of the {of}; "
+            f"{' and '.join(others)} are medians of the {of}.\n"
+        )
     yield f"| rank | path | page cache | {' | '.join(titles)} | RAM | power cut | {of} |"
     yield f"|{'---|' * (len(keys) + 6)}"
     for row in report.ranked.cells:

@@ -182,6 +182,10 @@ def test_what_ranks_do_not_tell_apart_is_not_said_to_be_slower(
     assert f"No difference is shown from {default} among these 5 paths." in out
     # The table's ×0.790 is corrected for the rounds that the new guest's disk lacks.
     assert "between 2.0 % slower and 46 % faster in the 7 of 14 rounds that have both." in out
+    assert main(["recommend", "--weights", "read=3,write=1", "--why", *db]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "vs the answer: the ratio of the numbers that order the table, which are" in out
+    assert "the columns of these measures are medians of the rounds, so the mix may" in out
     assert main(["rank", "--metric", "seqwrite-1m-q1/write/sustained", *db]) == 0
     title = (
         "(geometric means of rounds, more is better), each measurement of 0.5 s: 6 cells in 14 "
