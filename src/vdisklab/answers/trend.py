@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
@@ -47,6 +48,11 @@ from vdisklab.units import counted, format_size, named
 DEFAULT_WORSE = 0.05
 TOGETHER = "all paths"
 
+PAUSE = 2.5
+"""A pause is said if it is longer than so many usual ones: several campaigns were left out."""
+
+_DAY = timedelta(days=1)
+
 _STATES = ("host.", "guest.mount", "packages.", "virtiofsd.version")
 """The first part of the names of recorded states that an upgrade or an administrator can change."""
 
@@ -63,6 +69,23 @@ class ClockWentBack(Diagnostic):
             f"Campaign {self.campaign} was stored after {self.other}, but began before it by its "
             "date: this host's clock went back, or it was imported later. Dates decide the order; "
             "if they are wrong, name the right campaigns with --campaign."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LongPause(Diagnostic):
+    """Campaigns that are missing: a pause that is much longer than the others."""
+
+    before: datetime
+    after: datetime
+    usual: float
+    """Days between two campaigns, the median."""
+
+    def __str__(self) -> str:
+        return (
+            f"No campaign between {self.before:%Y-%m-%d} and {self.after:%Y-%m-%d}, for "
+            f"{(self.after - self.before).days} days, where {self.usual:.0f} are usual: a change "
+            "in this time has no closer date."
         )
 
 
@@ -365,7 +388,8 @@ def _chosen(
     stored = {
         campaign.id: number for number, campaign in enumerate(results.campaigns(as_stored=True))
     }
-    return chosen, (*alone, *_clock(chosen, stored), *_others(newest, same))
+    pauses = () if given else tuple(_pauses(chosen))
+    return chosen, (*alone, *_clock(chosen, stored), *pauses, *_others(newest, same))
 
 
 def _comparable(campaign: Campaign, newest: Campaign) -> bool:
@@ -381,6 +405,16 @@ def _clock(chosen: Sequence[Campaign], stored: dict[str, int]) -> Iterator[Diagn
             yield ClockWentBack(earlier.id, later.id)
     if chosen[-1].started > datetime.now(UTC):
         yield FromTheFuture(chosen[-1].id, chosen[-1].started)
+
+
+def _pauses(chosen: Sequence[Campaign]) -> Iterator[LongPause]:
+    """The longest pause, if it is longer than PAUSE usual ones; of hours none is said."""
+    days = [(later.started - earlier.started) / _DAY for earlier, later in pairwise(chosen)]
+    if len(days) < MIN_ROUNDS:
+        return
+    usual, longest = statistics.median(days), max(range(len(days)), key=days.__getitem__)
+    if usual >= 1 and days[longest] > PAUSE * usual:
+        yield LongPause(chosen[longest].started, chosen[longest + 1].started, usual)
 
 
 def _others(newest: Campaign, same: Sequence[Campaign]) -> Iterator[Diagnostic]:

@@ -31,6 +31,7 @@ from vdisklab.answers.trend import (
     TOGETHER,
     ClockWentBack,
     FromTheFuture,
+    LongPause,
     OtherHosts,
     answer_trend,
     trend_of,
@@ -665,6 +666,26 @@ def test_a_clock_that_went_back_is_said(database: Database) -> None:
     with database.open() as results:
         (found,) = answer_trend(results).findings
     assert isinstance(found, FromTheFuture)
+
+
+@pytest.mark.parametrize(("months", "said"), [((0, 1, 2, 3, 9), True), ((0, 1, 2, 3, 5), False)])
+def test_months_that_are_missing_are_said(
+    database: Database, months: Sequence[int], said: bool
+) -> None:
+    """One campaign that was left out is no pause; named campaigns are what the user chose."""
+    database.write(
+        (run for number in months for run in runs(number, 1.0)),
+        campaigns=[month(number) for number in reversed(months)],
+    )
+    with database.open() as results:
+        answer = answer_trend(results)
+        chosen = answer_trend(results, campaigns=[each.id for each in answer.campaigns])
+    pauses = [each for each in answer.findings if isinstance(each, LongPause)]
+    assert len(pauses) == said
+    if said:
+        before, after = (f"{month(number).started:%Y-%m-%d}" for number in (3, 9))
+        assert f"between {before} and {after}, for 180 days, where 30 are usual" in str(pauses[0])
+    assert not any(isinstance(each, LongPause) for each in chosen.findings)
 
 
 def test_a_path_without_numbers_in_the_newest_campaign_is_not_judged(database: Database) -> None:
