@@ -106,8 +106,8 @@ def _is_pool(document: Tree) -> bool:
 
 
 def _reader(_texts: Sequence[GuestText], documents: Sequence[Tree]) -> dialect.Reader:
-    drivers = {
-        word(document, "name") or "default": str(document["driver"])
+    pools = {
+        word(document, "name") or "default": document
         for document in documents
         if _is_pool(document)
     }
@@ -121,7 +121,7 @@ def _reader(_texts: Sequence[GuestText], documents: Sequence[Tree]) -> dialect.R
         yield from read_each(
             Platform.INCUS,
             (
-                (word(guest, "name") or text.name, partial(_disks, guest, drivers, text.name))
+                (word(guest, "name") or text.name, partial(_disks, guest, pools, text.name))
                 for guest in guests
             ),
         )
@@ -140,7 +140,8 @@ def _is_container(document: Tree) -> bool:
     )
 
 
-def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[ConfiguredDisk]:
+def _disks(document: Tree, pools: Mapping[str, Tree], origin: str) -> Iterator[ConfiguredDisk]:
+    drivers = {name: str(pool.get("driver")) for name, pool in pools.items()}
     devices = tree(document, "devices")
     settings: dict[str, object] = {}
     for key in ("expanded_config", "config"):
@@ -166,6 +167,7 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
                     empty,
                     target=str(key),
                     source=disk.source
+                    or _mapped(device, pools, document)
                     or word(device, "source")
                     or f"{device.get('pool', '?')}:{name}",
                     path=disk.path,
@@ -197,6 +199,24 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
         yield replace(empty, problem=problem)
     for argument in disks_of_arguments(argv):
         yield replace(argument, domain=name, guest=name, architecture=empty.architecture)
+
+
+def _mapped(device: Tree, pools: Mapping[str, Tree], document: Tree) -> str | None:
+    """The device of a volume in a pool of Ceph; None for another one.
+
+    Ceph's pool and the image's name are those of Incus's driver (FillConfig and getRBDVolumeName in
+    storage/drivers/driver_ceph*.go); Ceph's 50-rbd.rules name the device.
+    """
+    name = word(device, "pool") or ""
+    pool = pools.get(name, {})
+    if word(pool, "driver") != "ceph":
+        return None
+    project, volume = word(document, "project") or "default", word(device, "source")
+    guest = word(document, "name") or _INSTANCE
+    guest = guest if project == "default" else f"{project}_{guest}"
+    image = f"custom_{project}_{volume}" if volume else f"virtual-machine_{guest}"
+    of_ceph = word(pool, "config", "ceph.osd.pool_name") or word(pool, "config", "source")
+    return f"/dev/rbd/{of_ceph or name}/{image}.block"
 
 
 def _disk(device: Tree, drivers: Mapping[str, str], changes: Changes) -> ConfiguredDisk | None:
