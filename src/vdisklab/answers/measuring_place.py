@@ -15,7 +15,7 @@ from vdisklab.path.named_target import as_typed
 from vdisklab.plan.settings import Request
 from vdisklab.platforms.network import SpareTarget, spare_target
 
-_DEVICE = Path("DEVICE")
+_DEVICE, _MOUNT = Path("DEVICE"), Path("DIR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class MeasuringPlace:
             case StandIn.NODE:
                 holds_files = row.advised.far or row.advised.measurable
                 there = Path(source).parent if holds_files and source.startswith("/") else None
+                there = _MOUNT if row.advised.far and there is None else there
                 way = row.advised.path or disk.assumed
                 is_device = way is not None and not way.layers and way.image is None
                 return cls(
@@ -65,6 +66,8 @@ class MeasuringPlace:
     @property
     def said(self) -> tuple[str, ...]:
         """What the words of the command stand for, as clauses."""
+        if self.directory == _MOUNT:
+            return (f"{_MOUNT} is the directory of its image there",)
         if self.device is not None:
             return (f"{self.device} is one of the same kind that may be overwritten",)
         if self.builds:

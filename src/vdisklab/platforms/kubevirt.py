@@ -28,10 +28,11 @@ from vdisklab.path.architecture import AARCH64, Architecture, architecture_of
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
-from vdisklab.path.segments import ERROR_POLICY, Aio, Bus, CacheMode, ImageFormat
+from vdisklab.path.segments import ERROR_POLICY, Aio, Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.guest_edge import read_each
+from vdisklab.platforms.network import placed
 from vdisklab.platforms.reading import (
     SCSI_PASSED,
     GuestText,
@@ -227,6 +228,9 @@ def _disks(
         host_file = word(volume, "hostDisk", "path")
         found = _volume_of(_claim(volume), where, documents)
         below, node = (None, "") if found is None else _place_on_node(found, mode)
+        on_nfs = found is not None and _nfs_of(tree(found, "spec")) is not None
+        if path is not None and on_nfs:
+            path = placed(path, LayerKind.NFS)
         if path is not None and found is None and host_file is None:
             # Which of the cluster's storage holds the claim.
             unseen = _way_to_volume(_claim(volume), where, documents)
@@ -250,7 +254,7 @@ def _disks(
                 default=str,
             ),
             architecture=architecture,
-            on_file_volume=mode == "Filesystem" and host_file is None,
+            on_file_volume=mode == "Filesystem" and host_file is None and not on_nfs,
             node="" if host_file else node,
             limits=(
                 *beyond,
@@ -345,15 +349,38 @@ def _way_to_volume(
 
 
 def _place_on_node(volume: Tree, mode: str) -> tuple[str | None, str]:
-    """The device or image file on its node of a volume that is local or a hostPath, None for one of
-    another kind; and the node's name, if the volume has one. The image is disk.img (KubeVirt's
-    docs/filesystem-pv-disks.md)."""
+    """The device or image file of a volume that is local, a hostPath, on NFS or an image of Ceph,
+    None for one of another kind; and the node's name, if the volume has one. The image is disk.img
+    (KubeVirt's docs/filesystem-pv-disks.md)."""
     spec = tree(volume, "spec")
-    place = word(spec, "local", "path") or word(spec, "hostPath", "path")
+    place = word(spec, "local", "path") or word(spec, "hostPath", "path") or _nfs_of(spec)
     if place is None:
-        return None, ""
+        return (_rbd_of(spec) if mode == "Block" else None), ""
     image = f"{place.rstrip('/')}/disk.img" if mode == "Filesystem" else place
     return image, _node_of(spec)
+
+
+def _rbd_of(volume: Tree) -> str | None:
+    """The device that ceph-csi's node has the kernel map (the attributes of its RBD driver); Rook
+    puts its namespace before the driver's name."""
+    given = tree(volume, "csi", "volumeAttributes")
+    parts = [word(given, key) for key in ("pool", "radosNamespace", "imageName")]
+    is_rbd = (word(volume, "csi", "driver") or "").endswith("rbd.csi.ceph.com")
+    if not is_rbd or parts[0] is None or parts[2] is None:
+        return None
+    return "/".join(["/dev/rbd", *filter(None, parts)])
+
+
+def _nfs_of(volume: Tree) -> str | None:
+    """The server and directory of a volume on NFS: Kubernetes' own, or of csi-driver-nfs."""
+    given = tree(volume, "csi", "volumeAttributes")
+    server, share = word(volume, "nfs", "server"), word(volume, "nfs", "path")
+    if word(volume, "csi", "driver") == "nfs.csi.k8s.io":
+        server, share = word(given, "server"), word(given, "share")
+    if server is None or share is None:
+        return None
+    below = word(given, "subdir")
+    return f"{server}:{share.rstrip('/')}" + (f"/{below}" if below else "")
 
 
 def _node_of(volume: Tree) -> str:

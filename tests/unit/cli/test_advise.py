@@ -390,6 +390,21 @@ def test_a_disk_on_a_nodes_local_volume_is_measured_there(
     assert " ".join(lines).count("not measured yet") == 1, "in the table"
 
 
+def test_a_claim_on_nfs_is_measured_where_its_node_mounts_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "vm.yaml"
+    on_nfs = BOUND_TO_CSI.replace("csi: {driver: ebs.csi.aws.com}", "nfs: {server: nas, path: /vm}")
+    file.write_text(on_nfs)
+    (planned,) = advised(capsys, str(file))["planned"]
+    assert planned["stands_in"] == "node"
+    assert planned["command"].endswith(" --dir DIR")
+    assert main(["advise", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "DIR is the directory of its image there" in out
+    assert "48 times" not in out, "NFS has no volumeMode Block"
+
+
 @pytest.mark.parametrize(
     ("volume", "stands_in", "reason", "said"),
     [
