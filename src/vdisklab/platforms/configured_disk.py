@@ -98,7 +98,7 @@ class ConfiguredDisk:
     """What a program writes the guest from anew: a change belongs there."""
     transient: Annotated[bool, "what the guest writes is thrown away when it stops"] = False
     node: str = field(default="", metadata=HIDDEN)
-    """The node of a Kubernetes cluster to which the disk's local volume is bound."""
+    """The node of a cluster of Kubernetes or Proxmox VE that has the disk; empty if not known."""
     ephemeral: str = field(default="", metadata=HIDDEN)
     """The kind of volume that is made for a guest's pod and deleted with it, by design."""
     shareable: Annotated[bool, "several guests may have the disk at once"] = False

@@ -169,6 +169,10 @@ def read_storages(text: str) -> Mapping[str, Storage]:
     return storages
 
 
+_OF_NODE = re.compile(r"(?:^|/)nodes/([A-Za-z0-9-]+)/qemu-server/[0-9]+\.conf$")
+"""Where pmxcfs(8) keeps the guests of each node of a cluster."""
+
+
 def is_proxmox(text: reading.GuestText) -> bool:
     """True for the storages, and for a text of nothing but `key: value` lines, comments and
     sections of snapshots."""
@@ -514,7 +518,11 @@ def _path(
     storage: Storage | None,
 ) -> DiskPath:
     if bus is Bus.SCSI:
-        reading.one_of(controller, ("virtio-scsi-pci", "virtio-scsi-single"), "controller")
+        try:
+            reading.one_of(controller, ("virtio-scsi-pci", "virtio-scsi-single"), "controller")
+        except ValueError as error:
+            way = "set scsihw to virtio-scsi-single, for which the guest needs virtio's driver"
+            raise ValueError(f"{error}: {way}") from error
     kind = "" if storage is None else storage.type
     checksummed = kind == "btrfs" and not (storage and storage.options.get("nocow"))
     usual = CacheMode.WRITEBACK if checksummed else CacheMode.NONE
@@ -763,7 +771,11 @@ def _reader(
 
     def read(text: reading.GuestText) -> Sequence[ConfiguredDisk]:
         stored = text.file_name == STORAGES
-        return () if stored else read_proxmox(text.text, text.name, storages)
+        if stored:
+            return ()
+        of_node = _OF_NODE.search(text.origin)
+        node = "" if of_node is None else of_node[1]
+        return [replace(disk, node=node) for disk in read_proxmox(text.text, text.name, storages)]
 
     return read
 

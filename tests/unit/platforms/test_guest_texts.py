@@ -29,6 +29,71 @@ def read(*names: str) -> dict[str, ConfiguredDisk]:
     return {disk.target: disk for disk in read_guests(texts)}
 
 
+def test_a_guest_in_a_clusters_directory_is_on_its_node() -> None:
+    text = "virtio0: /srv/a.raw,size=1G\n"
+    origins = {"copy/nodes/pve1/qemu-server/3.conf": "pve1", "/etc/pve/qemu-server/3.conf": ""}
+    for origin, node in origins.items():
+        (disk,) = read_guests([GuestText(text, origin)])
+        assert disk.node == node
+
+
+@pytest.mark.parametrize(
+    ("pool", "source"),
+    [
+        ("{name: remote, driver: ceph, config: {ceph.osd.pool_name: vms}}", "/dev/rbd/vms/"),
+        ("{name: remote, driver: ceph, config: {source: incus}}", "/dev/rbd/incus/"),
+        ("{name: remote, driver: ceph, config: {}}", "/dev/rbd/remote/"),
+        ("{name: remote, driver: zfs, config: {source: tank}}", "remote:mail"),
+    ],
+)
+def test_a_volume_of_incus_on_ceph_is_a_device_of_cephs_pool(pool: str, source: str) -> None:
+    """So that a spare disk beside it has the pool's name."""
+    guest = (
+        "{name: mail, type: virtual-machine, devices: {root: {path: /, pool: remote, type: disk}}}"
+    )
+    (disk,) = read_guests([GuestText(guest, "i.yaml"), GuestText(f"[{pool}]", "pools.yaml")])
+    whole = f"{source}virtual-machine_mail.block" if source.startswith("/") else source
+    assert disk.source == whole
+
+
+@pytest.mark.parametrize(
+    ("mode", "volume", "source", "path", "on_file_volume"),
+    [
+        (
+            "Block",
+            "{driver: rook-ceph.rbd.csi.ceph.com, volumeAttributes: {pool: vms, imageName: csi-1}}",
+            "/dev/rbd/vms/csi-1", "krbd/none/virtio:aio=native:discard=unmap", False,
+        ),
+        (
+            "Filesystem",
+            "{driver: nfs.csi.k8s.io, volumeAttributes: {server: nas, share: /vm, subdir: p}}",
+            "nas:/vm/p/disk.img", "nfs/raw/none/virtio:discard=unmap", False,
+        ),
+        (
+            "Filesystem", "{driver: ebs.csi.aws.com}",
+            "c", "raw/none/virtio:discard=unmap", True,
+        ),
+    ],
+)  # fmt: skip
+def test_a_claim_on_ceph_or_nfs_is_storage_of_a_server(
+    mode: str, volume: str, source: str, path: str, *, on_file_volume: bool
+) -> None:
+    text = f"""apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {{name: web}}
+spec: {{template: {{spec: {{domain: {{devices: {{disks: [{{name: root, disk: {{bus: virtio}}}}]}}}},
+  volumes: [{{name: root, persistentVolumeClaim: {{claimName: c}}}}]}}}}}}
+---
+{{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {{name: c}},
+ spec: {{volumeMode: {mode}, volumeName: v}}}}
+---
+{{apiVersion: v1, kind: PersistentVolume, metadata: {{name: v}}, spec: {{csi: {volume}}}}}
+"""
+    (disk,) = read_guests([GuestText(text, "vm.yaml")])
+    assert (disk.source, str(disk.path)) == (source, path)
+    assert disk.on_file_volume == on_file_volume
+
+
 def test_a_guest_of_proxmox_is_read_with_its_storages() -> None:
     disks = read("storage.cfg", "100.conf")
     assert {target: str(disk.path) for target, disk in disks.items()} == {
@@ -67,6 +132,7 @@ def test_a_storage_that_is_not_among_those_of_its_file_is_not_sent_for_that_file
 def test_a_controller_that_is_not_virtio_is_refused() -> None:
     (disk,) = read_guests([GuestText("scsi0: /srv/a.qcow2\nmemory: 512\n", "7.conf")])
     assert (disk.problem or "").startswith("vdisklab does not measure its controller 'lsi', only ")
+    assert ": set scsihw to virtio-scsi-single, " in (disk.problem or "")
 
 
 def test_a_volume_of_a_pool_says_which_command_names_its_file() -> None:
