@@ -119,7 +119,10 @@ def audit_disks(
             raise
         verdicts, reason = CrashVerdicts(disk=host_disk), str(error)
     answer = _Audit(host, needs, verdicts).answer(disks, caveats_of(()))
-    return replace(answer, why_no_speed=f"No speeds: {reason}. {_MEASURE.format(guests=guests)}")
+    reason = f"No speeds: {reason}."
+    if any(row.disk.unseen is None for row in answer.disks):  # `advise` measures no unknown storage
+        reason = f"{reason} {_MEASURE.format(guests=guests)}"
+    return replace(answer, why_no_speed=reason)
 
 
 def _directories(campaigns: Iterable[Campaign]) -> dict[str, None]:

@@ -441,6 +441,9 @@ def test_an_audit_needs_no_database(capsys: pytest.CaptureFixture[str], tmp_path
     file = exported(tmp_path, "raw/unsafe")
     found = answer(capsys, "audit", file)
     assert f"Measure first: `vdisklab advise {file}` prints the command." in found["why_no_speed"]
+    unknown = tmp_path / "1.conf"
+    unknown.write_text("virtio0: fast:vm-1-disk-0\n")
+    assert "Measure first" not in answer(capsys, "audit", str(unknown))["why_no_speed"]
 
 
 def test_an_audit_does_with_a_database_that_holds_nothing(
