@@ -23,7 +23,8 @@ class Column(Generic[Row]):
     A `spare` column is dropped if the table does not fit, those with a higher number first; one
     with 0 is never dropped. `style` is rich's, such as `red`. `note` explains the column, where it
     is shown. `phone` tells whether a page shows the column on a phone; None: if it is not spare.
-    Text of a `whole` column takes several lines where others are shortened.
+    Text of a `whole` column takes several lines where others are shortened. `fit` shows a row in so
+    many characters, as a bar does: it shrinks before names are shortened.
     """
 
     title: str
@@ -35,6 +36,7 @@ class Column(Generic[Row]):
     note: str = ""
     whole: bool = False
     phone: bool | None = None
+    fit: Callable[[Row, int], str] | None = None
 
     @property
     def on_phone(self) -> bool:

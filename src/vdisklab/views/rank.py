@@ -190,7 +190,11 @@ def bars(answer: RankAnswer) -> Iterator[Table[RankedCell]]:
     columns: tuple[Column[RankedCell], ...] = (
         Column("rank", rank_text),
         Column("cell", lambda row: row.cell.label, folds=NAMES),
-        Column("", lambda row: _bar(_shown_number(row, key), longest)),
+        Column(
+            "",
+            lambda row: _bar(_shown_number(row, key), longest),
+            fit=lambda row, width: _bar(_shown_number(row, key), longest, width),
+        ),
         *numbers_shown,
     )
     yield _headed(answer, columns, rows)
@@ -366,9 +370,9 @@ def _scale(answer: RankAnswer, key: MeasureKey) -> numbers.Scale:
     return numbers.scale(statistics.median_low(shown) if shown else None, key.quantity.shown_unit)
 
 
-def _bar(value: float, longest: float) -> str:
+def _bar(value: float, longest: float, width: int = BAR_WIDTH) -> str:
     """A bar whose length is the value's share of the longest, to an eighth of a character."""
-    eighths = round(BAR_WIDTH * 8 * value / longest) if longest > 0 else 0
+    eighths = round(width * 8 * value / longest) if longest > 0 else 0
     whole, rest = divmod(eighths, 8)
     return "█" * whole + (_EIGHTHS[rest] if rest else "")
 

@@ -129,7 +129,8 @@ def _narrow(table: Table[Any], width: int) -> _Laid:
     left_out = list(dict.fromkeys(entry.column.heading for entry in gone))
     whole = f"whole texts ({'; '.join(begun)})" if begun else "whole texts"
     left_out += [whole] * any(
-        cut_column.texts != all_of.texts for cut_column, all_of in zip(cut, left, strict=True)
+        cut_column.texts != all_of.texts and all_of.column.fit is None
+        for cut_column, all_of in zip(cut, left, strict=True)
     )
     return _Laid(
         [Text(), *_grid(cut, sizes), Text()], [entry.column for entry in left], ", ".join(left_out)
@@ -171,6 +172,7 @@ class _Shown:
     column: Column[Any]
     texts: list[str]
     styles: list[str]
+    rows: Sequence[Any]
     least: int
     natural: int
     start_left_out: str = ""
@@ -184,7 +186,7 @@ class _Shown:
         words_in_cells = (word for text in texts for word in text.split())
         of_cells = _widest(words_in_cells) if column.folds else natural
         least = max(_widest(_WORDS.findall(column.title)), of_cells)
-        return cls(column, texts, styles, least, natural)
+        return cls(column, texts, styles, rows, least, natural)
 
     @property
     def is_empty(self) -> bool:
@@ -195,7 +197,8 @@ class _Shown:
         """The column with each text on one line, which may be shortened to what `folds` allows."""
         texts = [" ".join(text.split("\n")) for text in self.texts]
         widest, title = _widest(texts), self.column.title
-        least = max(min(widest, self.column.folds or widest), _widest(_WORDS.findall(title)))
+        shortest = FEWEST if self.column.fit is not None else self.column.folds or widest
+        least = max(min(widest, shortest), _widest(_WORDS.findall(title)))
         return replace(
             self, texts=texts, least=least, natural=max(widest, _widest(title.split("\n")))
         )
@@ -207,6 +210,8 @@ class _Shown:
         different."""
         if self.natural <= width or self.column.whole:
             return self
+        if self.column.fit is not None:
+            return replace(self, texts=[self.column.fit(row, width) for row in self.rows])
         usual = (width - 1) // 2 if self.column.folds == NAMES else 0
         ends = [usual, *range(width - 1)]
         cut = _most_different(self.texts, width, ends)

@@ -16,7 +16,7 @@ from rich.console import Console
 from vdisklab.documents import as_csv
 from vdisklab.sanitise import sanitise, sanitise_line
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
-from vdisklab.views.terminal import _WORDS, show, wrap
+from vdisklab.views.terminal import _WORDS, lines_of, show, wrap
 
 
 @dataclass(frozen=True)
@@ -232,3 +232,19 @@ def test_an_empty_table_is_its_title() -> None:
         printed(Table("nothing here", (Column[Row]("A", lambda row: str(row.key)),), ())).strip()
         == "nothing here"
     )
+
+
+@pytest.mark.parametrize("width", [30, 40, 80])
+def test_a_bar_shrinks_before_a_name_is_shortened(width: int) -> None:
+    """To FEWEST at least; that is no text which --wide would show whole."""
+    columns = (
+        Column[str]("name", str, folds=NAMES),
+        Column[str]("", lambda _: "█" * 40, fit=lambda _, width: "█" * width),
+    )
+    name = "raw/writeback (cold)"
+    lines = [line.plain for line in lines_of(Table("T", columns, [name]), width)]
+    (row,) = (line for line in lines if "█" in line)
+    assert row.startswith(f" {name}  ") is (width >= 31)
+    assert row.count("█") == {30: 8, 40: 17, 80: 40}[width]
+    assert len(row) <= width
+    assert any("whole texts" in line for line in lines) is (width < 31)
