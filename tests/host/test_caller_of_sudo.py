@@ -59,7 +59,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     made.prepare()
     yield made
     assert made.leftovers() == []
-    # Tests beside these have such directories, too, and remove them; one of ours would stay.
+    # Tests in other lanes make and remove such directories at the same time; a leak of ours stays.
     left, deadline = list(Path("/run").glob("vdisklab-*")), time.monotonic() + 120
     while any(path.exists() for path in left) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -294,7 +294,7 @@ def test_templates_that_cannot_be_used_are_refused_in_a_sentence(lab: Lab) -> No
         secret: "is encrypted",
         luks: "is encrypted",
         empty: "is empty",
-        text: "has 6 bytes, which are no whole sectors",
+        text: "has 6 bytes, not a multiple of 512",
         good: "is in use: a guest has it open for writing",
     }
     try:

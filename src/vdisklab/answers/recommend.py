@@ -308,10 +308,10 @@ def _prices(
     found: Recommendation,
     meeting: Collection[MeasuredCell],
 ) -> Iterator[Price]:
-    """What each need costs, by the decision that `recommend` without this need prints; the ratio
-    is that of the two alone, as `compare` prints it.
+    """What each need costs: the decision that `recommend` prints without this need, and the ratio
+    of the two paths alone, as `compare` prints it.
 
-    Nothing of a need without which nothing is decided among more paths than with it.
+    A need has no price if nothing is decided among the paths that qualify without it.
     """
     for need in found.needs:
         others = [other for other in found.needs if other != need]

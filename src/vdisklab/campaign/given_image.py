@@ -219,7 +219,7 @@ class _Header:
 
     @property
     def bad_size(self) -> _Problem | None:
-        """Why a raw file is no disk, by its size."""
+        """Why a raw file of this size cannot be a disk."""
         if self.form is not ImageFormat.RAW or self.size is None:
             return None
         return _no_sectors(self.size)
@@ -282,7 +282,7 @@ def _no_sectors(size: int) -> _Problem | None:
     """Why a size is not one of a raw disk: qemu-img would fill up its last sector."""
     if size > 0 and size % SECTOR == 0:
         return None
-    what = "is empty" if size <= 0 else f"has {size} bytes, which are no whole sectors"
+    what = "is empty" if size <= 0 else f"has {size} bytes, not a multiple of 512"
     return what, "name a raw, qcow2, vmdk, vhdx or vdi image, or a raw image packed by xz"
 
 

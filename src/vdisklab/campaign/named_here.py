@@ -48,7 +48,7 @@ def named_here(host: Host, request: Request) -> NamedHere:
         is_path = first in {target.name for target in targets} or has_known_names(request.to)
         if not is_path and Path(request.to).is_dir():
             raise PlanError(
-                f"--to {request.to} is read as a disk path, and {first!r} is no segment of one",
+                f"--to {request.to} reads as a disk path, but {first!r} is no part of one",
                 hint=f"for the directory write --to ./{request.to}",
             )
     making = NOTHING_KNOWN

@@ -95,7 +95,8 @@ _LASTING: Column[TrendRow] = Column(
 
 
 def _probability(row: TrendRow) -> str:
-    """The corrected p; a dash where not even the change is known: 1.00 there is no evidence."""
+    """The corrected p; a dash where the change is not known, because 1.00 would be read as a
+    result."""
     change = _known(row.newest.change)
     return numbers.probability(None if change is None else row.newest.p_adjusted)
 

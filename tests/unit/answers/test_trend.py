@@ -672,7 +672,7 @@ def test_a_clock_that_went_back_is_said(database: Database) -> None:
 def test_months_that_are_missing_are_said(
     database: Database, months: Sequence[int], said: bool
 ) -> None:
-    """One campaign that was left out is no pause; named campaigns are what the user chose."""
+    """One missing campaign is not a long pause, and campaigns named by the user have no pauses."""
     database.write(
         (run for number in months for run in runs(number, 1.0)),
         campaigns=[month(number) for number in reversed(months)],

@@ -236,7 +236,7 @@ def test_an_empty_table_is_its_title() -> None:
 
 @pytest.mark.parametrize("width", [30, 40, 80])
 def test_a_bar_shrinks_before_a_name_is_shortened(width: int) -> None:
-    """To FEWEST at least; that is no text which --wide would show whole."""
+    """It shrinks to FEWEST, and --wide is not offered for it: a bar has no more to show."""
     columns = (
         Column[str]("name", str, folds=NAMES),
         Column[str]("", lambda _: "█" * 40, fit=lambda _, width: "█" * width),
