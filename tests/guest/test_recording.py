@@ -1,6 +1,7 @@
 """A real guest is recorded, and nothing stays on: what fio does on each bus is in test_guest_boot.
 
-The guest is a boot sector: it reads and writes a sector, and waits 2 ms.
+The guest is a boot sector: it reads and writes a sector, and halts until the BIOS's timer ticks, 18
+times a second. Without its `hlt` it would keep a CPU busy as long as it runs.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ BOOT_SECTOR = bytes.fromhex(
     "31c0 8ec0 8ed8"  # xor ax,ax; mov es,ax; mov ds,ax
     "bb0080 b80102 b90200 ba8000 cd13"  # read the second sector (int 13h)
     "bb0080 b80103 b90300 ba8000 cd13"  # write the third
-    "b486 31c9 bad007 cd15"  # wait for 2 ms (int 15h)
-    "ebd9"  # again
+    "fb f4"  # sti; hlt
+    "ebe0"  # again
 )
 
 

@@ -259,8 +259,9 @@ def open_guests(
     Unless `stops_are_errors`, QEMU may stop them when their storage fails.
     """
     accelerator, start = prepare_guests(
-        context, guest, buses, site.directory, carried=carried, stops_are_errors=stops_are_errors
-    )
+        context, guest, buses, site.directory, carried=carried, stops_are_errors=stops_are_errors,
+        fio=False,
+    )  # fmt: skip
     with GuestPool(start, context.progress) as pool:
         yield Guests(context.host, pool, accelerator, context.ledger, site.directory)
 

@@ -29,8 +29,9 @@ done
 /usr/bin/busybox mount -t ext4 -o ro,noatime "$root" /extra || fail "$root cannot be mounted"
 
 # Reads fio and its libraries, so that its first start for a measurement is like each later one. Under
-# emulation QEMU keeps the translated code, too.
-/usr/bin/fio --version >/dev/null 2>&1
+# emulation QEMU keeps the translated code, too. The kernel hands unknown words of its command line to the
+# first process as variables.
+[ -n "$vdisklab_without_fio" ] || /usr/bin/fio --version >/dev/null 2>&1
 
 read -r modules </etc/vdisklab/disk-modules
 # shellcheck disable=SC2086
