@@ -133,7 +133,8 @@ def hand_guest(
     near_p.settimeout(600)
     argv = [
         "qemu-system-x86_64", "-nodefaults", "-display", "none", "-no-reboot",
-        "-M", "q35", "-accel", accelerator, "-cpu", "max" if accelerator == "tcg" else "host",
+        "-M", "q35", "-accel", accelerator,
+        "-cpu", "max,-la57,-erms" if accelerator == "tcg" else "host",
         "-smp", str(cpus), "-m", str(memory_mib),
         "-kernel", str(kernel), "-initrd", str(initrd), "-append", command_line,
         "-serial", "null",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.guest.image.guest_image import IMAGE_SERIAL, GuestImage
+from vdisklab.path.architecture import X86_64
 
 BOOT_SECONDS = 180.0
 """For a machine under load; on an idle one it is two."""
@@ -82,7 +83,8 @@ def arguments(
 ) -> list[str]:
     return [
         "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-        "-machine", machine, "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1024",
+        "-machine", machine, "-accel", "tcg,thread=multi", "-cpu", X86_64.emulated_cpu,
+        "-smp", "1", "-m", "1024",
         "-kernel", str(image.kernel), "-initrd", str(image.initrd), "-append", image.append,
         "-serial", f"file:{console}",
         "-blockdev", f"driver=file,filename={image.root},node-name=image,read-only=on",

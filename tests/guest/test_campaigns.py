@@ -44,10 +44,6 @@ def stood_still(run: Run) -> bool:
 
 
 def test_every_bus_and_file_system_with_and_without_a_write_cache(lab: Lab) -> None:
-    """The campaign is interrupted while it has a guest, and the same command continues it.
-
-    Two rounds of two paths are continued in test_host_campaigns.
-    """
     # Not raw/writethrough/usb: QEMU's usb-storage does not hand write-cache=off to its disk.
     # script/test-lab kvm has every mode on every bus; test_systems reads IDE back, and
     # test_guest_cut judges it without its write cache.
@@ -58,7 +54,8 @@ def test_every_bus_and_file_system_with_and_without_a_write_cache(lab: Lab) -> N
         "ext4/raw/writethrough",
         "raw/writethrough/nvme",
     )
-    runs = lab.stop_and_continue(signal.SIGINT, lab.arguments(*paths), planned=len(paths))
+    _, printed, runs = measure(lab, *paths)
+    assert len(runs) == len(paths), printed
     assert [run.failure.message for run in runs if run.failure] == []
     assert [run.path.split("/")[0] for run in sorted(runs, key=lambda run: run.path)] == [
         "btrfs", "ext4", "raw", "xfs",
@@ -83,6 +80,15 @@ def test_every_bus_and_file_system_with_and_without_a_write_cache(lab: Lab) -> N
         rates = {sample.metric: sample.value for sample in write.samples}
         assert 0 < rates["sustained"] <= rates["bandwidth"]
     require_ran_as_planned(lab, runs, lab.arguments(*paths), only=True)
+
+
+# Two boots more. Each commit interrupts a campaign without guests (test_host_campaigns), kills one
+# that has a guest and removes what is left (test_during), and goes on after a guest died, below.
+@pytest.mark.nightly
+def test_a_campaign_that_has_a_guest_is_interrupted_and_continued(lab: Lab) -> None:
+    paths = ("btrfs/raw/none/sata", "raw/writethrough/nvme")
+    runs = lab.stop_and_continue(signal.SIGINT, lab.arguments(*paths), planned=len(paths))
+    assert [run.failure.message for run in runs if run.failure] == []
 
 
 @pytest.mark.nightly
@@ -110,23 +116,32 @@ def test_a_script_repeats_a_run_by_hand(lab: Lab, capsys: pytest.CaptureFixture[
 
 
 def test_aio_modes_iothread_and_queues_are_read_back(lab: Lab) -> None:
-    """io_uring may be forbidden here; then its path is dropped by name."""
+    """io_uring may be forbidden here; then its path is dropped by name.
+
+    Two CPUs, which take an emulated guest longer to boot, only where a disk has two queues.
+    """
     served = "raw/none/vhostuser:iothread=on:queues=2"
     encrypted = "qcow2:encrypt=luks:preallocation=off/none/virtio:aio=native:iothread=on:queues=2"
-    paths = (
+    single = (
         "qcow2/none/virtio:aio=io_uring",
-        encrypted,
         "qcow2:compression=zstd/none/scsi:guest_scheduler=mq-deadline:discard=unmap:discard_granularity=64k:throttle_iops=4000:werror=stop",
-        served,
     )
-    status, printed, runs = measure(lab, *paths, cpus=2)
-    assert [run.failure.message for run in runs if run.failure] == [], printed
-    assert status == 0, printed
-    assert "under emulation" in printed
+    paths = (encrypted, served)
+    runs: list[Run] = []
+    told = ""
+    for chosen, cpus in ((single, 1), (paths, 2)):
+        status, printed, stored = measure(lab, *chosen, cpus=cpus)
+        new = [run for run in stored if run not in runs]
+        assert [run.failure.message for run in new if run.failure] == [], printed
+        assert status == 0, printed
+        assert "under emulation" in printed
+        require_ran_as_planned(lab, new, lab.arguments(*chosen, cpus=cpus))
+        runs += new
+        told += printed
     seen = {run.path: {check.name: check.observed for check in run.checks} for run in runs}
     assert seen[encrypted]["qemu.aio"] == "native"
     uring = "qcow2/none/virtio:aio=io_uring"
-    assert seen[uring]["qemu.aio"] == "io_uring" if uring in seen else f"dropped {uring}" in printed
+    assert seen[uring]["qemu.aio"] == "io_uring" if uring in seen else f"dropped {uring}" in told
     compressed = next(checks for path, checks in seen.items() if "compression" in path)
     assert compressed["host.image.compression"] == "zstd"
     assert compressed["kernel.o_direct"] == "on"
@@ -137,7 +152,6 @@ def test_aio_modes_iothread_and_queues_are_read_back(lab: Lab) -> None:
     assert compressed["qemu.aio"] == "threads"
     assert seen[served]["qemu.export"] == "vhost-user-blk"
     assert seen[served]["qemu-storage-daemon.version"] == compressed["qemu.version"]
-    require_ran_as_planned(lab, runs, lab.arguments(*paths, cpus=2))
     for path, checks in seen.items():
         if "iothread=on" in path:
             assert checks["qemu.iothread"].endswith("-io")

@@ -25,8 +25,16 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     assert made.leftovers() == []
 
 
+# Each commit kills campaigns and continues them in test_killed_campaigns.
 @pytest.mark.parametrize(
-    "stopped_by", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)]
+    "stopped_by",
+    [
+        signal.SIGINT,
+        *(
+            pytest.param(each, marks=pytest.mark.nightly)
+            for each in (signal.SIGKILL, signal.SIGTERM)
+        ),
+    ],
 )
 def test_what_is_measured_is_kept_and_the_same_command_continues(
     lab: Lab, stopped_by: signal.Signals

@@ -51,7 +51,9 @@ ledger.Ledger._append = _append
 """
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(first, marks=pytest.mark.nightly) for first in (1, 3, 4))]
+)
 def test_a_killed_worker_leaves_nothing_and_loses_no_verdict(
     first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +82,6 @@ def test_a_killed_worker_leaves_nothing_and_loses_no_verdict(
         list(remove_leftovers(host, directory=tmp_path / "state"))
         assert list(work.iterdir()) == [], f"after step {step}"
         assert mounts_below(work) == (), f"after step {step}"
-        step += 3  # all of them take minutes
+        step += 6  # all of them take minutes
     turn.unlink()
     assert step > 8

@@ -243,10 +243,10 @@ def test_a_packed_template_is_unpacked(lab: Lab) -> None:
     assert moved(made["unpack"], "make")[1] <= TABLES
 
 
-def _template(file: Path, form: str, zeros: int = 8) -> None:
-    """8 MiB of random data, and MiB of zeros."""
+def _template(file: Path, form: str, zeros: int = 8, data: int = 8) -> None:
+    """MiB of random data, and of zeros."""
     source = file.with_name("source")
-    source.write_bytes(os.urandom(8 * MIB) + bytes(zeros * MIB))
+    source.write_bytes(os.urandom(data * MIB) + bytes(zeros * MIB))
     subprocess.run(["qemu-img", "convert", "-O", form, source, file], check=True)
     source.unlink()
 
@@ -319,7 +319,7 @@ def test_what_is_no_raw_disk_is_not_measured_as_one(
     tmp_path: Path, name: str, said: str, way: str
 ) -> None:
     raw, file = tmp_path / "golden.raw", tmp_path / name
-    _template(raw, "raw")
+    _template(raw, "raw", data=1)
     commands: dict[str, tuple[str | Path, ...]] = {
         "old.vhd": ("qemu-img", "convert", "-O", "vpc", raw, file),
         "fixed.vhd": ("qemu-img", "convert", "-O", "vpc", "-o", "subformat=fixed", raw, file),
@@ -453,7 +453,7 @@ def test_a_full_file_system_fails_the_cell_and_leaves_nothing(lab: Lab) -> None:
 def test_no_room_for_the_templates_copy_is_said_as_such(lab: Lab) -> None:
     """A program named cp, first on PATH, finds no room for the template."""
     raw = lab.directory / "golden.raw"
-    _template(raw, "raw", zeros=24)
+    _template(raw, "raw", zeros=31, data=1)
     subprocess.run(["xz", "-0", raw], check=True)
     packed = raw.with_name("golden.raw.xz")
     fake = lab.directory / "bin" / "cp"

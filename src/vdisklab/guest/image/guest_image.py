@@ -60,7 +60,7 @@ A guest that panics reboots at once, which ends QEMU (-no-reboot).
 """
 
 WITHOUT_FIO = "vdisklab_without_fio=1"
-"""On the command line of a guest that measures nothing: guestfiles/prepare.sh does not start fio."""
+"""On the command line of a guest that measures nothing: its prepare.sh does not start fio."""
 
 # Increase it when the same sources give a different image than before.
 _RECIPE = 5

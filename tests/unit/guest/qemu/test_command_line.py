@@ -56,7 +56,7 @@ def test_the_marker_by_which_clean_finds_it() -> None:
 
 @pytest.mark.parametrize(
     ("accelerator", "accel", "cpu"),
-    [(Accelerator.KVM, "kvm", "host"), (Accelerator.TCG, "tcg,thread=multi", "max")],
+    [(Accelerator.KVM, "kvm", "host"), (Accelerator.TCG, "tcg,thread=multi", "max,-la57,-erms")],
 )
 def test_accelerators(accelerator: Accelerator, accel: str, cpu: str) -> None:
     arguments = argv(accelerator=accelerator)
