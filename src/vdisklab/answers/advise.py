@@ -18,6 +18,7 @@ from vdisklab.answers.begun import MeasuringHost, host_changes, mount_below, on_
 from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.answers.choice import rounds_of
 from vdisklab.answers.disks import (
+    DEVICE_HAS_DATA,
     DEVICE_NOT_HERE,
     MEASURED_ALONE,
     NONE_MEASURED,
@@ -37,9 +38,11 @@ from vdisklab.answers.disks import (
     as_made,
     cpus_needed,
     default_path,
+    device_not_here,
     in_place_of,
     is_alike,
     is_for_machine,
+    is_on_device_here,
     known_loss,
     limits_of,
     number_of,
@@ -58,7 +61,13 @@ from vdisklab.campaign.prepared_data import require_programs_of_data
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts, machine_facts
-from vdisklab.host.mounts import lies_in_memory, may_measure_in, mount_of
+from vdisklab.host.mounts import (
+    is_of_server,
+    is_surely_absent,
+    lies_in_memory,
+    may_measure_in,
+    mount_of,
+)
 from vdisklab.inspection.disk_on_host import is_mounted, measured_form, read_contexts
 from vdisklab.inspection.host_features import cannot_build
 from vdisklab.path.adjacent import same_image_and_bus
@@ -99,7 +108,7 @@ from vdisklab.workload.builtin_profiles import (
 from vdisklab.workload.profile_files import load_profile
 from vdisklab.workload.replay import digest_of, is_load
 
-_ELSEWHERE = (SERVER_NOT_MEASURED, DEVICE_NOT_HERE)
+_ELSEWHERE = (SERVER_NOT_MEASURED, DEVICE_NOT_HERE, DEVICE_HAS_DATA)
 
 
 def advise_disks(
@@ -127,39 +136,53 @@ def advise_disks(
     ]
     order = list(DiskAction)
     measured_paths = {str(row.advised.path) for row in rows}
-    still_open = [
+    places: dict[StandIn | None, list[ExistingDisk]] = {}
+    for row in rows:
+        if _is_elsewhere(row, machine) or desk.is_open(row, request, measured_paths):
+            places.setdefault(_stand_in(row), []).append(row)
+    unplaced = [
         row
-        for row in rows
+        for stands_in in (StandIn.NODE, StandIn.STORAGE)
+        for row in places.get(stands_in, ())
         if row.advised.measurable
-        and (
-            row.advised.action is DiskAction.UNKNOWN
-            or (row.advised.to is not None and row.advised.gain is None)
-            or (row.advised.elsewhere is not None and (row.advised.directory or _is_on_node(row)))
-            or desk.is_unfinished(row, request, measured_paths)
-        )
     ]
-    nowhere = [row for row in still_open if row.advised.directory is None]
-    elsewhere = [row for row in rows if _is_elsewhere(row, machine)]
-    on_nodes = [row for row in nowhere if _is_on_node(row)]
-    on_nodes += [row for row in elsewhere if not is_on_server(row)]
-    of_kind = [row for row in nowhere if not _is_on_node(row)]
     shown = sorted(rows, key=lambda row: order.index(row.advised.action))
     names = [row.name for row in shown]
-    planned = (
-        *_plans([row for row in still_open if row.advised.directory], request, desk),
-        *_plans(filter(is_on_server, elsewhere), request, desk, StandIn.SERVER),
-        *_plans(on_nodes, request, desk, StandIn.NODE),
-        *_plans(of_kind, request, desk, StandIn.STORAGE),
+    planned = chain.from_iterable(
+        _plans(together, request, desk, stands_in) for stands_in, together in places.items()
     )
     return DisksAnswer(
         tuple(shown),
         desk.caveats,
         host_disk=request.disk or HostDisk.VOLATILE,
         planned=tuple(sorted(planned, key=lambda plan: names.index(plan.disks[0]))),
-        unplaced=len({(row.disk.platform, row.advised.path) for row in nowhere}),
+        unplaced=len({(row.disk.platform, row.advised.path) for row in unplaced}),
         measured_on=desk.measured_on,
         unasked_profiles=desk.profiles if request.profile is None else (),
     )
+
+
+def _has_no_measurement_of_its_storage(row: ExistingDisk) -> bool:
+    """True for advice by measurements on other storage, if the disk's own can be measured, here or
+    on its node, or a directory that the user named for it."""
+    advice = row.advised
+    if advice.elsewhere is None:
+        return False
+    if advice.stands_in and number_of(advice.directory) == number_of(advice.elsewhere):
+        return False
+    return advice.directory is not None or _is_on_node(row)
+
+
+def _stand_in(row: ExistingDisk) -> StandIn | None:
+    """What is measured for a disk; None for its own storage."""
+    if is_on_server(row):
+        return StandIn.SERVER
+    if row.advised.directory is not None and row.advised.measurable:
+        return None
+    if row.advised.on_device_here:
+        return StandIn.KIND
+    on_node = _is_on_node(row) or not row.advised.measurable
+    return StandIn.NODE if on_node else StandIn.STORAGE
 
 
 def _is_on_node(row: ExistingDisk) -> bool:
@@ -257,6 +280,8 @@ def _planned(
         stored.unusable,
         place.is_here and directory is not None and not may_measure_in(directory),
         desk.lacks(plan) if place.is_here else "",
+        place.to_name,
+        all(row.disk.node and dialect_of(row.disk.platform).location.directory for row in rows),
         _quick_look(full, alone, place, desk),
     )
 
@@ -453,20 +478,27 @@ class _Desk:
         below = next((risk.reason for risk in found if isinstance(risk, FlushesDroppedBelow)), None)
         problem = problem_of(disk, path, found, machine)
         rules = replace(self._verdicts, lost_below=below, below=context.file_system)
-        place, full_path = directory or place_of(disk), disk_path(disk, context)
+        own_place, full_path = place_of(disk), disk_path(disk, context)
+        place = directory or own_place
         far = full_path is not None and is_mounted(full_path)
+        on_server = far and directory is not None and is_of_server(directory, disk.source)
+        stands_in = directory is not None and own_place is None and not on_server
         # Of the disk as it is, not of the form in which it is measured; as `audit` says it.
         now = known_loss(disk, rules)
         if full_path is not None and not disk.read_only:
             now = durability(full_path, rules)
         row = ExistingDisk(disk, full_path, found, power_cut=now)
-        start = Advice(path, reason=problem or "", directory=place, far=far)
+        start = Advice(
+            path, reason=problem or "", directory=place, far=far, stands_in=stands_in,
+            on_device_here=is_on_device_here(disk),
+        )  # fmt: skip
         made = None if path is None else as_made(disk, path, context)
         settings = (disk.platform, disk.limits, disk.shareable, disk.read_only, disk.drops_flushes)
         alike = (
             path or disk.assumed,
             made,
             number_of(place),
+            stands_in,
             far,
             problem,
             below,
@@ -490,7 +522,9 @@ class _Desk:
         return replace(
             row,
             power_cut=None if blocked else row.power_cut,
-            advice=replace(answer, change=change, directory=place),
+            advice=replace(
+                answer, change=change, directory=place, on_device_here=start.on_device_here
+            ),
         )
 
     def _advise(self, row: ExistingDisk, start: Advice, made: DiskPath | None) -> Advice:
@@ -508,8 +542,8 @@ class _Desk:
         if disk.unseen is not None and start.directory is None:
             # No measurement is of its storage, as --dir would say.
             refusal = refusal or f"its storage is unknown: {disk.unseen}"
-        if start.reason == SERVER_NOT_MEASURED and not no_line and not disk.limits:
-            found = self._on_server(row, start, made or path)
+        found = None if no_line or disk.limits else self._beside(row, start, path, made or path)
+        if found is not None:
             if found.action is not DiskAction.UNKNOWN:
                 return found
             refusal = found.reason
@@ -523,12 +557,38 @@ class _Desk:
         for campaign in self._candidates(path, start.directory, far=start.far):
             answer = self._answer(row, start, path, made or path, campaign)
             if answer.action is not DiskAction.UNKNOWN:
-                return replace(answer, elsewhere=_measured_in(start.directory, campaign))
+                own_place = None if start.stands_in else start.directory
+                place = _elsewhere(own_place, campaign)
+                gone = place is not None and is_surely_absent(place)
+                return replace(answer, elsewhere=place, elsewhere_gone=gone)
             reason, begun = answer.reason, begun or answer.begun
         if limits and not unsafe:
             return replace(_limited(row, start, limits), measurable=False)
         found = safe or replace(start, reason=reason)
         return replace(found, measurable=start.measurable, begun=begun)
+
+    def _beside(
+        self, row: ExistingDisk, start: Advice, path: DiskPath, made: DiskPath
+    ) -> Advice | None:
+        """The answer of campaigns beside the disk, on its server or on a spare device, where only
+        these measure its path; else None."""
+        if start.reason == SERVER_NOT_MEASURED:
+            return self._on_server(row, start, made)
+        is_whole = path.image is None and not path.layers
+        if is_whole and start.reason == device_not_here(row.disk):
+            return self._on_spare_device(start, row, path)
+        return None
+
+    def _on_spare_device(self, start: Advice, row: ExistingDisk, path: DiskPath) -> Advice:
+        """The answer of a campaign on a spare device for a disk that is a whole device; `start` if
+        there is none."""
+        reason = start.reason
+        for campaign in self._candidates(path, None, far=False):
+            answer = self._answer(row, start, path, path, campaign)
+            if answer.action is not DiskAction.UNKNOWN:
+                return replace(answer, elsewhere=_place_of(campaign, path), reason="")
+            reason = answer.reason
+        return replace(start, reason=reason)
 
     def _on_server(self, row: ExistingDisk, start: Advice, made: DiskPath) -> Advice:
         """The answer of a campaign on a target of the disk's own server; `start` if there is none.
@@ -556,6 +616,16 @@ class _Desk:
                 return replace(answer, path=path, to=to, other=other, reason="")
             reason = answer.reason
         return replace(start, reason=reason)
+
+    def is_open(self, row: ExistingDisk, request: Request, own_paths: set[str]) -> bool:
+        """True for a disk for which a measurement here, or on its node, would answer more."""
+        advice = row.advised
+        return advice.measurable and (
+            advice.action is DiskAction.UNKNOWN
+            or (advice.to is not None and advice.gain is None)
+            or _has_no_measurement_of_its_storage(row)
+            or self.is_unfinished(row, request, own_paths)
+        )
 
     def is_unfinished(self, row: ExistingDisk, request: Request, own_paths: set[str]) -> bool:
         """True for a campaign of `advise` that was interrupted, or made with fewer --rounds.
@@ -784,24 +854,27 @@ def _without_path(row: ExistingDisk, start: Advice) -> Advice:
     return replace(start, action=DiskAction.CHANGE, for_safety=True)
 
 
-def _measured_in(directory_of_disk: Path | None, campaign: Campaign) -> Path | None:
-    """The directory of a campaign if it is not on a disk's own file system."""
-    if directory_of_disk is None:
-        return Path(str(campaign.plan.get("directory", "")))
-    return _elsewhere(directory_of_disk, campaign)
-
-
 def _elsewhere(directory_of_disk: Path | None, campaign: Campaign) -> Path | None:
-    """The directory of a campaign on another file system than a disk's own."""
-    directory = Path(str(campaign.plan.get("directory", "")))
-    places = {number_of(directory), number_of(directory_of_disk)}
-    return None if None in places or len(places) == 1 else directory
+    """The place of a campaign that is not known to be on a disk's own file system."""
+    return None if _is_on_same(directory_of_disk, campaign) else _place_of(campaign)
 
 
 def _is_on_same(directory_of_disk: Path | None, campaign: Campaign) -> bool:
     """True for a campaign on a disk's own file system: a directory that has gone is on none."""
-    number = number_of(Path(str(campaign.plan.get("directory", ""))))
+    number = number_of(_place_of(campaign))
     return number is not None and number == number_of(directory_of_disk)
+
+
+def _place_of(campaign: Campaign, path: DiskPath | None = None) -> Path:
+    """Where a campaign measured its paths, or this one: the first of its devices, or a directory.
+
+    Images without layers stay in the directory.
+    """
+    devices = campaign.plan.get("devices") or ()
+    paths = [path] if path else [cell.path for cell in campaign.cells if cell.path]
+    on_devices = all(each.layers or each.image is None for each in paths)
+    place = devices[0] if devices and on_devices else campaign.plan.get("directory", "")
+    return Path(str(place))
 
 
 def _cannot_build(host: Host, path: DiskPath) -> str | None:

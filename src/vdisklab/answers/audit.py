@@ -63,6 +63,7 @@ from vdisklab.platforms.configured_disk import (
     risks,
     unknown_layers,
 )
+from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.registry import cannot_have
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
@@ -333,9 +334,14 @@ def _way_to_measure(row: ExistingDisk, path: DiskPath) -> str | None:
     if path not in first:
         return None
     beside = first[1] if len(first) > 1 else None
-    command = command_to_measure(path, beside, row.disk, place_of(row.disk))
-    needed = backing_below(path)
-    return f"{command}, on a device that may be overwritten" if needed.devices else command
+    here = place_of(row.disk)
+    source = row.disk.source or ""
+    is_file = source.startswith("/") and not names_device(source)
+    there = Path(source).parent if here is None and is_file else None
+    command = command_to_measure(path, beside, row.disk, here or there)
+    if backing_below(path).devices:
+        return f"{command}, on a device that may be overwritten"
+    return command if there is None else f"{command}, on the host that has its image"
 
 
 def _caches_below(disk: ConfiguredDisk) -> tuple[ClaimedCache, ...]:

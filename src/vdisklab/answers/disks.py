@@ -40,7 +40,7 @@ from vdisklab.answers.choice import (
     told_apart,
 )
 from vdisklab.documents import HIDDEN, RARE, Answer
-from vdisklab.host.mounts import is_visible_directory
+from vdisklab.host.mounts import is_surely_absent, is_visible_device, is_visible_directory
 from vdisklab.inspection.disk_on_host import is_mounted, local_source
 from vdisklab.path.adjacent import nearest_settings
 from vdisklab.path.architecture import host_of
@@ -74,6 +74,9 @@ SERVER_NOT_MEASURED = "its server was not measured"
 
 DEVICE_NOT_HERE = "the layers of its device are not known on this host"
 """The reason of no advice for a device that another host has."""
+
+DEVICE_HAS_DATA = "its device holds a guest's data, and no spare one was measured"
+"""The reason of no advice for a device of this host."""
 
 MEASURED_ALONE = "no other setting that is as safe was measured beside its own"
 """The reason of no advice where nothing can be compared with."""
@@ -113,11 +116,20 @@ def _problem_here(disk: ConfiguredDisk, path: DiskPath, machine: str) -> str | N
     if path.target is not None and disk.source is not None:
         return SERVER_NOT_MEASURED
     if path.image is None and not path.layers:
-        return _device_not_here(disk)
+        return device_not_here(disk)
     return None
 
 
-def _device_not_here(disk: ConfiguredDisk) -> str:
+def is_on_device_here(disk: ConfiguredDisk) -> bool:
+    """True for a block device of this host; its node may name it as another host's."""
+    source = local_source(disk)
+    return source is not None and not disk.node and is_visible_device(source)
+
+
+def device_not_here(disk: ConfiguredDisk) -> str:
+    """Why a disk that is a whole device is not measured itself, as a clause."""
+    if is_on_device_here(disk):
+        return DEVICE_HAS_DATA
     if disk.platform is not Platform.KUBEVIRT:
         return DEVICE_NOT_HERE
     source = disk.source or ""
@@ -176,9 +188,13 @@ def cpus_needed(paths: Iterable[DiskPath]) -> int | None:
 
 
 def place_of(disk: ConfiguredDisk) -> Path | None:
-    """The directory of a disk's image; None if the image is not on this host."""
+    """The directory of a disk's image; None if the image is not on this host.
+
+    A directory of that name says nothing about an image that is not in it: the file of a guest was
+    copied from another host.
+    """
     source = local_source(disk)
-    if source is None or names_device(str(source)):
+    if source is None or names_device(str(source)) or is_surely_absent(source):
         return None
     directory = source.parent
     return directory if is_visible_directory(directory) else None
@@ -341,7 +357,7 @@ class DiskAction(StrEnum):
 
 
 class StandIn(StrEnum):
-    """What is measured for storage that is not on this host."""
+    """What is measured for storage that is not on this host, or that must not be written to."""
 
     STORAGE = "storage"
     """The disks' own paths in the current directory: an answer for another disk of this kind."""
@@ -349,6 +365,9 @@ class StandIn(StrEnum):
     """The same on the node that has the disks, where the command is run."""
     SERVER = "server"
     """The same on the disks' server, beside them."""
+    KIND = "kind"
+    """The same on layers built anew or on a spare device of this host, whose own one has a guest's
+    data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +394,7 @@ class PlannedMeasurement:
     paths: Annotated[int, "number of disks' paths that it answers for"]
     stands_in: Annotated[
         StandIn | None,
-        "what it measures for disks that are not on this host; null if they are",
+        "what it measures for disks that are not on this host, or on its devices; else null",
     ] = None
     begun: BegunMeasurement | None = field(default=None, metadata=HIDDEN)
     """The measurement that the command continues."""
@@ -391,6 +410,10 @@ class PlannedMeasurement:
     """True if this user may not write where the command measures."""
     lacks: str = field(default="", metadata=HIDDEN)
     """The program that this host lacks for the profile, and how to get it; empty if none."""
+    to_name: str | None = field(default=None, metadata=HIDDEN)
+    """The directory that the next `advise` has to name, because no disk's file says it."""
+    finds_guests: bool = field(default=False, metadata=HIDDEN)
+    """True if `advise` without a name reads the disks' guests on their node."""
     quick: QuickLook | None = field(default=None, metadata=HIDDEN)
     """A short profile that may come first; None if there is none."""
 
@@ -446,8 +469,16 @@ class Advice:
     over_rebuilt: Annotated[Ratio | None, "of `rebuilt` to the present path"] = None
     over_default: Annotated[Ratio | None, "of the advised path to the platform's default"] = None
     elsewhere: Annotated[
-        Path | None, "where it was measured, if that is on another file system than the disk"
+        Path | None,
+        "the directory or device where it was measured, if that is not known to be on the disk's "
+        "file system",
     ] = None
+    elsewhere_gone: bool = field(default=False, metadata=HIDDEN)
+    """True if nothing of that name is on this host any more."""
+    on_device_here: bool = field(default=False, metadata=HIDDEN)
+    """True for a device of this host, which must not be written to."""
+    stands_in: bool = field(default=False, metadata=HIDDEN)
+    """True if `directory` is what the user named for an image that is not on this host."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,10 +47,12 @@ class MeasuringPlace:
             case StandIn.SERVER:
                 assert path is not None  # noqa: S101 - its layer is the server
                 return cls(stands_in, spare=spare_target(path.layers[0].kind, source, disk.server))
-            case StandIn.NODE:
-                holds_files = row.advised.far or row.advised.measurable
-                there = Path(source).parent if holds_files and source.startswith("/") else None
-                there = _MOUNT if row.advised.far and there is None else there
+            case StandIn.NODE | StandIn.KIND:
+                there = directory
+                if stands_in is StandIn.NODE:
+                    holds_files = row.advised.far or row.advised.measurable
+                    there = Path(source).parent if holds_files and source.startswith("/") else None
+                    there = _MOUNT if row.advised.far and there is None else there
                 way = row.advised.path or disk.assumed
                 is_device = way is not None and not way.layers and way.image is None
                 return cls(
@@ -71,8 +73,16 @@ class MeasuringPlace:
         if self.device is not None:
             return (f"{self.device} is one of the same kind that may be overwritten",)
         if self.builds:
-            return (f"its layers are built on a file there, or with --on {_DEVICE} on a spare one",)
+            there = "here" if self.is_here else "there"
+            on_file = f"its layers are built on a file {there}"
+            return (f"{on_file}, or with --on {_DEVICE} on a spare device",)
         return () if self.spare is None else self.spare.said
+
+    @property
+    def to_name(self) -> str | None:
+        """The directory that is named again to advise from what was measured in it; None if the
+        disk's file says it."""
+        return str(self.directory) if self.directory == _MOUNT else None
 
     def can_hold(self, path: DiskPath) -> bool:
         """False for an image where only devices are compared: `run` would put it elsewhere."""

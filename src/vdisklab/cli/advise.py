@@ -17,7 +17,7 @@ from vdisklab.actions.find_best import BestSearch
 from vdisklab.actions.measure import Measured, measure
 from vdisklab.actions.record import RecordWish, record_guest
 from vdisklab.answers.advise import advise_disks
-from vdisklab.answers.disks import DisksAnswer
+from vdisklab.answers.disks import DisksAnswer, PlannedMeasurement
 from vdisklab.answers.loading import database_url, open_results
 from vdisklab.answers.record import RecordAnswer
 from vdisklab.cli.shell.caller import Caller, retyped
@@ -42,6 +42,9 @@ from vdisklab.results.store import Store, open_store
 from vdisklab.views import advise as view
 
 PANEL = VerbPanel.GUESTS
+
+_NOT_THERE = ("--db", "--campaign", "--dir", "--record")
+"""The options with a value that names something of this host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +130,12 @@ def advise(request: Request, asked_for: AdviseOptions, output: OutputOptions) ->
                     continues = f"`{shown} --profile {shlex.quote(str(request.profile))}` continues"
                 notes.insert(0, f"Interrupted: all runs so far are kept; {continues}.")
     answer = replace(answer, notes=(*notes, *answer.notes))
+    print_answer(answer, view.tables(answer, _next_commands(asked_for)), output, request, asked_for)
+    return status
+
+
+def _next_commands(asked_for: AdviseOptions) -> view.NextCommands:
+    """The commands that answer from what was measured meanwhile, with what this one was given."""
     command = Caller.of_process().command
     again = asked_for.asked_again("advise again" if command is None else f"`{command}`")
 
@@ -134,8 +143,20 @@ def advise(request: Request, asked_for: AdviseOptions, output: OutputOptions) ->
         left = retyped("advise", valued=["--record", "--profile"])
         return asked_for.asked_again(f"`{left} --profile {profile}`")
 
-    print_answer(answer, view.tables(answer, again, again_with), output, request, asked_for)
-    return status
+    def there(planned: PlannedMeasurement, profile: str | None = None) -> str:
+        named = map(str, asked_for.guests) if planned.finds_guests else ()
+        left_out = [*_NOT_THERE, *(["--profile"] * bool(profile))]
+        typed = "" if planned.finds_guests else asked_for.as_typed
+        left = retyped("advise", typed, flags=["--measure", *named], valued=left_out)
+        given = (("--profile", profile), ("--dir", planned.to_name))
+        options = "".join(f" {flag} {value}" for flag, value in given if value)
+        return (
+            f"`{left}{options}`"
+            if planned.finds_guests
+            else asked_for.asked_again(f"`{left}{options}`")
+        )
+
+    return view.NextCommands(again, again_with, there)
 
 
 def _record(

@@ -98,6 +98,15 @@ def mount_of(path: Path, table: Path = _TABLE) -> Mount | None:
     return max(reversed(above), key=lambda mount: len(mount.mountpoint.parts), default=None)
 
 
+def is_of_server(directory: Path, place: str | None) -> bool:
+    """True for a directory that is mounted from a server's directory above a place there, such as
+    `nas:/export/web.img`, as mountinfo spells it."""
+    mount = mount_of(directory)
+    if mount is None or place is None or ":" not in mount.source:
+        return False
+    return place.startswith(f"{mount.source.rstrip('/')}/")
+
+
 def without_flushes(mount: Mount | None, root: Path = Path("/")) -> str | None:
     """Why a file system sends no flushes to its disk, as a clause; None if it does."""
     if mount is None:
@@ -228,6 +237,17 @@ def _unescape(text: str) -> str:
 def is_visible_file(path: Path) -> bool:
     """True for a regular file that this user can find."""
     return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_surely_absent(path: Path) -> bool:
+    """True for a name that nothing has; false where this user may not look."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a zero byte
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _way_to(directory: Path) -> str:

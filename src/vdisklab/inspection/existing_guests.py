@@ -107,7 +107,7 @@ def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGu
     elif not texts and not notes and not guests:
         raise PlanError("no guest is named", hint=f"name files: {PRINTED}; or --libvirt URI")
     of_texts = read_guests(_each_once(texts), notes) if texts else ()
-    disks = (*of_names, *map(as_probed, of_texts))
+    disks = (*of_names, *map(as_probed, map(_at_home, of_texts)))
     if not disks:
         why = f" ({'; '.join(note.rstrip('.') for note in notes[-2:])})" if notes else ""
         raise PlanError(
@@ -178,7 +178,7 @@ def read_host(host: Host, root: Path = Path("/")) -> ExistingGuests:
     notes: list[str] = []
     disks: list[ConfiguredDisk] = []
     for platform, dialect in dialects().items():
-        disks += _guests_of(host, platform, dialect.location, root, notes)
+        disks += map(_at_home, _guests_of(host, platform, dialect.location, root, notes))
     names = {name for disk in disks for name in (disk.domain, disk.guest)}
     disks += [disk for disk in running_disks(root / "proc", notes) if disk.guest not in names]
     if not disks:
@@ -235,7 +235,7 @@ def _directory(directory: Path, notes: list[str]) -> list[GuestText]:
         except PlanError as error:
             notes.append(f"{error}: skipped.")
             continue
-        # A copy of a cluster's directory may have a guest's file in place of the link to it.
+        # A cluster's directory has a guest twice: with its node, and by a link or a copy.
         if file.parent == directory or (file.name, text.text) not in found:
             texts.append(text)
         found.add((file.name, text.text))
@@ -260,12 +260,13 @@ def _beside(directory: Path) -> Iterator[GuestText]:
 
 def _text(file: Path, name: str | None = None) -> GuestText:
     """The text of a file that the user named, who may name a pipe; it is shown as `name`."""
+    place = os.path.realpath(name or file)
     name = name or str(file)
     if str(file) == "-":
         return GuestText(_checked(sys.stdin.read(LARGEST + 1), name), "stdin")
     try:
         with file.open(encoding="utf-8", newline="") as stream:
-            return GuestText(_checked(stream.read(LARGEST + 1), name), name)
+            return GuestText(_checked(stream.read(LARGEST + 1), name), name, place=place)
     except OSError as error:
         raise PlanError(
             f"{name} cannot be read: {error.strerror}", hint=f"name other files: {PRINTED}"
@@ -350,6 +351,12 @@ def _disks_of_process(
 def _text_of(process: Process) -> GuestText:
     program = _WRAPPED.sub(r"\1", process.program)
     return GuestText("\0".join((program, *process.arguments)), f"process {process.number}")
+
+
+def _at_home(disk: ConfiguredDisk) -> ConfiguredDisk:
+    """The disk without its node's name if that is this host: its storage is here."""
+    name = os.uname().nodename
+    return replace(disk, node="") if disk.node in (name, name.partition(".")[0]) else disk
 
 
 def _placed(disk: ConfiguredDisk, directory: Path) -> ConfiguredDisk:

@@ -773,7 +773,7 @@ def _reader(
         stored = text.file_name == STORAGES
         if stored:
             return ()
-        of_node = _OF_NODE.search(text.origin)
+        of_node = _OF_NODE.search(text.place or text.origin)
         node = "" if of_node is None else of_node[1]
         return [replace(disk, node=node) for disk in read_proxmox(text.text, text.name, storages)]
 
@@ -787,7 +787,7 @@ DIALECT = dialect.Dialect(
     reader=_reader,
     recognises=is_proxmox,
     beside=(STORAGES,),
-    below=("qemu-server", "nodes/*/qemu-server"),
+    below=("nodes/*/qemu-server", "qemu-server"),
     location=dialect.Location("/etc/pve/qemu-server"),
     left_out={
         "EFI variables": r"^efidisk[0-9]+:",

@@ -91,6 +91,8 @@ class GuestText:
     changed_in: str = ""
     refused: tuple[str, str] | None = None
     """Why the program that makes the guest does not start it, and the way out."""
+    place: str = ""
+    """The file's whole name without links, if the text is a file's."""
 
     @property
     def file_name(self) -> str:

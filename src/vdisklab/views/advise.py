@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from vdisklab import numbers
@@ -66,20 +67,21 @@ def advice_headline(answer: DisksAnswer) -> str:
     return f"{counted(len(answer.disks), 'disk')}: {', '.join(parts)}{unseen}"
 
 
-def _with_profile(profile: str) -> str:
-    return f"advise again with --profile {profile}"
-
-
-def tables(
-    answer: DisksAnswer,
-    again: str = "advise again",
-    again_with: Callable[[str], str] = _with_profile,
-) -> Iterator[Table[ExistingDisk]]:
-    """One row per disk; details follow as notes, and the lines to paste come last.
-
-    `again` is the command that answers from what was measured meanwhile, `again_with` the same with
-    another profile.
+@dataclass(frozen=True, slots=True)
+class NextCommands:
+    """The commands that answer from what was measured meanwhile: `again` as typed; `with_profile`
+    the same with another profile; `there` the same on the host that has the disks, with another
+    profile if one is given.
     """
+
+    again: str
+    with_profile: Callable[[str], str]
+    there: Callable[[PlannedMeasurement, str | None], str]
+
+
+def tables(answer: DisksAnswer, then: NextCommands) -> Iterator[Table[ExistingDisk]]:
+    """One row per disk; details follow as notes, and the lines to paste come last."""
+    lines = tuple(_lines(answer, then))
     columns: tuple[Column[ExistingDisk], ...] = (
         disks.disk_column(),
         Column("advice", lambda row: str(row.advised.action)),
@@ -100,14 +102,9 @@ def tables(
             *disks.measured_elsewhere(answer),
             *_of_a_load(answer),
         ),
-        verbatim=tuple(_lines(answer, again, again_with)),
+        verbatim=tuple(line.text for line in lines),
         kind=ExistingDisk,
-        for_others=frozenset(
-            line
-            for planned in answer.planned
-            if planned.stands_in is StandIn.NODE
-            for line in (planned.command, planned.quick.command if planned.quick else "")
-        ),
+        for_others=frozenset(line.text for line in lines if line.for_node),
     )
 
 
@@ -231,7 +228,9 @@ def advice_sentence(row: ExistingDisk) -> str:
         settings = _changed_settings(row, entry.to)
         return f"change to {settings}: {_why_change(entry, row.power_cut)}."
     if entry.to is not None:
-        return f"change to {named_as(row, entry.to)}: {_why_change(entry, row.power_cut)}."
+        condition = "" if entry.for_safety else _if_like(entry)
+        to = named_as(row, entry.to)
+        return f"{condition}change to {to}: {_why_change(entry, row.power_cut)}."
     if entry.action is DiskAction.CHANGE:
         return f"no line is printed, as {entry.reason}."
     return f"{_why_kept(row, entry)}."
@@ -334,10 +333,20 @@ def _sentences(row: ExistingDisk) -> Iterator[str]:
 def _where_measured(row: ExistingDisk) -> Iterator[str]:
     """That the speeds are of another storage than the disk's, which decides nothing for it."""
     entry = row.advised
-    if entry.elsewhere is not None and entry.directory is None:
+    if entry.elsewhere is not None and entry.on_device_here:
+        yield (
+            f"the speeds are those of {entry.elsewhere}; the disk's own device holds its data, and "
+            "was not measured."
+        )
+    elif entry.elsewhere is not None and (entry.directory is None or entry.stands_in):
         yield (
             f"the speeds are those of {entry.elsewhere}; the disk's own storage is not on this "
             "host, and was not measured."
+        )
+    elif entry.elsewhere is not None and entry.elsewhere_gone:
+        yield (
+            f"measured in {entry.elsewhere}, a directory that is gone, so perhaps on another file "
+            "system than this disk: --measure measures on the disk's own."
         )
     elif entry.elsewhere is not None:
         yield (
@@ -371,7 +380,33 @@ def _needed(path: DiskPath | None, rebuilt: DiskPath) -> str:
     return f"the driver of {bus} in the guest" if other_bus else "a converted image"
 
 
-def _lines(answer: DisksAnswer, again: str, again_with: Callable[[str], str]) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line to paste or above one; `for_node` are read and run on another host."""
+
+    text: str
+    for_node: bool = False
+
+
+def _lines(answer: DisksAnswer, then: NextCommands) -> Iterator[_Line]:
+    yield from map(_Line, _changes(answer))
+    several, said = len(answer.planned) > 1, [""]
+    for place, planned in enumerate(answer.planned, 1):
+        number = f"command {place}" if several else ""
+        clauses = [each for each in (planned.not_with, planned.lacks) if each not in said]
+        said += clauses
+        yield from (_Line(f"# {sanitise_line(clause)}") for clause in clauses)
+        for_node = planned.stands_in is StandIn.NODE
+        if planned.quick is not None:
+            first = _quick_look(planned, planned.quick, number, then)
+            yield from (_Line(text, for_node) for text in first)
+            number = f"{number} in full" if number else "in full"
+        yield _Line(f"# {f'{number}: ' if number else ''}{_planned(planned, then)}", for_node)
+        yield _Line(planned.command, for_node)
+
+
+def _changes(answer: DisksAnswer) -> Iterator[str]:
+    """The lines to paste that change disks, each with what undoes it."""
     all_disks = ((row, row.advised.change) for row in answer.disks)
     changes = [(row, change) for row, change in all_disks if change is not None]
     for row, change in changes[:SHOWN]:
@@ -384,33 +419,32 @@ def _lines(answer: DisksAnswer, again: str, again_with: Callable[[str], str]) ->
         yield f"# undo the changes to {sanitise_line(guest)} from the last to the first"
     if changes[SHOWN:]:
         yield f"# … and {counted(len(changes) - SHOWN, 'more disk')}: see --format json"
-    several, said = len(answer.planned) > 1, [""]
-    for place, planned in enumerate(answer.planned, 1):
-        number = f"command {place}" if several else ""
-        clauses = [each for each in (planned.not_with, planned.lacks) if each not in said]
-        said += clauses
-        yield from (f"# {sanitise_line(clause)}" for clause in clauses)
-        if planned.quick is not None:
-            later = again_with(planned.quick.profile)
-            if planned.stands_in is StandIn.NODE:
-                later = f"`advise --profile {planned.quick.profile}` there"
-            yield from _quick_look(planned.quick, number, later)
-            number = f"{number} in full" if number else "in full"
-        yield f"# {f'{number}: ' if number else ''}{_planned(planned, again)}"
-        yield planned.command
 
 
-def _quick_look(quick: QuickLook, number: str, again: str) -> Iterator[str]:
+def _quick_look(
+    planned: PlannedMeasurement, quick: QuickLook, number: str, then: NextCommands
+) -> Iterator[str]:
     """The short profile and its command, which may come first."""
     first = f"{number}, a quick look first" if number else "a quick look first"
+    where, later = "", then.with_profile(quick.profile)
+    if planned.stands_in is StandIn.NODE:
+        where = f" on {_host_of(planned)}"
+        later = f"{then.there(planned, quick.profile)} there"
     yield (
-        f"# {first} (about {format_duration(quick.seconds)}, {quick.differs}): run this, then "
-        f"{again}:"
+        f"# {first} (about {format_duration(quick.seconds)}, {quick.differs}): run this{where}, "
+        f"then {later}:"
     )
     yield quick.command
 
 
-def _planned(planned: PlannedMeasurement, again: str) -> str:
+def _host_of(planned: PlannedMeasurement) -> str:
+    """The host on which a command is run, in words if its name is not known."""
+    its = "its" if len(planned.disks) == 1 else "their"
+    return planned.node or f"the host that has {its} storage"
+
+
+def _planned(planned: PlannedMeasurement, then: NextCommands) -> str:
+    again = then.again
     its = "its" if len(planned.disks) == 1 else "their"
     names = sanitise_line(disks.shown_names(planned.disks))
     paths = counted(len(planned.request.paths), "path")
@@ -433,11 +467,13 @@ def _planned(planned: PlannedMeasurement, again: str) -> str:
                 f"then {again}:"
             )
         case StandIn.NODE:
-            host = planned.node or f"the host that has {its} storage"
+            copied = "" if planned.finds_guests else " and a copy of what was read here"
             return (
-                f"to {goal} ({time}), run this on {host}, with vdisklab and a copy of what was "
-                "read here, then `advise` there:"
+                f"to {goal} ({time}), run this on {_host_of(planned)}, with vdisklab{copied}, then "
+                f"{then.there(planned, None)} there:"
             )
+        case StandIn.KIND:
+            return f"to {goal} ({time}), run this, then {again}:"
         case StandIn.STORAGE:
             return (
                 f"to {goal} in this directory, as {its} storage is not on this host "

@@ -7,10 +7,12 @@ import os
 import platform
 import re
 import shlex
+import shutil
 import subprocess
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -77,7 +79,19 @@ def guest(tmp_path: Path, path: str, name: str = "web", image: str | None = None
     # Without its note: the configuration alone counts.
     text = forms()["libvirt"].write(request).text.replace("urn:vdisklab:disk-path:1", "urn:x")
     file.write_text(text)
+    made = request.path.image
+    if image is None and made is not None and not Path(source).exists():
+        with_image(Path(source), str(made.format))
     return str(file)
+
+
+def with_image(file: Path, form: str = "raw") -> None:
+    """An image that is allocated as far as it is long; without it the disk is another host's."""
+    if form == "raw":
+        file.write_bytes(bytes(8192))
+    else:
+        argv = ["qemu-img", "create", "-q", "-f", form, str(file), "1M"]
+        subprocess.run(argv, check=True)
 
 
 def advised(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> dict[str, Any]:
@@ -233,6 +247,67 @@ def test_speeds_of_this_host_decide_only_if_the_disks_own_storage_is_like_it(
     assert f"* far vda: the speeds are those of {where}; the disk's own storage is not on" in out
 
 
+@pytest.mark.parametrize("named", [(), ("--dir",)])
+def test_an_image_that_is_not_here_is_not_measured_by_the_name_of_its_directory(
+    named: tuple[str, ...], database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All hosts have /var/lib/libvirt/images. What --dir names stands in and is asked for once."""
+    here = replace(
+        CAMPAIGN,
+        host=machine_facts(LocalHost()),
+        plan={**CAMPAIGN.plan, "cells": list(SPEEDS), "directory": str(tmp_path)},
+    )
+    database.write(runs(speeds=SPEEDS), campaigns=[here])
+    far = guest(tmp_path, "raw/none", "far", f"{tmp_path}/far.img")
+    where = [*named, str(tmp_path)] if named else []
+    document = advised(capsys, far, *where)
+    (row,) = document["disks"]
+    assert (row["action"], row["elsewhere"]) == ("keep", str(tmp_path))
+    assert [plan["stands_in"] for plan in document["planned"]] == ([] if named else ["node"])
+    assert main(["advise", far, *where]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"keep raw/none, if its storage is like {tmp_path}: no other setting is shown" in out
+    assert "the disk's own storage is not on this host, and was not measured" in out
+    with_image(tmp_path / "far.img")
+    assert main(["advise", far, *where]) == 0
+    assert "if its storage is like" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("device", "here", "stands_in"),
+    [("/dev/vdisklab-none", False, "node"), ("/dev/vdisklab-here", True, "kind")],
+)
+def test_a_device_is_measured_on_a_spare_one_and_that_answers(
+    device: str, here: bool, stands_in: str, database: Database, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Before, the same command was printed again after each measurement."""
+    monkeypatch.setattr("vdisklab.answers.disks.is_visible_device", lambda _path: here)
+    file = guest(tmp_path, "none", "db", device)
+    document = advised(capsys, file)
+    (row,), (plan,) = document["disks"], document["planned"]
+    assert (row["action"], plan["stands_in"]) == ("unknown", stands_in)
+    assert plan["command"].endswith(" --on DEVICE") or " --on DEVICE " in plan["command"]
+    assert main(["advise", file]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert ("run this, then" in out, "on the host that has its storage" in out) == (here, not here)
+    spare = replace(
+        CAMPAIGN,
+        host=machine_facts(LocalHost()),
+        plan={**CAMPAIGN.plan, "cells": ["none", "writeback"], "devices": ["/dev/spare"],
+              "directory": str(tmp_path), "profile": "quick"},
+    )  # fmt: skip
+    database.write(runs(speeds={"none": 0.5, "writeback": 0.9}), campaigns=[spare])
+    document = advised(capsys, file)
+    (row,) = document["disks"]
+    assert (row["action"], row["to"], row["elsewhere"]) == ("change", "writeback", "/dev/spare")
+    assert document["planned"] == []
+    assert main(["advise", file]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "* db vda: if its storage is like /dev/spare: change to writeback: +" in out
+    assert ("the disk's own device holds its data, and was not measured" in out) is here
+
+
 def test_a_database_that_the_environment_names_need_not_exist_yet(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,8 +454,8 @@ def test_a_disk_on_a_nodes_local_volume_is_measured_there(
     above = lines[lines.index(planned["command"]) - 1]
     assert above.startswith("# to find the best of ")
     assert " for web root (about " in above
-    said = "run this on node1, with vdisklab and a copy of what was read here, then `advise` there:"
-    assert above.endswith(said)
+    said = "run this on node1, with vdisklab and a copy of what was read here, then "
+    assert above.endswith(f"{said}`vdisklab advise {file}` there:")
     monkeypatch.setattr("sys.argv", ["/opt/x/vdisklab", "advise", str(file), "--db", "here.sqlite"])
     assert main(["advise", str(file)]) == 0
     there = capsys.readouterr().out
@@ -388,6 +463,51 @@ def test_a_disk_on_a_nodes_local_volume_is_measured_there(
         "this host's program and database are not there"
     )
     assert " ".join(lines).count("not measured yet") == 1, "in the table"
+
+
+@pytest.mark.parametrize(
+    ("copied", "named", "node"),
+    [
+        ("link", "", "alpha"),
+        ("link", "qemu-server", "alpha"),
+        ("link", "qemu-server/1.conf", "alpha"),
+        ("copy", "", "alpha"),
+        ("copy", "qemu-server", ""),
+    ],
+)
+def test_a_guest_of_a_copied_cluster_is_on_the_node_of_its_file(
+    copied: str, named: str, node: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """/etc/pve/qemu-server is a link to the node's own directory; `cp -L` makes it another one.
+
+    On the node nothing has to be copied, and this host's own guests are measured here.
+    """
+    monkeypatch.setattr("vdisklab.answers.advise.cannot_build", lambda *_: "not in this kernel")
+    of_node, twice = tmp_path / "nodes/alpha/qemu-server", tmp_path / "qemu-server"
+    of_node.mkdir(parents=True)
+    (of_node / "1.conf").write_text("name: n\nvirtio0: fast:vm-1-disk-0\n")
+    (tmp_path / "storage.cfg").write_text("lvmthin: fast\n\tvgname v\n\tthinpool t\n")
+    if copied == "link":
+        twice.symlink_to(of_node.relative_to(tmp_path))
+    else:
+        shutil.copytree(of_node, twice)
+    given = str(tmp_path / named)
+    (row,) = advised(capsys, given, "--profile", "quick")["disks"]
+    assert row["disk"]["source"] == "/dev/v/vm-1-disk-0"
+    monkeypatch.setattr("sys.argv", ["vdisklab", "advise", given, "--profile", "quick"])
+    assert main(["advise", given, "--profile", "quick"]) == 0
+    out = capsys.readouterr().out
+    whole = f"`vdisklab advise {given} --profile quick` there:"
+    assert ("run this on alpha, with vdisklab, then `vdisklab advise --profile quick` there:" in
+            out) is bool(node)  # fmt: skip
+    assert (f"copy of what was read here, then {whole}" in out) is not bool(node)
+    monkeypatch.setattr(
+        "vdisklab.inspection.existing_guests.os.uname",
+        lambda: SimpleNamespace(nodename="alpha.example.org"),
+    )
+    assert main(["advise", given]) == 0
+    assert "run this on alpha" not in capsys.readouterr().out
 
 
 def test_a_claim_on_nfs_is_measured_where_its_node_mounts_it(
@@ -402,7 +522,37 @@ def test_a_claim_on_nfs_is_measured_where_its_node_mounts_it(
     assert main(["advise", str(file)]) == 0
     out = capsys.readouterr().out
     assert "DIR is the directory of its image there" in out
+    assert f"then `vdisklab advise {file} --dir DIR` there:" in out
     assert "48 times" not in out, "NFS has no volumeMode Block"
+    assert main(["advise", str(file), "--profile", "postgresql"]) == 0
+    quick = capsys.readouterr().out
+    assert "run this on the host that has its storage, then `vdisklab advise " in quick
+    assert f"advise {file} --profile postgresql-short --dir DIR` there:" in quick
+
+
+@pytest.mark.parametrize("is_mounted_here", [True, False])
+def test_the_directory_that_the_next_advise_names_answers(
+    is_mounted_here: bool, database: Database, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """As the printed command says; of the claim itself only where its server is mounted."""
+    file = tmp_path / "vm.yaml"
+    on_nfs = BOUND_TO_CSI.replace("csi: {driver: ebs.csi.aws.com}", "nfs: {server: nas, path: /vm}")
+    file.write_text(on_nfs)
+    paths = ["raw/none/virtio:discard=unmap", "raw/writeback/virtio:discard=unmap"]
+    measured = replace(
+        CAMPAIGN,
+        host=machine_facts(LocalHost()),
+        plan={**CAMPAIGN.plan, "cells": paths, "directory": str(tmp_path), "profile": "quick"},
+    )
+    database.write(runs(speeds=dict.fromkeys(paths, 0.5)), campaigns=[measured])
+    source = "nas:/vm" if is_mounted_here else "other:/vm"
+    mount = Mount(tmp_path, "nfs4", source, frozenset({"rw"}))
+    monkeypatch.setattr(mounts, "mount_of", lambda _path: mount)
+    row = advised(capsys, str(file), "--dir", str(tmp_path))["disks"][-1]
+    assert row["disk"]["source"] == "nas:/vm/disk.img"
+    assert row["action"] == "keep"
+    assert row["elsewhere"] == (None if is_mounted_here else str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -410,8 +560,8 @@ def test_a_claim_on_nfs_is_measured_where_its_node_mounts_it(
     [
         (
             "fast:vm-1-disk-0", "node", "it cannot be measured on this host (lvmthin: ",
-            "its layers are built on a file there, or with --on DEVICE on a spare one), run this "
-            "on the host that has its storage, with vdisklab and a copy of what was read here",
+            "its layers are built on a file there, or with --on DEVICE on a spare device), run "
+            "this on the host that has its storage, with vdisklab and a copy of what was read here",
         ),
         ("nas:1/vm-1-disk-0.raw", "node", "none of its paths has been measured on this host",
          "run this on the host that has its storage, with vdisklab and a copy of what was read"),
@@ -1124,22 +1274,30 @@ def test_a_measurement_of_two_rounds_is_said_with_the_command_that_continues(
     assert out.endswith(planned["command"])
 
 
-@pytest.mark.parametrize(("place", "elsewhere"), [("/proc", True), ("/nowhere", False)])
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("/proc", "measured in /proc, on another file system than this disk"),
+        ("/nowhere", "measured in /nowhere, a directory that is gone, so perhaps on another file"),
+        (None, ""),
+    ],
+)
 def test_an_answer_from_another_file_system_is_said_and_measured_anew(
-    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    place: str, *, elsewhere: bool,
+    place: str | None, said: str, database: Database, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     here = replace(
         CAMPAIGN,
         host=machine_facts(LocalHost()),
-        plan={**CAMPAIGN.plan, "cells": list(SPEEDS), "directory": place},
+        plan={**CAMPAIGN.plan, "cells": list(SPEEDS), "directory": place or str(tmp_path)},
     )
     database.write(runs(speeds=SPEEDS), campaigns=[here])
     arguments = guest(tmp_path, "raw/none"), "--dir", str(tmp_path)
     assert main(["advise", *arguments]) == 0
-    said = "measured in /proc, on another file system than this disk" in capsys.readouterr().out
-    assert said == elsewhere
-    assert bool(advised(capsys, *arguments)["planned"]) == elsewhere
+    out = " ".join(capsys.readouterr().out.split())
+    assert said in out
+    assert ("if its storage is like" in out) is bool(place)
+    assert bool(advised(capsys, *arguments)["planned"]) is bool(place)
 
 
 def test_the_best_other_setting_is_the_fastest_of_those_in_doubt(
