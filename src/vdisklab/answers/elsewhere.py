@@ -1,13 +1,48 @@
-"""Whether numbers are of another machine. Verbs without a database import this, so it is light."""
+"""Whether numbers are of another machine, and what that means for commands that are printed with
+them. Verbs without a database import this, so it is light."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from vdisklab.host.facts import machine_id
 from vdisklab.host.mounts import is_visible_directory
+
+_MEASURES = re.compile(r"(?:^|`)vdisklab (?:run|powercut|density) ")
+
+
+def where_measured(campaigns: Sequence[Any], lines: Sequence[str] | None = None) -> Iterator[str]:
+    """That these campaigns are another host's, or that their directory is gone, and where the
+    commands of an answer are for.
+
+    `lines` are all that is printed with it; a directory that none of them needs is left out. None
+    is for a report, which has such commands, and is read later and on another machine.
+    """
+    here, is_gone = "this machine", "is gone"
+    if lines is None:
+        here, is_gone = (
+            "the machine that wrote this report",
+            "was gone when this report was written",
+        )
+    host = host_elsewhere(campaigns)
+    if host is not None:
+        measures = lines is None or any(map(_MEASURES.search, lines))
+        there = f": commands that measure more are for {host}" if measures else ""
+        yield f"Measured on the host {host}, not on {here}{there}."
+        return
+    for directory, ids in directories_gone(campaigns).items():
+        again = [f" --again {name}" for name in ids]
+        options = (f" --dir {shlex.quote(directory)}", *again, " --confirm`")
+        if lines is None or any(option in line for line in lines for option in options):
+            yield (
+                f"{directory}, where this was measured, {is_gone}. Before the commands that go on "
+                "with it, mount or make it again, on the same disk; with another --dir a new "
+                "campaign begins."
+            )
 
 
 def host_elsewhere(campaigns: Sequence[Any]) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -12,17 +11,18 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Annotated
 
+from vdisklab.answers.export_command import DiskPlace, measured_place
 from vdisklab.answers.here import verdicts_here
 from vdisklab.answers.loading import open_results
 from vdisklab.documents import Answer
-from vdisklab.errors import DatabaseError, HostError, NoDatabaseError, PlanError
+from vdisklab.errors import DatabaseError, NoDatabaseError, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import machine_facts
 from vdisklab.host.image_file import format_of, seen_file
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
-from vdisklab.path.named_target import NamedTarget, options_of, parse_target, with_targets
+from vdisklab.path.named_target import NamedTarget, parse_target, with_targets
 from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.guest import without_qemu
@@ -48,34 +48,6 @@ class ExportAnswer(Answer):
     gaps: Annotated[tuple[Gap, ...], "what the platform cannot express"]
     requirements: Annotated[tuple[str, ...], "what must be set elsewhere for it to work"]
     durability: Durability
-
-
-def libvirt_version(text: str | None) -> tuple[int, ...] | None:
-    """A version such as 11.5 or 9.0.0. Without a text: the installed libvirt's version, if any.
-
-    Raises PlanError for a text that is not a version.
-    """
-    if text is None:
-        try:
-            text = LocalHost().run("virsh", "--version", timeout=20).stdout.strip()
-        except (HostError, PlanError):
-            return None
-    if not re.fullmatch(r"\d{1,4}(\.\d{1,4}){1,3}", text):
-        raise PlanError(f"{text!r} is not a version of libvirt", hint="--libvirt 11.5")
-    return tuple(map(int, text.split(".")))
-
-
-@dataclass(frozen=True, slots=True)
-class DiskPlace:
-    """Where a disk is: a device, or the user's storage with the file that has its password or key.
-
-    `option` is what names it to `export`.
-    """
-
-    source: str | None = None
-    storage: str | None = None
-    secret: Path | None = None
-    option: tuple[str, ...] = ()
 
 
 def on_target(
@@ -113,22 +85,6 @@ def stored_targets(db: str | None, text: str) -> tuple[NamedTarget, ...]:
     except DatabaseError:
         pass
     return ()
-
-
-def measured_place(
-    path: str, campaign: Campaign, secrets: Sequence[tuple[str, Path]] = ()
-) -> DiskPlace:
-    """Where a path was measured: on the user's target, or without host layers on the device that
-    --on named. Unknown for other paths, and with several devices: the guest's disk is elsewhere.
-    """
-    parsed, devices = parse_path(path), list(campaign.plan.get("devices") or [])
-    name = parsed.layers[0].option("at") if parsed.layers else None
-    for target in map(parse_target, campaign.plan.get("target") or ()):
-        if target.name == name:
-            return DiskPlace(storage=target.place, option=sum(options_of(target, secrets), ()))
-    if len(devices) != 1 or parsed.layers:
-        return DiskPlace()
-    return DiskPlace(str(devices[0]), option=("--source", str(devices[0])))
 
 
 @dataclass(frozen=True, slots=True)

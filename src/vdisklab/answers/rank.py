@@ -32,10 +32,12 @@ from vdisklab.answers.choice import (
 from vdisklab.answers.during import measured_operations
 from vdisklab.answers.hosts import CellOverHosts, HostsAnalysis, OverHosts
 from vdisklab.answers.tell_apart import more_rounds_command, surer
+from vdisklab.answers.trend import TrendAnswer, trend_of
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Durability, HostDisk, known_durability
 from vdisklab.results.model import Better, Campaign, Direction, Metric
+from vdisklab.results.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,9 @@ class RankAnswer(Answer):
     """The cells that `--top` leaves out: what is said of all of them counts them."""
     race: RaceOutcome | None = field(default=None, metadata=HIDDEN)
     """The race that decided, if one did: its rule is another one than the ranking's."""
+
+    over_time: TrendAnswer | None = field(default=None, metadata=HIDDEN)
+    """The newest of these campaigns among the earlier ones of its plan and host."""
 
     @property
     def lacks_hosts(self) -> bool:
@@ -197,6 +202,14 @@ def _over_hosts(analysis: HostsAnalysis, decision: Decision) -> OverHosts:
     paths = [cell for cell in order if cell in usable]
     # What is shown for comparison, such as the host itself, competes with no path.
     return analysis.over_hosts(ranking.measure, paths[:2], paths if paths[1:] else (), chosen)
+
+
+def with_trend(answer: RankAnswer, results: Store) -> RankAnswer:
+    """The answer with how the host has changed since earlier campaigns, as `trend` shows it."""
+    if answer.hosts is not None:
+        return answer
+    newest = max(answer.campaigns, key=lambda campaign: campaign.started)
+    return replace(answer, over_time=trend_of(results, [newest.id]))
 
 
 def the_best(answer: RankAnswer, top: int | None) -> RankAnswer:

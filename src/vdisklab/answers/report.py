@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, overload
+from typing import Annotated, overload
 
 import numpy as np
 from pydantic import InstanceOf, PlainSerializer
@@ -30,7 +30,7 @@ from vdisklab.answers.claims import ClaimsAnswer, evaluate_claims
 from vdisklab.answers.compare import PublishedAnswer, all_published
 from vdisklab.answers.density import DensityAnswer, density_of, searched_capacity
 from vdisklab.answers.during import DURING, DuringAnswer, measured_operations, operations_of
-from vdisklab.answers.elsewhere import directories_gone, host_elsewhere
+from vdisklab.answers.elsewhere import where_measured
 from vdisklab.answers.export import ConfiguredFor, configurations_of
 from vdisklab.answers.hosts import HostsAnalysis, MeasuredHost
 from vdisklab.answers.life import LifeAnswer, lives_of, measured_lives
@@ -427,20 +427,6 @@ def _summaries(analysis: Analysis) -> Mapping[MeasureKey, Summaries]:
     return {key: analysis.summaries(key) for key in keys}
 
 
-def _places(campaigns: Sequence[Any]) -> Iterator[str]:
-    host = host_elsewhere(campaigns)
-    if host is not None:
-        yield (
-            f"Measured on the host {host}, not on the machine that wrote this report: commands "
-            f"that measure more are for {host}."
-        )
-    for directory in directories_gone(campaigns):
-        yield (
-            f"{directory}, where this was measured, was gone when this report was written. Before "
-            "the commands that go on with it, mount or make it again, on the same disk."
-        )
-
-
 def _common(analysis: Analysis, summaries: Mapping[MeasureKey, Summaries]) -> ReportAnswer:
     """The parts that a report on one host shares with a report on several."""
     ranked = _with_all_cells(rank_cells(analysis, _metric(analysis)), analysis, summaries)
@@ -450,7 +436,7 @@ def _common(analysis: Analysis, summaries: Mapping[MeasureKey, Summaries]) -> Re
     names = {cell: tuple(sorted(measurements)) for cell, measurements in cached.items()}
     recommendation, why_none = _recommendation(analysis)
     return ReportAnswer(
-        places=tuple(_places(ranked.campaigns)),
+        places=tuple(where_measured(ranked.campaigns)),
         ranked=ranked,
         recommendation=recommendation,
         why_none=why_none,

@@ -338,13 +338,20 @@ def trend_of(results: Store, campaigns: Sequence[str]) -> TrendAnswer | None:
         return None
 
 
-def _where(campaign: Campaign, machine: str | None) -> str:
-    """Where a campaign can be measured again; `machine` is this host's id."""
+def _on_which_host(campaign: Campaign, machine: str | None) -> str:
+    """On which host a campaign can be measured again; `machine` is this host's id. An answer says
+    by itself that the directory is gone."""
     if machine not in (None, campaign.host.machine_id):
         return f"measure it anew on its own host, another machine named {campaign.host.hostname}"
+    return "measure it anew"
+
+
+def _where(campaign: Campaign, machine: str | None) -> str:
+    """The same for an error, with the directory if that is gone."""
     directory = campaign.plan.get("directory")
-    if machine is None or directory is None or is_visible_directory(Path(str(directory))):
-        return "measure it anew"
+    there = directory is None or is_visible_directory(Path(str(directory)))
+    if machine != campaign.host.machine_id or there:
+        return _on_which_host(campaign, machine)
     return f"measure it anew, once its work directory {directory} is there again"
 
 
@@ -380,7 +387,7 @@ def _chosen(
             hint=f"{_where(newest, machine)}: `vdisklab run --again {newest.id}`",
         )
     alone = (
-        (OnlyCampaign(newest.id, newest.host.hostname, _where(newest, machine)),)
+        (OnlyCampaign(newest.id, newest.host.hostname, _on_which_host(newest, machine)),)
         if len(here) < 2
         else ()
     )

@@ -6,13 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.answers.export import (
-    ExportAnswer,
-    answer_export,
-    libvirt_version,
-    on_target,
-    stored_targets,
-)
+from vdisklab.answers.export import ExportAnswer, answer_export, on_target, stored_targets
+from vdisklab.answers.export_command import libvirt_version
 from vdisklab.cli.shell import options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel

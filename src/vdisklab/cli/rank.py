@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from vdisklab.analysis.score import DEFAULT_METRIC
 from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
-from vdisklab.answers.rank import rank_cells, the_best
-from vdisklab.cli.shell.options import AnalysisOptions, OutputOptions, takes_options
+from vdisklab.answers.rank import rank_cells, the_best, with_trend
+from vdisklab.cli.shell.options import AnalysisOptions, Format, OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
@@ -113,6 +113,14 @@ def rank(request: RankOptions, output: OutputOptions) -> int:
             found = front(analysis, request.pareto)
             print_answer(found, pareto_view.tables(found), output, request)
             return 0
-        answer = the_best(rank_cells(analysis, request.metric), request.top)
-    print_answer(answer, (view.bars if request.bars else view.tables)(answer), output, request)
+        answer = with_trend(rank_cells(analysis, request.metric), results)
+        answer = the_best(answer, request.top)
+    tables = (view.bars if request.bars else view.tables)(answer)
+    choice = answer.choice
+    if output.form is Format.TABLE and choice is not None:
+        # Imported late: it knows all platforms, and is for people alone.
+        from vdisklab.cli.shell.next_command import with_export  # noqa: PLC0415
+
+        tables = with_export(tables, choice, choice.cell.name, answer.campaigns)
+    print_answer(answer, tables, output, request)
     return PlanError.exit_code if answer.lacks_hosts else 0

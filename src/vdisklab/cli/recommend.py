@@ -14,7 +14,13 @@ from vdisklab.answers.density import (
 from vdisklab.answers.during import newest_of_speed, stored_stalls_of_all
 from vdisklab.answers.hosts import HostsAnalysis, analysis_of
 from vdisklab.answers.loading import newest_campaign, open_results
-from vdisklab.cli.shell.options import NEEDS, AnalysisOptions, OutputOptions, takes_options
+from vdisklab.cli.shell.options import (
+    NEEDS,
+    AnalysisOptions,
+    Format,
+    OutputOptions,
+    takes_options,
+)
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
@@ -118,7 +124,13 @@ def recommend(request: RecommendOptions, output: OutputOptions) -> None:
                 results, analysis.campaigns, request.stall, host_of
             )
         answer = answers.recommend(analysis, needs, request.weights)
-    print_answer(answer, view.tables(answer), output, request)
+    tables = view.tables(answer)
+    if output.form is Format.TABLE:
+        # Imported late: it knows all platforms, and is for people alone.
+        from vdisklab.cli.shell.next_command import with_export  # noqa: PLC0415
+
+        tables = with_export(tables, answer.choice, answer.path, answer.campaigns)
+    print_answer(answer, tables, output, request)
 
 
 def _measured_at_once(

@@ -101,6 +101,7 @@ def tables(answer: DisksAnswer, then: NextCommands) -> Iterator[Table[ExistingDi
             *answer.caveats.notes,
             *disks.measured_elsewhere(answer),
             *_of_a_load(answer),
+            *_of_new_disks(answer),
         ),
         verbatim=tuple(line.text for line in lines),
         kind=ExistingDisk,
@@ -115,6 +116,16 @@ def _of_a_load(answer: DisksAnswer) -> Iterator[str]:
         yield (
             f"Measured with profile {' and '.join(profiles)}; for a database's commits add "
             "--profile postgresql-short (`vdisklab profiles` lists all)."
+        )
+
+
+def _of_new_disks(answer: DisksAnswer) -> Iterator[str]:
+    """Why a disk is kept where `recommend` names another path: the verb answers for a new disk."""
+    kept = (row.advised for row in answer.disks if row.advised.action is DiskAction.KEEP)
+    if any(not advice.reason and advice.other is not None for advice in kept):
+        yield (
+            "A disk that is there is kept unless a change is shown to be better; for a new disk "
+            "ask `vdisklab recommend`."
         )
 
 

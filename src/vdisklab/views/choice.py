@@ -221,6 +221,15 @@ def keeps_what_is_there(choice: PathChoice) -> bool:
     return choice.verdict in (ChoiceVerdict.KEEP, ChoiceVerdict.TIED)
 
 
+def names_a_disk(choice: PathChoice) -> bool:
+    """True if a new guest may be given the answer's path: not if each of these paths loses data, if
+    there was nothing to compare it with, or if it is a way to make disks that are thrown away."""
+    alone = choice.considered == 1 or choice.unranked
+    if choice.verdict is ChoiceVerdict.ONLY and alone:
+        return False
+    return not _is_thrown_away(choice) and not (keeps_what_is_there(choice) and _loses(choice))
+
+
 def verdict_lines(
     choice: PathChoice, power_cuts: Mapping[MeasuredCell, Durability | None]
 ) -> Iterator[tuple[str, str]]:

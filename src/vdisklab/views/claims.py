@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from xml.etree import ElementTree as Xml
 
@@ -12,10 +12,9 @@ from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.answers.claims import ClaimsAnswer, JudgedClaim
 from vdisklab.answers.hosts import OverHosts
 from vdisklab.answers.measured_for import seconds_of_measurements
-from vdisklab.path.named_target import as_typed
-from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, runtime_text
 from vdisklab.views.hosts import left_out_sentences, names
+from vdisklab.views.junit import say_once, xml_text
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _MOST_OPEN = 10
@@ -234,13 +233,6 @@ def _test_case(
             Xml.SubElement(case, "skipped", message=xml_text(completed(reason)))
 
 
-def say_once(suite: Xml.Element, sentences: Iterable[str], completed: Callable[[str], str]) -> None:
-    """Ends a suite with what holds for all its cases."""
-    text = " ".join(sentences)
-    if text:
-        Xml.SubElement(suite, "system-out").text = xml_text(completed(text))
-
-
 def _has_numbers(row: JudgedClaim) -> bool:
     """True for a claim that was measured, on any host."""
     return row.rounds > 0 or not _is_open(row)
@@ -264,10 +256,3 @@ def _on_its_hosts(row: JudgedClaim, status: ClaimStatus, hosts: Sequence[str]) -
     if status is ClaimStatus.NOT_MEASURED and row.command:
         return f"{said}: on {hosts[0]} run `{row.command}`"
     return said
-
-
-def xml_text(outside: str) -> str:
-    """One line that any XML parser accepts: XML cannot represent the two noncharacters."""
-    return (
-        as_typed(sanitise_line(outside)).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
-    )

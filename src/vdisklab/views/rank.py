@@ -32,6 +32,7 @@ from vdisklab.views.durability import disk_note, hosts_note, losses, power_cut_t
 from vdisklab.views.hosts import first_lines, hosts_sentences
 from vdisklab.views.layout import NAMES, Column, Row, Table
 from vdisklab.views.run import race_rule
+from vdisklab.views.trend import changed_sentence
 
 _RAM = (
     "RAM: less than half of the bytes read (r) or written (w) reached the device; the number "
@@ -260,7 +261,7 @@ def _headed(
             f"is: `vdisklab during --campaign {ordered.id}` shows it."
         )
         notes = tuple(_notes(answer, ()))
-        intro = (title, *answer.caveats.remedies)
+        intro = (title, *_around(answer))
         return Table(said, columns, rows, notes, intro=intro, kind=RankedCell)
     first: tuple[str, ...] = ()
     if over is not None:
@@ -271,11 +272,12 @@ def _headed(
         caveats = answer.caveats
         if isinstance(why, ranked.TooFewRounds) and why.now:  # the first sentence says it
             caveats = replace(caveats, measured_now=None)
-        why_not, intro = _without_choice(why), (title, *caveats.remedies, *first)
+        around = _around(replace(answer, caveats=caveats))
+        why_not, intro = _without_choice(why), (title, *around, *first)
         notes = tuple(note for note in _notes(answer, ()) if note != str(why))
         return Table(why_not, columns, rows, notes, intro=intro, kind=RankedCell)
     if choice is None or not headed:
-        intro = (*answer.caveats.remedies, *first)
+        intro = (*_around(answer), *first)
         follows = None if headed else str(_why_no_choice(answer))  # as the verdict below
         notes = tuple(note for note in _notes(answer, ()) if note != follows)
         return Table(title, columns, rows, notes, intro=intro, kind=RankedCell)
@@ -283,11 +285,18 @@ def _headed(
     intro = (
         *(sentence for _, sentence in verdict_lines(choice, power_cuts)),
         title,
-        *answer.caveats.remedies,
+        *_around(answer),
         *first,
     )
     notes = tuple(_notes(answer, (choice.cell, *choice.ties)))
     return Table(f"{headline(choice)}.", columns, rows, notes, intro=intro, kind=RankedCell)
+
+
+def _around(answer: RankAnswer) -> tuple[str, ...]:
+    """What to know of these numbers: how they would mean more, and that the host has changed."""
+    trend = answer.over_time
+    changed = None if trend is None else changed_sentence(trend, answer.campaigns)
+    return (*answer.caveats.remedies, *filter(None, [changed]))
 
 
 def _without_choice(why: Diagnostic | str) -> str:

@@ -5,7 +5,6 @@ The verdict has at most six sentences; the reasons behind it are notes.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -259,12 +258,12 @@ def _verdict(answer: RecommendAnswer) -> tuple[str, ...]:
 
 
 def _error_policy(answer: RecommendAnswer) -> Iterator[str]:
-    """The error policy to set beside the measured path, with the command that writes it; or that
-    QEMU's own policy already meets the need."""
+    """The error policy to set beside the measured path; or that QEMU's own policy already meets the
+    need."""
     if answer.policy_added:
         yield (
-            "Set its error policy, too, so that QEMU pauses the guest when its storage fails; that "
-            f"costs no speed: `vdisklab export {shlex.quote(answer.path)}`."
+            f"Configure it as {answer.path}, so that QEMU pauses the guest when its storage fails; "
+            "this error policy costs no speed."
         )
     elif any(need.kind is NeedKind.SURVIVES_FULL for need in answer.recommendation.needs):
         yield (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranking
@@ -14,21 +14,38 @@ from vdisklab.units import counted, named
 from vdisklab.views.choice import headline
 from vdisklab.views.wording import margin_text
 
+if TYPE_CHECKING:
+    from vdisklab.answers.export_command import ExportCommand
 
-def next_step(
-    path: str | None, campaign: str | None, where: Sequence[str] = (), *, keeps: bool = False
-) -> str:
+
+def next_step(export: ExportCommand | None, campaign: str | None, *, keeps: bool = False) -> str:
     """The commands that show the results of a run and print the configuration of a path.
 
-    `campaign` is named unless it is the newest (None). `where` are the words that name the device
-    or target on which the path was measured, and the platform that it is for. An answer that
-    `keeps` what is there has lines for a new guest only.
+    `campaign` is named unless it is the newest (None). An answer that `keeps` what is there has
+    lines for a new guest only.
     """
     chosen = "" if campaign is None else f" --campaign {campaign}"
     see = f"see it: `vdisklab report{chosen}`"
-    disk = f" {shlex.join(where)}" if where else ""
+    if export is None:
+        return see
     of = "for a new guest" if keeps else "paste it"
-    return see if path is None else f"{see}; {of}: `vdisklab export {path}{disk}`"
+    return f"{see}; {of}{_but(export)}: `{export.text}`"
+
+
+def export_note(path: str, export: ExportCommand, *, keeps: bool, on: str | None = None) -> str:
+    """The sentence above the command that applies an answer. An answer that `keeps` what is there
+    also names the verb that asks about disks of guests, which are on the host `on`, or on this one.
+    """
+    there = "" if on is None else f" on {on}"
+    existing = f"For a disk that a guest has, ask `vdisklab advise GUEST`{there}. " if keeps else ""
+    return f"{existing}For a new guest, this prints the configuration of {path}{_but(export)}:"
+
+
+def _but(export: ExportCommand) -> str:
+    """` (Proxmox VE has no such disk)`, if the command is for QEMU for that reason."""
+    names = " and ".join(platform.full_name for platform in export.cannot)
+    have = "has" if len(export.cannot) == 1 else "have"
+    return f" for QEMU ({names} {have} no such disk)" if names else ""
 
 
 def left_out_sentences(left_out: Iterable[PathDropped]) -> Iterator[str]:

@@ -31,6 +31,10 @@ MOST_NOTE_LINES = 5
 FEWEST = 8
 """Minimum number of characters that is left of a text."""
 _NOTHING = ("", numbers.MISSING)
+_PAGE_CACHE = re.compile(r" \(\w+\)$")
+"""The end of a cell's label."""
+_OPTIONS = re.compile(r"(?<=[\w)])(?::[a-z_]+=[^:/ ]*)+(?=/| |$)")
+"""The options of a path's segment."""
 _WORDS = re.compile(r"(?:`[\w./~-]+ [^`\n]*`|(?<=\d) (?=%|m?s\b)|\S)+")
 """Words. A command is one, as its first line would run alone where it is pasted, and so are a
 percentage and a number of seconds."""
@@ -112,7 +116,7 @@ def _narrow(table: Table[Any], width: int) -> _Laid:
             range(len(left)),
             key=lambda place: (
                 bool(left[place].column.folds),
-                left[place].column.whole and WORDS < sizes[place] <= NAMES,  # it wraps, uncut
+                left[place].wraps_at(sizes[place] - 1),
                 sizes[place],
             ),
         )
@@ -193,6 +197,16 @@ class _Shown:
         """True if no row has a value."""
         return all(text in _NOTHING for text in self.texts)
 
+    def wraps_at(self, width: int) -> bool:
+        """True if a column of whole texts is still readable so wide: it is not narrower than a
+        column of words, or its texts take two lines at most."""
+        if not self.column.whole or width >= NAMES:
+            return False
+        if width >= WORDS or self.natural > NAMES:
+            return width >= WORDS
+        lines = [wrap(text, width) for text in self.texts]
+        return all(len(each) <= 2 and _widest(each) <= width for each in lines)
+
     def on_one_line(self) -> _Shown:
         """The column with each text on one line, which may be shortened to what `folds` allows."""
         texts = [" ".join(text.split("\n")) for text in self.texts]
@@ -204,14 +218,21 @@ class _Shown:
         )
 
     def cut(self, width: int) -> _Shown:
-        """The column with texts that are longer than this shortened: names in the middle, and
-        sentences at their end, if the part in which they differ stays; else in another place. What
-        all long names begin with is left out, if it alone is wider, or that keeps more of them
-        different."""
+        """The column with texts that are longer than this shortened: paths first by the options of
+        their segments, so that format and cache mode stay, and over two lines, the second for the
+        page cache; names in the middle, and sentences at their end, if the part in which they
+        differ stays; else in another place. What all long names begin with is left out, if it alone
+        is wider, or that keeps more of them different."""
         if self.natural <= width or self.column.whole:
             return self
         if self.column.fit is not None:
             return replace(self, texts=[self.column.fit(row, width) for row in self.rows])
+        for values in (False, True):
+            without = [_without_options(text, width, values=values) for text in self.texts]
+            parts = [_PAGE_CACHE.sub("", text) for text in without]
+            fits = _widest(parts if self.column.folds == NAMES else without) <= width
+            if fits and len(set(without)) == len(set(self.texts)):
+                return replace(self, texts=without)  # the page cache wraps
         usual = (width - 1) // 2 if self.column.folds == NAMES else 0
         ends = [usual, *range(width - 1)]
         cut = _most_different(self.texts, width, ends)
@@ -228,6 +249,18 @@ class _Shown:
     def lines(self, text: str, width: int) -> list[str]:
         """The lines of one cell."""
         return wrap(text, width) if self.column.folds else text.split("\n")
+
+
+def _without_options(path: str, width: int, *, values: bool) -> str:
+    """A path with `…` in place of the options of as many segments as make it fit, the longest
+    first: `qcow2:…/default (cold)`; with their `values` if these tell paths apart:
+    `qcow2:…64k/none`. Another text is returned as it is."""
+    for options in sorted(_OPTIONS.findall(path), key=len, reverse=True):
+        if cell_len(path) <= width:
+            break
+        kept = ",".join(re.findall("=([^:]*)", options)) if values else ""
+        path = path.replace(options, f":{_ELLIPSIS}{kept}", 1)
+    return path
 
 
 def _most_different(texts: Sequence[str], width: int, ends: Sequence[int]) -> list[str]:

@@ -25,7 +25,7 @@ from vdisklab.answers.trend import (
 )
 from vdisklab.results.model import Campaign
 from vdisklab.units import counted, named
-from vdisklab.views.claims import say_once, xml_text
+from vdisklab.views.junit import say_once, xml_text
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 from vdisklab.views.wording import difference
 
@@ -161,6 +161,21 @@ def headline(answer: TrendAnswer) -> str:
             )
         case _:
             return f"Campaign {latest} has no numbers of paths that were measured before"
+
+
+def changed_sentence(answer: TrendAnswer, ranked: Sequence[Campaign]) -> str | None:
+    """How the host has changed, for an answer from the `ranked` campaigns; None if no change is
+    shown. It names the command that shows more."""
+    if answer.verdict not in (TrendVerdict.WORSE, TrendVerdict.BETTER):
+        return None
+    change = "slower" if answer.verdict is TrendVerdict.WORSE else "faster"
+    found = headline(answer).partition(": ")[2]
+    command = f"`vdisklab trend --campaign {answer.campaigns[-1].id}`"
+    since = [_since(answer, row) for row in _lasting(answer)]
+    dates = [campaign.started for campaign in ranked]
+    mixed = any(min(dates) < date <= max(dates) for date in since)
+    both = " This ranking joins campaigns from before and after it." if mixed else ""
+    return f"The host has become {change}: {found}; see {command}.{both}"
 
 
 def _by_itself(answer: TrendAnswer, lasting: Sequence[TrendRow]) -> str:

@@ -11,11 +11,12 @@ import pytest
 
 from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.results.test_power_cut import LOST
-from vdisklab.answers.export import measured_place
+from vdisklab.answers.export_command import export_command, measured_place
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
+from vdisklab.path.platforms import Platform
 from vdisklab.platforms.registry import forms
 from vdisklab.results.store import open_store
 
@@ -254,3 +255,34 @@ def test_the_device_that_was_measured_is_the_source(
 ) -> None:
     campaign = replace(CAMPAIGN, plan={**CAMPAIGN.plan, "devices": devices})
     assert measured_place(path, campaign).source == device
+
+
+@pytest.mark.parametrize(
+    ("path", "platforms", "command"),
+    [
+        ("ext4/raw/none", (), "vdisklab export ext4/raw/none --to libvirt"),
+        ("raw/none", (Platform.PROXMOX,), "vdisklab export raw/none --to proxmox"),
+        ("raw/none", (Platform.VIRT_MANAGER,), "vdisklab export raw/none --to libvirt"),
+        (
+            "raw/directsync",
+            (Platform.INCUS, Platform.LIBVIRT),
+            "vdisklab export raw/directsync --to libvirt",
+        ),
+        ("raw/directsync", (Platform.INCUS,), "vdisklab export raw/directsync --to qemu"),
+        ("zvol/none", (), "vdisklab export zvol/none --to libvirt"),
+        ("host", (), None),
+        ("my VM at home", (), None),
+    ],
+)
+def test_the_command_of_a_path_is_for_a_platform_that_can_have_it(
+    path: str,
+    platforms: tuple[Platform, ...],
+    command: str | None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = export_command(path, CAMPAIGN, platforms)
+    assert (None if found is None else found.text) == command
+    if found is not None:
+        assert found.cannot == (platforms if "--to qemu" in found.text else ())
+        assert main(shlex.split(found.text)[1:]) == 0
+        assert capsys.readouterr().out

@@ -81,6 +81,7 @@ FOR = {
     "N": "1",
     "DEVICE": "/dev/sdz",
     "GUESTS": GUEST,
+    "GUEST": GUEST,
     "FILE": "/srv/images/web1.raw",
     "DIR": "made",
     "BIN": "qemu-system-x86_64",
@@ -91,7 +92,9 @@ _PLACEHOLDER = re.compile(r"…|(?<![\w/.-])[A-Z]{1,}(?![\w.-])")
 _CODE = re.compile(r"`(vdisklab (?!VERB)[^`]*)`")
 _LINE = re.compile(r"^(?:hint: )?(vdisklab [a-z].*)$", re.MULTILINE)
 _PAGE = re.compile(r"<code>(vdisklab [^<]*)")
-_STEP = re.compile(r"(?:see it|paste it|for a new guest): `?(vdisklab [^`;\n]*)")
+_STEP = re.compile(
+    r"(?:see it|(?:paste it|for a new guest)(?: for QEMU [^:]*)?): `?(vdisklab [^`;\n]*)"
+)
 
 _PLANNED = re.compile(r"vdisklab run (?!.*--(?:again|claims|campaign|need)\b).*")
 """A command whose plan is made of its words and the host alone."""

@@ -12,10 +12,12 @@ from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import Database
 from vdisklab.analysis.score import DEFAULT_METRIC
 from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.export_command import ExportCommand
 from vdisklab.cli.shell.after_run import analysed, print_overview, print_verdict
 from vdisklab.cli.shell.main import main
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import Format, OutputOptions
+from vdisklab.path.platforms import Platform
 from vdisklab.results.store import open_store
 from vdisklab.views.run import next_step
 
@@ -75,18 +77,21 @@ def test_a_campaign_ends_with_the_verdict_and_the_next_step(
     lines = [sentence for sentence in sentences if " ".join(sentence.split()) in said]
     assert lines == sentences[: len(lines)]
     assert 2 <= len(lines) <= 5
-    assert next_step(path, None) == (
-        f"see it: `vdisklab report`; paste it: `vdisklab export {path}`"
+    export = ExportCommand((path, "--to", "libvirt"))
+    assert next_step(export, None) == (
+        f"see it: `vdisklab report`; paste it: `vdisklab export {path} --to libvirt`"
     )
-    assert next_step(path, None, keeps=True) == (
-        f"see it: `vdisklab report`; for a new guest: `vdisklab export {path}`"
+    assert next_step(export, None, keeps=True) == (
+        f"see it: `vdisklab report`; for a new guest: `vdisklab export {path} --to libvirt`"
     )
-    assert next_step("none", None, ("--source", "/dev/my disk")).endswith(
+    on_device = ExportCommand(("none", "--source", "/dev/my disk"), (Platform.INCUS,))
+    assert next_step(on_device, None) == (
+        "see it: `vdisklab report`; paste it for QEMU (Incus has no such disk): "
         "`vdisklab export none --source '/dev/my disk'`"
     )
     assert next_step(None, "c0ffee") == "see it: `vdisklab report --campaign c0ffee`"
     for address in ("postgresql://v:PW@db/v", "postgresql://v@db/v?password=PW"):
-        said = Named.of(address).in_text(next_step(path, None))
+        said = Named.of(address).in_text(next_step(export, None))
         assert said.count("--db postgresql://v@db/v") == 2
         assert "PW" not in said
 

@@ -247,4 +247,38 @@ def test_a_bar_shrinks_before_a_name_is_shortened(width: int) -> None:
     assert row.startswith(f" {name}  ") is (width >= 31)
     assert row.count("█") == {30: 8, 40: 17, 80: 40}[width]
     assert len(row) <= width
-    assert any("whole texts" in line for line in lines) is (width < 31)
+    assert not any("whole texts" in line for line in lines), "the page cache wraps"
+
+
+GROWING = "qcow2:preallocation=off/default (cold)"
+
+
+@pytest.mark.parametrize(
+    ("names", "width", "shown"),
+    [
+        ([GROWING], 38, [GROWING]),
+        ([GROWING, "raw/none"], 30, ["qcow2:…/default (cold)", "raw/none"]),
+        ([GROWING, "raw/writeback (cold)"], 16, ["qcow2:…/default", "raw/writeback"]),
+        # Only as many options as must, the longest first.
+        (
+            ["ext4/qcow2:preallocation=off/none/virtio:queues=4"],
+            40,
+            ["ext4/qcow2:…/none/virtio:queues=4"],
+        ),
+        # The options are what differs.
+        (
+            ["qcow2:cluster_size=64k/none/virtio", "qcow2:cluster_size=2M/none/virtio"],
+            26,
+            ["qcow2:…64k/none/virtio", "qcow2:…2M/none/virtio"],
+        ),
+    ],
+)
+def test_a_path_is_shortened_by_its_options_first(
+    names: list[str], width: int, shown: list[str]
+) -> None:
+    """Format and cache mode stay; what does not fit beside them, the page cache, wraps."""
+    table = Table("T", (Column[str]("name", str, folds=NAMES),), names)
+    rows = [line.plain for line in lines_of(table, width + 1)][4 : -1 - (width < 38)]
+    firsts = [row.strip() for row in rows if row.strip() not in ("", "(cold)")]
+    assert firsts[: len(shown)] == shown
+    assert ("(cold)" in [row.strip() for row in rows]) is (width == 16)

@@ -160,16 +160,16 @@ def _print_answers(
     if not outcome.interrupted:
         newest = store.campaigns(with_runs=True)[0].id
         campaign = None if campaigns[0] == newest else campaigns[0]
-        path = None if advised is None else advised.path
-        # Imported late: it knows all platforms, and is needed after the last run.
-        from vdisklab.answers.export import measured_place  # noqa: PLC0415
+        export = None
+        if advised is not None:
+            # Imported late: it knows all platforms, and is needed after the last run.
+            from vdisklab.cli.shell.next_command import export_of  # noqa: PLC0415
 
-        found = path and measured_place(path, analysis.campaigns[0], request.secret)
-        where = found.option if found else ()
-        # Of several platforms nobody knows which one runs the guest.
-        to = ("--to", request.platform[0].value) if len(request.platform) == 1 else ()
+            # Of several platforms nobody knows which one runs the guest.
+            of = request.platform if len(request.platform) == 1 else ()
+            export = export_of(advised.path, analysis.campaigns, of, request.secret)
         keeps = advised is not None and keeps_what_is_there(advised.choice)
-        step = next_step(path, campaign, (*where, *to), keeps=keeps)
+        step = next_step(export, campaign, keeps=keeps)
         _say(console, [named.in_text(step)])
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -13,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from vdisklab.answers.elsewhere import directories_gone, host_elsewhere
+from vdisklab.answers.elsewhere import where_measured
 from vdisklab.cli.shell.named import NOTHING_NAMED, Named
 from vdisklab.cli.shell.options import Format, OutputOptions
 from vdisklab.documents import Answer, document
@@ -23,8 +21,6 @@ from vdisklab.plan.settings import OptionRows
 from vdisklab.units import whole_number
 from vdisklab.views.layout import Column, Table
 from vdisklab.views.terminal import show
-
-_MEASURES = re.compile(r"(?:^|`)vdisklab (?:run|powercut|density) ")
 
 PIPE_WIDTH = 120
 """Line width if the output is not a terminal and COLUMNS is not set."""
@@ -77,29 +73,11 @@ def _of_place(tables: Sequence[Table[Any]], campaigns: Sequence[Any]) -> Iterato
     """The tables, of which the first says that the numbers are another host's, or that their
     directory is gone, and where the printed commands are for."""
     lines = [line for table in tables for line in (*table.sentences, *table.verbatim)]
-    where = tuple(_where(lines, campaigns))
+    where = tuple(where_measured(campaigns, lines))
     for place, table in enumerate(tables):
         said = (*table.intro, *where)
         brief = table.brief and replace(table.brief, intro=said)
         yield replace(table, intro=said, brief=brief) if where and not place else table
-
-
-def _where(lines: Sequence[str], campaigns: Sequence[Any]) -> Iterator[str]:
-    host = host_elsewhere(campaigns)
-    if host is not None:
-        measures = any(map(_MEASURES.search, lines))
-        there = " Commands that measure more of it are for that host." if measures else ""
-        yield f"All of this was measured on the host {host}, not on this machine.{there}"
-        return
-    for directory, ids in directories_gone(campaigns).items():
-        again = [f" --again {name}" for name in ids]
-        options = (f" --dir {shlex.quote(directory)}", *again, " --confirm`")
-        if any(option in line for line in lines for option in options):
-            yield (
-                f"{directory}, where this was measured, is gone. Before the commands that go on "
-                "with it, mount or make it again, on the same disk; with another --dir a new "
-                "campaign begins."
-            )
 
 
 def csv_of(table: Table[Any], named: Named = NOTHING_NAMED) -> str:

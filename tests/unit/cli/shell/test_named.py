@@ -16,7 +16,7 @@ import typer
 from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.stored import Database
 from vdisklab.answers.elsewhere import host_elsewhere
-from vdisklab.answers.export import measured_place
+from vdisklab.answers.export_command import measured_place
 from vdisklab.cli.import_ import ImportOptions
 from vdisklab.cli.recommend import RecommendOptions
 from vdisklab.cli.record import RecordOptions
@@ -162,8 +162,8 @@ def test_it_is_said_where_a_command_of_a_campaign_has_to_be_run(
         "mount or make it again, on the same disk; with another --dir a new campaign begins."
     )
     for campaign, note, where in (
-        (away, text, "measured on the host bench1, not on this machine. Commands that measure more "
-                     "of it are for that host."),
+        (away, text, "Measured on the host bench1, not on this machine: commands that measure more "
+                     "are for bench1."),
         (away, "Nothing to do.", "not on this machine. * Nothing to do."),
         (here, text, gone),
         (here, f"Go on: `vdisklab run --again {here.id}`.", gone),
