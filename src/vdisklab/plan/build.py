@@ -124,6 +124,8 @@ def draft_plan(named: NamedHere) -> Draft:
         "made": tuple(way.replace(":", "+") for way in settings.made),
     }
     require_targets(settings.target, settings.secret)
+    if settings.cache_memory is not None:
+        settings.cache_memory.require_enough(_set(settings.size_bytes))
     paths = expand_paths(settings.patterns, axes, settings.target)
     if profile.makes_disks and not settings.made:
         paths = tuple(

@@ -6,10 +6,11 @@ towards the page cache as a disk of 100 GB does on a host with 25 GB free.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from vdisklab.errors import PlanError
-from vdisklab.units import MIB, format_size, parse_percentage, parse_size
+from vdisklab.units import MIB, format_bytes, format_size, parse_percentage, parse_size
 
 LEAST = 16 * MIB
 """With less, QEMU's own memory could not grow at all during a measurement."""
@@ -22,8 +23,20 @@ class CacheMemory:
     size: int | None
     share: float | None
 
+    def require_enough(self, disk: int) -> None:
+        """Raises PlanError if the share of a disk of so many bytes is less than `LEAST`."""
+        if self.share is None or self.share * disk >= LEAST:
+            return
+        raise PlanError(
+            f"--cache-memory {self} of a disk of {format_size(disk)} is "
+            f"{format_bytes(self.share * disk)}, too little memory for QEMU and its page cache",
+            hint=f"give at least {format_size(LEAST)}, or a --size of "
+            f"{format_size(_disk_of(self.share))} or more",
+        )
+
     def of(self, disk: int) -> int:
-        """Bytes for a disk of so many bytes, at least `LEAST`."""
+        """Bytes for a disk of so many bytes, at least `LEAST`, as campaigns had before less was
+        refused."""
         wanted = self.size if self.share is None else round(self.share * disk)
         return max(LEAST, wanted or 0)
 
@@ -31,6 +44,11 @@ class CacheMemory:
         if self.share is not None:
             return f"{100 * self.share:g}%"
         return format_size(self.size or 0)
+
+
+def _disk_of(share: float) -> int:
+    """The smallest disk of whole MiB of which this share is enough."""
+    return math.ceil(LEAST / share / MIB) * MIB
 
 
 def parse_cache_memory(text: str) -> CacheMemory:
