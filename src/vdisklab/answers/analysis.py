@@ -222,8 +222,17 @@ class Analysis:
     @cached_property
     def cached(self) -> tuple[recorded.FromPageCache, ...]:
         """The numbers that came from the host's page cache."""
-        return tuple(
+        found = (
             finding for finding in self.evidence if isinstance(finding, recorded.FromPageCache)
+        )
+        return tuple(recorded.with_lasting(found, self.loaded.observations))
+
+    @cached_property
+    def of_the_host(self) -> tuple[Diagnostic, ...]:
+        """What plan and host say of all cells."""
+        numbers = self.loaded.observations
+        return recorded.host_diagnostics(
+            self.campaigns, numbers.cells, lasting=recorded.has_sustained(numbers)
         )
 
     @cached_property
@@ -444,7 +453,7 @@ class Analysis:
                 for finding in self.evidence
                 if not isinstance(finding, recorded.FromPageCache)
             ),
-            *recorded.host_diagnostics(self.campaigns, self.loaded.observations.cells),
+            *self.of_the_host,
             *self.not_direct,
             *self.all_may_be_dirty,
             *self.failed,
@@ -471,7 +480,7 @@ class Analysis:
                 for finding in self.evidence
                 if not isinstance(finding, recorded.FromPageCache)
             ),
-            *recorded.host_diagnostics(self.campaigns, self.loaded.observations.cells),
+            *self.of_the_host,
             *self.not_direct,
             *self.all_may_be_dirty,
             *self.value_findings(shown, measure, {finding.cell for finding in self.cached}),

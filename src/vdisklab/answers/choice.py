@@ -111,7 +111,9 @@ class Behind:
     cell: Annotated[MeasuredCell, "the other path"]
     least: Annotated[float, "how many times as good the other path is, at least"]
     in_memory: Annotated[
-        bool, "true if less than half of the bytes of the other path reached the disk there"
+        bool,
+        "true if less than half of the bytes of the other path reached the disk there, and the "
+        "measure does not count the time until they did",
     ] = False
     on: Annotated[
         tuple[str, ...],
@@ -409,7 +411,11 @@ def decided_among(
     if behind is None and isinstance(analysis, HostsAnalysis):
         behind = _behind_on_hosts(analysis, choice.cell, others)
     if behind is not None:
-        cached = {(found.cell, found.measurement, found.direction) for found in analysis.cached}
+        cached = {
+            (found.cell, found.measurement, found.direction)
+            for found in analysis.cached
+            if found.shows_memory(behind.measure)
+        }
         in_memory = (behind.cell, behind.measure.name, behind.measure.direction) in cached
         seconds = seconds_of_measurements(analysis.campaigns)
         behind = replace(behind, in_memory=in_memory, seconds=seconds)
@@ -456,11 +462,14 @@ def from_memory(
     analysis: Analysis, cell: MeasuredCell, measure: MeasureKey
 ) -> tuple[FromMemory, ...]:
     """The directions in which less than half of the bytes behind a cell's numbers reached the disk,
-    in the measurements that `measure` is made of."""
+    in the measurements that `measure` is made of. Sustained writes count the time until they did.
+    """
     used = analysis.measurements_used(measure)
     shares: dict[Direction, list[float]] = {}
     for finding in analysis.cached:
-        if finding.cell == cell and (finding.measurement in used or measure == MIX):
+        if finding.cell != cell or not finding.shows_memory(measure):
+            continue
+        if finding.measurement in used or measure == MIX:
             shares.setdefault(finding.direction, []).append(finding.share)
     return tuple(
         FromMemory(direction, min(shares[direction]), max(shares[direction]))

@@ -10,7 +10,7 @@ from vdisklab.analysis.claimfile import CLAIMS_PROFILE
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import slow_diagnostics
-from vdisklab.analysis.diagnostics.recorded import host_diagnostics
+from vdisklab.analysis.diagnostics.recorded import has_sustained, host_diagnostics
 from vdisklab.analysis.fleet.agreement import Agreement, agreement
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import Comparison, Verdict, compare_cells
@@ -148,7 +148,11 @@ def _pair(analysis: Analysis, first: MeasuredCell, second: MeasuredCell) -> Comp
             *(
                 ()
                 if isinstance(analysis, HostsAnalysis)
-                else host_diagnostics(analysis.campaigns, (first, second))
+                else host_diagnostics(
+                    analysis.campaigns,
+                    (first, second),
+                    lasting=has_sustained(analysis.loaded.observations),
+                )
             ),
         ),
     )
@@ -308,6 +312,10 @@ def _published(
         command=command,
         findings=(
             *slow_diagnostics(loaded.observations),
-            *host_diagnostics(loaded.campaigns, loaded.observations.cells),
+            *host_diagnostics(
+                loaded.campaigns,
+                loaded.observations.cells,
+                lasting=has_sustained(loaded.observations),
+            ),
         ),
     )

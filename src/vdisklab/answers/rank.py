@@ -62,7 +62,9 @@ class RankedCell:
         "if others do not: shown for comparison",
     ]
     from_page_cache: Annotated[
-        tuple[Direction, ...], "directions in which less than half of the bytes reached the device"
+        tuple[Direction, ...],
+        "directions in which less than half of the bytes reached the device, and the measure does "
+        "not count the time until they did",
     ]
     power_cut: Annotated[Durability | None, "null on the host, and for a free name"]
     hosts: Annotated[
@@ -228,7 +230,7 @@ def _ranked_cells(
     cached = {
         (finding.cell, finding.direction)
         for finding in analysis.cached
-        if finding.measurement in used
+        if finding.measurement in used and finding.shows_memory(measure)
     }
     # For comparison: the host's own speed and the like, best first, before cells without numbers.
     beside = sorted(

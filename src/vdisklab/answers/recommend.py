@@ -23,7 +23,7 @@ from vdisklab.analysis.candidates import (
 )
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
-from vdisklab.analysis.diagnostics.recorded import ThinImage, has_open_load
+from vdisklab.analysis.diagnostics.recorded import ThinImage, has_open_load, has_sustained
 from vdisklab.analysis.fleet.agreement import Agreement, agreement
 from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS
 from vdisklab.analysis.intervals import MIN_ROUNDS
@@ -172,6 +172,8 @@ class RecommendAnswer(Answer):
     """The options of `run` that name the place of the campaign, to measure operations there."""
     run_on: str | None = field(default=None, metadata=HIDDEN)
     """The host on which commands that measure more must run; None if that is this one."""
+    sustained: bool = field(default=False, metadata=HIDDEN)
+    """True if writes count with the time until they are on the disk."""
     beside_default: str = field(default="", metadata=HIDDEN)
     """The command that measures this path beside itself with QEMU's default cache mode, if no
     campaign of this host did."""
@@ -282,6 +284,7 @@ def recommend(
         },
         there=place_options(analysis.campaigns[0]),
         run_on=analysis.run_on,
+        sustained=has_sustained(analysis.loaded.observations),
         beside_default=""
         if found.default or hosts
         else _beside_default(analysis, chosen, measure, needs),

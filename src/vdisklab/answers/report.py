@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -85,7 +85,11 @@ class ReportValue:
         DurabilityKind | None,
         "what happens to flushed data in a power cut, by rule or as tested here; null on the host",
     ]
-    from_page_cache: Annotated[bool, "less than half of the bytes reached the device"]
+    from_page_cache: Annotated[
+        bool,
+        "less than half of the bytes reached the device, and the measure does not count the time "
+        "until they did",
+    ]
     accelerator: Annotated[
         Accelerator | None, "the caveats of the document; null on the host itself"
     ]
@@ -173,7 +177,7 @@ class Values(Sequence[ReportValue]):
         self,
         ranked: RankAnswer,
         summaries: Mapping[MeasureKey, Summaries],
-        cached: Mapping[MeasuredCell, Sequence[str]],
+        cached: Mapping[tuple[MeasuredCell, str], Sequence[FromPageCache]],
     ) -> None:
         self._rows = {row.cell: row for row in ranked.cells}
         self._caveats, self._summaries, self._cached = ranked.caveats, summaries, cached
@@ -209,7 +213,11 @@ class Values(Sequence[ReportValue]):
             rank_best=None if ranked is None else ranked.best,
             rank_worst=None if ranked is None else ranked.worst,
             durability=None if row.power_cut is None else row.power_cut.kind,
-            from_page_cache=measure.name in self._cached.get(cell, ()),
+            from_page_cache=any(
+                measure.direction in (found.direction, Direction.NONE)
+                and found.shows_memory(measure)
+                for found in self._cached.get((cell, measure.name), ())
+            ),
             # The caveats are those of guests, and the host's own paths have none.
             accelerator=None if cell.on_host else self._caveats.accelerator,
             emulated=self._caveats.emulated_host if cell.on_host else self._caveats.emulated,
@@ -248,6 +256,11 @@ class ReportAnswer(Answer):
     cached: Annotated[
         Mapping[MeasuredCell, tuple[str, ...]],
         "by cell, the measurements whose bytes mostly did not reach the device",
+    ]
+    bursts: Annotated[
+        Mapping[MeasuredCell, tuple[str, ...]],
+        "by cell, the measurements whose writes mostly reached the device after the program's end: "
+        "their sustained rate counts that time, their other numbers do not",
     ]
     values: Annotated[
         Sequence[ReportValue],
@@ -430,10 +443,10 @@ def _summaries(analysis: Analysis) -> Mapping[MeasureKey, Summaries]:
 def _common(analysis: Analysis, summaries: Mapping[MeasureKey, Summaries]) -> ReportAnswer:
     """The parts that a report on one host shares with a report on several."""
     ranked = _with_all_cells(rank_cells(analysis, _metric(analysis)), analysis, summaries)
-    cached: dict[MeasuredCell, dict[str, None]] = {}
+    from_memory: dict[tuple[MeasuredCell, str], list[FromPageCache]] = {}
     for finding in analysis.cached:
-        cached.setdefault(finding.cell, {})[finding.measurement] = None
-    names = {cell: tuple(sorted(measurements)) for cell, measurements in cached.items()}
+        from_memory.setdefault((finding.cell, finding.measurement), []).append(finding)
+    names, bursts = (_measurements(analysis.cached, lasting=is_burst) for is_burst in (False, True))
     recommendation, why_none = _recommendation(analysis)
     return ReportAnswer(
         places=tuple(where_measured(ranked.campaigns)),
@@ -456,11 +469,23 @@ def _common(analysis: Analysis, summaries: Mapping[MeasureKey, Summaries]) -> Re
         ),
         relative_sums=analysis.relative_sums,
         cached=names,
-        values=Values(ranked, summaries, names),
+        bursts=bursts,
+        values=Values(ranked, summaries, from_memory),
         summaries=summaries,
         levels=analysis.levels(ranked.ranking.measure),
         examples={analysis.loaded.cells[example.cell]: example for example in analysis.examples},
     )
+
+
+def _measurements(
+    found: Iterable[FromPageCache], *, lasting: bool
+) -> Mapping[MeasuredCell, tuple[str, ...]]:
+    """By cell, the measurements of the findings that are, or are not, of sustained writes."""
+    names: dict[MeasuredCell, set[str]] = {}
+    for finding in found:
+        if finding.lasting is lasting:
+            names.setdefault(finding.cell, set()).add(finding.measurement)
+    return {cell: tuple(sorted(measurements)) for cell, measurements in names.items()}
 
 
 def measured_rounds(summaries: Mapping[MeasureKey, Summaries]) -> Mapping[MeasuredCell, int]:

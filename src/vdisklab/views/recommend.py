@@ -456,7 +456,8 @@ def _why(answer: RecommendAnswer) -> Iterator[str]:
     recommended = answer.requests.get(chosen)
     if recommended is None:
         return
-    if not answer.choice.from_memory:  # the verdict says it, by direction
+    # The verdict says it, by direction, and sustained writes count the time until they are on disk.
+    if not answer.choice.from_memory and not answer.sustained:
         yield from _from_memory(chosen.name, recommended)
     for cell, other in answer.requests.items():
         parts = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -161,6 +162,12 @@ def diagnostic_sentences(report: ReportAnswer) -> tuple[str, ...]:
             f"In {counted(len(report.cached), 'cell')} less than half of the bytes reached the "
             "device in some measurement: such a number shows the host's page cache (RAM)."
         )
+    if report.bursts:
+        lines.append(
+            f"In {counted(len(report.bursts), 'cell')} less than half of what a program wrote had "
+            "reached the device when it ended: sustained rates, which rank, count the time until "
+            "the rest had; bandwidths, IOPS and latencies of these writes show the host's memory."
+        )
     return tuple(lines)
 
 
@@ -171,11 +178,21 @@ def diagnostics_by_cell(report: ReportAnswer) -> dict[str, tuple[str, ...]]:
         for cell in _cells_of(finding):
             by_cell.setdefault(cell.label, []).append(str(finding))
     for cell, names in report.cached.items():
-        which = "; ".join(map(measurement_words, names[:FEATURED]))
-        more = f"; and {len(names) - FEATURED} more" if len(names) > FEATURED else ""
-        line = f"{cell}: from the host's page cache in {which}{more}."
+        line = f"{cell}: from the host's page cache in {_some(names)}."
+        by_cell.setdefault(cell.label, []).append(line)
+    for cell, names in report.bursts.items():
+        line = (
+            f"{cell}: most bytes were on the disk only after the program's end in "
+            f"{_some(names)}; sustained rates count that time."
+        )
         by_cell.setdefault(cell.label, []).append(line)
     return {label: tuple(lines) for label, lines in by_cell.items()}
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of these measurements in words, and how many more there are."""
+    more = f"; and {len(names) - FEATURED} more" if len(names) > FEATURED else ""
+    return f"{'; '.join(map(measurement_words, names[:FEATURED]))}{more}"
 
 
 def _cells_of(finding: Diagnostic) -> tuple[MeasuredCell, ...]:

@@ -162,7 +162,7 @@ def _markdown(report: ReportAnswer) -> Iterator[str]:
             escape(cell.name),
             cell.known_page_cache or numbers.MISSING,
             *values,
-            "RAM" if cell in report.cached else "",
+            "RAM" if row.from_page_cache else "",
             power_cut_text(cell, row.power_cut),
             str(max((summary.rounds for summary in summaries if summary), default=0)),
         )

@@ -107,6 +107,12 @@ WORDED: list[tuple[Diagnostic, str]] = [
         FromPageCache(cell("a"), "w", Direction.WRITE, 0.0),
         "wrote into the host's page cache; only 0 %",
     ),
+    (
+        FromPageCache(cell("a"), "w", Direction.WRITE, 0.15, lasting=True),
+        "a in w: only 15 % of the bytes reached the device while the program wrote. The sustained "
+        "rate counts the time until the rest had; other numbers show a burst into the host's "
+        "memory.",
+    ),
     (FailedCell(cell("a"), 1, "guest", "it died"), "a: failed in 1 round (guest): it died"),
     (NoBaseline(cell("host")), "No scores: the baseline host has no numbers"),
     (

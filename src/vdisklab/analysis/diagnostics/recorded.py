@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.measure_words import key_words
+from vdisklab.analysis.observations import MeasureKey, Observations
+from vdisklab.analysis.score import MIX, Score
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.durability import promise_of
 from vdisklab.path.segments import PageCache
@@ -30,6 +34,12 @@ _MOST_AGED = 6
 
 FROM_CACHE_BELOW = 0.5
 """If less than this share of the bytes reached the device, the page cache was measured."""
+
+SUSTAINED = "sustained"
+"""The metric of writes that counts the time until they are on the disk."""
+
+_OF_SUSTAINED = frozenset({*(score.key for score in Score), MIX})
+"""The scores that are made of it where it was measured."""
 
 _COLD_FROM = 0.9
 """If a cold cell read less than this share from the device, the page cache changed its number."""
@@ -54,16 +64,31 @@ _DECIDING = ("governor", "mitigations", "smt", "microcode", "qemu_img", "virtual
 
 @dataclass(frozen=True, slots=True)
 class FromPageCache(Diagnostic):
-    """Only a `share` (0 to 1) of the bytes read or written reached the device during the run."""
+    """Only a `share` (0 to 1) of the bytes read or written reached the device during the run.
+
+    `lasting` is true of writes with a sustained rate, which counts the time until the device had
+    the rest.
+    """
 
     cell: MeasuredCell
     measurement: str
     direction: Direction
     share: float
+    lasting: bool = False
+
+    def shows_memory(self, measure: MeasureKey) -> bool:
+        """True if a number of this measure, of this measurement, shows memory instead of a disk."""
+        return not (self.lasting and (measure.metric == SUSTAINED or measure in _OF_SUSTAINED))
 
     def __str__(self) -> str:
         path = self.cell.path
         far = "server" if path is not None and promise_of(path) is not None else "device"
+        if self.lasting:
+            return (
+                f"{self.cell} in {key_words(self.measurement)}: only {in_percent(self.share)} of "
+                f"the bytes reached the {far} while the program wrote. The sustained rate counts "
+                "the time until the rest had; other numbers show a burst into the host's memory."
+            )
         if self.direction is Direction.WRITE:
             return (
                 f"{self.cell} in {key_words(self.measurement)}: wrote into the host's page cache; "
@@ -99,21 +124,27 @@ class ColdInPart(Diagnostic):
 class FitsInMemory(Diagnostic):
     """The measured disk fits into the host's memory, and these cells use the page cache.
 
-    With `--cache-memory` (`bounded`) the memory is what its pages may take.
+    With `--cache-memory` (`bounded`) the memory is what its pages may take. `lasting` is true if
+    writes have sustained rates.
     """
 
     cells: int
     size_bytes: int
     memory_bytes: int
     bounded: bool = False
+    lasting: bool = False
 
     def __str__(self) -> str:
         memory = "--cache-memory" if self.bounded else "the host's memory"
+        wait = (
+            "may read from it without the disk"
+            if self.lasting
+            else "may never wait for the real disk"
+        )
         return (
             f"The measured disk ({format_bytes(self.size_bytes)}) fits into {memory} "
             f"({format_bytes(self.memory_bytes)}): {counted(self.cells, 'cell')} with the page "
-            "cache may never wait for the real disk. Measure with a larger --size, or look at "
-            "cache=none."
+            f"cache {wait}. Measure with a larger --size, or look at cache=none."
         )
 
 
@@ -456,12 +487,32 @@ def age_diagnostics(runs: Iterable[Example], cells: Mapping[str, MeasuredCell]) 
         yield Aged(age, tuple(sorted(file)), tuple(sorted(disk)))
 
 
+def with_lasting(
+    found: Iterable[FromPageCache], observations: Observations
+) -> Iterator[FromPageCache]:
+    """The same findings, of which those of writes with a sustained rate say so."""
+    used = set(observations.used)
+    for finding in found:
+        key = MeasureKey(finding.measurement, Direction.WRITE, SUSTAINED)
+        is_lasting = (
+            finding.direction is Direction.WRITE
+            and key in used
+            and bool(np.isfinite(observations.grid(key)[observations.place[finding.cell]]).any())
+        )
+        yield replace(finding, lasting=is_lasting)
+
+
+def has_sustained(observations: Observations) -> bool:
+    """True if writes have sustained rates."""
+    return any(key.metric == SUSTAINED for key in observations.used)
+
+
 def host_diagnostics(
-    campaigns: Sequence[Campaign], cells: Iterable[MeasuredCell]
+    campaigns: Sequence[Campaign], cells: Iterable[MeasuredCell], *, lasting: bool = False
 ) -> tuple[Diagnostic, ...]:
     """Diagnostics from plan and host, for one or more campaigns of one machine.
 
-    `cells` are the cells in the answer.
+    `cells` are the cells in the answer; `lasting` is true if writes have sustained rates.
     """
     diagnostics: list[Diagnostic] = []
     if not campaigns:
@@ -481,7 +532,7 @@ def host_diagnostics(
         memory = parse_cache_memory(bound).of(size)
     if isinstance(size, int) and memory and cached and size < FITS_BELOW * memory:
         bounded = isinstance(bound, str)
-        diagnostics.append(FitsInMemory(cached, size, memory, bounded))
+        diagnostics.append(FitsInMemory(cached, size, memory, bounded, lasting))
     governor = host.more.get("governor")
     if governor in _SAVING:
         diagnostics.append(FrequencyGovernor(governor))

@@ -359,6 +359,7 @@ def _core(report: ReportAnswer) -> dict[str, Any]:
                 "n": row.place.rounds if isinstance(row.place, Ranked) else measured[row.cell],
                 "x": None if row.ratio.ratio is None else float(f"{row.ratio.ratio:.5g}"),
                 "m": list(report.cached.get(row.cell, ())),
+                "b": list(report.bursts.get(row.cell, ())),
                 "k": texts.setdefault(power_cut_text(row.cell, row.power_cut), len(texts)),
             }
             for row in report.ranked.cells
@@ -493,7 +494,7 @@ def _first_rows(report: ReportAnswer) -> list[dict[str, str]]:
                 if summary
                 else numbers.MISSING,
                 "ratio": numbers.ratio(row.ratio.ratio),
-                "ram": "RAM" if row.cell in report.cached else "",
+                "ram": "RAM" if row.from_page_cache else "",
                 "power_cut": power_cut_text(row.cell, row.power_cut),
                 "rounds": str(report.measured[row.cell]),
             }

@@ -28,7 +28,9 @@ from vdisklab.analysis.diagnostics.recorded import (
     SeveralGuests,
     ThinImage,
     evidence_diagnostics,
+    has_sustained,
     host_diagnostics,
+    with_lasting,
 )
 from vdisklab.analysis.diagnostics.values import (
     Bimodal,
@@ -43,7 +45,8 @@ from vdisklab.analysis.diagnostics.values import (
     first_round_diagnostics,
     lasting_diagnostics,
 )
-from vdisklab.analysis.observations import Floats, Observations
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations
+from vdisklab.analysis.score import Score, Weighted
 from vdisklab.results.model import CellSums, Direction, TimedMeasurement
 
 
@@ -216,6 +219,43 @@ def test_a_memory_of_its_own_is_what_a_disk_fits_into() -> None:
     assert said("25%") == []
     (sentence,) = said("1G")
     assert "fits into --cache-memory (1.0 GiB)" in sentence
+
+
+def test_sustained_writes_do_not_show_memory() -> None:
+    """They count the time until the bytes are on the disk; what a program saw does not."""
+    lasting, burst = (
+        FromPageCache(cell("raw/writeback"), "w", Direction.WRITE, 0.1, lasting=sustained)
+        for sustained in (True, False)
+    )
+    numbers = {
+        metric: MeasureKey("w", Direction.WRITE, metric)
+        for metric in ("sustained", "bandwidth", "iops", "latency_p99")
+    }
+    assert [name for name, key in numbers.items() if not lasting.shows_memory(key)] == ["sustained"]
+    assert not lasting.shows_memory(Score.OVERALL.key)
+    assert lasting.shows_memory(Weighted.WRITE.key), "Salter's score counts bursts"
+    assert all(map(burst.shows_memory, (*numbers.values(), Score.OVERALL.key)))
+
+
+def test_which_writes_have_a_sustained_rate() -> None:
+    rate, read = (
+        MeasureKey("w", Direction.WRITE, "sustained"),
+        MeasureKey("w", Direction.READ, "bandwidth"),
+    )
+    numbers = labelled(
+        {
+            **{("raw/writeback", round, key): 1.0 for round in (1, 2) for key in (rate, read)},
+            **{("raw/unsafe", round, read): 1.0 for round in (1, 2)},
+        }
+    )
+    found = [
+        FromPageCache(cell(name), "w", direction, 0.1)
+        for name in ("raw/writeback", "raw/unsafe")
+        for direction in (Direction.READ, Direction.WRITE)
+    ]
+    marked = [finding.lasting for finding in with_lasting(found, numbers)]
+    assert marked == [False, True, False, False]
+    assert has_sustained(numbers)
 
 
 def test_several_guests_and_an_open_load() -> None:

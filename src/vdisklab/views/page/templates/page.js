@@ -134,8 +134,9 @@
     const [low, high] = [known(lows[place]), known(highs[place])];
     made.append(element("td", low === null || high === null ? "–" : digits(low / factor) + "–" + digits(high / factor), "number"));
     made.append(element("td", cell.x === null ? "–" : "×" + digits(cell.x), "number"));
-    const name = state.metric.split("/")[0];
-    const ram = name === "score" ? cell.m.length > 0 : cell.m.includes(name);
+    const [name, direction, metric] = state.metric.split("/");
+    const burst = direction === "write" && metric !== "sustained" && cell.b.includes(name);
+    const ram = burst || (name === "score" ? cell.m.length > 0 : cell.m.includes(name));
     made.append(element("td", ram ? "RAM" : ""), element("td", cell.k), element("td", String(cell.n), "number"));
     return made;
   }
@@ -228,6 +229,7 @@
     const facts = element("dl");
     const pairs = [...found.facts];
     if (cell.m.length) pairs.push(["mostly from the host's page cache", cell.m.join(", ")]);
+    if (cell.b.length) pairs.push(["on the disk after the program's end (sustained rates count that)", cell.b.join(", ")]);
     for (const [name, value] of pairs) {
       const pair = element("div");
       pair.append(element("dt", name), element("dd", value));
