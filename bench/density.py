@@ -42,6 +42,7 @@ from vdisklab.results.store import open_store
 from vdisklab.storage.logged_disk import rated_disk
 from vdisklab.storage.site import open_site
 from vdisklab.units import MIB
+from vdisklab.views.density import SHOWS_DRIFT
 from vdisklab.workload.open_load import GuestRequests, LoggedRequest, common_window, window_numbers
 
 RESULTS = Path(__file__).parent / "results" / "density.json"
@@ -69,12 +70,15 @@ def simulate(
     for world, (width, drift, lasts) in WORLDS.items():
         for span in narrow:
             found = [_searched(number, width, drift, lasts, span) for number in range(searches)]
-            covered, exact, spans, runs = zip(*found, strict=True)
+            covered, exact, spans, runs, said = zip(*found, strict=True)
+            missed = [told for held, told in zip(covered, said, strict=True) if not held]
             rows.append(
                 {
                     "world": world, "narrow": span, "searches": searches,
                     "covered": sum(covered) / searches, "exact": sum(exact) / searches,
                     "mean_width": sum(spans) / searches, "mean_runs": sum(runs) / searches,
+                    "said_to_last": sum(said) / searches,
+                    "said_of_missed": sum(missed) / len(missed) if missed else None,
                 }
             )  # fmt: skip
     return rows
@@ -82,8 +86,9 @@ def simulate(
 
 def _searched(
     seed: int, width: float, drift: float, lasts: float, narrow: int | None
-) -> tuple[bool, bool, int, int]:
-    """Whether a search's interval holds the true number, whether it is found; span and runs."""
+) -> tuple[bool, bool, int, int, bool]:
+    """Whether a search's interval holds the true number, whether it is found; span and runs; and
+    whether the answer says that differences between rounds last."""
     chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
     limit, round, state = chance.uniform(1, 0.8 * MOST), 0, chance.gauss(0, 1)
     outcomes: dict[int, dict[int, bool]] = {}
@@ -95,9 +100,10 @@ def _searched(
             outcomes.setdefault(guests, {})[round] = chance.random() < 1 / (1 + math.exp(exponent))
     answer, runs = capacity(outcomes, MOST), sum(map(len, outcomes.values()))
     if answer is None:
-        return limit < 1, limit < 1, 0, runs
+        return limit < 1, limit < 1, 0, runs, False
     held = answer.low <= int(limit) <= answer.high
-    return held, answer.guests == int(limit), answer.high - answer.low, runs
+    said = answer.lasts >= SHOWS_DRIFT
+    return held, answer.guests == int(limit), answer.high - answer.low, runs, said
 
 
 def campaigns(count: int, directory: Path, repeats: int) -> Iterator[dict[str, Any]]:

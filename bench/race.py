@@ -15,7 +15,9 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -28,7 +30,9 @@ from machine import machine_facts
 from pages import keep_record, record_of
 from vdisklab.analysis.additive import fit, usable
 from vdisklab.analysis.best import beaten
+from vdisklab.analysis.diagnostics.values import LASTS
 from vdisklab.analysis.intervals import MIN_ROUNDS
+from vdisklab.analysis.lasting_noise import lasting_noise
 from vdisklab.analysis.observations import Floats, MeasureKey
 from vdisklab.analysis.pair_noise import pair_noise
 from vdisklab.analysis.paired_ratios import paired_ratios
@@ -39,6 +43,12 @@ from vdisklab.results.model import Direction
 MARGIN = 0.1
 NOISE = 0.12
 DRIFT = 0.15
+ONE_SIDED = 1.645
+"""The standard errors that a normal value exceeds in 5 %."""
+
+SECOND = 1_000_000
+"""What is added to a race's seed for its second race."""
+
 WATCHED = (5, 10, 20)
 """Numbers of rounds, after each of which somebody looks at `rank`."""
 
@@ -97,12 +107,38 @@ def _two_speeds(apart: float, often: float) -> World:
     return drawn
 
 
+def _swing(rng: np.random.Generator, cells: int, apart: float, period: int) -> Floats:
+    """The part of the deviations that swings: half of the paths, together, over so many rounds."""
+    among = rng.permutation(cells) < cells // 2
+    turn = 2 * math.pi * (np.arange(MOST_ROUNDS) / period + rng.random())
+    return np.where(among[:, None], math.log1p(apart) * np.sin(turn), 0.0)
+
+
+def _swings(apart: float, period: int) -> World:
+    """The best is 11 % ahead of equals, and half of the paths swing."""
+
+    def drawn(rng: np.random.Generator, cells: int) -> Truth:
+        swing = _swing(rng, cells, apart, period)
+        truth, noise = _drawn(rng, _ahead(0.11, cells), _noise(cells))
+        return truth, noise + swing
+
+    return drawn
+
+
 def _slow_start(rng: np.random.Generator, cells: int) -> Truth:
     """The best is 11 % ahead of equals, and 30 % slower in its first three rounds."""
     truth, noise = _drawn(rng, _ahead(0.11, cells), _noise(cells))
     noise[0, :3] += math.log(0.7)
     return truth, noise
 
+
+SWINGS: Mapping[str, tuple[float, int]] = {
+    f"half of the paths swing by ±{apart:.0%} over {period} rounds".replace("%", " %"): (
+        apart, period
+    )
+    for apart, period in ((0.1, 60), (0.2, 40))
+}  # fmt: skip
+"""Worlds in which paths get faster and slower against each other more slowly than a race runs."""
 
 WORLDS: Mapping[str, World] = {
     "two groups, the better one close together": lambda rng, cells: _drawn(
@@ -132,12 +168,34 @@ WORLDS: Mapping[str, World] = {
             (1.3, "½", 0.5), (2.0, "½", 0.5), (2.0, "¼", 0.25), (2.0, "a tenth", 0.1)
         )
     },
+    **{name: _swings(*swing) for name, swing in SWINGS.items()},
 }  # fmt: skip
 
 
-def race(world: World, cells: int, seed: int) -> tuple[RaceState, int, float, bool]:
-    """The end of one race, its runs, how much worse its leader is than the best (a share), and
-    whether `rank` leaves the best out then."""
+@dataclass(frozen=True, eq=False)
+class End:
+    """The end of one race: how much worse its leader is than the best (a share), whether `rank`
+    leaves the best out then, and whether a finding says that noise lasts."""
+
+    state: RaceState
+    logs: Floats
+    behind: float
+    left_out: bool
+    warned: bool
+
+    @property
+    def runs(self) -> int:
+        """How many runs it took."""
+        return int(np.isfinite(self.logs).sum())
+
+    @property
+    def right(self) -> bool:
+        """True if what the race says of its leader is true."""
+        return is_right(self.state, self.behind)
+
+
+def race(world: World, cells: int, seed: int) -> End:
+    """One race."""
     rng = np.random.default_rng(seed)
     truth, noise = world(rng, cells)
     logs = truth[:, None] + noise + rng.normal(0, DRIFT, MOST_ROUNDS)
@@ -148,7 +206,35 @@ def race(world: World, cells: int, seed: int) -> tuple[RaceState, int, float, bo
     logs = logs[:, : state.rounds]
     behind = float(math.expm1(truth.max() - truth[state.leader]))
     (left_out,) = _left_out(logs, ERROR * LOOK_SHARE)
-    return state, int(np.isfinite(logs).sum()), behind, bool(left_out[truth.argmax()])
+    lasts = lasting_noise(fit(logs, usable(logs)).residual)
+    warned = lasts.shown >= max(LASTS, 2 * lasts.error)  # as `lasting_diagnostics`
+    return End(state, logs, behind, bool(left_out[truth.argmax()]), warned)
+
+
+def seen(name: str, cells: int, seed: int, end: End) -> bool:
+    """Whether the best test there is sees a swing in the numbers of a race, at 5 %: one that knows
+    which paths swing, when and how far, and all noise (Neyman & Pearson 1933)."""
+    swing = _swing(np.random.default_rng(seed), cells, *SWINGS[name])[:, : end.logs.shape[1]]
+    swing[~np.isfinite(end.logs)] = np.nan
+    seen_noise, swung_by = (fit(grid, usable(end.logs)).residual for grid in (end.logs, swing))
+    size = math.sqrt(float(np.nansum(swung_by**2)))
+    return bool(np.nansum(seen_noise * swung_by) > ONE_SIDED * NOISE * size)
+
+
+def other_answer(name: str, cells: int, seed: int, end: End) -> bool:
+    """Whether the same paths, raced again when the swing is anywhere, give another answer."""
+    again = np.random.default_rng((seed, 1))
+    members = np.random.default_rng(seed)
+    apart, period = SWINGS[name]
+    among = np.ptp(_swing(members, cells, apart, period), axis=1) > 0
+
+    def world(rng: np.random.Generator, cells: int) -> Truth:
+        truth, noise = _drawn(rng, _ahead(0.11, cells), _noise(cells))
+        turn = 2 * math.pi * (np.arange(MOST_ROUNDS) / period + again.random())
+        return truth, noise + np.where(among[:, None], math.log1p(apart) * np.sin(turn), 0.0)
+
+    second = race(world, cells, seed + SECOND)
+    return second.state.decided and second.state.leader != end.state.leader
 
 
 def watch(cells: int, seed: int) -> Floats:
@@ -228,16 +314,45 @@ def is_right(state: RaceState, behind: float) -> bool:
 
 def simulate(world: World, cells: int, replays: int) -> dict[str, float]:
     """Mean runs, the share of right answers, of decisions, and the saving over `today`."""
-    ends = [race(world, cells, seed) for seed in range(replays)]
-    runs = float(np.mean([count for _, count, _, _ in ends]))
+    ends = races(world, cells, replays)
+    runs = float(np.mean([end.runs for end in ends]))
     return {
         "replays": replays,
         "runs": round(runs, 1),
-        "right": sum(is_right(state, behind) for state, _, behind, _ in ends) / replays,
-        "decided": sum(state.decided for state, _, _, _ in ends) / replays,
-        "left_out_by_rank": sum(left_out for _, _, _, left_out in ends) / replays,
+        "right": sum(end.right for end in ends) / replays,
+        "decided": sum(end.state.decided for end in ends) / replays,
+        "left_out_by_rank": sum(end.left_out for end in ends) / replays,
         "share_of_today": round(runs / (TODAY * cells), 3),
+        "warned": sum(end.warned for end in ends) / replays,
     }
+
+
+@cache
+def races(world: World, cells: int, replays: int) -> tuple[End, ...]:
+    """The ends of so many races of a world."""
+    return tuple(race(world, cells, seed) for seed in range(replays))
+
+
+def swings(cells: int, replays: int, only: str = "") -> dict[str, dict[str, float]]:
+    """Of the races whose paths swing and whose answer is wrong: the shares with the finding that
+    noise lasts, of which the best test there is sees the swing, and whose second race differs."""
+    found = {}
+    for name in (name for name in SWINGS if only in name):
+        ends = races(WORLDS[name], cells, replays)
+        wrong = [(seed, end) for seed, end in enumerate(ends) if not end.right]
+        found[name] = {
+            "wrong": len(wrong) / replays,
+            "warned": _share(end.warned for _, end in wrong),
+            "seen": _share(seen(name, cells, seed, end) for seed, end in wrong),
+            "other_answer": _share(other_answer(name, cells, seed, end) for seed, end in wrong),
+        }
+    return found
+
+
+def _share(answers: Iterable[bool]) -> float:
+    """The share that is true; NaN of none."""
+    every = list(answers)
+    return sum(every) / len(every) if every else math.nan
 
 
 def shown(arguments: list[str]) -> str:
@@ -245,6 +360,8 @@ def shown(arguments: list[str]) -> str:
     record = record_of("race.json.gz")
     if "watching" in arguments:
         return watched(record["watching"])
+    if "swings" in arguments:
+        return swung(record["swings"])
     return lasted(record["lasting"]) if "lasting" in arguments else table(record["worlds"])
 
 
@@ -254,6 +371,21 @@ def lasted(found: Mapping[str, Mapping[str, float]]) -> str:
     lines += ["|---|---|---|"]
     lines += [
         f"| {name} | {row['interval_holds']:.0%} | {row['left_out']:.0%} |"
+        for name, row in found.items()
+    ]
+    return "\n".join(lines)
+
+
+def swung(found: Mapping[str, Mapping[str, float]]) -> str:
+    """What can be known of wrong races whose paths swing, as Markdown."""
+    lines = [
+        "| world | wrong races | of these: a finding says that noise lasts "
+        "| the best test there is sees the swing | a second race gives another answer |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {name} | {row['wrong']:.0%} | {row['warned']:.0%} | {row['seen']:.0%} "
+        f"| {row['other_answer']:.0%} |"
         for name, row in found.items()
     ]
     return "\n".join(lines)
@@ -301,18 +433,21 @@ def main() -> None:
     }
     looks = {} if wanted.only else watching(wanted.cells, wanted.replays)
     lasts = {} if wanted.only else lasting(wanted.cells, wanted.replays)
+    of_swings = swings(wanted.cells, wanted.replays, wanted.only)
     if wanted.only and wanted.keep:
         earlier = record_of("race.json.gz")
-        found = {name: {**earlier["worlds"], **found}[name] for name in WORLDS}
+        every = {**earlier["worlds"], **found}
+        found = {name: every[name] for name in WORLDS if name in every}
+        of_swings = {**earlier.get("swings", {}), **of_swings}
         looks, lasts = earlier["watching"], earlier["lasting"]
     record = {
         "machine": machine_facts(Path.cwd()), "cells": wanted.cells, "worlds": found,
-        "watching": looks, "lasting": lasts, "replays": wanted.replays,
+        "watching": looks, "lasting": lasts, "swings": of_swings, "replays": wanted.replays,
     }  # fmt: skip
     if wanted.keep:
         keep_record("race.json.gz", record)
     print(json.dumps(record, indent=1))
-    print(table(found), watched(looks), lasted(lasts), sep="\n\n")
+    print(table(found), watched(looks), lasted(lasts), swung(of_swings), sep="\n\n")
 
 
 if __name__ == "__main__":

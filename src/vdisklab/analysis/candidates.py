@@ -66,7 +66,11 @@ class Recommendation:
     default: Annotated[
         MeasuredCell | None, "the most similar measured cell with QEMU's default cache mode"
     ]
-    over_default: Annotated[Ratio | None, "ratio of the recommended cell to that default"]
+    over_default: Annotated[
+        Ratio | None,
+        "ratio of the recommended cell to that default; the ranks, which compare all paths at "
+        "once, set an end that is exactly 1",
+    ]
     safe: Annotated[
         MeasuredCell | None, "what to use to keep flushed data; null if the recommended cell does"
     ]

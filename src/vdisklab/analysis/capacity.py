@@ -65,12 +65,15 @@ class Capacity:
     """The number of guests that a path carries, with its 95 % interval.
 
     `at_least` is True if the largest number that was tried passed: the true one may be higher.
+    `lasts` is the probability that the disk stays slower or faster for several rounds (before any
+    run: 0.35).
     """
 
     guests: int
     low: int
     high: int
     at_least: bool
+    lasts: float = 0.0
 
 
 def next_steps(
@@ -124,10 +127,12 @@ def capacity(outcomes: Outcomes, most: int) -> Capacity | None:
         return None
     if _bracket(outcomes)[1] is None:
         most = max(outcomes)
-    probability = _posterior(outcomes, most)
+    weights = _weights(outcomes, most)
+    probability = _by_guests(weights, most)
     guests = int(probability.argmax())
     low, high = _interval(np.cumsum(probability), LEVEL)
-    return Capacity(guests, low, high, at_least=guests == most)
+    lasts = weights[[part > 0 for _, part in _DRIFTS]].sum() / weights.sum()
+    return Capacity(guests, low, high, at_least=guests == most, lasts=float(lasts))
 
 
 def _interval(below: npt.NDArray[np.float64], level: float) -> tuple[int, int]:
@@ -140,7 +145,23 @@ def _interval(below: npt.NDArray[np.float64], level: float) -> tuple[int, int]:
 def _posterior(outcomes: Outcomes, most: int) -> npt.NDArray[np.float64]:
     """The probability of each capacity from 0 to `most`, which stands for `most` and more: up to
     twice as many if none has failed."""
-    steps = max(1, min(_STEPS, _MOST_STEPS // (most + 1)))
+    return _by_guests(_weights(outcomes, most), most)
+
+
+def _by_guests(weights: npt.NDArray[np.float64], most: int) -> npt.NDArray[np.float64]:
+    """The same, from `_weights`."""
+    shares = weights.sum(axis=0).reshape(-1, _steps(most)).sum(axis=1)
+    shares = np.append(shares[:most], shares[most:].sum())
+    return np.asarray(shares / shares.sum())
+
+
+def _steps(most: int) -> int:
+    return max(1, min(_STEPS, _MOST_STEPS // (most + 1)))
+
+
+def _weights(outcomes: Outcomes, most: int) -> npt.NDArray[np.float64]:
+    """The probability of each of `_DRIFTS` and each limit, all times one factor."""
+    steps = _steps(most)
     largest = most if _bracket(outcomes)[1] is not None else 2 * most
     limits = (np.arange((largest + 1) * steps) + 0.5) / steps
     by_round: dict[int, list[tuple[int, bool]]] = defaultdict(list)
@@ -154,10 +175,7 @@ def _posterior(outcomes: Outcomes, most: int) -> npt.NDArray[np.float64]:
             for drift, weight in _DRIFTS.items()
         ]
     )
-    weights = np.exp(logs - logs.max()).sum(axis=(0, 2))
-    shares = weights.reshape(-1, steps).sum(axis=1)
-    shares = np.append(shares[:most], shares[most:].sum())
-    return np.asarray(shares / shares.sum())
+    return np.asarray(np.exp(logs - logs.max()).sum(axis=2))
 
 
 def _log_likelihood(

@@ -407,8 +407,16 @@ class Analysis:
             *ranked.ranking_diagnostics(ranking, MIN_ROUNDS, self.dropped, lacking),
             *(self._idle(ranking, used) if ranking.inconclusive else ()),
             *older,
+            *(self._span() if len(ranking.rows) > 1 else ()),
         )
         return found if look is None else (look, *found)
+
+    def _span(self) -> tuple[Diagnostic, ...]:
+        """How long the rounds say nothing beyond; nothing of several campaigns, or of one that is
+        being measured."""
+        if len(self.campaigns) > 1 or self.loaded.measured_now is not None:
+            return ()
+        return ranked.span_diagnostics(self.campaigns[0], self.loaded.outlines, self.run_on)
 
     def _idle(self, ranking: Ranking, used: Collection[str]) -> Iterable[Diagnostic]:
         fixed = any(recorded.has_open_load(campaign.plan) for campaign in self.campaigns)

@@ -15,7 +15,7 @@ from vdisklab import numbers
 from vdisklab.analysis.best import SHOWS_NOTHING
 from vdisklab.analysis.candidates import RatioOf, candidates
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
-from vdisklab.analysis.diagnostics.ranked import Inconclusive
+from vdisklab.analysis.diagnostics.ranked import Inconclusive, ShortSpan
 from vdisklab.analysis.diagnostics.recorded import has_open_load
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
@@ -330,11 +330,17 @@ def rounds_of(observations: Observations, cells: Collection[MeasuredCell]) -> in
 
 def in_agreement(choice: PathChoice | None, findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
     """The findings, without the one that more rounds may decide, if this choice has decided it, or
-    says which command does."""
-    said = choice is not None and (
-        choice.verdict.decided or (choice.surer is not None and choice.surer.command is not None)
+    says which command does; and without how long a decision holds, if there is none."""
+    decided = choice is not None and choice.verdict.decided
+    said = decided or (
+        choice is not None and choice.surer is not None and choice.surer.command is not None
     )
-    return (each for each in findings if not (said and isinstance(each, Inconclusive)))
+    return (
+        each
+        for each in findings
+        if not (said and isinstance(each, Inconclusive))
+        and (decided or not isinstance(each, ShortSpan))
+    )
 
 
 def behind_in(

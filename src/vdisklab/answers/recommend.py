@@ -146,7 +146,8 @@ class RecommendAnswer(Answer):
     ]
     over_platforms: Annotated[
         Mapping[Platform, Ratio | None],
-        "ratio to a new guest's disk by platform, as far as measured; null for the same path",
+        "ratio to a new guest's disk by platform, as far as measured; null for the same path. The "
+        "ranks, which compare all paths at once, set an end that is exactly 1",
     ]
     host_disk: Annotated[HostDisk, "the host's disk in a power cut, as --disk says"]
     baseline: Annotated[MeasuredCell, "the cell that scores and ratios relate to"]

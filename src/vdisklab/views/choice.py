@@ -248,13 +248,7 @@ def verdict_lines(
         names = named([cell.name for cell in cells], NAMED + 2 * alike)
         how_many = f"These {len(cells)} tie" if alike else "Not shown to be worse"
         lost = () if all_lose else losses(power_cuts, choice.ties)
-        yield "Tied", " ".join((f"{how_many}: {names}.", *lost))
-    others = choice.compared - len(choice.tied)
-    if alike and choice.ties and not (choice.worse or choice.not_best) and others > 0:
-        left = f"{counted(others, 'other')} left the race"
-        which = "it is not" if others == 1 else "none of them is"
-        sure = f"({in_percent(choice.confidence)})"
-        yield "Left", f"{left}, as {which} better than the leader by more than its margin {sure}."
+        yield "Tied", " ".join((f"{how_many}: {names}{_left_the_race(choice)}.", *lost))
     if choice.ties and choice.worse:
         worse = named([cell.name for cell in choice.worse], NAMED)
         yield "Worse", f"Shown to be worse: {worse}."
@@ -276,6 +270,18 @@ def verdict_lines(
         yield from (("Cost", line) for line in _to_compare(choice))
     elif not alike and (to_tell := _to_tell_apart(choice.surer)):
         yield "Cost", to_tell
+
+
+def _left_the_race(choice: PathChoice) -> str:
+    """Why a race's tie has fewer paths than its ranks, which ask whether a difference is shown."""
+    others = choice.compared - len(choice.tied)
+    if not keeps_what_is_there(choice) or choice.worse or choice.not_best or others <= 0:
+        return ""
+    which = "it is not" if others == 1 else "none of them is"
+    return (
+        f"; {counted(others, 'other')} left the race, as {which} better than the leader by more "
+        f"than its margin ({in_percent(choice.confidence)})"
+    )
 
 
 def _of_memory(choice: PathChoice) -> str:

@@ -11,6 +11,10 @@ from vdisklab.units import in_percent, named
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _MOST_NAMED = 4
+SHOWS_DRIFT = 0.5
+"""From this probability on, a note says that differences between rounds last. Before any run it is
+0.35; at most 5 % of searches reach it where nothing lasts (`bench/density.py`)."""
+
 _FROM_MEMORY = "A path limited by the page cache shows the host's memory, not its disk."
 
 
@@ -63,6 +67,14 @@ def _notes(answer: DensityAnswer) -> Iterator[str]:
     if any(row.limited.limit is LimitedBy.PAGE_CACHE for row in answer.paths):
         yield _FROM_MEMORY
     yield from _in_memory(answer.paths)
+    lasting = [
+        row.path for row in answer.paths if row.capacity and row.capacity.lasts >= SHOWS_DRIFT
+    ]
+    if lasting:
+        yield (
+            f"{named(lasting, _MOST_NAMED)}: the disk seems to stay slower or faster for several "
+            "rounds, so the interval may miss the number: repeat the search on another day"
+        )
     for row in answer.paths:
         if row.reached is not None:
             yield (

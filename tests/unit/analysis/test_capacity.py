@@ -63,6 +63,20 @@ def test_a_search_that_did_not_end_says_nothing_of_larger_numbers() -> None:
         assert (found.guests, found.high, found.at_least) == (max(outcomes), max(outcomes), True)
 
 
+def test_a_disk_that_stays_slower_for_many_rounds_is_seen() -> None:
+    """A limit of 6 guests for ten rounds and of 4 for ten others; at random, nothing lasts."""
+    slow_later = {5: {round: round <= 10 for round in range(1, 21)}}
+    by_turns = {5: {round: round % 2 == 0 for round in range(1, 21)}}
+    lasts, steady = (capacity(outcomes, 16) for outcomes in (slow_later, by_turns))
+    assert lasts is not None
+    assert steady is not None
+    assert steady.lasts < 1.6 / 4.6
+    assert lasts.lasts > 0.9
+    once = capacity({1: {1: True}}, 16)
+    assert once is not None
+    assert once.lasts == pytest.approx(1.6 / 4.6, abs=0.05), "one run says nothing of it"
+
+
 def test_nothing_measured_is_no_answer() -> None:
     assert capacity({}, 4) is None
     assert next_steps({}, 4) == (1,)

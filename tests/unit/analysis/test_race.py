@@ -198,9 +198,17 @@ def test_the_level_grows_and_stays_below_the_error() -> None:
 @pytest.mark.parametrize("name", sorted(BENCH["WORLDS"]))
 def test_a_simulated_race_is_right(name: str, seed: int) -> None:
     """One race of each world; thousands of each are recorded in bench/results."""
-    state, _, behind, _ = BENCH["race"](BENCH["WORLDS"][name], 8, seed)
-    assert BENCH["is_right"](state, behind)
-    assert math.isfinite(behind)
+    end = BENCH["race"](BENCH["WORLDS"][name], 8, seed)
+    assert end.right
+    assert math.isfinite(end.behind)
+
+
+def test_what_is_known_of_races_whose_paths_swing() -> None:
+    """All of it is counted among wrong races, of which a few are found."""
+    for row in BENCH["swings"](6, 12).values():
+        shares = (row["warned"], row["seen"], row["other_answer"])
+        assert all(0 <= share <= 1 or math.isnan(share) for share in shares)
+        assert math.isnan(row["seen"]) is (row["wrong"] == 0)
 
 
 def test_looking_after_each_round_costs_more_unless_each_look_has_a_small_error() -> None:

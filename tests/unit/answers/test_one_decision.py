@@ -242,6 +242,9 @@ def of_one_ranking(answer: RankAnswer) -> None:
             assert row.ratio.low <= 1 <= row.ratio.high
     shown = " ".join(table.title for table in rank_view.tables(answer))
     assert choice_view.headline(choice) in shown
+    notes = " ".join(note for table in rank_view.tables(answer) for note in table.notes)
+    assert ("whether the answer lasts" in notes) == choice.verdict.decided
+    assert not (choice.verdict.decided and "Inconclusive" in notes)
 
 
 def of_disks(measured: MeasuredPaths, answer: RankAnswer) -> None:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs, cell
 from tests.unit.stored import stored
-from vdisklab.analysis.diagnostics.ranked import Inconclusive, UnplannedLook
+from vdisklab.analysis.diagnostics.ranked import (
+    Inconclusive,
+    ShortSpan,
+    UnplannedLook,
+    span_diagnostics,
+)
 from vdisklab.analysis.diagnostics.values import RoundsDepend
 from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.score import DEFAULT_METRIC
@@ -33,7 +39,7 @@ from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import Request
-from vdisklab.results.model import Failure, FailureKind
+from vdisklab.results.model import Failure, FailureKind, Origin
 from vdisklab.views import rank as rank_view
 from vdisklab.views.recommend import headline, verdict_sentences
 
@@ -75,6 +81,26 @@ def test_recommend_says_what_the_race_has_shown() -> None:
     assert first == "Use raw/none: within 10 % of the best (95 %)."
     assert "No winner" not in headline(answer)
     assert not [other for other in others if "Tied" in other or "--rounds" in other]
+
+
+def test_rounds_that_lie_close_together_say_how_long_they_hold() -> None:
+    """No test of a few minutes' rounds shows what an hour changes (docs/proofs.md)."""
+    found = analysis({"race": RaceTerms().as_json()}, rounds=12)
+    (span,) = (each for each in rank_cells(found).findings if isinstance(each, ShortSpan))
+    runs = [run for run in found.loaded.outlines if run.failure is None]
+    began, ended = min(run.started for run in runs), max(run.started for run in runs)
+    assert (span.campaign, span.rounds) == (CAMPAIGN.id, 12)
+    assert span.seconds >= (ended - began).total_seconds()
+    assert f"`vdisklab run --again {CAMPAIGN.id}`" in str(span)
+    assert any(isinstance(each, ShortSpan) for each in recommend(found, (DURABLE,)).findings)
+    later = [
+        dataclasses.replace(run, started=run.started + timedelta(hours=2 * run.round))
+        for run in runs
+    ]
+    assert span_diagnostics(CAMPAIGN, later[:3], None) == span_diagnostics(CAMPAIGN, [], None) == ()
+    assert span_diagnostics(CAMPAIGN, later, None) == (), "a day's rounds see its load"
+    imported = [dataclasses.replace(run, origin=Origin.IMPORTED) for run in runs]
+    assert span_diagnostics(CAMPAIGN, imported) == (), "a report has no times of its rounds"
 
 
 def test_a_race_that_names_the_best_counts_its_pairs() -> None:

@@ -252,12 +252,14 @@ def test_a_tie_names_all_its_paths_and_by_how_much_one_may_be_better() -> None:
 
 
 def test_the_paths_that_left_a_race_are_counted() -> None:
+    """In the sentence of the tie: the table below has them in the same ranks."""
     lines = dict(verdict_lines(replace(CHOICE, worse=(), compared=len(CHOICE.tied) + 3), {}))
-    assert lines["Left"] == (
-        "3 others left the race, as none of them is better than the leader by more than its margin "
-        "(95 %)."
+    assert lines["Tied"] == (
+        "These 5 tie: raw/none, qcow2/none, raw/writeback, raw/native, raw/default; 3 others left "
+        "the race, as none of them is better than the leader by more than its margin (95 %)."
     )
-    assert "Left" not in dict(verdict_lines(replace(CHOICE, compared=len(CHOICE.tied)), {}))
+    whole = dict(verdict_lines(replace(CHOICE, compared=len(CHOICE.tied)), {}))
+    assert "left the race" not in whole["Tied"]
 
 
 def test_that_all_lose_data_is_said_once() -> None:

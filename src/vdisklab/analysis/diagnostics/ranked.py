@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.measure_words import measurement_words
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.rank_intervals import LOOK_SHARE, Ranking, Unranked
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import BEGUN_LATE, REPEATED, SETTLE, GateCount, RunOutline
-from vdisklab.units import counted, in_percent, named
+from vdisklab.results.model import (
+    BEGUN_LATE,
+    REPEATED,
+    SETTLE,
+    Campaign,
+    GateCount,
+    Origin,
+    RunOutline,
+)
+from vdisklab.units import counted, format_duration, in_percent, named
+
+SHORT_SPAN = 12 * 3600.0
+"""Rounds that lie within fewer seconds do not see a day's load and rest."""
 
 _MEANINGS = {
     BEGUN_LATE: "The recorded load came faster than it was done, so latencies hold waiting",
@@ -121,6 +134,28 @@ class UnplannedLook(Diagnostic):
         return (
             f"{counted(self.planned, 'round')} were planned and {self.measured} are measured: "
             f"{share}, as somebody may have looked and gone on."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ShortSpan(Diagnostic):
+    """All rounds of a campaign lie within so many `seconds`: no number says what changes later.
+
+    `on` is the host that measures it again, if that is not this one.
+    """
+
+    campaign: str
+    rounds: int
+    seconds: Annotated[float, "from the first run's start to the last one's end"]
+    on: str | None = None
+
+    def __str__(self) -> str:
+        on = "" if self.on is None else f" on {self.on}"
+        return (
+            f"All {self.rounds} rounds lie within {format_duration(self.seconds)}. A path that is "
+            "slow for longer than that looks slower than it is, and no test of these rounds can "
+            f"show it: `vdisklab run --again {self.campaign}`{on} at another hour shows whether "
+            "the answer lasts."
         )
 
 
@@ -262,6 +297,24 @@ def _too_slow(slow: Sequence[MeasuredCell], never: Collection[MeasuredCell]) -> 
         for measured in (True, False)
         if (cells := [cell for cell in slow if (cell not in never) is measured])
     )
+
+
+def span_diagnostics(
+    campaign: Campaign, runs: Iterable[RunOutline], on: str | None = None
+) -> tuple[ShortSpan, ...]:
+    """That the rounds of a campaign say nothing of another hour, if they lie within `SHORT_SPAN`.
+
+    Imported numbers have no times of their own, and fewer than `MIN_ROUNDS` show nothing yet.
+    """
+    measured = [run for run in runs if run.failure is None and run.campaign == campaign.id]
+    rounds = len({run.round for run in measured})
+    if rounds < MIN_ROUNDS or any(run.origin is Origin.IMPORTED for run in measured):
+        return ()
+    began = min(run.started for run in measured)
+    seconds = max(
+        (run.started - began).total_seconds() + (run.wall_seconds or 0.0) for run in measured
+    )
+    return (ShortSpan(campaign.id, rounds, seconds, on),) if seconds < SHORT_SPAN else ()
 
 
 def dropped_by_search(runs: Iterable[RunOutline]) -> frozenset[MeasuredCell]:

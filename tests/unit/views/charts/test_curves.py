@@ -84,6 +84,20 @@ def test_the_report_answers_how_many_guests(tmp_path: Path) -> None:
     assert [figure.key for figure in figures(contents)] == ["density", "fairness"]
 
 
+@pytest.mark.parametrize(
+    ("lasts", "said"), [(0.35, False), (0.49, False), (0.5, True), (1.0, True)]
+)
+def test_a_disk_that_stays_slower_for_several_rounds_is_said(lasts: float, said: bool) -> None:
+    carried = Capacity(5, 4, 6, at_least=False, lasts=lasts)
+    device = Bottleneck(LimitedBy.DEVICE, "")
+    path = PathCapacity("raw/none", carried, device, None, None, None, True, None, ())
+    answer = DensityAnswer("c", 100, parse_criterion("latency_p99<=5ms"), caveats_of(()), (path,))
+    (table,) = tables(answer)
+    told = [note for note in table.notes if "repeat the search on another day" in note]
+    assert bool(told) is said
+    assert not told or told[0].startswith("raw/none: ")
+
+
 def test_paths_whose_intervals_overlap_are_not_told_apart() -> None:
     def carries(path: str, guests: int, low: int, high: int) -> PathCapacity:
         answer = Capacity(guests, low, high, at_least=False)
