@@ -1,6 +1,6 @@
 """Runs the tests that are marked `nightly`, file by file, and keeps how each file ended.
 
-    python bench/nightly.py                 all of them, and ten times the examples of each property
+    python bench/nightly.py                 all of them, and 20 times the examples of each property
     python bench/nightly.py FILE...         these; `properties` are the properties
 
 The record is bench/results/nightly.json: a row for each file, of its last run. `seconds` are those

@@ -13,7 +13,7 @@ from hypothesis import settings
 from tests.unit.stored import Database
 
 # No deadline: a busy machine takes longer for an example. script/nightly tries more examples.
-_EXAMPLES = int(os.environ.get("VDISKLAB_EXAMPLES", "30"))
+_EXAMPLES = int(os.environ.get("VDISKLAB_EXAMPLES", "15"))
 settings.register_profile("vdisklab", deadline=None, max_examples=_EXAMPLES)
 settings.load_profile("vdisklab")
 

@@ -1,6 +1,6 @@
 """Short forms of bench/fuzz.py and bench/damaged_values.py: no input ends in a traceback.
 
-Every commit tries a tenth of what the nightly run tries: more inputs find rarer faults.
+Every commit tries a twentieth of what the nightly run tries: more inputs find rarer faults.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 FUZZ = BENCH / "fuzz.py"
 
 
-@pytest.mark.parametrize("inputs", [1000, pytest.param(10_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("inputs", [500, pytest.param(10_000, marks=pytest.mark.nightly)])
 def test_damaged_inputs_are_read_or_refused(inputs: int) -> None:
     """bench/results/fuzz.json records a long run."""
     command = [sys.executable, str(FUZZ), "--inputs", str(inputs), "--limit", "5"]
@@ -32,7 +32,7 @@ def test_damaged_inputs_are_read_or_refused(inputs: int) -> None:
     assert sum(parser["read"] for parser in parsers) > inputs / 10
 
 
-@pytest.mark.parametrize("every", [400, pytest.param(40, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("every", [800, pytest.param(40, marks=pytest.mark.nightly)])
 def test_a_damaged_value_is_named_or_changes_no_answer(every: int) -> None:
     """One case in so many; without `--every` the program tries all."""
     verbs = ("show", "show guests", "rank as JSON", "table", "claims", "export-data")

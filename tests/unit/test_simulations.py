@@ -41,7 +41,7 @@ def two_sizes(bench: dict[str, Any]) -> Iterator[None]:
         "best",
         "ranks",
         "power",
-        "reach",
+        pytest.param("reach", marks=pytest.mark.nightly),  # 4 s; its small form runs below
         "medians",
         "ratios",
         "alarms",

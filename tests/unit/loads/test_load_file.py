@@ -53,10 +53,13 @@ def test_the_source_comes_back_whole() -> None:
     assert decode(encode(replace(made, source=told)), "x.load").source == told
 
 
-def test_a_million_requests_at_random_places_take_six_bytes_each() -> None:
+@pytest.mark.parametrize(
+    ("count", "most"), [(200_000, 6.7), pytest.param(1_000_000, 6.0, marks=pytest.mark.nightly)]
+)
+def test_requests_at_random_places_take_six_bytes_each(count: int, most: float) -> None:
     """10 million of them 60 MB: the limit for a file that people send. Places are the worst case:
-    every 4 KiB block of a terabyte is as likely as any other."""
-    chance, count = np.random.default_rng(1), 1_000_000
+    every 4 KiB block of a terabyte is as likely as any other. Fewer requests take more each."""
+    chance = np.random.default_rng(1)
     made = RecordedLoad(
         replace(small().source, span_us=3600 * 10**6),
         due_us=np.cumsum(chance.exponential(1000, count)).astype(np.int64),
@@ -67,7 +70,7 @@ def test_a_million_requests_at_random_places_take_six_bytes_each() -> None:
         service_us=chance.lognormal(5, 1, count).astype(np.int64),
     )
     content = encode(made)
-    assert len(content) < 6 * count
+    assert len(content) < most * count
     back = decode(content, "x.load")
     assert (back.offset == made.offset).all()
     unit = back.source.resolution_us

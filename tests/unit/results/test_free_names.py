@@ -41,6 +41,10 @@ def measured(url: str, tmp_path: Path) -> str:
     return url
 
 
+# Names are compared in Python; that PostgreSQL stores and deletes them, the tests below show.
+@pytest.mark.parametrize(
+    "url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.nightly)], indirect=True
+)
 def test_every_verb_takes_a_free_name(
     measured: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
