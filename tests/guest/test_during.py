@@ -208,7 +208,7 @@ def test_the_server_of_a_target_goes_away(lab: Lab) -> None:
                 printed, _ = process.communicate(timeout=240)
         finally:
             server.kill()
-    assert process.returncode == 4, printed
+    assert process.returncode == 8, printed  # this host is clean, a cell failed
     assert f"{address} is left as it is: Connection refused" in printed
     gone, fine = failures(lab)
     assert "the target was lost in the middle of the run: target far" in (gone or "")
