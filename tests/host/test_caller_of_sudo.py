@@ -43,9 +43,16 @@ PROFILES = {
     "fio": 'program = "fio"\nrw = "randwrite"\nbs = "16k"\nsize = "4M"\nfsync = 1',
 }
 NEEDED = {
-    "bonnie": "bonnie++", "sqlite": "sqlite3", "postgresql": "postgres", "mariadb": "mariadbd",
-    "rocksdb": "db_bench",
+    "bonnie": ("bonnie++",), "sqlite": ("sqlite3",), "postgresql": ("postgres",),
+    "mariadb": ("mariadbd", "mariadb"), "rocksdb": ("db_bench",),
 }  # fmt: skip
+
+
+def skip_without_its_programs(profile: str) -> None:
+    """Server and client of a database are packages of their own."""
+    for program in NEEDED.get(profile, (profile,)):
+        if LocalHost().which(program) is None:
+            pytest.skip(f"{program} is not installed")
 
 
 # One that root runs itself, and one of another user.
@@ -92,9 +99,7 @@ def test_a_program_goes_on_where_it_was(
     lab: Lab, prize: Prize, monkeypatch: pytest.MonkeyPatch, profile: str
 ) -> None:
     """Even if nothing looks whether the directory was moved."""
-    needed = NEEDED.get(profile, profile)
-    if LocalHost().which(needed) is None:
-        pytest.skip(f"{needed} is not installed")
+    skip_without_its_programs(profile)
     monkeypatch.setattr(Site, "require_in_place", lambda _site: None)
     monkeypatch.setattr(Site, "moved", lambda _site: None)
     monkeypatch.setenv("VDISKLAB_STATE", str(lab.state))
@@ -138,8 +143,7 @@ def test_a_mount_is_made_where_it_was(
 def test_a_cell_whose_directory_moved_fails_with_a_sentence(
     lab: Lab, prize: Prize, monkeypatch: pytest.MonkeyPatch, profile: str
 ) -> None:
-    if LocalHost().which(NEEDED.get(profile, profile)) is None:
-        pytest.skip(f"{profile} is not installed")
+    skip_without_its_programs(profile)
     monkeypatch.setenv("VDISKLAB_STATE", str(lab.state))
     before = prize.seen()
     with swapping(lab.work, prize, monkeypatch):
