@@ -20,8 +20,8 @@
 
 A campaign that finished with failed cells ends with 8, an interrupted one with 130. `claims` ends
 with 9 if a claim fails, with 10 if none fails but some could not be shown to hold. `trend` ends
-with 9 if the newest campaign is worse than allowed. `rank` and `recommend` over fewer hosts than
-a rank needs end with 2.
+with 9 if the newest campaign is worse than allowed. `rank` and `recommend` end with 2 if there are
+fewer rounds, or hosts, than a rank needs.
 """
 
 from __future__ import annotations

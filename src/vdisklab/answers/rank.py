@@ -123,6 +123,12 @@ class RankAnswer(Answer):
         over = self.hosts
         return over is not None and (len(over.hosts) < MIN_HOSTS or over.groups < MIN_HOSTS)
 
+    @property
+    def lacks_rounds(self) -> bool:
+        """True if no path has a rank because none has enough rounds."""
+        few = any(isinstance(finding, TooFewRounds) for finding in self.findings)
+        return few and not self.ranking.rows
+
 
 def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
     """Ranks the cells by a score or a measure. Raises PlanError for an unknown metric."""

@@ -8,8 +8,9 @@ from vdisklab.analysis.score import DEFAULT_METRIC
 from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.rank import rank_cells, the_best, with_trend
-from vdisklab.cli.shell.options import AnalysisOptions, Format, OutputOptions, takes_options
+from vdisklab.cli.shell.options import Format, OutputOptions, ProfileOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
+from vdisklab.cli.shell.profile_choice import of_profile
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import UNSAFE_HELP
@@ -21,7 +22,7 @@ PANEL = VerbPanel.LEARN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankOptions(AnalysisOptions):
+class RankOptions(ProfileOptions):
     """What to rank by, and what to show of it."""
 
     metric: str = option(
@@ -65,8 +66,8 @@ def rank(request: RankOptions, output: OutputOptions) -> int:
 
     A rank such as 1–3 means one of the first three places; more rounds narrow it down. Cells with
     fewer than three rounds have no rank, and neither have paths known to lose flushed data in a
-    power cut, unless you say --unsafe. Over fewer than three hosts nothing has a rank, and it ends
-    with 2, as `recommend` does.
+    power cut, unless you say --unsafe. Where nothing has a rank, as there are fewer than three
+    rounds or hosts, it ends with 2, as `recommend` does.
 
     Examples:
 
@@ -77,6 +78,8 @@ def rank(request: RankOptions, output: OutputOptions) -> int:
       vdisklab rank --metric write --baseline ext4/host
 
       vdisklab rank --metric randread-4k-q1/read/latency_p99 --format csv
+
+      vdisklab rank --profile postgresql
 
       vdisklab rank --metric ready --guests 10
 
@@ -93,6 +96,7 @@ def rank(request: RankOptions, output: OutputOptions) -> int:
         ):
             raise PlanError(f"{name} has no effect with --pareto", hint="leave out one of them")
     with open_results(request.db) as results:
+        request = of_profile(results, request)
         analysis = analysis_of(
             results,
             request.campaign,
@@ -123,4 +127,4 @@ def rank(request: RankOptions, output: OutputOptions) -> int:
 
         tables = with_export(tables, choice, choice.cell.name, answer.campaigns)
     print_answer(answer, tables, output, request)
-    return PlanError.exit_code if answer.lacks_hosts else 0
+    return PlanError.exit_code if answer.lacks_hosts or answer.lacks_rounds else 0

@@ -16,12 +16,13 @@ from vdisklab.answers.hosts import HostsAnalysis, analysis_of
 from vdisklab.answers.loading import newest_campaign, open_results
 from vdisklab.cli.shell.options import (
     NEEDS,
-    AnalysisOptions,
     Format,
     OutputOptions,
+    ProfileOptions,
     takes_options,
 )
 from vdisklab.cli.shell.output import print_answer
+from vdisklab.cli.shell.profile_choice import of_profile
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import UNSAFE_HELP, Need, needs_help, with_default
@@ -36,7 +37,7 @@ PANEL = VerbPanel.LEARN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecommendOptions(AnalysisOptions):
+class RecommendOptions(ProfileOptions):
     """What the path must meet, and what decides between those that do."""
 
     need: tuple[Need, ...] = option(
@@ -86,6 +87,8 @@ def recommend(request: RecommendOptions, output: OutputOptions) -> None:
 
       vdisklab recommend --need backup --stall 500ms
 
+      vdisklab recommend --profile postgresql
+
       vdisklab recommend --guests 10
 
       vdisklab recommend --need disposable --guests 10
@@ -99,6 +102,7 @@ def recommend(request: RecommendOptions, output: OutputOptions) -> None:
             hint="add --need backup",
         )
     with open_results(request.db) as results:
+        request = of_profile(results, request)
         names = request.campaign
         if request.guests is not None and not request.hosts:
             at_once = _measured_at_once(results, request, request.guests)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ _ALWAYS_SAID = (
 
 _OF_DATABASES = ("postgresql", "mariadb", "rocksdb", "database", "quiet-", "sync-heavy", "etcd")
 """How the names of the profiles begin that commit as a database does."""
+
+_ROUNDS = re.compile(r" --rounds (\d+)\b")
 
 _NOT_KNOWN_YET = "how they compare is not known yet"
 """In place of a gain of which the rounds tell nothing."""
@@ -260,14 +263,13 @@ def _best_other(entry: Advice) -> str:
     """The best other setting, and how many rounds would decide if it is better."""
     if entry.gain is None:
         return ""
-    needed = entry.gain.rounds_needed
-    ahead = needed is not None and entry.gain.a_is_more
-    more = (
-        f", which about {needed} rounds would show among all settings (--rounds)" if ahead else ""
-    )
-    gain = disks.known_gain(entry.gain)
-    found = f"and {_NOT_KNOWN_YET}" if gain is None else f"{gain}{_over(entry)}"
-    return f"; the best other is {entry.other}, {found}{more}"
+    needed, gain = entry.gain.rounds_needed, disks.gain_words(entry.gain)
+    if gain is None:
+        return f"; the best other is {entry.other}, and {_NOT_KNOWN_YET}"
+    more = ""
+    if needed is not None and entry.gain.a_is_more:
+        more = f", and about {needed} rounds (--rounds {needed}) would probably show which it is"
+    return f"; the best other is {entry.other}, {gain}{_over(entry)}{more}"
 
 
 def _as_measured(row: ExistingDisk) -> str:
@@ -296,10 +298,10 @@ def _why_change(entry: Advice, now: Durability | None) -> str:
         return f"{entry.reason}; {kept}"
     if entry.gain is None:
         return f"{kept}; {entry.reason}"
-    size = disks.known_gain(entry.gain)
-    gain = _NOT_KNOWN_YET if size is None else f"{size} by the overall score{_over(entry)}"
+    size = disks.gain_words(entry.gain)
+    gain = _NOT_KNOWN_YET if size is None else f"it is {size} by the overall score{_over(entry)}"
     if entry.for_safety:
-        return f"{kept}; {gain}" if size is None else f"{kept}, at {gain}"
+        return f"{kept}; {gain}"
     untested = "" if _equally_tested(now, entry.then) else " by its settings (untested)"
     return f"{gain}, as safe{untested}"
 
@@ -326,14 +328,14 @@ def _sentences(row: ExistingDisk) -> Iterator[str]:
     yield from disks.made_sentence(row)
     if entry.to is not None and entry.then is not None and entry.path is not None:
         yield durability_sentence(str(named_as(row, entry.to)), entry.then)
-    over_rebuilt = disks.known_gain(entry.over_rebuilt)
+    over_rebuilt = disks.gain_words(entry.over_rebuilt)
     if entry.rebuilt is not None and over_rebuilt is not None:
         yield (
             f"{entry.rebuilt} is {over_rebuilt}, but needs "
             f"{_needed(entry.path, entry.rebuilt)}: `vdisklab export {entry.rebuilt}` writes its "
             "configuration."
         )
-    over_default = disks.known_gain(entry.over_default)
+    over_default = disks.gain_words(entry.over_default)
     if over_default is not None:
         yield (
             f"compared with the disk of a new guest of {row.disk.platform.full_name} it is "
@@ -461,7 +463,12 @@ def _planned(planned: PlannedMeasurement, then: NextCommands) -> str:
     paths = counted(len(planned.request.paths), "path")
     races = planned.race is not None and not planned.race.groups
     goal = f"{'find the best of' if races else 'measure'} {paths} for {names}"
-    time = f"about {format_duration(planned.command_seconds)}, no guest is touched"
+    time = f"about {format_duration(planned.command_seconds)}"
+    if races:
+        time = f"{time}, until one is shown to be good enough"
+    elif (rounds := _ROUNDS.search(planned.command)) is not None:
+        time = f"{time} for {counted(int(rounds[1]), 'round')}"
+    time = f"{time}; no guest is touched"
     if planned.race is not None and planned.race.groups and planned.stands_in is None:
         time = f"{time}; --measure races the paths of each instead"
     if planned.as_root:

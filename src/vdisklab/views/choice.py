@@ -22,6 +22,8 @@ MOST_CHARACTERS = 60
 """Maximum length of a page's headline; the rest stands in the first line below it."""
 
 
+_DONE = "If that is not worth it to you, you are done."
+
 _SLIGHT = 0.01
 """A lead below this share is not worth a sentence."""
 
@@ -319,13 +321,13 @@ def _stake(choice: PathChoice) -> Iterator[str]:
     else:
         yield f"{most[0].upper()}{most[1:]} than {name} {sure}."
     if choice.hosts is not None:
-        yield "If that is worth it to you, measure more hosts. If not, you are done."
+        yield f"To find out, measure more hosts. {_DONE}"
     if surer is None or not (way := _way(surer)):
         return
-    worth, rest = f"up to {format_duration(surer.seconds)}", _runs(surer)
-    if (usually := _usually(surer)) is not None:
-        worth, rest = format_duration(usually), f"usually less; {_most(surer)}, {rest}"
-    yield f"If that is worth {worth} to you ({rest}), {way}. If not, you are done."
+    usually = _usually(surer)
+    usual = "" if usually is None else f", usually less than {format_duration(usually)}"
+    takes = f"The race takes {_most(surer)}{usual} ({_runs(surer)})."
+    yield f"To find out, {way}. {takes} {_DONE}"
 
 
 def _cannot_tell(choice: PathChoice) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from vdisklab import numbers
@@ -12,6 +13,7 @@ from vdisklab.path.durability import Durability
 from vdisklab.platforms.configured_disk import DurableOnceFlushed
 from vdisklab.views.durability import power_cut_word
 from vdisklab.views.layout import WORDS, Column
+from vdisklab.views.wording import difference
 
 _MOST_NAMES = 3
 
@@ -82,6 +84,21 @@ def gain_text(gain: Ratio | None) -> str:
 def known_gain(gain: Ratio | None) -> str | None:
     """The same for a sentence; None if nothing is known of it."""
     return None if gain is None else numbers.known_gain(gain.ratio, gain.low, gain.high)
+
+
+def gain_words(gain: Ratio | None) -> str | None:
+    """`between 2.0 % slower and 30 % faster (95 %)`, for a sentence; None if nothing is known. An
+    interval that the ranks end at 1 shows no difference: `at most 23 % faster (95 %), if at all`.
+    """
+    if gain is None or known_gain(gain) is None:
+        return None
+    if gain.low is None or gain.high is None:
+        return difference(gain)
+    far = next((end for end in (gain.low, gain.high) if end != 1), None)
+    if far is not None and 1 in (gain.low, gain.high):
+        most = difference(replace(gain, ratio=far, low=None, high=None))
+        return f"at most {most} (95 %), if at all"
+    return f"{difference(gain)} (95 %)"
 
 
 def made_sentence(row: ExistingDisk) -> Iterator[str]:

@@ -158,6 +158,7 @@ def test_too_few_rounds_make_no_ranking(database: Database) -> None:
     assert reasons == {"too-few-rounds", "not-competing"}
     assert all("best" not in cell["place"] for cell in found["cells"])
     assert all(cell["medians"][OVERALL]["low"] is None for cell in found["cells"])
+    assert main(["rank"]) == main(["recommend"]) == PlanError.exit_code
 
 
 def test_a_campaign_of_failures_says_so(database: Database) -> None:

@@ -117,6 +117,18 @@ class AnalysisOptions(HostsOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileOptions(AnalysisOptions):
+    """The campaigns to analyse, or the profile of the campaign."""
+
+    profile: str | None = option(
+        TEXT,
+        "Answer from the newest campaign that was measured with this profile.",
+        metavar="NAME",
+        shown="any",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GuestsOptions(OptionRows):
     """The existing guests whose disks a verb reads."""
 
