@@ -158,6 +158,7 @@ def advise_disks(
         planned=tuple(sorted(planned, key=lambda plan: names.index(plan.disks[0]))),
         unplaced=len({(row.disk.platform, row.advised.path) for row in unplaced}),
         measured_on=desk.measured_on,
+        profile=request.profile,
         unasked_profiles=desk.profiles if request.profile is None else (),
     )
 

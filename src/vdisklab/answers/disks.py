@@ -565,6 +565,8 @@ class DisksAnswer(Answer):
         tuple[str, ...], "for `audit`: the campaigns that the speeds come from"
     ] = ()
     measured_on: Annotated[str | None, "the host of the speeds, if it is not this machine"] = None
+    profile: str | None = field(default=None, metadata=HIDDEN)
+    """The profile that was asked for."""
     unasked_profiles: tuple[str, ...] = field(default=(), metadata=HIDDEN)
     """For `advise`: the profiles that measured the speeds, if the user named none."""
     measured_at: tuple[str, ...] = field(default=(), metadata=HIDDEN)

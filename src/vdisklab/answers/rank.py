@@ -169,7 +169,9 @@ def _with_command_to_decide(analysis: Analysis, decision: Decision) -> Decision:
     choice = decision.choice
     if choice is None:
         return decision
-    return replace(decision, choice=replace(choice, surer=surer(analysis, choice, decision)))
+    profile = analysis.campaigns[0].plan.get("profile")
+    choice = replace(choice, surer=surer(analysis, choice, decision), profile=profile)
+    return replace(decision, choice=choice)
 
 
 def _after_race(decision: Decision, findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:

@@ -321,13 +321,13 @@ def _risks_of(row: ExistingDisk, *, weight: int) -> Iterator[str]:
             yield str(risk)
 
 
-def _sentences(row: ExistingDisk) -> Iterator[str]:
-    """What is only to know about a disk, without its name."""
+def _sentences(row: ExistingDisk, profile: str | None = None) -> Iterator[str]:
+    """What is only to know about a disk, without its name; `profile` was asked for."""
     entry = row.advised
     yield from _risks_of(row, weight=0)
     yield from disks.made_sentence(row)
     if entry.to is not None and entry.then is not None and entry.path is not None:
-        yield durability_sentence(str(named_as(row, entry.to)), entry.then)
+        yield durability_sentence(str(named_as(row, entry.to)), entry.then, profile)
     over_rebuilt = disks.gain_words(entry.over_rebuilt)
     if entry.rebuilt is not None and over_rebuilt is not None:
         yield (
@@ -384,7 +384,7 @@ def _notes(answer: DisksAnswer) -> Iterator[str]:
     for weight in (2, 1):
         yield from disks.said_of(answer.disks, partial(_risks_of, weight=weight))
     yield from disks.said_of(answer.disks, partial(_action, action=DiskAction.KEEP))
-    yield from disks.said_of(answer.disks, _sentences)
+    yield from disks.said_of(answer.disks, partial(_sentences, profile=answer.profile))
 
 
 def _needed(path: DiskPath | None, rebuilt: DiskPath) -> str:

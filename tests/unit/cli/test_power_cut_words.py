@@ -116,6 +116,20 @@ def test_a_host_that_was_upgraded_is_told_which_kernel_and_qemu_count(
             assert said in " ".join(capsys.readouterr().out.split()), verb
 
 
+def test_a_database_is_tested_by_its_commits(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_a_database = replace(CAMPAIGN, plan={**CAMPAIGN.plan, "profile": "postgresql-short"})
+    database.write(runs(), campaigns=[of_a_database])
+    command = "vdisklab powercut ext4/raw/none --access guest --client postgresql"
+    for verb in ("recommend", "rank"):
+        assert main([verb]) == 0
+        assert f"`{command}`" in " ".join(capsys.readouterr().out.split()), verb
+    untested = durability(parse_path("raw/none"), CrashVerdicts())
+    assert f"`{command}`" in durability_sentence("raw/none", untested, "postgresql")
+    assert "--client" not in durability_sentence("raw/none", untested, "short")
+
+
 @pytest.mark.parametrize("model", ["plp", "host-crash"])
 def test_what_a_dead_host_loses_above_a_disk_with_protection_is_lost_above_any(model: str) -> None:
     lost = replace(CUT_LOST, settings={**CUT_LOST.settings, MODEL: model})

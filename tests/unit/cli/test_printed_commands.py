@@ -304,7 +304,7 @@ def test_each_command_printed_about_many_hosts_works(
     database.add(run for number in range(4) for run in runs_of(number, 0.4 if number == 2 else 1))
     printed = Printed(capsys, planned)
     printed.ask_all()
-    printed.require_all_work()
+    printed.require_all_work(re.compile("was measured on another host"))  # it is for that host
 
 
 _GUESTS = {"profile": "open-load", "load": 100}
@@ -356,7 +356,7 @@ def test_each_command_printed_about_foreign_results_works(
     assert printed.call("import", str(result), "--as", "my VM at home")[0] == 0
     assert printed.call("export", "my VM at home")[0] == 2
     printed.ask_all()
-    printed.require_all_work()
+    printed.require_all_work(re.compile("^Nothing is shown after 1 round"))  # rank ends with 2
 
 
 def test_each_command_printed_on_a_fresh_host_works(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from html import escape, unescape
@@ -119,13 +119,14 @@ class Named:
         """An HTML page, whose commands get the options that the user named."""
         return _IN_HTML.sub(lambda match: self._complete(match, _in_span), page)
 
-    def in_json(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
-        """A JSON value, whose commands get the options that the user named."""
+    def in_json(self, value: Any, but: Collection[str] = ()) -> Any:  # noqa: ANN401 - any JSON value
+        """A JSON value, whose commands get the options that the user named, but for those commands
+        that are run on another host."""
         if isinstance(value, str):
-            return self.in_text(value)
+            return value if value in but else self.in_text(value)
         if isinstance(value, dict):
-            return {key: self.in_json(item) for key, item in value.items()}
-        return [self.in_json(item) for item in value] if isinstance(value, list) else value
+            return {key: self.in_json(item, but) for key, item in value.items()}
+        return [self.in_json(item, but) for item in value] if isinstance(value, list) else value
 
     def _complete(self, match: re.Match[str], quoted: Callable[[str], str] = str) -> str:
         command, takes = match[0], naming_options(match[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,11 +40,12 @@ def print_answer(
     """
     campaigns = getattr(answer, "campaigns", ())
     named = Named.by(*requests).on_targets_of(campaigns)
-    tables = _of_place(tuple(tables), campaigns)
+    tables = tuple(_of_place(tuple(tables), campaigns))
     form = output.form
     if form is Format.JSON:
         said = (sentence for table in tables for sentence in table.sentences)
-        print(as_json(document(answer, tuple(map(as_typed, said))), named))
+        for_others = frozenset(line for table in tables for line in table.for_others)
+        print(as_json(document(answer, tuple(map(as_typed, said))), named, for_others))
     elif form is Format.CSV:
         heading = ""
         for table in tables:
@@ -86,9 +87,12 @@ def csv_of(table: Table[Any], named: Named = NOTHING_NAMED) -> str:
     return rows_as_csv(table.rows, table.kind, named.in_json)
 
 
-def as_json(value: object, named: Named = NOTHING_NAMED) -> str:
-    """JSON in ASCII. Raises ValueError for NaN, which no document may hold."""
-    return json.dumps(named.in_json(value), indent=2, ensure_ascii=True, allow_nan=False)
+def as_json(value: object, named: Named = NOTHING_NAMED, for_others: Collection[str] = ()) -> str:
+    """JSON in ASCII; commands `for_others` are run on another host. Raises ValueError for NaN,
+    which no document may hold."""
+    return json.dumps(
+        named.in_json(value, for_others), indent=2, ensure_ascii=True, allow_nan=False
+    )
 
 
 def completed(table: Table[Any], named: Named) -> Table[Any]:

@@ -228,6 +228,7 @@ def test_commands_are_completed(text: str, complete: str) -> None:
     named = Named.of("my db", ["3f2a"])
     assert named.in_text(text) == complete
     assert named.in_json({"a": [text, 1, None]}) == {"a": [complete, 1, None]}
+    assert named.in_json({"a": [text, text]}, {text}) == {"a": [text, text]}, "for another host"
     assert Named.of(None).in_text(text) == text
 
 
