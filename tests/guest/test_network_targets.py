@@ -93,8 +93,10 @@ def by_target(lab: Lab) -> dict[str, Run]:
     return {run.path.partition("at=")[2].partition("/")[0]: run for run in lab.runs()}
 
 
+# A cell takes 3 s of CPU. The liar promises what the server of `a` does, which is measured here.
+@pytest.mark.parametrize("names", ["abcdefg", pytest.param("abcdefgh", marks=pytest.mark.nightly)])
 def test_every_driver_in_one_campaign(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    names: str, lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each is measured as what it promises, and no secret of any is seen anywhere."""
     monkeypatch.setenv("VDISKLAB_STATE", str(lab.state))
@@ -123,6 +125,7 @@ def test_every_driver_in_one_campaign(
             "d": nfs.url, "e": ssh.url, "f": f"rbd:{POOL}/mine@{rados.directory}/ceph.conf?id=lab",
             "g": tls.url.replace("nbd:", "nbds:"), "h": liar.url,
         }  # fmt: skip
+        targets = {name: targets[name] for name in names}
         secrets = [password.read_bytes(), *_keys(tls.directory / "keys.psk", b":")]
         secrets += _keys(ssh.directory / "key", b"\n")[1:-1]
         for file in rados.directory.glob("*.keyring"):
@@ -131,7 +134,7 @@ def test_every_driver_in_one_campaign(
         options = [word for name, url in targets.items() for word in ("--target", f"{name}={url}")]
         options += ["--secret", f"c={password}", "--secret", f"g={tls.directory / 'keys.psk'}"]
         with _command_lines() as lines:
-            status, printed, runs = measure(lab, "{a,b,c,d,e,f,g,h}/raw/none", *options)
+            status, printed, runs = measure(lab, f"{{{','.join(names)}}}/raw/none", *options)
         assert status == 0, printed
         assert [run.failure.message for run in runs.values() if run.failure] == [], printed
         assert sorted(runs) == list(targets)
@@ -144,13 +147,13 @@ def test_every_driver_in_one_campaign(
             if check.name == "qemu.library"
         } == {"c": "libiscsi", "d": "libnfs", "e": "libssh", "f": "librbd"}
         assert requests(nbd.directory)["Flush"] > 0
-        for silent in (no_flush, liar):
+        for silent in (no_flush, *((liar,) if "h" in names else ())):
             assert not {"Flush", "FUA"} & set(requests(silent.directory))
         assert list((nfs.directory / "files").iterdir()) == []
         assert list((ssh.directory / "files").iterdir()) == []
         assert not any((iscsi.directory / "disk").read_bytes())
     # T2: the liar's word is all that anybody here has, as the honest ones' is.
-    assert durability(lab) == {**dict.fromkeys("acdefgh", "by-server"), "b": "lost-by-construction"}
+    assert durability(lab) == {**dict.fromkeys(names, "by-server"), "b": "lost-by-construction"}
     told = [printed, *_answers(lab, runs, options, capsys)]
     assert any(b"tls-creds-psk" in line for line in lines)
     assert any(b"qemu-system" in line for line in lines)

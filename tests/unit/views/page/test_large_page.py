@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 __all__ = ["browser"]
 
-CELLS, ROUNDS = 625, 3
+CELLS, ROUNDS = 300, 3
 NAMES = ("seqread-1m-q1", "randread-4k-q1", "seqwrite-1m-q1", "randwrite-4k-q1",
          "seqread-1m-q32", "randread-4k-q32", "seqwrite-1m-q32", "randwrite-4k-q32")  # fmt: skip
 METRICS = ("bandwidth", "iops", "latency_mean", "latency_p50", "latency_p99", "latency_p99.9",
@@ -130,5 +130,5 @@ def test_size_and_first_page(browser: Browser, tmp_path: Path, database: Databas
     print(f"{size / 1e6:.1f} MB")
     assert seen.page.locator("#table tbody tr").count() == FIRST_PAGE
     assert seen.complaints == []
-    assert size <= 15 << 17
+    assert size <= 7 << 17
     seen.page.close()
