@@ -75,6 +75,7 @@ from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.durability import CrashVerdicts, HostDisk, durability
 from vdisklab.path.needs import DURABLE, meets, nearest
+from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Aio, CacheMode
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
@@ -282,9 +283,15 @@ def _planned(
         place.is_here and directory is not None and not may_measure_in(directory),
         desk.lacks(plan) if place.is_here else "",
         place.to_name,
-        all(row.disk.node and dialect_of(row.disk.platform).location.directory for row in rows),
+        all(row.disk.node and _reads_its_host(row.disk.platform) for row in rows),
         _quick_look(full, alone, place, desk),
     )
+
+
+def _reads_its_host(platform: Platform) -> bool:
+    """True if a host of the platform shows its guests to `advise` without a name."""
+    location = dialect_of(platform).location
+    return bool(location.directory or location.program)
 
 
 def _quick_look(

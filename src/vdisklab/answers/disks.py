@@ -46,7 +46,7 @@ from vdisklab.path.adjacent import nearest_settings
 from vdisklab.path.architecture import host_of
 from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.disk_path import DiskPath, Image, Layer, Options, parse_path
+from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer, Options, parse_path
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
 from vdisklab.path.needs import Need, distance, other_format
 from vdisklab.path.platforms import Platform
@@ -58,6 +58,7 @@ from vdisklab.platforms.configured_disk import ConfiguredDisk, DiskContext, Risk
 from vdisklab.platforms.dialect import Change
 from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.network import command_on_server, same_server
+from vdisklab.platforms.registry import dialect_of
 from vdisklab.units import counted
 
 STARTS = "the guest does not start with it now"
@@ -224,6 +225,11 @@ def default_path(platform: Platform, path: DiskPath) -> DiskPath | None:
     if platform.new_guest is None:
         return None
     usual = parse_path(platform.new_guest.path)
+    if dialect_of(platform).aio_of is not None and usual.cache.direct is path.cache.direct:
+        # The platform chooses the aio mode by the storage, which is the disk's.
+        options = dict(usual.attachment.options) | {"aio": path.attachment.aio.value}
+        attachment = Attachment(usual.attachment.bus, tuple(options.items()))
+        usual = replace(usual, attachment=attachment)
     return replace(usual, layers=path.layers, image=None) if path.layers else usual
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from vdisklab.answers.disks import default_path
 from vdisklab.path.adjacent import adjacent_paths, same_image_and_bus
@@ -37,4 +38,5 @@ def settings_of(disk: ConfiguredDisk, path: DiskPath) -> Iterator[DiskPath]:
 
 
 def _adjacent(disk: ConfiguredDisk, path: DiskPath) -> tuple[DiskPath, ...]:
-    return adjacent_paths(path, dialect_of(disk.platform).aio_of)
+    aio_of = dialect_of(disk.platform).aio_of
+    return adjacent_paths(path, None if aio_of is None else partial(aio_of, disk))

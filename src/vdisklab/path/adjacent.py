@@ -59,7 +59,9 @@ def adjacent_paths(
 
 def _cache_settings(path: DiskPath, aio_of: Callable[[CacheMode], Aio]) -> Iterator[DiskPath]:
     for cache in _CACHES:
-        attachment = _with(path.attachment, aio=aio_of(cache).value)
+        attachment = path.attachment
+        if not path.opened_by_qemu:
+            attachment = _with(attachment, aio=aio_of(cache).value)
         yield replace(path, cache=cache, attachment=attachment)
 
 

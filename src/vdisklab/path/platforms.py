@@ -124,7 +124,9 @@ class Platform(StrEnum):
             "raw/none/scsi:aio=io_uring:discard=unmap",
             "7.3",
             "internal/server/instance/drivers/driver_qemu.go: addDriveConfig",
-            "image files on ZFS and btrfs get cache=writeback and aio=threads",
+            "in a pool of type dir or lvm. ZFS gets aio=native, btrfs writeback and threads, Ceph "
+            "librbd with writeback; a block device of the host and truenas get cache=unsafe unless "
+            "io.cache is set. 7.3 puts the metadata of a qcow2 before a root disk's raw data",
         ),
     )
     OPENSTACK = (

@@ -82,6 +82,8 @@ class ConfiguredDisk:
     ] = ()
     drops_flushes: bool = field(default=False, metadata=HIDDEN)
     """True if the cache mode ignores flushes, which is known without a path."""
+    drops_by_default: str = field(default="", metadata=HIDDEN)
+    """The platform's rule by which flushes are dropped, if the configuration does not say it."""
     on_thin_volume: bool = field(default=False, metadata=HIDDEN)
     """True if the disk's storage makes thin volumes."""
     lost_below: str | None = field(default=None, metadata=HIDDEN)
@@ -301,10 +303,13 @@ class Risk(Saying):
 class FlushesDropped(Risk, short="flushes dropped", serious=True):
     """Cache mode unsafe: what the guest has flushed is lost in a power cut."""
 
+    by_default: Annotated[str, "the platform's rule that drops them, if no setting does"] = ""
+
     def __str__(self) -> str:
+        rule = f" ({self.by_default})" if self.by_default else ""
         return (
-            "Flushes are dropped: a power cut may lose or corrupt what the guest believes to "
-            "be safe. Use none or writeback, which pass them on."
+            f"Flushes are dropped{rule}: a power cut may lose or corrupt what the guest believes "
+            "to be safe. Use none or writeback, which pass them on."
         )
 
 
@@ -808,7 +813,7 @@ def _drops_beside_path(disk: ConfiguredDisk) -> bool:
 def _risks_of_settings(disk: ConfiguredDisk) -> Iterator[Risk]:
     """The risks of a disk's settings beside its path."""
     if _drops_beside_path(disk) and not disk.read_only:
-        yield FlushesDropped()
+        yield FlushesDropped(disk.drops_by_default)
     if disk.ephemeral and not disk.read_only:
         yield Ephemeral(disk.ephemeral)
     elif disk.transient and not disk.read_only:
@@ -864,7 +869,7 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
         cached = caches and (is_rbd or not path.opened_by_qemu)
         no_wait = cached and is_rbd and disk.platform is Platform.PROXMOX
         risky.append(OnServer(path.layers[0].kind, cached, no_wait))
-    risky = [_with_setting(_with_file(risk, disk, path), disk, path) for risk in risky]
+    risky = [_with_setting(_with_configuration(risk, disk, path), disk, path) for risk in risky]
     ignores = path.attachment.option("discard") == "ignore"
     if disk.on_thin_volume and ignores and not disk.read_only and NoDiscard() not in risky:
         risky.append(NoDiscard())
@@ -932,8 +937,11 @@ def _lossy_image(path: DiskPath, context: DiskContext) -> Risk | None:
     return None if drop is None else LossyImage(drop.reason, drop.remedy)
 
 
-def _with_file(risk: Risk, disk: ConfiguredDisk, path: DiskPath) -> Risk:
-    """The risk with the command for the disk's own image, if its file is known."""
+def _with_configuration(risk: Risk, disk: ConfiguredDisk, path: DiskPath) -> Risk:
+    """The risk with what the disk's configuration adds: the rule of a default, the command for its
+    own image."""
+    if isinstance(risk, FlushesDropped):
+        return FlushesDropped(disk.drops_by_default)
     file = disk.source or ""
     is_file = file.startswith("/") and not file.startswith("/dev/") and disk.server is None
     if not isinstance(risk, LossyImage) or path.image is None or not is_file:

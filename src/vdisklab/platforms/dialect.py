@@ -250,7 +250,7 @@ class Dialect:
     below: tuple[str, ...] = ()
     """Patterns of directories with guests' files, in a copy of the platform's own directory."""
     location: Location = field(default_factory=Location)
-    aio_of: Callable[[CacheMode], Aio] | None = None
+    aio_of: Callable[[ConfiguredDisk, CacheMode], Aio] | None = None
     """Set where the aio mode follows the cache mode, and no I/O thread can be set."""
     buses: tuple[Bus, ...] = tuple(Bus)
     """The buses of its guests' disks and directories: no change leads to another one."""

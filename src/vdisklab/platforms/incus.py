@@ -1,9 +1,13 @@
 """Incus and LXD: disk devices of virtual machines (devices_disk in Incus's documentation).
 
-Defaults are those of Incus 7.3 (addDriveConfig in driver_qemu.go): virtio-scsi, cache none,
-io_uring if it works, discards passed on; image files on ZFS and btrfs get writeback and threads.
-`io.cache` is none, writeback or unsafe. It opens every file as raw. A pool's driver is in
-`incus storage list --format yaml`.
+Defaults are those of Incus 7.3 (addDriveConfig in internal/server/instance/drivers/driver_qemu.go;
+alike in 6.0): virtio-scsi, cache none, io_uring, discards passed on; image files on ZFS and btrfs
+get writeback and threads. io_uring is for pools whose driver says so (IOUring in Info() of
+internal/server/storage/drivers: not zfs, and no source of the host), else native. Volumes on Ceph
+are opened by librbd, with writeback. A block device without direct I/O in its driver's Info(), as
+truenas and any device of the host, gets unsafe ("Using unsafe cache I/O"). `io.cache` is none,
+writeback or unsafe. Every file is opened as raw; since 7.3 a root disk's is the data file of a
+qcow2 image (ensureMetadataImage). A pool's driver is in `incus storage list --format yaml`.
 """
 
 from __future__ import annotations
@@ -23,7 +27,12 @@ from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
-from vdisklab.platforms.drive_arguments import Changes, beside_arguments, split_arguments
+from vdisklab.platforms.drive_arguments import (
+    Changes,
+    beside_arguments,
+    names_device,
+    split_arguments,
+)
 from vdisklab.platforms.guest_edge import read_each
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
@@ -55,8 +64,15 @@ _WORDS = {
 }  # fmt: skip
 _THROTTLES = ("throttle_iops", "throttle_bps")
 _BUSES = {name: bus for bus, name in _WORDS.items()}
-_BLOCK_LAYERS = {"zfs": LayerKind.ZVOL, "lvm": LayerKind.LVMTHIN, "ceph": LayerKind.KRBD}
-"""A volume of a pool of Ceph is mapped by the kernel (GetVolumeDiskPath of its driver)."""
+_BLOCK_LAYERS = {"zfs": LayerKind.ZVOL, "lvm": LayerKind.LVMTHIN}
+_CEPH = "ceph"
+_WITHOUT_DIRECT_IO = ("truenas",)
+"""Drivers of block devices for which Incus ignores flushes if io.cache does not say otherwise
+(DirectIO in Info() of driver_truenas.go)."""
+
+_UNSAFE_BY_DEFAULT = "Incus gives such a block device cache=unsafe unless io.cache is set"
+_WITH_IO_URING = ("btrfs", "dir", "lvm", "lvmcluster", "linstor")
+"""Drivers whose Info() has IOUring (Incus 7.3)."""
 
 
 _NO_DIRECTORY = re.compile(
@@ -87,9 +103,21 @@ _OF_DIRECTORIES = {
 is not saved."""
 
 
-def aio_of(cache: CacheMode) -> Aio:
-    """The aio mode that Incus chooses for a cache mode."""
-    return Aio.IO_URING if cache.direct else Aio.THREADS
+def aio_of(disk: ConfiguredDisk, cache: CacheMode) -> Aio:
+    """The aio mode that Incus chooses for a disk with a cache mode; threads where it chooses
+    none."""
+    path = disk.path or disk.assumed
+    if path is None or path.opened_by_qemu:
+        return Aio.THREADS
+    on_pool = '"pool": ' in disk.text  # as `_disks` writes the device
+    on_zfs = any(layer.kind is LayerKind.ZVOL for layer in path.layers)
+    return _aio(cache, by_io_uring=on_pool and not on_zfs)
+
+
+def _aio(cache: CacheMode, *, by_io_uring: bool) -> Aio:
+    if not cache.direct:
+        return Aio.THREADS
+    return Aio.IO_URING if by_io_uring else Aio.NATIVE
 
 
 def is_incus(document: Tree) -> bool:
@@ -149,9 +177,10 @@ def _disks(document: Tree, pools: Mapping[str, Tree], origin: str) -> Iterator[C
     name = word(document, "name") or origin
     profile = name if _is_profile(document) else None
     name = name if profile is None else f"profile {profile}"
+    member = word(document, "location") or "none"
     empty = ConfiguredDisk(
         name, "?", None, None, platform=Platform.INCUS, guest=name,
-        architecture=word(document, "architecture"),
+        architecture=word(document, "architecture"), node="" if member == "none" else member,
     )  # fmt: skip
     expanded = {**tree(document, "expanded_devices"), **devices}
     argv = split_arguments(str(settings.get("raw.qemu", "")))
@@ -161,13 +190,14 @@ def _disks(document: Tree, pools: Mapping[str, Tree], origin: str) -> Iterator[C
     )
     for key, device in expanded.items():
         if isinstance(device, dict) and device.get("type") == "disk":
-            disk = _disk(device, drivers, changes)
+            volume = _volume_on_ceph(device, pools, document)
+            disk = _disk(device, drivers, changes, volume)
             if disk is not None:
                 yield replace(
                     empty,
                     target=str(key),
                     source=disk.source
-                    or _mapped(device, pools, document)
+                    or _file_in_pool(device, pools, document, disk.path)
                     or word(device, "source")
                     or f"{device.get('pool', '?')}:{name}",
                     path=disk.path,
@@ -187,6 +217,7 @@ def _disks(document: Tree, pools: Mapping[str, Tree], origin: str) -> Iterator[C
                     ),
                     limits=(*disk.limits, *raw),
                     drops_flushes=disk.drops_flushes,
+                    drops_by_default=disk.drops_by_default,
                     refused=disk.refused,
                     ignored_errors=disk.ignored_errors,
                 )
@@ -201,25 +232,65 @@ def _disks(document: Tree, pools: Mapping[str, Tree], origin: str) -> Iterator[C
         yield replace(argument, domain=name, guest=name, architecture=empty.architecture)
 
 
-def _mapped(device: Tree, pools: Mapping[str, Tree], document: Tree) -> str | None:
-    """The device of a volume in a pool of Ceph; None for another one.
+def _volume_on_ceph(device: Tree, pools: Mapping[str, Tree], document: Tree) -> ServerDisk | None:
+    """Where librbd finds a volume in a pool of Ceph; None for another one.
 
-    Ceph's pool and the image's name are those of Incus's driver (FillConfig and getRBDVolumeName in
-    storage/drivers/driver_ceph*.go); Ceph's 50-rbd.rules name the device.
+    Incus gives QEMU the volume's name in Ceph's pool (addRootDriveConfig in driver_qemu.go, startVM
+    in device/disk.go). Names: CephGetRBDImageName in storage/drivers/utils_ceph.go, with the
+    prefixes `virtual-machine_` and `custom_` and the suffix `.block`; `PROJECT_` stands before an
+    instance of another project than `default`, and before every custom volume (Instance and
+    StorageVolume in project/project.go). Ceph's pool is ceph.osd.pool_name, else the pool's own
+    name (Create in driver_ceph.go).
     """
     name = word(device, "pool") or ""
     pool = pools.get(name, {})
-    if word(pool, "driver") != "ceph":
+    if word(pool, "driver") != _CEPH:
         return None
     project, volume = word(document, "project") or "default", word(device, "source")
     guest = word(document, "name") or _INSTANCE
     guest = guest if project == "default" else f"{project}_{guest}"
     image = f"custom_{project}_{volume}" if volume else f"virtual-machine_{guest}"
-    of_ceph = word(pool, "config", "ceph.osd.pool_name") or word(pool, "config", "source")
-    return f"/dev/rbd/{of_ceph or name}/{image}.block"
+    of_ceph = word(pool, "config", "ceph.osd.pool_name") or word(pool, "config", "source") or name
+    return _librbd(of_ceph, f"{image}.block", tree(pool, "config"), "ceph.user.name")
 
 
-def _disk(device: Tree, drivers: Mapping[str, str], changes: Changes) -> ConfiguredDisk | None:
+def _file_in_pool(
+    device: Tree, pools: Mapping[str, Tree], document: Tree, path: DiskPath | None
+) -> str | None:
+    """The image file of a volume in a pool of directories; None if its name is not known.
+
+    It is root.img in the volume's directory (generic_vfs.go, GetVolumeMountPath in utils.go and
+    BaseDirectories in volume.go of internal/server/storage/drivers); the directory of a pool of
+    type dir is its source, and a btrfs pool in a loop file is mounted beside that.
+    """
+    if path is None or path.image is None:
+        return None
+    name, volume = word(device, "pool") or "", word(device, "source")
+    pool, guest = pools.get(name, {}), word(document, "name")
+    top = word(pool, "config", "source") or ""
+    if word(pool, "driver") == "btrfs":
+        above, disks, _ = top.rpartition("/disks/")
+        top = f"{above}/storage-pools/{name}" if disks else ""
+    elif word(pool, "driver") != "dir":
+        return None
+    if not top.startswith("/") or guest is None or _is_profile(document):
+        return None
+    project = word(document, "project") or "default"
+    in_project = guest if project == "default" else f"{project}_{guest}"
+    place = f"custom/{project}_{volume}" if volume else f"virtual-machines/{in_project}"
+    return f"{top.rstrip('/')}/{place}/root.img"
+
+
+def _librbd(pool: str, image: str, settings: Tree, user: str) -> ServerDisk | None:
+    """An image as DiskGetRBDFormat in device/device_utils_disk.go names it to QEMU."""
+    cluster = word(settings, "ceph.cluster_name") or _CEPH
+    node = {"pool": pool, "image": image, "user": word(settings, user) or "admin"}
+    return server_disk({"driver": "rbd", "conf": f"/etc/ceph/{cluster}.conf", **node})
+
+
+def _disk(
+    device: Tree, drivers: Mapping[str, str], changes: Changes, volume: ServerDisk | None
+) -> ConfiguredDisk | None:
     """A disk device without its guest; None for a CD-ROM and a drive that configures the guest.
 
     A source whose name ends in `.iso` is a CD-ROM for Incus (iso9660 in device/disk.go).
@@ -244,9 +315,12 @@ def _disk(device: Tree, drivers: Mapping[str, str], changes: Changes) -> Configu
         # A directory has no io.cache of these.
         as_disk = not is_unknown or word(device, "io.cache") in ("writeback", "unsafe")
         with suppress(ValueError):
-            pool = {key: value for key, value in device.items() if key != "pool"}
+            cache = {"io.cache": _usual_cache(device, drivers).value}
+            pool = {key: value for key, value in {**cache, **device}.items() if key != "pool"}
             assumed = _path(pool, drivers) if as_disk and not shared else None
-    server = None if path is None or shared else _server(device)
+    server = None if path is None or shared else volume or _server(device)
+    usual = CacheMode.NONE if shared or is_unknown else _usual_cache(device, drivers)
+    is_unsafe = usual is CacheMode.UNSAFE and not word(device, "io.cache")
     bus = _BUSES.get(word(device, "io.bus") or "virtio-scsi")
     driver = {Bus.VIRTIO: "virtio-blk-pci", Bus.SCSI: "scsi-hd", Bus.NVME: "nvme"}.get(
         bus or Bus.USB
@@ -262,7 +336,8 @@ def _disk(device: Tree, drivers: Mapping[str, str], changes: Changes) -> Configu
         refused=refused_word(Platform.INCUS.full_name, accepted, {
             key: word(device, key) or None for key in accepted
         }),
-        drops_flushes=word(device, "io.cache") == CacheMode.UNSAFE and not shared,
+        drops_by_default=_UNSAFE_BY_DEFAULT if is_unsafe else "",
+        drops_flushes=is_unsafe or (word(device, "io.cache") == CacheMode.UNSAFE and not shared),
         ignored_errors=ignored_errors(properties.get("werror"), properties.get("rerror")),
     )  # fmt: skip
 
@@ -309,8 +384,8 @@ def _path(device: Tree, drivers: Mapping[str, str]) -> DiskPath:
             "run `incus storage list --format yaml > pools.yaml` and name pools.yaml beside the "
             "guest's file",
         )
-    server = _server(device)
-    if server is None and pool is None and re.match("ceph(fs)?:", word(device, "source") or ""):
+    on_ceph = driver == _CEPH or _server(device) is not None
+    if not on_ceph and pool is None and re.match("ceph(fs)?:", word(device, "source") or ""):
         raise ValueError(f"its source is {word(device, 'source')}: {MAP_IT}")
     layers: tuple[Layer, ...] = ()
     image = None
@@ -318,14 +393,25 @@ def _path(device: Tree, drivers: Mapping[str, str]) -> DiskPath:
         layers = (Layer(_BLOCK_LAYERS[driver]),)
     elif driver in ("dir", "btrfs") or not (word(device, "source") or "").startswith("/dev/"):
         image = Image(ImageFormat.RAW)
-    if driver not in ("", "dir", "btrfs", *_BLOCK_LAYERS):
+    if driver not in ("", "dir", "btrfs", _CEPH, *_BLOCK_LAYERS):
         raise ValueError(f"its pool {pool!r} is of type {driver}: {MAP_IT}")
     bus = _BUSES[one_of(word(device, "io.bus") or "virtio-scsi", tuple(_BUSES), "bus")]
-    usual = CacheMode.WRITEBACK if driver == "btrfs" else CacheMode.NONE
+    usual = _usual_cache(device, drivers)
     cache = CacheMode(one_of(word(device, "io.cache") or usual, tuple(CacheMode), "cache mode"))
-    options: dict[str, OptionValue] = {"aio": aio_of(cache).value, "discard": "unmap"}
+    aio = _aio(cache, by_io_uring=driver in _WITH_IO_URING)
+    options: dict[str, OptionValue] = {"aio": aio.value, "discard": "unmap"}
     path = DiskPath(layers, image, cache, attachment_of(bus, options))
-    return path if server is None else placed(path, server.kind)
+    return placed(path, LayerKind.RBD) if on_ceph else path
+
+
+def _usual_cache(device: Tree, drivers: Mapping[str, str]) -> CacheMode:
+    """The cache mode without io.cache (addDriveConfig); none for a pool that is not known."""
+    pool, source = word(device, "pool"), word(device, "source") or ""
+    driver = "" if pool is None else drivers.get(pool, "")
+    if driver in (_CEPH, "btrfs") or (pool is None and source.startswith("ceph:")):
+        return CacheMode.WRITEBACK
+    of_host = pool is None and names_device(source)
+    return CacheMode.UNSAFE if of_host or driver in _WITHOUT_DIRECT_IO else CacheMode.NONE
 
 
 def _server(device: Tree) -> ServerDisk | None:
@@ -333,9 +419,7 @@ def _server(device: Tree) -> ServerDisk | None:
     match = re.fullmatch("ceph:([^/]+)/(.+)", word(device, "source") or "")
     if match is None or word(device, "pool") is not None:
         return None
-    cluster = word(device, "ceph.cluster_name") or "ceph"
-    node = {"pool": match[1], "image": match[2], "user": word(device, "ceph.user_name") or "admin"}
-    return server_disk({"driver": "rbd", "conf": f"/etc/ceph/{cluster}.conf", **node})
+    return _librbd(match[1], match[2], device, "ceph.user_name")
 
 
 def export(request: dialect.ExportRequest) -> dialect.Configuration:
@@ -415,7 +499,7 @@ def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
 
 def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Change:
     """Incus has io.cache and io.bus; aio follows the cache mode."""
-    if wanted.attachment.aio is not aio_of(wanted.cache) or wanted.attachment.iothread != (
+    if wanted.attachment.aio is not aio_of(disk, wanted.cache) or wanted.attachment.iothread != (
         now.attachment.iothread
     ):
         raise dialect.lacks(disk.platform, f"aio={wanted.attachment.aio} with this cache mode")

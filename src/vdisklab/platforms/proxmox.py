@@ -97,10 +97,11 @@ _ACCEPTED = {
     "discard": ("ignore", "on"),
     "werror": ("enospc", "ignore", "report", "stop"),
     "rerror": ("report", "ignore", "stop"),
-    "format": ("raw", "qcow2", "vmdk", "qed", "qcow", "cow", "cloop"),
+    "format": ("raw", "qcow2", "vmdk", "qed", "qcow", "cloop"),
 }
-"""The words of a disk's options (PVE::QemuServer::Drive, drivedesc_base): Proxmox VE drops a line
-with another one ("unable to parse value of 'scsi0'"), so the guest starts without the disk."""
+"""The words of a disk's options (src/PVE/QemuServer/Drive.pm of qemu-server 9.2: drivedesc_base,
+and pve-qm-image-format for `format`): Proxmox VE drops a line with another one ("unable to parse
+value of 'scsi0'"), so the guest starts without the disk."""
 
 _SLOTS_OF = {Bus.VIRTIO: 16, Bus.SCSI: 31, Bus.SATA: 6, Bus.IDE: 4}
 """How many disks each bus has (Drive.pm: MAX_VIRTIO_DISKS and so on)."""
@@ -502,10 +503,10 @@ def _linked(volume: str) -> tuple[str, ...]:
 
 
 def _image(volume: str, options: Mapping[str, str]) -> Image:
-    """The image by format= or by the volume's extension (PVE::Storage::Plugin, parse_volname)."""
+    """The image by the volume's extension (PVE::Storage::Plugin: parse_volname); outside the
+    storages by `format`, else raw, whatever its name is (Drive.pm: get_path_and_format)."""
     extension = volume.rpartition(".")[2] if "." in volume.rpartition("/")[2] else "raw"
-    if volume.startswith("/") and extension not in tuple(ImageFormat):
-        extension = "raw"  # of a file outside the storages
+    extension = "raw" if volume.startswith("/") else extension
     word = options.get("format", extension)
     return Image(ImageFormat(reading.one_of(word, tuple(ImageFormat), "format")))
 

@@ -1348,6 +1348,14 @@ def test_an_instance_of_incus_is_measured_with_its_other_cache_mode(
     assert f"vdisklab run {present} raw/writeback/scsi:discard=unmap " in command
     assert "qcow2" not in command, "Incus makes none"
     assert "iothread" not in command
+    zfs = file.with_name("zfs.yaml")
+    zfs.write_text(INSTANCE.replace(" MORE", "").replace("driver: dir", "driver: zfs"))
+    (on_zfs,) = advised(capsys, str(zfs))["planned"]
+    assert "aio=io_uring" not in on_zfs["command"], "no default of Incus on ZFS either"
+    (elsewhere,) = advised(capsys, str(file))["planned"]
+    assert elsewhere["stands_in"] == "node", "its pool is not on this host"
+    pool = "/var/lib/incus/storage-pools/default"
+    assert elsewhere["command"].endswith(f" --dir {pool}/virtual-machines/web")
     file.write_text(INSTANCE.replace(" MORE", ", io.cache: unsafe"))
     (group,) = advised(capsys, str(file), "--dir", str(tmp_path))["disks"]
     assert (group["action"], group["to"]) == ("change", present)
@@ -1511,7 +1519,7 @@ def test_incus_moves_an_nvme_disk_to_another_bus(
     pools.write_text("- name: fast\n  driver: zfs\n  config: {source: tank/incus}\n")
     (row,) = advised(capsys, str(guests), str(pools))["disks"]
     assert row["change"] == {"paste": paste, "undo": undo}
-    assert row["to"].startswith("zvol/none/scsi:aio=io_uring")
+    assert row["to"].startswith("zvol/none/scsi:aio=native")
     if "INSTANCE" not in paste:
         assert row["disk"]["guest"] == ("profile big" if "used_by" in document else "db")
     (alone,) = advised(capsys, str(guests))["disks"]

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.platforms import Platform
-from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.path.segments import CacheMode
+from vdisklab.platforms.configured_disk import ConfiguredDisk, FlushesDropped, risks
 from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.reading import GuestText, read_documents
 from vdisklab.platforms.registry import change_of, forms, read_guests
@@ -37,23 +38,81 @@ def test_a_guest_in_a_clusters_directory_is_on_its_node() -> None:
         assert disk.node == node
 
 
+INSTANCE = """- name: mail
+  type: virtual-machine
+  project: {project}
+  devices: {{}}
+  expanded_devices: {{d: {{type: disk, pool: p, {volume}}}}}
+"""
+
+
 @pytest.mark.parametrize(
-    ("pool", "source"),
+    ("project", "volume", "pool", "source", "path"),
     [
-        ("{name: remote, driver: ceph, config: {ceph.osd.pool_name: vms}}", "/dev/rbd/vms/"),
-        ("{name: remote, driver: ceph, config: {source: incus}}", "/dev/rbd/incus/"),
-        ("{name: remote, driver: ceph, config: {}}", "/dev/rbd/remote/"),
-        ("{name: remote, driver: zfs, config: {source: tank}}", "remote:mail"),
+        ("default", "path: /", "driver: ceph, config: {ceph.osd.pool_name: vms}",
+         "rbd:vms/virtual-machine_mail.block@/etc/ceph/ceph.conf?id=admin", "rbd/writeback"),
+        ("lab", "path: /", "driver: ceph, config: {source: c, ceph.user.name: joe}",
+         "rbd:c/virtual-machine_lab_mail.block@/etc/ceph/ceph.conf?id=joe", "rbd/writeback"),
+        ("default", "source: data", "driver: ceph, config: {ceph.cluster_name: far}",
+         "rbd:p/custom_default_data.block@/etc/ceph/far.conf?id=admin", "rbd/writeback"),
+        ("default", "source: data, io.cache: none", "driver: ceph, config: {}",
+         "rbd:p/custom_default_data.block@/etc/ceph/ceph.conf?id=admin", "rbd/none"),
+        ("default", "path: /", "driver: zfs, config: {source: tank}", "p:mail", "zvol/none:native"),
+        ("default", "path: /", "driver: lvm, config: {source: vg}", "p:mail",
+         "lvmthin/none:io_uring"),
+        ("default", "path: /", "driver: dir, config: {source: /data}",
+         "/data/virtual-machines/mail/root.img", "raw/none:io_uring"),
+        ("lab", "path: /", "driver: dir, config: {source: /data/}",
+         "/data/virtual-machines/lab_mail/root.img", "raw/none:io_uring"),
+        ("lab", "source: x", "driver: dir, config: {source: /data}", "/data/custom/lab_x/root.img",
+         "raw/none:io_uring"),
+        ("default", "path: /", "driver: btrfs, config: {source: /var/lib/incus/disks/p.img}",
+         "/var/lib/incus/storage-pools/p/virtual-machines/mail/root.img", "raw/writeback"),
+        ("default", "path: /", "driver: btrfs, config: {source: /dev/sdb}", "p:mail",
+         "raw/writeback"),
+    ],
+)  # fmt: skip
+def test_a_volume_of_incus_is_where_its_drivers_name_it(
+    project: str, volume: str, pool: str, source: str, path: str
+) -> None:
+    """So that a spare disk beside it has Ceph's pool, and a directory is measured where it is."""
+    guest = INSTANCE.format(project=project, volume=volume)
+    texts = [GuestText(guest, "i.yaml"), GuestText(f"[{{name: p, {pool}}}]", "pools.yaml")]
+    (disk,) = read_guests(texts)
+    way, _, aio = path.partition(":")
+    options = f"aio={aio}:discard=unmap" if aio else "discard=unmap"
+    assert (disk.source, str(disk.path)) == (source, f"{way}/scsi:{options}")
+    assert disk.node == ""
+
+
+@pytest.mark.parametrize(
+    ("device", "pool", "drops"),
+    [
+        ("source: /dev/sdb", "", True),
+        ("source: /dev/disk/by-id/wwn-0x5, io.bus: virtio-blk", "", True),
+        ("source: /dev/sdb, io.cache: none", "", False),
+        ("pool: p, source: x", "driver: truenas, config: {source: nas}", True),
+        ("pool: p, source: x, io.cache: writeback", "driver: truenas, config: {}", False),
+        ("pool: p, source: x", "driver: linstor, config: {}", False),
+        ("source: /srv/a.img", "", False),
     ],
 )
-def test_a_volume_of_incus_on_ceph_is_a_device_of_cephs_pool(pool: str, source: str) -> None:
-    """So that a spare disk beside it has the pool's name."""
-    guest = (
-        "{name: mail, type: virtual-machine, devices: {root: {path: /, pool: remote, type: disk}}}"
+def test_incus_ignores_flushes_of_a_block_device_of_the_host(
+    device: str, pool: str, drops: bool
+) -> None:
+    """No word of the configuration says it: addDriveConfig, "Using unsafe cache I/O"."""
+    guest = f"- {{name: g, config: {{}}, devices: {{d: {{type: disk, {device}}}}}}}"
+    pools = [GuestText(f"[{{name: p, {pool}}}]", "pools.yaml")] if pool else []
+    (disk,) = read_guests([GuestText(guest, "i.yaml"), *pools])
+    assert disk.drops_flushes is drops
+    said = [str(risk) for risk in risks(disk) if isinstance(risk, FlushesDropped)]
+    assert len(said) == drops
+    assert all(
+        "Incus gives such a block device cache=unsafe unless io.cache" in text for text in said
     )
-    (disk,) = read_guests([GuestText(guest, "i.yaml"), GuestText(f"[{pool}]", "pools.yaml")])
-    whole = f"{source}virtual-machine_mail.block" if source.startswith("/") else source
-    assert disk.source == whole
+    if "truenas" in pool and drops:
+        assert disk.assumed is not None
+        assert disk.assumed.cache is CacheMode.UNSAFE
 
 
 @pytest.mark.parametrize(
@@ -230,9 +289,9 @@ def test_a_claim_without_a_volume_in_the_cluster_is_not_bound_yet(
 def test_instances_of_incus_are_read_with_their_pools() -> None:
     disks = read("instances.yaml")
     assert {target: str(disk.path) for target, disk in disks.items()} == {
-        "root": "zvol/none/scsi:aio=io_uring:discard=unmap",
+        "root": "zvol/none/scsi:aio=native:discard=unmap",
         "scratch": "zvol/writeback/virtio:discard=unmap",
-        "far": "krbd/none/scsi:aio=io_uring:discard=unmap",
+        "far": "rbd/writeback/scsi:discard=unmap",
         "unknown": "None",
         "code": "None",
     }
@@ -426,7 +485,7 @@ def test_the_lines_of_kubevirt_and_incus() -> None:
         "incus config device override build root io.cache=writeback",
         "incus config device remove build root",
     )
-    assert changed(disks["scratch"], "zvol/none/virtio:aio=io_uring:discard=unmap") == (
+    assert changed(disks["scratch"], "zvol/none/virtio:aio=native:discard=unmap") == (
         "incus config device set build scratch io.cache=none",
         "incus config device set build scratch io.cache=writeback",
     )

@@ -164,14 +164,18 @@ def test_proxmoxs_storages_on_servers_are_targets(
     assert (str(disk.path), disk.source) == (path, source)
 
 
-def test_incus_maps_a_pool_of_ceph_and_opens_a_foreign_image_by_librbd() -> None:
+def test_incus_opens_a_pool_of_ceph_and_a_foreign_image_by_librbd() -> None:
+    """With writeback, as the system's `rbd cache` needs it, unless io.cache says otherwise."""
     device = "{type: disk, path: /, io.bus: virtio-blk, "
     pool = GuestText("- {name: far, driver: ceph, config: {}}", "pools")
     mapped = read(f"- {{name: g, config: {{}}, devices: {{d: {device}pool: far}}}}}}", "i", pool)
-    assert str(mapped.path) == "krbd/none/virtio:aio=io_uring:discard=unmap"
+    assert str(mapped.path) == "rbd/writeback/virtio:discard=unmap"
     foreign = f"- {{name: g, config: {{}}, devices: {{d: {device}source: 'ceph:vms/web'}}}}}}"
     librbd = read(foreign, "i")
-    assert str(librbd.path) == "rbd/none/virtio:discard=unmap"
+    assert str(librbd.path) == "rbd/writeback/virtio:discard=unmap"
+    change = change_of(librbd, parse_path("rbd/none/virtio:discard=unmap"))
+    assert change is not None
+    assert change.paste == "incus config device set g d io.cache=none"
     assert librbd.source == "rbd:vms/web@/etc/ceph/ceph.conf?id=admin"
 
 

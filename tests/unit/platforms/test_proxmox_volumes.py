@@ -56,6 +56,26 @@ def test_each_snapshot_is_an_image_below(text: str, depth: int) -> None:
     assert not any(isinstance(risk, CannotWork) for risk in risks(disk))
 
 
+@pytest.mark.parametrize(
+    ("volume", "path"),
+    [
+        ("/srv/a.qcow2", "raw"),
+        ("/srv/a.qcow2,format=qcow2", "qcow2"),
+        ("shelf:8/vm-8-disk-0.qcow2", "qcow2"),
+    ],
+)
+def test_a_file_outside_the_storages_is_raw_without_a_format(volume: str, path: str) -> None:
+    """Whatever its name is: get_path_and_format of qemu-server's Drive.pm."""
+    disk = read(f"memory: 512\nvirtio0: {volume}\n")["virtio0"]
+    assert disk.path is not None
+    assert str(disk.path.image) == path
+
+
+def test_a_word_that_qemu_server_no_longer_has_is_refused() -> None:
+    disk = read("memory: 512\nvirtio0: /srv/a.raw,format=cow\n")["virtio0"]
+    assert any("Proxmox VE refuses format cow" in str(risk) for risk in risks(disk))
+
+
 def test_a_chain_of_volumes_does_not_keep_what_was_not_flushed() -> None:
     verdicts, need = CrashVerdicts(disk=HostDisk.PLP), parse_need("no-flush-safe")
     text = snapshots("san:vm-8-disk-0.qcow2", "a")

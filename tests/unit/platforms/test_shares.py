@@ -111,7 +111,7 @@ def test_what_incus_has_at_a_path_is_said_by_io_bus_where_the_name_does_not() ->
             ("", None, f"only its host knows if {source} is a directory or an image"),
             (", io.bus: auto", None, "by virtiofs and by 9p"),
             (", io.bus: virtiofs", "virtiofs:cache=none", None),
-            (", io.bus: nvme", "raw/none/nvme:aio=io_uring:discard=unmap", None),
+            (", io.bus: nvme", "raw/none/nvme:aio=native:discard=unmap", None),
             (", io.cache: unsafe", None, "a directory or an image"),
         ):
             device = f"{{type: disk, path: /web, source: {source}{more}}}"
