@@ -125,9 +125,11 @@ class RankAnswer(Answer):
 
     @property
     def lacks_rounds(self) -> bool:
-        """True if no path has a rank because none has enough rounds."""
+        """True if no path has a rank because none has enough rounds. An imported result has one
+        round, and is shown for its numbers."""
+        measured = any(campaign.host.machine_id for campaign in self.campaigns)
         few = any(isinstance(finding, TooFewRounds) for finding in self.findings)
-        return few and not self.ranking.rows
+        return measured and few and not self.ranking.rows
 
 
 def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:

@@ -245,8 +245,8 @@ def basis(tested: int, paths: int) -> str:
     """How many of the durable paths were judged by power cuts on this host."""
     if tested == 0:
         return (
-            "No simulated power cut decides on these paths: durable means that nothing in a "
-            "path's stack is configured to drop flushes."
+            "No simulated power cut has tested these paths: they are called durable because "
+            "nothing in their stacks is set to drop flushes."
         )
     passed = f"{tested} of {counted(paths, 'durable path')} passed power cuts on this host"
     if tested == paths:

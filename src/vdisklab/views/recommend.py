@@ -281,7 +281,7 @@ def _stalls(answer: RecommendAnswer) -> Iterator[str]:
         else:
             operation = "backup" if need.kind is NeedKind.BACKUP else "snapshot"
             command = f"vdisklab run {path} --during {operation}"
-            costs = f"What the need {need} costs the guest was not measured on {path}"
+            costs = f"What a {operation} costs the guest was not measured on {path}"
             if answer.hosts is None:
                 here = f"{command} {answer.there}".rstrip()
                 on = "" if answer.run_on is None else f"; on {answer.run_on}"
@@ -380,8 +380,8 @@ def price_sentence(price: Price, chosen: MeasuredCell) -> str:
         )
     else:
         sentence = (
-            f"Without the need {need} the answer is {price.without}, {difference(price.ratio)} "
-            "when these two are looked at alone"
+            f"Without the need {need} the answer is {price.without}, which is "
+            f"{difference(price.ratio)} when only these two are compared"
         )
     return f"{sentence}. The need means: {need.meaning}."
 

@@ -32,7 +32,7 @@ from vdisklab.views.wording import difference
 _NAMED = 4
 """Most paths that a headline names."""
 
-_NOTHING_CHANGED = "no stored fact changed"
+_NOTHING_CHANGED = "no recorded fact of the host changed (kernel, QEMU, disk and more)"
 
 _VERDICTS = {
     TrendVerdict.WORSE: "worse",
@@ -205,7 +205,7 @@ def _changed(answer: TrendAnswer) -> Iterator[str]:
     if answer.changed:
         yield f"Changed on the host since the campaign before: {_changes(answer.changed)}."
     elif answer.verdict in (TrendVerdict.WORSE, TrendVerdict.BETTER) and not _lasting(answer):
-        yield "No stored fact of the host has changed since the campaign before."
+        yield "No recorded fact of the host has changed since the campaign before."
 
 
 def _unseen(newest: Newest, allowed: float) -> str:
@@ -329,8 +329,8 @@ def _dated_change(answer: TrendAnswer, shift: DatedShift) -> str:
         )
     verb = ("decline" if shift.each < 1 else "rise") + ("" if several else "s")
     return (
-        f"{path} {verb} by {_each(shift.each)} a campaign since {shift.earliest:%Y-%m-%d}: in "
-        f"{counted(shift.campaigns, 'campaign')} {_size(LevelChange(shift.change.ratio))}"
+        f"{path} {verb} by {_each(shift.each)} a campaign since {shift.earliest:%Y-%m-%d}, to "
+        f"{_size(LevelChange(shift.change.ratio))} after {counted(shift.campaigns, 'campaign')}"
     )
 
 
@@ -421,9 +421,9 @@ def _notes(answer: TrendAnswer) -> Iterator[str]:
         return
     if any(row.lasting is not None for row in answer.paths):
         yield (
-            f"Lasting: the level now against that before the changes of the last {RECENT} "
-            "campaigns: dated ones, and losses that an earlier campaign showed and that are not "
-            "half gone. Newest: what the newest campaign adds to that."
+            "Lasting: today's level against the level before the lasting changes of the last "
+            f"{RECENT} campaigns (dated changes, and losses of which more than half is left). "
+            "Newest: what the newest campaign adds to these changes."
         )
     (measure, *more) = answer.measures
     seconds = seconds_of_measurements(answer.campaigns)

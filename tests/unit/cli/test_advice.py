@@ -90,8 +90,8 @@ def test_unsafe_is_recommended_only_to_those_who_say_so(
         "Not tested: `vdisklab powercut ext4/raw/none` simulates the cut on a file system." in said
     )
     assert re.search(
-        r"Without the need durable the answer is raw/unsafe \(cold\), between 7\d and 7\d % "
-        r"faster",
+        r"Without the need durable the answer is raw/unsafe \(cold\), which is between 7\d "
+        r"and 7\d % faster",
         said,
     )
 

@@ -162,7 +162,7 @@ def test_what_operations_cost_is_said_of_all_hosts(
     assert main(["recommend", "--hosts", "all", "--need", "backup"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "What the need backup costs the guest was not measured on raw/none on any of these hosts. "
+        "What a backup costs the guest was not measured on raw/none on any of these hosts. "
         "To measure it, on each: `vdisklab run raw/none --during backup`."
     ) in said
 

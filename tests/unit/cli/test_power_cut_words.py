@@ -347,4 +347,4 @@ def test_cuts_too_few_to_decide_are_not_said_to_be_missing(
     store.add_power_cuts([replace(CUT_KEPT, path="raw/none", states=10, exhaustive=False)])
     said = " ".join(answer(capsys, "recommend", "--need", "durable")["sentences"])
     assert "Tested in 10 power cuts, which is too few" in said
-    assert "No simulated power cut decides on these paths: durable means that" in said
+    assert "No simulated power cut has tested these paths: they are called durable" in said

@@ -105,7 +105,7 @@ def test_the_measured_stall_is_said_or_the_command_that_measures_it() -> None:
     )
     assert list(_stalls(cast("RecommendAnswer", answer))) == [
         "qcow2/none: no write was completed for 85 ms in its backup; --stall allows 1 s.",
-        "What the need snapshots costs the guest was not measured on qcow2/none in this place "
+        "What a snapshot costs the guest was not measured on qcow2/none in this place "
         "with this QEMU: `vdisklab run qcow2/none --during snapshot --dir /srv/vm`.",
     ]
     answer.run_on = "node2"
