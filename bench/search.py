@@ -104,15 +104,15 @@ class Answer:
 Method = Callable[[Campaign, PathModel, Trial, float], Answer]
 
 
-def searching(budget: float) -> Method:
+def searching(budget: float, *, each_once: bool = False) -> Method:
     """The search of `analysis.search` and the race of its shortlist, with this share of the
-    exhaustive runs."""
+    exhaustive runs. With `each_once` the first round has every cell, however many there are."""
 
     def search(campaign: Campaign, model: PathModel, trial: Trial, margin: float) -> Answer:
         cells = len(campaign.levels)
         allowed = budget * cells * campaign.rounds
         logs, spent = np.empty((cells, 0)), 0
-        rows = first_cells(campaign.levels, allowed)
+        rows = tuple(range(cells)) if each_once else first_cells(campaign.levels, allowed)
         shortlist: tuple[int, ...] = ()
         since, race = 0, None
         while rows:
@@ -183,6 +183,7 @@ MANY = 300
 METHODS: dict[str, Method] = {
     "search": searching(1),
     "search, 25 %": searching(0.25),
+    "search, each path once": searching(1, each_once=True),
     "every path races": racing,
     "elimination": eliminating(1),
     "exhaustive": exhaustive,
@@ -382,7 +383,12 @@ class Kind:
         return _SimulatedTrial(truth, noise, self.heavy, rng)
 
 
-SIZES = {12: (3, 2, 2), 60: (3, 2, 5, 2), 300: (5, 3, 5, 4), 5000: (5, 4, 5, 5, 10)}
+SIZES = {
+    12: (3, 2, 2), 60: (3, 2, 5, 2), 100: (5, 2, 5, 2), 120: (5, 3, 4, 2), 300: (5, 3, 5, 4),
+    5000: (5, 4, 5, 5, 10),
+}  # fmt: skip
+EXCEPTION = "additive, one exception 30 % ahead, noise 12 %"
+"""One path that no segment of it promises, by the number of paths."""
 NONE = (0.0,) * 4
 
 
@@ -404,6 +410,8 @@ def _kinds() -> Iterator[Kind]:
     yield replace(common, name="interact, noise differs by cell (0.7)", unequal=0.7)
     yield replace(common, name="interact, each cell twice (twins)", twins=True)
     yield replace(common, name="interact, one exception 20 % ahead", exception=math.log(1.2))
+    for cells in (60, 100, 120, 300):
+        yield Kind(EXCEPTION, SIZES[cells], 0.12, part=0.34, exception=math.log(1.3))
     yield replace(common, name="interact, few cells", sizes=SIZES[12], part=1.0)
     yield Kind("no structure, few cells", SIZES[12], main=NONE, alone=0.4)
     yield Kind("no structure, noise 30 %", SIZES[60], 0.3, NONE, alone=0.2, part=0.34)
@@ -476,9 +484,11 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def shown(_words: Sequence[str]) -> str:
-    """The table of the record."""
-    return tables(record_of("search.json"))
+def shown(arguments: Sequence[str]) -> str:
+    """A table of the record: of the `exceptions`, or of all others."""
+    rows = record_of("search.json")["campaigns"]
+    wanted = [row for row in rows if (row["campaign"] == EXCEPTION) == ("exceptions" in arguments)]
+    return tables({"campaigns": wanted})
 
 
 def campaigns(files: Sequence[Path]) -> list[Campaign]:

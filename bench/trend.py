@@ -1,6 +1,6 @@
 """The simulations of `vdisklab trend` in docs/proofs.md: false alarms, and changes that are found.
 
-    bench/trend.py [--replays 200] [--seed 1] [--only TEXT] [--keep]
+    bench/trend.py [--replays 2000] [--seed 1] [--only TEXT | --odds] [--keep]
 
 Draws 24 monthly campaigns of 5 paths x 5 rounds and asks the program's functions after each from
 the fourth on, as a monthly timer does. Rounds vary by 5 %; campaigns vary as the world says, all
@@ -12,6 +12,10 @@ series in which, at any look,
 * `at_all`, `found3`, `found6`, `found12`: either, and within so many campaigns after the change;
 * `covers`: of the last look's steps of all paths together, those whose interval holds the truth;
 * `steps`, `lines`: their mean numbers at the last look.
+
+All is simulated twice, with the seed and with the next one. With `--only` the record keeps the
+other worlds, if they are of the same seed and number of replays. `--odds` dates the changes of
+all paths together with other least odds instead.
 """
 
 from __future__ import annotations
@@ -20,36 +24,43 @@ import argparse
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+import numpy.typing as npt
 
 from machine import machine_facts
 from pages import keep_record, record_of
-from vdisklab.analysis.level_changes import ChangeKind
-from vdisklab.analysis.observations import Floats, MeasureKey, Round, from_numbers
+from vdisklab.analysis.level_changes import (
+    DATED_FROM,
+    ChangeKind,
+    level_changes,
+    may_have_changed,
+)
+from vdisklab.analysis.observations import Floats
 from vdisklab.analysis.trend import (
     CampaignLevels,
-    SeriesChange,
     TrendVerdict,
+    doubt,
     lasting_change,
-    levels,
+    loss_shown,
     newest_changes,
     series_changes,
 )
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import Direction
 
 Rng = np.random.Generator
 CAMPAIGNS, PATHS, ROUNDS = 24, 5, 5
 BETWEEN_ROUNDS = 0.05
 CHANGED = 12
 WORSE = 0.05
-RATE = MeasureKey("randread-4k-q1", Direction.READ, "iops")
+_MATTERS = -math.log1p(-WORSE)
+_UNIT = 1e-3
 MONTHS = np.arange(CAMPAIGNS)
 
 Campaigns = Callable[[Rng], Floats]
@@ -116,6 +127,8 @@ STEADY: Mapping[str, World] = {
 CHANGES: Mapping[str, World] = {
     "step of 10 %, 2 %": World(noise(0.02), step=0.9),
     "step of 10 %, 5 %": World(noise(0.05), step=0.9),
+    "gain of 10 %, 5 %": World(noise(0.05), step=1 / 0.9),
+    "gain of 20 %, 5 %": World(noise(0.05), step=1 / 0.8),
     "step of 20 %, 5 %": World(noise(0.05), step=0.8),
     "step of 10 %, 10 %": World(noise(0.1), step=0.9),
     "step of 30 %, 20 %": World(noise(0.2), step=0.7),
@@ -127,13 +140,19 @@ CHANGES: Mapping[str, World] = {
 
 
 def measured(logs: Floats) -> CampaignLevels:
-    """What the program makes of the campaigns' numbers."""
-    numbers = {
-        (MeasuredCell(f"c{path}"), Round(f"{campaign:02d}", place + 1), RATE): math.exp(value)
-        for (path, campaign, place), value in np.ndenumerate(logs)
-    }
-    names = [f"{campaign:02d}" for campaign in range(CAMPAIGNS)]
-    return levels(from_numbers(numbers), names, [RATE])
+    """What `levels` makes of the campaigns' numbers, without a gap (a test holds both together)."""
+    level, inside = logs.mean(axis=2), logs - logs.mean(axis=2, keepdims=True)
+    return CampaignLevels(
+        (None, *(MeasuredCell(f"c{path}") for path in range(len(logs)))),
+        np.vstack([level.mean(axis=0), level]),
+        np.vstack([_squared_errors(inside.mean(axis=0)), *map(_squared_errors, inside)]),
+        len(logs),
+    )
+
+
+def _squared_errors(inside: Floats) -> Floats:
+    rounds = inside.shape[1]
+    return np.asarray((inside**2).sum(axis=1, keepdims=True).T / (rounds * (rounds - 1)))
 
 
 @dataclass(slots=True)
@@ -147,26 +166,38 @@ class Looks:
     covers: int = 0
 
 
-def looked(whole: CampaignLevels, world: World) -> Looks:
-    """What monthly looks say."""
-    seen = Looks()
-    changes: tuple[SeriesChange, ...] = ()
-    for count in range(4, CAMPAIGNS + 1):
-        found = CampaignLevels(
-            whole.cells, whole.level[:, :count], whole.error[:, :count], whole.together
-        )
-        changes = series_changes(found, WORSE)
-        sudden = any(
-            change.verdict is TrendVerdict.WORSE and (change.change.ratio or 1) < 1 - WORSE
-            for change in newest_changes(found, changes)
-        )
-        lasting = [
-            lasting_change(changes, index, count) or 1.0 for index in range(len(found.cells))
-        ]
-        if sudden or min(lasting) < 1 - WORSE:
-            seen.alarm = min(seen.alarm, count)
-        if changes:
-            seen.dated = min(seen.dated, count)
+def speaks(hosts: Sequence[CampaignLevels], count: int) -> npt.NDArray[np.bool_]:
+    """The hosts of which the look after so many campaigns may say anything: of the others the
+    search dates no change, and the newest loss is smaller than the least that is shown."""
+    level = np.stack([host.level[:, :count] for host in hosts])
+    host, series = hosts[0], range(level.shape[1])
+    change = may_have_changed(level[:, 0])
+    for each in series[1:]:
+        change |= may_have_changed(level[:, each], doubt=doubt(host))
+    earlier = level[..., :-1]
+    spread = earlier.std(axis=2, ddof=1)
+    fewest = np.array([loss_shown(host, each, _UNIT, count - 1) for each in series], float)
+    least = -np.log1p(-fewest) / _UNIT * spread
+    return np.asarray(change | (earlier.mean(axis=2) - level[..., -1] > 0.999 * least).any(axis=1))
+
+
+def looked(seen: Looks, whole: CampaignLevels, world: World, count: int) -> None:
+    """What the look after so many campaigns says."""
+    found = CampaignLevels(
+        whole.cells, whole.level[:, :count], whole.error[:, :count], whole.together
+    )
+    changes = series_changes(found, WORSE)
+    sudden = any(
+        change.verdict is TrendVerdict.WORSE and (change.change.ratio or 1) < 1 - WORSE
+        for change in newest_changes(found, changes)
+    )
+    lasting = [lasting_change(changes, index, count) or 1.0 for index in range(len(found.cells))]
+    if sudden or min(lasting) < 1 - WORSE:
+        seen.alarm = min(seen.alarm, count)
+    if changes:
+        seen.dated = min(seen.dated, count)
+    if count < CAMPAIGNS:
+        return
     first = [change.dated for change in changes if change.series == 0]
     seen.lines = sum(row.kind is ChangeKind.LINE for row in first)
     steps = [row for row in first if row.kind is ChangeKind.STEP]
@@ -174,15 +205,23 @@ def looked(whole: CampaignLevels, world: World) -> Looks:
     seen.covers = sum(
         (step.change.low or 0) <= world.step <= (step.change.high or math.inf) for step in steps
     )
+
+
+def watched(world: World, replays: int, seed: int) -> list[Looks]:
+    """What monthly looks say of each host."""
+    hosts = [measured(world.logs(np.random.default_rng((seed, index)))) for index in range(replays)]
+    seen = [Looks() for _ in hosts]
+    for count in range(4, CAMPAIGNS + 1):
+        for index in np.flatnonzero(speaks(hosts, count)).tolist():
+            told = max(seen[index].alarm, seen[index].dated) < math.inf
+            if count == CAMPAIGNS or not told:
+                looked(seen[index], hosts[index], world, count)
     return seen
 
 
 def simulate(world: World, replays: int, seed: int) -> dict[str, float]:
     """The share of each outcome."""
-    ends = [
-        looked(measured(world.logs(np.random.default_rng((seed, index)))), world)
-        for index in range(replays)
-    ]
+    ends = watched(world, replays, seed)
     told = np.array([min(end.alarm, end.dated) for end in ends])
     steps = sum(end.steps for end in ends)
     return {
@@ -198,39 +237,84 @@ def simulate(world: World, replays: int, seed: int) -> dict[str, float]:
     }
 
 
-def shown(arguments: list[str]) -> str:
-    """A table of docs/proofs.md, from its record: of `steady` hosts, or of changes."""
-    worlds = record_of("trend.json.gz")["worlds"]
-    return steady(worlds) if "steady" in arguments else changed(worlds)
+DOUBTS = (0.5, 0.7, 1.0, 1.4, 2.0)
+"""Multiples of the least odds."""
+
+CHOICE = ("independent, 5 %", "AR 0.5, 5 %", "seasons of ±5 %, 5 %", "step of 10 %, 5 %")
 
 
-def steady(worlds: Mapping[str, Mapping[str, float]]) -> str:
-    """What is said of hosts that do not change, as Markdown."""
-    lines = ["| campaigns vary by | exit status 9 | a change is dated |", "|---|---|---|"]
-    lines += [
-        f"| {name} | {100 * found['alarm']:.1f} | {100 * found['dated']:.1f} |"
-        for name, found in worlds.items()
-        if name in STEADY
-    ]
+def dated_at(world: World, times: float, replays: int, seed: int) -> float:
+    """The share of hosts of which any look dates a change of all paths together, if the least odds
+    are so many times as high."""
+    logs = [world.logs(np.random.default_rng((seed, index))) for index in range(replays)]
+    level = np.stack([measured(host).level[0] for host in logs])
+    told = np.zeros(replays, dtype=np.bool_)
+    for count in range(DATED_FROM, CAMPAIGNS + 1):
+        part = level[:, :count]
+        for index in np.flatnonzero(may_have_changed(part, doubt=times) & ~told).tolist():
+            told[index] = bool(level_changes(part[index], matters=_MATTERS, doubt=times))
+    return float(told.mean())
+
+
+def choice(odds: Mapping[str, Sequence[float]]) -> str:
+    """What other least odds would date, as Markdown."""
+    lines = [f"| least odds | {' | '.join(odds)} |", "|---|" + "---|" * len(odds)]
+    for place, times in enumerate(DOUBTS):
+        name = f"× {times:g}" if times != 1 else "× 1 (the rule)"
+        shares = " | ".join(f"{100 * found[place]:.1f}" for found in odds.values())
+        lines.append(f"| {name} | {shares} |")
     return "\n".join(lines)
 
 
-def changed(worlds: Mapping[str, Mapping[str, float]]) -> str:
+def shown(arguments: list[str]) -> str:
+    """A table of docs/proofs.md: of `steady` hosts, of the `choice` of odds, or of changes."""
+    record = record_of("trend.json.gz")
+    if "choice" in arguments:
+        return choice(record["odds"])
+    return (steady if "steady" in arguments else changed)(record["worlds"], record["again"])
+
+
+Found = Mapping[str, Mapping[str, float]]
+"""What `simulate` returns for each world."""
+
+
+def steady(worlds: Found, again: Found) -> str:
+    """What is said of hosts that do not change, as Markdown."""
+    lines = [
+        "| campaigns vary by | exit status 9 | a change is dated | either | either, next seed |",
+        "|---|---|---|---|---|",
+    ]
+    for name in (name for name in STEADY if name in worlds):
+        found = [worlds[name][key] for key in ("alarm", "dated", "at_all")]
+        shares = " | ".join(f"{100 * share:.1f}" for share in (*found, again[name]["at_all"]))
+        lines.append(f"| {name} | {shares} |")
+    return "\n".join(lines)
+
+
+def changed(worlds: Found, again: Found) -> str:
     """What is found, as Markdown."""
     lines = [
-        "| change, campaigns vary by | found within 3 | 6 | 12 campaigns | at all | steps | lines "
-        "| intervals of steps that hold |",
-        "|---|---|---|---|---|---|---|---|",
+        "| change, campaigns vary by | found within 3 | 6 | 12 campaigns | at all | next seed "
+        "| steps | lines | intervals of steps that hold |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    for name in (name for name in worlds if name in CHANGES):
+    for name in (name for name in CHANGES if name in worlds):
         found = worlds[name]
-        early = " | ".join(f"{100 * found[f'found{months}']:.0f}" for months in (3, 6, 12))
+        shares = [found[key] for key in ("found3", "found6", "found12", "at_all")]
+        early = " | ".join(f"{100 * share:.0f}" for share in (*shares, again[name]["at_all"]))
         holds = f"{100 * found['covers']:.0f}" if CHANGES[name].step != 1 else "–"
         lines.append(
-            f"| {name} | {early} | {100 * found['at_all']:.0f} | {found['steps']:.1f} "
-            f"| {found['lines']:.1f} | {holds} |"
+            f"| {name} | {early} | {found['steps']:.1f} | {found['lines']:.1f} | {holds} |"
         )
     return "\n".join(lines)
+
+
+def kept(found: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with the worlds of an earlier one that it lacks, if both are of the same hosts."""
+    if any(found[key] != before.get(key) for key in ("replays", "seed")):
+        return dict(found)
+    parts = ("worlds", "again", "odds")
+    return {**found, **{key: {**before.get(key, {}), **found[key]} for key in parts}}
 
 
 def main() -> None:
@@ -238,24 +322,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--replays", type=int, default=200)
+    parser.add_argument("--replays", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", metavar="TEXT", help="these worlds")
+    parser.add_argument("--odds", action="store_true", help="other least odds instead")
     parser.add_argument("--keep", action="store_true", help="keep the record of docs/proofs.md")
     wanted = parser.parse_args()
-    found = {
-        name: simulate(world, wanted.replays, wanted.seed)
-        for name, world in {**STEADY, **CHANGES}.items()
-        if wanted.only in name
+    every = {**STEADY, **CHANGES}
+    worlds = {} if wanted.odds else {n: world for n, world in every.items() if wanted.only in n}
+    odds = {
+        name: [dated_at(every[name], times, wanted.replays, wanted.seed) for times in DOUBTS]
+        for name in (CHOICE if wanted.odds else ())
     }
+    found, again = (
+        {name: simulate(world, wanted.replays, seed) for name, world in worlds.items()}
+        for seed in (wanted.seed, wanted.seed + 1)
+    )
     record = {
         "machine": machine_facts(Path.cwd()), "replays": wanted.replays, "seed": wanted.seed,
-        "worlds": found,
+        "worlds": found, "again": again, "odds": odds,
     }  # fmt: skip
     if wanted.keep:
-        keep_record("trend.json.gz", record)
+        keep_record("trend.json.gz", kept(record, record_of("trend.json.gz")))
     print(json.dumps(record, indent=1))
-    print(steady(found), changed(found), sep="\n\n")
+    print(steady(found, again), changed(found, again), choice(odds), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@ by a straight line from some campaign on. Noise is normal and may last from camp
 (AR(1)), because load, temperature and wear last longer than a month. How long is not known, so all
 models are averaged over `_LASTS`; places, sizes and the noise's scale are integrated out, too. The
 ratio of two models' likelihoods is a Bayes factor (Kass & Raftery, Journal of the American
-Statistical Association 90, 1995), here called odds. A change is dated if the odds exceed
-`_least_odds`, chosen by simulation for monthly looks over two years (`bench/trend.py`). Then both
-sides of a step are searched in turn (binary segmentation).
+Statistical Association 90, 1995), here called odds. A priori most changes are steps, and losses. A
+change is dated if the odds exceed `_least_odds`, chosen by simulation for monthly looks over two
+years (`bench/trend.py`), and if they did not come with the newest campaign alone. Then both sides
+of a step are searched in turn (binary segmentation).
 
 A campaign without a number leaves a gap: the noise of its neighbours then has less in common.
 
@@ -26,6 +27,7 @@ from enum import StrEnum
 from typing import Annotated
 
 import numpy as np
+import numpy.typing as npt
 
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.observations import Floats
@@ -49,13 +51,26 @@ noise. With one variance the odds of a step have a limit, however large it is: f
 never show one of seven times the noise (Liang et al., Journal of the American Statistical
 Association 103, 2008). So a step's likelihood is the mean over a small and a large variance."""
 
-_FEW = 35.0
+_STEPS = 0.8
+"""A priori share of steps among changes: noise that lasts looks like a line more often. Which of
+both a change is, the numbers alone decide."""
+
+_LOSSES = 0.95
+"""A priori share of losses among changes: what is missed is a loss, so a gain needs 19 times the
+evidence."""
+
+_FEW = 44.0
 _FLOOR = 0.85
-_CEILING = 2.5
+_CEILING = 3.6
 _OFFSET = -0.5
-_SMALL = 1.0
+_SMALL = 2.0
 """The logarithm of the least odds is _OFFSET + _FEW / campaigns, at least _FLOOR and at most
 _CEILING. A change below the size that matters needs _SMALL more."""
+
+_BEFORE = 2.0
+_AT_ONCE = 3.0
+"""One campaign makes no lasting change: without the newest, the logarithm of the odds must have
+come within _BEFORE of its least, unless it is now _AT_ONCE above."""
 
 _STARTS_LATE = 3.0
 """A line begins later than the series only if that is e**3 = 20 times as likely."""
@@ -113,6 +128,16 @@ def level_changes(level: Floats, *, matters: float = 0.0, doubt: float = 1.0) ->
     return list(_sized(level, found))
 
 
+def may_have_changed(levels: Floats, *, doubt: float = 1.0) -> npt.NDArray[np.bool_]:
+    """The rows of series without gaps in which `level_changes` can date anything: its first
+    search, of all rows at once."""
+    places = np.arange(levels.shape[1])
+    if len(places) < DATED_FROM:
+        return np.zeros(len(levels), dtype=np.bool_)
+    odds = np.logaddexp(*_Series.of(levels, places).odds())
+    return np.asarray(odds >= _least_odds(len(places)) + math.log(doubt))
+
+
 def noise_lasts(level: Floats) -> bool:
     """True if the numbers show that a campaign's noise lasts into the next, beside no change."""
     places = np.flatnonzero(np.isfinite(level))
@@ -131,27 +156,37 @@ def _found(
     if count < DATED_FROM:
         return
     series = _Series.of(level, places)
-    none, step, line = _total(series.none), series.step(), series.line()
-    odds_step = _total(step) - math.log(step.shape[1]) - none
-    odds_line = _total(line) - math.log(line.shape[1]) - none
-    odds = np.logaddexp(odds_step, odds_line) - math.log(2)
-    if odds < _least_odds(count) + doubt:
+    odds_step, odds_line = series.odds()
+    odds, least = float(np.logaddexp(odds_step, odds_line)), _least_odds(count) + doubt
+    newest = places[-1] == np.flatnonzero(np.isfinite(level))[-1]
+    if odds < least or (
+        newest and odds < least + _AT_ONCE and not _nearly(level, places[:-1], doubt)
+    ):
         return
-    kind = ChangeKind.STEP if odds_step >= odds_line else ChangeKind.LINE
+    more_line = odds_line - odds_step + math.log(_STEPS / (1 - _STEPS))
+    kind = ChangeKind.STEP if more_line <= 0 else ChangeKind.LINE
     if kind is ChangeKind.STEP:
-        split = _EDGE + int(_by_place(step).argmax())
+        split = _EDGE + int(_by_place(series.step()).argmax())
     else:
-        likely = _by_place(line)
+        likely = _by_place(series.line())
         split = int(likely.argmax())
         split = 0 if likely[split] - likely[0] < _STARTS_LATE else split
     change, each = series.size(kind, split)
-    if abs(math.log(change.ratio or 1.0)) < matters and odds < _least_odds(count) + doubt + _SMALL:
+    if abs(math.log(change.ratio or 1.0)) < matters and odds < least + _SMALL:
         return
     last = int(places[-1])
     yield DatedChange(kind, int(places[split]), last, change, each, _ratio(odds))
     yield from _found(level, places[: split + (kind is ChangeKind.LINE)], matters, doubt)
     if kind is ChangeKind.STEP:
         yield from _found(level, places[split:], matters, doubt)
+
+
+def _nearly(level: Floats, places: np.ndarray[tuple[int], np.dtype[np.intp]], doubt: float) -> bool:
+    """True if a change of these places is dated, or nearly."""
+    if len(places) < DATED_FROM:
+        return False
+    odds = float(np.logaddexp(*_Series.of(level, places).odds()))
+    return odds >= _least_odds(len(places)) + doubt - _BEFORE
 
 
 def _least_odds(campaigns: int) -> float:
@@ -180,10 +215,12 @@ def _ratio(difference: float) -> float:
     return math.exp(min(max(difference, -700.0), 700.0))
 
 
-def _total(logarithms: Floats) -> float:
-    """The logarithm of the sum of all."""
-    largest = float(logarithms.max())
-    return largest + math.log(float(np.exp(logarithms - largest).sum()))
+def _total(logarithms: Floats) -> Floats:
+    """The logarithm of the sum of all, over the last two axes."""
+    largest = logarithms.max(axis=(-2, -1), keepdims=True)
+    sums = np.log(np.exp(logarithms - largest).sum(axis=(-2, -1)))
+    answer: Floats = largest[..., 0, 0] + sums
+    return answer
 
 
 def _by_place(logarithms: Floats) -> Floats:
@@ -196,7 +233,7 @@ def _by_place(logarithms: Floats) -> Floats:
 def _sums_after(values: Floats) -> Floats:
     """For each column the sum of the columns after it."""
     answer = np.zeros_like(values)
-    answer[:, :-1] = np.cumsum(values[:, :0:-1], axis=1)[:, ::-1]
+    answer[..., :-1] = np.cumsum(values[..., :0:-1], axis=-1)[..., ::-1]
     return answer
 
 
@@ -205,10 +242,10 @@ class _Series:
     """Numbers in units of their spread, made independent for each of `_LASTS` (rows).
 
     `value`, `constant` and `time` are the numbers, a constant and the campaign's number after that;
-    `share` is what a number has of noise of its own.
+    `share` is what a number has of noise of its own. Several series have an axis before these.
     """
 
-    unit: float
+    unit: Floats
     times: Floats
     value: Floats
     constant: Floats
@@ -217,15 +254,18 @@ class _Series:
 
     @classmethod
     def of(cls, level: Floats, places: np.ndarray[tuple[int], np.dtype[np.intp]]) -> _Series:
-        centred = level[places] - level[places].mean()
-        unit = max(float(centred.std()), PRECISION)
+        centred = level[..., None, places]
+        centred = centred - centred.mean(axis=-1, keepdims=True)
+        unit = np.maximum(centred.std(axis=-1, keepdims=True), PRECISION)
         times = (places - places[0]).astype(np.float64)
         lasts = np.zeros((len(_LASTS), len(places)))
         lasts[:, 1:] = _LASTS[:, None] ** np.diff(times)
         share = np.sqrt(1 - lasts**2)
 
         def independent(values: Floats) -> Floats:
-            answer: Floats = (values - lasts * np.concatenate([[0.0], values[:-1]])) / share
+            before = np.zeros_like(values)
+            before[..., 1:] = values[..., :-1]
+            answer: Floats = (values - lasts * before) / share
             return answer
 
         value, constant, time = map(independent, (centred / unit, np.ones(len(places)), times))
@@ -235,12 +275,12 @@ class _Series:
     def _level_products(self) -> tuple[Floats, Floats, Floats]:
         value, constant = self.value, self.constant
         products = (value * value, value * constant, constant * constant)
-        whole, cross, ones = (product.sum(axis=1, keepdims=True) for product in products)
+        whole, cross, ones = (product.sum(axis=-1, keepdims=True) for product in products)
         return whole, cross, ones
 
     def _likelihood(self, spread: Floats | float, ones: Floats, squares: Floats) -> Floats:
         """The logarithm of the marginal likelihood with the prior of `_LASTS`."""
-        count = self.value.shape[1]
+        count = self.value.shape[-1]
         squares = np.maximum(squares, count * (PRECISION / self.unit) ** 2)
         answer: Floats = -np.log(self.share).sum(axis=1, keepdims=True) - np.log(spread) / 2
         answer = answer - np.log(ones) / 2 - (count - 1) / 2 * np.log(squares)
@@ -270,17 +310,33 @@ class _Series:
         mean: Floats = likely - math.log(len(_STEP_VARIANCES))
         return mean
 
+    def odds(self) -> tuple[Floats, Floats]:
+        """The logarithms of the odds of a step and of a line, against none of both."""
+        none, step, line = _total(self.none), self.step(), self.line()
+        return (
+            _total(step) - none + math.log(_STEPS / step.shape[-1]),
+            _total(line) - none + math.log((1 - _STEPS) / line.shape[-1]),
+        )
+
     def step(self) -> Floats:
         """Of a step at each place from `_EDGE` on, for each of `_LASTS`."""
-        likely = self._with_step(self._step_products())
-        return likely[:, _EDGE : self.value.shape[1] - _EDGE + 1]
+        products = self._step_products()
+        likely = self._with_step(products) + self._direction(products)
+        return likely[..., _EDGE : self.value.shape[-1] - _EDGE + 1]
 
     def line(self) -> Floats:
         """Of a line from each place on, with three campaigns after it at least."""
         length = np.maximum(self.times[-1] - self.times, 1.0)
         by_value, by_one, by_itself = self._line_products()
         products = (by_value / length, by_one / length, by_itself / length**2)
-        return self._with(products, _LINE_VARIANCE)[:, :-3]
+        likely: Floats = self._with(products, _LINE_VARIANCE) + self._direction(products)
+        return likely[..., :-3]
+
+    def _direction(self, products: tuple[Floats, Floats, Floats]) -> Floats:
+        """The logarithm of the prior of losses or of gains, as the numbers move, to their mean."""
+        _, cross, ones = self._level_products
+        loses = products[0] < products[1] * cross / ones
+        return np.where(loses, math.log(2 * _LOSSES), math.log(2 * (1 - _LOSSES)))
 
     def _step_products(self) -> tuple[Floats, Floats, Floats]:
         """A step is the constant after its first number, and only its own noise at that."""
@@ -302,7 +358,7 @@ class _Series:
 
     def size(self, kind: ChangeKind, place: int) -> tuple[LevelChange, float | None]:
         """The change at a place, and per campaign; 95 %, averaged over `_LASTS`."""
-        stepped = kind is ChangeKind.STEP
+        stepped, unit = kind is ChangeKind.STEP, float(self.unit[0, 0])
         products = self._step_products() if stepped else self._line_products()
         by_value, by_one, by_itself = (product[:, [place]] for product in products)
         whole, cross, ones = self._level_products
@@ -310,7 +366,7 @@ class _Series:
         shown = by_value - by_one * cross / ones
         slope = (shown / residual)[:, 0]
         squares = whole - cross**2 / ones - shown**2 / residual
-        freedom = self.value.shape[1] - 2
+        freedom = self.value.shape[-1] - 2
         error = (np.maximum(squares, 1e-12) / freedom / residual)[:, 0]
         length = max(float(self.times[-1] - self.times[place]), 1.0)
         weight = self._with_step((by_value, by_one, by_itself))
@@ -321,8 +377,8 @@ class _Series:
         weight /= weight.sum()
         mean = float(weight @ slope)
         variance = float(weight @ (error + (slope - mean) ** 2))
-        half = float(t_isf(0.025, freedom)) * max(math.sqrt(variance) * self.unit, PRECISION)
+        half = float(t_isf(0.025, freedom)) * max(math.sqrt(variance) * unit, PRECISION)
         if stepped:
-            return LevelChange.of(mean * self.unit, half), None
-        whole_change = LevelChange.of(length * mean * self.unit, length * half)
-        return whole_change, _ratio(mean * self.unit)
+            return LevelChange.of(mean * unit, half), None
+        whole_change = LevelChange.of(length * mean * unit, length * half)
+        return whole_change, _ratio(mean * unit)

@@ -326,8 +326,7 @@ def series_changes(found: CampaignLevels, matters: float = 0.0) -> tuple[SeriesC
     A change of less than `matters`, a share, needs more evidence. So does a single path: each
     series but that of all paths together is one of many that are searched.
     """
-    alone = max(1, len(found.cells) - (found.cells[:1] == (None,)))
-    least = abs(math.log1p(-matters))
+    alone, least = doubt(found), abs(math.log1p(-matters))
     return tuple(
         SeriesChange(series, change)
         for series, cell in enumerate(found.cells)
@@ -335,6 +334,12 @@ def series_changes(found: CampaignLevels, matters: float = 0.0) -> tuple[SeriesC
             found.level[series], matters=least, doubt=1.0 if cell is None else alone
         )
     )
+
+
+def doubt(found: CampaignLevels) -> int:
+    """How many times as high the odds of a single path's change must be."""
+    together = found.cells[:1] == (None,)
+    return 2 * (len(found.cells) - 1) if together else max(1, len(found.cells))
 
 
 def dated(found: CampaignLevels) -> npt.NDArray[np.bool_]:

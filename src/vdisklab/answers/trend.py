@@ -154,8 +154,8 @@ class NoiseLasts(Diagnostic):
     def __str__(self) -> str:
         return (
             "Neighbouring campaigns have more in common than distant ones: what disturbs this host "
-            "lasts for longer than the time between two campaigns. A change is then dated by "
-            "chance on one of five such hosts in two years of monthly looks, instead of one of ten."
+            "lasts for longer than the time between two campaigns. In two years of monthly looks a "
+            "change is then dated by chance on one of ten such hosts, instead of one of fifty."
         )
 
 

@@ -13,6 +13,7 @@ from vdisklab.analysis.level_changes import (
     DATED_FROM,
     ChangeKind,
     level_changes,
+    may_have_changed,
     noise_lasts,
 )
 from vdisklab.analysis.observations import Floats
@@ -115,6 +116,32 @@ def test_a_small_change_and_one_series_of_many_need_more_evidence() -> None:
     small = sum(bool(level_changes(row, matters=0.5)) for row in level)
     many = sum(bool(level_changes(row, doubt=20)) for row in level)
     assert max(small, many) < plain
+
+
+def test_a_gain_needs_more_evidence_than_a_loss() -> None:
+    level = [0.05 * noise(seed, 20) - 0.1 * (np.arange(20) > 9) for seed in range(60)]
+    losses = sum(bool(level_changes(row)) for row in level)
+    gains = sum(bool(level_changes(-row)) for row in level)
+    assert 0 < gains < losses
+
+
+def test_the_newest_campaign_alone_dates_no_change() -> None:
+    """A change that shows little without it is dated a campaign later, unless it is very large."""
+    level = 0.05 * noise(3, 16)
+    level[-2:] -= 0.25
+    assert not may_have_changed(level[None, :-1])[0]
+    assert may_have_changed(level[None])[0]
+    assert level_changes(level) == []
+    level[-2:] -= 0.4
+    assert [change.start for change in level_changes(level)] == [14]
+
+
+def test_the_search_of_many_series_at_once_finds_what_that_of_each_finds() -> None:
+    level = np.array([0.05 * noise(seed, 20) - 0.1 * (np.arange(20) > 9) for seed in range(30)])
+    alone = [bool(level_changes(row)) for row in level]
+    assert np.all(may_have_changed(level) >= alone)
+    assert 0 < sum(alone) <= may_have_changed(level).sum() < len(level)
+    assert not may_have_changed(level[:, : DATED_FROM - 1]).any()
 
 
 def test_noise_that_lasts_is_seen_in_a_long_series() -> None:
