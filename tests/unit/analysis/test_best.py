@@ -42,7 +42,14 @@ def test_a_cell_that_misses_a_round_of_three_still_competes() -> None:
     assert answer.unranked == 1
 
 
-@pytest.mark.parametrize("world", ["equal noise", "one cell 10× noisier", "exact twins"])
+@pytest.mark.parametrize(
+    "world",
+    [
+        pytest.param("equal noise", marks=pytest.mark.nightly),
+        "one cell 10× noisier",
+        pytest.param("exact twins", marks=pytest.mark.nightly),
+    ],
+)
 def test_missing_runs_take_neither_the_best_nor_the_limit_away(world: str) -> None:
     """15 % of the runs are missing: 13 × 3 rounds left the best without a rank in 37 %."""
     bench = program("simulations.py")
@@ -175,7 +182,12 @@ def test_a_stated_lead_is_named_in_about_80_percent_although_rivals_are_close(no
 
 
 @pytest.mark.parametrize(
-    "world", ["equal noise", "one cell 3× noisier", "two families 10 %, own 2 %"]
+    "world",
+    [
+        pytest.param("equal noise", marks=pytest.mark.nightly),
+        "one cell 3× noisier",
+        pytest.param("two families 10 %, own 2 %", marks=pytest.mark.nightly),
+    ],
 )
 def test_the_leaders_own_test_names_more_and_keeps_the_limit(
     world: str, monkeypatch: pytest.MonkeyPatch

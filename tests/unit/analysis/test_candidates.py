@@ -57,7 +57,9 @@ def test_the_path_of_a_tie_loses_little_on_average() -> None:
     assert np.mean(np.array(lost) > 0.25) < 0.02
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize(
+    "spread", [0.0, *(pytest.param(spread, marks=pytest.mark.nightly) for spread in (0.05, 0.2))]
+)
 def test_the_best_is_not_better_than_what_is_stated(spread: float) -> None:
     """The bound holds for a path that the data chose; 13 paths, 12 % noise, 4 rounds."""
     rng = np.random.default_rng(9)

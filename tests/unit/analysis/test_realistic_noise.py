@@ -57,7 +57,10 @@ def test_intervals_of_ratios_cover_95_percent(rounds: int) -> None:
     assert abs(held / tried - 0.95) <= 0.02
 
 
-@pytest.mark.parametrize(("cells", "rounds"), [(4, 5), (12, 5), (12, 10)])
+@pytest.mark.parametrize(
+    ("cells", "rounds"),
+    [(12, 5), *(pytest.param(*size, marks=pytest.mark.nightly) for size in ((4, 5), (12, 10)))],
+)
 def test_equal_cells_are_told_apart_in_at_most_5_percent(cells: int, rounds: int) -> None:
     rng = np.random.default_rng(12)
     wrong = sum(
