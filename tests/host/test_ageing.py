@@ -46,7 +46,14 @@ def test_a_filled_file_system_gives_files_in_pieces(site: Site, layer: str) -> N
         assert pieces[1] > 4 * pieces[0], pieces
 
 
-@pytest.mark.parametrize("path", ["qcow2", "qcow2:preallocation=off", "qcow2:encrypt=luks"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "qcow2",
+        "qcow2:preallocation=off",
+        pytest.param("qcow2:encrypt=luks", marks=pytest.mark.nightly),  # 3 s for its key
+    ],
+)
 def test_rewrites_between_snapshots_leave_a_sound_image_in_pieces(site: Site, path: str) -> None:
     age, image = parse_age("rewrites=2,snapshots=2"), parse_path(path).image
     with build_stack(site, (), SIZE, "s") as target, random_source(site, SIZE) as source:
