@@ -379,8 +379,8 @@ def lasted(found: Mapping[str, Mapping[str, float]]) -> str:
 def swung(found: Mapping[str, Mapping[str, float]]) -> str:
     """What can be known of wrong races whose paths swing, as Markdown."""
     lines = [
-        "| world | wrong races | of these: a finding says that noise lasts "
-        "| the best test there is sees the swing | a second race gives another answer |",
+        "| world | wrong races | of them with a finding of lasting noise "
+        "| the best test sees it | a second race differs |",
         "|---|---|---|---|---|",
     ]
     lines += [

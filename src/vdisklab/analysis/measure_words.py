@@ -114,16 +114,26 @@ def measure_words(measure: MeasureKey, *, rate: str = "", seconds: float | None 
     if " and " in phrase and measure.direction is not Direction.NONE:
         phrase = f"the {measure.direction}s among {phrase}"
     if seconds is not None:
-        phrase = f"{runtime_text(seconds)} of {phrase}"
+        is_burst = is_burst_of_writes(measure)
+        phrase = f"{'a burst of ' if is_burst else ''}{runtime_text(seconds)} of {phrase}"
     if measure.metric in _RATES:
         return f"{rate} {phrase}".lstrip()
     of = _METRICS.get(measure.metric)
     return str(measure) if of is None else f"{of} {phrase}"
 
 
-def key_words(text: str, *, rate: str = "") -> str:
-    """The words for a measure's key or a measurement's name; `rate` as above."""
+def is_burst_of_writes(measure: MeasureKey) -> bool:
+    """True of a rate of writes as the program saw it, some of which may be in memory: `sustained`
+    is the rate at which they reach the disk. Names of the user's own may flush their writes."""
+    named = _FIO.fullmatch(measure.name) or _CRYSTAL.fullmatch(measure.name)
+    is_seen = measure.metric == "bandwidth" and measure.direction is Direction.WRITE
+    return is_seen and named is not None
+
+
+def key_words(text: str, *, rate: str = "", seconds: float | None = None) -> str:
+    """The words for a measure's key or a measurement's name; `rate` and `seconds` as above."""
     try:
-        return measure_words(MeasureKey.parse(text), rate=rate)
+        return measure_words(MeasureKey.parse(text), rate=rate, seconds=seconds)
     except PlanError:
-        return measurement_words(text)
+        words = measurement_words(text)
+        return words if seconds is None or words == text else f"{runtime_text(seconds)} of {words}"

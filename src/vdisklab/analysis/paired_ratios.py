@@ -108,6 +108,11 @@ class Comparison:
     a_better_on: Annotated[
         int | None, RARE, "with --hosts, for a main measure: hosts on which A is better"
     ] = None
+    runtime: Annotated[
+        float | None,
+        "seconds for which each measurement of it ran; null if programs ended when they were done, "
+        "if campaigns differ, and for imports",
+    ] = None
 
 
 def paired_ratios(

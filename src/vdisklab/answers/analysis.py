@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Self
@@ -14,7 +14,12 @@ from vdisklab.analysis.best import competitors
 from vdisklab.analysis.candidates import OVER_ROUNDS, UNPLANNED_LOOK, RankedBy
 from vdisklab.analysis.diagnostics import ranked, recorded, values
 from vdisklab.analysis.diagnostics.baseline import MiddleBaseline, NoBaseline
-from vdisklab.analysis.diagnostics.bursts import burst_diagnostics, unlasting_diagnostics
+from vdisklab.analysis.diagnostics.bursts import (
+    Burst,
+    NoLastingRate,
+    burst_diagnostics,
+    unlasting_diagnostics,
+)
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.idle import idle_diagnostics
@@ -29,6 +34,7 @@ from vdisklab.analysis.sums import RelativeSums, relative_sums
 from vdisklab.answers import loading
 from vdisklab.answers.during import measured_operations
 from vdisklab.answers.elsewhere import host_elsewhere
+from vdisklab.answers.measured_for import seconds_of_measurements
 from vdisklab.errors import PlanError
 from vdisklab.host.facts import machine_id
 from vdisklab.path.cell import MeasuredCell
@@ -37,6 +43,18 @@ from vdisklab.path.needs import DURABLE, unmet
 from vdisklab.path.stalls import MeasuredStalls
 from vdisklab.results.model import Campaign, CellSums, Example, GateCount
 from vdisklab.results.store import Store
+
+_TIMED = (
+    Burst,
+    NoLastingRate,
+    values.Bimodal,
+    values.DeviceCeiling,
+    values.Drift,
+    values.GuestCeiling,
+    values.RoundsDepend,
+    values.SlowFirstRound,
+)
+"""Findings that name a measurement."""
 
 
 @dataclass(eq=False)
@@ -225,7 +243,9 @@ class Analysis:
         found = (
             finding for finding in self.evidence if isinstance(finding, recorded.FromPageCache)
         )
-        return tuple(recorded.with_lasting(found, self.loaded.observations))
+        marked = recorded.with_lasting(found, self.loaded.observations)
+        seconds = seconds_of_measurements(self.campaigns)
+        return tuple(replace(finding, runtime=seconds) for finding in marked)
 
     @cached_property
     def of_the_host(self) -> tuple[Diagnostic, ...]:
@@ -471,6 +491,17 @@ class Analysis:
         self, measure: MeasureKey, shown: Collection[MeasureKey]
     ) -> tuple[Diagnostic, ...]:
         """All that is to know about a ranking by a measure, the page cache and failures last."""
+        return tuple(self._timed(self._findings(measure, shown)))
+
+    def _timed(self, findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
+        """The findings; those of a measurement say how long it ran, which changes what it shows."""
+        seconds = seconds_of_measurements(self.campaigns)
+        for finding in findings:
+            yield replace(finding, runtime=seconds) if isinstance(finding, _TIMED) else finding
+
+    def _findings(
+        self, measure: MeasureKey, shown: Collection[MeasureKey]
+    ) -> tuple[Diagnostic, ...]:
         no_baseline = self.no_baseline
         used = self.measurements_used(measure)
         return (

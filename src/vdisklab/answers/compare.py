@@ -25,6 +25,7 @@ from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.choice import ChoiceVerdict, Decision, decide, told_apart
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.loading import Loaded, find_cells, joinable_campaigns, load
+from vdisklab.answers.measured_for import runtime_of
 from vdisklab.answers.missing_cells import MissingCells, request_for, run_command
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
@@ -138,7 +139,7 @@ def _pair(analysis: Analysis, first: MeasuredCell, second: MeasuredCell) -> Comp
         b_power_cut=known_durability(second, analysis.verdicts),
         paired=paired,
         measures=tuple(
-            row
+            replace(row, runtime=runtime_of(analysis.campaigns, row.measure.name))
             for row in compare_cells(analysis.all_values, first, second, paired=paired)
             if row.measure.metric not in _OF_THE_WAY
         ),

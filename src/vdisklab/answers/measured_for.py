@@ -25,8 +25,29 @@ def seconds_of_measurements(campaigns: Sequence[Campaign]) -> float | None:
     None if the campaigns differ, or for other programs than fio, job files and operations, which
     end when they are done.
     """
+    return _seconds(campaigns, None)
+
+
+RUNTIME = (
+    "seconds for which each measurement of it ran; null if programs ended when they were done, if "
+    "campaigns differ, and for imports"
+)
+"""What a document says of `runtime_of`."""
+
+
+def runtime_of(campaigns: Sequence[Campaign], name: str) -> float | None:
+    """The seconds for which the measurement of this name ran; of a score, all measurements."""
+    return _seconds(campaigns, None if name == "score" else name)
+
+
+def _seconds(campaigns: Sequence[Campaign], name: str | None) -> float | None:
     plans = [campaign.plan for campaign in campaigns]
-    measured = [each for plan in plans for each in plan.get("measurements") or ()]
+    measured = [
+        each
+        for plan in plans
+        for each in plan.get("measurements") or ()
+        if name is None or each.get("name") == name
+    ]
     by_runtime = all(
         each.get("program") == "fio" and "job" not in (each.get("settings") or {})
         for each in measured

@@ -31,6 +31,7 @@ from vdisklab.answers.choice import (
 )
 from vdisklab.answers.during import measured_operations
 from vdisklab.answers.hosts import CellOverHosts, HostsAnalysis, OverHosts
+from vdisklab.answers.measured_for import RUNTIME, runtime_of
 from vdisklab.answers.tell_apart import more_rounds_command, surer
 from vdisklab.answers.trend import TrendAnswer, trend_of
 from vdisklab.documents import HIDDEN, RARE, Answer
@@ -70,6 +71,7 @@ class RankedCell:
     hosts: Annotated[
         CellOverHosts | None, RARE, "with --hosts, for a ranked cell; rounds are hosts then"
     ] = None
+    runtime: Annotated[float | None, f"of the ranked measure, {RUNTIME}"] = None
     ordered_by: Summary | None = field(default=None, metadata=HIDDEN)
 
     def shown(self, measure: MeasureKey) -> Summary | None:
@@ -248,6 +250,7 @@ def _ranked_cells(
         key=lambda row: _worst_last(levels.get(row.cell)),
     )
     few = [row for row in ranking.unranked if not row.reason.beside]
+    runtime = runtime_of(analysis.campaigns, measure.name)
     places: tuple[Ranked | WithoutRank, ...] = (*ranking.rows, *beside, *few)
     over_hosts = analysis.by_cell(measure) if isinstance(analysis, HostsAnalysis) else {}
     base = next((row for row in ranking.rows if row.cell == analysis.baseline), None)
@@ -271,6 +274,7 @@ def _ranked_cells(
             ),
             power_cut=known_durability(place.cell, analysis.verdicts),
             hosts=over_hosts.get(place.cell),
+            runtime=runtime,
             ordered_by=level_as_ranked(level, place.cell, levels.get(analysis.baseline), ranking),
         )
         for place in places

@@ -35,6 +35,7 @@ from vdisklab.answers.export import ConfiguredFor, configurations_of
 from vdisklab.answers.hosts import HostsAnalysis, MeasuredHost
 from vdisklab.answers.life import LifeAnswer, lives_of, measured_lives
 from vdisklab.answers.loading import first_measure
+from vdisklab.answers.measured_for import RUNTIME, runtime_of
 from vdisklab.answers.pareto import ParetoAnswer, usual_front
 from vdisklab.answers.rank import RankAnswer, RankedCell, rank_cells
 from vdisklab.answers.recommend import RecommendAnswer, TooFewRoundsError, recommend
@@ -79,6 +80,7 @@ class ReportValue:
     high: float | None
     interval_method: IntervalMethod | None
     rounds: int
+    runtime: Annotated[float | None, RUNTIME]
     rank_best: Annotated[int | None, "of the cell, by the report's first measure"]
     rank_worst: int | None
     durability: Annotated[
@@ -181,6 +183,8 @@ class Values(Sequence[ReportValue]):
     ) -> None:
         self._rows = {row.cell: row for row in ranked.cells}
         self._caveats, self._summaries, self._cached = ranked.caveats, summaries, cached
+        names = {measure.name for measure in summaries}
+        self._runtimes = {name: runtime_of(ranked.campaigns, name) for name in names}
 
     def __len__(self) -> int:
         return sum(map(len, self._summaries.values()))
@@ -210,6 +214,7 @@ class Values(Sequence[ReportValue]):
             high=summary.high,
             interval_method=summary.method,
             rounds=summary.rounds,
+            runtime=self._runtimes[measure.name],
             rank_best=None if ranked is None else ranked.best,
             rank_worst=None if ranked is None else ranked.worst,
             durability=None if row.power_cut is None else row.power_cut.kind,

@@ -20,6 +20,7 @@ from vdisklab.analysis.summary import summarise
 from vdisklab.answers import loading
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.caveats import caveats_with_remedy
+from vdisklab.answers.measured_for import RUNTIME, runtime_of
 from vdisklab.answers.rank import RankAnswer, rank_cells
 from vdisklab.as_text import AsText
 from vdisklab.documents import HIDDEN, Answer
@@ -135,6 +136,7 @@ class MeasurementRow:
     worst_second: Annotated[float | None, "bytes in the smallest whole second of a run"]
     longest_stall: Annotated[float | None, "the longest time without a completion"]
     transactions: float | None
+    runtime: Annotated[float | None, RUNTIME] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +310,8 @@ def table_of(
     boots = tuple(boot_rows(medians))
     imported = any(run.origin is Origin.IMPORTED for run in outlines)
     slow = (slow_diagnostics(load.observations) for load in loaded.values())
+    order = [str(measurement.get("name", "")) for measurement in planned]
+    runtimes = {name: runtime_of(campaigns, name) for name in order}
     return TableAnswer(
         campaigns=campaigns,
         caveats=caveats_with_remedy(outlines, campaigns),
@@ -315,7 +319,8 @@ def table_of(
         places=tuple(loaded) if len(loaded) > 1 else (),
         cells=tuple(_cells(results, loaded, disk)),
         measurements=tuple(
-            measurement_rows(medians, [str(measurement.get("name", "")) for measurement in planned])
+            replace(row, runtime=runtimes.get(row.measurement))
+            for row in measurement_rows(medians, order)
         ),
         growth=growth,
         boots=boots,

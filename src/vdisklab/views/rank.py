@@ -14,6 +14,7 @@ from vdisklab.analysis.diagnostics.diagnostic import Diagnostic, grouped_sentenc
 from vdisklab.analysis.diagnostics.recorded import FromPageCache, OpenLoad, SeveralGuests
 from vdisklab.analysis.fleet.agreement import Agreement
 from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS
+from vdisklab.analysis.measure_words import is_burst_of_writes
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.score import MEAN, Role, Score, Weighted
@@ -362,13 +363,14 @@ def _medians(answer: RankAnswer, key: MeasureKey) -> tuple[Column[RankedCell], .
     value, interval = (1, 5) if key in named else (spare, spare)
     phone = None if key not in named else False  # a score's number is `vs base`
     # What half a second shows, a minute may not: it has another name.
-    seconds = seconds_of_measurements(answer.campaigns) if key in named else None
+    seconds = None if key.name == "score" else seconds_of_measurements(answer.campaigns)
+    burst = "burst " if key in named and is_burst_of_writes(key) else ""
     return summary_columns(
         title,
         _scale(answer, key),
         lambda row: row.shown(key),
         (value, interval),
-        of="" if seconds is None else runtime_text(seconds),
+        of=f"{burst}{'' if seconds is None else runtime_text(seconds)}".strip(),
         phone=phone,
     )
 
@@ -486,7 +488,8 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
             "They count writes as fast as the program saw them, with bursts into a cache."
         )
     if answer.rates:
-        yield wording.mean_sentence(answer.rates, answer.baseline)
+        seconds = seconds_of_measurements(answer.campaigns)
+        yield wording.mean_sentence(answer.rates, answer.baseline, seconds)
         yield "The columns of these rates are medians of rounds; with --metric, geometric means."
         if over is None and (corrected := _corrected(answer)):
             yield corrected

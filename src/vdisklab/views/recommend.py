@@ -20,6 +20,7 @@ from vdisklab.analysis.sums import RelativeSums
 from vdisklab.answers.choice import told_apart
 from vdisklab.answers.hosts import OverHosts
 from vdisklab.answers.life import measured_lives
+from vdisklab.answers.measured_for import seconds_of_measurements
 from vdisklab.answers.recommend import Alternative, RecommendAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.needs import DURABLE, NeedKind
@@ -202,7 +203,8 @@ def _explained(answer: RecommendAnswer) -> Iterator[str]:
             "lie between them."
         )
     if answer.rates:
-        yield mean_sentence(answer.rates, answer.baseline)
+        seconds = seconds_of_measurements(answer.campaigns)
+        yield mean_sentence(answer.rates, answer.baseline, seconds)
     if any(row.ratio is not None and _in_rounds(answer, row.ratio) for row in answer.alternatives):
         yield (
             "vs the answer: the ratio of the numbers that order the table, which are corrected for "

@@ -15,7 +15,7 @@ from vdisklab.analysis.paired_ratios import Comparison, Ratio, Verdict
 from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
-from vdisklab.units import counted, in_percent
+from vdisklab.units import counted, in_percent, runtime_text
 
 LEAST_NOISE = 0.0005
 """Noise below this would be shown as 0 %, such as that of zeros only."""
@@ -66,13 +66,17 @@ def measure_name(measure: MeasureKey) -> str:
     return measure.metric.replace("_", " ") if measure.name == "score" else str(measure)
 
 
-def mean_sentence(rates: Sequence[MeasureKey], baseline: object) -> str:
-    """A sentence that explains the overall ratio of a profile without the usual score."""
+def mean_sentence(
+    rates: Sequence[MeasureKey], baseline: object, seconds: float | None = None
+) -> str:
+    """A sentence that explains the overall ratio of a profile without the usual score; each rate
+    was measured for so many seconds, if that is known."""
     names = "; ".join(map(measure_words, rates))
     kind = "time" if all(key.quantity.better is Better.LOWER for key in rates) else "rate"
+    each = "" if seconds is None else f" of {runtime_text(seconds)}{' each' * (len(rates) > 1)}"
     return (
         f"overall ratio: how many times as good as {baseline} in the same round, as the geometric "
-        f"mean of {counted(len(rates), kind)}: {names}."
+        f"mean of {counted(len(rates), kind)}{each}: {names}."
     )
 
 

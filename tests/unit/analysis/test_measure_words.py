@@ -50,6 +50,25 @@ def test_a_time_is_part_of_the_name() -> None:
     measure = MeasureKey.parse("randwrite-4k-q1/write/sustained")
     assert measure_words(measure, seconds=0.5) == "0.5 s of random writes of 4 KiB, one at a time"
     assert measure_words(measure, seconds=60).startswith("60 s of random writes")
+    assert key_words("randread-4k-q1", seconds=0.5).startswith("0.5 s of random reads")
+    assert key_words("mine", seconds=0.5) == "mine"
+
+
+@pytest.mark.parametrize(
+    ("key", "is_burst"),
+    [
+        ("seqwrite-1m-q1/write/bandwidth", True),
+        ("rnd4k-q1t1-write/write/bandwidth", True),
+        ("seqwrite-1m-q1/write/sustained", False),
+        ("seqread-1m-q1/read/bandwidth", False),
+        ("fsync-4k-q1/write/bandwidth", False),
+        ("mine/write/bandwidth", False),
+    ],
+)
+def test_writes_as_a_program_saw_them_have_another_name(key: str, is_burst: bool) -> None:
+    """Old campaigns have no sustained rate: their titles equalled those of rates that last."""
+    said = measure_words(MeasureKey.parse(key), seconds=0.5)
+    assert said.startswith("a burst of 0.5 s of ") is is_burst
 
 
 def test_every_name_of_a_profile_has_words_or_is_some() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.analysis.made import CAMPAIGN
-from vdisklab.answers.measured_for import cache_memory_of, seconds_of_measurements
+from vdisklab.answers.measured_for import cache_memory_of, runtime_of, seconds_of_measurements
 from vdisklab.results.model import Campaign
 
 FIO = {"name": "m", "program": "fio", "settings": {}}
@@ -37,6 +37,14 @@ def test_seconds_are_told_only_where_all_ran_for_them(
     plans: list[Mapping[str, Any]], seconds: float | None
 ) -> None:
     assert seconds_of_measurements([planned(plan) for plan in plans]) == seconds
+
+
+def test_a_measurement_has_its_own_time_beside_others() -> None:
+    """What fio runs for a time has that time, whatever else the profile does; a score needs all."""
+    campaigns = [planned({"measurements": [FIO, JOB, DD], "runtime": 0.5})]
+    times = [runtime_of(campaigns, name) for name in ("m", "j", "dd", "unknown", "score")]
+    assert times == [0.5, None, None, None, None]
+    assert runtime_of([planned({"measurements": [FIO], "runtime": 2})], "score") == 2
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ PLAIN = {
     # what was asked for, counted or recorded as it is
     "value", "number", "position", "round", "rounds", "runs", "cells", "measured", "failed",
     "competitors", "measurements", "step", "all_judged", "groups", "unplaced",
-    "paths", "power_cuts", "known_runs", "command_seconds",
+    "paths", "power_cuts", "known_runs", "command_seconds", "runtime",
     "disk_bytes", "room_bytes", "disks", "size",
     # what `fleet` finds on hosts
     "free_bytes", "leftovers", "measuring_since", "silent_seconds",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.measure_words import key_words
 from vdisklab.analysis.observations import MeasureKey, Observations
+from vdisklab.documents import HIDDEN
 from vdisklab.numbers import value
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import promise_of
@@ -29,12 +30,15 @@ class Burst(Diagnostic):
     measurement: str
     bandwidth: Annotated[float, "B/s that the program saw, median"]
     sustained: Annotated[float, "B/s that reached the disk, median"]
+    runtime: float | None = field(default=None, metadata=HIDDEN)
+    """Seconds for which the measurement ran, if that is known."""
 
     def __str__(self) -> str:
+        what = key_words(self.measurement, seconds=self.runtime)
         seen, lasting = (value(rate, "B/s") for rate in (self.bandwidth, self.sustained))
         return (
             f"{self.cell}: a burst of writes goes to memory at {seen}; with the time until "
-            f"the disk has them, writes reach {lasting} ({key_words(self.measurement)})."
+            f"the disk has them, writes reach {lasting} ({what})."
         )
 
 
@@ -44,10 +48,13 @@ class NoLastingRate(Diagnostic):
 
     cells: tuple[MeasuredCell, ...]
     measurement: str
+    runtime: float | None = field(default=None, metadata=HIDDEN)
+    """Seconds for which the measurement ran, if that is known."""
 
     def __str__(self) -> str:
+        what = key_words(self.measurement, seconds=self.runtime)
         return (
-            f"{named(self.cells)} in {key_words(self.measurement)}: no sustained rate. With "
+            f"{named(self.cells)} in {what}: no sustained rate. With "
             "cache=unsafe QEMU sends the server no flush, and this host has no file to sync, so "
             "nobody knows when the bytes reach a disk. The rate is a burst."
         )

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.measure_words import key_words
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.score import MIX, Score
+from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.durability import promise_of
 from vdisklab.path.segments import PageCache
@@ -75,28 +77,31 @@ class FromPageCache(Diagnostic):
     direction: Direction
     share: float
     lasting: bool = False
+    runtime: float | None = field(default=None, metadata=HIDDEN)
+    """Seconds for which the measurement ran, if that is known."""
 
     def shows_memory(self, measure: MeasureKey) -> bool:
         """True if a number of this measure, of this measurement, shows memory instead of a disk."""
         return not (self.lasting and (measure.metric == SUSTAINED or measure in _OF_SUSTAINED))
 
     def __str__(self) -> str:
+        what = key_words(self.measurement, seconds=self.runtime)
         path = self.cell.path
         far = "server" if path is not None and promise_of(path) is not None else "device"
         if self.lasting:
             return (
-                f"{self.cell} in {key_words(self.measurement)}: only {in_percent(self.share)} of "
+                f"{self.cell} in {what}: only {in_percent(self.share)} of "
                 f"the bytes reached the {far} while the program wrote. The sustained rate counts "
                 "the time until the rest had; other numbers show a burst into the host's memory."
             )
         if self.direction is Direction.WRITE:
             return (
-                f"{self.cell} in {key_words(self.measurement)}: wrote into the host's page cache; "
+                f"{self.cell} in {what}: wrote into the host's page cache; "
                 f"only {in_percent(self.share)} of the bytes reached the {far} meanwhile. Look at "
                 "cache=none, or measure longer (--runtime) with a larger --size."
             )
         return (
-            f"{self.cell} in {key_words(self.measurement)}: read from the host's page cache; only "
+            f"{self.cell} in {what}: read from the host's page cache; only "
             f"{in_percent(self.share)} of the bytes came from the {far}. Look at cache=none, or "
             "measure with a --size larger than the host's memory."
         )
@@ -491,13 +496,17 @@ def with_lasting(
     found: Iterable[FromPageCache], observations: Observations
 ) -> Iterator[FromPageCache]:
     """The same findings, of which those of writes with a sustained rate say so."""
-    used = set(observations.used)
+    measured: dict[str, npt.NDArray[np.bool_]] = {
+        key.name: np.asarray(np.isfinite(observations.grid(key)).any(axis=1))
+        for key in observations.used
+        if key.metric == SUSTAINED
+    }
     for finding in found:
-        key = MeasureKey(finding.measurement, Direction.WRITE, SUSTAINED)
+        cells = measured.get(finding.measurement)
         is_lasting = (
             finding.direction is Direction.WRITE
-            and key in used
-            and bool(np.isfinite(observations.grid(key)[observations.place[finding.cell]]).any())
+            and cells is not None
+            and bool(cells[observations.place[finding.cell]])
         )
         yield replace(finding, lasting=is_lasting)
 

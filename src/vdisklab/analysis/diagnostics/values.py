@@ -57,11 +57,14 @@ class Drift(Diagnostic):
     rounds: int
     change: float
     p: float
+    runtime: float | None = field(default=None, metadata=HIDDEN)
+    """Seconds for which the measurement ran, if that is known."""
 
     def __str__(self) -> str:
+        what = _subject(self.measure, self.runtime)
         trend = "rose" if self.change > 0 else "fell"
         return (
-            f"{_subject(self.measure)} {trend} by {in_percent(abs(self.change))} over "
+            f"{what} {trend} by {in_percent(abs(self.change))} over "
             f"{self.rounds} rounds in all cells. Ranks and ratios are taken within rounds and are "
             "not affected; medians are. Compare ratios, and let the disk rest or fill its cache "
             "before measuring (--ramp)."
@@ -75,10 +78,13 @@ class SlowFirstRound(Diagnostic):
     measure: str
     campaign: str
     factor: float
+    runtime: float | None = field(default=None, metadata=HIDDEN)
+    """Seconds for which the measurement ran, if that is known."""
 
     def __str__(self) -> str:
+        what = _subject(self.measure, self.runtime)
         return (
-            f"{_subject(self.measure)}: the first round is only {in_percent(self.factor)} as good "
+            f"{what}: the first round is only {in_percent(self.factor)} as good "
             "as the others. Ratios within it are as valid as others; measure more rounds, or a "
             "longer --ramp."
         )
@@ -94,11 +100,14 @@ class RoundsDepend(Diagnostic):
     error: float
     raced: bool = field(default=False, metadata=HIDDEN)
     """True if a race has decided already, so that no other race helps."""
+    runtime: float | None = field(default=None, metadata=HIDDEN)
+    """Seconds for which the measurement ran, if that is known."""
 
     def __str__(self) -> str:
+        what = _subject(self.measure, self.runtime)
         race = "" if self.raced else ", or let `run` race (without --rounds)"
         return (
-            f"{_subject(self.measure)}: about {in_percent(self.part)} of a round's noise lasts "
+            f"{what}: about {in_percent(self.part)} of a round's noise lasts "
             "into the next. A race allows for that; ranks, ratios and intervals do not: at 20 % an "
             "interval holds in about 90 % of cases instead of 95 %, at 60 % in 65 to 75 %. "
             f"Measure on a quieter host{race}."
@@ -114,11 +123,14 @@ class Bimodal(Diagnostic):
     measure: str
     apart: float | None
     share_high: float
+    runtime: float | None = field(default=None, metadata=HIDDEN)
+    """Seconds for which the measurement ran, if that is known."""
 
     def __str__(self) -> str:
+        what = key_words(self.measure, seconds=self.runtime)
         distance = "the lower one with zeros" if self.apart is None else f"×{self.apart:.2g} apart"
         return (
-            f"{self.cell} in {key_words(self.measure)}: two groups of rounds, {distance} "
+            f"{self.cell} in {what}: two groups of rounds, {distance} "
             f"({in_percent(self.share_high)} in the upper one): the median may belong to either. "
             "Compare its runs (`vdisklab runs`, `vdisklab show RUN`) to find the cause."
         )
@@ -132,10 +144,13 @@ class GuestCeiling(Diagnostic):
     measure: str
     ceiling: MeasuredCell
     share: float
+    runtime: float | None = field(default=None, metadata=HIDDEN)
+    """Seconds for which the measurement ran, if that is known."""
 
     def __str__(self) -> str:
+        what = key_words(self.measure, seconds=self.runtime)
         return (
-            f"{named(self.cells)} in {key_words(self.measure)}: up to {in_percent(self.share)} of "
+            f"{named(self.cells)} in {what}: up to {in_percent(self.share)} of "
             f"{self.ceiling}, QEMU's null device: the guest's CPU is the limit, not the disk. Give "
             "the guest more (--guest-cpus, queues, iothread) or compare larger requests."
         )
@@ -149,18 +164,21 @@ class DeviceCeiling(Diagnostic):
     measure: str
     ceiling: MeasuredCell
     share: float
+    runtime: float | None = field(default=None, metadata=HIDDEN)
+    """Seconds for which the measurement ran, if that is known."""
 
     def __str__(self) -> str:
+        what = key_words(self.measure, seconds=self.runtime)
         return (
-            f"{named(self.cells)} in {key_words(self.measure)}: up to {in_percent(self.share)} of "
+            f"{named(self.cells)} in {what}: up to {in_percent(self.share)} of "
             f"{self.ceiling}: the device is the limit and hides faster paths. Compare latency or "
             "CPU time instead."
         )
 
 
-def _subject(measure: str) -> str:
+def _subject(measure: str, runtime: float | None) -> str:
     """The words for a measure at the start of a sentence."""
-    said = key_words(measure, rate="the speed of")
+    said = key_words(measure, rate="the speed of", seconds=runtime)
     return said if said == measure else said[0].upper() + said[1:]
 
 
