@@ -135,5 +135,6 @@ def key_words(text: str, *, rate: str = "", seconds: float | None = None) -> str
     try:
         return measure_words(MeasureKey.parse(text), rate=rate, seconds=seconds)
     except PlanError:
-        words = measurement_words(text)
-        return words if seconds is None or words == text else f"{runtime_text(seconds)} of {words}"
+        phrase = measurement_words(text)
+        is_name = seconds is None or phrase == text
+        return phrase if is_name else f"{runtime_text(seconds or 0)} of {phrase}"

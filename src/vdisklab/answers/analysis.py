@@ -43,6 +43,7 @@ from vdisklab.path.needs import DURABLE, unmet
 from vdisklab.path.stalls import MeasuredStalls
 from vdisklab.results.model import Campaign, CellSums, Example, GateCount
 from vdisklab.results.store import Store
+from vdisklab.workload.builtin_profiles import builtin_profiles
 
 _TIMED = (
     Burst,
@@ -436,7 +437,10 @@ class Analysis:
         being measured."""
         if len(self.campaigns) > 1 or self.loaded.measured_now is not None:
             return ()
-        return ranked.span_diagnostics(self.campaigns[0], self.loaded.outlines, self.run_on)
+        (campaign,), again = self.campaigns, None
+        if self.run_on is None and campaign.plan.get("profile") in builtin_profiles():
+            again = f"vdisklab run --again {campaign.id}"  # a profile of a file is not stored
+        return ranked.span_diagnostics(campaign, self.loaded.outlines, self.run_on, again)
 
     def _idle(self, ranking: Ranking, used: Collection[str]) -> Iterable[Diagnostic]:
         fixed = any(recorded.has_open_load(campaign.plan) for campaign in self.campaigns)

@@ -91,7 +91,9 @@ def test_rounds_that_lie_close_together_say_how_long_they_hold() -> None:
     began, ended = min(run.started for run in runs), max(run.started for run in runs)
     assert (span.campaign, span.rounds) == (CAMPAIGN.id, 12)
     assert span.seconds >= (ended - began).total_seconds()
-    assert f"`vdisklab run --again {CAMPAIGN.id}`" in str(span)
+    assert "show it: measuring it again on bench1 at another hour" in str(span), "not here"
+    here = dataclasses.replace(span, on=None, again="vdisklab run --again c0ffee01")
+    assert "show it: `vdisklab run --again c0ffee01` at another hour" in str(here)
     assert any(isinstance(each, ShortSpan) for each in recommend(found, (DURABLE,)).findings)
     later = [
         dataclasses.replace(run, started=run.started + timedelta(hours=2 * run.round))

@@ -141,21 +141,23 @@ class UnplannedLook(Diagnostic):
 class ShortSpan(Diagnostic):
     """All rounds of a campaign lie within so many `seconds`: no number says what changes later.
 
-    `on` is the host that measures it again, if that is not this one.
+    `on` is the host that measures it again, if that is not this one. `again` is the command, None
+    if it needs a file that is not stored.
     """
 
     campaign: str
     rounds: int
     seconds: Annotated[float, "from the first run's start to the last one's end"]
     on: str | None = None
+    again: str | None = None
 
     def __str__(self) -> str:
         on = "" if self.on is None else f" on {self.on}"
+        way = "measuring it again" if self.again is None else f"`{self.again}`"
         return (
             f"All {self.rounds} rounds lie within {format_duration(self.seconds)}. A path that is "
             "slow for longer than that looks slower than it is, and no test of these rounds can "
-            f"show it: `vdisklab run --again {self.campaign}`{on} at another hour shows whether "
-            "the answer lasts."
+            f"show it: {way}{on} at another hour shows whether the answer lasts."
         )
 
 
@@ -300,7 +302,10 @@ def _too_slow(slow: Sequence[MeasuredCell], never: Collection[MeasuredCell]) -> 
 
 
 def span_diagnostics(
-    campaign: Campaign, runs: Iterable[RunOutline], on: str | None = None
+    campaign: Campaign,
+    runs: Iterable[RunOutline],
+    on: str | None = None,
+    again: str | None = None,
 ) -> tuple[ShortSpan, ...]:
     """That the rounds of a campaign say nothing of another hour, if they lie within `SHORT_SPAN`.
 
@@ -314,7 +319,7 @@ def span_diagnostics(
     seconds = max(
         (run.started - began).total_seconds() + (run.wall_seconds or 0.0) for run in measured
     )
-    return (ShortSpan(campaign.id, rounds, seconds, on),) if seconds < SHORT_SPAN else ()
+    return (ShortSpan(campaign.id, rounds, seconds, on, again),) if seconds < SHORT_SPAN else ()
 
 
 def dropped_by_search(runs: Iterable[RunOutline]) -> frozenset[MeasuredCell]:
