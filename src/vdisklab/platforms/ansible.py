@@ -54,11 +54,17 @@ def _modules(rest: list[Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _of_kvm(settings: dict[str, str], guest: str, values: Mapping[str, Any]) -> None:
     for key in ("scsihw", "args", "name"):
         if isinstance(values.get(key), str):
-            settings[key] = values[key]
+            settings[key] = _without_template(values[key])
     for bus in _BUSES:
         disks = values.get(bus)
         for slot, line in disks.items() if isinstance(disks, dict) else ():
-            settings[str(slot)] = with_volume(guest, str(slot), str(line))
+            named = f"{bus}{slot}" if re.fullmatch("[0-9]{1,3}", str(slot)) else str(slot)
+            settings[named] = with_volume(guest, named, _without_template(str(line)))
+
+
+def _without_template(text: str) -> str:
+    """The text with `$NAME` for `{{ NAME }}`, which a line of Proxmox VE cannot begin with."""
+    return re.sub(r"\{\{\s*([^{}]{0,200}?)\s*\}\}", lambda match: f"${match[1]}", text)
 
 
 def _of_disk(settings: dict[str, str], guest: str, values: Mapping[str, Any]) -> None:

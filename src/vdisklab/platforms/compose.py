@@ -76,14 +76,14 @@ def _command(name: str, service: Mapping[str, Any], image: str, row: Architectur
     form = variables.get("DISK_FMT", "").lower() or "raw"
     file = variables.get("DISK_NAME") or "data"
     ending = {"raw": "img"}.get(form, form)
-    disks = [(f"{_mounted(service, '/storage')}/{file}.{ending}", form)]
-    for number in range(2, 7):
-        if variables.get(f"DISK{number}_SIZE"):
-            place = _mounted(service, f"/storage{number}")
-            disks.append((f"{place}/{file}{number}.{ending}", form))
+    disks = []
     for suffix in ("", *map(str, range(2, 7))):
-        if device := variables.get(f"DEVICE{suffix}"):
+        inside = f"/storage{suffix}"
+        place = _mounted(service, inside)
+        if device := variables.get(f"DEVICE{suffix}") or _device(service, suffix):
             disks.append((device, "raw"))
+        elif not suffix or variables.get(f"DISK{suffix}_SIZE") or place != inside:
+            disks.append((f"{place}/{file}{suffix}.{ending}", form))
     for number, (place, driver) in enumerate(disks, 1):
         node = f"data{number}"
         settings = {
@@ -109,6 +109,17 @@ def _variables(environment: object) -> Mapping[str, str]:
     listed = environment if isinstance(environment, list) else []
     pairs = (str(entry).partition("=") for entry in listed)
     return {name: value for name, _, value in pairs}
+
+
+def _device(service: Mapping[str, Any], suffix: str) -> str | None:
+    """The host's device that takes the place of this disk: /disk, /disk1, /disk2 … inside."""
+    inside = {f"{top}/disk{number}" for top in ("", "/dev") for number in (suffix or "1", suffix)}
+    devices = service.get("devices")
+    for device in devices if isinstance(devices, list) else []:
+        place, _, rest = str(device).partition(":")
+        if rest.partition(":")[0] in inside:
+            return place
+    return None
 
 
 def _mounted(service: Mapping[str, Any], inside: str) -> str:

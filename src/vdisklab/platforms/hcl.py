@@ -145,6 +145,8 @@ class _Parser:
             value = _WORDS.get(token["name"], f"${{{token['name']}}}")
         elif token["sign"] == "[":
             value = self._list(depth)
+        elif token["sign"] == "{" and self._is_for():
+            value = f"${{{self._expression()}}}"
         elif token["sign"] == "{":
             inner = HclBlock("")
             self.body(inner, depth + 1)
@@ -152,6 +154,21 @@ class _Parser:
         else:
             value = f"${{{token[0]}}}"
         return self._with_rest(value, token)
+
+    def _is_for(self) -> bool:
+        """True after the brace of `{ for key in map : key => value }`, which may span lines."""
+        self._skip_ends()
+        token = self._peek()
+        return token is not None and token["name"] == "for"
+
+    def _expression(self) -> str:
+        """The text up to the closing brace, which is read, too."""
+        text, nested = "", 1
+        while nested:
+            token = self._next()
+            nested += {"{": 1, "}": -1}.get(token["sign"] or "", 0)
+            text += f"{token[0]} " if nested else ""
+        return text.strip()
 
     def _with_rest(self, value: Any, first: re.Match[str]) -> Any:  # noqa: ANN401
         """The value, or the text of the expression if one goes on after it."""

@@ -67,14 +67,16 @@ def _of_bpg(resource: HclBlock, label: str, origin: str) -> GuestText:
     settings |= {"name": resource.text("name")} if resource.text("name") else {}
     settings |= {"args": resource.text("kvm_arguments")} if resource.text("kvm_arguments") else {}
     for disk in resource.all("disk"):
-        slot = disk.text("interface", "?")
+        slot, unknown = disk.text("interface", "?"), {}
+        if not re.fullmatch("[a-z]+[0-9]+", slot):  # an expression
+            slot, unknown = f"unknown{len(settings)}", {"size": slot}
         datastore, form = disk.text("datastore_id", "local-lvm"), disk.text("file_format")
         place = disk.text("path_in_datastore")
         volume = place or f"vm-{vmid}-disk-{slot}" + (f".{form}" if form not in ("", "raw") else "")
         options = {
             "cache": disk.text("cache", "none"), "aio": disk.text("aio", "io_uring"),
             "discard": disk.text("discard", "ignore"), "iothread": disk.text("iothread", "0"),
-            **({} if form or place else {"file_format": "of-the-storage"}),
+            **({} if form or place else {"file_format": "of-the-storage"}), **unknown,
         }  # fmt: skip
         for speed in disk.all("speed"):
             options |= {

@@ -194,6 +194,61 @@ def test_ansibles_modules_are_read() -> None:
     ]
 
 
+def test_what_a_playbook_fills_in_is_no_reason_to_leave_a_guest_out() -> None:
+    """A line of Proxmox VE that begins with a brace was taken for YAML, and its file for none."""
+    play = """\
+- hosts: pve
+  tasks:
+    - proxmox_kvm:
+        name: "{{ item.name }}"
+        scsihw: virtio-scsi-pci
+        scsi: {scsi0: "{{ pool }}:{{ size }},cache=unsafe"}
+    - community.general.proxmox_kvm:
+        vmid: 7
+        ide: {0: "thin:vm-7-disk-0,cache=unsafe", 2: "local:iso/x.iso,media=cdrom"}
+"""
+    disks = {disk.target: disk for disk in read(play, "play.yml")}
+    assert {target: disk.drops_flushes for target, disk in disks.items()} == {
+        "scsi0": True, "ide0": True,
+    }  # fmt: skip
+    assert disks["scsi0"].domain == "$item.name"
+    assert "its storage '$pool'" in (disks["scsi0"].problem or "")
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "{ for n in var.nodes : n.name => n }",
+        "{\n for k, n in var.m :\n k => { a = n } if n.on\n }",
+    ],
+)
+def test_guests_that_an_expression_makes_are_read(nodes: str) -> None:
+    """One `for` left the whole file unread; a disk in a slot that only Terraform knows is named."""
+    text = f"""
+resource "proxmox_virtual_environment_vm" "kvm" {{
+  for_each = {nodes}
+  vm_id = each.value.vmid
+  disk {{
+    interface = "scsi0"
+    datastore_id = "thin"
+    file_format = "raw"
+    cache = "unsafe"
+  }}
+  dynamic "disk" {{
+    for_each = var.extra
+    content {{
+      interface = "scsi${{disk.key + 1}}"
+      datastore_id = "thin"
+    }}
+  }}
+}}
+"""
+    first, other = read(text, "main.tf")
+    assert (first.target, first.drops_flushes) == ("scsi0", True)
+    assert str(first.path) == "lvmthin/unsafe/scsi:aio=io_uring:detect_zeroes=on"
+    assert "vdisklab does not know the slot" in (other.problem or "")
+
+
 @pytest.mark.parametrize(
     ("service", "found"),
     [
@@ -205,8 +260,11 @@ def test_ansibles_modules_are_read() -> None:
          ["qcow2/none/virtio:aio=io_uring:detect_zeroes=on:discard=unmap:iothread=on"] * 2),
         ("image: dockurr/windows\n    environment: {DEVICE: /dev/sdb, DISK_CACHE: writeback, "
          "DISK_IO: threads, DISK_DISCARD: 'off'}",
-         ["raw/writeback/scsi:detect_zeroes=on:iothread=on",
-          "writeback/scsi:detect_zeroes=on:iothread=on"]),
+         ["writeback/scsi:detect_zeroes=on:iothread=on"]),
+        ("image: qemux/qemu\n    devices: [/dev/kvm, '/dev/sdb:/disk2', '/dev/sdc:/dev/disk3']\n"
+         "    environment: {DISK_DISCARD: 'off'}\n    volumes: ['/vm/a:/storage', '/b:/storage4']",
+         [f"{way}/scsi:aio=native:detect_zeroes=on:iothread=on"
+          for way in ("raw/none", "none", "none", "raw/none")]),
         ("image: dockurr/macos",
          ["raw/none/virtio:aio=native:detect_zeroes=on:discard=unmap:iothread=on"]),
         ("image: qemux/qemu\n    environment: {DISK_TYPE: nvme}",
