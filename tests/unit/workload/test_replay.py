@@ -397,6 +397,26 @@ class TestProgram:
             assert [log[place][2], log[place + 1][2]] == [FLUSH, WRITE]
             assert ends[place + 1] >= ends[place] - 1, "rounded to microseconds"
 
+    @pytest.mark.parametrize(("think_us", "waits"), [(40_000, True), (70_000, False)])
+    def test_it_waits_for_a_flush_that_it_followed_within_the_time_of_the_flush(
+        self, replayer: Path, tmp_path: Path, *, think_us: int, waits: bool
+    ) -> None:
+        """The flush took 50 ms in the recording, and takes 200 here."""
+        slow = tmp_path / "slow.so"
+        code = "#include <unistd.h>\nint fdatasync(int fd) { (void)fd; return usleep(200000); }\n"
+        compiler = ["cc", "-shared", "-fPIC", "-xc", "-o", slow, "-"]
+        subprocess.run(compiler, check=True, input=code, text=True)
+        preloaded = tmp_path / "replay"
+        preloaded.write_text(f'#!/bin/sh\nLD_PRELOAD={slow} exec {replayer} "$@"\n')
+        preloaded.chmod(0o755)
+        requests = [(10, FLUSH, 0, 0, 50_000), (50_010 + think_us, WRITE, MIB, 512, 2)]
+        recording = load(*requests, disk_bytes=2 * MIB)
+        _, ((_, flush, _, _), (due, took, _, _)) = replayed(
+            preloaded, tmp_path, "timed", recording
+        )
+        assert flush >= 200_000
+        assert (due + took >= flush) == waits
+
     def test_no_request_begins_after_the_limit(self, replayer: Path, tmp_path: Path) -> None:
         text, log = replayed(replayer, tmp_path, "timed", database(60), limit=0.2)
         report = read_report(text)

@@ -49,7 +49,9 @@ enum { FEWEST_THREADS = 16, MOST_THREADS = 256, MOST_FASTER = 8, SUB_BITS = 6, B
 #define SECOND 1000000000ull
 #define NEVER UINT64_MAX
 #define COMPUTED (5 * SECOND / 1000)
-#define AT_ONCE (20 * SECOND / 1000) /* an emulated guest's database thinks so long between a flush and a write */
+/* Microseconds. An emulated guest's database thinks so long between a flush and a write; after a flush that took
+ * longer, as long as the flush took: where it ends late, it ends late by a share of its time. */
+#define AT_ONCE 20000
 
 struct request {
     uint64_t offset;
@@ -76,7 +78,7 @@ static uint64_t planned, span; /* requests in the plan, and its length in micros
 static uint64_t count, start, limit;
 static uint64_t page, piece; /* bytes: of a page of memory, and what buffers are a multiple of */
 static int timed, target, is_device;
-/* By request of the plan: it is a flush, or followed the end of one at once. */
+/* By request of the plan: it is a flush, or followed the end of one at once (AT_ONCE). */
 static uint8_t *is_ordered;
 
 /* By request: when it was allowed to begin, when it began, when it ended. */
@@ -463,17 +465,20 @@ static uint64_t *moments(uint64_t number) {
 }
 
 static void find_order(void) {
-    uint8_t *is_flush = calloc(planned, 1); /* by rank */
+    uint64_t *flush_due = moments(planned); /* by rank; NEVER: no flush */
     is_ordered = calloc(planned, 1);
-    if (!is_flush || !is_ordered)
+    if (!is_ordered)
         die("memory");
     for (uint64_t i = 0; i < planned; i++)
-        is_flush[plan[i].rank] = plan[i].kind == FLUSH;
+        if (plan[i].kind == FLUSH)
+            flush_due[plan[i].rank] = plan[i].due;
     for (uint64_t i = 0; i < planned; i++) {
-        int at_once = plan[i].after && plan[i].think * 1000ull <= AT_ONCE;
-        is_ordered[i] = plan[i].kind == FLUSH || (at_once && is_flush[plan[i].after - 1]);
+        uint64_t due = plan[i].after ? flush_due[plan[i].after - 1] : NEVER;
+        uint64_t took = due == NEVER ? 0 : plan[i].due - plan[i].think - due;
+        int at_once = due != NEVER && plan[i].think <= (took > AT_ONCE ? took : AT_ONCE);
+        is_ordered[i] = plan[i].kind == FLUSH || at_once;
     }
-    free(is_flush);
+    free(flush_due);
 }
 
 static uint64_t read_plan(const char *name) {
