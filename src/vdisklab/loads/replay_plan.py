@@ -18,9 +18,11 @@ import numpy as np
 from vdisklab.loads.folding import Folded
 from vdisklab.loads.load import Integers, IoKind, RecordedLoad
 
-_MAGIC = b"VDLPLAN1"
+_MAGIC = b"VDLPLAN2"
 _FORCED = 5
 _MOST_32 = (1 << 32) - 1
+_AT_ONCE_US = 20_000
+"""An emulated guest's database thinks so long between a flush and a write."""
 
 _HEADER = np.dtype(
     [("magic", "S8"), ("count", "<u8"), ("largest", "<u8"), ("depth", "<u8"), ("span", "<u8")]
@@ -28,7 +30,7 @@ _HEADER = np.dtype(
 _REQUEST = np.dtype(
     [
         ("offset", "<u8"), ("due", "<u4"), ("think", "<u4"), ("length", "<u4"), ("after", "<u4"),
-        ("rank", "<u4"), ("kind", "<u4"),
+        ("rank", "<u4"), ("barrier", "<u4"), ("kind", "<u4"),
     ]
 )  # fmt: skip
 
@@ -37,12 +39,14 @@ _REQUEST = np.dtype(
 class Dependencies:
     """What each request waits for: the first `after` requests to end, then `think_us`.
 
-    `rank` is each request's own place in the order of ends.
+    `rank` is each request's own place in the order of ends. `barrier`: the first so many requests
+    to end are also waited for by a request that begins when it was due; 0 for none.
     """
 
     after: Integers
     think_us: Integers
     rank: Integers
+    barrier: Integers
 
 
 def dependencies(load: RecordedLoad) -> Dependencies:
@@ -58,8 +62,29 @@ def dependencies(load: RecordedLoad) -> Dependencies:
     rank = np.empty(len(load), np.int64)
     rank[order] = np.arange(len(load))
     ordered = np.concatenate((np.zeros(1, np.int64), ends[order]))
-    after = np.searchsorted(ordered[1:], load.due_us, side="right")
-    return Dependencies(np.asarray(after, np.int64), load.due_us - ordered[after], rank)
+    after = np.searchsorted(ordered[1:], load.due_us, side="right").astype(np.int64)
+    barrier = _barriers(load, after, rank, ordered)
+    return Dependencies(after, load.due_us - ordered[after], rank, barrier)
+
+
+def _barriers(load: RecordedLoad, after: Integers, rank: Integers, ordered: Integers) -> Integers:
+    """How many requests have to end before one begins that is due.
+
+    A flush waits for all that had ended: else it would flush less. What began within 20 ms of the
+    end of the last flush, or within the time that this flush took, waits for the flush: its client
+    had waited, too, and a flush that ends late ends late by a share of its time. `ordered` has the
+    moments of the ends in their order, after a 0.
+    """
+    is_flush = load.kind == IoKind.FLUSH
+    by_end = np.sort(rank[is_flush])
+    due_by_rank = np.empty(len(load), np.int64)
+    due_by_rank[rank] = load.due_us
+    before = np.searchsorted(by_end, after, side="left")
+    last = np.concatenate((np.zeros(1, np.int64), by_end))[before]
+    end = ordered[last + 1] if len(load) else ordered[:0]
+    closely = np.maximum(_AT_ONCE_US, end - due_by_rank[last])
+    follows = (before > 0) & (load.due_us - end <= closely)
+    return np.asarray(np.where(is_flush, after, np.where(follows, last + 1, 0)), np.int64)
 
 
 def least_seconds(load: RecordedLoad) -> float:
@@ -90,6 +115,7 @@ def encode_plan(load: RecordedLoad, places: Folded) -> bytes:
     requests["length"] = places.length
     requests["after"] = waits.after
     requests["rank"] = waits.rank
+    requests["barrier"] = waits.barrier
     forced = load.forced & (load.kind == IoKind.WRITE)
     requests["kind"] = np.where(forced, _FORCED, load.kind)
     largest = int(places.length[load.moves_data].max(initial=0))

@@ -52,7 +52,7 @@ _WHOLE_SECONDS = 1.25 * PART_SECONDS
 """A recording for a minute takes a little longer; two parts of it would be nearly the same."""
 
 _MOST_REQUESTS = 2_000_000
-_REQUEST_BYTES = 32
+_REQUEST_BYTES = 36
 _PROGRAM_BYTES = 2 * MIB
 _SMALLEST_DISK, _LARGEST_DISK = GIB, 4 * GIB
 # As in programs/replay.c.

@@ -30,6 +30,21 @@ def test_a_flush_waits_for_the_writes_before_it_and_the_next_write_for_the_flush
     assert waits.rank.tolist() == [1, 0, 2, 3]
 
 
+def test_what_begins_when_it_is_due_waits_for_a_flush_that_it_followed_closely() -> None:
+    """Within the 50 ms that the first flush took, or 20 ms of the second, which took 1 ms; not only
+    the first request after it."""
+    recording = load(
+        (0, WRITE, 0, 4096, 100), (200, FLUSH, 0, 0, 50_000),
+        (60_000, WRITE, 4096, 4096, 100), (99_000, WRITE, 8192, 4096, 100),
+        (150_000, WRITE, 0, 4096, 100),
+        (200_000, FLUSH, 0, 0, 1000), (220_000, READ, 0, 4096, 100), (222_000, READ, 0, 4096, 100),
+    )  # fmt: skip
+    waits = dependencies(recording)
+    assert waits.after.tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert waits.barrier.tolist() == [0, 1, 2, 2, 0, 5, 6, 0]
+    assert dependencies(load()).barrier.tolist() == []
+
+
 def test_nothing_waits_for_a_request_whose_end_was_not_seen() -> None:
     recording = load((0, READ, 0, 512), (5, READ, 512, 512, 1), (900_000, READ, 0, 512, 7))
     assert dependencies(recording).after.tolist() == [0, 0, 1]
@@ -53,12 +68,12 @@ def test_think_times_alone_take_this_long() -> None:
 def test_the_plans_form() -> None:
     recording = load((7, WRITE, 4096, 512, 3, True), (20, FLUSH, 0, 0, 5))
     plan = encode_plan(recording, folded(recording, 64 * MIB))
-    assert plan[:8] == b"VDLPLAN1"
+    assert plan[:8] == b"VDLPLAN2"
     numbers = np.frombuffer(plan[8:40], "<u8")
     assert numbers.tolist() == [2, 512, 1, 10_000_000]
-    first = np.frombuffer(plan[40:72], "<u4")
-    assert first.tolist() == [4096, 0, 7, 7, 512, 0, 0, 5]
-    assert len(plan) == 40 + 2 * 32
+    first = np.frombuffer(plan[40:76], "<u4")
+    assert first.tolist() == [4096, 0, 7, 7, 512, 0, 0, 0, 5]
+    assert len(plan) == 40 + 2 * 36
 
 
 @given(loads())

@@ -1,16 +1,16 @@
 /* replay MODE PLAN TARGET LIMIT [DELAY LOG [again]]: does the requests of a plan on a disk or file.
  *
- * MODE is `timed` (each request when it was due; a flush, and what followed a flush at once, not before all requests
- * that had ended before it in the recording have ended here: else a flush would flush less, and a stall, which the
- * client waited for, would meet all requests that are due meanwhile) or `fast` (each as soon as all requests that had ended before
+ * MODE is `timed` (each request when it was due, but not before its barrier, the first requests that had ended in
+ * the recording, have ended here) or `fast` (each as soon as all requests that had ended before
  * it in the recording have ended here, and its recorded think time has passed). No request begins more than
  * LIMIT seconds after the start. With DELAY and LOG the start is DELAY seconds after the call, and LOG gets a
  * line for each request: microseconds due, microseconds taken (-1: never done), kind, bytes. With `again` the
  * plan begins again at its end until LIMIT. SIGINT ends the run: LIMIT is then this moment.
  *
- * PLAN (little-endian): the text VDLPLAN1, the number of requests, the largest one's bytes, the depth of the
+ * PLAN (little-endian): the text VDLPLAN2, the number of requests, the largest one's bytes, the depth of the
  * recording and its length in microseconds, as 64-bit numbers; then for each request, by due time, 64 bits offset and 32 bits each of: due and
- * think in microseconds, length, after (how many must have ended), rank (its place by recorded end), kind.
+ * think in microseconds, length, after (how many must have ended), rank (its place by recorded end), barrier
+ * (how many must have ended in `timed`, 0: none), kind.
  *
  * Each thread has one request in flight, as fio's psync has: the kernel completes it the moment it is done, and
  * nothing is reaped late. An idle thread takes the next request and sleeps until it is due, so no thread has to
@@ -49,13 +49,10 @@ enum { FEWEST_THREADS = 16, MOST_THREADS = 256, MOST_FASTER = 8, SUB_BITS = 6, B
 #define SECOND 1000000000ull
 #define NEVER UINT64_MAX
 #define COMPUTED (5 * SECOND / 1000)
-/* Microseconds. An emulated guest's database thinks so long between a flush and a write; after a flush that took
- * longer, as long as the flush took: where it ends late, it ends late by a share of its time. */
-#define AT_ONCE 20000
 
-struct request {
+struct __attribute__((packed)) request {
     uint64_t offset;
-    uint32_t due, think, length, after, rank, kind;
+    uint32_t due, think, length, after, rank, barrier, kind;
 };
 
 struct header {
@@ -65,7 +62,7 @@ struct header {
 
 /* A request of the plan, or of one of its repetitions. */
 struct job {
-    uint64_t offset, due, think, after, rank;
+    uint64_t offset, due, think, after, rank, barrier;
     uint32_t length, kind;
 };
 
@@ -78,8 +75,6 @@ static uint64_t planned, span; /* requests in the plan, and its length in micros
 static uint64_t count, start, limit;
 static uint64_t page, piece; /* bytes: of a page of memory, and what buffers are a multiple of */
 static int timed, target, is_device;
-/* By request of the plan: it is a flush, or followed the end of one at once (AT_ONCE). */
-static uint8_t *is_ordered;
 
 /* By request: when it was allowed to begin, when it began, when it ended. */
 static uint64_t *allowed, *begun, *ended;
@@ -100,8 +95,14 @@ static char failure[160];
 static struct job job(uint64_t number) {
     uint64_t turn = number / planned;
     const struct request *r = &plan[number % planned];
-    struct job found = {r->offset,          r->due + turn * span,     r->think,
-                        r->after + turn * planned, r->rank + turn * planned, r->length, r->kind};
+    struct job found = {r->offset,
+                        r->due + turn * span,
+                        r->think,
+                        r->after + turn * planned,
+                        r->rank + turn * planned,
+                        r->barrier ? r->barrier + turn * planned : 0,
+                        r->length,
+                        r->kind};
     return found;
 }
 
@@ -249,9 +250,9 @@ static void *work(void *in) {
             moment = start + limit;
         wait_until(moment);
         pthread_mutex_lock(&lock);
-        if (timed && is_ordered[number % planned]) {
+        if (timed && prefix < r.barrier) {
             waiting++;
-            while (!stopped && prefix < r.after)
+            while (!stopped && prefix < r.barrier)
                 pthread_cond_wait(&fewer_before, &lock);
             waiting--;
         }
@@ -464,23 +465,6 @@ static uint64_t *moments(uint64_t number) {
     return place;
 }
 
-static void find_order(void) {
-    uint64_t *flush_due = moments(planned); /* by rank; NEVER: no flush */
-    is_ordered = calloc(planned, 1);
-    if (!is_ordered)
-        die("memory");
-    for (uint64_t i = 0; i < planned; i++)
-        if (plan[i].kind == FLUSH)
-            flush_due[plan[i].rank] = plan[i].due;
-    for (uint64_t i = 0; i < planned; i++) {
-        uint64_t due = plan[i].after ? flush_due[plan[i].after - 1] : NEVER;
-        uint64_t took = due == NEVER ? 0 : plan[i].due - plan[i].think - due;
-        int at_once = due != NEVER && plan[i].think <= (took > AT_ONCE ? took : AT_ONCE);
-        is_ordered[i] = plan[i].kind == FLUSH || at_once;
-    }
-    free(flush_due);
-}
-
 static uint64_t read_plan(const char *name) {
     struct stat about;
     int file = open(name, O_RDONLY);
@@ -491,14 +475,13 @@ static uint64_t read_plan(const char *name) {
         die(name);
     planned = head->count;
     span = head->span;
-    if (memcmp(head->magic, "VDLPLAN1", 8) || !planned || !span ||
+    if (memcmp(head->magic, "VDLPLAN2", 8) || !planned || !span ||
         (uint64_t)about.st_size != sizeof *head + planned * sizeof *plan) {
         errno = EINVAL;
         die(name);
     }
     plan = (const struct request *)(head + 1);
     make_buffers(head->largest);
-    find_order();
     close(file);
     return head->depth;
 }
