@@ -209,9 +209,9 @@ def test_the_replayers_buffers(page: int, tmp_path: Path) -> None:
     host = tmp_path / "host.c"  # its function precedes the C library's
     host.write_text(f"int getpagesize(void) {{ return {page}; }}\n")
     subprocess.run(["cc", "-O1", "-pthread", "-o", program, REPLAYER, host], check=True)
-    requests = [(number * 65536, 0, 0, 65536, number, number, number % 2) for number in range(8)]
-    head = b"VDLPLAN1" + struct.pack("<QQQQ", len(requests), 65536, 1, 1000)
-    plan.write_bytes(head + b"".join(struct.pack("<QIIIIII", *each) for each in requests))
+    requests = [(number * 65536, 0, 0, 65536, number, number, 0, number % 2) for number in range(8)]
+    head = b"VDLPLAN2" + struct.pack("<QQQQ", len(requests), 65536, 1, 1000)
+    plan.write_bytes(head + b"".join(struct.pack("<QIIIIIII", *each) for each in requests))
     disk.write_bytes(bytes(MIB))
     done = subprocess.run(
         [program, "fast", plan, disk, "30"], check=True, capture_output=True, text=True, timeout=60

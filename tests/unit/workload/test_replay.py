@@ -404,16 +404,14 @@ class TestProgram:
         """The flush took 50 ms in the recording, and takes 200 here."""
         slow = tmp_path / "slow.so"
         code = "#include <unistd.h>\nint fdatasync(int fd) { (void)fd; return usleep(200000); }\n"
-        compiler = ["cc", "-shared", "-fPIC", "-xc", "-o", slow, "-"]
+        compiler: list[str | Path] = ["cc", "-shared", "-fPIC", "-xc", "-o", slow, "-"]
         subprocess.run(compiler, check=True, input=code, text=True)
         preloaded = tmp_path / "replay"
         preloaded.write_text(f'#!/bin/sh\nLD_PRELOAD={slow} exec {replayer} "$@"\n')
         preloaded.chmod(0o755)
         requests = [(10, FLUSH, 0, 0, 50_000), (50_010 + think_us, WRITE, MIB, 512, 2)]
         recording = load(*requests, disk_bytes=2 * MIB)
-        _, ((_, flush, _, _), (due, took, _, _)) = replayed(
-            preloaded, tmp_path, "timed", recording
-        )
+        _, ((_, flush, _, _), (due, took, _, _)) = replayed(preloaded, tmp_path, "timed", recording)
         assert flush >= 200_000
         assert (due + took >= flush) == waits
 
