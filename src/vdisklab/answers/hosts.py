@@ -15,6 +15,7 @@ from vdisklab.analysis.diagnostics import recorded
 from vdisklab.analysis.diagnostics.baseline import MiddleBaseline, NoBaseline
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.fleet.agreement import Agreement, agreement
+from vdisklab.analysis.fleet.host_apart import HostApart, hosts_apart
 from vdisklab.analysis.fleet.host_classes import BetterPath, better_paths, profiles_differ
 from vdisklab.analysis.fleet.host_means import FleetNumbers, fleet_numbers, of_hosts, units_of
 from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS, may_be_best, rank_over_hosts, to_use
@@ -105,6 +106,11 @@ class OverHosts:
     ] = None
     facts: Annotated[tuple[FactTest, ...], "the facts that vary"] = ()
     classes: Annotated[tuple[HostClass, ...], "by all facts that vary; empty if none does"] = ()
+    apart: Annotated[
+        tuple[HostApart, ...],
+        "paths whose ratio to the baseline is alike on all hosts but one, the farthest first; "
+        "without a test",
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,6 +407,7 @@ class HostsAnalysis(Analysis):
             classes=self._classes(numbers.means, measure, cells, chosen or cells[0])
             if classes
             else (),
+            apart=hosts_apart(numbers.means, measure, self.baseline, cells),
         )
 
     def _peers(self) -> list[list[str]]:

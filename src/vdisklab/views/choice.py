@@ -233,15 +233,17 @@ def names_a_disk(choice: PathChoice) -> bool:
 
 
 def verdict_lines(
-    choice: PathChoice, power_cuts: Mapping[MeasuredCell, Durability | None]
+    choice: PathChoice,
+    power_cuts: Mapping[MeasuredCell, Durability | None],
+    look_first: str = "",
 ) -> Iterator[tuple[str, str]]:
     """The lines below the path: what is at stake in a tie, its paths and what is worse, the effect
     of a power cut, the cost of telling them apart. Each names its subject. `power_cuts` has the
-    durability of the ties.
+    durability of the ties; `look_first` is a host to look at before more hosts are measured.
     """
     alike = keeps_what_is_there(choice)
     all_lose = alike and _loses(choice)  # as the headline says
-    if alike and (stake := " ".join(_stake(choice))):
+    if alike and (stake := " ".join(_stake(choice, look_first))):
         yield "At stake", stake
     if choice.from_memory:
         yield "RAM", _of_memory(choice)
@@ -307,11 +309,11 @@ def _shares(low: float, high: float) -> str:
     return "none" if ends == ["0", "0"] else f"{'–'.join(dict.fromkeys(ends))} %"
 
 
-def _stake(choice: PathChoice) -> Iterator[str]:
+def _stake(choice: PathChoice, look_first: str) -> Iterator[str]:
     """What may be gained, and the command that decides: `So far raw/none leads …`."""
     name, cell, surer = choice.cell.name, choice.leader.name, choice.surer
     if choice.behind is None:
-        yield from _cannot_tell(choice)
+        yield from _cannot_tell(choice, look_first)
         return
     most = f"the best is at most {_percent(choice.behind)} better"
     sure = f"({in_percent(choice.confidence)})"
@@ -321,7 +323,7 @@ def _stake(choice: PathChoice) -> Iterator[str]:
     else:
         yield f"{most[0].upper()}{most[1:]} than {name} {sure}."
     if choice.hosts is not None:
-        yield f"To find out, measure more hosts. {_DONE}"
+        yield f"To find out, {_more_hosts(look_first)}. {_DONE}"
     if surer is None or not (way := _way(surer)):
         return
     usually = _usually(surer)
@@ -330,14 +332,15 @@ def _stake(choice: PathChoice) -> Iterator[str]:
     yield f"To find out, {way}. {takes} {_DONE}"
 
 
-def _cannot_tell(choice: PathChoice) -> Iterator[str]:
+def _cannot_tell(choice: PathChoice, look_first: str) -> Iterator[str]:
     """That the rounds show nothing of a tie: neither a lead nor a limit is a finding."""
     if not choice.ties:
         return
     count, measured = len(choice.tied), counted(choice.rounds, "round")
     way = _to_tell_apart(choice.surer)
     if choice.hosts is not None:
-        measured, way = counted(choice.hosts, "host"), "To tell them apart, measure more hosts."
+        measured = counted(choice.hosts, "host")
+        way = f"To tell them apart, {_more_hosts(look_first)}."
     elif choice.surer is not None and not way:
         effort = _effort(choice.surer)
         way = f"To tell them apart, measure them without --rounds, as a race: {effort}."
@@ -345,6 +348,11 @@ def _cannot_tell(choice: PathChoice) -> Iterator[str]:
     yield f"{measured} cannot tell which of these {count} is {best}, or by how much."
     if way:
         yield way
+
+
+def _more_hosts(look_first: str) -> str:
+    first = f"look at {look_first} first, then " if look_first else ""
+    return f"{first}measure more hosts"
 
 
 def _way(surer: Surer) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from vdisklab import numbers
 from vdisklab.analysis.fleet.agreement import Agreement
+from vdisklab.analysis.fleet.host_apart import HostApart
 from vdisklab.analysis.fleet.outlier_hosts import MIN_PEERS, OutlierHost, OutlierSearch
 from vdisklab.analysis.measure_words import measure_words
 from vdisklab.analysis.paired_ratios import Ratio
@@ -19,6 +20,7 @@ from vdisklab.views.wording import above_is_better, difference, inverted
 
 _SHOWN = 20
 _CLASSES = 12
+_APART = 3
 _NO_SPREAD = 0.0005
 """A spread of hosts that would be shown as 0.0 %."""
 
@@ -63,7 +65,7 @@ def _deciding(pair: Agreement) -> str:
 def _disagreeing(pair: Agreement) -> str:
     hosts = pair.disagreeing
     if not hosts:
-        return "; no host disagrees"
+        return "; no host disagrees on these two"
     shown = sum(host.shown for host in hosts)
     if len(hosts) == 1:
         sure = "beyond its own noise" if shown else "within its own noise"
@@ -82,7 +84,7 @@ def spread_sentences(pair: Agreement) -> Iterator[str]:
         "" if pair.between is None else f"; hosts differ by {numbers.percent(100 * pair.between)} %"
     )
     if pair.between is not None and pair.between < _NO_SPREAD:
-        between = "; hosts are not seen to differ beyond their noise"
+        between = "; in this, hosts are not seen to differ beyond their noise"
     first, second = (pair.a, pair.b) if pair.a_leads else (pair.b, pair.a)
     ratio = above_is_better(Ratio(0, 1.0, low, high), pair.measure)
     size = difference(ratio if pair.a_leads else inverted(ratio))
@@ -92,12 +94,34 @@ def spread_sentences(pair: Agreement) -> Iterator[str]:
 
 
 def hosts_sentences(over: OverHosts) -> Iterator[str]:
-    """Says which hosts are outliers, form classes, were left out or share hardware."""
+    """Says which hosts were left out, are outliers, form classes or share hardware."""
     yield from left_out_sentences(over.left_out)
-    yield _independence(over)
     if over.outliers is not None:
         yield from outlier_sentences(over.outliers)
     yield from class_sentences(over)
+    yield _independence(over)
+
+
+def apart_sentences(over: OverHosts, baseline: MeasuredCell) -> Iterator[str]:
+    """The paths that one host alone shows otherwise, and the command that shows that host."""
+    campaign_of = {host.name: host.campaigns[0] for host in over.hosts}
+    for each in over.apart[:_APART]:
+        range_of = numbers.ratio_interval(each.low, each.high)
+        yield (
+            f"{each.host} alone pulls the mean of {each.cell.label} {_pull(each)}: "
+            f"{numbers.ratio(each.ratio)} there, but ×{range_of} on the {each.others} other hosts "
+            f"({baseline} is 1). Look at {each.host} first: "
+            f"`vdisklab rank --campaign {campaign_of[each.host]}` ranks its paths alone."
+        )
+
+
+def _pull(apart: HostApart) -> str:
+    return "down" if apart.ratio < apart.low else "up"
+
+
+def look_first(over: OverHosts | None) -> str:
+    """The host to look at before more hosts are measured; empty if none is far from the others."""
+    return over.apart[0].host if over is not None and over.apart else ""
 
 
 def _independence(over: OverHosts) -> str:

@@ -30,7 +30,7 @@ from vdisklab.units import counted, in_percent, named, runtime_text
 from vdisklab.views import wording
 from vdisklab.views.choice import headline, verdict_lines
 from vdisklab.views.durability import disk_note, hosts_note, losses, power_cut_text
-from vdisklab.views.hosts import first_lines, hosts_sentences
+from vdisklab.views.hosts import apart_sentences, first_lines, hosts_sentences, look_first
 from vdisklab.views.layout import NAMES, Column, Row, Table
 from vdisklab.views.run import race_rule
 from vdisklab.views.trend import changed_sentence
@@ -284,7 +284,7 @@ def _headed(
         return Table(title, columns, rows, notes, intro=intro, kind=RankedCell)
     power_cuts = {row.cell: row.power_cut for row in (*answer.cells, *answer.more)}
     intro = (
-        *(sentence for _, sentence in verdict_lines(choice, power_cuts)),
+        *(sentence for _, sentence in verdict_lines(choice, power_cuts, look_first(over))),
         title,
         *_around(answer),
         *first,
@@ -444,6 +444,8 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
     """The notes. The verdict has already told what the cells in `said` lose."""
     ranking, over = answer.ranking, answer.hosts
     hidden = _cells(answer) - len(answer.cells)
+    if over is not None:
+        yield from apart_sentences(over, answer.baseline)
     if hidden:
         yield f"{counted(hidden, 'more cell')} without --top."
     failed = [finding for finding in answer.findings if isinstance(finding, ranked.FailedCell)]

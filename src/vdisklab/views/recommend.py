@@ -30,7 +30,12 @@ from vdisklab.views.choice import MOST_CHARACTERS, verdict_lines
 from vdisklab.views.choice import headline as choice_headline
 from vdisklab.views.choice import short_headline as short_choice
 from vdisklab.views.durability import basis_sentence, hosts_note, losses, power_cut_word
-from vdisklab.views.hosts import agreement_sentence, hosts_sentences
+from vdisklab.views.hosts import (
+    agreement_sentence,
+    apart_sentences,
+    hosts_sentences,
+    look_first,
+)
 from vdisklab.views.layout import NAMES, Column, Table
 from vdisklab.views.rank import summary_columns
 from vdisklab.views.run import not_raced
@@ -135,6 +140,7 @@ def _hosts_table(answer: RecommendAnswer, over: OverHosts) -> Table[Alternative]
         columns,
         sorted(rows, key=lambda row: row.cell != chosen),
         (
+            *apart_sentences(over, answer.baseline),
             *answer.caveats.notes,
             *hosts_note(row.power_cut for row in rows),
             *hosts_sentences(over),
@@ -228,7 +234,8 @@ def first_lines(answer: RecommendAnswer) -> tuple[tuple[str, str], ...]:
     """
     alone = not answer.choice.ties
     rivals = (("Next best", line) for line in _runner_up(answer)) if alone else ()
-    return (*rivals, *verdict_lines(answer.choice, answer.recommendation.durability))
+    lines = verdict_lines(answer.choice, answer.recommendation.durability, look_first(answer.hosts))
+    return (*rivals, *lines)
 
 
 def explanation(answer: RecommendAnswer) -> tuple[str, ...]:

@@ -101,6 +101,7 @@ def first_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
     return (
         *lines,
         *([] if answer is None else recommend.first_lines(answer)),
+        *(("One host", line) for line in hosts.apart_sentences(over, report.ranked.baseline)),
         *hosts.first_lines(over, ranking),
         *(("Hosts", sentence) for sentence in hosts.left_out_sentences(over.left_out)),
     )

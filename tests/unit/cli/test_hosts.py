@@ -224,6 +224,29 @@ def test_a_need_that_no_path_of_the_fleet_meets_names_one_that_does(
     assert "vdisklab run ext4/qcow2/none/virtio:discard=unmap host" in hint
 
 
+@pytest.mark.parametrize("verb", ["rank", "recommend"])
+def test_the_one_host_that_decides_stands_in_the_first_note(
+    database: Database, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    """The notes began with racks, and of three hosts nothing named the one to look at."""
+    database.write((), campaigns=[campaign(number) for number in range(3)])
+    database.add(
+        scaled(run, 0.3) if (number, run.path) == (2, "raw/none") else run
+        for number in range(3)
+        for run in runs_of(number)
+    )
+    assert main([verb, "--hosts", "all"]) == 0
+    _, first, *_ = " ".join(capsys.readouterr().out.split()).split(" * ")
+    assert re.match(
+        r"kvm2 alone pulls the mean of raw/none down: ×[\d.]+ there, but ×[\d.–]+ on the 2 other "
+        r"hosts \(host is 1\)\. Look at kvm2 first: `vdisklab (.*)` ranks its paths alone\.$",
+        first,
+    )
+    assert main(first.split("`")[1].split()[1:]) == 0
+    assert "raw/none" in capsys.readouterr().out
+    assert answer(capsys, verb, "--hosts", "all")["hosts"]["apart"][0]["host"] == "kvm2"
+
+
 def test_the_table_says_who_agrees(fleet: Database, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rank", "--hosts", "all", "--metric", "randread-4k-q1/read/iops"]) == 0
     shown = " ".join(capsys.readouterr().out.split())

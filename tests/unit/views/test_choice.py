@@ -225,6 +225,8 @@ def test_rounds_that_show_nothing_give_neither_a_lead_nor_a_limit() -> None:
         "3 hosts cannot tell which of these 5 is the best, or by how much. To tell them apart, "
         "measure more hosts."
     )
+    apart = dict(verdict_lines(replace(tie, surer=None, hosts=3), {}, "kvm2"))["At stake"]
+    assert apart.endswith("To tell them apart, look at kvm2 first, then measure more hosts.")
 
 
 def test_the_speed_of_memory_is_said_first() -> None:

@@ -10,6 +10,7 @@ from scipy import stats
 
 from tests.unit.analysis.fleet.simulated import IOPS, P99, cell, drawn, fleet_of, host_name
 from vdisklab.analysis.fleet.agreement import agreement
+from vdisklab.analysis.fleet.host_apart import hosts_apart
 from vdisklab.analysis.fleet.host_classes import better_paths, profiles_differ
 from vdisklab.analysis.fleet.host_means import effects, host_means, units_of
 from vdisklab.analysis.fleet.host_ranks import may_be_best, pair_tests_over_hosts, rank_over_hosts
@@ -102,6 +103,28 @@ def test_agreement_names_the_hosts_that_disagree() -> None:
     assert pair.agreeing + len(pair.disagreeing) == 40
     assert pair.ratio.low is not None
     assert pair.ratio.low < np.exp(0.1 - 0.6 / 40) < (pair.ratio.high or 0)
+
+
+def test_a_host_is_apart_where_all_others_agree() -> None:
+    logs = drawn(RNG(5), np.array([0.0, -1.2, -1.3, -1.1]), 3, spread=0.0)
+    logs[1, 2] -= 1.1
+    cells = [cell(number) for number in range(4)]
+    (apart,) = hosts_apart(fleet_of(logs).means, IOPS, cell(0), cells)
+    assert (apart.cell, apart.host, apart.others) == (cell(1), host_name(2), 2)
+    assert apart.ratio == pytest.approx(np.exp(-2.3), rel=0.2)
+    assert 0.2 < apart.low <= apart.high < 0.4
+    faster = logs.copy()
+    faster[1, 2] += 2.2
+    assert hosts_apart(fleet_of(faster).means, IOPS, cell(0), cells)[0].ratio > apart.high
+    # The baseline, or the whole host, is apart there: no path is.
+    whole = logs.copy()
+    whole[2:, 2] -= 1.1
+    assert not hosts_apart(fleet_of(whole).means, IOPS, cell(0), cells)
+    # Hosts that differ this much have no such host.
+    spread = logs.copy()
+    spread[1, 1] -= 0.6
+    assert not hosts_apart(fleet_of(spread).means, IOPS, cell(0), cells)
+    assert not hosts_apart(fleet_of(logs[:, 1:]).means, IOPS, cell(0), cells)
 
 
 def test_many_rounds_show_a_host_that_disagrees() -> None:
