@@ -101,6 +101,14 @@ def test_what_the_race_has_decided_no_note_calls_undecided(
     assert "Inconclusive" not in said
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_line_for_continuous_integration_judges_claims_of_ones_own(page: Path) -> None:
+    """`claims --run --junit` judged the articles' claims: copied, it failed for ever."""
+    lines = re.findall(r"vdisklab claims [^`\n]*--junit[^`\n]*", page.read_text())
+    assert all("--file " in line for line in lines), lines
+    assert lines or page.name != "README.md"
+
+
 def test_there_are_examples_on_the_pages_that_teach() -> None:
     found = {example.page for example in examples()}
     assert {"index.md", "paths.md", "profiles.md"} <= found
