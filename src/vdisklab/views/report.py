@@ -23,6 +23,7 @@ from vdisklab.views.choice import MOST_CHARACTERS
 from vdisklab.views.choice import headline as choice_headline
 from vdisklab.views.density import density_headline, density_lines
 from vdisklab.views.layout import Table
+from vdisklab.views.trend import changed_sentence
 from vdisklab.views.wording import measure_name
 
 HOST_PATHS = 24
@@ -82,7 +83,8 @@ def answer_sentences(report: ReportAnswer) -> tuple[str, ...]:
         return tuple(line for _, line in first_lines(report))  # each names its subject
     if answer is None:
         return tuple(f"{subject}: {line}" for subject, line in first_lines(report))
-    return (*recommend.verdict_sentences(answer), *recommend.reasons(answer))
+    changed = (line for _, line in _over_time(report))
+    return (*changed, *recommend.verdict_sentences(answer), *recommend.reasons(answer))
 
 
 def first_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
@@ -96,7 +98,8 @@ def first_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
     answer, over = report.recommendation, report.ranked.hosts
     lines = (("Why", report.why_none),) if answer is None else ()
     if over is None:
-        return lines if answer is None else recommend.first_lines(answer)
+        answered = () if answer is None else recommend.first_lines(answer)
+        return (*lines, *_over_time(report), *answered)
     ranking = report.ranked.ranking if answer is None else answer.recommendation.ranking
     return (
         *lines,
@@ -105,6 +108,13 @@ def first_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
         *hosts.first_lines(over, ranking),
         *(("Hosts", sentence) for sentence in hosts.left_out_sentences(over.left_out)),
     )
+
+
+def _over_time(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
+    """That the host has become slower or faster, as the trend far below says; empty if not."""
+    trend = report.trend
+    changed = None if trend is None else changed_sentence(trend, report.ranked.campaigns)
+    return () if changed is None else (("Over time", changed),)
 
 
 def page_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:

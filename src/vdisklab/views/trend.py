@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -28,6 +29,10 @@ from vdisklab.units import counted, named
 from vdisklab.views.junit import say_once, xml_text
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 from vdisklab.views.wording import difference
+
+_CARRIES, _HARDLY = 0.5, 0.25
+"""Shares of the largest change of a path: from the first on a path carries the mean, and up to the
+second the path hardly changes."""
 
 _NAMED = 4
 """Most paths that a headline names."""
@@ -260,6 +265,7 @@ def _compared(answer: TrendAnswer, row: TrendRow) -> str:
     return (
         f"campaign {_campaign(answer.campaigns[-1])} is {_size(row.newest.change)} than "
         f"{counted(len(row.newest.earlier), 'earlier campaign')} on {_path(answer, row)}"
+        f"{_carried(answer, row)}"
     )
 
 
@@ -296,10 +302,10 @@ def _lasting_change(answer: TrendAnswer, rows: Sequence[TrendRow]) -> str:
         shift = _shift_of(answer, row)
         if shift is not None:
             return _dated_change(answer, shift)
-        several = row.path == TOGETHER
+        several = row.path == TOGETHER and _carriers(answer) is None
         return (
             f"{_path(answer, row)} {'are' if several else 'is'} {_size(LevelChange(row.lasting))} "
-            f"since {_since(answer, row):%Y-%m-%d}"
+            f"since {_since(answer, row):%Y-%m-%d}{_carried(answer, row)}"
         )
     change = "slower" if answer.verdict is TrendVerdict.WORSE else "faster"
     dates = sorted({_since(answer, row) for row in rows})
@@ -316,7 +322,7 @@ def _lasting_change(answer: TrendAnswer, rows: Sequence[TrendRow]) -> str:
 
 def _dated_change(answer: TrendAnswer, shift: DatedShift) -> str:
     row = next(row for row in answer.paths if row.path == shift.path)
-    several = row.path == TOGETHER
+    several = row.path == TOGETHER and _carriers(answer) is None
     path = _path(answer, row)
     if shift.each is None:
         low, high = shift.change.low, shift.change.high
@@ -325,12 +331,13 @@ def _dated_change(answer: TrendAnswer, shift: DatedShift) -> str:
         change = LevelChange(shift.change.ratio) if has_none else shift.change
         return (
             f"{path} {'are' if several else 'is'} {_size(change)} since the step between "
-            f"{_campaign_dates(shift)}"
+            f"{_campaign_dates(shift)}{_carried(answer, row)}"
         )
     verb = ("decline" if shift.each < 1 else "rise") + ("" if several else "s")
     return (
         f"{path} {verb} by {_each(shift.each)} a campaign since {shift.earliest:%Y-%m-%d}, to "
         f"{_size(LevelChange(shift.change.ratio))} after {counted(shift.campaigns, 'campaign')}"
+        f"{_carried(answer, row)}"
     )
 
 
@@ -339,8 +346,58 @@ def _each(ratio: float) -> str:
 
 
 def _path(answer: TrendAnswer, row: TrendRow) -> str:
-    """The path of a row; if the row is all paths together, with their number."""
-    return f"all {answer.together} paths together" if row.path == TOGETHER else row.path
+    """The path of a row; if the row is all paths together, with their number. It is a mean, and
+    says nothing of all where some paths hardly change."""
+    if row.path != TOGETHER:
+        return row.path
+    alike = _carriers(answer) is None
+    return (
+        f"all {answer.together} paths together" if alike else f"the mean of {answer.together} paths"
+    )
+
+
+def _changes_by_path(answer: TrendAnswer) -> dict[str, float]:
+    """The log ratio of each path that the table shows: its lasting change, else the newest one."""
+    ratios = {
+        row.path: row.newest.change.ratio if row.lasting is None else row.lasting
+        for row in answer.paths
+        if row.path != TOGETHER
+    }
+    return {path: math.log(ratio) for path, ratio in ratios.items() if ratio}
+
+
+def _carriers(answer: TrendAnswer) -> list[str] | None:
+    """The paths that make the change of the mean of all; None if no path hardly changes beside
+    them, or if none changes by more than --worse allows."""
+    changes = _changes_by_path(answer)
+    largest = max(changes.values(), key=abs, default=0.0)
+    if abs(math.expm1(largest)) <= answer.allowed or len(changes) < answer.together:
+        return None
+    shares = {path: change / largest for path, change in changes.items()}
+    if min(shares.values()) > _HARDLY:
+        return None
+    return [path for path, share in shares.items() if share >= _CARRIES]
+
+
+def _carried(answer: TrendAnswer, row: TrendRow) -> str:
+    """` (raw/none and host carry it: -24 to -21 %; the 3 others: -2.0 to 0 %)`."""
+    carriers = _carriers(answer) if row.path == TOGETHER else None
+    if carriers is None:
+        return ""
+    changes = _changes_by_path(answer)
+    rest = [change for path, change in changes.items() if path not in carriers]
+    verb = "carries" if len(carriers) == 1 else "carry"
+    others = "the other one" if len(rest) == 1 else f"the {len(rest)} others"
+    return (
+        f" ({named(carriers, _NAMED)} {verb} it: {_range([changes[path] for path in carriers])}; "
+        f"{others}: {_range(rest)})"
+    )
+
+
+def _range(changes: Sequence[float]) -> str:
+    """`-24 to -21 %`, of log ratios."""
+    ends = [numbers.gain(math.exp(end), None, None) for end in (min(changes), max(changes))]
+    return " to ".join(dict.fromkeys(ends))
 
 
 def _are(count: int) -> str:

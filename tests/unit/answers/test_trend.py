@@ -22,7 +22,7 @@ from tests.unit.cli.test_widths import require_whole
 from tests.unit.stored import Database
 from vdisklab.actions.measure import Measured
 from vdisklab.analysis.distributions import t_isf
-from vdisklab.analysis.level_changes import ChangeKind
+from vdisklab.analysis.level_changes import ChangeKind, LevelChange
 from vdisklab.analysis.trend import TrendVerdict
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.figures import campaign_names
@@ -44,6 +44,7 @@ from vdisklab.plan.run_request import RunRequest
 from vdisklab.results.model import Campaign, Check, Failure, FailureKind, Run
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.layout import Column, Table
+from vdisklab.views.report import answer_sentences, page_lines
 from vdisklab.views.terminal import lines_of
 from vdisklab.views.trend import headline, junit_xml, tables
 
@@ -277,6 +278,41 @@ def test_a_slow_decline_is_called_one(database: Database) -> None:
     assert answer.exceeded
     assert "all 5 paths together decline by " in headline(answer)
     require_whole(list(tables(answer)), document(answer))
+
+
+def test_a_mean_that_some_paths_carry_is_not_called_all_of_them(database: Database) -> None:
+    """Two of five paths declined, and `all 5 paths together` did."""
+
+    def month_of(number: int) -> Iterator[Run]:
+        level = levels(20, 0.01)[number]
+        slow = {run.id: run for run in runs(number, level * 0.95**number)}
+        for run in runs(number, level):
+            yield slow[run.id] if run.path in ("host", "raw/none") else run
+
+    database.write(
+        (run for number in range(20) for run in month_of(number)),
+        campaigns=[month(number) for number in reversed(range(20))],
+    )
+    with database.open() as results:
+        answer = answer_trend(results)
+    first, *rows = answer.paths
+    assert (first.path, first.verdict) == (TOGETHER, TrendVerdict.WORSE)
+    # As if no path had shown by itself what they show together.
+    unshown = (
+        replace(row, lasting=None, newest=replace(row.newest, change=LevelChange(row.lasting)))
+        for row in rows
+        if row.lasting is not None
+    )
+    steady = (row for row in rows if row.lasting is None)
+    said = headline(replace(answer, paths=(first, *unshown, *steady)))
+    assert said.startswith("Worse: the mean of 5 paths ")
+    assert re.search(
+        r" \(host, raw/none carry it: -\d+ % to -\d+ %; the 3 others: \+\S+ % to \+\S+ %\); "
+        r"no path shows that by itself yet$",
+        said,
+    )
+    # Below what --worse allows, paths differ by chance.
+    assert headline(replace(answer, allowed=0.9)).count("mean of") == 0
 
 
 def test_no_change_is_said_without_an_interval_that_excludes_none(database: Database) -> None:
@@ -880,5 +916,10 @@ def test_the_report_draws_the_levels_and_says_the_verdict(database: Database) ->
     assert headline(answer) in figure.note
     assert "One lasting change dated in 12 campaigns" in figure.note
     assert "kernel" in figure.note
+    # The first screen has it, too: what the answer says holds for a host that has changed.
+    over_time = dict(page_lines(report))["Over time"]
+    assert over_time.startswith("The host has become slower: all 5 paths together are ")
+    assert over_time in answer_sentences(report)
+    assert "Over time" not in dict(page_lines(early))
     assert early.trend is None, "nothing is compared with what came later"
     assert not [figure for figure in figures(early) if figure.key == "trend"]
