@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-import yaml
-
 from vdisklab.errors import PlanError
 from vdisklab.guest.qemu.block_nodes import format_options, mount_command
 from vdisklab.path.architecture import GUEST, Architecture
@@ -154,6 +152,8 @@ def commented(lines: Iterable[str], gaps: Iterable[Gap | str] = ()) -> str:
 
 def to_yaml(node: Node) -> str:
     """Block-style YAML, its keys in their order."""
+    import yaml  # noqa: PLC0415 - imported late: only Incus and KubeVirt have YAML
+
     text: str = yaml.safe_dump(node, sort_keys=False, allow_unicode=True, width=1000)
     return text
 

@@ -14,8 +14,9 @@ from vdisklab.inspection.existing_guests import read_disks, running_disks
 from vdisklab.path.platforms import Platform
 from vdisklab.platforms.configured_disk import ConfiguredDisk, risks
 from vdisklab.platforms.guest_edge import BUG, read_apart, read_each
-from vdisklab.platforms.reading import GuestText, read_documents
+from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import read_guests
+from vdisklab.platforms.yaml_documents import read_documents
 
 QEMU = "qemu-system-x86_64 -name {} -drive file=/a,format=raw,{}"
 DOMAIN = (

@@ -19,8 +19,9 @@ from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import CacheMode
 from vdisklab.platforms.configured_disk import ConfiguredDisk, FlushesDropped, risks
 from vdisklab.platforms.dialect import ExportRequest
-from vdisklab.platforms.reading import GuestText, read_documents
+from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import change_of, forms, read_guests
+from vdisklab.platforms.yaml_documents import read_documents
 
 GUESTS = Path(__file__).parents[2] / "data" / "guests"
 
