@@ -290,7 +290,8 @@ def _headed(
         *first,
     )
     notes = tuple(_notes(answer, (choice.cell, *choice.ties)))
-    return Table(f"{headline(choice)}.", columns, rows, notes, intro=intro, kind=RankedCell)
+    first_sentence = answer.caveats.scoped(f"{headline(choice)}.")
+    return Table(first_sentence, columns, rows, notes, intro=intro, kind=RankedCell)
 
 
 def _around(answer: RankAnswer) -> tuple[str, ...]:

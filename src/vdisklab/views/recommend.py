@@ -77,6 +77,7 @@ def tables(answer: RecommendAnswer) -> Iterator[Table[Alternative]]:
     chosen, verdict = answer.recommendation.cell, verdict_table(answer)
     yield replace(
         verdict,
+        title=answer.caveats.scoped(verdict.title),
         columns=columns,
         rows=[
             row

@@ -194,7 +194,10 @@ def test_the_answer_of_one_host_says_so(
     )
     for verb in ("rank", "recommend"):
         assert main([verb]) == 0
-        assert re.search(only, " ".join(capsys.readouterr().out.split()))
+        said = " ".join(capsys.readouterr().out.split())
+        assert re.search(only, said)
+        # The scope came after twenty lines: the path was taken for that of all hosts.
+        assert re.match(r"On kvm\d only, one of 9 hosts: (take|use|keep) ", said)
         assert main([verb, "--campaign", "c0000001"]) == 0
         assert "These numbers are of" not in " ".join(capsys.readouterr().out.split())
     target = fleet.file.with_suffix(".html")

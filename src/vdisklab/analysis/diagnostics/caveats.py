@@ -124,6 +124,16 @@ class Caveats:
             return f"{of} in this database. `vdisklab runs` lists the campaigns of the other one."
         return f"{of} in this database. `vdisklab recommend --hosts all` answers for all of them."
 
+    def scoped(self, sentence: str) -> str:
+        """A first sentence that says of which host it is: `On kvm8 only, one of 9 hosts: take …`;
+        unchanged if it is of all hosts, or of the one that was named."""
+        if self.only_of is None or self.of_hosts is None:
+            return sentence
+        return (
+            f"On {self.only_of} only, one of {self.of_hosts} hosts: "
+            f"{sentence[0].lower()}{sentence[1:]}"
+        )
+
     @property
     def notes(self) -> tuple[str, ...]:
         """The warnings among notes, and what to do about them; empty if no caveat applies."""
