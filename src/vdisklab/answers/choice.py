@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from vdisklab import numbers
 from vdisklab.analysis.best import SHOWS_NOTHING
@@ -37,9 +37,6 @@ from vdisklab.path.needs import distance
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.results.model import Better, Direction
 from vdisklab.units import counted
-
-if TYPE_CHECKING:
-    pass
 
 MARGIN = 0.1
 """A path is good enough if it is at most this much worse than the best."""

@@ -33,7 +33,6 @@ from vdisklab.answers.during import measured_operations
 from vdisklab.answers.hosts import CellOverHosts, HostsAnalysis, OverHosts
 from vdisklab.answers.measured_for import RUNTIME, runtime_of
 from vdisklab.answers.tell_apart import more_rounds_command, surer
-from vdisklab.answers.trend import TrendAnswer, trend_of
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Durability, HostDisk, known_durability
@@ -116,8 +115,9 @@ class RankAnswer(Answer):
     race: RaceOutcome | None = field(default=None, metadata=HIDDEN)
     """The race that decided, if one did: its rule is another one than the ranking's."""
 
-    over_time: TrendAnswer | None = field(default=None, metadata=HIDDEN)
-    """The newest of these campaigns among the earlier ones of its plan and host."""
+    over_time: object = field(default=None, metadata=HIDDEN)
+    """A TrendAnswer: the newest of these campaigns among the earlier ones of its plan and host.
+    None without earlier ones; then its module is not imported."""
 
     @property
     def lacks_hosts(self) -> bool:
@@ -222,6 +222,11 @@ def with_trend(answer: RankAnswer, results: Store) -> RankAnswer:
     """The answer with how the host has changed since earlier campaigns, as `trend` shows it."""
     if answer.hosts is not None:
         return answer
+    if len(results.campaigns()) == 1:
+        return answer
+    # Imported late: most databases that are ranked hold one campaign.
+    from vdisklab.answers.trend import trend_of  # noqa: PLC0415
+
     newest = max(answer.campaigns, key=lambda campaign: campaign.started)
     return replace(answer, over_time=trend_of(results, [newest.id]))
 

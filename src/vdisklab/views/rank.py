@@ -33,7 +33,6 @@ from vdisklab.views.durability import disk_note, hosts_note, losses, power_cut_t
 from vdisklab.views.hosts import apart_sentences, first_lines, hosts_sentences, look_first
 from vdisklab.views.layout import NAMES, Column, Row, Table
 from vdisklab.views.run import race_rule
-from vdisklab.views.trend import changed_sentence
 
 _RAM = (
     "RAM: less than half of the bytes read (r) or written (w) reached the device; the number "
@@ -296,8 +295,14 @@ def _headed(
 
 def _around(answer: RankAnswer) -> tuple[str, ...]:
     """What to know of these numbers: how they would mean more, and that the host has changed."""
-    trend = answer.over_time
-    changed = None if trend is None else changed_sentence(trend, answer.campaigns)
+    changed = None
+    if answer.over_time is not None:
+        # Imported late, as the answer to `trend` is: most databases hold one campaign.
+        from vdisklab.answers.trend import TrendAnswer  # noqa: PLC0415
+        from vdisklab.views.trend import changed_sentence  # noqa: PLC0415
+
+        if isinstance(answer.over_time, TrendAnswer):
+            changed = changed_sentence(answer.over_time, answer.campaigns)
     return (*answer.caveats.remedies, *filter(None, [changed]))
 
 
