@@ -1,13 +1,21 @@
-"""Ansible's modules proxmox_kvm and proxmox_disk (community.general, community.proxmox)."""
+"""Ansible's modules proxmox_kvm and proxmox_disk (community.general, community.proxmox).
+
+Of Jinja only the names of variables are filled in, from `vars` and from the literal list of a
+task's `loop` (Ansible's playbooks_loops and playbooks_variables); another expression stays text.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
+from vdisklab.errors import PlanError
+from vdisklab.path.segments import CacheMode
 from vdisklab.platforms.qm_commands import as_conf, with_volume
-from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.reading import GuestText, UnreadDisk, is_deep, word
 from vdisklab.platforms.text_form import TextForm
 
 _MODULE = re.compile(r"^[ \t-]*['\"]?(?:[\w.]+\.)?proxmox_(?:kvm|disk)['\"]?\s*:\s*$", re.MULTILINE)
@@ -16,6 +24,11 @@ _OF_DISK = ("aio", "cache", "detect_zeroes", "discard", "iops", "iops_max", "iop
             "iothread", "mbps", "mbps_rd", "mbps_wr", "rerror", "werror", "ro", "scsiblock",
             "shared", "snapshot")  # fmt: skip
 _MOST_VALUES = 200_000
+_MOST_ITEMS = 500
+_SLOT = re.compile(r"(?:scsi|virtio|sata|ide)[0-9]+")
+_NAME = re.compile(r"\{\{\s*([A-Za-z_]\w*(?:\.\w+|\['\w+'\]|\[\"\w+\"\])*)\s*\}\}")
+_DEEPEST, _LONGEST = 4, 4096
+"""How often a variable may stand for another, and how long a value may become."""
 
 
 def _recognises(text: GuestText) -> bool:
@@ -24,51 +37,146 @@ def _recognises(text: GuestText) -> bool:
 
 def _rewritten(text: GuestText) -> Iterator[GuestText]:
     guests: dict[str, dict[str, str]] = {}
-    for module, values in _modules(list(text.documents)):
+    unread: dict[str, list[UnreadDisk]] = {}
+    try:
+        documents = list(text.documents)
+    except PlanError as error:
+        raise PlanError(
+            f"{error}; so its task {_first(text)} is not read",
+            hint="see what `ansible-playbook --syntax-check` says of it",
+        ) from error
+    for module, values in _modules(documents):
         guest = str(values.get("vmid", values.get("name", values.get("newid", text.name))))
-        settings = guests.setdefault(re.sub(r"[^\w-]+", "_", guest)[:100] or "guest", {})
-        if module == "kvm":
-            _of_kvm(settings, guest, values)
-        else:
-            _of_disk(settings, guest, values)
-    for guest, settings in guests.items():
-        yield as_conf(settings, f"{text.origin}/{guest}.conf")
+        key = re.sub(r"[^\w-]+", "_", guest)[:100] or "guest"
+        settings = guests.setdefault(key, {} if key == guest else {"name": guest[:100]})
+        of_module = _of_kvm if module == "kvm" else _of_disk
+        unread.setdefault(key, []).extend(of_module(settings, guest, values))
+    if not guests:
+        raise PlanError(
+            f"{text.origin} has the task {_first(text)}, but its arguments are no mapping",
+            hint="write `key: value` lines below the module's name",
+        )
+    for key, settings in guests.items():
+        shown = settings.get("name", key)
+        rows = tuple(replace(disk, guest=shown) for disk in unread[key])
+        yield replace(as_conf(settings, f"{text.origin}/{key}.conf"), unread=rows)
 
 
-def _modules(rest: list[Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The modules in plays, blocks and roles, in the order of the text."""
-    rest.reverse()
+def _first(text: GuestText) -> str:
+    """The module that was recognised, with its line."""
+    match = _MODULE.search(text.text)
+    if match is None:
+        return "?"
+    start = match.end() - len(match[0].lstrip())
+    return f"{match[0].strip(' -:')} in line {text.text.count(chr(10), 0, start) + 1}"
+
+
+Variables = Mapping[str, Any]
+
+
+def _modules(documents: list[Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The modules in plays, blocks and roles, in the order of the text, one for each item of a
+    loop, with the variables of the text filled in."""
+    rest: list[tuple[Any, Variables]] = [(each, {}) for each in reversed(documents)]
     seen = 0
     while rest and seen < _MOST_VALUES:
-        value, seen = rest.pop(), seen + 1
+        (value, known), seen = rest.pop(), seen + 1
+        inside: list[Any] = []
         if isinstance(value, list):
-            rest += reversed(value)
+            inside = value
         elif isinstance(value, dict):
+            if isinstance(value.get("vars"), dict):
+                known = {**known, **value["vars"]}
+                seen += len(known)
             for key, inner in value.items():
                 match = re.fullmatch(r"(?:[\w.]+\.)?proxmox_(kvm|disk)", str(key))
-                if match and isinstance(inner, dict):
-                    yield match[1], inner
-            rest += reversed([each for each in value.values() if isinstance(each, dict | list)])
+                if match and isinstance(inner, dict) and not is_deep(inner):
+                    for items in _loops(value, known):
+                        seen += len(inner) + len(known)
+                        yield match[1], _filled(inner, items)
+            inside = [each for each in value.values() if isinstance(each, dict | list)]
+        rest += [(each, known) for each in reversed(inside)]
 
 
-def _of_kvm(settings: dict[str, str], guest: str, values: Mapping[str, Any]) -> None:
+def _loops(task: Mapping[str, Any], known: Variables) -> Iterator[Variables]:
+    """The variables for each item of a task's loop; those that are known, if it has no list."""
+    items = task.get("loop", task.get("with_items", task.get("with_list")))
+    if isinstance(items, str) and (match := _NAME.fullmatch(items.strip())):
+        items = _value(match[1], known)
+    name = word(task, "loop_control", "loop_var") or "item"
+    if not isinstance(items, list) or not items:
+        yield known
+        return
+    for item in islice(items, _MOST_ITEMS):
+        yield {**known, name: item}
+
+
+def _value(name: str, known: Variables) -> Any:  # noqa: ANN401 - any value of YAML
+    """What a name with its keys stands for; None if that is not in the text."""
+    value: Any = known
+    for key in re.findall(r"\w+", name):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _filled(value: Any, known: Variables) -> Any:  # noqa: ANN401
+    """The value with the variables that are known in place of their names."""
+    if isinstance(value, dict):
+        return {str(_filled(key, known)): _filled(inner, known) for key, inner in value.items()}
+    for _ in range(_DEEPEST):
+        if not isinstance(value, str) or "{{" not in value or len(value) > _LONGEST:
+            break
+        whole = _NAME.fullmatch(value.strip())
+        if whole and (found := _value(whole[1], known)) is not None:
+            value = found
+            continue
+        value = _NAME.sub(lambda match: _text(match, known), value)
+    return value
+
+
+def _text(match: re.Match[str], known: Variables) -> str:
+    value = _value(match[1], known)
+    return match[0] if value is None or isinstance(value, dict | list) else str(value)
+
+
+def _not_known(target: str, what: str, settings: object) -> UnreadDisk:
+    """The row of a disk whose slot only Ansible knows."""
+    lossy = re.search(rf"\bcache['\"]?[=:]\s*['\"]?{CacheMode.UNSAFE}\b", str(settings)[:_LONGEST])
+    why = f"{what[:200]}, which only Ansible knows"
+    return UnreadDisk("", target, why, drops_flushes=lossy is not None)
+
+
+def _of_kvm(
+    settings: dict[str, str], guest: str, values: Mapping[str, Any]
+) -> Iterator[UnreadDisk]:
     for key in ("scsihw", "args", "name"):
         if isinstance(values.get(key), str):
-            settings[key] = _without_template(values[key])
+            settings[key] = values[key]
+    found = {key: line for key, line in values.items() if _SLOT.fullmatch(key)}
     for bus in _BUSES:
         disks = values.get(bus)
-        for slot, line in disks.items() if isinstance(disks, dict) else ():
-            named = f"{bus}{slot}" if re.fullmatch("[0-9]{1,3}", str(slot)) else str(slot)
-            settings[named] = with_volume(guest, named, _without_template(str(line)))
+        if isinstance(disks, dict):
+            # A slot's number alone, too: community.general joins it with the bus.
+            found |= {
+                f"{bus}{slot}" if re.fullmatch("[0-9]{1,3}", str(slot)) else str(slot): line
+                for slot, line in disks.items()
+            }
+        elif disks is not None:
+            yield _not_known(bus, f"its {bus} is {disks}", disks)
+    for slot, line in found.items():
+        if _SLOT.fullmatch(slot):
+            settings[slot] = with_volume(guest, slot, str(line))
+        else:
+            yield _not_known("disk", f"its slot is {slot}", line)
 
 
-def _without_template(text: str) -> str:
-    """The text with `$NAME` for `{{ NAME }}`, which a line of Proxmox VE cannot begin with."""
-    return re.sub(r"\{\{\s*([^{}]{0,200}?)\s*\}\}", lambda match: f"${match[1]}", text)
-
-
-def _of_disk(settings: dict[str, str], guest: str, values: Mapping[str, Any]) -> None:
+def _of_disk(
+    settings: dict[str, str], guest: str, values: Mapping[str, Any]
+) -> Iterator[UnreadDisk]:
     slot = str(values.get("disk", "?"))
+    if not _SLOT.fullmatch(slot):
+        yield _not_known("disk", f"its slot is {slot}", values)
+        return
     if str(values.get("state", "present")) in ("absent", "detached"):
         settings.pop(slot, None)
         return

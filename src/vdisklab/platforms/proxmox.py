@@ -380,7 +380,11 @@ def _disk(
         architecture=settings.get("arch"),
         limits=(
             *LIMITS.beyond(options),
-            *(f"{key}={value}" for key, value in options.items() if value and _unknown(key)),
+            *(
+                f"{key}={value}"
+                for key, value in options.items()
+                if value and (_unknown(key) or _not_filled_in(key, value))
+            ),
             *(f"{key}={value}" for key, value in properties.items() if key not in _PROPERTIES),
         ),
         refused=refused,
@@ -405,6 +409,11 @@ def _refused(slot: str, bus: Bus, written: Mapping[str, str]) -> tuple[str, str]
         if written.get(option) and bus not in buses:
             return f"{name} refuses {option} on bus {bus}", f"leave out {option}={written[option]}"
     return reading.refused_word(name, _ACCEPTED, written)
+
+
+def _not_filled_in(option: str, value: str) -> bool:
+    """True for a switch or number that is a variable; a word that is one leaves no path."""
+    return option not in _ACCEPTED and reading.is_variable(value)
 
 
 def _unknown(option: str) -> bool:

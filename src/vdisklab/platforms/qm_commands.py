@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
+from vdisklab.path.platforms import Platform
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.shell_script import ShellCommand, commands_of, tells
 from vdisklab.platforms.text_form import TextForm
@@ -37,7 +38,7 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
 def as_conf(settings: Mapping[str, str], origin: str) -> GuestText:
     """A VMID.conf of these settings."""
     lines = (f"{key}: {' '.join(value.split())}\n" for key, value in settings.items())
-    return GuestText("".join(("memory: 512\n", *lines)), origin)
+    return GuestText("".join(("memory: 512\n", *lines)), origin, of=Platform.PROXMOX)
 
 
 def with_volume(vmid: str, slot: str, value: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.options import OptionValue
+from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import BUS_OPTIONS, FORMAT_OPTIONS, Bus, CacheMode, ImageFormat
 from vdisklab.units import whole_number
 
@@ -70,6 +71,19 @@ def without_fsync(variables: Iterable[str]) -> str | None:
     return next((f"{match['library']} makes QEMU's fsync do nothing" for match in matches), None)
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadDisk:
+    """A disk that a text shows, but not well enough to be read: `why` as a clause without a stop.
+
+    `guest` is empty for a disk of the text's only guest.
+    """
+
+    guest: str
+    target: str
+    why: str
+    drops_flushes: bool = False
+
+
 @dataclass(frozen=True)
 class GuestText:
     """A configuration of one or more guests, and where it comes from.
@@ -86,6 +100,12 @@ class GuestText:
     """Why the program that makes the guest does not start it, and the way out."""
     place: str = ""
     """The file's whole name without links, if the text is a file's."""
+    of: Platform | None = None
+    """The platform in whose words a form has written the text; without one the text shows it."""
+    unread: tuple[UnreadDisk, ...] = ()
+    """Disks of the form that it could not write in the platform's words."""
+    note: str = ""
+    """A sentence about what the form assumed."""
 
     @property
     def file_name(self) -> str:
@@ -232,8 +252,18 @@ def attachment_of(bus: Bus, options: Mapping[str, OptionValue]) -> Attachment:
     return Attachment(bus, tuple((key, options[key]) for key in options if key in schema))
 
 
+_VARIABLE = re.compile(r"\$\{|\{\{|\$[A-Za-z_]")
+
+
+def is_variable(word: object) -> bool:
+    """True for a value that the program which makes the guest fills in: `${x}`, `$x`, `{{ x }}`."""
+    return isinstance(word, str) and _VARIABLE.search(word) is not None
+
+
 def one_of(word: str, allowed: tuple[str, ...], what: str) -> str:
     """The word. Raises ValueError unless it is in `allowed`."""
+    if word not in allowed and is_variable(word):
+        raise ValueError(f"its {what} is {word[:_SHOWN]}, a variable whose value is not known")
     if word not in allowed:
         names = ", ".join(allowed)
         raise ValueError(f"vdisklab does not measure its {what} {word!r}, only {names}")
@@ -254,12 +284,14 @@ def refused_word(
     """Why a program does not take those of these settings that it refuses, and the way out; None if
     it accepts them all.
 
-    A setting of None is not written, and one without a row is not judged.
+    A setting of None is not written, and one without a row, or a variable, is not judged.
     """
     wrong = {
         name: str(settings[name])[:_SHOWN]
         for name, possible in accepted.items()
-        if settings.get(name) is not None and str(settings[name]) not in possible
+        if settings.get(name) is not None
+        and str(settings[name]) not in possible
+        and not is_variable(settings[name])
     }
     if not wrong:
         return None

@@ -113,7 +113,7 @@ def read_guests(
     left_out: dict[str, None] = {}
     refused: list[tuple[VdisklabError, tuple[ConfiguredDisk, ...]]] = []
     for text in texts:
-        owner = next((dialect for dialect in platforms if dialect.recognises(text)), None)
+        owner = _owner(text, platforms)
         try:
             if owner is None:
                 _require_known(text, platforms)
@@ -129,7 +129,7 @@ def read_guests(
             notes.append(f"{found.error}: skipped.")
             disks += found.disks
             continue
-        read = found.all(text.name, _platform_of(owner))
+        read = (*found.all(text.name, _platform_of(owner)), *_unread(text, _platform_of(owner)))
         if isinstance(found.error, VdisklabError):
             refused.append((found.error, read))
         else:
@@ -163,6 +163,22 @@ def _read_text(
     return reader(text)
 
 
+def _owner(text: GuestText, platforms: Iterable[Dialect]) -> Dialect | None:
+    """The platform whose words the text has; None for one that only its YAML may show."""
+    if text.of is not None:
+        return dialect_of(text.of)
+    return next((dialect for dialect in platforms if dialect.recognises(text)), None)
+
+
+def _unread(text: GuestText, platform: Platform) -> Iterator[ConfiguredDisk]:
+    """A row for each disk of a form that is not in the platform's words."""
+    for disk in text.unread:
+        yield ConfiguredDisk(
+            disk.guest or text.name, disk.target, None, None, problem=disk.why, platform=platform,
+            guest=text.name, drops_flushes=disk.drops_flushes,
+        )  # fmt: skip
+
+
 def _platform_of(dialect: Dialect) -> Platform:
     return next(platform for platform, each in dialects().items() if each is dialect)
 
@@ -175,6 +191,8 @@ def _in_platforms_words(texts: Iterable[GuestText], notes: list[str] | None) -> 
             inside = tuple(rewritten_texts(text))
             if inside != (text,):
                 inside = tuple(filter(_is_known, inside)) or (text,)
+            if notes is not None:
+                notes.extend(dict.fromkeys(each.note for each in inside if each.note))
             yield from inside
         except PlanError as error:
             if text.required or notes is None:
@@ -185,7 +203,7 @@ def _in_platforms_words(texts: Iterable[GuestText], notes: list[str] | None) -> 
 def _is_known(text: GuestText) -> bool:
     """True for a text of a platform: a paste may have others, too."""
     platforms = tuple(dialects().values())
-    if any(dialect.recognises(text) for dialect in platforms):
+    if _owner(text, platforms) is not None:
         return True
     with suppress(PlanError):
         _require_known(text, platforms)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from vdisklab.path.architecture import X86_64, architecture_of
+from vdisklab.path.segments import CacheMode
 from vdisklab.platforms.hcl import HclBlock, read_hcl
 from vdisklab.platforms.qm_commands import as_conf
-from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.reading import GuestText, UnreadDisk, is_variable
 from vdisklab.platforms.text_form import TextForm
 from vdisklab.units import whole_number
 
@@ -24,6 +26,8 @@ _RESOURCE = re.compile(
 )
 
 
+_SLOT = re.compile(r"(?:virtio|scsi|sata|ide)[0-9]+")
+_LONGEST = 200
 _SPEEDS = {
     "iops_read": "iops_rd", "iops_write": "iops_wr", "read": "mbps_rd", "write": "mbps_wr",
     "iops_read_burstable": "iops_rd_max", "iops_write_burstable": "iops_wr_max",
@@ -51,7 +55,7 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
             case "proxmox_vm_qemu":
                 yield _of_telmate(resource, label, text.origin)
             case "libvirt_domain":
-                yield GuestText(_domain(resource, label, volumes), text.origin)
+                yield _domain(resource, label, volumes, text.origin)
             case _:
                 pass
 
@@ -66,28 +70,47 @@ def _of_bpg(resource: HclBlock, label: str, origin: str) -> GuestText:
     settings = {"scsihw": resource.text("scsi_hardware", "virtio-scsi-pci")}
     settings |= {"name": resource.text("name")} if resource.text("name") else {}
     settings |= {"args": resource.text("kvm_arguments")} if resource.text("kvm_arguments") else {}
-    for disk in resource.all("disk"):
-        slot, unknown = disk.text("interface", "?"), {}
-        if not re.fullmatch("[a-z]+[0-9]+", slot):  # an expression
-            slot, unknown = f"unknown{len(settings)}", {"size": slot}
+    unread: list[UnreadDisk] = []
+    for disk, target in _with_targets(resource):
+        slot = disk.text("interface", "?")
+        if not _SLOT.fullmatch(slot):
+            unread.append(_not_read(disk, resource, target, f"its interface is {slot}"))
+            continue
         datastore, form = disk.text("datastore_id", "local-lvm"), disk.text("file_format")
         place = disk.text("path_in_datastore")
         volume = place or f"vm-{vmid}-disk-{slot}" + (f".{form}" if form not in ("", "raw") else "")
         options = {
             "cache": disk.text("cache", "none"), "aio": disk.text("aio", "io_uring"),
             "discard": disk.text("discard", "ignore"), "iothread": disk.text("iothread", "0"),
-            **({} if form or place else {"file_format": "of-the-storage"}), **unknown,
+            **({} if form or place else {"file_format": "of-the-storage"}),
         }  # fmt: skip
         for speed in disk.all("speed"):
             options |= {
                 _SPEEDS.get(key, key): str(value) for key, value in speed.attributes.items()
             }
         settings[slot] = _line(f"{datastore}:{volume}" if datastore else volume, options)
-    return as_conf(settings, f"{origin}/{vmid}.conf")
+    return replace(as_conf(settings, f"{origin}/{vmid}.conf"), unread=tuple(unread))
+
+
+def _with_targets(resource: HclBlock) -> Iterator[tuple[HclBlock, str]]:
+    """The blocks of disks, with what a row of one that cannot be read is called."""
+    for block in resource.blocks:
+        target = "dynamic disk" if block.type == "dynamic" else "disk"
+        for disk in HclBlock("", blocks=[block]).all("disk"):
+            yield disk, target
+
+
+def _not_read(disk: HclBlock, resource: HclBlock, target: str, what: str) -> UnreadDisk:
+    return UnreadDisk(
+        resource.text("name"), target, f"{what[:_LONGEST]}, which only Terraform knows",
+        drops_flushes=disk.text("cache") == CacheMode.UNSAFE,
+    )  # fmt: skip
 
 
 def _line(volume: str, options: Mapping[str, str]) -> str:
-    return ",".join((volume, *(f"{key}={value}" for key, value in options.items() if value)))
+    """The line of VMID.conf, where a comma ends a setting: an expression may have some."""
+    parts = (f"{key}={value}" for key, value in options.items() if value)
+    return ",".join(part.replace(",", " ") for part in (volume, *parts))
 
 
 def _of_telmate(resource: HclBlock, label: str, origin: str) -> GuestText:
@@ -95,9 +118,14 @@ def _of_telmate(resource: HclBlock, label: str, origin: str) -> GuestText:
     vmid = _vmid(resource, label)
     settings = {"scsihw": resource.text("scsihw", "lsi")}
     settings |= {"args": resource.text("args")} if resource.text("args") else {}
+    settings |= {"name": resource.text("name")} if resource.text("name") else {}
     numbers: dict[str, int] = {}
-    for disk in resource.all("disk"):
+    unread: list[UnreadDisk] = []
+    for disk, target in _with_targets(resource):
         slot, bus = disk.text("slot"), disk.text("type", "scsi")
+        if is_variable(slot) or (not slot and is_variable(bus)):
+            unread.append(_not_read(disk, resource, target, f"its slot is {slot or bus}"))
+            continue
         if not re.fullmatch(r"[a-z]+[0-9]+", slot):
             named = whole_number(slot)
             number = numbers.setdefault(bus, 0) if named is None else named
@@ -109,7 +137,12 @@ def _of_telmate(resource: HclBlock, label: str, origin: str) -> GuestText:
         for slot_block in bus_block.blocks:
             for disk in (*slot_block.all("disk"), *slot_block.all("passthrough")):
                 settings[slot_block.type] = _telmate(disk, vmid, slot_block.type)
-    return as_conf(settings, f"{origin}/{vmid}.conf")
+        unread += (
+            _not_read(block, resource, f"dynamic {' '.join(block.labels)}", "it is a dynamic block")
+            for block in (bus_block, *bus_block.blocks)
+            if block.type == "dynamic"
+        )
+    return replace(as_conf(settings, f"{origin}/{vmid}.conf"), unread=tuple(unread))
 
 
 def _telmate(disk: HclBlock, vmid: str, slot: str) -> str:
@@ -125,7 +158,9 @@ def _telmate(disk: HclBlock, vmid: str, slot: str) -> str:
     return _line(volume, {**options, "discard": discard})
 
 
-def _domain(resource: HclBlock, label: str, volumes: Mapping[str, HclBlock]) -> str:
+def _domain(
+    resource: HclBlock, label: str, volumes: Mapping[str, HclBlock], origin: str
+) -> GuestText:
     domain = ET.Element("domain", {"type": resource.text("type", "kvm")})
     ET.SubElement(domain, "name").text = resource.text("name", label)
     arch = resource.text("arch", X86_64.name)
@@ -135,15 +170,22 @@ def _domain(resource: HclBlock, label: str, volumes: Mapping[str, HclBlock]) -> 
     ET.SubElement(ET.SubElement(domain, "os"), "type", system).text = "hvm"
     devices = ET.SubElement(domain, "devices")
     changed = {"xslt": "set"} if any(resource.all("xml")) or "xml" in resource.attributes else {}
-    for number, disk in enumerate(resource.all("disk")):
-        _add_disk(devices, disk, number, volumes, changed)
+    unread: list[UnreadDisk] = []
+    for number, (disk, target) in enumerate(_with_targets(resource)):
+        given = [disk.text(key) for key in ("file", "block_device", "volume_id", "url")]
+        place = next(filter(None, given), "not named")
+        if is_variable(place) and "libvirt_volume." not in place:
+            unread.append(_not_read(disk, resource, target, f"its volume is {place}"))
+        else:
+            _add_disk(devices, disk, number, volumes, changed)
     listed = resource.attributes.get("devices")  # since 0.9 the domain's XML in HCL's words
     disks = listed.get("disks") if isinstance(listed, dict) else None
     for number, entry in enumerate(disks if isinstance(disks, list) else []):
         if isinstance(entry, dict):
             _add_entry(devices, entry, number)
     ET.SubElement(devices, "controller", {"type": "scsi", "index": "0", "model": "virtio-scsi"})
-    return ET.tostring(domain, encoding="unicode")
+    xml = ET.tostring(domain, encoding="unicode")
+    return GuestText(xml, f"{origin}/{label}.xml", unread=tuple(unread))
 
 
 def _add_disk(

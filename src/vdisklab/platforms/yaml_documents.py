@@ -39,7 +39,21 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     def flatten_mapping(self, node: Any) -> None:  # noqa: ANN401 - yaml has no types
         """Raises ConstructorError for `<<`."""
         if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
-            raise yaml.constructor.ConstructorError(None, None, "merge keys", node.start_mark)
+            raise yaml.constructor.ConstructorError(
+                None, None, "vdisklab reads no merge keys (<<)", node.start_mark
+            )
+
+
+def _of_a_tag(loader: Any, _suffix: str, node: Any) -> Any:  # noqa: ANN401 - yaml has no types
+    """The value of a node with a program's own tag, as Ansible's `!vault`, as if it had none."""
+    if isinstance(node, yaml.ScalarNode):
+        return loader.construct_scalar(node)
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    return loader.construct_mapping(node, deep=True)
+
+
+_Loader.add_multi_constructor("!", _of_a_tag)
 
 
 def read_documents(text: str, origin: str) -> tuple[Tree, ...]:
@@ -53,7 +67,8 @@ def read_documents(text: str, origin: str) -> tuple[Tree, ...]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where else ""
-        why = f": {error}" if isinstance(error, _TooLargeError) else ""
+        said = getattr(error, "problem", None) or getattr(error, "context", None)
+        why = f": {error}" if isinstance(error, _TooLargeError) else f": {said}" if said else ""
         raise PlanError(
             f"{origin} is not plain YAML{line}{why}",
             hint="write it anew: `kubectl get vm,pvc,dv,pv -o yaml`, or `incus list --format yaml`",
