@@ -80,62 +80,64 @@ def _modules(documents: list[Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     rest: list[tuple[Any, Variables]] = [(each, {}) for each in reversed(documents)]
     seen = 0
     while rest and seen < _MOST_VALUES:
-        (value, known), seen = rest.pop(), seen + 1
+        (value, variables), seen = rest.pop(), seen + 1
         inside: list[Any] = []
         if isinstance(value, list):
             inside = value
         elif isinstance(value, dict):
             if isinstance(value.get("vars"), dict):
-                known = {**known, **value["vars"]}
-                seen += len(known)
+                variables = {**variables, **value["vars"]}
+                seen += len(variables)
             for key, inner in value.items():
                 match = re.fullmatch(r"(?:[\w.]+\.)?proxmox_(kvm|disk)", str(key))
                 if match and isinstance(inner, dict) and not is_deep(inner):
-                    for items in _loops(value, known):
-                        seen += len(inner) + len(known)
+                    for items in _loops(value, variables):
+                        seen += len(inner) + len(variables)
                         yield match[1], _filled(inner, items)
             inside = [each for each in value.values() if isinstance(each, dict | list)]
-        rest += [(each, known) for each in reversed(inside)]
+        rest += [(each, variables) for each in reversed(inside)]
 
 
-def _loops(task: Mapping[str, Any], known: Variables) -> Iterator[Variables]:
-    """The variables for each item of a task's loop; those that are known, if it has no list."""
+def _loops(task: Mapping[str, Any], variables: Variables) -> Iterator[Variables]:
+    """The variables for each item of a task's loop; those given, if it has no list."""
     items = task.get("loop", task.get("with_items", task.get("with_list")))
     if isinstance(items, str) and (match := _NAME.fullmatch(items.strip())):
-        items = _value(match[1], known)
+        items = _value(match[1], variables)
     name = word(task, "loop_control", "loop_var") or "item"
     if not isinstance(items, list) or not items:
-        yield known
+        yield variables
         return
     for item in islice(items, _MOST_ITEMS):
-        yield {**known, name: item}
+        yield {**variables, name: item}
 
 
-def _value(name: str, known: Variables) -> Any:  # noqa: ANN401 - any value of YAML
+def _value(name: str, variables: Variables) -> Any:  # noqa: ANN401 - any value of YAML
     """What a name with its keys stands for; None if that is not in the text."""
-    value: Any = known
+    value: Any = variables
     for key in re.findall(r"\w+", name):
         value = value.get(key) if isinstance(value, dict) else None
     return value
 
 
-def _filled(value: Any, known: Variables) -> Any:  # noqa: ANN401
-    """The value with the variables that are known in place of their names."""
+def _filled(value: Any, variables: Variables) -> Any:  # noqa: ANN401
+    """The value with the values of these variables in place of their names."""
     if isinstance(value, dict):
-        return {str(_filled(key, known)): _filled(inner, known) for key, inner in value.items()}
+        return {
+            str(_filled(key, variables)): _filled(inner, variables) for key, inner in value.items()
+        }
     for _ in range(_DEEPEST):
         if not isinstance(value, str) or "{{" not in value or len(value) > _LONGEST:
             break
         whole = _NAME.fullmatch(value.strip())
-        if whole and (found := _value(whole[1], known)) is not None:
+        if whole and (found := _value(whole[1], variables)) is not None:
             value = found
             continue
-        value = _NAME.sub(lambda match: _text(match, known), value)
+        value = _NAME.sub(lambda match: _text(match, variables), value)
     return value
 
 
-def _text(match: re.Match[str], known: Variables) -> str:
-    value = _value(match[1], known)
+def _text(match: re.Match[str], variables: Variables) -> str:
+    value = _value(match[1], variables)
     return match[0] if value is None or isinstance(value, dict | list) else str(value)
 
 

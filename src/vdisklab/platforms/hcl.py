@@ -69,10 +69,10 @@ def read_hcl(text: str, origin: str) -> HclBlock:
     try:
         parser.body(whole, 0)
     except (IndexError, _BrokenError) as error:
-        at = tokens[min(parser.position, len(tokens)) - 1].start() if tokens else 0
+        start = tokens[min(parser.position, len(tokens)) - 1].start() if tokens else 0
         raise PlanError(
             f"{origin} is not HCL as Terraform and Packer write it: see line "
-            f"{text.count(chr(10), 0, at) + 1}",
+            f"{text.count(chr(10), 0, start) + 1}",
             hint="check it with `terraform validate` or `packer validate`",
         ) from error
     _put_values(whole, _values(whole), 0)
