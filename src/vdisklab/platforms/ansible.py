@@ -15,7 +15,7 @@ from typing import Any
 from vdisklab.errors import PlanError
 from vdisklab.path.segments import CacheMode
 from vdisklab.platforms.qm_commands import as_conf, with_volume
-from vdisklab.platforms.reading import GuestText, UnreadDisk, is_deep, word
+from vdisklab.platforms.reading import GuestText, UnreadDisk, is_deep, tree, word
 from vdisklab.platforms.text_form import TextForm
 
 _MODULE = re.compile(r"^[ \t-]*['\"]?(?:[\w.]+\.)?proxmox_(?:kvm|disk)['\"]?\s*:\s*$", re.MULTILINE)
@@ -85,8 +85,8 @@ def _modules(documents: list[Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if isinstance(value, list):
             inside = value
         elif isinstance(value, dict):
-            if isinstance(value.get("vars"), dict):
-                variables = {**variables, **value["vars"]}
+            if given := tree(value, "vars"):
+                variables = {**variables, **given}
                 seen += len(variables)
             for key, inner in value.items():
                 match = re.fullmatch(r"(?:[\w.]+\.)?proxmox_(kvm|disk)", str(key))
