@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from vdisklab.campaign.runner import Choose, TimeLimit
+from vdisklab.campaign.chosen_slots import Choose, TimeLimit
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.progress import Event

@@ -15,7 +15,7 @@ from vdisklab.analysis.race import LOOKS
 from vdisklab.analysis.search import first_cells, next_cells
 from vdisklab.answers import race, race_plan
 from vdisklab.answers.loading import Loaded, stored_verdicts, with_stored_servers
-from vdisklab.campaign.runner import Choose, TimeLimit
+from vdisklab.campaign.chosen_slots import Choose, TimeLimit
 from vdisklab.campaign.schedule import boot_seconds, run_seconds
 from vdisklab.errors import PlanError
 from vdisklab.path.durability import CrashVerdicts, DurabilityKind, durability

@@ -13,8 +13,8 @@ from vdisklab.actions.planning import possible_plan
 from vdisklab.analysis.capacity import next_steps
 from vdisklab.analysis.guest_groups import LEAST_SERVED, Criterion, judge, parse_criterion
 from vdisklab.answers import density
+from vdisklab.campaign.chosen_slots import NO_LIMIT, Choose, TimeLimit
 from vdisklab.campaign.context import kind_of_guest, most_guests
-from vdisklab.campaign.runner import NO_LIMIT, Choose, TimeLimit
 from vdisklab.campaign.schedule import schedule
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost

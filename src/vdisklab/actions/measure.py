@@ -22,7 +22,6 @@ from vdisklab.answers.begun import (
 from vdisklab.answers.effort import effort, so_far_of
 from vdisklab.answers.loading import stored_verdicts
 from vdisklab.campaign.context import open_campaign
-from vdisklab.campaign.runner import RunTag, campaign_runs, chosen_runs
 from vdisklab.campaign.schedule import plan_warnings, schedule
 from vdisklab.errors import DatabaseBusyError, DirtyHostError, HostError
 from vdisklab.guest.factory import GuestContext
@@ -292,7 +291,6 @@ def _measure_plan(
     )
     if done:
         yield Measured(campaign.id, done, race=plan.race)
-    tag = RunTag(campaign.id, _medium(plan))
     # The guests of one campaign run under one accelerator, whatever a trial of KVM says today.
     before = store.ran_under(campaign.id)
     if before:
@@ -300,13 +298,18 @@ def _measure_plan(
         plan = replace(plan, guest=replace(plan.guest, accelerator=accelerator))
     interrupts: list[KeyboardInterrupt] = []
     try:
+        # Imported late: what measures a cell is loaded when it was said what will be measured, and
+        # not at all for a complete campaign.
+        from vdisklab.campaign import runner  # noqa: PLC0415
+
+        tag = runner.RunTag(campaign.id, _medium(plan))
         with (
             open_campaign(context, plan) as opened,
             _kept_in(interrupts),
             closing(
-                campaign_runs(opened, tag, finished)
+                runner.campaign_runs(opened, tag, finished)
                 if search is None
-                else chosen_runs(
+                else runner.chosen_runs(
                     opened,
                     tag,
                     finished,

@@ -2,48 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
 
 from vdisklab.errors import PlanError
-from vdisklab.plan.profile import BOOT, DISCARD, MeasurementPlan
+from vdisklab.plan.profile import BOOT, DISCARD, LIFE, REPLAY, MeasurementPlan
 from vdisklab.results.model import Direction
-from vdisklab.workload import (
-    bonnie,
-    dd,
-    discard,
-    diskspd,
-    fio,
-    life,
-    mariadb,
-    postgresql,
-    program,
-    replay,
-    rocksdb,
-    sqlite,
-    sysbench,
-)
+from vdisklab.workload import fio, program, replay
 from vdisklab.workload.grouped import BesideWorkload, GroupWorkload
 from vdisklab.workload.systems import PROGRAM as INSTALL
-from vdisklab.workload.systems import Boot, Install
 
 BONNIE = "bonnie++"
 SYSBENCH = "sysbench"
 
-WORKLOADS: Mapping[str, program.Workload] = {
-    "fio": fio.Fio(),
-    "dd": dd.Dd(),
-    SYSBENCH: sysbench.Sysbench(),
-    BONNIE: bonnie.Bonnie(),
-    "sqlite": sqlite.Sqlite(),
-    "postgresql": postgresql.Postgresql(),
-    "mariadb": mariadb.Mariadb(),
-    "rocksdb": rocksdb.Rocksdb(),
-    DISCARD: discard.Discard(),
-    replay.PROGRAM: replay.Replay(),
-    INSTALL: Install(),
-    BOOT: Boot(),
-    life.PROGRAM: life.Life(),
+_DISKSPD = ("diskspd", "Diskspd")
+
+_CLASSES: Mapping[str, tuple[str, str]] = {
+    "fio": ("fio", "Fio"),
+    "dd": ("dd", "Dd"),
+    SYSBENCH: ("sysbench", "Sysbench"),
+    BONNIE: ("bonnie", "Bonnie"),
+    "sqlite": ("sqlite", "Sqlite"),
+    "postgresql": ("postgresql", "Postgresql"),
+    "mariadb": ("mariadb", "Mariadb"),
+    "rocksdb": ("rocksdb", "Rocksdb"),
+    DISCARD: ("discard", "Discard"),
+    REPLAY: ("replay", "Replay"),
+    INSTALL: ("systems", "Install"),
+    BOOT: ("systems", "Boot"),
+    LIFE: ("life", "Life"),
 }
+"""By a program's name, its module and its class."""
+
+
+class _Workloads(Mapping[str, program.Workload]):
+    """The programs by their names. Each is imported when it is asked for: most campaigns need fio
+    alone."""
+
+    def __getitem__(self, name: str) -> program.Workload:
+        return _imported(*_CLASSES[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_CLASSES)
+
+    def __len__(self) -> int:
+        return len(_CLASSES)
+
+
+@cache
+def _imported(module: str, name: str) -> program.Workload:
+    workload: program.Workload = getattr(import_module(f"vdisklab.workload.{module}"), name)()
+    return workload
+
+
+WORKLOADS: Mapping[str, program.Workload] = _Workloads()
 
 
 MICRO_GUEST_ONLY = frozenset({BOOT, INSTALL})
@@ -63,10 +76,10 @@ def workload_for(plan: MeasurementPlan, *, in_windows: bool = False) -> program.
 
     Raises PlanError for an unknown program, and for one that does not run on Windows.
     """
-    if plan.program not in WORKLOADS:
+    if plan.program not in _CLASSES:
         raise PlanError(
             f"measurement {plan.name!r} names the unknown program {plan.program!r}",
-            hint=f"programs: {', '.join(WORKLOADS)}",
+            hint=f"programs: {', '.join(_CLASSES)}",
         )
     if not in_windows:
         return WORKLOADS[plan.program]
@@ -76,7 +89,7 @@ def workload_for(plan: MeasurementPlan, *, in_windows: bool = False) -> program.
             hint="choose a profile of fio measurements, such as quick or crystaldiskmark, or leave "
             "out --diskspd for a Linux guest",
         )
-    return diskspd.Diskspd()
+    return _imported(*_DISKSPD)
 
 
 def grouped_workload_for(plan: MeasurementPlan) -> GroupWorkload:

@@ -26,7 +26,7 @@ from vdisklab.answers.loading import load
 from vdisklab.answers.race import race_outcome
 from vdisklab.answers.race_plan import can_race
 from vdisklab.answers.rank import rank_cells
-from vdisklab.campaign.runner import chosen_slots
+from vdisklab.campaign.chosen_slots import chosen_slots
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import parse_path

@@ -30,6 +30,7 @@ from vdisklab.actions.measure import (
 )
 from vdisklab.actions.planning import begun_plan, make_plan, possible_draft, possible_plan
 from vdisklab.answers.begun import host_changes
+from vdisklab.campaign import runner
 from vdisklab.campaign.runner import RunTag
 from vdisklab.cli.shell.main import main
 from vdisklab.cli.shell.run_campaigns import _print_end as print_end
@@ -306,7 +307,7 @@ def test_an_interrupt_is_one_also_if_a_server_that_is_gone_keeps_what_lies_on_it
 
     monkeypatch.setattr(planning, "survey", lambda *_args, **_options: ABLE)
     monkeypatch.setattr(measuring, "open_campaign", opened)
-    monkeypatch.setattr(measuring, "campaign_runs", interrupted)
+    monkeypatch.setattr(runner, "campaign_runs", interrupted)
     monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
     # A campaign of a made-up id has no answer.
     monkeypatch.setattr("vdisklab.cli.shell.measured_campaigns.print_measured", lambda *_: None)
@@ -337,7 +338,7 @@ def test_a_failed_run_is_not_one_of_those_that_are_kept(
 
     monkeypatch.setattr(planning, "survey", lambda *_args, **_options: ABLE)
     monkeypatch.setattr(measuring, "open_campaign", lambda *_: nullcontext())
-    monkeypatch.setattr(measuring, "campaign_runs", interrupted)
+    monkeypatch.setattr(runner, "campaign_runs", interrupted)
     monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
     with open_store(str(tmp_path / "db.sqlite")) as store:
         request = Request(paths=("raw/none",), directory=tmp_path)

@@ -10,15 +10,9 @@ from typing import Any
 import pytest
 
 from vdisklab.campaign import runner
+from vdisklab.campaign.chosen_slots import NO_LIMIT, TimeLimit, chosen_slots
 from vdisklab.campaign.context import CampaignContext, CellResult
-from vdisklab.campaign.runner import (
-    NO_LIMIT,
-    RunTag,
-    TimeLimit,
-    campaign_runs,
-    chosen_runs,
-    chosen_slots,
-)
+from vdisklab.campaign.runner import RunTag, campaign_runs, chosen_runs
 from vdisklab.campaign.schedule import Slot, run_seconds
 from vdisklab.errors import (
     DirtyHostError,

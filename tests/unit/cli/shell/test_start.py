@@ -53,6 +53,19 @@ FOR_SOME_CELLS = tuple(
     f"vdisklab.campaign.measure_{way}" for way in ("boots", "during", "group", "life")
 )
 
+FOR_FIRST_CELL = tuple(
+    f"vdisklab.campaign.{name}" for name in ("attachment", "measure_cell", "runner", "watches")
+)
+"""What `run` does without until the first cell is measured."""
+
+FOR_SOME_PROFILES = tuple(
+    f"vdisklab.workload.{program}"
+    for program in (
+        "dd", "discard", "diskspd", "mariadb", "postgresql", "rocksdb", "sqlite", "sysbench",
+    )
+)  # fmt: skip
+"""Programs that a profile of fio does without."""
+
 FORBIDDEN: dict[tuple[str, ...], Sequence[str]] = {
     ("--help",): (
         *HEAVY, *NOT_TO_ANSWER, "numpy", "pydantic", "sqlalchemy", "vdisklab.answers",
@@ -64,6 +77,7 @@ FORBIDDEN: dict[tuple[str, ...], Sequence[str]] = {
     ("run", "--help"): (*HEAVY, *NOT_TO_ANSWER, "numpy", "pydantic", "sqlalchemy"),
     ("run", "--again", "0000"): (
         *(set(HEAVY) - {"qemu"}), *NOT_TO_MEASURE, *NOT_BEFORE_RANKING, *FOR_SOME_CELLS,
+        *FOR_FIRST_CELL, *FOR_SOME_PROFILES,
     ),
 }  # fmt: skip
 """By the words of a command, the modules that it may not load."""
