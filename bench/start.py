@@ -5,8 +5,8 @@
 Each round starts every command once, in turns, so a busy machine slows all of them alike. `rank`
 ranks the campaign of docs/images. `run` opens the database, finds no campaign to repeat and ends:
 what is measured is all that `run` imports before it looks at the host; what measures a cell is
-imported later, after the first sentences. `--against` names the `src`
-of another checkout, whose commands take turns with these.
+imported later, after the first sentences. `--against` names the `src` of another checkout, whose
+commands take turns with these.
 
 The numbers are user and system time of the process, as the kernel counts them when it ends.
 """
