@@ -243,7 +243,10 @@ def disks_of_arguments(
             transient=is_on(chain[0].get("snapshot")) or thrown_away,
         )
     yield from _shares(arguments, served or {})
-    for problem in arguments.unread:
+    of_devices = {_why_not_there(str(each.get("drive")), arguments) for each in arguments.devices}
+    for problem in dict.fromkeys(arguments.unread):
+        if problem in of_devices:
+            continue
         yield replace(_found("?", None, None, problem), refused=arguments.refused.get(problem))
 
 
@@ -285,6 +288,14 @@ def _leaves(value: object) -> Iterator[str]:
             rest += each.values() if isinstance(each, dict) else each
 
 
+def _why_not_there(drive: str, arguments: Arguments) -> str:
+    """Why no node of the arguments has the name of a device's drive: it was not read, or is not
+    there."""
+    unread = (each for each in arguments.unread if each.startswith(f"-drive {drive}: "))
+    missing = f"its drive {drive!r} is not in the arguments: no -drive or -blockdev has this name"
+    return next(unread, missing)
+
+
 def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
     """The hard disk that a device is; None for any other device."""
     driver, drive = str(device.get("driver")), str(device.get("drive"))
@@ -298,7 +309,9 @@ def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
     if _is_huge(chain):
         return _found(name, None, None, f"its nodes have more than {_MOST_SETTINGS} settings")
     if not chain:
-        return _found(name, None, None, f"its drive {drive!r} is not in the arguments")
+        problem = _why_not_there(drive, arguments)
+        refused = arguments.refused.get(problem)
+        return replace(_found(name, None, None, problem), refused=refused)
     bus, groups = _hard_disk(device, arguments), _limit_groups(chain, arguments)
     alone = groups[0] if len(groups) == 1 else {}  # a path cannot express several groups
     path: DiskPath | None = None

@@ -181,3 +181,79 @@ def test_keys_of_ansibles_items_are_filled_in_and_unknown_slots_are_rows() -> No
 def test_a_task_that_cannot_be_read_is_named_by_its_line(text: str, said: str) -> None:
     with pytest.raises(PlanError, match=said):
         read(text, "play.yml")
+
+
+COMPOSE = """\
+services:
+  vm:
+    image: ${IMAGE:-qemus/qemu}
+    environment:
+      DISK_CACHE: "%s"
+      ARGUMENTS: "-device virtio-blk-pci,drive=logs"
+      DISK_IO: threads
+    devices:
+      - /dev/kvm
+      - /dev/sdb:/disk2
+      - /dev/mapper/vg-data:/data
+    volumes:
+      - /srv/vm:/storage
+      - /dev/sdc:/disk3
+      - /srv/old.qcow2:/old.qcow2
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "cache", "assumed"),
+    [
+        ("${CACHE:-unsafe}", "unsafe", "CACHE=unsafe"),
+        ("${CACHE-unsafe}", "unsafe", "CACHE=unsafe"),
+        ("${CACHE:-${OTHER:-writeback}}", "writeback", "OTHER=writeback, CACHE=writeback"),
+        ("writethrough", "writethrough", ""),
+        ("${CACHE}", None, ""),
+        ("$CACHE", None, ""),
+        ("${CACHE:?say which}", None, ""),
+        ("${CACHE:+unsafe}", None, ""),
+    ],
+)
+def test_compose_has_the_default_of_a_variable(
+    written: str, cache: str | None, assumed: str
+) -> None:
+    notes: list[str] = []
+    disks = read(COMPOSE % written, "compose.yml", notes)
+    first = disks["vm data1"]
+    if cache is None:
+        said = f"its cache mode is {written}, a variable whose value is not known"
+        assert said in (first.problem or "")
+    else:
+        assert str(first.path).startswith(f"raw/{cache}/scsi")
+        assert first.drops_flushes is (cache == "unsafe")
+    assert not any(isinstance(risk, CannotWork) for disk in disks.values() for risk in risks(disk))
+    defaults = [note for note in notes if "is read with its defaults" in note]
+    assert (
+        any(assumed in note for note in defaults)
+        if assumed
+        else all("CACHE" not in note for note in defaults)
+    )
+
+
+def test_devices_of_a_compose_file_are_read_or_named() -> None:
+    disks = read(COMPOSE % "none", "compose.yml")
+    assert {name: disk.source for name, disk in disks.items() if disk.path} == {
+        "vm data1": "/srv/vm/data.img", "vm data2": "/dev/sdb",
+    }  # fmt: skip
+    assert {name: disk.problem for name, disk in disks.items() if not disk.path} == {
+        "vm logs": "its drive 'logs' is not in the arguments: no -drive or -blockdev has this name",
+        "vm /data": "/dev/mapper/vg-data stands under devices: at /data, "
+        "where vdisklab does not read it",
+        "vm /disk3": "/dev/sdc stands under volumes:, where a container may not open a device",
+        "vm /old.qcow2": "/srv/old.qcow2 stands under volumes: at /old.qcow2, "
+        "where vdisklab does not read it",
+    }
+
+
+@pytest.mark.parametrize("entry", ["DISK_TYPE", "DISK_TYPE=${TYPE}"])
+def test_a_bus_that_the_environment_names_is_not_made_up(entry: str) -> None:
+    text = f"services:\n  vm:\n    image: qemux/qemu\n    environment: ['{entry}']\n"
+    (disk,) = read(text, "compose.yml").values()
+    assert disk.path is None
+    assert "vdisklab does not know the device" in (disk.problem or "")

@@ -132,7 +132,7 @@ def test_the_machine_decides_about_a_drive_without_an_interface(
         (f"{FILE} -device scsi-hd,drive=f", "controller"),
         (f"{FILE} -device scsi-generic,drive=f", "SCSI commands go straight to the device"),
         ("-drive if=sd,file=/vm/a.img,format=raw", "does not know the device 'sd'"),
-        ("-drive if=virtio,file=/vm/a.img,cache=$CACHE", "cache mode '$CACHE'"),
+        ("-drive if=virtio,file=/vm/a.img,cache=$CACHE", "cache mode is $CACHE, a variable"),
         ("$DISKS", "a shell puts arguments in place of $DISKS"),
         ('-nographic "$@"', "a shell puts arguments in place of $@"),
         ("-drive $DISK", "a shell puts arguments in place of $DISK"),
