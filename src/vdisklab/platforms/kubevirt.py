@@ -77,6 +77,8 @@ _KNOWN = (
 
 _OF_NODE = ("kubernetes.io/hostname", "metadata.name")
 """Keys by which an affinity names a node; one of a volume may name any label."""
+_NFS_DRIVER, _RBD_DRIVER = "nfs.csi.k8s.io", "rbd.csi.ceph.com"
+"""The provisioners of csi-driver-nfs and ceph-csi; Rook puts its namespace before the latter."""
 _TEMPORARY = ("containerDisk", "ephemeral", "emptyDisk")
 _MOST_CPUS = 10_000
 _BUSES = (Bus.VIRTIO, Bus.SCSI, Bus.SATA, Bus.USB)
@@ -191,7 +193,6 @@ def _disks(
     beyond += ["hookSidecars"] if "hooks.kubevirt.io/hookSidecars" in annotations else []
     volumes = {word(volume, "name"): volume for volume in branches(inner, "volumes")}
     name = word(document, "metadata", "name") or "unnamed"
-    namespace = word(document, "metadata", "namespace") or ""
     named = word(inner, "architecture") or word(preference, "requirements", "architecture")
     row = architecture_of(named or "")
     architecture = named if row is None else row.name
@@ -202,7 +203,7 @@ def _disks(
             source=_claim(volumes.get(word(shared, "name"), {})),
             path=DiskPath(attachment=Attachment(Bus.VIRTIOFS)),
             platform=Platform.KUBEVIRT,
-            guest=f"{namespace}/{name}" if namespace else name,
+            guest=f"{where}/{name}" if where else name,
             text=json.dumps({"at": number, **shared}, default=str),
             architecture=architecture,
         )
@@ -217,7 +218,7 @@ def _disks(
         path, assumed, problem, mode, unseen = None, None, None, "", None
         chosen = disk
         try:
-            mode = _mode(volume, namespace, modes)
+            mode = _mode(volume, where, modes)
             chosen = _with_preferences(disk, preferred, missing)
             path = _path(domain, chosen, _usual_bus(row), on_device=mode == "Block")
         except ValueError as error:
@@ -228,10 +229,13 @@ def _disks(
         host_file = word(volume, "hostDisk", "path")
         found = _volume_of(_claim(volume), where, documents)
         below, node = (None, "") if found is None else _place_on_node(found, mode)
-        on_nfs = found is not None and _nfs_of(tree(found, "spec")) is not None
+        made_on = None if found is not None else _kind_of_class(_claim(volume), where, documents)
+        on_nfs = made_on is LayerKind.NFS or (found is not None and _is_nfs(tree(found, "spec")))
         if path is not None and on_nfs:
             path = placed(path, LayerKind.NFS)
-        if path is not None and found is None and host_file is None:
+        elif path is not None and made_on is not None and mode == "Block":
+            path = placed(path, made_on)
+        if path is not None and found is None and host_file is None and made_on is None:
             # Which of the cluster's storage holds the claim.
             unseen = _way_to_volume(_claim(volume), where, documents)
         yield ConfiguredDisk(
@@ -244,7 +248,7 @@ def _disks(
             unseen=unseen,
             read_only=tree(disk, "disk").get("readonly") is True,
             platform=Platform.KUBEVIRT,
-            guest=f"{namespace}/{name}" if namespace else name,
+            guest=f"{where}/{name}" if where else name,
             text=json.dumps(
                 {
                     "at": number,
@@ -336,6 +340,30 @@ def _claims_named(
     ]
 
 
+def _kind_of_class(
+    claim: str | None, namespace: str, documents: Mapping[str, Sequence[Tree]]
+) -> LayerKind | None:
+    """The storage of the volumes that a claim's class makes (`provisioner` of its StorageClass):
+    images of Ceph that the kernel maps, or directories on NFS. None for another class, and for one
+    that is not among the documents."""
+    claims = _claims_named(claim, namespace, documents)
+    names = {word(each, "spec", "storageClassName") for each in claims}
+    for each in documents.get("storageclass", ()):
+        driver = word(each, "provisioner") or ""
+        if word(each, "metadata", "name") not in names - {None}:
+            continue
+        if driver == _NFS_DRIVER:
+            return LayerKind.NFS
+        # With another mounter, rbd-nbd, no image is mapped by the kernel's rbd.
+        if driver.endswith(_RBD_DRIVER) and word(each, "parameters", "mounter") in (None, "rbd"):
+            return LayerKind.KRBD
+    return None
+
+
+def _is_nfs(volume: Tree) -> bool:
+    return _nfs_of(volume) is not None or word(volume, "csi", "driver") == _NFS_DRIVER
+
+
 def _way_to_volume(
     claim: str | None, namespace: str, documents: Mapping[str, Sequence[Tree]]
 ) -> str:
@@ -365,7 +393,7 @@ def _rbd_of(volume: Tree) -> str | None:
     puts its namespace before the driver's name."""
     given = tree(volume, "csi", "volumeAttributes")
     parts = [word(given, key) for key in ("pool", "radosNamespace", "imageName")]
-    is_rbd = (word(volume, "csi", "driver") or "").endswith("rbd.csi.ceph.com")
+    is_rbd = (word(volume, "csi", "driver") or "").endswith(_RBD_DRIVER)
     if not is_rbd or parts[0] is None or parts[2] is None:
         return None
     return "/".join(["/dev/rbd", *filter(None, parts)])
@@ -375,7 +403,7 @@ def _nfs_of(volume: Tree) -> str | None:
     """The server and directory of a volume on NFS: Kubernetes' own, or of csi-driver-nfs."""
     given = tree(volume, "csi", "volumeAttributes")
     server, share = word(volume, "nfs", "server"), word(volume, "nfs", "path")
-    if word(volume, "csi", "driver") == "nfs.csi.k8s.io":
+    if word(volume, "csi", "driver") == _NFS_DRIVER:
         server, share = word(given, "server"), word(given, "share")
     if server is None or share is None:
         return None
