@@ -29,6 +29,7 @@ from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.score import Weighted
 from vdisklab.analysis.summary import Summaries
 from vdisklab.analysis.sums import RelativeSums, coarser
+from vdisklab.answers.export import ConfiguredFor
 from vdisklab.answers.figures import MOST_MOMENTS, choice_bars, newest_series, series_name
 from vdisklab.answers.report import Lines, ReportAnswer
 from vdisklab.path.backing import backing_below
@@ -98,6 +99,7 @@ def render_page(report: ReportAnswer) -> str:
             image=_image(answer.recommendation.cell.path) if answer else "",
             on_target=bool(answer and (path := answer.recommendation.cell.path) and path.target),
             configurations=report.configurations,
+            driver=driver_settings(report.configurations),
             choice=_choice(report),
             diagnostics=diagnostic_sentences(report),
             claims=claims_table(report),
@@ -159,6 +161,20 @@ def page_templates() -> Environment:
 def _shown(text: str) -> str:
     """Text from outside, harmless, with targets named as the user named them."""
     return as_typed(sanitise(text))
+
+
+def driver_settings(configurations: Iterable[ConfiguredFor]) -> str:
+    """What a path sets in the `<driver>` line of libvirt's disk, such as `cache="none"`; empty
+    without such a line.
+
+    The image's format is what it is, and the ignored discards of a new disk would take them from
+    a guest that has them.
+    """
+    lines = (re.search(r"<driver ([^>]*?)/?>", each.text) for each in configurations)
+    line = next(filter(None, lines), None)
+    found = re.findall(r'[\w-]+="[^"]*"', line[1]) if line else []
+    left_out = ("name=", "type=", 'discard="ignore"')
+    return " ".join(each for each in found if not each.startswith(left_out))
 
 
 def _image(path: DiskPath | None) -> str:

@@ -32,7 +32,7 @@ from vdisklab.results.model import Direction
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.lines import sweep_figures
-from vdisklab.views.page.html import page_file, page_style, render_page
+from vdisklab.views.page.html import driver_settings, page_file, page_style, render_page
 from vdisklab.views.report import (
     answer_sentences,
     claims_table,
@@ -42,6 +42,7 @@ from vdisklab.views.report import (
 )
 from vdisklab.views.report_files import ReportFormat, _prose, build
 
+QUICKSTART = Path(__file__).parents[4] / "docs/images/quickstart.json.gz"
 LONGEST_TITLE = 20
 """Of a vertical axis, in characters: a chart is 220 pixels high, of which some 170 are the axis."""
 
@@ -329,6 +330,28 @@ def test_a_configuration_to_paste_says_what_export_says(
     text = html.unescape(re.sub("<[^>]+>", "", build(page, ReportFormat.HTML).decode()))
     for note in every_note:
         assert note.replace("`", "") in text
+
+
+def test_a_disk_that_the_guest_has_keeps_all_but_the_settings_of_the_path(
+    contents: ReportAnswer, tmp_path: Path
+) -> None:
+    """Pasted whole, the element took a guest's discard="unmap", address and name from it."""
+    campaign = contents.ranked.campaigns[0]
+
+    def settings(path: str) -> str:
+        return driver_settings(configurations_of(MeasuredCell.parse(path), campaign))
+
+    assert settings("raw/none") == 'cache="none" io="threads"'
+    assert settings("raw/none/virtio:discard=unmap").endswith('discard="unmap"')
+    assert driver_settings(()) == ""
+    db, page = str(tmp_path / "lab.sqlite"), tmp_path / "report.html"
+    assert main(["import", str(QUICKSTART), "--db", db]) == 0
+    assert main(["report", "-o", str(page), "--db", db]) == 0
+    assert (
+        'A disk that the guest has, if its image is raw: change only cache="none" io="threads" in '
+        "its <driver> line; keep its target, discard, address and alias. For a new disk: put in "
+        "the whole element (libvirt: virsh edit GUEST), with your own target"
+    ) in html.unescape(re.sub("<[^>]+>", "", page.read_text()))
 
 
 def test_json_and_parquet_hold_every_median(contents: ReportAnswer) -> None:
