@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 
@@ -228,9 +229,11 @@ def comparison_summary(pair: ComparedPair) -> str:
     """A summary of the main measures: how many favour A or B, how many likely do, and the score's
     ratio.
     """
-    rows = _rows(pair, everything=False)
-    if not rows:
+    every = _rows(pair, everything=False)
+    if not every:
         return _NOTHING_IN_COMMON
+    # The score is the mean of the others: counted with them, it would count them twice.
+    rows = [row for row in every if row.measure.name != "score"] or every
     counts = Counter(row.verdict for row in rows)
     if counts[Verdict.TOO_FEW] == len(rows):
         most = max(row.ratio.pairs for row in rows)
@@ -241,7 +244,7 @@ def comparison_summary(pair: ComparedPair) -> str:
         if counts[outcome]
     ]
     sentence_parts = [f"Of {counted(len(rows), 'main measure')}: {', '.join(parts)}"]
-    score = next((row for row in rows if row.measure.name == "score"), None)
+    score = next((row for row in every if row.measure.name == "score"), None)
     if score is not None and score.ratio.ratio is not None:
         by_score = f"by the score A is {wording.difference(score.ratio)}"
         sentence_parts.append(f"{by_score}{_alone(pair, score.ratio)}")
@@ -253,10 +256,13 @@ def _alone(pair: ComparedPair, ratio: Ratio) -> str:
     ranked = pair.ranked
     if ranked is None or ratio.low is None or ratio.high is None:
         return ""
+    pairs = math.comb(ranked.paths, 2)
     paths = f"among the campaign's {ranked.paths} paths"
+    none = "no difference is shown"
+    none += f", as {pairs} pairs are compared at once" if pairs > 1 else ""
     shown = ratio.low > 1 or ratio.high < 1
     if shown and ranked.verdict is Verdict.NONE_SHOWN:
-        return f" when these two are looked at alone; {paths} no difference is shown (`rank`)"
+        return f" when these two are looked at alone; {paths} {none} (`rank`)"
     if not shown and ranked.verdict in _BETTER:
         better = f"{_BETTER[ranked.verdict]} is shown to be better"
         return f" when these two are looked at alone; {paths} {better} (`rank`)"
