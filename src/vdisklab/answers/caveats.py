@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from vdisklab.analysis.diagnostics.caveats import ASK_DOCTOR, EMULATION, Caveats, caveats_of
+from vdisklab.answers.elsewhere import directories_gone
 from vdisklab.host.facts import machine_id
 from vdisklab.results.model import Campaign, RunOutline
 
@@ -46,6 +47,8 @@ def _kvm_of(campaigns: Sequence[Campaign], way_here: Callable[[], str | None]) -
         (name, *others) = hosts.values()
         on, there = (name, "there") if not others else ("each of these hosts", "on it")
         return f"`vdisklab doctor` on {on} says what KVM needs {there}."
+    if directories_gone(campaigns):  # perhaps an import from a machine of which this is a copy
+        return ASK_DOCTOR
     way = way_here()
     if way is None:
         return "`vdisklab doctor` boots a guest under KVM here, and says what it lacks."

@@ -22,11 +22,11 @@ def where_measured(campaigns: Sequence[Any], lines: Sequence[str] | None = None)
     `lines` are all that is printed with it; a directory that none of them needs is left out. None
     is for a report, which has such commands, and is read later and on another machine.
     """
-    here, is_gone = "this machine", "is gone"
+    here, is_away = "this machine", "is not on this machine now"
     if lines is None:
-        here, is_gone = (
+        here, is_away = (
             "the machine that wrote this report",
-            "was gone when this report was written",
+            "was not on the machine that wrote this report",
         )
     host = host_elsewhere(campaigns)
     if host is not None:
@@ -39,9 +39,9 @@ def where_measured(campaigns: Sequence[Any], lines: Sequence[str] | None = None)
         options = (f" --dir {shlex.quote(directory)}", *again, " --confirm`")
         if lines is None or any(option in line for line in lines for option in options):
             yield (
-                f"{directory}, where this was measured, {is_gone}. Before the commands that go on "
-                "with it, mount or make it again, on the same disk; with another --dir a new "
-                "campaign begins."
+                f"Recorded in {directory}, which {is_away}; the numbers are complete. To measure "
+                f"here, run `mkdir -p {shlex.quote(directory)}` first, or mount the disk that "
+                "held it."
             )
 
 

@@ -84,8 +84,8 @@ def _remedy_for_hang(root: Path) -> str:
     """The hint for a KVM device that opens, but boots no guest."""
     if _is_pvm(root):
         return (
-            "use a host with AMD-V or VT-x: this KVM (module kvm_pvm) boots only kernels that are "
-            "built as PVM guests"
+            "use another host, with AMD-V or VT-x: this host's KVM (module kvm_pvm) boots only "
+            "kernels that are built as PVM guests"
         )
     if virtualised(root):
         return (

@@ -44,8 +44,8 @@ def test_no_group_and_no_bios_where_they_cannot_help(tmp_path: Path, module: str
     assert "BIOS" not in said
     if module == "kvm_pvm":
         assert said == (
-            "To measure under KVM: use a host with AMD-V or VT-x: this KVM (module kvm_pvm) boots "
-            "only kernels that are built as PVM guests."
+            "To measure under KVM: use another host, with AMD-V or VT-x: this host's KVM (module "
+            "kvm_pvm) boots only kernels that are built as PVM guests."
         )
     else:
         assert said == "`vdisklab doctor` boots a guest under KVM here, and says what it lacks."
@@ -60,6 +60,8 @@ def test_of_another_host_only_its_doctor_knows(tmp_path: Path) -> None:
         "`vdisklab doctor` on each of these hosts says what KVM needs on it."
     )
     assert remedies(way_here=way) == "`vdisklab doctor` says what KVM needs."
+    away = replace(HERE, plan={**HERE.plan, "directory": "/nowhere/qs"})
+    assert remedies(away, way_here=way) == "`vdisklab doctor` says what KVM needs.", "an import"
     assert remedies(HERE, way_here=way).startswith("To measure under KVM: ")
 
 

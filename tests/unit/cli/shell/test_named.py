@@ -158,8 +158,8 @@ def test_it_is_said_where_a_command_of_a_campaign_has_to_be_run(
         return " ".join(capsys.readouterr().out.split())
 
     gone = (
-        "/nowhere/my qs, where this was measured, is gone. Before the commands that go on with it, "
-        "mount or make it again, on the same disk; with another --dir a new campaign begins."
+        "Recorded in /nowhere/my qs, which is not on this machine now; the numbers are complete. "
+        "To measure here, run `mkdir -p '/nowhere/my qs'` first, or mount the disk that held it."
     )
     for campaign, note, where in (
         (away, text, "Measured on the host bench1, not on this machine: commands that measure more "
