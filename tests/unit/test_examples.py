@@ -98,6 +98,12 @@ def test_what_the_race_has_decided_no_note_calls_undecided(
     assert main([verb, "--why"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("Use raw/none: within 10 % of the best")
+    of_ranks = "they take 10 % of the stated family-wise error"
+    stated = "differ, at 5 % family-wise error"
+    unfolded = " ".join(said.split())
+    assert verb != "rank" or (of_ranks in unfolded and stated in unfolded), (
+        "one error, of which a tenth"
+    )
     assert "Inconclusive" not in said
 
 

@@ -119,12 +119,12 @@ class UnplannedLook(Diagnostic):
     measured: int
 
     def __str__(self) -> str:
-        share = f"ranks take {in_percent(LOOK_SHARE)} of the usual error"
+        share = f"ranks take {in_percent(LOOK_SHARE)} of the stated family-wise error"
         if self.planned is None:
             return (
                 "A race ends when its numbers say so. Ranks allow for that: they take "
-                f"{in_percent(LOOK_SHARE)} of the usual error, and show less than the race's own "
-                "answer."
+                f"{in_percent(LOOK_SHARE)} of the stated family-wise error, and show less than "
+                "the race's own answer."
             )
         if self.measured < self.planned:
             return (
