@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from tests.unit.workload.recorded import recorded
@@ -75,7 +77,8 @@ class Mysql(program.Workload):
 
 def test_a_new_program_is_a_class_and_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """What plans a campaign knows no program by name."""
-    monkeypatch.setitem(registry.WORKLOADS, "mysql", Mysql())
+    monkeypatch.setitem(sys.modules, "vdisklab.workload.mysql", sys.modules[__name__])
+    monkeypatch.setitem(registry._CLASSES, "mysql", ("mysql", "Mysql"))
     oltp = database("oltp-c8", "mysql", sessions=8)
     assert registry.workload_for(oltp).by_server
     (changed,) = with_clients(Profile("mine", "t", (oltp,)), 16).measurements
