@@ -1,6 +1,6 @@
 """Does a replay repeat a recording, and choose the path that the application would choose?
 
-    python bench/replay.py measure WORK GROUP [ROUNDS]    # 15 minutes under emulation; goes on
+    python bench/replay.py measure WORK GROUP [ROUNDS]    # 25 minutes under emulation; goes on
     python bench/replay.py measure WORK GROUP:APPLICATION ROUNDS    # further rounds of it alone
     python bench/replay.py apply WORK GROUP[:APPLICATION] ROUNDS    # without the replays
     python bench/replay.py replay WORK GROUP[:APPLICATION] ROUNDS   # only the replays
@@ -73,7 +73,7 @@ GROUPS = {
     "mariadb": ("mariadb", "mariadb-alone"),
 }
 DISK_BYTES = 512 << 20
-SLOW = DiskTimes(read=4, write=4, flush=20)
+SLOW = DiskTimes(read=20, write=20, flush=100)
 SLOW_BYTES = 6 << 30
 COMMON = ("--size", "512M", "--guest-memory", "512M", "--page-cache", "cold")
 WHOLE = ("--runtime", "60s")
