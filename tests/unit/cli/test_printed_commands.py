@@ -495,6 +495,13 @@ def in_it(imported: Path) -> dict[str, str]:
         return {"CAMPAIGN": campaign, "RUN": store.outlines([campaign])[0].id}
 
 
+def claims_of_the_docs() -> str:
+    """The file of claims that docs/claims.md shows."""
+    page = (ROOT / "docs/claims.md").read_text()
+    below = page.partition("\n## Your own claims\n")[2].partition("\n## ")[0]
+    return "\n".join(line.strip() for line in below.splitlines() if line.startswith("    "))
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_each_command_in_a_page_works(
     page: str, imported: Path, in_it: dict[str, str], capsys: pytest.CaptureFixture[str]
@@ -505,6 +512,7 @@ def test_each_command_in_a_page_works(
     for directory in ("made", "mnt/local", "mnt/block-storage", "srv/images"):
         Path(directory).mkdir(parents=True)
     Path("web01-vda.load").write_bytes(encode(load((0, IoKind.WRITE, 0, 4096, 100))))
+    Path("acceptance.toml").write_text(claims_of_the_docs())
     for found in commands_of(page):
         command = re.sub(r" /(?=mnt|srv|root)", " ", found)
         for arguments, instead in OF_THE_PAGES.items():
