@@ -293,7 +293,7 @@ def of_pairs(analysis: Analysis, answer: RankAnswer) -> None:
         shown = not ratio.low <= 1 <= ratio.high
         said = compare_view.comparison_summary(pair)
         assert shown == apart or "looked at alone" in said or said.startswith("Too few")
-        assert ("no difference is shown (`rank`)" in said) == (shown and not apart)
+        assert ("paths no difference is shown" in said) == (shown and not apart)
         assert ("is shown to be better (`rank`)" in said) == (apart and not shown)
 
 
