@@ -14,6 +14,12 @@ from vdisklab.errors import PlanError
 from vdisklab.results.model import Direction
 from vdisklab.units import runtime_text
 
+RUNTIME = (
+    "seconds for which each measurement of it ran; null if programs ended when they were done, if "
+    "campaigns differ, and for imports"
+)
+"""What documents say of how long a measure was measured."""
+
 _FIO = re.compile(
     r"(?P<order>seq|rand)(?P<kind>read|write|rw)-(?P<size>\d+[km]?|random)"
     r"(-q(?P<depth>\d+))?(-j(?P<jobs>\d+))?(-(?P<many>\d+)jobs)?"

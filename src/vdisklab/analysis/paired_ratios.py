@@ -13,6 +13,7 @@ import numpy as np
 
 from vdisklab.analysis.distributions import t_isf, t_sf
 from vdisklab.analysis.intervals import MIN_ROUNDS
+from vdisklab.analysis.measure_words import RUNTIME
 from vdisklab.analysis.observations import (
     POSITIVE,
     Floats,
@@ -108,11 +109,7 @@ class Comparison:
     a_better_on: Annotated[
         int | None, RARE, "with --hosts, for a main measure: hosts on which A is better"
     ] = None
-    runtime: Annotated[
-        float | None,
-        "seconds for which each measurement of it ran; null if programs ended when they were done, "
-        "if campaigns differ, and for imports",
-    ] = None
+    runtime: Annotated[float | None, RUNTIME] = None
 
 
 def paired_ratios(

@@ -14,14 +14,9 @@ from vdisklab.analysis.best import competitors
 from vdisklab.analysis.candidates import OVER_ROUNDS, UNPLANNED_LOOK, RankedBy
 from vdisklab.analysis.diagnostics import ranked, recorded, values
 from vdisklab.analysis.diagnostics.baseline import MiddleBaseline, NoBaseline
-from vdisklab.analysis.diagnostics.bursts import (
-    Burst,
-    NoLastingRate,
-    burst_diagnostics,
-    unlasting_diagnostics,
-)
+from vdisklab.analysis.diagnostics.bursts import burst_diagnostics, unlasting_diagnostics
 from vdisklab.analysis.diagnostics.caveats import Caveats
-from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic, OfMeasurement
 from vdisklab.analysis.diagnostics.idle import idle_diagnostics
 from vdisklab.analysis.diagnostics.servers import server_diagnostics
 from vdisklab.analysis.intervals import MIN_ROUNDS
@@ -44,18 +39,6 @@ from vdisklab.path.stalls import MeasuredStalls
 from vdisklab.results.model import Campaign, CellSums, Example, GateCount
 from vdisklab.results.store import Store
 from vdisklab.workload.builtin_profiles import builtin_profiles
-
-_TIMED = (
-    Burst,
-    NoLastingRate,
-    values.Bimodal,
-    values.DeviceCeiling,
-    values.Drift,
-    values.GuestCeiling,
-    values.RoundsDepend,
-    values.SlowFirstRound,
-)
-"""Findings that name a measurement."""
 
 
 @dataclass(eq=False)
@@ -247,14 +230,6 @@ class Analysis:
         marked = recorded.with_lasting(found, self.loaded.observations)
         seconds = seconds_of_measurements(self.campaigns)
         return tuple(replace(finding, runtime=seconds) for finding in marked)
-
-    @cached_property
-    def of_the_host(self) -> tuple[Diagnostic, ...]:
-        """What plan and host say of all cells."""
-        numbers = self.loaded.observations
-        return recorded.host_diagnostics(
-            self.campaigns, numbers.cells, lasting=recorded.has_sustained(numbers)
-        )
 
     @cached_property
     def not_direct(self) -> tuple[recorded.NotDirect, ...]:
@@ -485,7 +460,7 @@ class Analysis:
                 for finding in self.evidence
                 if not isinstance(finding, recorded.FromPageCache)
             ),
-            *self.of_the_host,
+            *recorded.diagnostics_of_all(self.campaigns, self.loaded.observations),
             *self.not_direct,
             *self.all_may_be_dirty,
             *self.failed,
@@ -501,7 +476,9 @@ class Analysis:
         """The findings; those of a measurement say how long it ran, which changes what it shows."""
         seconds = seconds_of_measurements(self.campaigns)
         for finding in findings:
-            yield replace(finding, runtime=seconds) if isinstance(finding, _TIMED) else finding
+            yield (
+                replace(finding, runtime=seconds) if isinstance(finding, OfMeasurement) else finding
+            )
 
     def _findings(
         self, measure: MeasureKey, shown: Collection[MeasureKey]
@@ -523,7 +500,7 @@ class Analysis:
                 for finding in self.evidence
                 if not isinstance(finding, recorded.FromPageCache)
             ),
-            *self.of_the_host,
+            *recorded.diagnostics_of_all(self.campaigns, self.loaded.observations),
             *self.not_direct,
             *self.all_may_be_dirty,
             *self.value_findings(shown, measure, {finding.cell for finding in self.cached}),

@@ -196,9 +196,9 @@ class PathChoice:
     hosts: int | None = field(default=None, metadata=HIDDEN)
     """Hosts that were compared, if the answer is over hosts."""
     rounds: int = field(default=0, metadata=HIDDEN)
+    """Rounds of that of the tied paths which was measured most often."""
     profile: str | None = field(default=None, metadata=HIDDEN)
     """The load of the campaign: of a database, its commits are what a power cut is to test."""
-    """Rounds of that of the tied paths which was measured most often."""
 
     @property
     def tied(self) -> tuple[MeasuredCell, ...]:

@@ -20,7 +20,7 @@ from vdisklab.analysis.claimfile import ClaimedContrast, ClaimFile, builtin_clai
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import slow_diagnostics
-from vdisklab.analysis.diagnostics.recorded import has_sustained, host_diagnostics
+from vdisklab.analysis.diagnostics.recorded import diagnostics_of_all
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.loading import NOTHING, Joining, Loaded, joinable_campaigns, load, load_chosen
@@ -273,11 +273,7 @@ def evaluate_claims(
         left_out=left_out,
         findings=(
             *slow_diagnostics(loaded.observations),
-            *host_diagnostics(
-                loaded.campaigns,
-                loaded.observations.cells,
-                lasting=has_sustained(loaded.observations),
-            ),
+            *diagnostics_of_all(loaded.campaigns, loaded.observations),
         ),
     )
 

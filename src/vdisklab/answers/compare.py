@@ -10,7 +10,11 @@ from vdisklab.analysis.claimfile import CLAIMS_PROFILE
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import slow_diagnostics
-from vdisklab.analysis.diagnostics.recorded import has_sustained, host_diagnostics
+from vdisklab.analysis.diagnostics.recorded import (
+    diagnostics_of_all,
+    has_sustained,
+    host_diagnostics,
+)
 from vdisklab.analysis.fleet.agreement import Agreement, agreement
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import Comparison, Verdict, compare_cells
@@ -313,10 +317,6 @@ def _published(
         command=command,
         findings=(
             *slow_diagnostics(loaded.observations),
-            *host_diagnostics(
-                loaded.campaigns,
-                loaded.observations.cells,
-                lasting=has_sustained(loaded.observations),
-            ),
+            *diagnostics_of_all(loaded.campaigns, loaded.observations),
         ),
     )

@@ -39,9 +39,9 @@ def where_measured(campaigns: Sequence[Any], lines: Sequence[str] | None = None)
         options = (f" --dir {shlex.quote(directory)}", *again, " --confirm`")
         if lines is None or any(option in line for line in lines for option in options):
             yield (
-                f"Recorded in {directory}, which {is_away}; the numbers are complete. To measure "
-                f"here, run `mkdir -p {shlex.quote(directory)}` first, or mount the disk that "
-                "held it."
+                f"Recorded in {directory}, which {is_away}; the numbers are complete. Before you "
+                "measure here, mount the disk that held it; if this machine never had it, run "
+                f"`mkdir -p {shlex.quote(directory)}`."
             )
 
 

@@ -1,4 +1,4 @@
-"""The command that prints a measured path as a configuration, for who is told to use the path.
+"""The command that prints a measured path as a configuration, below the answer that names it.
 
 `rank` needs no more of platforms than this, so it is light.
 """
@@ -55,7 +55,7 @@ def measured_place(
     path: str, campaign: Campaign, secrets: Sequence[tuple[str, Path]] = ()
 ) -> DiskPlace:
     """Where a path was measured: on the user's target, or without host layers on the device that
-    --on named. Unknown for other paths, and with several devices: the guest's disk is elsewhere.
+    `--on` named. Empty for other paths and for several devices: the guest's disk is elsewhere.
     """
     parsed, devices = parse_path(path), list(campaign.plan.get("devices") or [])
     name = parsed.layers[0].option("at") if parsed.layers else None
@@ -88,8 +88,8 @@ def export_command(
     secrets: Sequence[tuple[str, Path]] = (),
 ) -> ExportCommand | None:
     """The command that prints a measured path for the first of these platforms that can give a
-    guest such a disk. Where none can it is for QEMU, and without a platform for libvirt. None for a
-    path that nothing can be configured with, such as one on the host.
+    guest such a disk. Where none can it is for QEMU, and without a platform for libvirt. None if
+    the path is no guest's disk, such as one on the host.
     """
     try:
         parsed, place = parse_path(path), measured_place(path, campaign, secrets)

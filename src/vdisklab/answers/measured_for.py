@@ -28,13 +28,6 @@ def seconds_of_measurements(campaigns: Sequence[Campaign]) -> float | None:
     return _seconds(campaigns, None)
 
 
-RUNTIME = (
-    "seconds for which each measurement of it ran; null if programs ended when they were done, if "
-    "campaigns differ, and for imports"
-)
-"""What a document says of `runtime_of`."""
-
-
 def runtime_of(campaigns: Sequence[Campaign], name: str) -> float | None:
     """The seconds for which the measurement of this name ran; of a score, all measurements."""
     return _seconds(campaigns, None if name == "score" else name)

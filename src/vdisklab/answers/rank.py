@@ -15,6 +15,7 @@ from vdisklab.analysis.diagnostics.ranked import TooFewRounds
 from vdisklab.analysis.diagnostics.recorded import SeveralGuests
 from vdisklab.analysis.diagnostics.values import RoundsDepend
 from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS
+from vdisklab.analysis.measure_words import RUNTIME
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.race import RaceOutcome
@@ -31,7 +32,7 @@ from vdisklab.answers.choice import (
 )
 from vdisklab.answers.during import measured_operations
 from vdisklab.answers.hosts import CellOverHosts, HostsAnalysis, OverHosts
-from vdisklab.answers.measured_for import RUNTIME, runtime_of
+from vdisklab.answers.measured_for import runtime_of
 from vdisklab.answers.tell_apart import more_rounds_command, surer
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.path.cell import MeasuredCell
@@ -220,9 +221,7 @@ def _over_hosts(analysis: HostsAnalysis, decision: Decision) -> OverHosts:
 
 def with_trend(answer: RankAnswer, results: Store) -> RankAnswer:
     """The answer with how the host has changed since earlier campaigns, as `trend` shows it."""
-    if answer.hosts is not None:
-        return answer
-    if len(results.campaigns()) == 1:
+    if answer.hosts is not None or len(results.campaigns()) == 1:
         return answer
     # Imported late: most databases that are ranked hold one campaign.
     from vdisklab.answers.trend import trend_of  # noqa: PLC0415

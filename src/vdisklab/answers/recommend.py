@@ -319,8 +319,8 @@ def _prices(
     A need has no price if nothing is decided among the paths that qualify without it.
     """
     for need in found.needs:
-        others = [other for other in found.needs if other != need]
-        able = qualified(observations, others, analysis.verdicts)
+        still_needed = [each for each in found.needs if each != need]
+        able = qualified(observations, still_needed, analysis.verdicts)
         if set(able) == set(meeting):
             yield Price(need, found.cell, None)
             continue

@@ -17,6 +17,7 @@ from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.recorded import FromPageCache, age_diagnostics, queue_diagnostics
 from vdisklab.analysis.guest_groups import parse_criterion
+from vdisklab.analysis.measure_words import RUNTIME
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.published import builtin_publications
@@ -35,7 +36,7 @@ from vdisklab.answers.export import ConfiguredFor, configurations_of
 from vdisklab.answers.hosts import HostsAnalysis, MeasuredHost
 from vdisklab.answers.life import LifeAnswer, lives_of, measured_lives
 from vdisklab.answers.loading import first_measure
-from vdisklab.answers.measured_for import RUNTIME, runtime_of
+from vdisklab.answers.measured_for import runtime_of
 from vdisklab.answers.pareto import ParetoAnswer, usual_front
 from vdisklab.answers.rank import RankAnswer, RankedCell, rank_cells
 from vdisklab.answers.recommend import RecommendAnswer, TooFewRoundsError, recommend

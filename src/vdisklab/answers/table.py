@@ -14,13 +14,14 @@ from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import gate_diagnostics, slow_diagnostics
+from vdisklab.analysis.measure_words import RUNTIME
 from vdisklab.analysis.observations import Observations
 from vdisklab.analysis.score import DEFAULT_METRIC, role_set
 from vdisklab.analysis.summary import summarise
 from vdisklab.answers import loading
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.caveats import caveats_with_remedy
-from vdisklab.answers.measured_for import RUNTIME, runtime_of
+from vdisklab.answers.measured_for import runtime_of
 from vdisklab.answers.rank import RankAnswer, rank_cells
 from vdisklab.as_text import AsText
 from vdisklab.documents import HIDDEN, Answer

@@ -48,7 +48,7 @@ def named_here(host: Host, request: Request) -> NamedHere:
         is_path = first in {target.name for target in targets} or has_known_names(request.to)
         if not is_path and Path(request.to).is_dir():
             raise PlanError(
-                f"--to {request.to} reads as a disk path, but {first!r} is no part of one",
+                f"--to {request.to} looks like a disk path, but a path cannot have {first!r}",
                 hint=f"for the directory write --to ./{request.to}",
             )
     making = NOTHING_KNOWN

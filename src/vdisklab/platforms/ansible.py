@@ -53,7 +53,8 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
         unread.setdefault(key, []).extend(of_module(settings, guest, values))
     if not guests:
         raise PlanError(
-            f"{text.origin} has the task {_first(text)}, but its arguments are no mapping",
+            f"{text.origin} has the task {_first(text)}, but its arguments are not `key: value` "
+            "lines",
             hint="write `key: value` lines below the module's name",
         )
     for key, settings in guests.items():

@@ -344,8 +344,8 @@ def _kind_of_class(
     claim: str | None, namespace: str, documents: Mapping[str, Sequence[Tree]]
 ) -> LayerKind | None:
     """The storage of the volumes that a claim's class makes (`provisioner` of its StorageClass):
-    images of Ceph that the kernel maps, or directories on NFS. None for another class, and for one
-    that is not among the documents."""
+    images of Ceph that the kernel maps, or directories on NFS. None if the class is of another
+    kind, or not among the documents."""
     claims = _claims_named(claim, namespace, documents)
     names = {word(each, "spec", "storageClassName") for each in claims}
     for each in documents.get("storageclass", ()):
@@ -377,9 +377,9 @@ def _way_to_volume(
 
 
 def _place_on_node(volume: Tree, mode: str) -> tuple[str | None, str]:
-    """The device or image file of a volume that is local, a hostPath, on NFS or an image of Ceph,
-    None for one of another kind; and the node's name, if the volume has one. The image is disk.img
-    (KubeVirt's docs/filesystem-pv-disks.md)."""
+    """The device or image file of a volume, None unless it is local, a hostPath, on NFS or an image
+    of Ceph; and the node's name, if the volume has one. The image is disk.img (KubeVirt's
+    docs/filesystem-pv-disks.md)."""
     spec = tree(volume, "spec")
     place = word(spec, "local", "path") or word(spec, "hostPath", "path") or _nfs_of(spec)
     if place is None:

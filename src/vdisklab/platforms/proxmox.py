@@ -91,6 +91,9 @@ _KNOWN = re.compile(
 )
 """The options of a disk (PVE::QemuServer::Drive) that are read, or that change no speed."""
 
+_OF_NODE = re.compile(r"(?:^|/)nodes/([A-Za-z0-9-]+)/qemu-server/[0-9]+\.conf$")
+"""Where pmxcfs(8) keeps the guests of each node of a cluster."""
+
 _ACCEPTED = {
     "cache": ("none", "writethrough", "writeback", "unsafe", "directsync"),
     "aio": ("io_uring", "native", "threads"),
@@ -168,10 +171,6 @@ def read_storages(text: str) -> Mapping[str, Storage]:
             key, _, value = line.strip().partition(" ")
             options[key] = value.strip()
     return storages
-
-
-_OF_NODE = re.compile(r"(?:^|/)nodes/([A-Za-z0-9-]+)/qemu-server/[0-9]+\.conf$")
-"""Where pmxcfs(8) keeps the guests of each node of a cluster."""
 
 
 def is_proxmox(text: reading.GuestText) -> bool:

@@ -26,6 +26,7 @@ Tree = Mapping[str, Any]
 """A mapping of a YAML document."""
 
 
+_VARIABLE = re.compile(r"\$\{|\{\{|\$[A-Za-z_]")
 _NO_FSYNC = re.compile(r"(?:LD_PRELOAD=.*)?\b(?:lib)?(?P<library>eatmydata|nosync)(\.so.*)?\b")
 
 
@@ -250,9 +251,6 @@ def attachment_of(bus: Bus, options: Mapping[str, OptionValue]) -> Attachment:
     """The attachment, limited to options that the bus has."""
     schema = BUS_OPTIONS[bus]
     return Attachment(bus, tuple((key, options[key]) for key in options if key in schema))
-
-
-_VARIABLE = re.compile(r"\$\{|\{\{|\$[A-Za-z_]")
 
 
 def is_variable(word: object) -> bool:

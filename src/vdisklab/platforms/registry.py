@@ -164,7 +164,7 @@ def _read_text(
 
 
 def _owner(text: GuestText, platforms: Iterable[Dialect]) -> Dialect | None:
-    """The platform whose words the text has; None for one that only its YAML may show."""
+    """The platform whose words the text has; None if only the parsed YAML can tell."""
     if text.of is not None:
         return dialect_of(text.of)
     return next((dialect for dialect in platforms if dialect.recognises(text)), None)

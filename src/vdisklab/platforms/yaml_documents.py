@@ -30,7 +30,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         return super().construct_object(node, deep)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:  # noqa: ANN401
-        """The mapping; a key that is no scalar is an error."""
+        """The mapping. Raises ConstructorError for a key that is a list or a mapping."""
         for key, _ in getattr(node, "value", ()):
             if isinstance(key, yaml.ScalarNode) and not key.tag.endswith(":merge"):
                 key.tag = "tag:yaml.org,2002:str"

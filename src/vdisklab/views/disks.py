@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from vdisklab import numbers
@@ -13,7 +12,7 @@ from vdisklab.path.durability import Durability
 from vdisklab.platforms.configured_disk import DurableOnceFlushed
 from vdisklab.views.durability import power_cut_word
 from vdisklab.views.layout import WORDS, Column
-from vdisklab.views.wording import difference
+from vdisklab.views.wording import at_most, difference
 
 _MOST_NAMES = 3
 
@@ -94,10 +93,8 @@ def gain_words(gain: Ratio | None) -> str | None:
         return None
     if gain.low is None or gain.high is None:
         return difference(gain)
-    far = next((end for end in (gain.low, gain.high) if end != 1), None)
-    if far is not None and 1 in (gain.low, gain.high):
-        most = difference(replace(gain, ratio=far, low=None, high=None))
-        return f"at most {most} (95 %), if at all"
+    if (most := at_most(gain)) is not None:
+        return f"{most} (95 %), if at all"
     return f"{difference(gain)} (95 %)"
 
 

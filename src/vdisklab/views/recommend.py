@@ -40,6 +40,7 @@ from vdisklab.views.layout import NAMES, Column, Table
 from vdisklab.views.rank import summary_columns
 from vdisklab.views.run import not_raced
 from vdisklab.views.wording import (
+    at_most,
     difference,
     ends_at_one,
     less_certain,
@@ -437,13 +438,11 @@ def _over_platforms(answer: RecommendAnswer) -> Iterator[str]:
 def _among_all(answer: RecommendAnswer, ratio: Ratio) -> str:
     """The words for the ratio of the answer to another path. Where the ranks of all paths set an
     end of the interval to 1, they say so in its place: `compare` of the two alone has another."""
-    rounds, ends = _in_rounds(answer, ratio), (ratio.low, ratio.high)
-    far = next((end for end in ends if end is not None and end != 1), None)
+    rounds, most = _in_rounds(answer, ratio), at_most(ratio)
     # A path that is proven the best also ends at 1: the race shows that difference.
-    if 1.0 not in ends or far is None or answer.choice.behind == 0:
+    if most is None or answer.choice.behind == 0:
         return f"{difference(ratio)}{rounds}"
-    most = difference(replace(ratio, ratio=far, low=None, high=None))
-    return f"at most {most}{rounds}, and among all paths no difference is shown"
+    return f"{most}{rounds}, and among all paths no difference is shown"
 
 
 def _in_rounds(answer: RecommendAnswer, ratio: Ratio) -> str:

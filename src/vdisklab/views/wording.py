@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from vdisklab import numbers
@@ -151,6 +151,16 @@ class _Words:
 
 _SPEED = _Words("faster", "slower", "as fast")
 _AMOUNT = _Words("more", "less", "as much")
+
+
+def at_most(ratio: Ratio) -> str | None:
+    """`at most 23 % faster`, if one end of the interval is 1: the ranks, which compare all paths at
+    once, set that end, and show no difference. None for another interval."""
+    ends = (ratio.low, ratio.high)
+    far = next((end for end in ends if end is not None and end != 1), None)
+    if 1.0 not in ends or far is None:
+        return None
+    return f"at most {difference(replace(ratio, ratio=far, low=None, high=None))}"
 
 
 def difference(ratio: Ratio, called: _Words = _SPEED, of: str = "round") -> str:

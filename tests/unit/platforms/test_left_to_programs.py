@@ -175,7 +175,7 @@ def test_keys_of_ansibles_items_are_filled_in_and_unknown_slots_are_rows() -> No
         ("- tasks:\n    - proxmox_kvm:\n        name: {{ item }}\n",
          r"line 3: found unhashable key; so its task proxmox_kvm in line 2 is not read"),
         ("- tasks:\n    - a.b.proxmox_kvm:\n      name: db\n",
-         r"has the task a\.b\.proxmox_kvm in line 2, but its arguments are no mapping"),
+         r"has the task a\.b\.proxmox_kvm in line 2, but its arguments are not `key: value` lines"),
     ],
 )  # fmt: skip
 def test_a_task_that_cannot_be_read_is_named_by_its_line(text: str, said: str) -> None:

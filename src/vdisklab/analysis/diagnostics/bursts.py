@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
 
-from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.diagnostic import OfMeasurement
 from vdisklab.analysis.measure_words import key_words
 from vdisklab.analysis.observations import MeasureKey, Observations
-from vdisklab.documents import HIDDEN
 from vdisklab.numbers import value
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import promise_of
@@ -23,15 +22,13 @@ MEANS_SOMETHING = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Burst(Diagnostic):
+class Burst(OfMeasurement):
     """A cell's writes went to the host's memory faster than they reach the disk."""
 
     cell: MeasuredCell
     measurement: str
     bandwidth: Annotated[float, "B/s that the program saw, median"]
     sustained: Annotated[float, "B/s that reached the disk, median"]
-    runtime: float | None = field(default=None, metadata=HIDDEN)
-    """Seconds for which the measurement ran, if that is known."""
 
     def __str__(self) -> str:
         what = key_words(self.measurement, seconds=self.runtime)
@@ -43,13 +40,11 @@ class Burst(Diagnostic):
 
 
 @dataclass(frozen=True, slots=True)
-class NoLastingRate(Diagnostic):
+class NoLastingRate(OfMeasurement):
     """Cells whose writes have no sustained rate, because nothing on this host could sync them."""
 
     cells: tuple[MeasuredCell, ...]
     measurement: str
-    runtime: float | None = field(default=None, metadata=HIDDEN)
-    """Seconds for which the measurement ran, if that is known."""
 
     def __str__(self) -> str:
         what = key_words(self.measurement, seconds=self.runtime)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from vdisklab.as_text import Saying
+from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
 
 SHOWN_OF_A_KIND = 6
@@ -22,6 +24,14 @@ class Diagnostic(Saying):
         several, single = getattr(self, "cells", ()), getattr(self, "cell", None)
         cells = several if isinstance(several, tuple) else ()
         return cells if single is None else (*cells, single)
+
+
+@dataclass(frozen=True, slots=True)
+class OfMeasurement(Diagnostic):
+    """A diagnostic that names a measurement. How long it ran changes what its numbers show."""
+
+    runtime: float | None = field(default=None, kw_only=True, metadata=HIDDEN)
+    """Seconds for which the measurement ran, if that is known."""
 
 
 def grouped_sentences(diagnostics: Iterable[Diagnostic]) -> list[str]:

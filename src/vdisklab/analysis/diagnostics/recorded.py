@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic, OfMeasurement
 from vdisklab.analysis.measure_words import key_words
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.score import MIX, Score
-from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.durability import promise_of
 from vdisklab.path.segments import PageCache
@@ -65,7 +64,7 @@ _DECIDING = ("governor", "mitigations", "smt", "microcode", "qemu_img", "virtual
 
 
 @dataclass(frozen=True, slots=True)
-class FromPageCache(Diagnostic):
+class FromPageCache(OfMeasurement):
     """Only a `share` (0 to 1) of the bytes read or written reached the device during the run.
 
     `lasting` is true of writes with a sustained rate, which counts the time until the device had
@@ -77,8 +76,6 @@ class FromPageCache(Diagnostic):
     direction: Direction
     share: float
     lasting: bool = False
-    runtime: float | None = field(default=None, metadata=HIDDEN)
-    """Seconds for which the measurement ran, if that is known."""
 
     def shows_memory(self, measure: MeasureKey) -> bool:
         """True if a number of this measure, of this measurement, shows memory instead of a disk."""
@@ -514,6 +511,13 @@ def with_lasting(
 def has_sustained(observations: Observations) -> bool:
     """True if writes have sustained rates."""
     return any(key.metric == SUSTAINED for key in observations.used)
+
+
+def diagnostics_of_all(
+    campaigns: Sequence[Campaign], numbers: Observations
+) -> tuple[Diagnostic, ...]:
+    """`host_diagnostics` of all cells of these numbers."""
+    return host_diagnostics(campaigns, numbers.cells, lasting=has_sustained(numbers))
 
 
 def host_diagnostics(

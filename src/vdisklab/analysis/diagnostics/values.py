@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.additive import fit, usable
-from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.diagnostic import OfMeasurement
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.lasting_noise import lasting_noise
 from vdisklab.analysis.measure_words import key_words
@@ -49,7 +49,7 @@ queues of a guest may ask for more than the host's job did."""
 
 
 @dataclass(frozen=True, slots=True)
-class Drift(Diagnostic):
+class Drift(OfMeasurement):
     """All cells drifted the same way over the rounds: `change` is last/first - 1."""
 
     measure: str
@@ -57,8 +57,6 @@ class Drift(Diagnostic):
     rounds: int
     change: float
     p: float
-    runtime: float | None = field(default=None, metadata=HIDDEN)
-    """Seconds for which the measurement ran, if that is known."""
 
     def __str__(self) -> str:
         what = _subject(self.measure, self.runtime)
@@ -72,14 +70,12 @@ class Drift(Diagnostic):
 
 
 @dataclass(frozen=True, slots=True)
-class SlowFirstRound(Diagnostic):
+class SlowFirstRound(OfMeasurement):
     """The first round of a campaign is `factor` (below 1) times as good as the others."""
 
     measure: str
     campaign: str
     factor: float
-    runtime: float | None = field(default=None, metadata=HIDDEN)
-    """Seconds for which the measurement ran, if that is known."""
 
     def __str__(self) -> str:
         what = _subject(self.measure, self.runtime)
@@ -91,7 +87,7 @@ class SlowFirstRound(Diagnostic):
 
 
 @dataclass(frozen=True, slots=True)
-class RoundsDepend(Diagnostic):
+class RoundsDepend(OfMeasurement):
     """The part of a round's noise that lasts into the next, with its standard error."""
 
     measure: str
@@ -100,8 +96,6 @@ class RoundsDepend(Diagnostic):
     error: float
     raced: bool = field(default=False, metadata=HIDDEN)
     """True if a race has decided already, so that no other race helps."""
-    runtime: float | None = field(default=None, metadata=HIDDEN)
-    """Seconds for which the measurement ran, if that is known."""
 
     def __str__(self) -> str:
         what = _subject(self.measure, self.runtime)
@@ -115,7 +109,7 @@ class RoundsDepend(Diagnostic):
 
 
 @dataclass(frozen=True, slots=True)
-class Bimodal(Diagnostic):
+class Bimodal(OfMeasurement):
     """A cell's rounds form two groups, the upper one `apart` times as high (None: the lower one has
     zeros)."""
 
@@ -123,8 +117,6 @@ class Bimodal(Diagnostic):
     measure: str
     apart: float | None
     share_high: float
-    runtime: float | None = field(default=None, metadata=HIDDEN)
-    """Seconds for which the measurement ran, if that is known."""
 
     def __str__(self) -> str:
         what = key_words(self.measure, seconds=self.runtime)
@@ -137,15 +129,13 @@ class Bimodal(Diagnostic):
 
 
 @dataclass(frozen=True, slots=True)
-class GuestCeiling(Diagnostic):
+class GuestCeiling(OfMeasurement):
     """Cells that reach `share` of the guest's speed on the null device, which has no disk."""
 
     cells: tuple[MeasuredCell, ...]
     measure: str
     ceiling: MeasuredCell
     share: float
-    runtime: float | None = field(default=None, metadata=HIDDEN)
-    """Seconds for which the measurement ran, if that is known."""
 
     def __str__(self) -> str:
         what = key_words(self.measure, seconds=self.runtime)
@@ -157,15 +147,13 @@ class GuestCeiling(Diagnostic):
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceCeiling(Diagnostic):
+class DeviceCeiling(OfMeasurement):
     """Cells as fast as the same workload on the host: the device is the limit, not the path."""
 
     cells: tuple[MeasuredCell, ...]
     measure: str
     ceiling: MeasuredCell
     share: float
-    runtime: float | None = field(default=None, metadata=HIDDEN)
-    """Seconds for which the measurement ran, if that is known."""
 
     def __str__(self) -> str:
         what = key_words(self.measure, seconds=self.runtime)

@@ -164,7 +164,7 @@ def _one_path(
     means: Observations, measure: MeasureKey, host: str, group: Collection[str]
 ) -> OnePath | None:
     """The path without which less than half of the host's difference from its group is left; None
-    without such a path, or with one path only."""
+    if there is no such path, or only one path."""
     cells, logs = _on_disk(means, measure)
     names = [each.campaign for each in means.rounds]
     peers = [place for place, name in enumerate(names) if name in group and name != host]

@@ -119,14 +119,16 @@ class Named:
         """An HTML page, whose commands get the options that the user named."""
         return _IN_HTML.sub(lambda match: self._complete(match, _in_span), page)
 
-    def in_json(self, value: Any, but: Collection[str] = ()) -> Any:  # noqa: ANN401 - any JSON value
-        """A JSON value, whose commands get the options that the user named, but for those commands
-        that are run on another host."""
+    def in_json(self, value: Any, for_others: Collection[str] = ()) -> Any:  # noqa: ANN401
+        """A JSON value, whose commands get the options that the user named. Commands `for_others`
+        are run on another host, and stay as they are."""
         if isinstance(value, str):
-            return value if value in but else self.in_text(value)
+            return value if value in for_others else self.in_text(value)
         if isinstance(value, dict):
-            return {key: self.in_json(item, but) for key, item in value.items()}
-        return [self.in_json(item, but) for item in value] if isinstance(value, list) else value
+            return {key: self.in_json(item, for_others) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.in_json(item, for_others) for item in value]
+        return value
 
     def _complete(self, match: re.Match[str], quoted: Callable[[str], str] = str) -> str:
         command, takes = match[0], naming_options(match[1])

@@ -18,7 +18,7 @@ _Options = TypeVar("_Options", bound=ProfileOptions)
 def of_profile(results: Store, request: _Options) -> _Options:
     """The request with the campaign that its profile chooses, so that printed commands name it.
 
-    Raises PlanError if there is none, and for other options that choose campaigns.
+    Raises PlanError if no campaign has the profile, or if another option names campaigns, too.
     """
     if request.profile is None:
         return request
