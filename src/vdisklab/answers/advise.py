@@ -109,6 +109,8 @@ from vdisklab.workload.builtin_profiles import (
 from vdisklab.workload.profile_files import load_profile
 from vdisklab.workload.replay import digest_of, is_load
 
+_OF_TEMPLATE = "no guest runs on a template, and each clone is judged by its own lines"
+
 _ELSEWHERE = (SERVER_NOT_MEASURED, DEVICE_NOT_HERE, DEVICE_HAS_DATA)
 
 
@@ -138,7 +140,7 @@ def advise_disks(
     order = list(DiskAction)
     measured_paths = {str(row.advised.path) for row in rows}
     places: dict[StandIn | None, list[ExistingDisk]] = {}
-    for row in rows:
+    for row in (row for row in rows if not row.disk.template):
         if _is_elsewhere(row, machine) or desk.is_open(row, request, measured_paths):
             places.setdefault(_stand_in(row), []).append(row)
     unplaced = [
@@ -147,7 +149,7 @@ def advise_disks(
         for row in places.get(stands_in, ())
         if row.advised.measurable
     ]
-    shown = sorted(rows, key=lambda row: order.index(row.advised.action))
+    shown = sorted(rows, key=lambda row: (row.disk.template, order.index(row.advised.action)))
     names = [row.name for row in shown]
     planned = chain.from_iterable(
         _plans(together, request, desk, stands_in) for stands_in, together in places.items()
@@ -525,6 +527,8 @@ class _Desk:
             # Only here: disks that share an answer may lie on several file systems.
             then = durability(in_place_of(full_path, answer.to), rules)
             answer = replace(answer, then=then)
+        if disk.template and answer.action is DiskAction.UNKNOWN:
+            answer = replace(answer, action=DiskAction.KEEP, reason=_OF_TEMPLATE, measurable=False)
         change = None if answer.to is None else change_of(disk, answer.to)
         blocked = any(risk.blocks for risk in found)  # no power cut meets a guest that never starts
         return replace(

@@ -170,6 +170,7 @@ class _Audit:
             self._audited(disk, replace(context, disk=host_disk))
             for disk, context in zip(disks, read_contexts(disks), strict=True)
         )
+        audited = tuple(sorted(audited, key=lambda row: row.disk.template))
         return DisksAnswer(audited, caveats, needs=self._needs, host_disk=host_disk)
 
     def _audited(self, disk: ConfiguredDisk, context: DiskContext) -> ExistingDisk:

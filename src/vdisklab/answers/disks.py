@@ -541,7 +541,8 @@ class ExistingDisk:
     @property
     def name(self) -> str:
         """The guest and its disk."""
-        return f"{self.disk.domain} {self.disk.target}"
+        of = " (template)" if self.disk.template else ""
+        return f"{self.disk.domain} {self.disk.target}{of}"
 
     @property
     def advised(self) -> Advice:

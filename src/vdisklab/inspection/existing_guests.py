@@ -40,7 +40,7 @@ from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import Location
 from vdisklab.platforms.guest_edge import read_apart
 from vdisklab.platforms.qemu import as_running, monitor_of
-from vdisklab.platforms.reading import GuestText, without_fsync
+from vdisklab.platforms.reading import DisklessGuest, GuestText, without_fsync
 from vdisklab.platforms.registry import dialects, read_guests
 from vdisklab.units import named
 
@@ -106,14 +106,28 @@ def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGu
         texts += _texts_at(host, uri)
     elif not texts and not notes and not guests:
         raise PlanError("no guest is named", hint=f"name files: {PRINTED}; or --libvirt URI")
-    of_texts = read_guests(_each_once(texts), notes) if texts else ()
+    diskless: list[DisklessGuest] = []
+    of_texts = read_guests(_each_once(texts), notes, diskless) if texts else ()
     disks = (*of_names, *map(as_probed, map(_at_home, of_texts)))
+    if not disks and diskless:
+        ways = list(dict.fromkeys(guest.instead for guest in diskless))
+        raise PlanError("; ".join(_clauses(diskless)), hint="; or ".join(ways[:2]))
     if not disks:
         why = f" ({'; '.join(note.rstrip('.') for note in notes[-2:])})" if notes else ""
+        read = f" in {named([text.origin for text in texts])}" if texts else ""
         raise PlanError(
-            f"there is no guest with a hard disk{why}", hint=f"name other guests: {PRINTED}"
+            f"there is no guest with a hard disk{read}{why}", hint=f"name other guests: {PRINTED}"
         )
+    notes += (f"{clause}." for clause in _clauses(diskless))
     return ExistingGuests(disks, tuple(notes))
+
+
+def _clauses(diskless: Iterable[DisklessGuest]) -> Iterator[str]:
+    """Why there is nothing to judge, with the names of the guests of which it is true."""
+    names: dict[str, list[str]] = {}
+    for guest in diskless:
+        names.setdefault(guest.why, []).append(guest.name)
+    yield from (f"{named(guests)}: {why}" for why, guests in names.items())
 
 
 def _guests_or_files(named_by_user: Iterable[Path]) -> tuple[list[str], list[Path]]:

@@ -15,7 +15,7 @@ from typing import Any
 from vdisklab.errors import PlanError
 from vdisklab.path.segments import CacheMode
 from vdisklab.platforms.qm_commands import as_conf, with_volume
-from vdisklab.platforms.reading import GuestText, UnreadDisk, is_deep, tree, word
+from vdisklab.platforms.reading import GuestText, UnreadDisk, clone_of, is_deep, tree, word
 from vdisklab.platforms.text_form import TextForm
 
 _MODULE = re.compile(r"^[ \t-]*['\"]?(?:[\w.]+\.)?proxmox_(?:kvm|disk)['\"]?\s*:\s*$", re.MULTILINE)
@@ -38,6 +38,7 @@ def _recognises(text: GuestText) -> bool:
 def _rewritten(text: GuestText) -> Iterator[GuestText]:
     guests: dict[str, dict[str, str]] = {}
     unread: dict[str, list[UnreadDisk]] = {}
+    clones: dict[str, str] = {}
     try:
         documents = list(text.documents)
     except PlanError as error:
@@ -46,11 +47,16 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
             hint="see what `ansible-playbook --syntax-check` says of it",
         ) from error
     for module, values in _modules(documents):
-        guest = str(values.get("vmid", values.get("name", values.get("newid", text.name))))
+        clone = values.get("clone")
+        # Of a clone `vmid` is the template's number, and `newid` its own (the module's options).
+        names = ("newid", "name") if clone else ("vmid", "name", "newid")
+        guest = str(next((values[name] for name in names if name in values), text.name))
         key = re.sub(r"[^\w-]+", "_", guest)[:100] or "guest"
         settings = guests.setdefault(key, {} if key == guest else {"name": guest[:100]})
         of_module = _of_kvm if module == "kvm" else _of_disk
         unread.setdefault(key, []).extend(of_module(settings, guest, values))
+        if clone:
+            clones[key] = str(values.get("vmid", clone))
     if not guests:
         raise PlanError(
             f"{text.origin} has the task {_first(text)}, but its arguments are not `key: value` "
@@ -60,7 +66,11 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
     for key, settings in guests.items():
         shown = settings.get("name", key)
         rows = tuple(replace(disk, guest=shown) for disk in unread[key])
-        yield replace(as_conf(settings, f"{text.origin}/{key}.conf"), unread=rows)
+        yield replace(
+            as_conf(settings, f"{text.origin}/{key}.conf"),
+            unread=rows,
+            diskless=clone_of(shown, clones[key]) if key in clones else None,
+        )
 
 
 def _first(text: GuestText) -> str:
@@ -155,6 +165,8 @@ def _of_kvm(
     for key in ("scsihw", "args", "name"):
         if isinstance(values.get(key), str):
             settings[key] = values[key]
+    if values.get("template") in (True, 1, "yes", "true"):
+        settings["template"] = "1"
     found = {key: line for key, line in values.items() if _SLOT.fullmatch(key)}
     for bus in _BUSES:
         disks = values.get(bus)

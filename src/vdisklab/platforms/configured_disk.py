@@ -101,6 +101,9 @@ class ConfiguredDisk:
     transient: Annotated[bool, "what the guest writes is thrown away when it stops"] = False
     node: str = field(default="", metadata=HIDDEN)
     """The node of a cluster of Kubernetes or Proxmox VE that has the disk; empty if not known."""
+    template: Annotated[bool, "no guest runs on it: clones are made of it, with its settings"] = (
+        False
+    )
     ephemeral: str = field(default="", metadata=HIDDEN)
     """The kind of volume that is made for a guest's pod and deleted with it, by design."""
     shareable: Annotated[bool, "several guests may have the disk at once"] = False

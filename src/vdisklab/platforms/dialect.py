@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 
+from vdisklab.documents import RARE
 from vdisklab.errors import PlanError
 from vdisklab.path.architecture import GUEST, Architecture
 from vdisklab.path.backing import backing_below
@@ -19,7 +20,7 @@ from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.drive_arguments import names_device
-from vdisklab.platforms.reading import GuestText, Tree
+from vdisklab.platforms.reading import DisklessGuest, GuestText, Tree
 from vdisklab.storage.server_url import Url, url_of
 from vdisklab.units import GIB
 
@@ -187,6 +188,9 @@ class Change:
 
     paste: str
     undo: str
+    node: Annotated[
+        str | None, RARE, "the node of a cluster on which both are run, if that matters"
+    ] = None
 
 
 class NotChangeableError(PlanError):
@@ -230,6 +234,10 @@ def _never(_text: object) -> bool:
     return False
 
 
+def _nothing_known(_text: GuestText) -> DisklessGuest | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """How a platform describes a disk."""
@@ -256,6 +264,10 @@ class Dialect:
     """The buses of its guests' disks and directories: no change leads to another one."""
     other_buses: tuple[Bus, ...] = ()
     """Buses that one line gives a disk, and whose drivers the platform expects in every guest."""
+    without_disk: Callable[[GuestText], DisklessGuest | None] = _nothing_known
+    """Why the guest of a text has no hard disk; asked if none was found."""
+    changes_on_node: bool = False
+    """True if the line that changes a guest is run on the guest's own node."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """A search pattern for each kind of data holder that is no hard disk; what its group `device`
     finds is named.

@@ -6,12 +6,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from vdisklab.path.architecture import X86_64
 from vdisklab.platforms.hcl import HclBlock, read_hcl
 from vdisklab.platforms.qm_commands import as_conf
-from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.reading import GuestText, clone_of
 from vdisklab.platforms.text_form import TextForm
 
 _SOURCE = re.compile(
@@ -97,9 +98,11 @@ def _drive(source: HclBlock, name: str) -> Iterator[str]:
 
 
 def _conf(source: HclBlock, name: str, origin: str) -> GuestText:
-    """`disks` of the builders proxmox-iso and proxmox-clone, in their order."""
+    """`disks` of the builders proxmox-iso and proxmox-clone, in their order: of the template that
+    they make (builder/proxmox/common: stepConvertToTemplate)."""
     vmid = source.text("vm_id") or name
     settings = {"scsihw": source.text("scsi_controller", "lsi")}
+    settings |= {} if source.text("skip_convert_to_template") == "1" else {"template": "1"}
     numbers: dict[str, int] = {}
     for disk in source.all("disks"):
         bus = disk.text("type", "scsi")
@@ -115,7 +118,11 @@ def _conf(source: HclBlock, name: str, origin: str) -> GuestText:
         volume = f"{disk.text('storage_pool', '?')}:vm-{vmid}-disk-{bus}{number}{ending}"
         settings[f"{bus}{number}"] = ",".join((volume, *(f"{k}={v}" for k, v in options.items())))
     plain = re.sub(r"[^\w-]", "_", vmid)
-    return as_conf(settings, f"{origin}/{plain}.conf")
+    cloned = source.text("clone_vm") or source.text("clone_vm_id")
+    return replace(
+        as_conf(settings, f"{origin}/{plain}.conf"),
+        diskless=clone_of(name, cloned) if cloned else None,
+    )
 
 
 FORM = TextForm(recognises=_recognises, rewritten=_rewritten, changed_in="Packer")

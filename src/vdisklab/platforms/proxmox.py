@@ -24,7 +24,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.architecture import X86_64, Architecture
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer
 from vdisklab.path.options import OptionValue
-from vdisklab.path.platforms import Platform
+from vdisklab.path.platforms import PRINTED, Platform
 from vdisklab.path.segments import (
     ERROR_POLICY,
     Aio,
@@ -201,7 +201,26 @@ def read_proxmox(
             found, tuple(_disks(later, vmid, storages, below)), lambda disk: disk.text
         )
     shares = (_share(now, vmid, key) for key in sorted(now) if _SHARE.fullmatch(key))
-    return (*found, *shares, *_disks_of_args(now, vmid))
+    template = _is_true(now.get("template"))
+    return tuple(
+        replace(disk, template=template) for disk in (*found, *shares, *_disks_of_args(now, vmid))
+    )
+
+
+def _without_disk(text: reading.GuestText) -> reading.DisklessGuest | None:
+    """Why a VMID.conf has no hard disk; None for the storages."""
+    if text.file_name == STORAGES:
+        return None
+    settings = _sections(text.text).get("", {})
+    unused = next((key for key in sorted(settings) if key.startswith("unused")), None)
+    lines = ", ".join(_SLOTS.values())
+    why = f"no disk in {text.file_name} (a line such as {lines})"
+    instead = f"name what `qm config {text.name}` prints today, or other guests: {PRINTED}"
+    if unused is not None:
+        why = f"{why}, only {unused}, which is attached to nothing"
+        attach = shlex.join(["qm", "set", text.name, "--scsi0", _volume_of(settings[unused])])
+        instead = f"`{attach}` on its node attaches it"
+    return reading.DisklessGuest(settings.get("name", text.name), why, instead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,7 +482,8 @@ def _place(
     kind = _BLOCK_LAYERS.get(storage.type)
     if kind is None:
         raise ValueError(f"its storage {name!r} is of type {storage.type}: {reading.MAP_IT}")
-    image = _image(rest, options)
+    holds_raw = kind in (LayerKind.LVMTHIN, LayerKind.ZVOL) and "format" not in options
+    image = Image(ImageFormat.RAW) if holds_raw else _image(rest, options)
     pool = storage.options.get("pool", name)
     group = storage.options.get("vgname", name)
     device = (
@@ -798,6 +818,8 @@ DIALECT = dialect.Dialect(
     beside=(STORAGES,),
     below=("nodes/*/qemu-server", "qemu-server"),
     location=dialect.Location("/etc/pve/qemu-server"),
+    without_disk=_without_disk,
+    changes_on_node=True,
     left_out={
         "EFI variables": r"^efidisk[0-9]+:",
         "TPM state": r"^tpmstate[0-9]+:",

@@ -1,17 +1,27 @@
-"""`qm create` and `qm set` of Proxmox VE (qm(1)), also as `pvesh`: the lines of VMID.conf."""
+"""`qm create`, `qm set`, `qm template` and `qm clone` of Proxmox VE (qm(1)), also as `pvesh`: the
+lines of VMID.conf.
+
+A clone has its template's lines, and volumes of its own: on those of a template that are files,
+unless it is a `--full` one (PVE::API2::Qemu: clone_vm).
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from vdisklab.path.platforms import Platform
-from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.reading import GuestText, clone_of
 from vdisklab.platforms.shell_script import ShellCommand, commands_of, tells
 from vdisklab.platforms.text_form import TextForm
 
-_COMMAND = re.compile(r"\bqm\s+(?:create|set)\b|\bpvesh\s+(?:create|set)\s+\S*/qemu\b")
+_COMMAND = re.compile(
+    r"\bqm\s+(?:create|set|clone|template)\b|\bpvesh\s+(?:create|set)\s+\S*/qemu\b"
+)
+_VERBS = ("create", "set", "clone", "template")
+_OF_API = re.compile(r"/nodes/(?P<node>[\w-]+)/qemu(?:/(?P<vmid>[0-9]+)(?:/(?P<verb>\w+))?)?")
 _NEW = re.compile(r"^(?P<storage>[\w.-]+):(?P<size>[0-9]+(?:\.[0-9]+)?)(?=,|$)")
 _DISK = re.compile(r"(?:scsi|virtio|sata|ide)[0-9]+")
 
@@ -20,19 +30,68 @@ def _recognises(text: GuestText) -> bool:
     return _COMMAND.search(text.text) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class _GuestCommand:
+    """What a command does to a guest: its verb is one of `qm`'s."""
+
+    verb: str
+    vmid: str
+    options: Mapping[str, str]
+    node: str = ""
+
+    @property
+    def new_vmid(self) -> str:
+        """The clone's, of `qm clone`."""
+        return self.options.get("newid", "VMID")
+
+
 def _rewritten(text: GuestText) -> Iterator[GuestText]:
     guests: dict[str, dict[str, str]] = {}
-    for command in commands_of(text.text):
-        vmid, options = _of_command(command)
-        if vmid is None:
-            continue
-        settings = guests.setdefault(vmid, {})
-        for key, value in options.items():
-            settings[key] = with_volume(vmid, key, value)
-        for gone in re.split("[ ,;]+", settings.pop("delete", "")):
-            settings.pop(gone, None)
+    nodes: dict[str, str] = {}
+    clones: dict[str, str] = {}
+    for command in filter(None, map(_of_command, commands_of(text.text))):
+        vmid = command.vmid
+        if command.verb == "clone":
+            vmid, clones[command.new_vmid] = command.new_vmid, command.vmid
+            guests[vmid] = _cloned(command, guests.get(command.vmid, {}))
+        elif command.verb == "template":
+            guests.setdefault(vmid, {})["template"] = "1"
+        else:
+            _set(guests.setdefault(vmid, {}), command)
+        nodes[vmid] = command.node or nodes.get(vmid, "")
     for vmid, settings in guests.items():
-        yield as_conf(settings, f"{text.origin}/{PurePath(vmid).name}.conf")
+        name, node = PurePath(vmid).name, nodes[vmid]
+        within = f"nodes/{node}/qemu-server/" if node else ""
+        conf = as_conf(settings, f"{text.origin}/{within}{name}.conf")
+        guest = settings.get("name", name)
+        yield replace(conf, diskless=clone_of(guest, clones[vmid]) if vmid in clones else None)
+
+
+def _set(settings: dict[str, str], command: _GuestCommand) -> None:
+    for key, value in command.options.items():
+        settings[key] = with_volume(command.vmid, key, value)
+    for gone in re.split("[ ,;]+", settings.pop("delete", "")):
+        settings.pop(gone, None)
+
+
+def _cloned(command: _GuestCommand, template: Mapping[str, str]) -> dict[str, str]:
+    """The lines of a new clone, as far as the text has those of its template."""
+    options = command.options
+    is_full = "template" not in template or options.get("full", "0") != "0"
+    lines = {key: value for key, value in template.items() if key not in ("template", "name")}
+    for key in filter(_DISK.fullmatch, lines):
+        volume, comma, rest = lines[key].partition(",")
+        storage, colon, name = volume.partition(":")
+        copied = name.replace(f"{command.vmid}/", f"{command.new_vmid}/")
+        copied = re.sub(rf"\b(?:vm|base)-{command.vmid}-", f"vm-{command.new_vmid}-", copied)
+        below = (
+            "" if is_full else f"{name.replace(f'vm-{command.vmid}-', f'base-{command.vmid}-')}/"
+        )
+        if is_full and "storage" in options:  # which decides the format, unless a volume ends so
+            storage = options["storage"]
+            rest = re.sub(r"(^|,)format=\w+", "", rest).lstrip(",")
+        lines[key] = f"{storage}{colon}{below}{copied}{comma if rest else ''}{rest}"
+    return lines | ({"name": options["name"]} if "name" in options else {})
 
 
 def as_conf(settings: Mapping[str, str], origin: str) -> GuestText:
@@ -51,21 +110,33 @@ def with_volume(vmid: str, slot: str, value: str) -> str:
     return f"{match['storage']}:vm-{vmid}-disk-{slot}{ending}{value[match.end() :]}"
 
 
-def _of_command(command: ShellCommand) -> tuple[str | None, Mapping[str, str]]:
-    """The VMID that a command creates or changes, and its options; None for another command."""
+def _of_command(command: ShellCommand) -> _GuestCommand | None:
+    """What a command does to a guest; None for another command."""
     argv = [*command.argv]
     names = [PurePath(word).name for word in argv]
     if tells(argv):
-        return None, {}
+        return None
     for number, name in enumerate(names[:8]):
-        rest = argv[number + 1 :]
-        if name == "qm" and rest[:1] in (["create"], ["set"]) and len(rest) > 1:
-            return rest[1], _options(rest[2:])
-        if name == "pvesh" and rest[:1] in (["create"], ["set"]) and "/qemu" in "".join(rest[1:2]):
-            options = dict(_options(rest[2:]))
-            place = re.search(r"/qemu/([0-9]+)", rest[1])
-            return (place[1] if place else options.pop("vmid", "VMID")), options
-    return None, {}
+        verb, *rest = argv[number + 1 :] or [""]
+        if name == "qm" and verb in _VERBS and rest:
+            return _of_qm(verb, rest)
+        if name == "pvesh" and verb in ("create", "set") and "/qemu" in "".join(rest[:1]):
+            options = dict(_options(rest[1:]))
+            place = _OF_API.search(rest[0])
+            of_guest = {} if place is None else place.groupdict("")
+            vmid = of_guest.get("vmid") or options.pop("vmid", "VMID")
+            kind = of_guest.get("verb", "")
+            return _GuestCommand(
+                kind if kind in _VERBS else verb, vmid, options, of_guest.get("node", "")
+            )
+    return None
+
+
+def _of_qm(verb: str, rest: Sequence[str]) -> _GuestCommand:
+    vmid, *given = rest
+    if verb == "clone" and given:
+        return _GuestCommand(verb, vmid, {"newid": given[0], **_options(given[1:])})
+    return _GuestCommand(verb, vmid, _options(given))
 
 
 def _options(argv: Sequence[str]) -> Mapping[str, str]:

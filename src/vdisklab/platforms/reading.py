@@ -85,6 +85,29 @@ class UnreadDisk:
     drops_flushes: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class DisklessGuest:
+    """A guest without a hard disk in its configuration: `why` there is nothing to judge, after its
+    name and a colon, and `instead`, what to do, as a hint."""
+
+    name: str
+    why: str
+    instead: str
+
+
+def clone_of(name: str, template: str) -> DisklessGuest:
+    """A guest of Proxmox VE whose text says that it is cloned, and names no disk."""
+    number = template if re.fullmatch("[0-9]{1,9}", template) else "VMID"
+    listed = "" if number == template else " (`qm list` there shows its VMID)"
+    return DisklessGuest(
+        name,
+        f"no disk to judge here, as a clone gets those of its template "
+        f"{template.strip('${} ')[:60]}",
+        f"audit the template: `qm config {number} > {number}.conf` on its node{listed}, then name "
+        f"{number}.conf",
+    )
+
+
 @dataclass(frozen=True)
 class GuestText:
     """A configuration of one or more guests, and where it comes from.
@@ -107,6 +130,8 @@ class GuestText:
     """Disks of the form that it could not write in the platform's words."""
     note: str = ""
     """A sentence about what the form assumed."""
+    diskless: DisklessGuest | None = None
+    """Why the guest has no disk, if the text shows none."""
 
     @property
     def file_name(self) -> str:

@@ -40,7 +40,7 @@ from vdisklab.platforms.guest_edge import read_apart
 from vdisklab.platforms.nbd_servers import with_servers
 from vdisklab.platforms.network import placed
 from vdisklab.platforms.other_hypervisors import refuse_other_hypervisors
-from vdisklab.platforms.reading import GuestText, Tree
+from vdisklab.platforms.reading import DisklessGuest, GuestText, Tree
 from vdisklab.platforms.text_form import rewritten_texts
 from vdisklab.platforms.writing import require_configurable
 
@@ -96,14 +96,17 @@ def form_named(name: str) -> Form:
 
 
 def read_guests(
-    texts: Sequence[GuestText], notes: list[str] | None = None
+    texts: Sequence[GuestText],
+    notes: list[str] | None = None,
+    diskless: list[DisklessGuest] | None = None,
 ) -> tuple[ConfiguredDisk, ...]:
     """The hard disks of all guests in these texts.
 
     Claims, storages and pools may stand in other texts than the guests. A guest that cannot be read
     becomes a disk with a problem. Raises PlanError for a required text that no platform knows, and
     for one whose guest cannot be read if there is no other guest. `notes` gets the message of one
-    that is not required, and of data holders that are left out.
+    that is not required, and of data holders that are left out; `diskless` gets the guests that
+    have no disk.
     """
     texts = tuple(_in_platforms_words(texts, notes))
     platforms = tuple(dialects().values())
@@ -138,6 +141,8 @@ def read_guests(
                 for disk in read
             )
             left_out |= dict.fromkeys(_left_out(owner, text))
+            if diskless is not None and not read:
+                diskless += _without_disk(owner, text)
     for text, dialect in product(yaml, platforms):
         if any(map(dialect.recognises_document, text.documents)):
             left_out |= dict.fromkeys(_left_out(dialect, text))
@@ -168,6 +173,13 @@ def _owner(text: GuestText, platforms: Iterable[Dialect]) -> Dialect | None:
     if text.of is not None:
         return dialect_of(text.of)
     return next((dialect for dialect in platforms if dialect.recognises(text)), None)
+
+
+def _without_disk(owner: Dialect, text: GuestText) -> Iterator[DisklessGuest]:
+    """The guest of a text in which no disk was found, if it is known why."""
+    found = text.diskless or owner.without_disk(text)
+    if found is not None:
+        yield found
 
 
 def _unread(text: GuestText, platform: Platform) -> Iterator[ConfiguredDisk]:
@@ -371,7 +383,8 @@ def change_of(disk: ConfiguredDisk, wanted: DiskPath) -> Change:
         raise lacks(disk.platform, f"cache mode {wanted.cache}")
     if wanted.attachment.bus not in dialect.buses:
         raise lacks(disk.platform, f"bus {wanted.attachment.bus}")
-    return dialect.change(disk, now, wanted)
+    change = dialect.change(disk, now, wanted)
+    return replace(change, node=disk.node or None) if dialect.changes_on_node else change
 
 
 def can_change(disk: ConfiguredDisk, wanted: DiskPath) -> bool:

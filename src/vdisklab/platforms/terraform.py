@@ -16,7 +16,13 @@ from vdisklab.path.architecture import X86_64, architecture_of
 from vdisklab.path.segments import CacheMode
 from vdisklab.platforms.hcl import HclBlock, read_hcl
 from vdisklab.platforms.qm_commands import as_conf
-from vdisklab.platforms.reading import GuestText, UnreadDisk, is_variable
+from vdisklab.platforms.reading import (
+    DisklessGuest,
+    GuestText,
+    UnreadDisk,
+    clone_of,
+    is_variable,
+)
 from vdisklab.platforms.text_form import TextForm
 from vdisklab.units import whole_number
 
@@ -89,7 +95,18 @@ def _of_bpg(resource: HclBlock, label: str, origin: str) -> GuestText:
                 _SPEEDS.get(key, key): str(value) for key, value in speed.attributes.items()
             }
         settings[slot] = _line(f"{datastore}:{volume}" if datastore else volume, options)
-    return replace(as_conf(settings, f"{origin}/{vmid}.conf"), unread=tuple(unread))
+    settings |= {"template": "1"} if resource.text("template") == "1" else {}
+    clone = next(resource.all("clone"), None)
+    return replace(
+        as_conf(settings, f"{origin}/{vmid}.conf"),
+        unread=tuple(unread),
+        diskless=_cloned(resource, label, "" if clone is None else clone.text("vm_id", "?")),
+    )
+
+
+def _cloned(resource: HclBlock, label: str, template: str) -> DisklessGuest | None:
+    """A clone whose resource may name no disk; None for a guest that is no clone."""
+    return clone_of(resource.text("name", label), template) if template else None
 
 
 def _with_targets(resource: HclBlock) -> Iterator[tuple[HclBlock, str]]:
@@ -142,7 +159,11 @@ def _of_telmate(resource: HclBlock, label: str, origin: str) -> GuestText:
             for block in (bus_block, *bus_block.blocks)
             if block.type == "dynamic"
         )
-    return replace(as_conf(settings, f"{origin}/{vmid}.conf"), unread=tuple(unread))
+    return replace(
+        as_conf(settings, f"{origin}/{vmid}.conf"),
+        unread=tuple(unread),
+        diskless=_cloned(resource, label, resource.text("clone") or resource.text("clone_id")),
+    )
 
 
 def _telmate(disk: HclBlock, vmid: str, slot: str) -> str:

@@ -27,6 +27,7 @@ from vdisklab.path.platforms import Platform
 from vdisklab.platforms.configured_disk import (
     AioConflict,
     CannotWork,
+    ConfiguredDisk,
     FileVolume,
     FlushesDropped,
     FuaForgotten,
@@ -37,6 +38,7 @@ from vdisklab.platforms.configured_disk import (
     QuotaReached,
     UnsafeBefore,
 )
+from vdisklab.platforms.dialect import Change
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, format_duration
 from vdisklab.views import disks
@@ -67,7 +69,7 @@ def advice_headline(answer: DisksAnswer) -> str:
     counts = Counter(row.advised.action for row in answer.disks)
     parts = [f"{action} {counts[action]}" for action in DiskAction if counts[action]]
     unseen = disks.unseen_clause(answer.disks)
-    return f"{counted(len(answer.disks), 'disk')}: {', '.join(parts)}{unseen}"
+    return f"{disks.counted_disks(answer.disks)}: {', '.join(parts)}{unseen}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,8 +425,7 @@ def _changes(answer: DisksAnswer) -> Iterator[str]:
     all_disks = ((row, row.advised.change) for row in answer.disks)
     changes = [(row, change) for row, change in all_disks if change is not None]
     for row, change in changes[:SHOWN]:
-        instead = ", instead of its arguments" if row.disk.platform is Platform.QEMU else ""
-        yield f"# {sanitise_line(disks.name_of(row))}, from its next start on{instead}"
+        yield f"# {sanitise_line(disks.name_of(row))}, {_when_and_where(row.disk, change)}"
         yield change.paste
         yield f"#   undo: {change.undo}"
     guests = [row.disk.guest for row, _ in changes[:SHOWN]]
@@ -432,6 +433,14 @@ def _changes(answer: DisksAnswer) -> Iterator[str]:
         yield f"# undo the changes to {sanitise_line(guest)} from the last to the first"
     if changes[SHOWN:]:
         yield f"# … and {counted(len(changes) - SHOWN, 'more disk')}: see --format json"
+
+
+def _when_and_where(disk: ConfiguredDisk, change: Change) -> str:
+    """From when on a change holds, and on which node of a cluster its line is run."""
+    when = "for clones made from then on" if disk.template else "from its next start on"
+    instead = ", instead of its arguments" if disk.platform is Platform.QEMU else ""
+    node = f"; run it on node {sanitise_line(change.node)}" if change.node else ""
+    return f"{when}{instead}{node}"
 
 
 def _quick_look(

@@ -18,6 +18,7 @@ from vdisklab.platforms.configured_disk import (
 )
 from vdisklab.units import counted, named
 from vdisklab.views.disks import (
+    counted_disks,
     disk_column,
     made_sentence,
     measured_columns,
@@ -55,7 +56,7 @@ def tables(
         *lacks,
         source_column(),
     )
-    title = f"Audit: {counted(len(answer.disks), 'disk')}{unseen_clause(answer.disks)}"
+    title = f"Audit: {counted_disks(answer.disks)}{unseen_clause(answer.disks)}"
     intro, notes = tuple(_speeds_of(answer)), tuple(_notes(answer, again))
     yield Table(title, columns, answer.disks, notes, intro=intro, kind=ExistingDisk)
 

@@ -10,6 +10,7 @@ from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.disks import DisksAnswer, DiskStanding, ExistingDisk
 from vdisklab.path.durability import Durability
 from vdisklab.platforms.configured_disk import DurableOnceFlushed
+from vdisklab.units import counted
 from vdisklab.views.durability import power_cut_word
 from vdisklab.views.layout import WORDS, Column
 from vdisklab.views.wording import at_most, difference
@@ -20,6 +21,17 @@ _MOST_NAMES = 3
 def name_of(row: ExistingDisk) -> str:
     """The guest and its disk."""
     return row.name
+
+
+def counted_disks(rows: Sequence[ExistingDisk]) -> str:
+    """`3 disks and 1 of a template`: how many disks guests have, and how many templates."""
+    of_templates = sum(row.disk.template for row in rows)
+    of_guests = len(rows) - of_templates
+    if not of_templates:
+        return counted(of_guests, "disk")
+    if not of_guests:
+        return f"{counted(of_templates, 'disk')} of templates"
+    return f"{counted(of_guests, 'disk')} and {of_templates} of templates"
 
 
 def disk_column() -> Column[Any]:

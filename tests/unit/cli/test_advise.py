@@ -188,7 +188,7 @@ def test_an_unsafe_disk_is_changed_though_its_storage_is_not_known(
     file.write_text(text)
     (row,) = advised(capsys, str(file))["disks"]
     assert (row["action"], row["path"]) == ("change", None)
-    assert row["change"] == {"paste": paste, "undo": undo}
+    assert row["change"] == {"paste": paste, "undo": undo, "node": None}
     assert main(["advise", str(file)]) == 0
     assert said in " ".join(capsys.readouterr().out.split())
 
@@ -1518,7 +1518,7 @@ def test_incus_moves_an_nvme_disk_to_another_bus(
     guests.write_text(document)
     pools.write_text("- name: fast\n  driver: zfs\n  config: {source: tank/incus}\n")
     (row,) = advised(capsys, str(guests), str(pools))["disks"]
-    assert row["change"] == {"paste": paste, "undo": undo}
+    assert row["change"] == {"paste": paste, "undo": undo, "node": None}
     assert row["to"].startswith("zvol/none/scsi:aio=native")
     if "INSTANCE" not in paste:
         assert row["disk"]["guest"] == ("profile big" if "used_by" in document else "db")
