@@ -88,6 +88,7 @@ from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
     DiskContext,
     FlushesDroppedBelow,
+    ProbablyVolume,
     disk_path,
     risks,
     works_for,
@@ -158,7 +159,9 @@ def advise_disks(
         tuple(shown),
         desk.caveats,
         host_disk=request.disk or HostDisk.VOLATILE,
-        planned=tuple(sorted(planned, key=lambda plan: names.index(plan.disks[0]))),
+        planned=tuple(
+            sorted(planned, key=lambda plan: (plan.is_elsewhere, names.index(plan.disks[0])))
+        ),
         unplaced=len({(row.disk.platform, row.advised.path) for row in unplaced}),
         measured_on=desk.measured_on,
         profile=request.profile,
@@ -190,11 +193,12 @@ def _stand_in(row: ExistingDisk) -> StandIn | None:
 
 
 def _is_on_node(row: ExistingDisk) -> bool:
-    """True for a file that only another host has, by its name or its node's, or that it mounts from
-    a server: it is measured there, and no storage of this host stands in for it."""
+    """True for a file or a volume of LVM that only another host has, by its name or its node's, or
+    that it mounts from a server: it is measured there, and no storage of this host stands in."""
     source = row.disk.source or ""
     is_file = source.startswith("/") and not names_device(source)
-    return row.advised.far or is_file or bool(row.disk.node and source)
+    by_name = any(isinstance(risk, ProbablyVolume) for risk in row.risks)
+    return row.advised.far or is_file or by_name or bool(row.disk.node and source)
 
 
 def _is_elsewhere(row: ExistingDisk, machine: str) -> bool:

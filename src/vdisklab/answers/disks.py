@@ -423,6 +423,11 @@ class PlannedMeasurement:
     quick: QuickLook | None = field(default=None, metadata=HIDDEN)
     """A short profile that may come first; None if there is none."""
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """True for a command that is run on another host, or needs a server: it comes later."""
+        return self.stands_in in (StandIn.NODE, StandIn.SERVER)
+
 
 @dataclass(frozen=True, slots=True)
 class BegunMeasurement:

@@ -13,6 +13,7 @@ from vdisklab.inspection.disk_on_host import is_mounted
 from vdisklab.path.disk_path import DiskPath, Layer
 from vdisklab.path.named_target import as_typed
 from vdisklab.plan.settings import Request
+from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.network import SpareTarget, spare_target
 
 _DEVICE, _MOUNT = Path("DEVICE"), Path("DIR")
@@ -51,7 +52,8 @@ class MeasuringPlace:
                 there = directory
                 if stands_in is StandIn.NODE:
                     holds_files = row.advised.far or row.advised.measurable
-                    there = Path(source).parent if holds_files and source.startswith("/") else None
+                    is_file = source.startswith("/") and not names_device(source)
+                    there = Path(source).parent if holds_files and is_file else None
                     there = _MOUNT if row.advised.far and there is None else there
                 way = row.advised.path or disk.assumed
                 is_device = way is not None and not way.layers and way.image is None
@@ -71,11 +73,12 @@ class MeasuringPlace:
         if self.directory == _MOUNT:
             return (f"{_MOUNT} is the directory of its image there",)
         if self.device is not None:
-            return (f"{self.device} is one of the same kind that may be overwritten",)
+            spare = "a spare one of the same kind, never the guest's: it is overwritten"
+            return (f"{self.device} is {spare}",)
         if self.builds:
             there = "here" if self.is_here else "there"
             on_file = f"its layers are built on a file {there}"
-            return (f"{on_file}, or with --on {_DEVICE} on a spare device",)
+            return (f"{on_file}, or with --on {_DEVICE} on a spare device, which is overwritten",)
         return () if self.spare is None else self.spare.said
 
     @property

@@ -156,7 +156,10 @@ def _next_commands(asked_for: AdviseOptions) -> view.NextCommands:
             else asked_for.asked_again(f"`{left}{options}`")
         )
 
-    return view.NextCommands(again, again_with, there)
+    whole = asked_for.asked_again(
+        "`vdisklab advise --why`" if command is None else f"`{command} --why`"
+    )
+    return view.NextCommands(again, whole, again_with, there)
 
 
 def _record(

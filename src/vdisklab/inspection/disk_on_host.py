@@ -29,6 +29,7 @@ from vdisklab.path.disk_path import DiskPath, Image, Layer, Options
 from vdisklab.path.memory_names import RAM_DISK, memory_by_name
 from vdisklab.path.options import OptionValue
 from vdisklab.path.segments import ImageFormat, LayerKind
+from vdisklab.path.volume_names import volume_by_name
 from vdisklab.platforms.configured_disk import UNKNOWN_CONTEXT, ConfiguredDisk, DiskContext
 from vdisklab.storage.given import MOUNTED
 from vdisklab.storage.qcow2_header import HEAD, BadImageError, Qcow2Header, parse_header
@@ -144,7 +145,7 @@ def _by_name(source: str) -> DiskContext:
     """What the name alone tells of a file or device."""
     memory = memory_by_name(source)
     if memory is None:
-        return UNKNOWN_CONTEXT
+        return DiskContext(named_volume=volume_by_name(source))
     layers = None if memory == RAM_DISK else (Layer(LayerKind(memory)),)
     return DiskContext(layers=layers, lost_below=f"{source} is memory ({memory})")
 
@@ -282,12 +283,15 @@ def _options(header: Qcow2Header) -> dict[str, OptionValue]:
 
 
 def measured_form(disk: ConfiguredDisk, path: DiskPath, context: DiskContext) -> DiskPath:
-    """The path as it is measured: the image allocated, with the options that its header shows."""
+    """The path as it is measured: the image allocated, with the options that its header shows. A
+    device that is not here is what its name says."""
     image = path.image
     if image is not None and context.image is not None and context.image.format is image.format:
         options = [option for option in context.image.options if option[0] != "preallocation"]
         image = Image(image.format, tuple(options))
     layers = () if is_mounted(path) else path.layers or _device_layers(disk.source)
+    if not layers and image is None and context.named_volume is not None:
+        layers = (Layer(LayerKind.LVM),)
     return replace(path, image=image, layers=layers)
 
 

@@ -27,6 +27,7 @@ from vdisklab.path.durability import (
 from vdisklab.path.platforms import Platform
 from vdisklab.path.rules import impossible, native_without_direct
 from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, LayerKind
+from vdisklab.path.volume_names import NamedVolume
 from vdisklab.platforms.conversion import remedy_for
 from vdisklab.platforms.machine_buses import MaybeUnseen, NoSuchBus, verdict_on
 from vdisklab.platforms.network import ServerDisk
@@ -223,6 +224,8 @@ class DiskContext:
     """Bytes by which those may grow."""
     pool: ThinPool | None = None
     """The pool of a thin volume."""
+    named_volume: NamedVolume | None = None
+    """For a device that is not on this host: the logical volume that its name probably means."""
     has_quota: bool = False
     """True if a quota may refuse writes before the file system is full."""
     disk: HostDisk = HostDisk.VOLATILE
@@ -770,6 +773,19 @@ class BackingNotFollowed(Risk, short="backing not followed"):
 
 
 @dataclass(frozen=True, slots=True)
+class ProbablyVolume(Risk, short=""):
+    """A device that is not on this host, and that LVM makes by its name."""
+
+    volume: str
+
+    def __str__(self) -> str:
+        return (
+            f"Its device is not on this host. By its name it is probably LVM ({self.volume}), as "
+            "which it is measured."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class StaleNote(Risk, short="stale note"):
     """The path noted in the metadata is not the configured one: the XML was changed since."""
 
@@ -882,6 +898,8 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
         risky.append(LimitsBeyondPath(disk.limits))
     if context.not_followed is not None:
         risky.append(BackingNotFollowed(context.not_followed))
+    if context.named_volume is not None and path.image is None and not path.layers:
+        risky.append(ProbablyVolume(str(context.named_volume)))
     if disk.stale_note is not None:
         risky.append(StaleNote(disk.stale_note.canonical))
     return tuple(sorted(risky, key=lambda risk: -risk.weight))

@@ -24,6 +24,14 @@ _PORTS = {LayerKind.NBD: "10809", LayerKind.ISCSI: "3260", LayerKind.SSH: "22"}
 SPARE = "SPARE"
 """Stands for a disk on the server that holds nothing."""
 
+_SPARE_DISKS = {
+    LayerKind.ISCSI: "the number of a LUN",
+    LayerKind.RBD: "an RBD image",
+    LayerKind.KRBD: "an RBD image",
+    LayerKind.NBD: "an export",
+}
+"""What a server calls a disk of its own."""
+
 KEY_FILE = "FILE"
 """Stands for a file with a password or key."""
 
@@ -205,12 +213,18 @@ def spare_target(kind: LayerKind, place: str, disk: ServerDisk | None) -> SpareT
     target = replace(parse_target(f"{name}={_beside(kind, place)}"), kind=kind)
     has_secret = disk is not None and disk.has_secret
     said = (
-        "" if kind.facts.holds_files else f"{SPARE} is a disk there that holds nothing",
+        "" if kind.facts.holds_files else _spare_disk(kind),
         f"{KEY_FILE} is a file with its password or key" if has_secret else "",
         "" if disk is None else disk.note,
     )
     secret = ((name, Path(KEY_FILE)),) if has_secret else ()
     return SpareTarget(target, secret, tuple(filter(None, said)))
+
+
+def _spare_disk(kind: LayerKind) -> str:
+    """What `SPARE` stands for, as a clause."""
+    disk = _SPARE_DISKS.get(kind, "a disk")
+    return f"{SPARE} is {disk} there that nothing uses, never the guest's: it is overwritten"
 
 
 def command_on_server(

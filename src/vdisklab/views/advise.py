@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
 from vdisklab import numbers
 from vdisklab.answers.disks import (
@@ -35,6 +36,7 @@ from vdisklab.platforms.configured_disk import (
     MayOutgrow,
     NotOfToday,
     PoolMayFill,
+    ProbablyVolume,
     QuotaReached,
     UnsafeBefore,
 )
@@ -42,11 +44,13 @@ from vdisklab.platforms.dialect import Change
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, format_duration
 from vdisklab.views import disks
-from vdisklab.views.durability import durability_sentence
+from vdisklab.views.commits import commits_after_a_power_cut
+from vdisklab.views.durability import durability_sentence, way_to_test
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _ALWAYS_SAID = (
-    FileVolume, MayBeUnseen, MayOutgrow, NotOfToday, PoolMayFill, QuotaReached, UnsafeBefore,
+    FileVolume, MayBeUnseen, MayOutgrow, NotOfToday, PoolMayFill, ProbablyVolume, QuotaReached,
+    UnsafeBefore,
 )  # fmt: skip
 """Risks that are no loss today, and that change what to do."""
 
@@ -76,10 +80,11 @@ def advice_headline(answer: DisksAnswer) -> str:
 class NextCommands:
     """The commands that answer from what was measured meanwhile: `again` as typed; `with_profile`
     the same with another profile; `there` the same on the host that has the disks, with another
-    profile if one is given.
+    profile if one is given; `whole` this answer with all its commands.
     """
 
     again: str
+    whole: str
     with_profile: Callable[[str], str]
     there: Callable[[PlannedMeasurement, str | None], str]
 
@@ -87,22 +92,13 @@ class NextCommands:
 def tables(answer: DisksAnswer, then: NextCommands) -> Iterator[Table[ExistingDisk]]:
     """One row per disk; details follow as notes, and the lines to paste come last."""
     lines = tuple(_lines(answer, then))
-    columns: tuple[Column[ExistingDisk], ...] = (
-        disks.disk_column(),
-        Column("advice", lambda row: str(row.advised.action)),
-        Column("why", partial(_why, below=_below(answer)), folds=3 * WORDS, whole=True),
-        *disks.measured_columns(spare=7),
-        Column("change to", _change_to, folds=NAMES, spare=4),
-        Column("gain", _gain, spare=5),
-        Column("and then", lambda row: disks.safety(row.advised.then), spare=6),
-        disks.source_column(),
-    )
-    yield Table(
+    whole = Table(
         advice_headline(answer),
-        columns,
+        _columns(_below(answer)),
         answer.disks,
         tuple(_notes(answer)),
         intro=(
+            *commits_after_a_power_cut(answer.disks),
             *answer.caveats.notes,
             *disks.measured_elsewhere(answer),
             *_of_a_load(answer),
@@ -112,12 +108,34 @@ def tables(answer: DisksAnswer, then: NextCommands) -> Iterator[Table[ExistingDi
         kind=ExistingDisk,
         for_others=frozenset(line.text for line in lines if line.for_node),
     )
+    first = tuple(_first_lines(answer, then))
+    brief = replace(
+        whole,
+        columns=_columns(_below_first(answer)),
+        verbatim=tuple(line.text for line in first),
+        for_others=frozenset(line.text for line in first if line.for_node),
+    )
+    yield whole if brief.verbatim == whole.verbatim else replace(whole, brief=brief)
+
+
+def _columns(below: Mapping[str, str]) -> tuple[Column[ExistingDisk], ...]:
+    """The columns; `below` has the words for the command that measures a disk."""
+    return (
+        disks.disk_column(),
+        Column("advice", lambda row: str(row.advised.action)),
+        Column("why", partial(_why, below=below), folds=3 * WORDS, whole=True),
+        *disks.measured_columns(spare=7),
+        Column("change to", _change_to, folds=NAMES, spare=4),
+        Column("gain", _gain, spare=5),
+        Column("and then", lambda row: disks.safety(row.advised.then), spare=6),
+        disks.source_column(),
+    )
 
 
 def _of_a_load(answer: DisksAnswer) -> Iterator[str]:
     """The load that the answers are for, which the user did not choose."""
     profiles = answer.unasked_profiles
-    if profiles and not any(profile.startswith(_OF_DATABASES) for profile in profiles):
+    if profiles and not any(map(_asks_for_a_database, profiles)):
         yield (
             f"Measured with profile {' and '.join(profiles)}; for a database's commits add "
             "--profile postgresql-short (`vdisklab profiles` lists all)."
@@ -155,6 +173,15 @@ def _below(answer: DisksAnswer) -> dict[str, str]:
     several = len(answer.planned) > 1
     return {
         name: f"command {place} below" if several else "the command below"
+        for place, planned in enumerate(answer.planned, 1)
+        for name in planned.disks
+    }
+
+
+def _below_first(answer: DisksAnswer) -> dict[str, str]:
+    """The same where only the first command is printed."""
+    return {
+        name: "the command below" if place == 1 else f"command {place} (--why prints it)"
         for place, planned in enumerate(answer.planned, 1)
         for name in planned.disks
     }
@@ -330,6 +357,8 @@ def _sentences(row: ExistingDisk, profile: str | None = None) -> Iterator[str]:
     yield from disks.made_sentence(row)
     if entry.to is not None and entry.then is not None and entry.path is not None:
         yield durability_sentence(str(named_as(row, entry.to)), entry.then, profile)
+    if entry.to is None and _asks_for_a_database(profile):
+        yield from _to_simulate(row, profile)
     over_rebuilt = disks.gain_words(entry.over_rebuilt)
     if entry.rebuilt is not None and over_rebuilt is not None:
         yield (
@@ -343,6 +372,19 @@ def _sentences(row: ExistingDisk, profile: str | None = None) -> Iterator[str]:
             f"compared with the disk of a new guest of {row.disk.platform.full_name} it is "
             f"{over_default}."
         )
+
+
+def _asks_for_a_database(profile: str | None) -> bool:
+    return profile is not None and profile.startswith(_OF_DATABASES)
+
+
+def _to_simulate(row: ExistingDisk, profile: str | None) -> Iterator[str]:
+    """The command that tests a database's commits on the disk's path, if none has yet."""
+    found = row.power_cut
+    if row.path is not None and found is not None and found.kind is DurabilityKind.NOT_TESTED:
+        way = way_to_test(str(row.path), found, profile).removeprefix(": ")
+        if way:
+            yield f"{way}."
 
 
 def _where_measured(row: ExistingDisk) -> Iterator[str]:
@@ -420,6 +462,41 @@ def _lines(answer: DisksAnswer, then: NextCommands) -> Iterator[_Line]:
         yield _Line(planned.command, for_node)
 
 
+def _first_lines(answer: DisksAnswer, then: NextCommands) -> Iterator[_Line]:
+    """The changes, the one command that comes first, and how the others are printed."""
+    yield from map(_Line, _changes(answer))
+    if not answer.planned:
+        return
+    first = answer.planned[0]
+    clauses = dict.fromkeys(filter(None, (first.not_with, first.lacks)))
+    yield from (_Line(f"# {sanitise_line(clause)}") for clause in clauses)
+    for_node = first.stands_in is StandIn.NODE
+    if first.quick is not None:
+        yield from (_Line(text, for_node) for text in _quick_look(first, first.quick, "", then))
+    else:
+        yield _Line(f"# {_planned(first, then)}", for_node)
+        yield _Line(first.command, for_node)
+    later = tuple(_later(answer.planned))
+    if later:
+        yield _Line(f"# {_how_later(later, then)}")
+
+
+def _later(planned: Sequence[PlannedMeasurement]) -> Iterator[float]:
+    """The seconds of all commands but the first."""
+    times = ((each.quick and each.quick.seconds, each.command_seconds) for each in planned)
+    every = (seconds for both in times for seconds in both if seconds is not None)
+    yield from islice(every, 1, None)
+
+
+def _how_later(seconds: Sequence[float], then: NextCommands) -> str:
+    """How the commands after the first are printed, and how long they take."""
+    least, most = map(format_duration, (min(seconds), max(seconds)))
+    if len(seconds) == 1:
+        return f"then one more command, of about {most}: {then.whole} prints it"
+    times = f"about {least}" if least == most else f"about {least} to {most}"
+    return f"then {len(seconds)} more commands, of {times} each: {then.whole} prints them"
+
+
 def _changes(answer: DisksAnswer) -> Iterator[str]:
     """The lines to paste that change disks, each with what undoes it."""
     all_disks = ((row, row.advised.change) for row in answer.disks)
@@ -452,10 +529,11 @@ def _quick_look(
     if planned.stands_in is StandIn.NODE:
         where = f" on {_host_of(planned)}"
         later = f"{then.there(planned, quick.profile)} there"
-    yield (
-        f"# {first} (about {format_duration(quick.seconds)}, {quick.differs}): run this{where}, "
-        f"then {later}:"
-    )
+    elif planned.stands_in is StandIn.SERVER:
+        where = " on a host that reaches the server"
+    time = f"about {format_duration(quick.seconds)}, {quick.differs}"
+    time = sanitise_line("; ".join((time, *planned.said)))
+    yield f"# {first} ({time}): run this{where}, then {later}:"
     yield quick.command
 
 

@@ -95,7 +95,7 @@ def durability_sentence(path: str, durability: Durability, profile: str | None =
         case DurabilityKind.NOT_TESTED:
             few = states.judged
             tested = f"Tested in {few} power cuts{where}, which is too few" if few else "Not tested"
-            to_test = "" if durability.elsewhere else _test_command(path, durability, profile)
+            to_test = "" if durability.elsewhere else way_to_test(path, durability, profile)
             if durability.versions is not None:
                 tested += f" with {durability.versions}, and power cuts with others do not count"
                 to_test = to_test.replace(": ", ". Where these are installed, ", 1)
@@ -130,7 +130,7 @@ def _elsewhere(durability: Durability) -> Iterator[str]:
         )
 
 
-def _test_command(path: str, durability: Durability, profile: str | None) -> str:
+def way_to_test(path: str, durability: Durability, profile: str | None) -> str:
     """Which command tests a path; empty if none can.
 
     A cut is judged for one guest, with the installed QEMU.

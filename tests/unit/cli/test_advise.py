@@ -560,8 +560,9 @@ def test_the_directory_that_the_next_advise_names_answers(
     [
         (
             "fast:vm-1-disk-0", "node", "it cannot be measured on this host (lvmthin: ",
-            "its layers are built on a file there, or with --on DEVICE on a spare device), run "
-            "this on the host that has its storage, with vdisklab and a copy of what was read here",
+            "its layers are built on a file there, or with --on DEVICE on a spare device, which is "
+            "overwritten), run this on the host that has its storage, with vdisklab and a copy of "
+            "what was read here",
         ),
         ("nas:1/vm-1-disk-0.raw", "node", "none of its paths has been measured on this host",
          "run this on the host that has its storage, with vdisklab and a copy of what was read"),
@@ -616,8 +617,9 @@ def test_no_local_image_keeps_a_disk_of_a_server(
     assert {row["reason"] for row in document["disks"]} == {"its server was not measured"}
     planned = document["planned"]
     assert [plan["stands_in"] for plan in planned] == ["server"] * 4
-    assert not any("keep" in text for text in document["sentences"])
-    assert main(["advise", *arguments]) == 0
+    kept = [text for text in document["sentences"] if "keep" in text]
+    assert [text.partition(":")[0] for text in kept] == ["Power cut"], "settings alone say it"
+    assert main(["advise", *arguments, "--why"]) == 0
     out = capsys.readouterr().out
     lines = out.splitlines()
     for place, plan in enumerate(planned, 1):
@@ -635,7 +637,36 @@ def test_no_local_image_keeps_a_disk_of_a_server(
         above = lines[lines.index(plan["command"]) - 1]
         assert above.startswith(f"# command {place}: to find the best of {len(paths)} paths for ")
         assert f" for {disk} on its server (about " in above
-        assert ("SPARE is a disk there that holds nothing" in above) is (kind != "libnfs")
+        disks = {"rbd": "an RBD image", "iscsi": "the number of a LUN", "nbd": "an export"}
+        spare = f"SPARE is {disks.get(kind)} there that nothing uses, never the guest's: it is "
+        assert (f"{spare}overwritten" in above) is (kind != "libnfs")
+
+
+def test_one_command_comes_first_and_the_others_with_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several: the first that runs on this host, with its time; each row says where its is."""
+    (tmp_path / "n.xml").write_text(SERVERS)
+    here = guest(tmp_path, "raw/none")
+    arguments = ["advise", str(tmp_path / "n.xml"), here, "--profile", "postgresql"]
+    monkeypatch.setattr("sys.argv", ["vdisklab", *arguments])
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    commands = [line for line in out.splitlines() if line.startswith("vdisklab run ")]
+    assert len(commands) == 1
+    assert f"--dir {tmp_path}" in commands[0]
+    later = next(line for line in out.splitlines() if line.startswith("# then 9 more commands, of"))
+    again = re.search("`vdisklab (.*)` prints them$", later)
+    assert again is not None
+    assert re.search("web vda .* run the command below", out)
+    assert re.search(r"n vda .* run command 2 \(--why prints it\)", out)
+    assert main(shlex.split(again[1])) == 0
+    whole = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("vdisklab run ") for line in whole) == 10
+    spare = "SPARE is the number of a LUN there that nothing uses, never the guest's"
+    quick = next(line for line in whole if line.startswith("# command 3, a quick look first"))
+    assert spare in quick, "before the first command that overwrites it, not the second"
+    assert "run this on a host that reaches the server" in quick
 
 
 def test_an_answer_names_its_load_unless_the_user_did(
@@ -669,7 +700,18 @@ def test_a_quick_look_comes_before_a_database_of_hours(
     minutes = re.search(r"about (\d+) min", quick)
     assert minutes is not None
     assert int(minutes[1]) * 60 < plan["command_seconds"] / 10
+    test = "`vdisklab powercut ext4/raw/none --access guest --client postgresql` simulates the cut"
+    assert any(test in line for line in lines), "whether its commits survive"
+    later = lines[lines.index(command) + 1]
+    assert later.startswith("# then one more command, of about ")
+    again = f"vdisklab advise {file} --profile postgresql --why"
+    assert later.endswith(f" h: `{again}` prints it") or later.endswith(
+        f" min: `{again}` prints it"
+    )
+    assert main(again.split()[1:]) == 0
+    lines = capsys.readouterr().out.splitlines()
     assert lines[lines.index(command) + 1].startswith("# in full: to find the best of ")
+    assert lines[lines.index(command) + 2] == plan["command"]
     for word in ("quick", "mariadb"):
         assert main(["advise", file, "--profile", word]) == 0
         assert "quick look" not in capsys.readouterr().out

@@ -523,7 +523,7 @@ def test_no_command_is_advised_that_cannot_measure(
     conflict.write_text(re.sub("cache=.none.", "cache='writeback'", conflict.read_text()))
     bare = Path(exported(tmp_path, "raw/none"))
     volume = re.sub("type=.file.", "type='block'", bare.read_text())
-    bare.write_text(re.sub("file=.[^ ]*img.", "dev='/dev/vg/lv'", volume))
+    bare.write_text(re.sub("file=.[^ ]*img.", "dev='/dev/sdz'", volume))
     assert main(["audit", str(conflict), str(bare), "--why"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert f"not measured in campaign {CAMPAIGN.id}, and cannot be." in out

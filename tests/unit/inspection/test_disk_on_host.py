@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from vdisklab.inspection import disk_on_host
+from vdisklab.path.disk_path import parse_path
+from vdisklab.platforms.configured_disk import ConfiguredDisk, ProbablyVolume, risks
 
 
 @pytest.mark.parametrize(
@@ -42,3 +44,22 @@ def test_the_layer_of_a_device(
 def test_what_is_no_device_has_none(source: str | None) -> None:
     assert disk_on_host._device_layers(source) == ()
     assert str(disk_on_host._device_layers("/dev/zvol/tank/a")[0]) == "zvol"
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "said"),
+    [
+        ("/dev/no-such-vg/pg", "lvm/none", "a logical volume pg of the group no-such-vg"),
+        ("/dev/mapper/nosuch-pg--data", "lvm/none", "a logical volume pg-data of the group nosuch"),
+        ("/dev/disk/by-id/no-such", "none", None),
+    ],
+)
+def test_a_device_of_another_host_is_what_its_name_says(
+    source: str, path: str, said: str | None
+) -> None:
+    """Its risk says so, as the name may deceive; its own path names no layer."""
+    disk = ConfiguredDisk("g", "vda", source, parse_path("none"))
+    (context,) = disk_on_host.read_contexts([disk])
+    assert str(disk_on_host.measured_form(disk, parse_path("none"), context)) == path
+    found = [risk.volume for risk in risks(disk, context) if isinstance(risk, ProbablyVolume)]
+    assert found == ([] if said is None else [said])

@@ -316,7 +316,7 @@ def test_advice_makes_an_unsafe_device_safe_without_a_measurement(
 ) -> None:
     file = tmp_path / "g.xml"
     disk = xml("cache='unsafe'", kind="type='block'").replace(
-        "file='/vm/one.img'", "dev='/dev/v/l'"
+        "file='/vm/one.img'", "dev='/dev/sdz'"
     )
     file.write_text(domain(disk))
     assert main(["advise", str(file), "--format", "json"]) == 0

@@ -1,0 +1,122 @@
+"""Whether what existing guests have flushed, such as a database's commits, survives a power cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from vdisklab.answers.disks import ExistingDisk
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.durability import Durability, DurabilityKind
+from vdisklab.platforms.configured_disk import FlushesDropped, FlushesDroppedBelow, Risk
+from vdisklab.units import counted
+from vdisklab.views.disks import name_of, shown_names
+
+
+class _Order(IntEnum):
+    """The order of the sentences: what loses data comes first."""
+
+    LOST = 0
+    UNKNOWN = 1
+    BY_SERVER = 2
+    BY_RULE = 3
+    TESTED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Fate:
+    """What becomes of commits on a disk: a verb in both numbers, and what follows `commits`."""
+
+    order: _Order
+    verbs: tuple[str, str]
+    clause: str
+
+
+_KEEPS, _LOSES, _KEPT = ("keeps", "keep"), ("loses", "lose"), ("kept", "kept")
+_WHICH_LOST = ("lost", "lost")
+_MAY_KEEP = ("may keep", "may keep")
+
+
+def commits_after_a_power_cut(rows: Iterable[ExistingDisk]) -> Iterator[str]:
+    """A sentence for each fate of commits, the worst first. A disk that is never written to, and
+    one with which its guest does not start, have none."""
+    names: dict[_Fate, list[str]] = {}
+    for row in rows:
+        if not row.disk.read_only and not any(risk.blocks for risk in row.risks):
+            names.setdefault(_fate(row), []).append(name_of(row))
+    for fate in sorted(names, key=lambda fate: fate.order):
+        disks = names[fate]
+        verb = fate.verbs[len(disks) > 1]
+        yield (
+            f"Power cut: {shown_names(disks)} {verb} commits (what the guest has flushed)"
+            f"{fate.clause}."
+        )
+
+
+def _fate(row: ExistingDisk) -> _Fate:
+    path, found = row.path or row.disk.assumed, row.power_cut
+    dropped = _dropped(row.risks)
+    if row.disk.transient and not row.disk.ephemeral:
+        dropped = "what the guest writes is thrown away when it stops"
+    if found is not None and found.kind is DurabilityKind.LOST_BY_CONSTRUCTION:
+        return _Fate(_Order.LOST, _LOSES, f": {found.reason}")
+    if dropped is not None:
+        return _Fate(_Order.LOST, _LOSES, f": {dropped}")
+    if path is None:
+        return _Fate(_Order.UNKNOWN, _MAY_KEEP, ": its settings and its storage are not known")
+    if row.disk.ephemeral:
+        return _Fate(_Order.LOST, _LOSES, f" when its pod ends, by design ({row.disk.ephemeral})")
+    if row.path is None or found is None:
+        return _Fate(
+            _Order.UNKNOWN, _MAY_KEEP, f": {_passes_on(path)}, and its storage is not known"
+        )
+    return _judged(row, path, found)
+
+
+def _dropped(risks: Iterable[Risk]) -> str | None:
+    """Why flushes are dropped, as far as the disk's path does not say it."""
+    for risk in risks:
+        if isinstance(risk, FlushesDroppedBelow):
+            return risk.reason
+        if isinstance(risk, FlushesDropped):
+            return "its cache mode drops flushes"
+    return None
+
+
+def _judged(row: ExistingDisk, path: DiskPath, found: Durability) -> _Fate:
+    """The fate of a disk with a path of which no rule says that it loses commits."""
+    states = found.states
+    match found.kind:
+        case DurabilityKind.LOST_IN_TEST:
+            said = f" in {states.lost} of {states.judged} simulated power cuts"
+            return _Fate(_Order.LOST, _WHICH_LOST, said)
+        case DurabilityKind.KEPT_IN_TEST:
+            cuts = counted(states.judged, "simulated power cut")
+            return _Fate(_Order.TESTED, _KEPT, f" in all of {cuts}")
+        case DurabilityKind.BY_SERVER:
+            return _Fate(
+                _Order.BY_SERVER,
+                _KEEPS,
+                f", if the server keeps what it says is stable, which is not seen from here: "
+                f"{_passes_on(path)}",
+            )
+        case _:
+            return _by_rule(row, path)
+
+
+def _by_rule(row: ExistingDisk, path: DiskPath) -> _Fate:
+    is_seen = bool(path.layers) or row.advised.on_device_here
+    far = "" if is_seen else "; its storage is not seen from here"
+    go = "QEMU and the host go" if is_seen else "QEMU goes"
+    return _Fate(
+        _Order.BY_RULE, _KEEPS, f", as far as {go}: {_passes_on(path)}{far}; not simulated here"
+    )
+
+
+def _passes_on(path: DiskPath) -> str:
+    """What QEMU does with a guest's flushes in a cache mode that drops none."""
+    if not path.offers_write_cache:
+        return f"cache={path.cache} flushes after each write"
+    mode = path.cache.spelled_out
+    return f"{'' if mode is path.cache else 'the default, '}cache={mode} passes flushes on"
