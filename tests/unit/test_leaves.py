@@ -31,7 +31,7 @@ LEAVES: dict[str, tuple[str, ...]] = {
     # Their writers share QEMU's own arguments, so `qemu` itself stays.
     "proxmox": ("platforms/proxmox.py",),
     "libvirt": ("platforms/libvirt.py", "platforms/libvirt_domain.py", "platforms/virt_install.py"),
-    "kubevirt": ("platforms/kubevirt.py",),
+    "kubevirt": ("platforms/kubevirt.py", "platforms/kubernetes_claims.py"),
     "incus": ("platforms/incus.py",),
     "openstack": ("platforms/openstack.py",),
     # Their rows stay in `path`, so that what is stored of them can be read.

@@ -32,6 +32,15 @@ from vdisklab.path.segments import ERROR_POLICY, Aio, Bus, CacheMode, ImageForma
 from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.guest_edge import read_each
+from vdisklab.platforms.kubernetes_claims import (
+    NFS_DRIVER,
+    RBD_DRIVER,
+    Documents,
+    claims_named,
+    kind_of_class,
+    kind_of_driver,
+    usual_mode,
+)
 from vdisklab.platforms.network import placed
 from vdisklab.platforms.reading import (
     SCSI_PASSED,
@@ -77,8 +86,6 @@ _KNOWN = (
 
 _OF_NODE = ("kubernetes.io/hostname", "metadata.name")
 """Keys by which an affinity names a node; one of a volume may name any label."""
-_NFS_DRIVER, _RBD_DRIVER = "nfs.csi.k8s.io", "rbd.csi.ceph.com"
-"""The provisioners of csi-driver-nfs and ceph-csi; Rook puts its namespace before the latter."""
 _TEMPORARY = ("containerDisk", "ephemeral", "emptyDisk")
 _MOST_CPUS = 10_000
 _BUSES = (Bus.VIRTIO, Bus.SCSI, Bus.SATA, Bus.USB)
@@ -141,7 +148,7 @@ def _mode_of_data_volume(spec: Tree) -> str:
 
 
 def _referred(
-    spec: Tree, key: str, namespace: str, documents: Mapping[str, Sequence[Tree]]
+    spec: Tree, key: str, namespace: str, documents: Documents
 ) -> tuple[Tree, str | None]:
     """The specification of the machine's preference or instance type, and its name if it is not
     among the documents."""
@@ -174,7 +181,7 @@ def _with_preferences(disk: Tree, preferred: Tree, missing: str | None) -> Tree:
 
 
 def _disks(
-    document: Tree, modes: Mapping[tuple[str, str], str], documents: Mapping[str, Sequence[Tree]]
+    document: Tree, modes: Mapping[tuple[str, str], str], documents: Documents
 ) -> Iterator[ConfiguredDisk]:
     """The disks of a machine; `documents` has all objects by their kind in small letters."""
     spec = _spec(document)
@@ -218,7 +225,7 @@ def _disks(
         path, assumed, problem, mode, unseen = None, None, None, "", None
         chosen = disk
         try:
-            mode = _mode(volume, where, modes)
+            mode = _mode(volume, where, modes, documents)
             chosen = _with_preferences(disk, preferred, missing)
             path = _path(domain, chosen, _usual_bus(row), on_device=mode == "Block")
         except ValueError as error:
@@ -229,13 +236,13 @@ def _disks(
         host_file = word(volume, "hostDisk", "path")
         found = _volume_of(_claim(volume), where, documents)
         below, node = (None, "") if found is None else _place_on_node(found, mode)
-        made_on = None if found is not None else _kind_of_class(_claim(volume), where, documents)
-        on_nfs = made_on is LayerKind.NFS or (found is not None and _is_nfs(tree(found, "spec")))
-        if path is not None and on_nfs:
-            path = placed(path, LayerKind.NFS)
-        elif path is not None and made_on is not None and mode == "Block":
-            path = placed(path, made_on)
-        if path is not None and found is None and host_file is None and made_on is None:
+        server = kind_of_class(_claim(volume), where, documents)
+        if found is not None:
+            server = _mounted_from(tree(found, "spec"))
+        is_mounted = server in (LayerKind.NFS, LayerKind.CEPHFS)
+        if path is not None and server is not None and (is_mounted or mode == "Block"):
+            path = placed(path, server)
+        if path is not None and found is None and host_file is None and server is None:
             # Which of the cluster's storage holds the claim.
             unseen = _way_to_volume(_claim(volume), where, documents)
         yield ConfiguredDisk(
@@ -258,7 +265,7 @@ def _disks(
                 default=str,
             ),
             architecture=architecture,
-            on_file_volume=mode == "Filesystem" and host_file is None and not on_nfs,
+            on_file_volume=mode == "Filesystem" and host_file is None and not is_mounted,
             node="" if host_file else node,
             limits=(
                 *beyond,
@@ -313,13 +320,11 @@ def _claim(volume: Tree) -> str | None:
     return word(volume, "persistentVolumeClaim", "claimName") or word(volume, "dataVolume", "name")
 
 
-def _volume_of(
-    claim: str | None, namespace: str, documents: Mapping[str, Sequence[Tree]]
-) -> Tree | None:
+def _volume_of(claim: str | None, namespace: str, documents: Documents) -> Tree | None:
     """The volume to which a claim is bound; None if it is not among the documents."""
     if claim is None:
         return None
-    claims = _claims_named(claim, namespace, documents)
+    claims = claims_named(claim, namespace, documents)
     bound = {word(each, "spec", "volumeName") for each in claims}
     for volume in documents.get("persistentvolume", ()):
         owner = tree(volume, "spec", "claimRef")
@@ -329,46 +334,17 @@ def _volume_of(
     return None
 
 
-def _claims_named(
-    claim: str | None, namespace: str, documents: Mapping[str, Sequence[Tree]]
-) -> list[Tree]:
-    return [
-        each
-        for each in documents.get("persistentvolumeclaim", ())
-        if (word(each, "metadata", "namespace") or "", word(each, "metadata", "name"))
-        in ((namespace, claim), ("", claim))
-    ]
+def _mounted_from(volume: Tree) -> LayerKind | None:
+    """The kind of server on which a volume is a directory; None for other volumes."""
+    kind = kind_of_driver(word(volume, "csi", "driver"))
+    if _nfs_of(volume) is not None or kind is LayerKind.NFS:
+        return LayerKind.NFS
+    return LayerKind.CEPHFS if kind is LayerKind.CEPHFS or "cephfs" in volume else None
 
 
-def _kind_of_class(
-    claim: str | None, namespace: str, documents: Mapping[str, Sequence[Tree]]
-) -> LayerKind | None:
-    """The storage of the volumes that a claim's class makes (`provisioner` of its StorageClass):
-    images of Ceph that the kernel maps, or directories on NFS. None if the class is of another
-    kind, or not among the documents."""
-    claims = _claims_named(claim, namespace, documents)
-    names = {word(each, "spec", "storageClassName") for each in claims}
-    for each in documents.get("storageclass", ()):
-        driver = word(each, "provisioner") or ""
-        if word(each, "metadata", "name") not in names - {None}:
-            continue
-        if driver == _NFS_DRIVER:
-            return LayerKind.NFS
-        # With another mounter, rbd-nbd, no image is mapped by the kernel's rbd.
-        if driver.endswith(_RBD_DRIVER) and word(each, "parameters", "mounter") in (None, "rbd"):
-            return LayerKind.KRBD
-    return None
-
-
-def _is_nfs(volume: Tree) -> bool:
-    return _nfs_of(volume) is not None or word(volume, "csi", "driver") == _NFS_DRIVER
-
-
-def _way_to_volume(
-    claim: str | None, namespace: str, documents: Mapping[str, Sequence[Tree]]
-) -> str:
+def _way_to_volume(claim: str | None, namespace: str, documents: Documents) -> str:
     """What makes the storage of a claim known whose volume is not among the documents."""
-    claims = _claims_named(claim, namespace, documents)
+    claims = claims_named(claim, namespace, documents)
     if any(word(each, "spec", "volumeName") for each in claims):
         return READ_ALL  # it is bound, to a volume that was not given
     # A manifest has no status: nothing of the cluster was read then, unless volumes were.
@@ -393,7 +369,7 @@ def _rbd_of(volume: Tree) -> str | None:
     puts its namespace before the driver's name."""
     given = tree(volume, "csi", "volumeAttributes")
     parts = [word(given, key) for key in ("pool", "radosNamespace", "imageName")]
-    is_rbd = (word(volume, "csi", "driver") or "").endswith(_RBD_DRIVER)
+    is_rbd = (word(volume, "csi", "driver") or "").endswith(RBD_DRIVER)
     if not is_rbd or parts[0] is None or parts[2] is None:
         return None
     return "/".join(["/dev/rbd", *filter(None, parts)])
@@ -403,7 +379,7 @@ def _nfs_of(volume: Tree) -> str | None:
     """The server and directory of a volume on NFS: Kubernetes' own, or of csi-driver-nfs."""
     given = tree(volume, "csi", "volumeAttributes")
     server, share = word(volume, "nfs", "server"), word(volume, "nfs", "path")
-    if word(volume, "csi", "driver") == _NFS_DRIVER:
+    if word(volume, "csi", "driver") == NFS_DRIVER:
         server, share = word(given, "server"), word(given, "share")
     if server is None or share is None:
         return None
@@ -424,7 +400,9 @@ def _node_of(volume: Tree) -> str:
     return names[0] if len(set(names)) == 1 and _NAME.fullmatch(names[0]) else ""
 
 
-def _mode(volume: Tree, namespace: str, modes: Mapping[tuple[str, str], str]) -> str:
+def _mode(
+    volume: Tree, namespace: str, modes: Mapping[tuple[str, str], str], documents: Documents
+) -> str:
     """The volumeMode of a disk's volume. Raises ValueError if it has none that is known."""
     if "hostDisk" in volume:
         return "Filesystem"
@@ -434,6 +412,7 @@ def _mode(volume: Tree, namespace: str, modes: Mapping[tuple[str, str], str]) ->
     if claim is None:
         raise ValueError("it has no claim, DataVolume or hostDisk: give the whole machine")
     mode = modes.get((namespace, claim)) or modes.get(("", claim))
+    mode = mode or usual_mode(claim, namespace, documents)
     if not mode:
         raise UnseenStorageError(f"the volumeMode of its claim {claim!r} is not known", READ_ALL)
     return mode
