@@ -919,6 +919,10 @@ def _loses(disk: ConfiguredDisk, path: DiskPath, rules: CrashVerdicts) -> str:
     """Why no line makes a disk keep flushed data, and the nearest path that does."""
     nearest_safe = nearest(path, (DURABLE,), rules, partial(cannot_have, disk))
     why = "no single setting makes it keep flushed data"
+    if disk.changed_in and nearest_safe is not None:
+        is_mode = nearest_safe.cache is not path.cache
+        setting = f"cache {nearest_safe.cache}" if is_mode else "the change"
+        return f"{setting} belongs in {disk.changed_in}: the nearest safe path is {nearest_safe}"
     if nearest_safe is None:
         return f"{why}, and no path of {disk.platform.full_name} on its storage does"
     other_bus = nearest_safe.attachment.bus is not path.attachment.bus

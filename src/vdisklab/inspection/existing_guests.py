@@ -13,7 +13,7 @@ import stat
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -42,6 +42,7 @@ from vdisklab.platforms.guest_edge import read_apart
 from vdisklab.platforms.qemu import as_running, monitor_of
 from vdisklab.platforms.reading import DisklessGuest, GuestText, without_fsync
 from vdisklab.platforms.registry import dialects, read_guests
+from vdisklab.platforms.text_form import files_named
 from vdisklab.units import named
 
 LARGEST = 32 << 20
@@ -106,6 +107,7 @@ def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGu
         texts += _texts_at(host, uri)
     elif not texts and not notes and not guests:
         raise PlanError("no guest is named", hint=f"name files: {PRINTED}; or --libvirt URI")
+    texts = list(map(_with_files, texts))
     diskless: list[DisklessGuest] = []
     of_texts = read_guests(_each_once(texts), notes, diskless) if texts else ()
     disks = (*of_names, *map(as_probed, map(_at_home, of_texts)))
@@ -297,6 +299,17 @@ def _text_in_directory(file: Path) -> GuestText:
         if seen.descriptor is None:
             raise PlanError(f"{file} cannot be read: permission denied", hint="be root")
         return _text(Path(f"/proc/self/fd/{seen.descriptor}"), str(file))
+
+
+def _with_files(text: GuestText) -> GuestText:
+    """The text of a file with the texts of the files that it names, as far as they can be read."""
+    if not text.place:
+        return text
+    files: dict[str, str] = {}
+    for name in files_named(text):
+        with suppress(PlanError):
+            files[name] = _text_in_directory(Path(text.place).parent / name).text
+    return replace(text, files=files)
 
 
 def _checked(text: str, name: str) -> str:

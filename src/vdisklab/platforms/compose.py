@@ -1,11 +1,13 @@
 """Compose files of the images that run QEMU in a container: qemus/qemu, dockur/windows.
 
-Their variables and defaults are those of src/disk.sh of qemus/qemu: DISK_CACHE none, DISK_IO
-native, DISK_TYPE scsi, DISK_FMT raw, DISK_DISCARD on, each disk with an I/O thread and
-detect-zeroes=on; dockur/macos has blk (its src/entry.sh).
+Their variables and defaults are those of src/disk.sh of qemus/qemu: DISK_CACHE none, DISK_IO native
+(threads with a cache mode that needs it), DISK_TYPE scsi, DISK_FMT raw, DISK_DISCARD unmap, each
+disk with an I/O thread and detect-zeroes=on. dockur/windows, dockur/macos and vdsm/virtual-dsm are
+built on that image (their Dockerfiles); macos has blk (its docs/environment.md).
 
-Compose puts values of the environment in place of `$NAME` and `${NAME:-default}`
-(docs.docker.com/reference/compose-file/interpolation). Without a value of its own a variable has
+Compose puts values of the environment in place of `$NAME` and `${NAME:-default}`, and those of
+`.env` beside the file (docs.docker.com/reference/compose-file/interpolation); `env_file:` gives a
+service variables, which `environment:` goes before. A variable without a value in these files has
 its default here, which a note says; one without a default stays as written.
 """
 
@@ -13,7 +15,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from vdisklab.path.architecture import AARCH64, X86_64, Architecture
@@ -25,10 +29,15 @@ from vdisklab.platforms.reading import (
     is_variable,
     refused_word,
     tree,
+    word,
 )
 from vdisklab.platforms.text_form import TextForm
+from vdisklab.units import named
 
-_IMAGE = re.compile(r"(?:^|/)(?:qemux?|qemus|dockurr?)/(?P<name>qemu|windows|macos)(?P<kind>-arm)?")
+_IMAGE = re.compile(
+    r"(?:^|/)(?:(?:qemux?|qemus|dockurr?)/(?P<name>qemu|windows|macos)(?P<kind>-arm)?"
+    r"|(?:vdsm|kroese)/virtual-dsm)"
+)
 _SCSI = "virtio-scsi-pci,id={0}b,iothread=io2 -device scsi-hd,drive={0},bus={0}b.0"
 _BLK = "virtio-blk-pci,drive={0},iothread=io2"
 _AHCI = "ich9-ahci,id={0}a -device ide-hd,drive={0},bus={0}a.0"
@@ -51,6 +60,13 @@ _EXPRESSION = re.compile(
     r"|\{(?P<name>[A-Za-z_]\w*)(?:(?P<rule>:?[-?+])(?P<word>(?:[^{}]|\$\{[^{}]*\})*))?\})"
 )
 _DEEPEST = 4
+_MOST_LINES, _MOST_FILES = 2000, 20
+_NAME = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<value>.*)")
+_QUOTED = re.compile(r"(?P<mark>['\"])(?P<value>.*?)(?P=mark)")
+_DOT_ENV = ".env"
+_IMAGE_ENDINGS = (".img", ".raw", ".qcow2")
+"""Of an image that is mounted in the place of a disk."""
+_DIRECT = ("none", "directsync")
 _INSIDE = re.compile(r"(?:/dev)?/disk[1-6]?")
 _DEVICE = re.compile(
     r"/dev/(?:sd|vd|xvd|hd|nvme|mapper/|dm-|disk/|md|loop|zd|zvol/|rbd|nbd|mmcblk|ram|zram)"
@@ -60,34 +76,65 @@ _IMAGE_FILE = re.compile(r"\.(?:img|raw|qcow2|vmdk|vdi|vhdx?)$", re.IGNORECASE)
 
 
 def _recognises(text: GuestText) -> bool:
+    given = _dotenv(text.files.get(_DOT_ENV, ""), {})
     return "services:" in text.text and any(
-        _IMAGE.search(_interpolated(found, {}, 0))
+        _IMAGE.search(_interpolated(found, _Values(given), 0))
         for found in re.findall(r"\bimage:\s*['\"]?([^\s'\"]{1,200})", text.text)
     )
 
 
+def _names(text: GuestText) -> Iterator[str]:
+    """`.env`, which compose reads beside the file, and the files that the services name."""
+    if "services:" not in text.text:
+        return
+    yield _DOT_ENV
+    for document in text.documents:
+        for service in tree(document, "services").values():
+            yield from (name for name, _ in _env_files(service))
+
+
+def _env_files(service: object) -> Iterator[tuple[str, bool]]:
+    """The names under `env_file:`, each with False if it may be missing."""
+    listed = service.get("env_file") if isinstance(service, dict) else None
+    for entry in islice(listed if isinstance(listed, list) else [listed], _MOST_FILES):
+        if isinstance(entry, str):
+            yield entry, True
+        elif isinstance(entry, dict) and (name := word(entry, "path")) is not None:
+            yield name, entry.get("required") is not False
+
+
 def _rewritten(text: GuestText) -> Iterator[GuestText]:
+    given = _dotenv(text.files.get(_DOT_ENV, ""), {})
     for document in text.documents:
         for name, written in tree(document, "services").items():
-            assumed: dict[str, str] = {}
-            service = _filled(written, assumed) if isinstance(written, dict) else {}
+            values = _Values(given)
+            service = _filled(written, values, text) if isinstance(written, dict) else {}
             match = _IMAGE.search(str(service.get("image", "")))
             if match is not None:
                 row = AARCH64 if match["kind"] else X86_64
-                argv = _command(str(name), service, match["name"], row)
+                argv = _command(str(name), service, match["name"] or "", row)
                 refused = _refused(_variables(service.get("environment")))
                 yield GuestText(
                     "\0".join(argv), f"{text.origin}/{name}", refused=refused, of=Platform.QEMU,
-                    unread=tuple(_not_read(str(name), service)), note=_note(text.origin, assumed),
+                    unread=tuple(_not_read(str(name), service)),
+                    note=_note(text.origin, values, _missing(written, text)),
                 )  # fmt: skip
 
 
-def _filled(service: Mapping[str, Any], assumed: dict[str, str]) -> dict[str, Any]:
-    """The service with the defaults of its variables, which `assumed` gets by name."""
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The values that compose finds for names: those `given`; `assumed` gets the defaults used."""
+
+    given: Mapping[str, str]
+    assumed: dict[str, str] = field(default_factory=dict)
+
+
+def _filled(service: Mapping[str, Any], values: _Values, text: GuestText) -> dict[str, Any]:
+    """The service with the values of its variables, and the variables of its `env_file:`."""
 
     def put(value: Any) -> Any:  # noqa: ANN401 - any value of YAML
         if isinstance(value, str):
-            return _interpolated(value, assumed, 0)
+            return _interpolated(value, values, 0)
         if isinstance(value, list):
             return [put(each) for each in value]
         if isinstance(value, dict):
@@ -95,39 +142,83 @@ def _filled(service: Mapping[str, Any], assumed: dict[str, str]) -> dict[str, An
         return value
 
     keys = ("environment", "devices", "volumes", "image")
-    given = {key: service.get(key) for key in keys}
-    return {**service, **{key: put(each) for key, each in given.items() if not is_deep(each)}}
+    written = {key: service.get(key) for key in keys}
+    filled = {**service, **{key: put(each) for key, each in written.items() if not is_deep(each)}}
+    variables: dict[str, str] = {}
+    for name, _ in _env_files(service):
+        variables |= _dotenv(text.files.get(name, ""), {**variables, **values.given})
+    named = _variables(filled.get("environment"))
+    # A name without a value is passed through.
+    passed = {name: values.given.get(name, word) for name, word in named.items()
+              if word == f"${{{name}}}"}  # fmt: skip
+    return {**filled, "environment": {**variables, **named, **passed}}
 
 
-def _interpolated(text: str, assumed: dict[str, str], depth: int) -> str:
-    """The text as compose writes it where the environment sets no variable."""
+def _missing(service: object, text: GuestText) -> tuple[str, ...]:
+    """The files that a service needs and that are not beside the text."""
+    return tuple(name for name, needed in _env_files(service) if needed and name not in text.files)
+
+
+def _dotenv(text: str, before: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a file of NAME=VALUE lines; `before` has those that its values may name."""
+    found: dict[str, str] = {}
+    for line in text.splitlines()[:_MOST_LINES]:
+        match = _NAME.fullmatch(line.strip())
+        if match is None:
+            continue
+        quoted = _QUOTED.match(match["value"])
+        value = re.split(r"\s+#", match["value"], maxsplit=1)[0].strip()
+        value = value if quoted is None else quoted["value"]
+        if quoted is None or quoted["mark"] == '"':
+            value = _interpolated(value, _Values({**before, **found}), 0)
+        found[match["name"]] = value
+    return found
+
+
+def _interpolated(text: str, values: _Values, depth: int) -> str:
+    """The text as compose writes it with these values, in which no other variable is set."""
 
     def put(match: re.Match[str]) -> str:
-        name, rule = match["name"], match["rule"] or ""
+        name, rule = match["name"] or match["plain"], match["rule"] or ""
         if match["escaped"]:
             return "$"
-        if not name or not rule.endswith("-"):
+        value = values.given.get(name)
+        is_set = value is not None and not (rule.startswith(":") and not value)
+        if value is not None and is_set and not rule.endswith("+"):
+            return value
+        if not (rule.endswith("+") if is_set else rule.endswith("-")):
             return match[0]
-        word = str(match["word"])
-        word = word if depth > _DEEPEST else _interpolated(word, assumed, depth + 1)
-        assumed[name] = word
-        return word
+        instead = str(match["word"])
+        instead = instead if depth > _DEEPEST else _interpolated(instead, values, depth + 1)
+        if not is_set:
+            values.assumed[name] = instead
+        return instead
 
     return _EXPRESSION.sub(put, text)
 
 
-def _note(origin: str, assumed: Mapping[str, str]) -> str:
-    """What was taken for the variables that have a default; empty without any."""
-    if not assumed:
-        return ""
-    named = ", ".join(f"{name}={word[:40]}" for name, word in list(assumed.items())[:4])
-    return (
-        f"{origin} is read with its defaults ({named}), which the environment or .env may change."
-    )
+def _note(origin: str, values: _Values, missing: Sequence[str]) -> str:
+    """What was taken for the variables that have a default, and which file of variables is not
+    beside the text; empty if all is known."""
+    said = []
+    if missing:
+        said.append(
+            f"{origin} names env_file {named(missing)}, which is not beside it: the image's "
+            "defaults are read instead"
+        )
+    if values.assumed:
+        first = list(values.assumed.items())[:4]
+        listed = ", ".join(f"{name}={value[:40]}" for name, value in first)
+        said.append(
+            f"{origin} is read with its defaults ({listed}), which the environment or .env may "
+            "change"
+        )
+    return f"{'. '.join(said)}." if said else ""
 
 
 def _not_read(name: str, service: Mapping[str, Any]) -> Iterator[UnreadDisk]:
     """What looks like a disk where the image looks for none, or where no device may be opened."""
+    variables = _variables(service.get("environment"))
     for key in ("devices", "volumes"):
         listed = service.get(key)
         for entry in listed if isinstance(listed, list) else []:
@@ -135,7 +226,8 @@ def _not_read(name: str, service: Mapping[str, Any]) -> Iterator[UnreadDisk]:
             if key == "devices" and _INSIDE.fullmatch(inside):
                 continue
             is_disk = _DEVICE.match(place) or (key == "volumes" and _IMAGE_FILE.search(place))
-            if not is_disk or inside in _variables(service.get("environment")).values():
+            expected = (*variables.values(), *_image_places(variables.get("DISK_NAME") or "data"))
+            if not is_disk or inside in expected:
                 continue
             why = f"{place} stands under {key}: at {inside}, where vdisklab does not read it"
             if key == "volumes" and _DEVICE.match(place):
@@ -182,14 +274,18 @@ def _command(name: str, service: Mapping[str, Any], image: str, row: Architectur
         place = _mounted(service, inside)
         if device := variables.get(f"DEVICE{suffix}") or _device(service, suffix):
             disks.append((device, "raw"))
+        elif mounted := _image(service, file, suffix):
+            disks.append((mounted, "qcow2" if mounted.endswith(".qcow2") else "raw"))
         elif not suffix or variables.get(f"DISK{suffix}_SIZE") or place != inside:
             disks.append((f"{place}/{file}{suffix}.{ending}", form))
+    cache, io = variables.get("DISK_CACHE") or "none", variables.get("DISK_IO") or "native"
+    if io.lower() == "native" and not is_variable(cache) and cache.lower() not in _DIRECT:
+        io = "threads"  # as the container does, with a warning
     for number, (place, driver) in enumerate(disks, 1):
         node = f"data{number}"
         settings = {
             "file": place, "id": node, "format": driver, "if": "none",
-            "cache": variables.get("DISK_CACHE") or "none",
-            "aio": variables.get("DISK_IO") or "native",
+            "cache": cache, "aio": io,
             "discard": variables.get("DISK_DISCARD") or "on", "detect-zeroes": "on",
         }  # fmt: skip
         yield "-drive"
@@ -228,6 +324,24 @@ def _device(service: Mapping[str, Any], suffix: str) -> str | None:
     return None
 
 
+def _image_places(name: str, suffixes: Iterable[str] = ("", *map(str, range(2, 7)))) -> list[str]:
+    """Where the container looks for an image of each disk, before it makes one in /storage."""
+    bases = (
+        base
+        for suffix in suffixes
+        for base in (f"{name}{suffix}", f"disk{suffix}", *([] if suffix else ["disk1"]))
+    )
+    return [f"/{base}{ending}" for base in bases for ending in _IMAGE_ENDINGS]
+
+
+def _image(service: Mapping[str, Any], name: str, suffix: str) -> str | None:
+    """The image on the host that is mounted in the place of this disk."""
+    places = _image_places(name, [suffix])
+    listed = service.get("volumes")
+    mounted = map(_places, listed if isinstance(listed, list) else [])
+    return next((place for place, inside in mounted if place and inside in places), None)
+
+
 def _mounted(service: Mapping[str, Any], inside: str) -> str:
     """The host's directory that is mounted there, or the place inside the container."""
     volumes = service.get("volumes")
@@ -242,4 +356,6 @@ def _mounted(service: Mapping[str, Any], inside: str) -> str:
     return inside
 
 
-FORM = TextForm(recognises=_recognises, rewritten=_rewritten, changed_in="the compose file")
+FORM = TextForm(
+    recognises=_recognises, rewritten=_rewritten, changed_in="the compose file", names=_names
+)

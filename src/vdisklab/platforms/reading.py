@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from pathlib import PurePath
@@ -130,6 +130,8 @@ class GuestText:
     """Disks of the form that it could not write in the platform's words."""
     note: str = ""
     """A sentence about what the form assumed."""
+    files: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """The texts of the files that this one names, as far as they are beside it."""
     diskless: DisklessGuest | None = None
     """Why the guest has no disk, if the text shows none."""
 

@@ -7,6 +7,7 @@ lines of VMID.conf. A form is one file with a `FORM` and one row in `FORMS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -24,25 +25,41 @@ _MOST_TEXTS = 2000
 """Texts that one file may become: each costs a reader's start."""
 
 
+def _nothing(_text: GuestText) -> tuple[str, ...]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextForm:
     """One form: `rewritten` gives the texts of platforms that a text stands for.
 
     `shares` is True where the text may hold guests of other
     forms, too, as a script does. `changed_in` names the program that writes the guest anew, so that
-    a change belongs into its file; empty where the platform's own line is the change.
+    a change belongs into its file; empty where the platform's own line is the change. `names` gives
+    the names of files, beside the text's own, that it gets values from; it may raise PlanError.
     """
 
     recognises: Callable[[GuestText], bool]
     rewritten: Callable[[GuestText], Iterable[GuestText]]
     shares: bool = False
     changed_in: str = ""
+    names: Callable[[GuestText], Iterable[str]] = _nothing
 
 
 @cache
 def all_forms() -> tuple[TextForm, ...]:
     """The forms in the order of their rows."""
     return tuple(import_module(f"vdisklab.platforms.{name}").FORM for name in FORMS)
+
+
+def files_named(text: GuestText) -> tuple[str, ...]:
+    """The names of files that a text gets values from; none of a broken one, which is refused where
+    it is read."""
+    found: list[str] = []
+    for form in all_forms():
+        with suppress(PlanError):
+            found += form.names(text)
+    return tuple(dict.fromkeys(found))
 
 
 def rewritten_texts(text: GuestText) -> Iterator[GuestText]:

@@ -256,7 +256,10 @@ resource "proxmox_virtual_environment_vm" "kvm" {{
     [
         ("image: qemux/qemu\n    environment: {DISK_CACHE: unsafe}\n"
          "    volumes: ['/vm/a:/storage']",
-         ["raw/unsafe/scsi:aio=native:detect_zeroes=on:discard=unmap:iothread=on"]),
+         # As the container does: native needs O_DIRECT, which unsafe does not use.
+         ["raw/unsafe/scsi:detect_zeroes=on:discard=unmap:iothread=on"]),
+        ("image: qemux/qemu\n    environment: {DISK_CACHE: directsync}",
+         ["raw/directsync/scsi:aio=native:detect_zeroes=on:discard=unmap:iothread=on"]),
         ("image: ghcr.io/qemus/qemu:7\n    environment:\n      - DISK_IO=io_uring\n"
          "      - DISK_TYPE=blk\n      - DISK_FMT=qcow2\n      - DISK2_SIZE=10G",
          ["qcow2/none/virtio:aio=io_uring:detect_zeroes=on:discard=unmap:iothread=on"] * 2),
@@ -269,6 +272,14 @@ resource "proxmox_virtual_environment_vm" "kvm" {{
           for way in ("raw/none", "none", "none", "raw/none")]),
         ("image: dockurr/macos",
          ["raw/none/virtio:aio=native:detect_zeroes=on:discard=unmap:iothread=on"]),
+        ("image: docker.io/vdsm/virtual-dsm:latest\n    environment: {DISK_SIZE: 256G}",
+         ["raw/none/scsi:aio=native:detect_zeroes=on:discard=unmap:iothread=on"]),
+        ("image: kroese/virtual-dsm\n    environment: {DISK_CACHE: writeback}",
+         ["raw/writeback/scsi:detect_zeroes=on:discard=unmap:iothread=on"]),
+        ("image: dockurr/windows-arm\n"
+         "    volumes: ['./win.qcow2:/disk.qcow2', '/d.img:/data2.img']",
+         [f"{way}/none/scsi:aio=native:detect_zeroes=on:discard=unmap:iothread=on"
+          for way in ("qcow2", "raw")]),
         ("image: qemux/qemu\n    environment: {DISK_TYPE: nvme}",
          ["raw/none/nvme:aio=native:detect_zeroes=on:discard=unmap"]),
     ],

@@ -1,0 +1,88 @@
+"""A compose file gets the variables of its guests from the files beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vdisklab.errors import PlanError
+from vdisklab.host.command import LocalHost
+from vdisklab.inspection.existing_guests import ExistingGuests, read_disks
+
+IMAGE = "services:\n  vm:\n    image: qemux/qemu\n{}"
+MISSING = "compose.yml names env_file vm.env, which is not beside it"
+
+
+def read(directory: Path, **files: str) -> ExistingGuests:
+    for name, text in files.items():
+        place = directory / name.replace("_", "/").replace("DOT", ".")
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(text)
+    return read_disks(LocalHost(), [directory / "compose.yml"], None)
+
+
+@pytest.mark.parametrize(
+    ("service", "files", "cache"),
+    [
+        ("    env_file: vm.env\n", {"vm.env": "DISK_CACHE=unsafe\n"}, "unsafe"),
+        ("    env_file: ./vm.env\n", {"vm.env": "# a\n\nexport DISK_CACHE='unsafe' # b\n"},
+         "unsafe"),
+        ("    env_file: [a.env, vm.env]\n",
+         {"a.env": "DISK_CACHE=unsafe\n", "vm.env": "DISK_CACHE=writeback\n"}, "writeback"),
+        ("    env_file:\n      - path: etc/vm.env\n        required: true\n",
+         {"etc_vm.env": "DISK_CACHE=unsafe"}, "unsafe"),
+        # `environment:` goes before, and the service's files do not fill in the file itself.
+        ("    env_file: vm.env\n    environment: {DISK_CACHE: writeback}\n",
+         {"vm.env": "DISK_CACHE=unsafe\n"}, "writeback"),
+        ("    environment: {DISK_CACHE: '${CACHE:-none}'}\n    env_file: vm.env\n",
+         {"vm.env": "CACHE=unsafe\n"}, "none"),
+        ("    environment: {DISK_CACHE: '${CACHE:-none}'}\n",
+         {"DOTenv": "CACHE=unsafe\n"}, "unsafe"),
+        ("    environment: {DISK_CACHE: $CACHE}\n", {"DOTenv": 'CACHE="unsafe"\n'}, "unsafe"),
+        ("    environment: {DISK_CACHE: '${CACHE:?}'}\n", {"DOTenv": "CACHE=unsafe\n"}, "unsafe"),
+        ("    environment: [DISK_CACHE]\n", {"DOTenv": "DISK_CACHE=unsafe\n"}, "unsafe"),
+        ("    env_file: vm.env\n",
+         {"DOTenv": "MODE=unsafe\n", "vm.env": "DISK_CACHE=${MODE}\n"}, "unsafe"),
+        # Without `env_file:` a `.env` sets no variable of the container.
+        ("", {"DOTenv": "DISK_CACHE=unsafe\n"}, "none"),
+        ("    env_file: vm.env\n", {"vm.env": "nonsense\nDISK_CACHE\n=x\n"}, "none"),
+    ],
+)  # fmt: skip
+def test_the_files_that_it_names_set_its_variables(
+    service: str, files: dict[str, str], cache: str, tmp_path: Path
+) -> None:
+    found = read(tmp_path, **{"compose.yml": IMAGE.format(service), **files})
+    (disk,) = found.disks
+    assert disk.path is not None
+    assert disk.path.cache == cache
+    assert disk.drops_flushes is (cache == "unsafe")
+    assert not any("is not beside it" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("made", ["none", "directory", "binary"])
+def test_a_file_that_cannot_be_read_is_said(made: str, tmp_path: Path) -> None:
+    if made == "directory":
+        (tmp_path / "vm.env").mkdir()
+    elif made == "binary":
+        (tmp_path / "vm.env").write_bytes(b"DISK_CACHE=unsafe\xff\n")
+    found = read(tmp_path, **{"compose.yml": IMAGE.format("    env_file: vm.env\n")})
+    assert any(MISSING in note for note in found.notes)
+    assert str(found.disks[0].path).startswith("raw/none/scsi")
+
+
+def test_a_file_that_may_be_missing_is_not_said(tmp_path: Path) -> None:
+    text = IMAGE.format("    env_file: [{path: vm.env, required: false}]\n")
+    assert not read(tmp_path, **{"compose.yml": text}).notes
+
+
+def test_a_default_that_the_file_beside_it_sets_is_no_assumption(tmp_path: Path) -> None:
+    text = IMAGE.format("    environment: {DISK_CACHE: '${CACHE:-none}'}\n")
+    assert any("is read with its defaults" in note for note in read(
+        tmp_path, **{"compose.yml": text}).notes)  # fmt: skip
+    assert not read(tmp_path, **{"compose.yml": text, "DOTenv": "CACHE=none\n"}).notes
+
+
+def test_a_broken_file_is_refused_as_before(tmp_path: Path) -> None:
+    with pytest.raises(PlanError):
+        read(tmp_path, **{"compose.yml": IMAGE.format("  x: [\n")})
