@@ -64,7 +64,13 @@ from vdisklab.errors import PlanError
 from vdisklab.host.mounts import is_visible_directory
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.disk_path import Attachment, DiskPath, parse_path
-from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk
+from vdisklab.path.durability import (
+    CrashVerdicts,
+    Durability,
+    DurabilityKind,
+    HostDisk,
+    durability,
+)
 from vdisklab.path.needs import (
     DURABLE,
     FLUSH_AGAIN,
@@ -72,6 +78,7 @@ from vdisklab.path.needs import (
     NeedKind,
     example_of,
     measured_stall,
+    meets,
     unmet,
     with_error_policy,
 )
@@ -114,6 +121,15 @@ class Alternative:
         """The number to show: the level of the measure that decides, the median of any other."""
         by = self.ordered_by
         return by if by is not None and by.measure == measure else self.medians.get(measure)
+
+
+@dataclass(frozen=True, slots=True)
+class MetByAll:
+    """A need that all measured `paths` meet, `tested` of them by simulated power cuts."""
+
+    need: Need
+    paths: int
+    tested: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +189,9 @@ class RecommendAnswer(Answer):
     """The options of `run` that name the place of the campaign, to measure operations there."""
     run_on: str | None = field(default=None, metadata=HIDDEN)
     """The host on which commands that measure more must run; None if that is this one."""
+    met_by_all: tuple[MetByAll, ...] = field(default=(), metadata=HIDDEN)
+    """The needs that the user wrote and that every measured path meets, so that they decide
+    nothing."""
     sustained: bool = field(default=False, metadata=HIDDEN)
     """True if writes count with the time until they are on the disk."""
     beside_default: str = field(default="", metadata=HIDDEN)
@@ -279,6 +298,7 @@ def recommend(
             if (lacking := _lacking(path, needs, analysis.verdicts))
         },
         race=decision.race,
+        met_by_all=tuple(_met_by_all(observations, needs, analysis.verdicts)),
         stalls={
             need: measured_stall(chosen.path, need, analysis.verdicts)
             for need in needs
@@ -349,6 +369,17 @@ def _by_levels(ratio: Ratio, of: Summary | None, to: Summary | None) -> Ratio:
         low=None if ratio.low is None else ratio.low * moved,
         high=None if ratio.high is None else ratio.high * moved,
     )
+
+
+def _met_by_all(
+    observations: Observations, needs: Sequence[Need], verdicts: CrashVerdicts
+) -> Iterator[MetByAll]:
+    """The needs that the user wrote and that every path which a guest could use meets."""
+    paths = list(candidates(observations.cells).values())
+    kept = sum(durability(path, verdicts).kind is DurabilityKind.KEPT_IN_TEST for path in paths)
+    for need in needs:
+        if not need.implied and all(meets(path, need, verdicts) for path in paths):
+            yield MetByAll(need, len(paths), kept if need.goes_by_power_cuts else 0)
 
 
 def _lacking(path: DiskPath, needs: Sequence[Need], verdicts: CrashVerdicts) -> Mapping[Need, str]:

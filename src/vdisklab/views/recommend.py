@@ -259,6 +259,7 @@ def verdict_sentences(answer: RecommendAnswer) -> tuple[str, ...]:
 def _verdict(answer: RecommendAnswer) -> tuple[str, ...]:
     return (
         f"{headline(answer)}.",
+        *_met_by_all(answer),
         *_error_policy(answer),
         *_stalls(answer),
         *(sentence for _, sentence in first_lines(answer)),
@@ -266,6 +267,29 @@ def _verdict(answer: RecommendAnswer) -> tuple[str, ...]:
         *_price_of_safety(answer.recommendation),
         *_over_platforms(answer),
     )
+
+
+def _met_by_all(answer: RecommendAnswer) -> Iterator[str]:
+    """The needs that were asked for and that decide nothing, and how that is known."""
+    for met in answer.met_by_all:
+        all_of = (
+            "The one measured path meets"
+            if met.paths == 1
+            else f"All {met.paths} measured paths meet"
+        )
+        rule = "nothing in a stack is set to drop flushes"
+        if not met.need.goes_by_power_cuts:
+            means = "" if met.need.value else f": {met.need.meaning}"  # the value says it
+            yield f"{all_of} the need {met.need}{means}."
+        elif not met.tested:
+            yield f"{all_of} the need {met.need}, by rule: {rule}; no power cut was simulated."
+        elif met.tested == met.paths:
+            yield f"{all_of} the need {met.need}, as simulated power cuts show."
+        else:
+            yield (
+                f"{all_of} the need {met.need}: {met.tested} by simulated power cuts, "
+                f"{met.paths - met.tested} by rule ({rule})."
+            )
 
 
 def _error_policy(answer: RecommendAnswer) -> Iterator[str]:
@@ -311,7 +335,8 @@ def reasons(answer: RecommendAnswer) -> Iterator[str]:
     """Reasons: what power cuts decided, the gain over QEMU's default, needs' prices, counters."""
     recommendation = answer.recommendation
     yield from _verdict(answer)[MOST_SENTENCES:]
-    yield from basis_sentence(recommendation)
+    if not any(met.need.goes_by_power_cuts for met in answer.met_by_all):
+        yield from basis_sentence(recommendation)
     if not any(measured_lives(campaign) for campaign in answer.campaigns):
         yield from _over_default(answer)
     if answer.lives_measured_in is not None:

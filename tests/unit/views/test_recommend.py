@@ -10,12 +10,19 @@ import pytest
 
 from vdisklab.analysis.candidates import Price
 from vdisklab.analysis.paired_ratios import Ratio
-from vdisklab.answers.recommend import RecommendAnswer, none_meets
+from vdisklab.answers.recommend import MetByAll, RecommendAnswer, none_meets
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.needs import parse_need
-from vdisklab.views.recommend import _among_all, _left_out, _over_default, _stalls, price_sentence
+from vdisklab.views.recommend import (
+    _among_all,
+    _left_out,
+    _met_by_all,
+    _over_default,
+    _stalls,
+    price_sentence,
+)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +67,26 @@ def test_a_need_that_costs_nothing_says_so() -> None:
         "and no request waits for longer than --stall in a snapshot, if `run --during` measured "
         "that."
     )
+
+
+@pytest.mark.parametrize(
+    ("met", "said"),
+    [
+        (MetByAll(parse_need("durable"), 5), "All 5 measured paths meet the need durable, by rule: "
+         "nothing in a stack is set to drop flushes; no power cut was simulated."),
+        (MetByAll(parse_need("durable"), 5, 5), "All 5 measured paths meet the need durable, as "
+         "simulated power cuts show."),
+        (MetByAll(parse_need("durable"), 5, 2), "All 5 measured paths meet the need durable: 2 by "
+         "simulated power cuts, 3 by rule (nothing in a stack is set to drop flushes)."),
+        (MetByAll(parse_need("bus=virtio"), 1), "The one measured path meets the need bus=virtio."),
+        (MetByAll(parse_need("discard"), 3), "All 3 measured paths meet the need discard: "
+         f"{parse_need('discard').meaning}."),
+    ],
+)  # fmt: skip
+def test_a_need_that_every_path_meets_is_answered(met: MetByAll, said: str) -> None:
+    """The user asked, and the same answer as without the need would not say that it was heard."""
+    answer = SimpleNamespace(met_by_all=(met,))
+    assert list(_met_by_all(cast(RecommendAnswer, answer))) == [said]
 
 
 def test_a_price_in_which_one_rate_is_zero_says_so() -> None:
