@@ -90,6 +90,7 @@ from vdisklab.platforms.configured_disk import (
     FlushesDroppedBelow,
     ProbablyVolume,
     disk_path,
+    limits_in,
     risks,
     works_for,
 )
@@ -901,8 +902,10 @@ def _cannot_build(host: Host, path: DiskPath) -> str | None:
 
 
 def _limited(row: ExistingDisk, start: Advice, limits: Sequence[str]) -> Advice:
-    """The advice for a disk with limits that no measured path has."""
+    """The advice for a disk with limits, or other settings, that no measured path has."""
     said = f"its speed is not comparable ({', '.join(limits)})"
+    if held := limits_in(limits):
+        said = f"its own limits hold it back ({', '.join(held)})"
     if row.power_cut is not None and row.power_cut.kind.acceptable:
         return replace(start, action=DiskAction.KEEP, reason=f"safe; {said}")
     path = start.path or row.disk.assumed

@@ -53,12 +53,12 @@ def device_refused(device: Path = DEVICE, root: Path = SYSTEM) -> KvmTrial | Non
     except FileNotFoundError:
         return KvmTrial(False, f"{device} does not exist", _remedy_without_kvm(root))
     except PermissionError as error:
+        tried = f"{device} cannot be opened: {error.strerror}"
+        if _is_pvm(root):  # no right helps where no guest boots
+            return KvmTrial(False, tried, _remedy_for_hang(root))
         join = f"`sudo usermod --append -G kvm {name_of_user(os.geteuid())}`"
-        return KvmTrial(
-            False,
-            f"{device} cannot be opened: {error.strerror}",
-            remedy=f"join the device's group, {join}, and log in again; or run vdisklab as root",
-        )
+        remedy = f"join the device's group, {join}, and log in again; or run vdisklab as root"
+        return KvmTrial(False, tried, remedy)
     except OSError as error:
         # A device file without its driver (ENODEV): udev makes the file before the module is there.
         tried = f"{device} cannot be opened: {error.strerror}"

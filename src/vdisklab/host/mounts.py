@@ -39,6 +39,10 @@ class HeldElsewhereError(HostError):
     """Something that was unmounted here is still mounted in another mount namespace."""
 
 
+_OF_SERVERS = ("nfs", "nfs4", "cifs", "smb3")
+"""File systems that show in mountinfo whether their requests wait for the server."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mount:
     """One line of /proc/self/mountinfo; `options` are of the mount and of its super block.
@@ -118,6 +122,15 @@ def without_flushes(mount: Mount | None, root: Path = Path("/")) -> str | None:
         None,
     )
     return option and f"{mount.filesystem} is mounted with {option}, so no flush reaches the disk"
+
+
+def soft_mount(mount: Mount | None) -> str | None:
+    """How a server's directory is mounted, as a sentence begins, if its requests fail once the
+    server does not answer in time; None if they wait for the server (nfs(5), mount.cifs(8))."""
+    if mount is None or mount.filesystem not in _OF_SERVERS:
+        return None
+    option = next((word for word in ("soft", "softerr") if word in mount.options), None)
+    return option and f"{mount.mountpoint} is {mount.filesystem} mounted with `{option}`"
 
 
 def zfs_without_flushes(root: Path = Path("/")) -> str | None:

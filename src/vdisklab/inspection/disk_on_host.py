@@ -178,6 +178,7 @@ def _shared(source: Path) -> DiskContext:
         _limited(source, mount),
         layers=_layers(mount),
         without_flushes=mounts.without_flushes(mount),
+        soft_mount=mounts.soft_mount(mount),
     )
 
 

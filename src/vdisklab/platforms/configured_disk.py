@@ -7,7 +7,8 @@ the meaning of paths.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -89,6 +90,8 @@ class ConfiguredDisk:
     """True if the disk's storage makes thin volumes."""
     lost_below: str | None = field(default=None, metadata=HIDDEN)
     """Why what is below the image loses flushed data, as the configuration tells."""
+    idle_aio: str = field(default="", metadata=HIDDEN)
+    """The I/O mode that the configuration asks for where QEMU has none: on a server's disk."""
     serial: str = field(default="", metadata=HIDDEN)
     """The serial number that a QEMU's arguments give it; empty without one."""
     refused: tuple[str, str] | None = field(default=None, metadata=HIDDEN)
@@ -224,6 +227,8 @@ class DiskContext:
     """Bytes by which those may grow."""
     pool: ThinPool | None = None
     """The pool of a thin volume."""
+    soft_mount: str | None = None
+    """How its directory is mounted, if requests fail once a server does not answer in time."""
     named_volume: NamedVolume | None = None
     """For a device that is not on this host: the logical volume that its name probably means."""
     has_quota: bool = False
@@ -739,6 +744,73 @@ class FileVolume(Risk, short="file volume"):
         )
 
 
+_LIFTING_LINES = {
+    Platform.LIBVIRT: "`virsh blkdeviotune {guest} {disk}` shows and changes them while it runs",
+    Platform.PROXMOX: "`qm config {guest}` shows them, and `qm set` changes them",
+    Platform.QEMU: "`block_set_io_throttle` of QEMU's monitor changes them while it runs",
+}
+"""How platforms show and change a disk's limits."""
+
+_IS_LIMIT = re.compile("iops|bps|bytes|limits|^throttle_|^cgroup_")
+
+
+def limits_in(words: Iterable[str]) -> tuple[str, ...]:
+    """Those of a disk's settings that limit its speed."""
+    return tuple(word for word in words if _IS_LIMIT.search(word))
+
+
+@dataclass(frozen=True, slots=True)
+class Throttled(Risk, short="limited"):
+    """Limits of the disk's own, which no faster storage or setting lifts."""
+
+    limits: tuple[str, ...]
+    lifted: Annotated[str, "how the platform shows and changes them"] = ""
+
+    def __str__(self) -> str:
+        how = f": {self.lifted}" if self.lifted else ""
+        return (
+            f"It is as slow as its own limits ({', '.join(self.limits)}), however fast its storage "
+            f"is. If the guest is too slow, look at these first{how}."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SoftMount(Risk, short="soft mount"):
+    """A directory of a server whose requests fail when the server does not answer in time: nfs(5)
+    warns of silent corruption with `soft`; it is the default of mount.cifs(8)."""
+
+    mount: str
+    paused: Annotated[bool, "true if QEMU pauses the guest for every failed write"] = False
+
+    @property
+    def weight(self) -> int:
+        """That of the end that it has for the guest."""
+        return (WhenFull.PAUSED if self.paused else WhenFull.ERRORS).weight
+
+    def __str__(self) -> str:
+        guest = "the guest is paused" if self.paused else "the guest gets I/O errors"
+        return (
+            f"{self.mount}: when the server does not answer in time, requests fail, {guest}, and "
+            "writes that are still in this host's memory may be lost. Mount it with `hard`, so "
+            "that requests wait for the server."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class IdleAio(Risk, short=""):
+    """An I/O mode for a disk that QEMU opens on a server: only its drivers of files and of host
+    devices have one (BlockdevOptionsFile). QEMU 7.2 ignores that of -drive, as libvirt does."""
+
+    mode: str
+    layer: LayerKind
+
+    def __str__(self) -> str:
+        return (
+            f"aio={self.mode} has no effect: QEMU opens the disk with its driver for {self.layer}, "
+            "and only files and devices of the host have I/O modes."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class LimitsBeyondPath(Risk, short="other settings"):
     """Settings that a path cannot express, so no speed measured without them is this disk's."""
@@ -746,7 +818,7 @@ class LimitsBeyondPath(Risk, short="other settings"):
     limits: tuple[str, ...]
 
     def __str__(self) -> str:
-        limits = any(re.search("iops|bps|bytes|limits", word) for word in self.limits)
+        limits = limits_in(self.limits)
         what = "I/O limits" if limits else "settings"
         instead = (
             "; a path has throttle_iops=N and throttle_bps=SIZE, for reads and writes together and "
@@ -849,6 +921,7 @@ def _risks_of_settings(disk: ConfiguredDisk) -> Iterator[Risk]:
             yield MayBeUnseen(disk.architecture or "", what, remedy)
         case None:
             pass
+    yield from _throttled(disk)
     if disk.past is not None:
         yield NotOfToday(disk.past)
     if disk.was_unsafe and not disk.read_only:
@@ -892,17 +965,37 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
     ignores = path.attachment.option("discard") == "ignore"
     if disk.on_thin_volume and ignores and not disk.read_only and NoDiscard() not in risky:
         risky.append(NoDiscard())
-    if disk.on_file_volume:
-        risky.append(FileVolume())
-    if disk.limits:
-        risky.append(LimitsBeyondPath(disk.limits))
-    if context.not_followed is not None:
-        risky.append(BackingNotFollowed(context.not_followed))
-    if context.named_volume is not None and path.image is None and not path.layers:
-        risky.append(ProbablyVolume(str(context.named_volume)))
-    if disk.stale_note is not None:
-        risky.append(StaleNote(disk.stale_note.canonical))
+    risky += _to_know(disk, path, context)
     return tuple(sorted(risky, key=lambda risk: -risk.weight))
+
+
+def _to_know(disk: ConfiguredDisk, path: DiskPath, context: DiskContext) -> Iterator[Risk]:
+    """What is otherwise than it seems, and loses nothing."""
+    if disk.on_file_volume:
+        yield FileVolume()
+    if disk.limits:
+        yield LimitsBeyondPath(disk.limits)
+    if disk.idle_aio and path.opened_by_qemu:
+        yield IdleAio(disk.idle_aio, path.layers[0].kind)
+    if context.not_followed is not None:
+        yield BackingNotFollowed(context.not_followed)
+    if context.named_volume is not None and path.image is None and not path.layers:
+        yield ProbablyVolume(str(context.named_volume))
+    if disk.stale_note is not None:
+        yield StaleNote(disk.stale_note.canonical)
+
+
+def _throttled(disk: ConfiguredDisk) -> Iterator[Risk]:
+    """The limits of a disk's speed, as written and by its path."""
+    attachment = None if disk.path is None else disk.path.attachment
+    options = () if attachment is None else attachment.options
+    schema = BUS_OPTIONS[attachment.bus] if attachment is not None else {}
+    of_path = (f"{name}={schema[name].format(value)}" for name, value in options)
+    limits = limits_in((*disk.limits, *of_path))
+    if limits:
+        line = _LIFTING_LINES.get(disk.platform, "")
+        guest = shlex.quote(disk.guest or disk.domain)
+        yield Throttled(limits, line.format(guest=guest, disk=disk.target))
 
 
 def _with_setting(risk: Risk, disk: ConfiguredDisk, path: DiskPath) -> Risk:
@@ -1021,6 +1114,11 @@ def _quota(path: DiskPath, context: DiskContext) -> Risk | None:
     return QuotaReached() if is_thin and context.has_quota and not stops else None
 
 
+def _soft_mount(path: DiskPath, context: DiskContext) -> Risk | None:
+    paused = path.attachment.option("werror") == "stop"
+    return None if context.soft_mount is None else SoftMount(context.soft_mount, paused)
+
+
 def _slow_bus(path: DiskPath, _context: DiskContext) -> Risk | None:
     slow = (Bus.IDE, Bus.SATA, Bus.USB)
     return SlowBus(path.attachment.bus) if path.attachment.bus in slow else None
@@ -1038,7 +1136,7 @@ _Check = Callable[[DiskPath, DiskContext], Risk | None]
 
 _CHECKS: tuple[_Check, ...] = (
     _cannot_work, _other_format, _forgotten_fua, _flushes, _flushes_below, _lossy_image,
-    _too_little_room, _full_pool, _quota, _slow_bus, _ignored_discards,
+    _too_little_room, _full_pool, _quota, _soft_mount, _slow_bus, _ignored_discards,
 )  # fmt: skip
 _OF_WRITES: frozenset[_Check] = frozenset(
     {

@@ -421,6 +421,8 @@ class _Guest:
             found,
             unseen=unseen,
             server=server,
+            # libvirt gives QEMU the mode of files and devices alone (qemu_block.c).
+            idle_aio=driver.get("io", "") if server is not None else "",
             io_thread=self.free_io_thread,
             controller=self._scsi_model(disk) if bus == Bus.SCSI else "",
             limits=(*self._limits(disk, bus, driver, properties), *beyond),

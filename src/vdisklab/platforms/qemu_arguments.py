@@ -343,13 +343,12 @@ def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
             name, network.without_secret(source) if server is None else server.place, path, reason
         ),
         server=server,
+        idle_aio=str(chain[0].get("aio") or "") if server and "limits" in chain[0] else "",
         serial=str(device.get("serial") or ""),
         controller=plain_driver(owner) if owner else "",
         read_only=any(is_on(node.get("read-only")) for node in chain),
         probed=chain[0].get("probed") is True,
-        refused=reading.refused_word(
-            "QEMU", _ACCEPTED, {"aio": file.get("aio", chain[0].get("aio"))}
-        ),
+        refused=_refused_aio(chain, server),
         limits=tuple(limits),
         drops_flushes=_drops_flushes(chain, arguments.nodes),
         transient=is_on(chain[0].get("snapshot")),
@@ -357,6 +356,20 @@ def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
         ignored_errors=reading.ignored_errors(*policy),
         by_policy=reading.policy_path(bus, *policy) if path is None and bus is not None else None,
     )
+
+
+def _refused_aio(
+    chain: Sequence[Settings], server: network.ServerDisk | None
+) -> tuple[str, str] | None:
+    """Why QEMU refuses the I/O mode of a chain of nodes, and the way out; None if it does not.
+
+    Only its drivers of files and host devices have the option. That of -drive itself is read and
+    ignored (tried with QEMU 7.2.22).
+    """
+    file = chain[-1]
+    if server is not None and file.get("aio") is not None and "limits" not in file:
+        return f"QEMU's driver {server.kind} has no option aio", "leave aio out"
+    return reading.refused_word("QEMU", _ACCEPTED, {"aio": file.get("aio", chain[0].get("aio"))})
 
 
 def _chain(name: str, nodes: Mapping[str, Settings]) -> tuple[Settings, ...]:

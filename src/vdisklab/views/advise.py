@@ -32,12 +32,15 @@ from vdisklab.platforms.configured_disk import (
     FileVolume,
     FlushesDropped,
     FuaForgotten,
+    IdleAio,
     MayBeUnseen,
     MayOutgrow,
     NotOfToday,
     PoolMayFill,
     ProbablyVolume,
     QuotaReached,
+    SoftMount,
+    Throttled,
     UnsafeBefore,
 )
 from vdisklab.platforms.dialect import Change
@@ -49,8 +52,8 @@ from vdisklab.views.durability import durability_sentence, way_to_test
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _ALWAYS_SAID = (
-    FileVolume, MayBeUnseen, MayOutgrow, NotOfToday, PoolMayFill, ProbablyVolume, QuotaReached,
-    UnsafeBefore,
+    FileVolume, IdleAio, MayBeUnseen, MayOutgrow, NotOfToday, PoolMayFill, ProbablyVolume,
+    QuotaReached, SoftMount, Throttled, UnsafeBefore,
 )  # fmt: skip
 """Risks that are no loss today, and that change what to do."""
 

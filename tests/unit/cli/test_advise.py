@@ -119,7 +119,7 @@ def test_a_limited_disk_has_no_speed_of_an_unlimited_one(
     ]
     found = {group["path"]: group for group in advised(capsys, *guests[:2])["disks"]}
     assert found["raw/default"]["action"] == "keep"
-    assert found["raw/default"]["reason"].startswith("safe; its speed is not comparable")
+    assert found["raw/default"]["reason"].startswith("safe; its own limits hold it back")
     assert "(read_iops_sec=500)" in found["raw/default"]["reason"]
     assert (found["raw/unsafe"]["action"], found["raw/unsafe"]["gain"]) == ("change", None)
     main(["audit", *guests, "--format", "json"])
@@ -135,7 +135,7 @@ def test_a_throttled_disk_is_kept_and_not_compared(
     document = advised(capsys, guest(tmp_path, "raw/default/virtio:throttle_iops=500"))
     (row,) = document["disks"]
     assert (row["action"], row["gain"], document["planned"]) == ("keep", None, [])
-    assert "safe; its speed is not comparable (throttle_iops=500)" in row["reason"]
+    assert "safe; its own limits hold it back (throttle_iops=500)" in row["reason"]
 
 
 def test_no_page_cache_is_measured_for_a_disk_that_guests_share(

@@ -16,6 +16,7 @@ from vdisklab.path.durability import HostDisk
 from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
     FlushesDroppedBelow,
+    SoftMount,
     disk_path,
     risks,
     unknown_layers,
@@ -202,3 +203,30 @@ def test_a_parameter_of_zfs_holds_for_all_pools(tmp_path: Path, name: str) -> No
     said = without_flushes(mount, tmp_path)
     assert said == f"ZFS's module parameter {name} is on, so no flush reaches the disk"
     assert without_flushes(replace(mount, filesystem="xfs"), tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "policy", "said"),
+    [
+        ("nfs4", "rw,soft,timeo=600", "", "/ is nfs4 mounted with `soft`: when the server does not "
+         "answer in time, requests fail, the guest gets I/O errors, and writes"),
+        ("nfs", "rw,softerr", "", "/ is nfs mounted with `softerr`: "),
+        ("cifs", "rw,soft", "", "/ is cifs mounted with `soft`: "),
+        ("nfs4", "rw,soft", "/virtio:rerror=stop:werror=stop", "requests fail, the guest is "
+         "paused, and writes that are still in this host's memory may be lost. Mount it with "),
+        ("nfs4", "rw,hard", "", None),
+        ("ext4", "rw,soft", "", None),
+    ],
+)  # fmt: skip
+def test_a_mount_that_gives_up_on_its_server_is_named(
+    monkeypatch: pytest.MonkeyPatch, image: str, kind: str, options: str, policy: str,
+    said: str | None,
+) -> None:  # fmt: skip
+    """nfs(5), soft: the client fails a request after retrans retransmissions, which "can cause
+    silent data corruption in certain cases"; mount.cifs(8) does so by default."""
+    mounted(monkeypatch, kind, options)
+    disk = ConfiguredDisk("g", "vda", image, parse_path(f"raw/none{policy}"))
+    (context,) = read_contexts([disk])
+    found = [str(risk) for risk in risks(disk, context) if isinstance(risk, SoftMount)]
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN
 from vdisklab.cli.shell.main import main
 from vdisklab.path.disk_path import parse_path
-from vdisklab.platforms.configured_disk import ConfiguredDisk, LimitsBeyondPath, risks
+from vdisklab.platforms.configured_disk import ConfiguredDisk, LimitsBeyondPath, Throttled, risks
 from vdisklab.platforms.dialect import NotChangeableError
 from vdisklab.platforms.qemu import as_running
 from vdisklab.platforms.reading import GuestText
@@ -220,6 +220,36 @@ def test_the_risk_has_every_limit() -> None:
     disk = libvirt(tuned(read_iops_sec=500))
     assert LimitsBeyondPath(("read_iops_sec=500",)) in risks(disk)
     assert not any(isinstance(risk, LimitsBeyondPath) for risk in risks(libvirt("")))
+
+
+@pytest.mark.parametrize(
+    ("disk", "limits", "how"),
+    [
+        (libvirt(tuned(total_iops_sec=500)), ("throttle_iops=500",), "virsh blkdeviotune g vda"),
+        (libvirt(tuned(read_iops_sec=500, total_bytes_sec=1 << 20)),
+         ("read_iops_sec=500", "throttle_bps=1M"), "virsh blkdeviotune g vda"),
+        (first("qemu-system-x86_64 -drive file=/a.img,format=raw,if=virtio,throttling.bps-read=9",
+               "g.sh"), ("throttling.bps-read=9",), "block_set_io_throttle"),
+        (first("scsi0: /a.raw,iops_rd=300", "7.conf"), ("iops_rd=300",), "qm config 7"),
+    ],
+)  # fmt: skip
+def test_a_slow_guests_own_limits_are_named(
+    disk: ConfiguredDisk, limits: tuple[str, ...], how: str
+) -> None:
+    """Whoever asks why a guest is slow hears of its limits first, and how to change them."""
+    (found,) = (risk for risk in risks(disk) if isinstance(risk, Throttled))
+    assert found.limits == limits
+    assert how in str(found)
+
+
+def test_other_settings_are_no_limits() -> None:
+    disk = first(
+        "qemu-system-x86_64 -drive file=/a.img,format=raw,if=none,id=d "
+        "-device virtio-blk-pci,drive=d,event_idx=off",
+        "g.sh",
+    )
+    assert disk.limits
+    assert not any(isinstance(risk, Throttled) for risk in risks(disk))
 
 
 def test_no_arguments_are_offered_that_lack_the_limits() -> None:

@@ -34,6 +34,7 @@ from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
     DiskContext,
     FlushesDropped,
+    IdleAio,
     OnServer,
     WritesThrownAway,
     disk_path,
@@ -128,6 +129,14 @@ def test_libvirts_network_disks_are_targets(source: str, path: str, place: str) 
     assert (str(disk.path), disk.source, disk.limits) == (path, place, ())
     assert disk.server is not None
     assert disk.server.has_secret == ("auth" in source or "tls" in source)
+
+
+def test_libvirt_gives_a_network_disk_no_io_mode() -> None:
+    """qemu_block.c, qemuBlockStorageSourceGetFileProps: only files and devices have one."""
+    source = f"<source protocol='nbd' name='v'>{HOST.format(10809)}</source>"
+    found = risks(libvirt(source, "type='raw' cache='none' io='native'"))
+    assert [risk.mode for risk in found if isinstance(risk, IdleAio)] == ["native"]
+    assert not any(isinstance(risk, IdleAio) for risk in risks(libvirt(source)))
 
 
 RBD = "rbd: far\n\tpool vms\n"

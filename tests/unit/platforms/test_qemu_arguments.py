@@ -12,6 +12,7 @@ from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
     ErrorsIgnored,
     FlushesDropped,
+    IdleAio,
     LimitsBeyondPath,
     loses_writes,
     risks,
@@ -260,3 +261,32 @@ def test_what_librbd_encrypts_is_named() -> None:
     node = "driver=rbd,node-name=r,pool=p,image=i,encrypt.format=luks2,encrypt.key-secret=k"
     (disk,) = read(f"-blockdev {node} {DISK}r")
     assert (str(disk.path), disk.limits) == ("rbd/default", ("encrypt=luks2",))
+
+
+NBD = "server.type=inet,server.host=h,server.port=10809"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mode", "refused"),
+    [
+        ("-drive file=nbd://h/e,format=raw,if=virtio,cache=none,aio=native", "native", False),
+        ("-drive file=nbd://h/e,format=raw,if=virtio,aio=native", "native", False),
+        ("-drive file=rbd:p/i,format=raw,if=virtio,aio=io_uring", "io_uring", False),
+        (f"-drive driver=raw,file.driver=nbd,file.{NBD.replace(',', ',file.')},file.aio=native,"
+         "if=virtio", None, True),
+        (f"-blockdev driver=nbd,node-name=n,{NBD},aio=native {DISK}n", None, True),
+        (f"-blockdev driver=nbd,node-name=n,{NBD} {DISK}n", None, False),
+        ("-drive file=/vm/a.img,format=raw,if=virtio,cache=none,aio=native", None, False),
+    ],
+)  # fmt: skip
+def test_only_files_and_devices_have_an_io_mode(
+    arguments: str, mode: str | None, refused: bool
+) -> None:
+    """QEMU 7.2.22 starts with the first three, and says of the next two "Block protocol 'nbd'
+    doesn't support the option 'aio'" and "Parameter 'aio' is unexpected"."""
+    (disk,) = read(arguments)
+    found = [risk.mode for risk in risks(disk) if isinstance(risk, IdleAio)]
+    assert found == ([] if mode is None else [mode])
+    assert disk.refused == (
+        ("QEMU's driver nbd has no option aio", "leave aio out") if refused else None
+    )
