@@ -283,10 +283,22 @@ def test_a_device_of_another_user_names_the_group(device: Path) -> None:
     device.chmod(0o600)
     with somebody_else():
         name = pwd.getpwuid(os.geteuid()).pw_name
-        refused = device_refused(device)
+        refused = device_refused(device, device.parent)
     assert refused is not None
     assert refused.works is False
     assert f"`sudo usermod --append -G kvm {name}`, and log in again" in (refused.remedy or "")
+
+
+def test_no_group_is_advised_where_no_guest_boots(device: Path) -> None:
+    """A user without root, on a host whose KVM boots only PVM guests, needs another host."""
+    device.chmod(0o600)
+    (device.parent / "sys/module/kvm_pvm").mkdir(parents=True)
+    with somebody_else():
+        refused = device_refused(device, device.parent)
+    assert refused is not None
+    assert "cannot be opened" in refused.tried
+    assert "usermod" not in (refused.remedy or "")
+    assert (refused.remedy or "").startswith("use another host, with AMD-V or VT-x: ")
 
 
 def test_a_plan_knows_the_accelerator_from_an_earlier_trial(
