@@ -754,9 +754,9 @@ _LIFTING_LINES = {
 _IS_LIMIT = re.compile("iops|bps|bytes|limits|^throttle_|^cgroup_")
 
 
-def limits_in(words: Iterable[str]) -> tuple[str, ...]:
+def limits_in(settings: Iterable[str]) -> tuple[str, ...]:
     """Those of a disk's settings that limit its speed."""
-    return tuple(word for word in words if _IS_LIMIT.search(word))
+    return tuple(word for word in settings if _IS_LIMIT.search(word))
 
 
 @dataclass(frozen=True, slots=True)
