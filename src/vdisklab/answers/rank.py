@@ -33,7 +33,7 @@ from vdisklab.answers.choice import (
 from vdisklab.answers.during import measured_operations
 from vdisklab.answers.hosts import CellOverHosts, HostsAnalysis, OverHosts
 from vdisklab.answers.measured_for import runtime_of
-from vdisklab.answers.tell_apart import more_rounds_command, surer
+from vdisklab.answers.tell_apart import imported_campaign, more_rounds_command, surer
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Durability, HostDisk, known_durability
@@ -202,7 +202,8 @@ def _with_command(
         if isinstance(finding, TooFewRounds):
             now = analysis.loaded.measured_now
             command = None if now is not None else more_rounds_command(analysis)
-            yield replace(finding, command=command, on=analysis.run_on, now=now)
+            into = imported_campaign(analysis)
+            yield replace(finding, command=command, on=analysis.run_on, now=now, imported=into)
         elif isinstance(finding, SeveralGuests):
             command = f"{_this_command(metric)} --guests {finding.numbers[-1]}"
             yield replace(finding, command=command)

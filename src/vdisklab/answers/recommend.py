@@ -23,6 +23,7 @@ from vdisklab.analysis.candidates import (
 )
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.ranked import more_imports
 from vdisklab.analysis.diagnostics.recorded import ThinImage, has_open_load, has_sustained
 from vdisklab.analysis.fleet.agreement import Agreement, agreement
 from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS
@@ -54,6 +55,7 @@ from vdisklab.answers.life import measured_lives
 from vdisklab.answers.loading import first_measure, newest_campaign, place_options
 from vdisklab.answers.race import race_of
 from vdisklab.answers.tell_apart import (
+    imported_campaign,
     more_rounds_command,
     race_command,
     surer,
@@ -682,6 +684,8 @@ def _nothing_to_recommend(
     rounds = rounds_of(observations, paths)
     on = "" if analysis.run_on is None else f" on {analysis.run_on}"
     more = f"continue{on} with --rounds {MIN_ROUNDS} or more"
+    if (into := imported_campaign(analysis)) is not None:
+        more = more_imports(MIN_ROUNDS, into)
     continues = more if command is None else f"`{command}`{on} continues"
     if analysis.loaded.measured_now is not None:
         continues = f"{analysis.loaded.measured_now}; ask again later"

@@ -32,6 +32,7 @@ from vdisklab.plan.race_terms import (
     RaceTerms,
 )
 from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request, command_words, given
+from vdisklab.results.model import Origin
 from vdisklab.workload.builtin_profiles import builtin_profile
 
 if TYPE_CHECKING:
@@ -296,6 +297,13 @@ def _race_going_on(analysis: Analysis) -> _Race | None:
     stated = [word for flag, values in options.items() for each in values for word in (flag, each)]
     unsafe = [] if DURABLE in terms.needs else ["--unsafe"]
     return _Race(request, terms, (*stated, *unsafe), goes_on=True)
+
+
+def imported_campaign(analysis: Analysis) -> str | None:
+    """The campaign of an answer whose results were all imported: `run` continues none of it."""
+    if all(run.origin is Origin.IMPORTED for run in analysis.loaded.outlines):
+        return analysis.campaigns[0].id
+    return None
 
 
 def more_rounds_command(analysis: Analysis) -> str | None:

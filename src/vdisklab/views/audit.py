@@ -63,8 +63,8 @@ def tables(
 
 def _speeds_of(answer: DisksAnswer) -> Iterator[str]:
     """What the speeds are of, which the settings are not: emulation, another machine."""
-    if not any(audited.standing or audited.nearest for audited in answer.disks):
-        return
+    if not any(audited.standing for audited in answer.disks):
+        return  # the rank of a nearest path, in a note, is no speed of the disk
     if answer.caveats.warning is not None:
         yield f"Speeds were measured {answer.caveats.warning}."
     yield from measured_elsewhere(answer)

@@ -316,7 +316,7 @@ def _without_choice(why: Diagnostic | str) -> str:
     if why.now is not None:
         continues = f"{why.now}; ask again later"
     elif why.command is None:
-        continues = f"continue{on} with --rounds {why.want} or more"
+        continues = why.without_command
     return f"{said[0].upper()}{said[1:]}: {continues}."
 
 

@@ -550,6 +550,11 @@ def test_no_speeds_are_doubted_where_none_are_shown(
         )
         assert main(["audit", str(domain)]) == 0
         assert ("Speeds were measured" in capsys.readouterr().out) is (kind == "kvm")
+    near = Path(exported(tmp_path, "raw/none/virtio:iothread=on"))
+    assert main(["audit", str(near)]) == 0
+    out = capsys.readouterr().out
+    assert "the nearest measured path is " in out, "whose rank is no speed of the disk"
+    assert "Speeds were measured" not in out
 
 
 def test_it_is_said_where_the_speeds_were_measured(

@@ -33,6 +33,24 @@ def test_several_files_of_one_name_are_repetitions(db: str) -> None:
     assert all(run.origin is Origin.IMPORTED and run.wall_seconds is None for run in runs)
 
 
+def test_no_run_is_advised_to_continue_an_import(
+    db: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`rank` said "continue with --rounds 3 or more", which no command does for these results."""
+    file = str(DATA / "fio-3.33-frozen.json")
+    assert main(["import", file, "--as", "qcow2/none", "--db", db]) == 0
+    with open_store(db) as store:
+        (campaign,) = store.campaigns()
+    capsys.readouterr()
+    for flags in ([], ["--why"]):
+        assert main(["rank", "--metric", "frozen/write/bandwidth", *flags, "--db", db]) == 0
+        out = " ".join(capsys.readouterr().out.split())
+        assert f"import 3 or more results of each path (import --as PATH --into {campaign.id})" in (
+            out
+        )
+        assert "--rounds" not in out
+
+
 def test_into_a_campaign_and_under_a_name_of_ours(
     db: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

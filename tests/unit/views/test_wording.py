@@ -73,6 +73,10 @@ def test_bytes_and_counts_are_more_or_less_not_fast(measure: str, says: str) -> 
 
 WORDED: list[tuple[Diagnostic, str]] = [
     (TooFewRounds((cell("a"),), 1, 3), "a: measured in 1 round; a rank needs 3."),
+    (
+        TooFewRounds((cell("a"),), 1, 3, imported="3f2a"),
+        "3. Import 3 or more results of each path (import --as PATH --into 3f2a).",
+    ),
     (TooFewRounds((cell("a"),), 1, 3, "vdisklab run a"), "3. To continue: `vdisklab run a`."),
     (
         TooFewRounds((cell("a"), cell("b"), cell("c"), cell("d"), cell("e")), 2, 3),

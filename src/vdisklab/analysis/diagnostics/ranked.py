@@ -35,6 +35,11 @@ _MEANINGS = {
 """What it means that a gate is not met, unless it is a quick look."""
 
 
+def more_imports(results: int, campaign: str) -> str:
+    """How imported results get repetitions, as a clause."""
+    return f"import {results} or more results of each path (import --as PATH --into {campaign})"
+
+
 @dataclass(frozen=True, slots=True)
 class TooFewRounds(Diagnostic):
     """Cells with fewer rounds than a rank needs; `have` is the largest number of rounds, and
@@ -47,10 +52,20 @@ class TooFewRounds(Diagnostic):
     on: str | None = None
     now: str | None = None
     """Who measures the campaign at this moment, so that nobody need continue it."""
+    imported: str | None = None
+    """The campaign of imported results, which no `run` continues."""
+
+    @property
+    def without_command(self) -> str:
+        """What continues the campaign, as a clause, where no whole command does."""
+        if self.imported is not None:
+            return more_imports(self.want, self.imported)
+        on = "" if self.on is None else f" on {self.on}"
+        return f"continue{on} with --rounds {self.want} or more"
 
     def __str__(self) -> str:
         on = "" if self.on is None else f" on {self.on}"
-        way = f"Continue{on} with --rounds {self.want} or more."
+        way = f"{self.without_command[:1].upper()}{self.without_command[1:]}."
         if self.command is not None:
             way = f"To continue{on}: `{self.command}`."
         if self.now is not None:
