@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from machine import machine_facts, print_result
-from vdisklab.guest.factory import GuestContext
+from vdisklab.guest.guest_context import GuestContext
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, state_directory

@@ -32,7 +32,7 @@ from machine import machine_facts
 from pages import keep_record, record_of
 from vdisklab.campaign.prepared_data import kept_or_made
 from vdisklab.errors import VdisklabError
-from vdisklab.guest.factory import GuestContext
+from vdisklab.guest.guest_context import GuestContext
 from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import cache_directory, open_ledger

@@ -55,7 +55,7 @@ from vdisklab.campaign.context import CampaignContext, open_campaign
 from vdisklab.campaign.measured_evidence import set_page_cache, writing_back
 from vdisklab.campaign.watches import TimeSeries, Watch
 from vdisklab.errors import VdisklabError
-from vdisklab.guest.factory import GuestContext
+from vdisklab.guest.guest_context import GuestContext
 from vdisklab.guest.image.kernel import Kernel, find_kernel
 from vdisklab.guest.steps import started_in_steps
 from vdisklab.host.command import LocalHost

@@ -23,10 +23,10 @@ from vdisklab.path.architecture import AARCH64, X86_64, Architecture
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
 from vdisklab.platforms.configured_disk import disk_path
-from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.libvirt_domain import read_domain
 from vdisklab.platforms.qemu import arguments, machine_arguments
 from vdisklab.platforms.registry import forms
+from vdisklab.platforms.request import ExportRequest
 
 pytestmark = pytest.mark.guest
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.guest.factory import GuestContext
+from vdisklab.guest.guest_context import GuestContext
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.host.command import LocalHost

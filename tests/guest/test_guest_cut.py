@@ -11,7 +11,7 @@ import pytest
 
 from tests.judging import judge_question
 from vdisklab.campaign.prepared_data import kept_or_made
-from vdisklab.guest.factory import GuestContext
+from vdisklab.guest.guest_context import GuestContext
 from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts

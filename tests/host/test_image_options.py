@@ -20,8 +20,8 @@ from vdisklab.inspection.existing_guests import read_disks
 from vdisklab.path.disk_path import Image, parse_path
 from vdisklab.path.segments import ImageFormat
 from vdisklab.platforms.configured_disk import ConfiguredDisk, DiskContext, disk_path, risks
-from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.registry import configure
+from vdisklab.platforms.request import ExportRequest
 
 HOST = LocalHost()
 SIZE = 8 << 20

@@ -35,8 +35,8 @@ from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import Image, parse_path
 from vdisklab.path.named_target import parse_target
 from vdisklab.path.segments import ImageFormat, LayerKind
-from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.registry import configure
+from vdisklab.platforms.request import ExportRequest
 from vdisklab.storage import remote
 from vdisklab.storage.given import given_target, require_fit, unwritable, with_kinds
 from vdisklab.storage.image import ImageFile, image_file

@@ -51,7 +51,7 @@ ALLOWED = {
     "analysis": {"as_text", "documents", "errors", "numbers", "units", "path", "plan",
                  "results.model"},
     # Paths to configuration and back, both pure; the disk in QEMU's own words is the guest's.
-    "platforms": {"as_text", "documents", "errors", "units", "path", "plan",
+    "platforms": {"as_text", "documents", "errors", "units", "path",
                   "guest.qemu.block_nodes", "guest.qemu.keyval", "storage.image_commands",
                   "storage.server_url"},
     # What an answer asks a host, without changing it.

@@ -179,7 +179,8 @@ from vdisklab.path.rules import impossible
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.platforms import libvirt, qemu
-from vdisklab.platforms.dialect import ExportRequest
+from vdisklab.platforms.request import ExportRequest
+
 
 boot = BootFiles(Path("/k"), Path("/i"), Path("/r"), APPEND)
 config = GuestConfig(QEMU, "m", Bus.VIRTIO.machine, Accelerator.TCG, GuestPlan(), boot)

@@ -14,12 +14,13 @@ from vdisklab.analysis.capacity import next_steps
 from vdisklab.analysis.guest_groups import LEAST_SERVED, Criterion, judge, parse_criterion
 from vdisklab.answers import density
 from vdisklab.campaign.chosen_slots import NO_LIMIT, Choose, TimeLimit
-from vdisklab.campaign.context import kind_of_guest, most_guests
 from vdisklab.campaign.schedule import schedule
+from vdisklab.campaign.space import kind_of_guest, most_guests
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import available_memory, memory_bytes, missing_right
 from vdisklab.host.ledger import open_ledger
+from vdisklab.path.bus_options import GUESTS, with_each
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.rules import impossible
@@ -27,7 +28,7 @@ from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.build import backing_of
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.density_request import DEFAULT_LIMIT, DEFAULT_MOST, OPEN_LOAD, DensityRequest
-from vdisklab.plan.guest import GUESTS, USUAL_GUEST, with_each
+from vdisklab.plan.guest import USUAL_GUEST
 from vdisklab.plan.matrix import expand_paths
 from vdisklab.plan.settings import NO_BASELINE
 from vdisklab.progress import Note, Progress

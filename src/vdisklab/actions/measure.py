@@ -21,10 +21,9 @@ from vdisklab.answers.begun import (
 )
 from vdisklab.answers.effort import effort, so_far_of
 from vdisklab.answers.loading import stored_verdicts
-from vdisklab.campaign.context import open_campaign
 from vdisklab.campaign.schedule import plan_warnings, schedule
 from vdisklab.errors import DatabaseBusyError, DirtyHostError, HostError
-from vdisklab.guest.factory import GuestContext
+from vdisklab.guest.guest_context import GuestContext
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import memory_bytes
 from vdisklab.host.ledger import (
@@ -301,6 +300,7 @@ def _measure_plan(
         # Imported late: what measures a cell is loaded when it was said what will be measured, and
         # not at all for a complete campaign.
         from vdisklab.campaign import runner  # noqa: PLC0415
+        from vdisklab.campaign.context import open_campaign  # noqa: PLC0415
 
         tag = runner.RunTag(campaign.id, _medium(plan))
         with (

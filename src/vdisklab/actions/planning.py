@@ -13,9 +13,9 @@ from functools import partial
 from vdisklab.actions.cell_search import CellSearch, Narrow, Narrowed
 from vdisklab.answers.begun import MeasuringHost, begun_campaign, facts_of_place, mount_below
 from vdisklab.answers.loading import stored_verdicts, verdicts_of
-from vdisklab.campaign.context import require_space
 from vdisklab.campaign.named_here import named_here
 from vdisklab.campaign.schedule import check_measurements, device_bytes_needed
+from vdisklab.campaign.space import require_space
 from vdisklab.campaign.survey import survey
 from vdisklab.guest.accelerator import require_device
 from vdisklab.guest.image.kernel import kernel_for

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vdisklab.analysis.distributions import digamma, tetragamma, trigamma
 from vdisklab.analysis.intervals import MIN_ROUNDS
-from vdisklab.analysis.observations import Floats
+from vdisklab.analysis.observations import Floats, median
 
 PRECISION = 1e-9
 """Lower limit of a logarithm's standard deviation; anything smaller is rounding."""
@@ -168,7 +168,7 @@ def moderate(variance: Floats, freedom: Floats, total: float) -> tuple[Floats, F
     """
     if len(variance) < 3:
         return variance, np.minimum(freedom, total)
-    floor = np.maximum(variance, 1e-5 * np.median(variance))
+    floor = np.maximum(variance, 1e-5 * median(variance))
     logs = np.log(floor) - digamma(freedom / 2) + np.log(freedom / 2)
     spread = float(logs.var(ddof=1) - trigamma(freedom / 2).mean())
     if spread <= 0:  # the variances scatter no more than by chance: one common variance

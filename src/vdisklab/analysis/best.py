@@ -20,7 +20,7 @@ import numpy.typing as npt
 from vdisklab.analysis.additive import Fit
 from vdisklab.analysis.distributions import chi2_isf, normal_cdf, t_isf, t_sf
 from vdisklab.analysis.intervals import MIN_ROUNDS
-from vdisklab.analysis.observations import Floats, MeasureKey
+from vdisklab.analysis.observations import Floats, MeasureKey, different, median
 from vdisklab.analysis.pair_noise import PairNoise, common_freedom, more_rounds, pair_noise
 from vdisklab.documents import HIDDEN
 from vdisklab.numbers import EITHER_WAY
@@ -242,7 +242,7 @@ def best_set(
         beaten=int(worse.sum()),
         runner_up=cells[first[1]] if len(first) > 1 else None,
         p=p,
-        noise=math.sqrt(float(np.median(noise.variance))),
+        noise=math.sqrt(median(noise.variance)),
         rounds=noise.rounds,
         apart=apart,
         pooled=pooled,
@@ -362,7 +362,7 @@ def _p_of_leading(
     error, freedom = noise.between(leader, others)
     leads = (goodness[leader] - goodness[others] - noise.rounded(leader, others)) / error
     # With the same degrees of freedom, the smallest lead has the largest p-value.
-    least = {of: float(max(0.0, leads[freedom == of].min())) for of in np.unique(freedom).tolist()}
+    least = {of: float(max(0.0, leads[freedom == of].min())) for of in different(freedom).tolist()}
     return max(p_of_lead(lead, compared, int(of), noise.rounds) for of, lead in least.items())
 
 

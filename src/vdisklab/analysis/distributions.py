@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vdisklab.analysis.observations import Floats
+from vdisklab.analysis.observations import Floats, different
 
 _MOST_STEPS = 10_000
 _EXACT = 5e-16
@@ -54,7 +54,7 @@ def chi2_isf(chance: Any, freedom: Any) -> Any:  # noqa: ANN401
     """The value that chi-squared exceeds with this probability."""
     chances, degrees = np.broadcast_arrays(np.asarray(chance, float), np.asarray(freedom, float))
     answer = np.empty(chances.shape)
-    for distinct in np.unique(degrees):
+    for distinct in different(degrees):
         mine = degrees == distinct
         answer[mine] = 2 * _gamma_isf(distinct / 2, chances[mine])
     return answer[()]

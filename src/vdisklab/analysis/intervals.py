@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from vdisklab.analysis.distributions import fair_binomial_cdf, t_isf
-from vdisklab.analysis.observations import POSITIVE, Floats, logarithms
+from vdisklab.analysis.observations import POSITIVE, Floats, different, logarithms, medians
 from vdisklab.results.model import Metric
 
 MIN_ROUNDS = 3
@@ -38,7 +38,7 @@ def median_interval(
     many = count >= ORDER_STATISTICS_FROM
     low[many], high[many] = order_statistic_interval(grid[many], level)
     if quantity.step or quantity.rounding or resolution is not None:
-        middle = np.nanmedian(np.where((count > 0)[:, None], grid, 0.0), axis=1)
+        middle = medians(np.where((count > 0)[:, None], grid, 0.0))
         half = (quantity.step or 0.0) / 2 + np.abs(middle) * quantity.rounding
         if resolution is not None:
             half = np.abs(middle) * resolution
@@ -81,7 +81,7 @@ def order_statistic_interval(grid: Floats, level: float = 0.95) -> Interval:
     ordered = np.sort(grid, axis=1)  # NaN last
     count = np.isfinite(grid).sum(axis=1)
     low, high = np.full(len(grid), np.nan), np.full(len(grid), np.nan)
-    for n in np.unique(count).tolist():
+    for n in different(count).tolist():
         if 1 - 2 * fair_binomial_cdf(0, n) < level or n < 2:
             continue
         rows = count == n

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vdisklab.analysis.distributions import t_isf
-from vdisklab.analysis.observations import Floats
+from vdisklab.analysis.observations import Floats, median
 from vdisklab.analysis.pair_noise import PairNoise
 from vdisklab.analysis.paired_ratios import PRECISION
 
@@ -121,9 +121,9 @@ def warm_up(residual: Floats) -> int:
         early, late, count = early[able], late[able], count[able]
         later = np.nansum(late, axis=1) / count
         variance = np.nansum((late - later[:, None]) ** 2, axis=1) / (count - 1)
-        variance = np.maximum(variance, np.median(variance) / 0.9)
+        variance = np.maximum(variance, median(variance) / 0.9)
         error = np.sqrt(np.maximum(variance, PRECISION**2) * (1 / rounds + 1 / count))
-        freedom = float(np.median(count) - 1) * max(1, len(count) // 2)
+        freedom = float(median(count) - 1) * max(1, len(count) // 2)
         limit = float(t_isf(_WARM / (_WARM_ROUNDS * len(count)), freedom))
         slower = float(((later - early.mean(axis=1)) / error).max()) / limit
         if slower > strongest:

@@ -198,8 +198,43 @@ class Observations:
 
     def rounds_of(self) -> npt.NDArray[np.int64]:
         """The number of rounds with any value of each cell."""
-        pairs = np.unique(self.cell.astype(np.int64) * max(1, len(self.rounds)) + self.round)
-        return np.bincount(pairs // max(1, len(self.rounds)), minlength=len(self.cells))
+        rounds = max(1, len(self.rounds))
+        pairs = self.cell.astype(np.int64) * rounds + self.round
+        values = np.bincount(pairs, minlength=len(self.cells) * rounds)
+        return np.asarray(np.count_nonzero(values.reshape(len(self.cells), rounds), axis=1))
+
+
+def different(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The different values, ascending.
+
+    numpy.unique does the same, and imports numpy.ma for it: a fiftieth of the start of `rank`.
+    """
+    ordered = np.sort(values, axis=None)
+    is_new = np.ones(len(ordered), bool)
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    return np.asarray(ordered[is_new])
+
+
+def median(values: npt.ArrayLike) -> float:
+    """The median; NaN without values, or if any is NaN.
+
+    numpy.median imports numpy.ma, as numpy.unique does.
+    """
+    ordered = np.sort(np.asarray(values, float), axis=None)  # NaN last
+    middle = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
+    any_missing = len(ordered) == 0 or np.isnan(ordered[-1])
+    return math.nan if any_missing else float(middle.mean())
+
+
+def medians(grid: Floats) -> Floats:
+    """The median of each row without its NaN; NaN for a row that has nothing else.
+
+    Ten times as fast as numpy.nanmedian, which imports numpy.ma, too.
+    """
+    ordered = np.sort(grid, axis=1)  # NaN last
+    rows, counts = np.arange(len(grid)), np.count_nonzero(~np.isnan(grid), axis=1)
+    below, above = ordered[rows, (counts - 1) // 2], ordered[rows, counts // 2 - (counts == 0)]
+    return np.asarray((below + above) / 2)
 
 
 def observe(runs: Iterable[Run]) -> Observations:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from vdisklab.analysis.additive import PRECISION, Fit
 from vdisklab.analysis.distributions import chi2_isf, chi2_sf
 from vdisklab.analysis.intervals import MIN_ROUNDS
-from vdisklab.analysis.observations import Floats
+from vdisklab.analysis.observations import Floats, median
 
 NOISIER = 0.1
 """A cell gets its own variance if the common noise makes its variance less probable than this."""
@@ -58,7 +58,7 @@ class PairNoise:
     @property
     def rounds(self) -> int:
         """The median number of rounds of a cell, MIN_ROUNDS at least."""
-        return max(MIN_ROUNDS, int(np.median(self.count)))
+        return max(MIN_ROUNDS, int(median(self.count)))
 
     def between(
         self, first: npt.NDArray[np.intp], other: npt.NDArray[np.intp]
@@ -98,7 +98,7 @@ def pair_noise(model: Fit, places: npt.NDArray[np.intp]) -> PairNoise:
     of_cell = np.maximum(left * (fitted / (fitted - 1) if fitted > 1 else 1.0), PRECISION**2)
     common, noisy = _common(of_cell, count - 1)
     variance = own_or_common(np.maximum(of_cell, _unequal(left)), common, count - 1)
-    freedom = np.full(len(places), float(common_freedom(len(places), int(np.median(count)))))
+    freedom = np.full(len(places), float(common_freedom(len(places), int(median(count)))))
     freedom[noisy] = count[noisy] - 1
     residual = residual[:, observed.any(axis=0)]
     load, rest, p = _shared(residual)
@@ -158,7 +158,7 @@ def _common(of_cell: Floats, freedom: Floats) -> tuple[float, npt.NDArray[np.boo
 
     Begins with the median, which few noisy cells do not change, then takes the mean of the others.
     """
-    common = float(np.median(of_cell / _limit(0.5, freedom)))
+    common = float(median(of_cell / _limit(0.5, freedom)))
     limit = _limit(MUCH_NOISIER, freedom)
     noisy = np.zeros(len(of_cell), dtype=np.bool_)
     for _ in range(5):

@@ -19,6 +19,7 @@ from vdisklab.analysis.observations import (
     Floats,
     MeasureKey,
     Observations,
+    different,
     logarithms,
     narrowed,
     resolution_of,
@@ -201,7 +202,7 @@ def rounds_needed(mean: Floats, deviation: Floats, alpha: float, power: float = 
     The usual sample size of a paired t-test (Cohen 1988), with t instead of normal quantiles.
     It takes the observed difference for the true one, so it is a hint, not a promise.
     """
-    counts = np.unique(np.geomspace(MIN_ROUNDS, MOST_ROUNDS, 200).astype(int)).tolist()
+    counts = different(np.geomspace(MIN_ROUNDS, MOST_ROUNDS, 200).astype(int)).tolist()
 
     def most(rounds: int) -> float:
         """The negative effect that so many rounds show: it rises with them."""

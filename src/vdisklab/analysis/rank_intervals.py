@@ -16,7 +16,14 @@ from vdisklab.analysis.additive import LEAST_ROUNDS, Fit, fit, usable
 from vdisklab.analysis.best import BestSet, best_set, competitors
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.intervals import MIN_ROUNDS
-from vdisklab.analysis.observations import Floats, MeasureKey, Observations, Round, narrowed
+from vdisklab.analysis.observations import (
+    Floats,
+    MeasureKey,
+    Observations,
+    Round,
+    different,
+    narrowed,
+)
 from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.results.model import Better
@@ -353,7 +360,7 @@ def _count(goodness: Floats, model: Fit, classes: _Classes, p: float) -> tuple[C
     class, then by value, because searching for ascending values is several times faster.
     """
     freedom = classes.freedom
-    limits = {df: float(t_isf(p / 2, df)) for df in np.unique(freedom)}
+    limits = {df: float(t_isf(p / 2, df)) for df in different(freedom)}
     # Rounding may have made one of two cells look better, and the other one worse.
     high, low = goodness - model.resolution, goodness + model.resolution
     first, second = (np.lexsort((value, classes.member)) for value in (high, low))

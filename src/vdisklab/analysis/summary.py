@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.intervals import MIN_ROUNDS, ORDER_STATISTICS_FROM, median_interval
-from vdisklab.analysis.observations import Floats, MeasureKey, Observations
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations, medians
 from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
@@ -105,7 +105,7 @@ def summarise(observations: Observations, measure: MeasureKey, level: float = 0.
     rows = np.flatnonzero(rounds)
     median, low, high = (np.full(len(grid), np.nan) for _ in range(3))
     if len(rows):
-        median[rows] = _medians(grid[rows], rounds[rows])
+        median[rows] = medians(grid[rows])
         low[rows], high[rows] = (
             _finite_or_nan(value)
             for value in median_interval(
@@ -161,14 +161,6 @@ def levels(observations: Observations, measure: MeasureKey, ranking: Ranking) ->
 
 def _fullest(count: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
     return np.asarray(count == count.max())
-
-
-def _medians(grid: Floats, counts: npt.NDArray[np.intp]) -> Floats:
-    """The median of each row, which has `counts` values: ten times as fast as numpy.nanmedian."""
-    ordered = np.sort(grid, axis=1)  # NaN last
-    rows = np.arange(len(grid))
-    below, above = ordered[rows, (counts - 1) // 2], ordered[rows, counts // 2]
-    return np.asarray((below + above) / 2)
 
 
 def _finite_or_nan(values: Floats) -> Floats:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from vdisklab.analysis.observations import median
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import promise_of
 from vdisklab.results import model
@@ -159,7 +158,7 @@ class BandwidthSeries:
         """
         if not self.knows_stalls:
             return ()
-        limit = STALL_BELOW * float(np.median(self.values)) if self.values else 0.0
+        limit = STALL_BELOW * median(self.values) if self.values else 0.0
         return tuple(
             place for place, value in enumerate(self.values) if value == 0 or value < limit
         )

@@ -74,6 +74,7 @@ from vdisklab.path.adjacent import same_image_and_bus
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.durability import CrashVerdicts, HostDisk, durability
+from vdisklab.path.named_target import names_device
 from vdisklab.path.needs import DURABLE, meets, nearest
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Aio, CacheMode
@@ -94,7 +95,6 @@ from vdisklab.platforms.configured_disk import (
     risks,
     works_for,
 )
-from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.registry import (
     can_change,
     cannot_have,
@@ -297,8 +297,7 @@ def _planned(
 
 def _reads_its_host(platform: Platform) -> bool:
     """True if a host of the platform shows its guests to `advise` without a name."""
-    location = dialect_of(platform).location
-    return bool(location.directory or location.program)
+    return bool(platform.on_host.directory or platform.on_host.program)
 
 
 def _quick_look(

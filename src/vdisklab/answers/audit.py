@@ -41,6 +41,7 @@ from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, HostDisk, durability
+from vdisklab.path.named_target import names_device
 from vdisklab.path.needs import (
     Need,
     nearest,
@@ -63,7 +64,6 @@ from vdisklab.platforms.configured_disk import (
     risks,
     unknown_layers,
 )
-from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.registry import cannot_have
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store

@@ -33,11 +33,11 @@ from vdisklab.answers.measured_for import runtime_of
 from vdisklab.answers.missing_cells import MissingCells, request_for, run_command
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
+from vdisklab.path.bus_options import without_qemu
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, known_durability
 from vdisklab.path.segments import PageCache
-from vdisklab.plan.guest import without_qemu
 from vdisklab.plan.settings import Request
 from vdisklab.results.model import Campaign, Origin
 from vdisklab.results.store import Store

@@ -23,15 +23,16 @@ from vdisklab.analysis.guest_groups import (
     parse_criterion,
     share_on_device,
 )
+from vdisklab.analysis.observations import median
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.answers.loading import newest_campaign, require_one_accelerator
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
+from vdisklab.path.bus_options import GUESTS, without_options
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.density_request import DEFAULT_MOST
-from vdisklab.plan.guest import GUESTS, without_options
 from vdisklab.results.model import Campaign, GuestGroup, Measurement, Run
 from vdisklab.results.store import Store
 
@@ -342,8 +343,8 @@ def _neighbour_effect(path: str, runs: list[Run]) -> NeighbourEffect:
     )
     return NeighbourEffect(
         path=path,
-        alone=float(np.median(alone)) if rounds else None,
-        beside=float(np.median(beside)) if rounds else None,
+        alone=median(alone) if rounds else None,
+        beside=median(beside) if rounds else None,
         ratio=paired_ratios(beside, alone)[0] if rounds else Ratio(0),
         limited=limited,
         on_device=min((share for share in on_device if share is not None), default=None),

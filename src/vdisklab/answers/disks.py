@@ -48,6 +48,7 @@ from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer, Options, parse_path
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
+from vdisklab.path.named_target import names_device
 from vdisklab.path.needs import Need, distance, other_format
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import BUS_OPTIONS, LayerKind
@@ -56,7 +57,6 @@ from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import Request
 from vdisklab.platforms.configured_disk import ConfiguredDisk, DiskContext, Risk
 from vdisklab.platforms.dialect import Change
-from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.network import command_on_server, same_server
 from vdisklab.platforms.registry import dialect_of
 from vdisklab.units import counted

@@ -10,6 +10,7 @@ from typing import Annotated
 import numpy as np
 
 from vdisklab.analysis.diagnostics.caveats import Caveats
+from vdisklab.analysis.observations import median
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.answers.loading import (
@@ -21,13 +22,13 @@ from vdisklab.answers.loading import (
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.operations.registry import judged_names, parse_operation
+from vdisklab.path.bus_options import without_options
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import DurabilityKind, durability
 from vdisklab.path.needs import NeedKind
 from vdisklab.path.rules import not_judgeable, where_judged
 from vdisklab.path.stalls import MeasuredStalls, OperationStall
-from vdisklab.plan.guest import without_options
 from vdisklab.results.model import Campaign, Direction, HostFacts, Measurement, Run
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store
@@ -442,7 +443,7 @@ def _by_metric(
 
 
 def _median(values: Sequence[float]) -> float | None:
-    return float(np.median(values)) if values else None
+    return median(values) if values else None
 
 
 def _ratio(above: Mapping[str, list[float]], below: Mapping[str, list[float]]) -> Ratio:

@@ -19,16 +19,17 @@ from vdisklab.errors import DatabaseError, NoDatabaseError, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import machine_facts
 from vdisklab.host.image_file import format_of, seen_file
+from vdisklab.path.bus_options import without_qemu
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
 from vdisklab.path.named_target import NamedTarget, parse_target, with_targets
 from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.path.segments import ImageFormat
-from vdisklab.plan.guest import without_qemu
-from vdisklab.platforms.dialect import ExportRequest, Gap
+from vdisklab.platforms.dialect import Gap
+from vdisklab.platforms.guest_disks import require_configurable
 from vdisklab.platforms.registry import configure, form_named, forms
-from vdisklab.platforms.writing import require_configurable
+from vdisklab.platforms.request import ExportRequest
 from vdisklab.results.model import Campaign
 from vdisklab.storage.given import with_kinds
 from vdisklab.storage.image_commands import format_settings

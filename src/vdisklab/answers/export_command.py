@@ -1,6 +1,7 @@
 """The command that prints a measured path as a configuration, below the answer that names it.
 
-`rank` needs no more of platforms than this, so it is light.
+`rank` ends with it, so what reads and writes configurations is not imported: the row of what a
+platform can have tells which one the command is for.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +17,8 @@ from vdisklab.host.command import LocalHost
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.named_target import options_of, parse_target
 from vdisklab.path.platforms import Platform
-from vdisklab.plan.guest import without_qemu
-from vdisklab.platforms.dialect import ExportRequest
-from vdisklab.platforms.registry import configure, dialect_of
+from vdisklab.platforms.guest_disks import can_have
+from vdisklab.platforms.request import ExportRequest
 from vdisklab.results.model import Campaign
 
 
@@ -96,18 +95,9 @@ def export_command(
     except PlanError:  # the name of imported results
         return None
     wanted = dict.fromkeys((*platforms,) or (Platform.LIBVIRT,))
-    libvirt = libvirt_version(None) if Platform.LIBVIRT in wanted else None
-    disk = ExportRequest(
-        without_qemu(parsed),
-        place.source,
-        libvirt=libvirt,
-        storage=place.storage,
-        secret=place.secret,
-    )
+    disk = ExportRequest(parsed, place.source, storage=place.storage, secret=place.secret)
     for platform in (*wanted, Platform.QEMU):
-        form = dialect_of(platform).forms[0].name
-        with suppress(PlanError):
-            configure(disk, form)
+        if can_have(platform, disk):
             cannot = tuple(wanted) if platform not in wanted else ()
-            return ExportCommand((path, *place.option, "--to", form), cannot)
+            return ExportCommand((path, *place.option, "--to", platform.module), cannot)
     return None

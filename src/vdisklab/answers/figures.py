@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from vdisklab import numbers
 from vdisklab.analysis.candidates import candidates
-from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.observations import MeasureKey, median
 from vdisklab.analysis.pareto import Standing
 from vdisklab.analysis.score import Weighted
 from vdisklab.analysis.summary import Summary
@@ -451,7 +449,7 @@ def _series_summaries(bandwidth_series: Sequence[BandwidthSeries]) -> Iterator[S
                 every = [value for run in runs for value in run.values]
                 counted = all(run.knows_stalls for run in runs)
                 stalls = sum(len(run.stalls) for run in runs) if counted else None
-                middle = float(np.median(every))
+                middle = median(every)
                 yield SeriesSummary(panel, cell, middle, min(every), stalls, len(runs))
 
 

@@ -6,20 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import numpy as np
-
 from vdisklab.analysis.candidates import OVER_ROUNDS, UNPLANNED_LOOK
 from vdisklab.analysis.diagnostics.caveats import Caveats
-from vdisklab.analysis.observations import MeasureKey, Round, from_numbers
+from vdisklab.analysis.observations import MeasureKey, Round, from_numbers, median
 from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.answers.loading import newest_campaign, require_one_accelerator
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.operations.making import TemplateForm, Way
 from vdisklab.operations.ways.registry import parse_way
+from vdisklab.path.bus_options import without_options
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import EMPTY
-from vdisklab.plan.guest import without_options
 from vdisklab.plan.profile import IN_GUEST
 from vdisklab.results.model import (
     BENEATH,
@@ -335,4 +333,4 @@ def _metric(measurements: Iterable[Measurement], metric: str) -> float | None:
 
 
 def _median(values: Sequence[float]) -> float | None:
-    return float(np.median(values)) if values else None
+    return median(values) if values else None

@@ -28,6 +28,7 @@ from vdisklab.host.facts import machine_id
 from vdisklab.host.ledger import state_directory
 from vdisklab.host.plan_locks import process_measuring
 from vdisklab.host.safe_places import make_state_directory
+from vdisklab.path.bus_options import GUESTS, without_options
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.disk_path import PathSyntaxError, parse_path
 from vdisklab.path.durability import (
@@ -49,7 +50,6 @@ from vdisklab.path.power_cut_words import (
     StateOutcome,
 )
 from vdisklab.path.segments import HOST, PageCache
-from vdisklab.plan.guest import GUESTS, without_options
 from vdisklab.results.database import default_url
 from vdisklab.results.model import Campaign, Example, HostFacts, Origin, RanUnder, RunOutline
 from vdisklab.results.power_cut import FAILING_REQUESTS, PowerCut, StorageFacts, failure_words

@@ -11,9 +11,8 @@ from pathlib import Path
 from vdisklab.answers.disks import ExistingDisk, StandIn
 from vdisklab.inspection.disk_on_host import is_mounted
 from vdisklab.path.disk_path import DiskPath, Layer
-from vdisklab.path.named_target import as_typed
+from vdisklab.path.named_target import as_typed, names_device
 from vdisklab.plan.settings import Request
-from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.network import SpareTarget, spare_target
 
 _DEVICE, _MOUNT = Path("DEVICE"), Path("DIR")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from vdisklab.analysis.race import LOOKS
 from vdisklab.answers.effort import NOTHING_SO_FAR, SoFar, WithinBudget, effort, rivals
-from vdisklab.campaign import context
+from vdisklab.campaign import context, space
 from vdisklab.campaign.guests import boot_from, system_to_boot
 from vdisklab.campaign.host_stacks import takes_turns
 from vdisklab.campaign.prepared_data import require_programs_of_data
@@ -108,7 +108,7 @@ def answer_plan(
     commands, kvm_assumed = ({}, False) if host is None else _cell_commands(host, plan)
     rounds = plan.rounds if plan.race is None else min(plan.rounds, LOOKS[0])
     planned = effort(plan, so_far, budget)
-    guests = context.most_guests(plan) if plan.guest_buses else 0
+    guests = space.most_guests(plan) if plan.guest_buses else 0
     positions = {cell: place for place, cell in enumerate(round_order(plan, 1), 1)}
     on_devices = bool(plan.backing.devices)
     seconds = run_seconds(plan)
@@ -154,7 +154,7 @@ def answer_plan(
 def _refusals(plan: CampaignPlan) -> Iterator[str]:
     """Why `run` would not start: the work directory or the memory is too small, or a program that
     makes the data is missing."""
-    checks = context.require_space, partial(require_programs_of_data, LocalHost())
+    checks = space.require_space, partial(require_programs_of_data, LocalHost())
     for check in checks:
         try:
             check(plan)

@@ -31,10 +31,10 @@ from vdisklab.guest import hotplug, systems
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu import block_nodes, daemons, read_back
 from vdisklab.host import facts, ledger, pagecache
+from vdisklab.path.bus_options import without_options
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import FORMAT_OPTIONS, PageCache
-from vdisklab.plan.guest import without_options
 from vdisklab.results.model import Check
 from vdisklab.storage.image import DiskData, ImageFile
 from vdisklab.storage.io_limits import limited, limits_of

@@ -9,12 +9,14 @@ from functools import partial
 from pathlib import Path
 
 from vdisklab.campaign.guests import BootFromDisk, disk_boots
-from vdisklab.campaign.host_stacks import HostStacks, guests_of, open_host_stacks
+from vdisklab.campaign.host_stacks import HostStacks, open_host_stacks
 from vdisklab.campaign.prepared_data import PreparedData, planned_data, prepared_data
-from vdisklab.campaign.schedule import memory_needed, planned_script, room_needed
+from vdisklab.campaign.schedule import planned_script
+from vdisklab.campaign.space import require_space
 from vdisklab.campaign.user_guest import user_boot
 from vdisklab.errors import PlanError
-from vdisklab.guest.factory import GuestContext, GuestPool, StartGuest, prepare_guests
+from vdisklab.guest.factory import GuestPool, StartGuest, prepare_guests
+from vdisklab.guest.guest_context import GuestContext
 from vdisklab.guest.hotplug import make_commands
 from vdisklab.guest.image.debian_packages import PackageSet, package_set
 from vdisklab.guest.image.debian_packages import planned_packages as planned_set
@@ -23,10 +25,8 @@ from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.host.command import Host
-from vdisklab.host.facts import available_memory, memory_bytes
 from vdisklab.host.machine import is_emulated
 from vdisklab.path.architecture import GUEST, is_foreign
-from vdisklab.path.disk_path import DiskPath
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import SYSTEMS, Accelerator, Qemu
 from vdisklab.progress import Progress, Step
@@ -34,10 +34,6 @@ from vdisklab.results.model import Check, Measurement, RanUnder
 from vdisklab.storage.site import (
     Site,
     open_site,
-    require_guest_memory,
-    require_memory,
-    require_memory_for_all,
-    require_room,
 )
 from vdisklab.workload.program import program_of
 from vdisklab.workload.systems import systems_of
@@ -103,42 +99,6 @@ def open_campaign(guest_context: GuestContext, plan: CampaignPlan) -> Iterator[C
                 packages,
                 None if boots is None else boots.start,
             )
-
-
-def require_space(plan: CampaignPlan) -> None:
-    """Raises HostError when the work directory or the memory is too small for a campaign."""
-    require_room(plan.directory, room_needed(plan), "the campaign")
-    require_memory(memory_needed(plan), available_memory(), "the campaign")
-    if plan.guest_buses:
-        require_guest_memory(plan.guest.memory_bytes, memory_bytes())
-        guests = most_guests(plan, 1) if plan.searches_guests else most_guests(plan)
-        require_memory_for_all(plan.guest.memory_bytes, guests, available_memory())
-
-
-def kind_of_guest(path: DiskPath) -> tuple[str, str, str | None]:
-    """A key: paths with the same key use the same guests, and guests with other keys are frozen
-    meanwhile.
-    """
-    bus = path.attachment
-    return bus.bus.machine, bus.aio.value, bus.qemu
-
-
-def most_guests(plan: CampaignPlan, largest_group: int | None = None) -> int:
-    """The largest number of guests that exist at once, frozen ones included.
-
-    With `largest_group` no cell is measured in more guests at once.
-    1 for a campaign without groups of guests: it measures one guest after the other.
-    """
-    keys: dict[tuple[str, str, str | None], int] = {}
-    grouped = False
-    for cell in plan.cells:
-        if not cell.path.on_host:
-            grouped = grouped or cell.path.attachment.guests is not None
-            key = kind_of_guest(cell.path)
-            keys[key] = max(keys.get(key, 1), guests_of(cell.path))
-    if largest_group is not None:
-        keys = {key: min(guests, largest_group) for key, guests in keys.items()}
-    return sum(keys.values()) if grouped else 1
 
 
 def campaign_guests(

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from vdisklab.guest.factory import GuestContext, binary_of, files_of
+from vdisklab.guest.factory import binary_of, files_of
+from vdisklab.guest.guest_context import GuestContext
 from vdisklab.guest.image.guest_image import DiskSystem, build_guest_image, disk_system, write_disk
 from vdisklab.guest.image.kernel import kernel_for
 from vdisklab.guest.machine import Machine, start_machine

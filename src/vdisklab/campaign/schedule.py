@@ -32,7 +32,6 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import LIFE, MeasurementPlan
 from vdisklab.units import GIB, MIB, format_bytes
 from vdisklab.workload import fio, load_windows, open_load, registry
-from vdisklab.workload.bonnie import BonnieSettings, file_size
 from vdisklab.workload.program import Script, Subject, Timing, read_settings
 from vdisklab.workload.registry import MICRO_GUEST_ONLY, workload_for
 
@@ -419,12 +418,16 @@ def _unnamed(plan: CampaignPlan) -> Iterator[str]:
 def _held_by_the_host(plan: CampaignPlan, host_memory: int) -> Iterator[str]:
     """bonnie++ makes its file twice as large as the guest's memory, but the host caches it too."""
     cached = [cell.path.canonical for cell in plan.cells if _uses_page_cache(cell)]
+    measured = [each for each in plan.profile.measurements if each.program == registry.BONNIE]
+    if not cached or not measured:
+        return
+    from vdisklab.workload.bonnie import BonnieSettings, file_size  # noqa: PLC0415 - for few
+
     sizes = [
         file_size(measurement, read_settings(measurement, BonnieSettings), plan.guest.memory_bytes)
-        for measurement in plan.profile.measurements
-        if measurement.program == registry.BONNIE
+        for measurement in measured
     ]
-    if cached and sizes and min(sizes) < host_memory:
+    if min(sizes) < host_memory:
         enough = -(-host_memory // (2 * GIB))
         yield (
             f"bonnie++'s file of {format_bytes(min(sizes))} fits into the host's page cache "

@@ -17,8 +17,9 @@ from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.needs import Need, needs_help
 from vdisklab.plan.settings import LARGEST_DISK, like, option
 from vdisklab.plan.value_kinds import SIZE, TEXT, Limits
-from vdisklab.platforms.dialect import DOMAIN_TYPES, ExportRequest, Gap
+from vdisklab.platforms.dialect import Gap
 from vdisklab.platforms.registry import form_named, forms
+from vdisklab.platforms.request import DOMAIN_TYPES, ExportRequest
 from vdisklab.units import GIB
 from vdisklab.views.durability import durability_sentence
 from vdisklab.views.layout import Table

@@ -122,7 +122,7 @@ def rank(request: RankOptions, output: OutputOptions) -> int:
     tables = (view.bars if request.bars else view.tables)(answer)
     choice = answer.choice
     if output.form is Format.TABLE and choice is not None:
-        # Imported late: it knows all platforms, and is for people alone.
+        # Imported late: it is for people alone.
         from vdisklab.cli.shell.next_command import with_export  # noqa: PLC0415
 
         tables = with_export(tables, choice, choice.cell.name, answer.campaigns)

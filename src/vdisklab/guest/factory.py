@@ -25,6 +25,7 @@ from vdisklab.guest.accelerator import (
     trial_key,
     try_kvm,
 )
+from vdisklab.guest.guest_context import GuestContext
 from vdisklab.guest.hotplug import attached_disk
 from vdisklab.guest.image.guest_image import WITHOUT_FIO, GuestImage, build_guest_image
 from vdisklab.guest.image.kernel import is_kernel_at_hand, kernel_for
@@ -36,7 +37,6 @@ from vdisklab.guest.qemu.read_back import QemuTraces, read_process
 from vdisklab.guest.systems import GuestDisk, UnfitGuestError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import QEMU
-from vdisklab.host.ledger import Ledger
 from vdisklab.host.machine import is_emulated
 from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.disk_path import Attachment
@@ -51,16 +51,6 @@ UserBoots = Callable[[str], AbstractContextManager[UserBoot]]
 StartGuest = Callable[[str, tuple[Disk, ...], str | None], AbstractContextManager[Machine]]
 """(machine type, disks present at boot, name of the QEMU or None for the installed one) -> a
 context with a running guest."""
-
-
-@dataclass(frozen=True, slots=True)
-class GuestContext:
-    """The services needed to start a guest: host, ledger, cache directory, progress."""
-
-    host: Host
-    ledger: Ledger
-    cache: Path
-    progress: Progress
 
 
 def prepare_guests(

@@ -212,15 +212,16 @@ def _guests_of(
     host: Host, platform: Platform, location: Location, root: Path, notes: list[str]
 ) -> Iterable[ConfiguredDisk]:
     """A platform's guests as its program prints them; as its files say if that fails."""
-    directory = root / location.directory.lstrip("/")
-    has_files = bool(location.directory) and is_visible_directory(directory)
-    if location.printed is not None and host.which(location.program) is not None:
+    place = platform.on_host
+    directory = root / place.directory.lstrip("/")
+    has_files = bool(place.directory) and is_visible_directory(directory)
+    if location.printed is not None and host.which(place.program) is not None:
         try:
             return read_guests(tuple(location.printed(partial(_output, host))))
         except (HostError, PlanError) as error:
             if has_files:
                 notes.append(f"{error}; its files in {directory} are read instead.")
-            elif not location.directory:
+            elif not place.directory:
                 notes.append(f"{platform.full_name} does not answer: {error}.")
     try:
         return read_guests(_directory(directory, notes), notes) if has_files else ()

@@ -13,7 +13,8 @@ from typing import Annotated
 
 from vdisklab.errors import HostError
 from vdisklab.guest.accelerator import DEVICE, KvmTrial, device_refused
-from vdisklab.guest.factory import GuestContext, try_kvm_without_download
+from vdisklab.guest.factory import try_kvm_without_download
+from vdisklab.guest.guest_context import GuestContext
 from vdisklab.guest.qemu import probe
 from vdisklab.host import facts, machine
 from vdisklab.host.blockdevice import device_of, medium_of

@@ -49,6 +49,11 @@ _STORED_NAME = re.compile(
 )
 
 
+def names_device(filename: str) -> bool:
+    """True for the name of a block device, as opposed to an image's (/dev/shm has images)."""
+    return filename.startswith("/dev/") and not filename.startswith("/dev/shm/")  # noqa: S108 - a name
+
+
 @dataclass(frozen=True, slots=True)
 class NamedTarget(AsText):
     """A place that the user named. `kind` is None for a file name until this host was asked."""

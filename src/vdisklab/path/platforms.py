@@ -32,25 +32,36 @@ class NewGuestDisk:
     note: str
 
 
+@dataclass(frozen=True, slots=True)
+class OnHost:
+    """What a host with a platform's guests has: a directory with their files, or its program."""
+
+    directory: str = ""
+    program: str = ""
+
+
 class Platform(StrEnum):
     """A program that creates and starts guests.
 
     `full_name` is the name as its project writes it. `printed` names the command or file that shows
     a guest's configuration, for help texts; empty if another platform's text covers it. `new_guest`
-    is None for a platform without defaults. `module` is its file in the room `platforms`.
+    is None for a platform without defaults. `module` is its file in the room `platforms`. `on_host`
+    is empty for a platform whose guests no host shows.
     """
 
     full_name: str
     printed: str
     new_guest: NewGuestDisk | None
+    on_host: OnHost
     module: str
 
-    def __new__(
+    def __new__(  # noqa: PLR0917 - an enum's row has no keywords
         cls,
         name: str,
         full_name: str = "",
         printed: str = "",
         new_guest: NewGuestDisk | None = None,
+        on_host: OnHost = OnHost(),
         module: str = "",
     ) -> Platform:
         """The member of a row. `module` defaults to the name; another one means that this
@@ -62,6 +73,7 @@ class Platform(StrEnum):
         member.printed = printed
         member.new_guest = new_guest
         member.module = module or name
+        member.on_host = on_host
         return member
 
     PROXMOX = (
@@ -76,6 +88,7 @@ class Platform(StrEnum):
             "made by the wizard, which chooses VirtIO SCSI single; on a storage of directories it "
             "makes qcow2, on LVM and CIFS it uses aio=native",
         ),
+        OnHost("/etc/pve/qemu-server"),
     )
     LIBVIRT = (
         "libvirt",
@@ -89,6 +102,7 @@ class Platform(StrEnum):
             "a `<disk>` with nothing but `<driver type='qcow2'/>`, and an image of "
             "`virsh vol-create-as`",
         ),
+        OnHost("/etc/libvirt/qemu", "virsh"),
     )
     VIRT_MANAGER = (
         "virt-manager",
@@ -101,6 +115,7 @@ class Platform(StrEnum):
             "VIR_STORAGE_VOL_CREATE_PREALLOC_METADATA",
             "the same for virt-install; on a block device cache=none and io=native",
         ),
+        OnHost(),
         "libvirt",
     )
     KUBEVIRT = (
@@ -128,6 +143,7 @@ class Platform(StrEnum):
             "librbd with writeback; a block device of the host and truenas get cache=unsafe unless "
             "io.cache is set. 7.3 puts the metadata of a qcow2 before a root disk's raw data",
         ),
+        OnHost(program="incus"),
     )
     OPENSTACK = (
         "openstack",

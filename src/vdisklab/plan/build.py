@@ -16,6 +16,7 @@ from vdisklab.errors import PlanError
 from vdisklab.operations.registry import as_platforms_do
 from vdisklab.path.architecture import GUEST
 from vdisklab.path.backing import BackingDevices
+from vdisklab.path.bus_options import with_each
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.named_target import require_targets
 from vdisklab.path.rules import too_many_queues
@@ -24,7 +25,7 @@ from vdisklab.plan.age import NEW, Age, not_aged, not_with_age
 from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.destination import Destination, destination_of, named_directory
-from vdisklab.plan.guest import GuestPlan, Qemu, UserGuest, with_each
+from vdisklab.plan.guest import GuestPlan, Qemu, UserGuest
 from vdisklab.plan.making_here import NOTHING_KNOWN, MakingHere
 from vdisklab.plan.matrix import (
     Matrix,

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from vdisklab.errors import PlanError
 from vdisklab.path.architecture import GUEST
-from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.options import NAME
-from vdisklab.path.segments import BUS_OPTIONS
 from vdisklab.units import GIB, MIB
-
-IN_THE_GUEST = ("guest_scheduler", "guest_fs", "guest_mount")
-"""Options of a bus that are set inside the guest, not in its configuration."""
-
-GUESTS = "guests"
-"""The option of a bus that says how many guests are measured at once."""
 
 # The merged-/usr layout without a package that converts an old layout: usrmerge needs all of Perl.
 _MERGED = ("usr-is-merged", "usrmerge-")
@@ -170,38 +162,6 @@ def require_distinct(qemus: Sequence[Qemu]) -> None:
                 f"{count} QEMUs are called {name}",
                 hint=f"name them: --qemu {name}-a=BIN --qemu {name}-b=BIN",
             )
-
-
-def with_each(path: DiskPath, option: str, values: Iterable[str]) -> tuple[DiskPath, ...]:
-    """The path with each value of an option of its bus in turn.
-
-    Unchanged without a guest, without values, if it has the option itself, or if its bus lacks it.
-    """
-    alternatives = tuple(values)
-    bus, options = path.attachment.bus, path.attachment.options
-    if (
-        path.on_host
-        or option not in BUS_OPTIONS[bus]
-        or option in dict(options)
-        or not alternatives
-    ):
-        return (path,)
-    return tuple(
-        replace(path, attachment=Attachment(bus, (*options, (option, word))))
-        for word in alternatives
-    )
-
-
-def without_options(path: DiskPath, names: Collection[str]) -> DiskPath:
-    """The path without these options of its bus."""
-    attachment = path.attachment
-    options = tuple(option for option in attachment.options if option[0] not in names)
-    return replace(path, attachment=Attachment(attachment.bus, options))
-
-
-def without_qemu(path: DiskPath) -> DiskPath:
-    """The path without the options that choose a QEMU and a number of guests."""
-    return without_options(path, ("qemu", GUESTS))
 
 
 @dataclass(frozen=True, slots=True)

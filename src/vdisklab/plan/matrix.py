@@ -12,6 +12,7 @@ from vdisklab.operations.registry import OPERATIONS, parse_operation
 from vdisklab.operations.ways.registry import WAYS, parse_way
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.braces import MAX_WORDS, expand_segments
+from vdisklab.path.bus_options import with_each, without_options
 from vdisklab.path.cell import Cell, PageCacheChoice, own_cache, page_cache_states
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts
@@ -22,7 +23,6 @@ from vdisklab.path.segments import GuestFsKind, ImageFormat, PageCache
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.destination import Destination
-from vdisklab.plan.guest import with_each, without_options
 from vdisklab.plan.making_here import MakingHere
 from vdisklab.plan.profile import BOOT, Profile, load_file_bytes
 from vdisklab.units import MIB, format_size

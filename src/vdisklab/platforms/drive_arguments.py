@@ -16,6 +16,7 @@ from typing import Any
 
 from vdisklab.errors import PlanError
 from vdisklab.path.architecture import ARCHITECTURES, X86_64, Architecture
+from vdisklab.path.named_target import names_device
 from vdisklab.path.segments import CacheMode, WriteCache
 from vdisklab.platforms.reading import is_deep, one_of, refused_word
 from vdisklab.units import whole_number
@@ -117,11 +118,6 @@ def json_object(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):  # RecursionError: nested without end
         return None
     return value if isinstance(value, dict) and not is_deep(value) else None
-
-
-def names_device(filename: str) -> bool:
-    """True for the name of a block device, as opposed to an image's (/dev/shm has images)."""
-    return filename.startswith("/dev/") and not filename.startswith("/dev/shm/")  # noqa: S108 - a name
 
 
 def split_arguments(text: str) -> list[str]:

@@ -22,17 +22,14 @@ from functools import partial
 from pathlib import Path
 
 from vdisklab.path.disk_path import DiskPath, Image, Layer
+from vdisklab.path.named_target import names_device
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
-from vdisklab.platforms.drive_arguments import (
-    Changes,
-    beside_arguments,
-    names_device,
-    split_arguments,
-)
+from vdisklab.platforms.drive_arguments import Changes, beside_arguments, split_arguments
+from vdisklab.platforms.guest_disks import disks_of
 from vdisklab.platforms.guest_edge import read_each
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
@@ -51,8 +48,9 @@ from vdisklab.platforms.reading import (
     way_to_see,
     word,
 )
+from vdisklab.platforms.request import ExportRequest
 
-CACHE_MODES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.UNSAFE)
+CACHE_MODES = disks_of(Platform.INCUS).cache_modes
 LIMITS = LimitWords({}, ("limits.read", "limits.write", "limits.max"))
 """The limits of a disk device; limits.max limits reads and writes, each on its own."""
 
@@ -422,14 +420,9 @@ def _server(device: Tree) -> ServerDisk | None:
     return _librbd(match[1], match[2], device, "ceph.user_name")
 
 
-def export(request: dialect.ExportRequest) -> dialect.Configuration:
+def export(request: ExportRequest) -> dialect.Configuration:
     """The device for `incus config edit INSTANCE`."""
     path = request.path
-    dialect.require_supported(
-        Platform.INCUS, CACHE_MODES, path, buses=_WORDS, formats=(ImageFormat.RAW,)
-    )
-    dialect.require_no_error_policy(Platform.INCUS, path)
-    dialect.require_target(Platform.INCUS, request, (LayerKind.RBD,))
     url, source = request.url, request.place("/srv/images")
     librbd: dict[str, str] = {}
     lines: list[str] = []
@@ -472,7 +465,7 @@ def _gaps(path: DiskPath) -> Iterator[dialect.Gap]:
         yield dialect.Gap(f"queues={attachment.queues}", "Incus sets them by the number of CPUs")
 
 
-def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
+def _export_share(request: ExportRequest) -> dialect.Configuration:
     bus, cache = request.path.attachment.bus, writing.cache_of_share(request)
     device = {
         "type": "disk",
@@ -545,7 +538,7 @@ DIALECT = dialect.Dialect(
     forms=(dialect.Form("incus", export, _export_share),),
     reader=_reader,
     recognises_document=is_incus,
-    location=dialect.Location(program="incus", printed=_listed, users=("incus", "lxd")),
+    location=dialect.Location(printed=_listed, users=("incus", "lxd")),
     aio_of=aio_of,
     other_buses=(Bus.SCSI,),
     left_out={

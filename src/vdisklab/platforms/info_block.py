@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vdisklab.path.architecture import X86_64
-from vdisklab.platforms.drive_arguments import names_device
+from vdisklab.path.named_target import names_device
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.text_form import TextForm
 

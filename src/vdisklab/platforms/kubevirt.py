@@ -23,7 +23,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from vdisklab.errors import PlanError
 from vdisklab.path.architecture import AARCH64, Architecture, architecture_of
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.options import OptionValue
@@ -31,6 +30,7 @@ from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import ERROR_POLICY, Aio, Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.guest_disks import KUBERNETES_NAME, disks_of, kubernetes_name
 from vdisklab.platforms.guest_edge import read_each
 from vdisklab.platforms.kubernetes_claims import (
     NFS_DRIVER,
@@ -58,6 +58,7 @@ from vdisklab.platforms.reading import (
     way_to_see,
     word,
 )
+from vdisklab.platforms.request import ExportRequest
 from vdisklab.platforms.writing import Node
 from vdisklab.units import whole_number
 
@@ -70,7 +71,7 @@ _PENDING = (
 )
 """The same for a claim that has no volume in what was read of the cluster."""
 
-CACHE_MODES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.WRITETHROUGH)
+_DISKS = disks_of(Platform.KUBEVIRT)
 _POOL = "VirtualMachinePool"
 _MACHINES = ("VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet", _POOL)
 _NO_DISKS = (
@@ -88,14 +89,12 @@ _OF_NODE = ("kubernetes.io/hostname", "metadata.name")
 """Keys by which an affinity names a node; one of a volume may name any label."""
 _TEMPORARY = ("containerDisk", "ephemeral", "emptyDisk")
 _MOST_CPUS = 10_000
-_BUSES = (Bus.VIRTIO, Bus.SCSI, Bus.SATA, Bus.USB)
-_ARM_BUSES = (Bus.VIRTIO, Bus.SCSI)
-_ACCEPTED = {"bus": _BUSES, "cache": CACHE_MODES, "io": ("native", "threads", "default"),
-             "errorPolicy": ("stop", "ignore", "report", "enospace")}  # fmt: skip
+_ACCEPTED = {
+    "bus": _DISKS.buses, "cache": _DISKS.cache_modes, "io": ("native", "threads", "default"),
+    "errorPolicy": ("stop", "ignore", "report", "enospace"),
+}  # fmt: skip
 """What its webhook admits (ValidateDisks of virt-api: validateBusSupport, validateCacheMode,
 validateIOMode, validateErrorPolicy); a machine with another word is not created."""
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_LONGEST_NAME = 253
 
 
 def is_kubernetes(document: Tree) -> bool:
@@ -397,7 +396,7 @@ def _node_of(volume: Tree) -> str:
         if rule.get("key") in _OF_NODE and rule.get("operator") == "In"
         for name in rule.get("values") or ()
     ]
-    return names[0] if len(set(names)) == 1 and _NAME.fullmatch(names[0]) else ""
+    return names[0] if len(set(names)) == 1 and re.fullmatch(KUBERNETES_NAME, names[0]) else ""
 
 
 def _mode(
@@ -479,20 +478,10 @@ def _cpus(domain: Tree) -> str:
     return str(math.prod(filter(None, counts)))
 
 
-def export(request: dialect.ExportRequest) -> dialect.Configuration:
+def export(request: ExportRequest) -> dialect.Configuration:
     """A virtual machine whose disk is a volume on the claim that `source` names."""
     path = request.path
-    claim = name_of(request.source or request.name, "a claim")
-    arm = request.guest is AARCH64
-    dialect.require_supported(
-        Platform.KUBEVIRT,
-        CACHE_MODES,
-        path,
-        buses=_ARM_BUSES if arm else _BUSES,
-        formats=(ImageFormat.RAW,),
-        guest=request.guest if arm else None,
-    )
-    dialect.require_target(Platform.KUBEVIRT, request)
+    claim = kubernetes_name(request.source or request.name, "a claim")
     gaps = tuple(_gaps(path))
     below = [f"the claim's volume is on {path.stack}"] if path.layers else []
     if path.target is not None:
@@ -500,7 +489,9 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
         below.append(f"its storage class is one for {path.layers[0].kind}, its volumeMode {mode}")
     if path.image is not None:
         below.append(f"the claim's image is made by a DataVolume with {_allocation(path.image)}")
-    machine = _machine(path, name_of(request.name, "a virtual machine"), claim, request.guest)
+    machine = _machine(
+        path, kubernetes_name(request.name, "a virtual machine"), claim, request.guest
+    )
     return dialect.Configuration(
         writing.commented([f"vdisklab {path}", *below], gaps) + writing.to_yaml(machine), gaps
     )
@@ -564,27 +555,11 @@ def _architecture(guest: Architecture) -> dict[str, Node]:
 
 
 def _policy_word(attachment: Attachment) -> str:
-    """Its one word for failed writes and reads. Raises NotExpressibleError for two policies."""
+    """Its one word for failed writes and reads."""
     writes, reads = attachment.option("werror"), attachment.option("rerror")
     if (writes, reads) == ("enospc", "report"):
         return "enospace"
-    if writes != reads:
-        raise dialect.NotExpressibleError(
-            Platform.KUBEVIRT.full_name,
-            f"pair of policies (writes {writes or 'enospc'}, reads {reads})",
-            f"errorPolicy is for both: write werror={writes or reads}:rerror={writes or reads}",
-        )
     return str(writes)
-
-
-def name_of(text: str, owner: str) -> str:
-    """A name that Kubernetes accepts (RFC 1123 subdomain). Raises PlanError for any other."""
-    if len(text) > _LONGEST_NAME or not _NAME.fullmatch(text):
-        raise PlanError(
-            f"{text!r} cannot be the name of {owner} in Kubernetes",
-            hint="write lower-case letters, digits, - and ., such as --source web-disk --name web",
-        )
-    return text
 
 
 def _gaps(path: DiskPath) -> Iterator[dialect.Gap]:
@@ -607,9 +582,8 @@ def _gaps(path: DiskPath) -> Iterator[dialect.Gap]:
         )
 
 
-def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
-    writing.require_virtiofs("KubeVirt", request)
-    claim, name = name_of(request.source or request.name, "a claim"), request.name
+def _export_share(request: ExportRequest) -> dialect.Configuration:
+    claim, name = kubernetes_name(request.source or request.name, "a claim"), request.name
     gate = "KubeVirt needs the feature gate EnableVirtioFsStorageVolumes"
     gaps = (
         ()
@@ -630,7 +604,7 @@ def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
     machine: Node = {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachine",
-        "metadata": {"name": name_of(name, "a virtual machine")},
+        "metadata": {"name": kubernetes_name(name, "a virtual machine")},
         "spec": {
             "runStrategy": "Halted",
             "template": {
@@ -710,9 +684,9 @@ def _reader(_texts: Sequence[GuestText], documents: Sequence[Tree]) -> dialect.R
 
 
 DIALECT = dialect.Dialect(
-    cache_modes=CACHE_MODES,
+    cache_modes=_DISKS.cache_modes,
     change=_change,
-    buses=_BUSES,
+    buses=_DISKS.buses,
     other_buses=(Bus.VIRTIO,),
     forms=(dialect.Form("kubevirt", export, _export_share, title="KubeVirt"),),
     reader=_reader,

@@ -22,14 +22,16 @@ from typing import Any
 
 from vdisklab.errors import CommandError, HostError
 from vdisklab.guest.qemu.block_nodes import FORMAT_MEMBERS, format_options
+from vdisklab.path.bus_options import IN_THE_GUEST, without_options
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.segments import SHARED_MEMORY, Bus, CacheMode, ImageFormat, WriteCache
-from vdisklab.plan.guest import IN_THE_GUEST, without_options
 from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.guest_disks import CACHE_MODES_OF_LIBVIRT, NotExpressibleError
 from vdisklab.platforms.libvirt_domain import LIMITS, PATH_NAMESPACE, QEMU_NAMESPACE, read_domains
 from vdisklab.platforms.qemu import DIRECTORY, SERIAL, arguments, daemon_sentence, served_by
 from vdisklab.platforms.reading import GuestText, Tree
+from vdisklab.platforms.request import DOMAIN_TYPES, ExportRequest
 
 ALIAS = "ua-disk0"
 TARGETS = {
@@ -88,7 +90,7 @@ def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> dialect.R
     return read
 
 
-def export(request: dialect.ExportRequest) -> dialect.Configuration:
+def export(request: ExportRequest) -> dialect.Configuration:
     """A domain that can be defined and started; the disk is its only one."""
     place = request.place(DIRECTORY)
     foreign = foreign_reason(request) is not None
@@ -119,7 +121,7 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
     return dialect.Configuration(ET.tostring(domain, encoding="unicode") + "\n", gaps, requirements)
 
 
-def _add_system(domain: ET.Element, request: dialect.ExportRequest) -> None:
+def _add_system(domain: ET.Element, request: ExportRequest) -> None:
     """Appends the machine. Without a BIOS, firmware boots the guest and describes the machine to it
     (ACPI, which libvirt turns off unless asked), and the default CPU has 32 bits."""
     guest = request.guest
@@ -129,7 +131,7 @@ def _add_system(domain: ET.Element, request: dialect.ExportRequest) -> None:
     if request.cpu is None:
         return
     ET.SubElement(ET.SubElement(domain, "features"), "acpi")
-    if request.domain_type == dialect.DOMAIN_TYPES[0]:
+    if request.domain_type == DOMAIN_TYPES[0]:
         ET.SubElement(domain, "cpu", {"mode": "host-passthrough"})
     else:
         cpu = ET.SubElement(domain, "cpu", {"mode": "custom", "match": "exact", "check": "none"})
@@ -145,7 +147,7 @@ def add_comments(element: ET.Element, lines: Iterable[str]) -> None:
         element.append(ET.Comment(f" {re.sub('-(?=-)', '- ', text)} "))
 
 
-def foreign_reason(request: dialect.ExportRequest) -> str | None:
+def foreign_reason(request: ExportRequest) -> str | None:
     """Why this libvirt's XML cannot describe the disk; None if it can."""
     image, version = request.path.image, request.libvirt or _OLDEST
     if image is not None and image.format in _UNKNOWN_FORMATS:
@@ -154,7 +156,7 @@ def foreign_reason(request: dialect.ExportRequest) -> str | None:
         return f"{image} needs a file beside the image, which is described for QEMU only"
     if reason := _foreign_options(image, version):
         return reason
-    if request.path.cache not in dialect.CACHE_MODES_OF_LIBVIRT:
+    if request.path.cache not in CACHE_MODES_OF_LIBVIRT:
         return f"libvirt has no cache mode {request.path.cache}"
     if request.url is not None and (reason := _foreign_server(request.url.node, version)):
         return reason
@@ -201,7 +203,7 @@ def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def _foreign_gaps(request: dialect.ExportRequest) -> Iterator[dialect.Gap]:
+def _foreign_gaps(request: ExportRequest) -> Iterator[dialect.Gap]:
     reason = foreign_reason(request)
     if reason is not None:
         yield dialect.Gap(
@@ -211,7 +213,7 @@ def _foreign_gaps(request: dialect.ExportRequest) -> Iterator[dialect.Gap]:
         )
 
 
-def _access(request: dialect.ExportRequest, place: str) -> Iterator[str]:
+def _access(request: ExportRequest, place: str) -> Iterator[str]:
     """The requirements for QEMU to open an image that is not in the XML.
 
     libvirt runs QEMU as a user of its own, changes the owner and labels of the images in the XML
@@ -257,9 +259,7 @@ def add_metadata(domain: ET.Element, path: DiskPath, target: str) -> None:
     )  # fmt: skip
 
 
-def add_disk(
-    devices: ET.Element, request: dialect.ExportRequest, place: str, target: str
-) -> ET.Element:
+def add_disk(devices: ET.Element, request: ExportRequest, place: str, target: str) -> ET.Element:
     """Appends the `<disk>` and returns it."""
     attachment = request.path.attachment
     kind = "block" if request.on_device else "file" if request.url is None else "network"
@@ -306,7 +306,7 @@ def _error_policy(attachment: Attachment) -> dict[str, str]:
     return policy if reads == usual else {**policy, "rerror_policy": reads}
 
 
-def _add_server(disk: ET.Element, node: Mapping[str, Any], request: dialect.ExportRequest) -> None:
+def _add_server(disk: ET.Element, node: Mapping[str, Any], request: ExportRequest) -> None:
     """The <source> of a network disk: the opposite of `libvirt_domain`'s reader."""
     protocol, server = str(node["driver"]), node.get("server", {})
     host, port = (server.get("host"), server.get("port")) if server else ("", None)
@@ -334,12 +334,12 @@ def _add_server(disk: ET.Element, node: Mapping[str, Any], request: dialect.Expo
         ET.SubElement(auth, "secret", {"type": _SECRETS[protocol], "usage": _usage(request)})
 
 
-def _usage(request: dialect.ExportRequest) -> str:
+def _usage(request: ExportRequest) -> str:
     layer = request.path.layers[0]
     return str(layer.option("at") or f"my{layer.kind}")
 
 
-def _of_server(request: dialect.ExportRequest) -> Iterator[str]:
+def _of_server(request: ExportRequest) -> Iterator[str]:
     """What libvirt needs for a network disk: the secret, or the user on an NFS server."""
     url = request.url
     if url is None:
@@ -366,7 +366,7 @@ def _add_throttle(disk: ET.Element, attachment: Attachment) -> None:
             ET.SubElement(tune, element).text = str(value)
 
 
-def threading(request: dialect.ExportRequest) -> dict[str, str]:
+def threading(request: ExportRequest) -> dict[str, str]:
     """The attributes of the <driver> of a virtio disk, or of the controller of a SCSI disk."""
     attachment = request.path.attachment
     queues = {} if attachment.queues is None else {"queues": str(attachment.queues)}
@@ -378,7 +378,7 @@ def threading(request: dialect.ExportRequest) -> dict[str, str]:
     return threading
 
 
-def _add_controller(devices: ET.Element, request: dialect.ExportRequest) -> None:
+def _add_controller(devices: ET.Element, request: ExportRequest) -> None:
     match request.path.attachment.bus:
         case Bus.SCSI:
             attributes = {"type": "scsi", "index": "0", "model": "virtio-scsi"}
@@ -402,7 +402,7 @@ def _add_controller(devices: ET.Element, request: dialect.ExportRequest) -> None
             pass
 
 
-def _add_override(domain: ET.Element, request: dialect.ExportRequest) -> None:
+def _add_override(domain: ET.Element, request: ExportRequest) -> None:
     write_cache = request.path.attachment.write_cache
     if write_cache is WriteCache.MODE:
         return  # libvirt itself sets the property that -drive would set for the cache mode
@@ -422,12 +422,12 @@ def _add_arguments(domain: ET.Element, argv: Iterable[str]) -> None:
         ET.SubElement(line, "qemu:arg", {"value": word})
 
 
-def export_element(request: dialect.ExportRequest) -> dialect.Configuration:
+def export_element(request: ExportRequest) -> dialect.Configuration:
     """The `<disk>` element. Its target is the name of a second disk, because the guest already has
     a first one."""
     reason = foreign_reason(request)
     if reason is not None:
-        raise dialect.NotExpressibleError(
+        raise NotExpressibleError(
             "libvirt's <disk>",
             f"form for this disk: {reason}",
             "use --to libvirt, which gives it to QEMU as arguments",
@@ -444,7 +444,7 @@ def export_element(request: dialect.ExportRequest) -> dialect.Configuration:
     return dialect.Configuration("".join(f"{line[2:]}\n" for line in lines), gaps, requirements)
 
 
-def _element_gaps(request: dialect.ExportRequest) -> Iterator[dialect.Gap]:
+def _element_gaps(request: ExportRequest) -> Iterator[dialect.Gap]:
     write_cache = request.path.attachment.write_cache
     if write_cache is not WriteCache.MODE:
         yield dialect.Gap(
@@ -453,7 +453,7 @@ def _element_gaps(request: dialect.ExportRequest) -> Iterator[dialect.Gap]:
         )
 
 
-def _requirements(request: dialect.ExportRequest, target: str) -> Iterator[str]:
+def _requirements(request: ExportRequest, target: str) -> Iterator[str]:
     attachment = request.path.attachment
     when = "--config" if attachment.bus in _COLD_BUSES else "--live --config"
     later = "; the guest sees it after its next start" if attachment.bus in _COLD_BUSES else ""
@@ -475,7 +475,7 @@ def _requirements(request: dialect.ExportRequest, target: str) -> Iterator[str]:
         yield "the guest's NVMe controller needs a <serial>, and decides on the number of queues"
 
 
-def _filesystem(request: dialect.ExportRequest) -> ET.Element:
+def _filesystem(request: ExportRequest) -> ET.Element:
     virtiofs = not writing.is_9p(request)
     mode = "passthrough" if virtiofs else "squash"
     element = ET.Element("filesystem", {"type": "mount", "accessmode": mode})
@@ -490,7 +490,7 @@ def _filesystem(request: dialect.ExportRequest) -> ET.Element:
     return element
 
 
-def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
+def _export_share(request: ExportRequest) -> dialect.Configuration:
     domain = ET.Element("domain", {"type": request.domain_type})
     add_comments(domain, writing.share_comments(request))
     ET.SubElement(domain, "name").text = request.name
@@ -505,7 +505,7 @@ def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
     return dialect.Configuration(ET.tostring(domain, encoding="unicode") + "\n")
 
 
-def _export_share_element(request: dialect.ExportRequest) -> dialect.Configuration:
+def _export_share_element(request: ExportRequest) -> dialect.Configuration:
     virtiofs = not writing.is_9p(request)
     memory = (
         'the guest needs shared memory: <memoryBacking><source type="memfd"/>'
@@ -568,7 +568,7 @@ def domains_of(run: dialect.CommandRunner, uri: str = SYSTEM) -> Iterator[GuestT
 
 
 DIALECT = dialect.Dialect(
-    cache_modes=dialect.CACHE_MODES_OF_LIBVIRT,
+    cache_modes=CACHE_MODES_OF_LIBVIRT,
     change=_change,
     forms=(
         dialect.Form("libvirt", export, _export_share, absolute=True, disk="libvirt-disk"),
@@ -585,8 +585,6 @@ DIALECT = dialect.Dialect(
     recognises=_is_xml,
     # Debian and Ubuntu; Fedora, RHEL and openSUSE
     location=dialect.Location(
-        "/etc/libvirt/qemu",
-        "virsh",
         domains_of,
         users=("libvirt-qemu", "qemu"),
         printed_at=domains_of,

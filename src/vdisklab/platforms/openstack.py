@@ -25,6 +25,7 @@ from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.guest_disks import disks_of
 from vdisklab.platforms.guest_edge import read_each
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.reading import (
@@ -42,6 +43,7 @@ from vdisklab.platforms.reading import (
     way_to_see,
     word,
 )
+from vdisklab.platforms.request import ExportRequest
 
 LIMITS = limit_words(
     {
@@ -54,7 +56,7 @@ _HOST_FILE = "nova.conf"
 _VOLUME_FILE = "cinder.conf"
 _OPTION = re.compile(r"^(images_type|disk_cachemodes)\s*=", re.MULTILINE)
 _COMMAND = re.compile(r"^# (openstack (?:image|flavor) set .*)$", re.MULTILINE)
-_BUSES = (Bus.VIRTIO, Bus.SCSI, Bus.SATA, Bus.IDE, Bus.USB)
+_DISKS = disks_of(Platform.OPENSTACK)
 
 
 _BACKEND = "os-vol-host-attr:host"
@@ -338,7 +340,7 @@ def _path(
     image: Image | None,
     properties: Mapping[str, object],
 ) -> DiskPath:
-    bus = Bus(one_of(str(properties.get("hw_disk_bus", "virtio")), _BUSES, "bus"))
+    bus = Bus(one_of(str(properties.get("hw_disk_bus", "virtio")), _DISKS.buses, "bus"))
     if bus is Bus.SCSI:
         one_of(_scsi_model(properties), ("virtio-scsi",), "controller")
     cache = host.cache(_kind_of(DiskPath(layers, image)))
@@ -360,24 +362,10 @@ def _aio(cache: CacheMode, allocated: bool) -> Aio:
     return Aio.NATIVE if allocated and cache.direct else Aio.THREADS
 
 
-def export(request: dialect.ExportRequest) -> dialect.Configuration:
+def export(request: ExportRequest) -> dialect.Configuration:
     """Lines of nova.conf; the commands for the image and the flavour are comments."""
     path = request.path
-    formats = (ImageFormat.RAW, ImageFormat.QCOW2)
-    dialect.require_supported(
-        Platform.OPENSTACK, dialect.CACHE_MODES_OF_LIBVIRT, path, buses=_BUSES, formats=formats
-    )
-    dialect.require_no_error_policy(Platform.OPENSTACK, path)
-    dialect.require_target(Platform.OPENSTACK, request, (LayerKind.RBD,))
     image, url = path.image, request.url
-    if path.layers and path.layers[0].kind in (LayerKind.KRBD, LayerKind.DEVICE):
-        instead = "images on Ceph are rbd/none there; a Cinder volume is what its backend gives"
-        raise dialect.NotExpressibleError(
-            Platform.OPENSTACK.full_name, f"root disk on {path.stack}", instead
-        )
-    if (request.on_device or url is not None) and image is not None:
-        what, instead = f"format {image.format} on a device", "leave the format out: lvm/none"
-        raise dialect.NotExpressibleError(Platform.OPENSTACK.full_name, what, instead)
     allocated = image is not None and image.option("preallocation") != "off"
     kind = "rbd" if url is not None else "lvm" if image is None else image.format.value
     ceph = {} if url is None else {
@@ -398,7 +386,7 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
     return dialect.Configuration(writing.commented(_comments(request), gaps) + text, gaps)
 
 
-def _comments(request: dialect.ExportRequest) -> Iterator[str]:
+def _comments(request: ExportRequest) -> Iterator[str]:
     path, guest = request.path, request.guest
     yield f"vdisklab {path}"
     if path.layers and not path.opened_by_qemu:
@@ -423,7 +411,7 @@ def _set_command(owner: str, properties: Mapping[str, object]) -> str:
     return shlex.join(["openstack", owner, "set", *arguments, owner.upper()])
 
 
-def _gaps(request: dialect.ExportRequest, aio: Aio) -> Iterator[dialect.Gap]:
+def _gaps(request: ExportRequest, aio: Aio) -> Iterator[dialect.Gap]:
     attachment, image = request.path.attachment, request.path.image
     if request.source is not None:
         yield dialect.Gap(
@@ -450,21 +438,15 @@ def _gaps(request: dialect.ExportRequest, aio: Aio) -> Iterator[dialect.Gap]:
     yield from writing.other_gaps(request.path, tuple(LIMITS.expressible))
 
 
-def _export_share(_request: dialect.ExportRequest) -> dialect.Configuration:
-    raise dialect.NotExpressibleError(
-        Platform.OPENSTACK.full_name, "directory of the host's", "use --to libvirt, or Manila"
-    )
-
-
 def _change(disk: ConfiguredDisk, _now: DiskPath, _wanted: DiskPath) -> dialect.Change:
     what = "setting of one disk: see [libvirt]disk_cachemodes in nova.conf"
     raise dialect.lacks(disk.platform, what)
 
 
 DIALECT = dialect.Dialect(
-    cache_modes=dialect.CACHE_MODES_OF_LIBVIRT,
+    cache_modes=_DISKS.cache_modes,
     change=_change,
-    forms=(dialect.Form("openstack", export, _export_share),),
+    forms=(dialect.Form("openstack", export),),
     reader=_reader,
     recognises=lambda text: _is_host_file(text) or _is_volume_file(text),
     recognises_document=_is_ours,

@@ -41,8 +41,10 @@ from vdisklab.platforms.drive_arguments import (
     drops_flushes,
     split_arguments,
 )
+from vdisklab.platforms.guest_disks import disks_of
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
+from vdisklab.platforms.request import WHOLE_DEVICE, ExportRequest
 from vdisklab.units import GIB, decimal_number, whole_number
 
 STORAGES = "storage.cfg"
@@ -601,14 +603,9 @@ def _other_architecture(guest: Architecture) -> Iterator[str]:
         )
 
 
-def export(request: dialect.ExportRequest) -> dialect.Configuration:
+def export(request: ExportRequest) -> dialect.Configuration:
     """The line of the drive, after the line of its controller if it has one."""
     path, attachment = request.path, request.path.attachment
-    dialect.require_supported(
-        Platform.PROXMOX, dialect.CACHE_MODES_OF_LIBVIRT, path, buses=_SLOTS, formats=_FORMATS
-    )
-    servers = (LayerKind.RBD, LayerKind.ISCSI)
-    dialect.require_target(Platform.PROXMOX, request, servers, namespaces=True)
     volume = _volume(request)
     options = [f"cache={path.cache.spelled_out}"]
     options += [] if path.opened_by_qemu else [f"aio={attachment.aio}"]
@@ -635,7 +632,7 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
 
 
 def _comments(
-    request: dialect.ExportRequest,
+    request: ExportRequest,
     volume: str,
     settings: Mapping[str, str],
     fresh: Mapping[str, str],
@@ -667,7 +664,7 @@ def _comments(
         yield f"to create the volume: {_command(vmid, fresh)}"
 
 
-def _added(request: dialect.ExportRequest) -> Iterator[str]:
+def _added(request: ExportRequest) -> Iterator[str]:
     """The command that adds the storage, if it is not there yet (pvesm(1))."""
     url, target = request.url, request.path.target
     if url is not None and url.node["driver"] == "iscsi":
@@ -701,7 +698,7 @@ def _command(vmid: str, settings: Mapping[str, str]) -> str:
     return shlex.join(["qm", "set", vmid, *options])
 
 
-def _volume(request: dialect.ExportRequest) -> str:
+def _volume(request: ExportRequest) -> str:
     url = request.url
     volume = request.source or _default_volume(request)
     if url is not None:
@@ -715,11 +712,11 @@ def _volume(request: dialect.ExportRequest) -> str:
     return volume
 
 
-def _default_volume(request: dialect.ExportRequest) -> str:
+def _default_volume(request: ExportRequest) -> str:
     if request.path.layers and request.path.layers[-1].kind is LayerKind.DEVICE:
         return request.place("")
     if request.path.image is None and not request.path.layers:
-        return dialect.WHOLE_DEVICE
+        return WHOLE_DEVICE
     name = "vm-VMID-disk-0"
     if not (request.on_device and request.driver == "raw"):
         name = f"{name}.{request.driver}"
@@ -728,7 +725,7 @@ def _default_volume(request: dialect.ExportRequest) -> str:
     return f"STORAGE:{name}" if request.on_device else f"STORAGE:VMID/{name}"
 
 
-def _has_volume_format(request: dialect.ExportRequest) -> bool:
+def _has_volume_format(request: ExportRequest) -> bool:
     """False for a format that the path's storage does not hold."""
     if not request.on_device:
         return request.driver in ("raw", "qcow2", "vmdk")
@@ -746,8 +743,7 @@ def _gaps(path: DiskPath) -> Iterator[dialect.Gap]:
     yield from writing.other_gaps(path, ("detect_zeroes", *ERROR_POLICY, *LIMITS.expressible))
 
 
-def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
-    writing.require_virtiofs("Proxmox VE", request)
+def _export_share(request: ExportRequest) -> dialect.Configuration:
     cache = {"none": "never"}.get(writing.cache_of_share(request), writing.cache_of_share(request))
     mapping = f"--map node=NODE,path={writing.share_of(request)}"
     comments = (
@@ -810,14 +806,13 @@ def _reader(
 
 
 DIALECT = dialect.Dialect(
-    cache_modes=dialect.CACHE_MODES_OF_LIBVIRT,
+    cache_modes=disks_of(Platform.PROXMOX).cache_modes,
     change=_change,
     forms=(dialect.Form("proxmox", export, _export_share, title="Proxmox VE"),),
     reader=_reader,
     recognises=is_proxmox,
     beside=(STORAGES,),
     below=("nodes/*/qemu-server", "qemu-server"),
-    location=dialect.Location("/etc/pve/qemu-server"),
     without_disk=_without_disk,
     changes_on_node=True,
     left_out={

@@ -37,6 +37,7 @@ from vdisklab.platforms.qemu_arguments import (
     throttled,
 )
 from vdisklab.platforms.reading import GuestText, Tree, image_of, shared_group, without_fsync
+from vdisklab.platforms.request import ExportRequest
 from vdisklab.platforms.shell_script import ShellCommand, commands_of, tells
 from vdisklab.storage.image_commands import data_path
 
@@ -263,7 +264,7 @@ def _updated(disk: ConfiguredDisk, inserted: dict[str, Any]) -> ConfiguredDisk:
     )
 
 
-def disk_of(request: dialect.ExportRequest, place: str) -> block_nodes.Disk:
+def disk_of(request: ExportRequest, place: str) -> block_nodes.Disk:
     """The disk in the form that `guest.qemu` uses. QEMU finds the images of a chain by itself."""
     image, file, url = request.path.image, Path(place), request.url
     local = {"driver": "host_device" if request.on_device else "file", "filename": place}
@@ -284,13 +285,13 @@ def disk_of(request: dialect.ExportRequest, place: str) -> block_nodes.Disk:
     )
 
 
-def arguments(request: dialect.ExportRequest, place: str) -> tuple[str, ...]:
+def arguments(request: ExportRequest, place: str) -> tuple[str, ...]:
     """The disk's arguments, with the controller that a USB disk needs."""
     controller = ("-device", "qemu-xhci,id=xhci") if request.path.attachment.bus is Bus.USB else ()
     return (*controller, *block_nodes.cold_arguments(disk_of(request, place)))
 
 
-def export(request: dialect.ExportRequest) -> dialect.Configuration:
+def export(request: ExportRequest) -> dialect.Configuration:
     """A command line to paste; further arguments can be appended."""
     place = request.place(DIRECTORY)
     rest = arguments(request, place)
@@ -299,7 +300,7 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
     return dialect.Configuration(f"{writing.commented(_preparation(request, place))}{command}\n")
 
 
-def machine_arguments(request: dialect.ExportRequest) -> tuple[str, ...]:
+def machine_arguments(request: ExportRequest) -> tuple[str, ...]:
     """The program and the machine, with memory that the bus's daemon can map if there is one."""
     accelerator = "kvm" if request.domain_type == "kvm" else "tcg"
     guest = request.guest
@@ -311,14 +312,14 @@ def machine_arguments(request: dialect.ExportRequest) -> tuple[str, ...]:
             "-smp", "2", *(shared if options else ()))  # fmt: skip
 
 
-def _preparation(request: dialect.ExportRequest, place: str) -> Iterator[str]:
+def _preparation(request: ExportRequest, place: str) -> Iterator[str]:
     yield from writing.preparation(request, place)
     yield from _firmware(request)
     if request.path.attachment.bus.is_served:
         yield daemon_sentence(request, place)
 
 
-def _firmware(request: dialect.ExportRequest) -> Iterator[str]:
+def _firmware(request: ExportRequest) -> Iterator[str]:
     if not request.guest.has_bios:
         code, variables = request.guest.firmware.files[0]
         yield (
@@ -328,13 +329,13 @@ def _firmware(request: dialect.ExportRequest) -> Iterator[str]:
         )
 
 
-def daemon_sentence(request: dialect.ExportRequest, place: str) -> str:
+def daemon_sentence(request: ExportRequest, place: str) -> str:
     """How the daemon that serves the disk is started."""
     argv = block_nodes.daemon_arguments(disk_of(request, place))
     return f"run this first: {block_nodes.spell_arguments(argv)}"
 
 
-def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
+def _export_share(request: ExportRequest) -> dialect.Configuration:
     path, directory = request.path, writing.share_of(request)
     disk = block_nodes.Disk(
         writing.TAG, 0, {"driver": "local", "path": directory}, "", path.cache, path.attachment
@@ -367,13 +368,13 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
     if disk.server is not None and disk.server.has_secret:
         raise dialect.lacks(disk.platform, "arguments here that keep the disk's password or key")
     lines = (
-        " ".join(map(_plain_word, _replacing(disk, dialect.ExportRequest(path, place), place)))
+        " ".join(map(_plain_word, _replacing(disk, ExportRequest(path, place), place)))
         for path in (wanted, now)
     )
     return dialect.Change(*lines)
 
 
-def _replacing(disk: ConfiguredDisk, request: dialect.ExportRequest, place: str) -> Iterator[str]:
+def _replacing(disk: ConfiguredDisk, request: ExportRequest, place: str) -> Iterator[str]:
     """The arguments of a disk in the place of those that it has: with its name, which keeps several
     disks of one guest apart, and with its serial number, by which a guest may mount it."""
     bus = request.path.attachment.bus

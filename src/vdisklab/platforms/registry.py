@@ -11,38 +11,41 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
-from importlib.util import find_spec
 from itertools import islice, product
 
 from vdisklab.errors import PlanError, VdisklabError
+from vdisklab.path.bus_options import IN_THE_GUEST
 from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.named_target import names_device
 from vdisklab.path.platforms import PRINTED, Platform
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import BUS_OPTIONS, LayerKind
-from vdisklab.plan.guest import IN_THE_GUEST, without_options, without_qemu
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import (
-    DOMAIN_TYPES,
     HOST_DEVICES,
-    WHOLE_DEVICE,
     Change,
     Configuration,
     Dialect,
-    ExportRequest,
     Form,
     Gap,
     NotChangeableError,
     Reader,
     lacks,
 )
-from vdisklab.platforms.drive_arguments import names_device
+from vdisklab.platforms.guest_disks import (
+    NOT_CONFIGURED,
+    configured_path,
+    require_configurable,
+    require_expressible,
+)
 from vdisklab.platforms.guest_edge import read_apart
 from vdisklab.platforms.nbd_servers import with_servers
 from vdisklab.platforms.network import placed
 from vdisklab.platforms.other_hypervisors import refuse_other_hypervisors
+from vdisklab.platforms.present import present
 from vdisklab.platforms.reading import DisklessGuest, GuestText, Tree
+from vdisklab.platforms.request import DOMAIN_TYPES, WHOLE_DEVICE, ExportRequest
 from vdisklab.platforms.text_form import rewritten_texts
-from vdisklab.platforms.writing import require_configurable
 
 _LONGEST = 4096  # PATH_MAX
 _MOST_NAMED = 4
@@ -54,15 +57,6 @@ _QEMUS_HOST_DEVICE = (
 
 
 _OF_KRBD = re.compile(r"/dev/rbd[0-9/-]")
-_NOT_CONFIGURED = {
-    "qemu": "the installed QEMU runs the guest; libvirt's <emulator> names another program",
-    "guests": "give each guest a disk of its own like this one",
-    "made": "it is how the disk was made from a template",
-    "during": "it is what was done while the guest was measured",
-    **dict.fromkeys(IN_THE_GUEST, "set it inside the guest"),
-    "cgroup_iops": "set IOReadIOPSMax and IOWriteIOPSMax of QEMU's systemd unit",
-    "cgroup_bps": "set IOReadBandwidthMax and IOWriteBandwidthMax of QEMU's systemd unit",
-}
 
 
 @cache
@@ -74,11 +68,7 @@ def dialect_of(platform: Platform) -> Dialect:
 
 def dialects() -> Mapping[Platform, Dialect]:
     """The platforms whose file is there, in the order of their rows."""
-    return {
-        platform: dialect_of(platform)
-        for platform in Platform
-        if platform.module == platform.value and find_spec(f"{__package__}.{platform.module}")
-    }
+    return {platform: dialect_of(platform) for platform in present()}
 
 
 def forms() -> Mapping[str, Form]:
@@ -93,6 +83,15 @@ def form_named(name: str) -> Form:
             f"no platform has the form {name!r}", hint=f"possible: {', '.join(forms())}"
         )
     return forms()[name]
+
+
+def platform_of(form: str) -> Platform:
+    """The platform that has a form of that name."""
+    return next(
+        platform
+        for platform, dialect in dialects().items()
+        if form in {each.name for each in dialect.forms}
+    )
 
 
 def read_guests(
@@ -290,24 +289,23 @@ def configure(request: ExportRequest, form: str) -> Configuration:
     configurations cannot express them. Raises PlanError for texts and sizes that the platform would
     refuse, and for paths that it cannot express.
     """
-    chosen = form_named(form)
+    chosen, platform = form_named(form), platform_of(form)
     _require_plain_texts(request)
     _require_disk(request, absolute=chosen.absolute)
     attachment, shares_directory = request.path.attachment, request.path.shares_directory
     schema = BUS_OPTIONS[attachment.bus]
     gaps = tuple(
         Gap(f"{option}={schema[option].format(value)}", instead)
-        for option, instead in _NOT_CONFIGURED.items()
+        for option, instead in NOT_CONFIGURED.items()
         # The comments of a share say how the guest mounts it.
         if (value := attachment.option(option)) is not None
         and not (shares_directory and option in IN_THE_GUEST)
     )
-    if shares_directory:
-        request = replace(request, path=without_qemu(request.path))
-    else:
-        request = replace(request, path=without_options(request.path, _NOT_CONFIGURED))
+    request = replace(request, path=configured_path(request.path))
     require_configurable(request.path, guest=request.guest)
-    configuration = (chosen.write_share if shares_directory else chosen.write)(request)
+    require_expressible(platform, request)
+    directory = chosen.write_share if shares_directory else None
+    configuration = (directory or chosen.write)(request)
     asked = tuple(_placeholder(request, configuration.text))
     return replace(
         configuration,

@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import PurePath
 
 from vdisklab.path.architecture import X86_64, architecture_of
-from vdisklab.platforms.drive_arguments import names_device
+from vdisklab.path.named_target import names_device
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.shell_script import commands_of, tells
 from vdisklab.platforms.text_form import TextForm

@@ -7,14 +7,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from vdisklab.errors import PlanError
 from vdisklab.guest.qemu.block_nodes import format_options, mount_command
-from vdisklab.path.architecture import GUEST, Architecture
-from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import DiskPath, Image
-from vdisklab.path.rules import impossible
 from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, LayerKind, WriteCache
-from vdisklab.platforms.dialect import ExportRequest, Gap, NotExpressibleError
+from vdisklab.platforms.dialect import Gap
+from vdisklab.platforms.request import ExportRequest
 from vdisklab.storage.image_commands import create_command, key_path
 from vdisklab.storage.server_url import Url
 from vdisklab.units import MIB, format_size
@@ -27,28 +24,6 @@ _ONLY_NEW = "if it does not exist yet: "
 Node = Mapping[str, "Node"] | Sequence["Node"] | str | int | bool
 TAG = "share0"
 """The name by which the guest mounts a shared directory."""
-
-
-def require_configurable(
-    path: DiskPath, *, there: bool = False, guest: Architecture = GUEST
-) -> None:
-    """Raises PlanError for a path that is not a guest's disk or is impossible.
-
-    Of a disk that is already `there`, vdisklab need not be able to build it.
-    """
-    if path.on_host:
-        raise PlanError(
-            f"{path} has no guest, so there is nothing to configure",
-            hint="name a path that gives a disk to a guest, such as ext4/qcow2/none",
-        )
-    if not path.has_storage:
-        raise PlanError(
-            f"{path} stores nothing: it only shows the maximum speed",
-            hint="name a path with an image, such as raw/none",
-        )
-    reason = impossible(path, backing_below(path), guest)
-    if reason is not None and not (there and reason.exists):
-        raise PlanError(f"{path}: {reason.reason}", hint=reason.instead)
 
 
 def cache_gaps(path: DiskPath) -> Iterator[Gap]:
@@ -181,9 +156,3 @@ def share_comments(request: ExportRequest) -> Iterator[str]:
         yield f"{share_of(request)} is on the file system {request.path.stack}"
     mount = mount_command(TAG, attachment.bus.value, attachment.guest_mount, "/mnt")
     yield f"in the guest: {shlex.join(mount)}"
-
-
-def require_virtiofs(platform: str, request: ExportRequest) -> None:
-    """Raises NotExpressibleError for a directory that is shared by 9p."""
-    if is_9p(request):
-        raise NotExpressibleError(platform, "9p", "use virtiofs, or --to qemu")

@@ -10,7 +10,7 @@ from pathlib import Path
 from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
 from vdisklab.campaign.prepared_data import kept_or_made
 from vdisklab.guest.accelerator import device_refused, kvm_error
-from vdisklab.guest.factory import GuestContext
+from vdisklab.guest.guest_context import GuestContext
 from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts

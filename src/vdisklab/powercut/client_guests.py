@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from vdisklab.errors import GuestError, PlanError
-from vdisklab.guest.factory import GuestContext, GuestPool, prepare_guests
+from vdisklab.guest.factory import GuestPool, prepare_guests
+from vdisklab.guest.guest_context import GuestContext
 from vdisklab.guest.hotplug import served
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk, cold_arguments, mount_command

@@ -9,13 +9,13 @@ from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.answers.choice import nothing_shown, of_race
 from vdisklab.path.named_target import as_typed
-from vdisklab.progress import PathDropped
 from vdisklab.units import counted, named
 from vdisklab.views.choice import headline
 from vdisklab.views.wording import margin_text
 
 if TYPE_CHECKING:
     from vdisklab.answers.export_command import ExportCommand
+    from vdisklab.progress import PathDropped
 
 
 def next_step(export: ExportCommand | None, campaign: str | None, *, keeps: bool = False) -> str:

@@ -13,7 +13,7 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction
 from vdisklab.units import MIB, parse_size
-from vdisklab.workload import fio_report, fiojob, open_load, program
+from vdisklab.workload import fiojob, open_load, program
 from vdisklab.workload.grouped import BesideRun
 
 _OPEN_DIRECTIONS = ("randread", "randwrite")
@@ -310,6 +310,8 @@ class Fio(program.Workload):
 
         Raises WorkloadError if a measurement has no job in the report.
         """
+        from vdisklab.workload import fio_report  # noqa: PLC0415 - nothing was measured yet
+
         reports = fio_report.parts_of_report(output.stdout)
         named = [fio_report.read_report(report).jobs[0].jobname for report in reports]
         if named != [plan.name for plan in plans]:
@@ -330,6 +332,8 @@ class Fio(program.Workload):
 
         Raises WorkloadError if fio's report says that a job failed.
         """
+        from vdisklab.workload import fio_report  # noqa: PLC0415 - nothing was measured yet
+
         fio_report.outcome_of(fio_report.read_report(output.stdout).jobs)
         rate, logs = read_fio_settings(plan).rate_iops, tuple(output.files.values())
         return open_load.read_requests(logs, rate, timing.ramp + timing.runtime, start.seed)
@@ -340,6 +344,8 @@ class Fio(program.Workload):
         Bandwidth and IOPS are fio's means over the run; latency and its percentiles are from
         submission to completion (`lat`).
         """
+        from vdisklab.workload import fio_report  # noqa: PLC0415 - nothing was measured yet
+
         jobs = fio_report.read_report(output.stdout).jobs
         outcome = fio_report.outcome_of(jobs)
         counted, seconds = outcome.counted, outcome.measured_seconds

@@ -14,12 +14,18 @@ from vdisklab.plan.settings import Request
 from vdisklab.workload.builtin_profiles import builtin_profile
 from vdisklab.workload.fiojob import read_job
 from vdisklab.workload.registry import WORKLOADS, beside_workload_for
-from vdisklab.workload.replay import load_profile_of
+
+
+def _of_load(file: str) -> Profile:
+    from vdisklab.workload.replay import load_profile_of  # noqa: PLC0415 - few replay a load
+
+    return load_profile_of(file)
+
 
 FORMS: Mapping[str, Callable[[str], Profile]] = {
     ".toml": read_profile,
     ".fio": read_job,
-    SUFFIX: load_profile_of,
+    SUFFIX: _of_load,
 }
 """By the end of a file's name, what reads its profile."""
 

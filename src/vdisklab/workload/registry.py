@@ -9,7 +9,7 @@ from importlib import import_module
 from vdisklab.errors import PlanError
 from vdisklab.plan.profile import BOOT, DISCARD, LIFE, REPLAY, MeasurementPlan
 from vdisklab.results.model import Direction
-from vdisklab.workload import fio, program, replay
+from vdisklab.workload import fio, program
 from vdisklab.workload.grouped import BesideWorkload, GroupWorkload
 from vdisklab.workload.systems import PROGRAM as INSTALL
 
@@ -98,8 +98,12 @@ def grouped_workload_for(plan: MeasurementPlan) -> GroupWorkload:
     Raises PlanError for a program that does not log its requests.
     """
     workload = workload_for(plan)
-    if isinstance(workload, fio.Fio | replay.Replay):
+    if isinstance(workload, fio.Fio):
         return workload
+    if plan.program == REPLAY:
+        from vdisklab.workload.replay import Replay  # noqa: PLC0415 - few campaigns replay a load
+
+        return Replay()
     raise PlanError(
         f"measurement {plan.name!r} does not log its requests, so guests cannot run it at once",
         hint="choose a profile of fio measurements or a recorded load, or leave out --guests",
@@ -112,8 +116,11 @@ def beside_workload_for(plan: MeasurementPlan) -> BesideWorkload:
     Raises PlanError for a program whose requests have no moments at which they are due.
     """
     workload = workload_for(plan)
-    if isinstance(workload, replay.Replay) and plan.settings.get("mode") == replay.TIMED:
-        return workload
+    if plan.program == REPLAY:
+        from vdisklab.workload.replay import TIMED, Replay  # noqa: PLC0415 - as above
+
+        if plan.settings.get("mode") == TIMED:
+            return Replay()
     if isinstance(workload, fio.Fio) and "job" not in plan.settings:
         return workload
     raise PlanError(

@@ -30,7 +30,7 @@ from vdisklab.actions.measure import (
 )
 from vdisklab.actions.planning import begun_plan, make_plan, possible_draft, possible_plan
 from vdisklab.answers.begun import host_changes
-from vdisklab.campaign import runner
+from vdisklab.campaign import context, runner
 from vdisklab.campaign.runner import RunTag
 from vdisklab.cli.shell.main import main
 from vdisklab.cli.shell.run_campaigns import _print_end as print_end
@@ -306,7 +306,7 @@ def test_an_interrupt_is_one_also_if_a_server_that_is_gone_keeps_what_lies_on_it
         raise KeyboardInterrupt
 
     monkeypatch.setattr(planning, "survey", lambda *_args, **_options: ABLE)
-    monkeypatch.setattr(measuring, "open_campaign", opened)
+    monkeypatch.setattr(context, "open_campaign", opened)
     monkeypatch.setattr(runner, "campaign_runs", interrupted)
     monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
     # A campaign of a made-up id has no answer.
@@ -337,7 +337,7 @@ def test_a_failed_run_is_not_one_of_those_that_are_kept(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(planning, "survey", lambda *_args, **_options: ABLE)
-    monkeypatch.setattr(measuring, "open_campaign", lambda *_: nullcontext())
+    monkeypatch.setattr(context, "open_campaign", lambda *_: nullcontext())
     monkeypatch.setattr(runner, "campaign_runs", interrupted)
     monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
     with open_store(str(tmp_path / "db.sqlite")) as store:

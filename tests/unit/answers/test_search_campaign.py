@@ -22,7 +22,7 @@ from vdisklab.actions.planning import Possible
 from vdisklab.answers import begun as begun_campaigns
 from vdisklab.answers.loading import load
 from vdisklab.answers.race import race_outcome
-from vdisklab.campaign import runner
+from vdisklab.campaign import context, runner
 from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.path.cell import Cell
 from vdisklab.path.durability import CrashVerdicts
@@ -110,7 +110,7 @@ def search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Search]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "possible_draft", lambda *_: possible)
         patch.setattr(planning, "make_plan", lambda *_, narrow, begun: narrow(plan))
-        patch.setattr(service, "open_campaign", open_campaign)
+        patch.setattr(context, "open_campaign", open_campaign)
         patch.setattr(service, "open_ledger", lambda: nullcontext(SimpleNamespace()))
         patch.setattr(begun_campaigns, "collect_facts", lambda host: HOST)
         patch.setattr(service, "_medium", lambda plan: None)

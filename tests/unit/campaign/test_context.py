@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.campaign.context import campaign_guests
-from vdisklab.guest.factory import GuestContext
+from vdisklab.guest.guest_context import GuestContext
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.segments import Bus

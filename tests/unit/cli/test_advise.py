@@ -38,8 +38,8 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import LayerKind
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request
-from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.registry import forms
+from vdisklab.platforms.request import ExportRequest
 from vdisklab.units import format_duration
 
 QUICKSTART = Path(__file__).parents[3] / "docs/images/quickstart.json.gz"

@@ -40,8 +40,8 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.segments import LayerKind
 from vdisklab.platforms.configured_disk import ConfiguredDisk, DiskContext
-from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.registry import forms
+from vdisklab.platforms.request import ExportRequest
 from vdisklab.results.store import open_store
 from vdisklab.views import audit as view
 

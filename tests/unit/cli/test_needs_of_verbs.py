@@ -21,8 +21,8 @@ from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.run_request import RunRequest, SearchFor
 from vdisklab.plan.settings import Request
-from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.registry import forms
+from vdisklab.platforms.request import ExportRequest
 from vdisklab.powercut.request import PowercutRequest, plan_questions
 
 VALUES = {

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from hypothesis import strategies as st
 
+from vdisklab.path.bus_options import GUESTS, IN_THE_GUEST
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer, Options
 from vdisklab.path.options import (
     NAME,
@@ -30,7 +31,6 @@ from vdisklab.path.segments import (
     ImageFormat,
     LayerKind,
 )
-from vdisklab.plan.guest import GUESTS, IN_THE_GUEST
 
 
 def values_of(option: OptionType) -> st.SearchStrategy[OptionValue]:  # noqa: PLR0911 - one case per type

@@ -10,19 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vdisklab.errors import HostError, PlanError
+from vdisklab.path.bus_options import with_each, without_qemu
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Aio, Bus
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, Missing, QemuLimits
-from vdisklab.plan.guest import (
-    Qemu,
-    RequestedQemu,
-    parse_qemu,
-    require_distinct,
-    with_each,
-    without_qemu,
-)
+from vdisklab.plan.guest import Qemu, RequestedQemu, parse_qemu, require_distinct
 from vdisklab.plan.plan_file import parse_plan_file
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.settings import Request

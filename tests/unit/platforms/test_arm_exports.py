@@ -11,9 +11,9 @@ from vdisklab.errors import PlanError
 from vdisklab.path.architecture import AARCH64, X86_64
 from vdisklab.path.disk_path import parse_path
 from vdisklab.platforms.configured_disk import risks
-from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import configure, read_guests
+from vdisklab.platforms.request import ExportRequest
 
 PATHS = (
     "raw/default",

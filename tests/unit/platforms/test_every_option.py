@@ -11,9 +11,10 @@ from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import BUS_OPTIONS, FORMAT_OPTIONS, Bus, CacheMode, ImageFormat
-from vdisklab.platforms.dialect import Configuration, ExportRequest
+from vdisklab.platforms.dialect import Configuration
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import configure, forms, read_guests
+from vdisklab.platforms.request import ExportRequest
 
 VALUES = {
     "aio": ("native", "io_uring"), "write_cache": ("on", "off", "auto"), "discard": ("unmap",),

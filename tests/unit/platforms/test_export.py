@@ -16,10 +16,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from tests.unit.path.made import configurable_paths, place_for
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import DiskPath, parse_path
-from vdisklab.platforms.dialect import Configuration, ExportRequest, NotExpressibleError
+from vdisklab.platforms.dialect import Configuration
+from vdisklab.platforms.guest_disks import NotExpressibleError
 from vdisklab.platforms.libvirt_domain import read_domain
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import configure, forms, read_guests
+from vdisklab.platforms.request import ExportRequest
 from vdisklab.storage.image_commands import data_path, key_path
 
 ODD = """/srv/a b/<&>"'--$(id)/%s.img"""
@@ -348,7 +350,7 @@ def test_a_served_disk_needs_its_daemon_and_shared_memory() -> None:
     assert '<access mode="shared" />' in domain.text
     assert domain.requirements[0].startswith("run this first: qemu-storage-daemon")
     with pytest.raises(NotExpressibleError, match="Proxmox VE has no bus vhostuser"):
-        forms()["proxmox"].write(request)
+        configure(request, "proxmox")
     (read,) = read_domain(domain.text, "here")
     assert "another process serves it" in (read.problem or "")
 

@@ -24,11 +24,11 @@ from vdisklab.platforms.configured_disk import (
     disk_path,
     risks,
 )
-from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.libvirt_domain import QEMU_NAMESPACE, read_domain
 from vdisklab.platforms.qemu import arguments
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.platforms.registry import forms
+from vdisklab.platforms.request import ExportRequest
 
 KEYS = st.sampled_from(
     ["driver", "node-name", "drive", "id", "file", "filename", "cache", "direct", "no-flush", "aio",

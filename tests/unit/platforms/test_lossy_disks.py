@@ -26,9 +26,9 @@ from vdisklab.platforms.configured_disk import (
     disk_path,
     risks,
 )
-from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import forms, read_guests
+from vdisklab.platforms.request import ExportRequest
 
 DURABLE = parse_need("durable")
 SHM = "/dev/" + "shm"  # a name, which nothing here opens

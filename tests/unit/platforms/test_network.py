@@ -41,10 +41,11 @@ from vdisklab.platforms.configured_disk import (
     risks,
     unknown_layers,
 )
-from vdisklab.platforms.dialect import ExportRequest, NotExpressibleError
+from vdisklab.platforms.guest_disks import NotExpressibleError
 from vdisklab.platforms.network import same_server
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import cannot_have, change_of, configure, read_guests
+from vdisklab.platforms.request import ExportRequest
 from vdisklab.storage.server_url import url_of
 
 QEMU = "qemu-system-x86_64 -machine q35 "

@@ -9,9 +9,11 @@ import pytest
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.platforms import Platform
 from vdisklab.platforms.configured_disk import ConfiguredDisk, FlushesDropped, risks
-from vdisklab.platforms.dialect import ExportRequest, NotChangeableError, NotExpressibleError
+from vdisklab.platforms.dialect import NotChangeableError
+from vdisklab.platforms.guest_disks import NotExpressibleError
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import change_of, configure, read_guests
+from vdisklab.platforms.request import ExportRequest
 
 SERVER = {
     "id": "0b7c-4a", "name": "web", "image": "debian (9e1)", "flavor": "small (4)",

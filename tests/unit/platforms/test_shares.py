@@ -8,11 +8,12 @@ from vdisklab.answers.disks import problem_of
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import parse_path
 from vdisklab.platforms.configured_disk import ConfiguredDisk
-from vdisklab.platforms.dialect import ExportRequest, NotExpressibleError
+from vdisklab.platforms.guest_disks import NotExpressibleError
 from vdisklab.platforms.libvirt_domain import read_domain
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import configure, read_guests
+from vdisklab.platforms.request import ExportRequest
 
 
 def exported(path: str, form: str, source: str | None = None) -> str:

@@ -40,6 +40,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from vdisklab.platforms.request import ExportRequest
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Entry
 from vdisklab.path.disk_path import Layer
@@ -70,7 +71,7 @@ import json, sys
 from pathlib import Path
 from tests.unit.storage.scripted_host import ScriptedHost
 from vdisklab.inspection import host_features
-from vdisklab.platforms.dialect import ExportRequest
+
 from vdisklab.host.ledger import open_ledger, pending
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.cell import PageCacheChoice

@@ -10,7 +10,7 @@ import numpy as np
 
 from vdisklab.analysis.diagnostics.diagnostic import OfMeasurement
 from vdisklab.analysis.measure_words import key_words
-from vdisklab.analysis.observations import MeasureKey, Observations
+from vdisklab.analysis.observations import MeasureKey, Observations, median
 from vdisklab.numbers import value
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import promise_of
@@ -93,8 +93,8 @@ def burst_diagnostics(
             if not both.any():
                 continue
             burst = Burst(
-                cell, key.name, float(np.median(seen[row][both])),
-                float(np.median(lasting[row][both])),
+                cell, key.name, median(seen[row][both]),
+                median(lasting[row][both]),
             )  # fmt: skip
             longest = found.get(cell)
             if longest is None or _times(burst) > _times(longest):

@@ -14,7 +14,14 @@ from vdisklab.analysis.diagnostics.diagnostic import OfMeasurement
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.lasting_noise import lasting_noise
 from vdisklab.analysis.measure_words import key_words
-from vdisklab.analysis.observations import Floats, MeasureKey, Observations
+from vdisklab.analysis.observations import (
+    Floats,
+    MeasureKey,
+    Observations,
+    different,
+    median,
+    medians,
+)
 from vdisklab.analysis.paired_ratios import paired_ratios
 from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
@@ -257,19 +264,19 @@ def bimodal_diagnostics(observations: Observations, measure: MeasureKey) -> tupl
     count = np.isfinite(logs).sum(axis=1)
     if not (count >= MODES_FROM[0]).any():
         return ()
-    centre = np.nanmedian(logs[count > 0], axis=1)
+    centre = medians(logs[count > 0])
     # The round effect is a median, so that one cell in its other mode does not change it.
     with np.errstate(invalid="ignore"):
         measured = np.isfinite(logs[count > 0]).any(axis=0)
         round = np.zeros(logs.shape[1])
         if (count > 0).sum() > 2:
-            round[measured] = np.nanmedian((logs[count > 0] - centre[:, None])[:, measured], axis=0)
+            round[measured] = medians((logs[count > 0] - centre[:, None])[:, measured].T)
     adjusted = np.sort(logs - round, axis=1)  # NaN last
     steps = 3 * observations.resolution(
         measure
     )  # values that are one step apart belong to one mode
     by_row: dict[int, Bimodal] = {}
-    for n in np.unique(count[count >= MODES_FROM[0]]):
+    for n in different(count[count >= MODES_FROM[0]]):
         limit = float(np.interp(n, MODES_FROM, MODES_LIMIT))
         rows = np.flatnonzero(count == n)
         values = adjusted[rows, :n]
@@ -402,7 +409,7 @@ def trend_p(values: Floats) -> float:
 def slope(values: Floats) -> float:
     """The median slope of all pairs of values (Theil 1950, Sen 1968)."""
     first, last = np.triu_indices(len(values), 1)
-    return float(np.median((values[last] - values[first]) / (last - first)))
+    return float(median((values[last] - values[first]) / (last - first)))
 
 
 def _permutations(count: int) -> list[int]:

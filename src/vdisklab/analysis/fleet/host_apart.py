@@ -12,7 +12,7 @@ import numpy as np
 
 from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS
 from vdisklab.analysis.fleet.outlier_hosts import FAST, SLOW
-from vdisklab.analysis.observations import MeasureKey, Observations
+from vdisklab.analysis.observations import MeasureKey, Observations, median
 from vdisklab.path.cell import MeasuredCell
 
 RANGES = 2
@@ -59,7 +59,7 @@ def _apart(
     measured = np.flatnonzero(np.isfinite(ratios))
     if len(measured) < MIN_HOSTS:
         return None
-    place = max(measured, key=lambda column: abs(ratios[column] - np.median(ratios[measured])))
+    place = max(measured, key=lambda column: abs(ratios[column] - median(ratios[measured])))
     others = ratios[measured[measured != place]]
     apart = HostApart(
         cell,
