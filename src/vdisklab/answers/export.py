@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ from typing import Annotated
 from vdisklab.answers.export_command import DiskPlace, measured_place
 from vdisklab.answers.here import verdicts_here
 from vdisklab.answers.loading import open_results
-from vdisklab.documents import Answer
+from vdisklab.documents import HIDDEN, Answer
 from vdisklab.errors import DatabaseError, NoDatabaseError, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import machine_facts
@@ -97,6 +97,8 @@ class ConfiguredFor:
     notes: Annotated[
         tuple[str, ...], "what it cannot express, and what must be set elsewhere for it to work"
     ] = ()
+    settings: str = field(default="", metadata=HIDDEN)
+    """What a disk that a guest already has needs of it; empty where the form has no such part."""
 
 
 def configurations_of(cell: MeasuredCell, campaign: Campaign) -> Iterator[ConfiguredFor]:
@@ -115,7 +117,7 @@ def configurations_of(cell: MeasuredCell, campaign: Campaign) -> Iterator[Config
             lines = written.text.splitlines(keepends=True)
             plain = "".join(line for line in lines if not line.startswith(_COMMENTS))
             notes = (*map(str, written.gaps), *written.requirements)
-            yield ConfiguredFor(form.title, plain.strip("\n"), notes)
+            yield ConfiguredFor(form.title, plain.strip("\n"), notes, written.settings)
 
 
 def answer_export(

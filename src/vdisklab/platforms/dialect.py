@@ -40,12 +40,15 @@ class Gap:
 class Configuration:
     """The text of a configuration; its comments name gaps and requirements too.
 
-    `requirements` are sentences that say what must be set elsewhere for it to work.
+    `requirements` are sentences that say what must be set elsewhere for it to work. `settings` are
+    what a disk that a guest already has needs of it, in the form's words; empty where the form has
+    no such part.
     """
 
     text: str
     gaps: tuple[Gap, ...] = ()
     requirements: tuple[str, ...] = ()
+    settings: str = ""
 
 
 Writer = Callable[[ExportRequest], Configuration]

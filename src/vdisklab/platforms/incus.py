@@ -107,7 +107,7 @@ def aio_of(disk: ConfiguredDisk, cache: CacheMode) -> Aio:
     path = disk.path or disk.assumed
     if path is None or path.opened_by_qemu:
         return Aio.THREADS
-    on_pool = '"pool": ' in disk.text  # as `_disks` writes the device
+    on_pool = "pool" in json.loads(disk.text)  # the device, as `_disks` writes it
     on_zfs = any(layer.kind is LayerKind.ZVOL for layer in path.layers)
     return _aio(cache, by_io_uring=on_pool and not on_zfs)
 

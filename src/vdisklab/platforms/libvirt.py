@@ -264,19 +264,8 @@ def add_disk(devices: ET.Element, request: ExportRequest, place: str, target: st
     attachment = request.path.attachment
     kind = "block" if request.on_device else "file" if request.url is None else "network"
     disk = ET.SubElement(devices, "disk", {"type": kind, "device": "disk"})
-    driver = {"name": "qemu", "type": request.driver}
-    if request.path.cache is not CacheMode.DEFAULT:
-        driver["cache"] = request.path.cache.value
-    driver |= {} if request.url is not None else {"io": attachment.aio.value}
-    driver["discard"] = str(attachment.option("discard"))
-    if attachment.detect_zeroes != "off":
-        driver["detect_zeroes"] = attachment.detect_zeroes
-    driver |= _error_policy(attachment)
-    if _NO_UNREF in dict(format_options(request.path.image)):
-        driver["discard_no_unref"] = "on"
-    if attachment.bus is Bus.VIRTIO:
-        driver |= threading(request)
-    element = ET.SubElement(disk, "driver", driver)
+    format_of_image = {"name": "qemu", "type": request.driver}
+    element = ET.SubElement(disk, "driver", format_of_image | _driver(request))
     if attachment.iothreads is not None:
         threads = ET.SubElement(element, "iothreads")
         for number in range(1, attachment.iothreads + 1):
@@ -291,6 +280,32 @@ def add_disk(devices: ET.Element, request: ExportRequest, place: str, target: st
         ET.SubElement(disk, "blockio", {"logical_block_size": size, "physical_block_size": size})
     _add_throttle(disk, attachment)
     return disk
+
+
+def _driver(request: ExportRequest) -> dict[str, str]:
+    """The attributes of the `<driver>` beside the image's format."""
+    attachment, driver = request.path.attachment, {}
+    if request.path.cache is not CacheMode.DEFAULT:
+        driver["cache"] = request.path.cache.value
+    driver |= {} if request.url is not None else {"io": attachment.aio.value}
+    driver["discard"] = str(attachment.option("discard"))
+    if attachment.detect_zeroes != "off":
+        driver["detect_zeroes"] = attachment.detect_zeroes
+    driver |= _error_policy(attachment)
+    if _NO_UNREF in dict(format_options(request.path.image)):
+        driver["discard_no_unref"] = "on"
+    if attachment.bus is Bus.VIRTIO:
+        driver |= threading(request)
+    return driver
+
+
+def _settings(request: ExportRequest) -> str:
+    """What the path sets in the `<driver>` of a disk that the guest has. The ignored discards of a
+    new disk would take them from a guest that has them."""
+    driver = _driver(request)
+    if driver["discard"] == "ignore":
+        del driver["discard"]
+    return " ".join(f'{name}="{value}"' for name, value in driver.items())
 
 
 def _error_policy(attachment: Attachment) -> dict[str, str]:
@@ -441,7 +456,8 @@ def export_element(request: ExportRequest) -> dialect.Configuration:
     add_disk(container, request, place, target)
     ET.indent(container)
     lines = ET.tostring(container, encoding="unicode").splitlines()[1:-1]
-    return dialect.Configuration("".join(f"{line[2:]}\n" for line in lines), gaps, requirements)
+    text = "".join(f"{line[2:]}\n" for line in lines)
+    return dialect.Configuration(text, gaps, requirements, _settings(request))
 
 
 def _element_gaps(request: ExportRequest) -> Iterator[dialect.Gap]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +59,6 @@ _ALWAYS_SAID = (
 _OF_DATABASES = ("postgresql", "mariadb", "rocksdb", "database", "quiet-", "sync-heavy", "etcd")
 """How the names of the profiles begin that commit as a database does."""
 
-_ROUNDS = re.compile(r" --rounds (\d+)\b")
 
 _NOT_KNOWN_YET = "how they compare is not known yet"
 """In place of a gain of which the rounds tell nothing."""
@@ -556,8 +554,8 @@ def _planned(planned: PlannedMeasurement, then: NextCommands) -> str:
     time = f"about {format_duration(planned.command_seconds)}"
     if races:
         time = f"{time}, until one is shown to be good enough"
-    elif (rounds := _ROUNDS.search(planned.command)) is not None:
-        time = f"{time} for {counted(int(rounds[1]), 'round')}"
+    elif (rounds := planned.request.rounds) is not None:
+        time = f"{time} for {counted(rounds, 'round')}"
     time = f"{time}; no guest is touched"
     if planned.race is not None and planned.race.groups and planned.stands_in is None:
         time = f"{time}; --measure races the paths of each instead"

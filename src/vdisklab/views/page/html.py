@@ -164,17 +164,9 @@ def _shown(text: str) -> str:
 
 
 def driver_settings(configurations: Iterable[ConfiguredFor]) -> str:
-    """What a path sets in the `<driver>` line of libvirt's disk, such as `cache="none"`; empty
-    without such a line.
-
-    The image's format is what it is, and the ignored discards of a new disk would take them from
-    a guest that has them.
-    """
-    lines = (re.search(r"<driver ([^>]*?)/?>", each.text) for each in configurations)
-    line = next(filter(None, lines), None)
-    found = re.findall(r'[\w-]+="[^"]*"', line[1]) if line else []
-    left_out = ("name=", "type=", 'discard="ignore"')
-    return " ".join(each for each in found if not each.startswith(left_out))
+    """What a path sets of a disk that the guest has, such as `cache="none"`, in the words of the
+    first configuration that has such a part; empty without one."""
+    return next((each.settings for each in configurations if each.settings), "")
 
 
 def _image(path: DiskPath | None) -> str:
