@@ -28,7 +28,12 @@ from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
-from vdisklab.platforms.drive_arguments import Changes, beside_arguments, split_arguments
+from vdisklab.platforms.drive_arguments import (
+    Changes,
+    beside_arguments,
+    json_object,
+    split_arguments,
+)
 from vdisklab.platforms.guest_disks import disks_of
 from vdisklab.platforms.guest_edge import read_each
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
@@ -107,7 +112,7 @@ def aio_of(disk: ConfiguredDisk, cache: CacheMode) -> Aio:
     path = disk.path or disk.assumed
     if path is None or path.opened_by_qemu:
         return Aio.THREADS
-    on_pool = "pool" in json.loads(disk.text)  # the device, as `_disks` writes it
+    on_pool = "pool" in (json_object(disk.text) or {})  # the device, as `_disks` writes it
     on_zfs = any(layer.kind is LayerKind.ZVOL for layer in path.layers)
     return _aio(cache, by_io_uring=on_pool and not on_zfs)
 
