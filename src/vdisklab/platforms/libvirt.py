@@ -302,10 +302,8 @@ def _driver(request: ExportRequest) -> dict[str, str]:
 def _settings(request: ExportRequest) -> str:
     """What the path sets in the `<driver>` of a disk that the guest has. The ignored discards of a
     new disk would take them from a guest that has them."""
-    driver = _driver(request)
-    if driver["discard"] == "ignore":
-        del driver["discard"]
-    return " ".join(f'{name}="{value}"' for name, value in driver.items())
+    changed = [item for item in _driver(request).items() if item != ("discard", "ignore")]
+    return " ".join(f'{name}="{value}"' for name, value in changed)
 
 
 def _error_policy(attachment: Attachment) -> dict[str, str]:
