@@ -26,10 +26,11 @@ from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durabi
 from vdisklab.path.named_target import NamedTarget, parse_target, with_targets
 from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.path.segments import ImageFormat
+from vdisklab.plan.guest import Accelerator
 from vdisklab.platforms.dialect import Gap
 from vdisklab.platforms.guest_disks import require_configurable
 from vdisklab.platforms.registry import configure, form_named, forms
-from vdisklab.platforms.request import ExportRequest
+from vdisklab.platforms.request import DOMAIN_TYPES, ExportRequest
 from vdisklab.results.model import Campaign
 from vdisklab.storage.given import with_kinds
 from vdisklab.storage.image_commands import format_settings
@@ -49,6 +50,8 @@ class ExportAnswer(Answer):
     gaps: Annotated[tuple[Gap, ...], "what the platform cannot express"]
     requirements: Annotated[tuple[str, ...], "what must be set elsewhere for it to work"]
     durability: Durability
+    emulated_in: str | None = field(default=None, metadata=HIDDEN)
+    """The newest campaign that measured the path, if emulation ran its guests and KVM runs this."""
 
 
 def on_target(
@@ -144,8 +147,30 @@ def answer_export(
         exists = _holds_an_image(path, source)
     written = configure(replace(request, exists=exists), form)
     return ExportAnswer(
-        path, form, written.text, written.gaps, written.requirements, durability(path, verdicts)
+        path,
+        form,
+        written.text,
+        written.gaps,
+        written.requirements,
+        durability(path, verdicts),
+        _emulated_in(db, path) if request.domain_type == DOMAIN_TYPES[0] else None,
     )
+
+
+def _emulated_in(db: str | None, path: DiskPath) -> str | None:
+    """The newest campaign that measured a path, if only emulation ran its guests there."""
+    with suppress(DatabaseError), open_results(db) as results:
+        for campaign in results.campaigns(with_runs=True):
+            paths = (cell.path for cell in campaign.cells)
+            if any(other is not None and _is_same(other, path) for other in paths):
+                under = {each.accelerator for each in results.ran_under(campaign.id)}
+                return campaign.id if under == {Accelerator.TCG} else None
+    return None
+
+
+def _is_same(measured: DiskPath, path: DiskPath) -> bool:
+    """True for the path itself, whichever installed QEMU ran it."""
+    return without_qemu(measured).spelled_out == path.spelled_out
 
 
 def _require_needs(path: DiskPath, needs: tuple[Need, ...], verdicts: CrashVerdicts) -> None:

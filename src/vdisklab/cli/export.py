@@ -111,6 +111,12 @@ def table(answer: ExportAnswer) -> Table[Gap]:
     notes = (*map(str, answer.gaps), *answer.requirements)
     if not answer.durability.kind.acceptable:
         notes = (*notes, durability_sentence(str(answer.path), answer.durability))
+    if answer.emulated_in is not None:
+        notes = (
+            *notes,
+            f"this guest runs under KVM, as guests in production do; campaign {answer.emulated_in} "
+            "measured the path under emulation (TCG), so its speeds are not this guest's",
+        )
     disk = form_named(answer.form).disk
     if disk:
         notes = (*notes, f"this is a whole guest; --to {disk} is one disk for a guest that exists")

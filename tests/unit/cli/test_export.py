@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.analysis.made import CAMPAIGN
+from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.results.test_power_cut import LOST
+from tests.unit.stored import Database
 from vdisklab.answers.export_command import export_command, measured_place
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import DatabaseError, PlanError
@@ -85,6 +86,30 @@ def test_power_cuts_of_this_machine_decide(
     assert "hint: the nearest path that meets all needs: ext4/raw/directsync\n" in err
     assert main(arguments) == 0
     assert "lost acknowledged writes in 9 of 681 power cuts" in capsys.readouterr().err, "unasked"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_said"),
+    [
+        (["raw/none"], True),
+        (["raw/none", "--to", "proxmox"], True),
+        (["raw/none", "--type", "qemu"], False),
+        (["raw/none/scsi"], False),
+    ],
+)
+def test_a_guest_under_kvm_is_told_that_emulation_was_measured(
+    database: Database, capsys: pytest.CaptureFixture[str], arguments: list[str], is_said: bool
+) -> None:
+    """type='kvm' is right in production, whatever ran the campaign's guests."""
+    campaigns = [replace(CAMPAIGN, plan={**CAMPAIGN.plan, "cells": ["host", "raw/none"]})]
+    database.write(campaigns=campaigns)
+    assert main(["export", *arguments, "--db", database.url]) == 0
+    said = f"campaign {CAMPAIGN.id} measured the path under emulation (TCG)"
+    assert (said in capsys.readouterr().err) is is_said
+    under_kvm = (replace(run, accelerator=run.accelerator and "kvm") for run in campaign_runs())
+    database.write(under_kvm, campaigns=campaigns)
+    assert main(["export", *arguments, "--db", database.url]) == 0
+    assert "under emulation" not in capsys.readouterr().err
 
 
 def test_only_needs_of_durability_read_the_database(
