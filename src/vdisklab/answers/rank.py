@@ -216,8 +216,11 @@ def _over_hosts(analysis: HostsAnalysis, decision: Decision) -> OverHosts:
     order = [row.cell for row in ranking.rows]
     usable = candidates(analysis.observations.cells)
     paths = [cell for cell in order if cell in usable]
-    # What is shown for comparison, such as the host itself, competes with no path.
-    return analysis.over_hosts(ranking.measure, paths[:2], paths if paths[1:] else (), chosen)
+    # What is shown for comparison, such as the host itself, competes with no path. The answer is
+    # one of the two, as in `recommend`.
+    rivals = [cell for cell in paths if cell != chosen][: 2 if chosen is None else 1]
+    pair = (*(() if chosen is None else (chosen,)), *rivals)
+    return analysis.over_hosts(ranking.measure, pair, paths if paths[1:] else (), chosen)
 
 
 def with_trend(answer: RankAnswer, results: Store) -> RankAnswer:

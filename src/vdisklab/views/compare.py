@@ -198,8 +198,9 @@ def _over_hosts(pair: ComparedPair, agreement: Agreement) -> str:
     """Who agrees, beside what the ranking of all paths over the hosts shows of the pair."""
     ranked = pair.ranked
     if ranked is None or agreement.measure.name != "score":
-        return agreement_sentence(agreement)
-    return agreement_sentence(agreement, ranked.verdict is not Verdict.NONE_SHOWN)
+        return agreement_sentence(agreement, sized=False)
+    apart = ranked.verdict is not Verdict.NONE_SHOWN
+    return agreement_sentence(agreement, apart, sized=False)
 
 
 def _class_ratios(pair: ComparedPair) -> Iterator[str]:

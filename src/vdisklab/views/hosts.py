@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from vdisklab import numbers
 from vdisklab.analysis.fleet.agreement import Agreement
@@ -16,7 +17,7 @@ from vdisklab.answers.hosts import MIN_CLASS, HostClass, OverHosts
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import OWN_FACTS
 from vdisklab.units import counted, in_percent, named
-from vdisklab.views.wording import above_is_better, difference, inverted
+from vdisklab.views.wording import above_is_better, at_most, difference, inverted
 
 _SHOWN = 20
 _CLASSES = 12
@@ -25,33 +26,43 @@ _NO_SPREAD = 0.0005
 """A spread of hosts that would be shown as 0.0 %."""
 
 
-def agreement_sentence(pair: Agreement, apart: bool | None = None) -> str:
+def agreement_sentence(pair: Agreement, apart: bool | None = None, *, sized: bool = True) -> str:
     """`A beats B on 187 of 200 hosts: it is between 5 and 11 % faster; these 13 disagree: …`.
 
     `apart` says whether the ranking of all paths tells the two apart, which decides whatever the
-    two alone would show; None if it says nothing of them.
+    two alone would show; None if it says nothing of them. It is not `sized` above a table that has
+    the ratio.
     """
     first, second = (pair.a, pair.b) if pair.a_leads else (pair.b, pair.a)
-    ratio = above_is_better(pair.ratio, pair.measure)
-    size = f": it is {difference(ratio if pair.a_leads else inverted(ratio))}"
-    if ratio.ratio is None and ratio.pairs:
-        size = ": by how much is unknown, because a rate is zero on some hosts"
-    elif ratio.low is None or numbers.known_interval(ratio.low, ratio.high) is None:
-        size = ""  # the p-value or the table's row says it, of hosts and not of rounds
     shown = pair.ratio.p is not None and pair.ratio.p <= 0.05
     beats = "beats" if shown and apart is not False else "is ahead of"
     text = (
         f"{first} {beats} {second} on {pair.agreeing} of {counted(len(pair.hosts), 'host')}"
         f"{_deciding(pair)} in "
-        f"{measure_words(pair.measure)}{size}"
+        f"{measure_words(pair.measure)}{_size(pair, apart) if sized else ''}"
     )
     if pair.ratio.p is not None and pair.ratio.p > 0.05:
         text += ", which shows no difference for the mean host"
         if apart:
             text += " when these two are looked at alone; the ranking of all paths does (`rank`)"
-    elif apart is False:
-        text += " when these two are looked at alone; the ranking of all paths shows no difference"
+    elif apart is False and not sized:
+        text += "; the ranking of all paths shows no difference"
     return f"{text}{_disagreeing(pair)}."
+
+
+def _size(pair: Agreement, apart: bool | None) -> str:
+    """How much better the leading path is, with the interval that the table shows: one that holds 1
+    if the ranking does not tell the two apart. Empty if it tells nothing."""
+    ratio = above_is_better(pair.ratio, pair.measure)
+    if ratio.ratio is None and ratio.pairs:
+        return ": by how much is unknown, because a rate is zero on some hosts"
+    if ratio.low is None or numbers.known_interval(ratio.low, ratio.high) is None:
+        return ""  # the p-value or the table's row says it, of hosts and not of rounds
+    leading = ratio if pair.a_leads else inverted(ratio)
+    if apart is False and leading.low is not None and leading.high is not None:
+        leading = replace(leading, low=min(leading.low, 1.0), high=max(leading.high, 1.0))
+    most = at_most(leading)
+    return f": it is {difference(leading)}" if most is None else f": {most} (95 %), if at all"
 
 
 def _deciding(pair: Agreement) -> str:
@@ -137,11 +148,13 @@ def _independence(over: OverHosts) -> str:
 
 
 def first_lines(over: OverHosts, ranking: Ranking) -> Iterator[tuple[str, str]]:
-    """How many hosts agree on the first two paths, and how much hosts differ, each with its
-    subject; `ranking` is that of all paths."""
+    """How many hosts agree on the answer and the next path, and how much hosts differ.
+
+    Each has its subject; `ranking` is that of all paths.
+    """
     if over.first is not None:
         apart = told_apart(over.first.a, over.first.b, ranking)
-        yield "The first two", agreement_sentence(over.first, apart)
+        yield "The next best", agreement_sentence(over.first, apart)
         yield from (("Another host", said) for said in spread_sentences(over.first))
 
 

@@ -5,7 +5,7 @@ The verdict has at most six sentences; the reasons behind it are notes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -143,6 +143,7 @@ def _hosts_table(answer: RecommendAnswer, over: OverHosts) -> Table[Alternative]
         sorted(rows, key=lambda row: row.cell != chosen),
         (
             *apart_sentences(over, answer.baseline),
+            *ends_at_one(_ends_over_hosts(answer, rows)),
             *answer.caveats.notes,
             *hosts_note(row.power_cut for row in rows),
             *hosts_sentences(over),
@@ -154,14 +155,24 @@ def _hosts_table(answer: RecommendAnswer, over: OverHosts) -> Table[Alternative]
 
 
 def _interval_over_hosts(answer: RecommendAnswer, row: Alternative) -> str:
+    return numbers.MISSING if row.hosts is None else numbers.ratio_interval(*_ends_of(answer, row))
+
+
+def _ends_of(answer: RecommendAnswer, row: Alternative) -> tuple[float | None, float | None]:
     """The interval of the pair; of a path whose rank does not differ from the answer's it holds 1:
     that of two paths alone may show what the ranking of all does not."""
-    if row.hosts is None:
-        return numbers.MISSING
-    low, high = row.hosts.ratio.low, row.hosts.ratio.high
+    ratio = Ratio(0, None) if row.hosts is None else row.hosts.ratio
+    low, high = ratio.low, ratio.high
     if low is not None and high is not None and not _is_told_apart(answer, row.cell):
         low, high = min(low, 1.0), max(high, 1.0)
-    return numbers.ratio_interval(low, high)
+    return low, high
+
+
+def _ends_over_hosts(
+    answer: RecommendAnswer, rows: Iterable[Alternative]
+) -> Iterator[tuple[float | None, float | None]]:
+    """The intervals that the table over hosts shows."""
+    yield from (_ends_of(answer, row) for row in rows)
 
 
 def _hosts_reasons(answer: RecommendAnswer, over: OverHosts) -> Iterator[str]:

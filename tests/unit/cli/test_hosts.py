@@ -432,7 +432,7 @@ def test_each_hosts_own_answer_is_that_of_its_report(
         assert f"* kvm{number}: {headline}. `vdisklab report {' '.join(only)}`" in plain
     assert "| power cut | hosts |" in plain
     assert "The fastest." not in shown
-    assert shown.count("<b>The first two.</b>") == shown.count("<b>Another host.</b>") == 1
+    assert shown.count("<b>The next best.</b>") == shown.count("<b>Another host.</b>") == 1
 
 
 def test_the_report_has_a_page_for_the_fleet(fleet: Database, tmp_path: Path) -> None:

@@ -320,7 +320,7 @@ def test_one_class_has_no_test() -> None:
     [
         ([9.0, 6.0], None, "beats", "faster; "),
         ([9.0, 6.0], True, "beats", "faster; "),
-        ([9.0, 6.0], False, "is ahead of", "alone; the ranking of all paths shows no difference; "),
+        ([9.0, 6.0], False, "is ahead of", " faster (95 %), if at all; "),
         ([9.0, 9.0], False, "is ahead of", "which shows no difference for the mean host; "),
         ([9.0, 9.0], True, "is ahead of", "the ranking of all paths does (`rank`)"),
     ],
@@ -332,6 +332,26 @@ def test_two_alone_and_among_all(
     sentence = agreement_sentence(pair, apart)
     assert f" {verb} " in sentence
     assert said in sentence
+
+
+@pytest.mark.parametrize("apart", [None, True, False])
+def test_above_a_table_with_the_ratio_no_size_is_said_again(apart: bool | None) -> None:
+    """The table has A to B, and the sentence had B to A: two forms of one interval."""
+    pair = agreement(fleet_of(drawn(RNG(12), np.log([6.0, 9.0]), 8)), IOPS, cell(0), cell(1))
+    sentence = agreement_sentence(pair, apart, sized=False)
+    assert "faster" not in sentence
+    assert ("the ranking of all paths shows no difference" in sentence) is (apart is False)
+    assert "%" not in sentence
+
+
+def test_a_leader_is_said_with_the_interval_of_the_table() -> None:
+    pair = agreement(fleet_of(drawn(RNG(12), np.log([9.0, 6.0]), 8)), IOPS, cell(0), cell(1))
+    assert pair.ratio.low is not None
+    assert pair.ratio.low > 1
+    assert ": it is between " in agreement_sentence(pair, apart=True)
+    said = agreement_sentence(pair, apart=False)
+    assert ": at most " in said
+    assert "between" not in said
 
 
 def test_hosts_that_tell_nothing_are_no_rounds() -> None:
