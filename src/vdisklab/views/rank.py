@@ -65,7 +65,7 @@ BAR_WIDTH = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-_ROUNDS: Column[RankedCell] = Column("n", lambda row: str(row.place.rounds), right=True, spare=3)
+_ROUNDS: Column[RankedCell] = Column("n", lambda row: str(row.place.rounds), right=True, spare=5)
 
 
 def tables(answer: RankAnswer, *, headed: bool = True) -> Iterator[Table[RankedCell]]:
@@ -80,7 +80,7 @@ def tables(answer: RankAnswer, *, headed: bool = True) -> Iterator[Table[RankedC
         Column(
             "page\ncache",
             lambda row: row.cell.known_page_cache or numbers.MISSING,
-            spare=0 if _tells_cells_apart(answer) else 2,
+            spare=0 if _tells_cells_apart(answer) else 5,
             phone=True,
         ),
         *(column for key in _shown(answer) for column in _medians(answer, key)),
@@ -104,7 +104,8 @@ def tables(answer: RankAnswer, *, headed: bool = True) -> Iterator[Table[RankedC
                 "" if row.cell == base else numbers.ratio_interval(row.ratio.low, row.ratio.high)
             ),
             right=True,
-            spare=2 if over_hosts else 4,
+            # Of the score it stays before the numbers that the score is made of.
+            spare=2 if over_hosts else 1 + 4 * (key in _shown(answer)),
         ),
         *(_HOST_COLUMNS if over_hosts else ()),
         Column(
@@ -116,7 +117,7 @@ def tables(answer: RankAnswer, *, headed: bool = True) -> Iterator[Table[RankedC
         Column(
             "power cut",
             lambda row: power_cut_text(row.cell, row.power_cut),
-            spare=3,
+            spare=3 if over_hosts else 4,
         ),
         *(() if over_hosts else (_ROUNDS,)),
     )
@@ -366,7 +367,10 @@ def _medians(answer: RankAnswer, key: MeasureKey) -> tuple[Column[RankedCell], .
     roles = {} if answer.roles is None else answer.roles.measures
     named = {measure: _ROLE_TITLES[role] for role, measure in roles.items()}
     title = {**_TITLES, **named}.get(key, key.metric)
-    value, interval = (1, 5) if key in named else (spare, spare)
+    # Where columns must go, those of random I/O stay longest.
+    value, interval = spare, spare
+    if key in named:
+        value, interval = (3 if named[key].startswith("seq") else 2), 6
     phone = None if key not in named else False  # a score's number is `vs base`
     # What half a second shows, a minute may not: it has another name.
     seconds = None if key.name == "score" else seconds_of_measurements(answer.campaigns)

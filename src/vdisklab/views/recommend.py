@@ -71,9 +71,9 @@ def tables(answer: RecommendAnswer) -> Iterator[Table[Alternative]]:
             "vs the\nanswer",
             lambda row: numbers.ratio(None if row.ratio is None else row.ratio.ratio),
             right=True,
-            spare=1,
+            spare=3,
         ),
-        Column("power cut", lambda row: power_cut_word(row.power_cut), spare=1),
+        Column("power cut", lambda row: power_cut_word(row.power_cut), spare=2),
     )
     chosen, verdict = answer.recommendation.cell, verdict_table(answer)
     yield replace(
@@ -203,7 +203,7 @@ def _medians(answer: RecommendAnswer, key: MeasureKey) -> Sequence[Column[Altern
         measure_name(key).removeprefix("weighted "),
         numbers.scale(next(with_it, None), key.quantity.shown_unit),
         partial(_median, key),
-        spare=(0 if decides else 1, 2),
+        spare=(0, 1) if decides else (2, 4),
     )
 
 

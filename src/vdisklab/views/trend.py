@@ -53,11 +53,14 @@ def tables(
 ) -> Iterator[Table[TrendRow] | Table[DatedShift]]:
     """The newest campaign, path by path; then the dated changes. `command` asked for them."""
     judged = any(row.newest.p is not None for row in answer.paths)
+    # A path with a lasting change is compared with its campaigns since then: another name.
+    lasts = any(row.lasting is not None for row in answer.paths)
+    against = "its level" if lasts else "earlier"
     columns: tuple[Column[TrendRow], ...] = (
         Column("path", lambda row: row.path, folds=NAMES),
         Column("verdict", lambda row: _judged(answer, row), folds=WORDS, whole=True),
         Column(
-            "newest against\nearlier (95 %)",
+            f"newest against\n{against} (95 %)",
             lambda row: _gain(row.newest.change),
             right=True,
             note=""
@@ -83,7 +86,7 @@ def tables(
             spare=2,
         ),
     )  # fmt: skip
-    if any(row.lasting is not None for row in answer.paths):
+    if lasts:
         columns = (*columns[:2], _LASTING, *columns[2:])
         judged = True
     yield Table(
@@ -480,7 +483,8 @@ def _notes(answer: TrendAnswer) -> Iterator[str]:
         yield (
             "Lasting: today's level against the level before the lasting changes of the last "
             f"{RECENT} campaigns (dated changes, and losses of which more than half is left). "
-            "Newest: what the newest campaign adds to these changes."
+            "Newest against its level: what the newest campaign adds to these changes; of a path "
+            "without any, against all its earlier campaigns."
         )
     (measure, *more) = answer.measures
     seconds = seconds_of_measurements(answer.campaigns)

@@ -156,6 +156,26 @@ def test_two_tables_say_with_what_they_compare_and_the_worst_path_is_first(
     assert any(line.startswith((" all paths ", " raw/none ")) for line in lines)
 
 
+@pytest.mark.parametrize(("lasts", "title"), [(True, "its level"), (False, "earlier")])
+def test_the_newest_is_compared_with_what_its_column_says(
+    database: Database, lasts: bool, title: str
+) -> None:
+    """One name stood for two: all earlier campaigns, and those since a dated change."""
+    fill_some_slower(database, 14 if lasts else 7)
+    with database.open() as results:
+        answer = answer_trend(results)
+    assert any(row.lasting is not None for row in answer.paths) is lasts
+    (table, *_) = tables(answer)
+    headings = [column.heading for column in table.columns if column.heading.startswith("newest")]
+    assert headings == [f"newest against {title} (95 %)"]
+    if not lasts:
+        return
+    said = next(note for note in table.notes if note.startswith("Lasting: "))
+    assert "Newest against its level: " in said
+    fewer = {len(row.newest.earlier) for row in answer.paths if row.lasting is not None}
+    assert max(fewer) < 13
+
+
 def test_a_change_that_is_not_known_has_no_p(database: Database) -> None:
     fill(database, [*levels(3, 0.3), 1.0])
     with database.open() as results:

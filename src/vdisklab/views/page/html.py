@@ -67,6 +67,9 @@ FIRST_PAGE = 20
 SHOWN_AT_FIGURE = 4
 """Maximum number of diagnostics at one figure; the others are counted."""
 
+_PLACES = re.compile(r"(?<=[/:,])(?=[^\s/:,])")
+"""Within a path: after a slash, a colon or a comma."""
+
 _UNBROKEN = re.compile(
     r"(?<![\w-])(--?[a-z][\w-]{0,30}|\d[\d.,]{0,20}(?:(?:e-|[–-])\d[\d.,]{0,20}){1,3}"
     r"|\(-?\d[\d.,]{0,20} to -?\d[\d.,]{0,20}\))"
@@ -190,12 +193,13 @@ def _choice(report: ReportAnswer) -> dict[str, Any] | None:
 
 
 def _breakable(text: object) -> Markup:
-    """An escaped text whose paths may be broken after a slash or a colon, on a phone."""
+    """An escaped text whose paths may be broken after a slash, a colon or a comma, on a phone."""
+    return _unbroken(_percents(text), _with_places)
 
-    def with_places(part: str) -> Markup:
-        return escape(part).replace("/", Markup("/<wbr>")).replace(":", Markup(":<wbr>"))
 
-    return _unbroken(_percents(text), with_places)
+def _with_places(part: str) -> Markup:
+    """An escaped text with the places at which a path is broken before it is within a word."""
+    return Markup("<wbr>").join(map(escape, _PLACES.split(part)))
 
 
 def _coded(text: object) -> Markup:

@@ -319,6 +319,41 @@ def test_a_link_opens_the_folded_claims(watched: Watched) -> None:
     page.locator("#claims details[open]").wait_for()
 
 
+WITHIN_NAMES = r"""
+() => {
+  const broken = [];
+  for (const name of document.querySelectorAll('.rows .label, #table tbody th, td.said')) {
+    const texts = document.createTreeWalker(name, NodeFilter.SHOW_TEXT);
+    let before = null;
+    for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+      for (let place = 0; place < text.data.length; place++) {
+        const range = document.createRange();
+        range.setStart(text, place);
+        range.setEnd(text, place + 1);
+        const box = range.getClientRects()[0];
+        const sign = text.data[place];
+        // A space at the end of a line has no width.
+        const may = before === null || /[\s\/:,–-]/.test(before.sign);
+        if (box && box.width && !may && box.top > before.top + 5) broken.push(name.innerText);
+        if (box && (box.width || /\s/.test(sign))) before = {top: box.top, sign};
+      }
+    }
+  }
+  return broken;
+}
+"""
+
+
+@pytest.mark.parametrize("width", [390, 320])
+def test_a_name_is_broken_after_a_slash_a_colon_or_a_comma(watched: Watched, width: int) -> None:
+    """`preallocation=o` stood above `ff/default`."""
+    page = watched.page
+    page.set_viewport_size({"width": width, "height": 844})
+    page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    assert page.locator(".rows .label").count() > 20
+    assert page.evaluate(WITHIN_NAMES) == []
+
+
 BROKEN = r"""
 () => {
   const parts = /(?<![\w-])--?[a-z][\w-]*|\d[\d.,]*(?:(?:e-|[–-])\d[\d.,]*)+|\d \u00a0?%/g;

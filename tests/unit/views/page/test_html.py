@@ -217,7 +217,7 @@ def test_no_line_of_the_first_screen_begins_with_a_percent_sign(
         "vdisklab.views.page.html.page_headline", lambda _: "Change to raw/none: +35 % (12–60)"
     )
     page = build(contents, ReportFormat.HTML).decode()
-    assert "Change to raw/<wbr>none:<wbr> +35\N{NO-BREAK SPACE}% (" in page
+    assert "Change to raw/<wbr>none: +35\N{NO-BREAK SPACE}% (" in page
     assert '(<span class="whole">12–60</span>)</h1>' in page
     assert "(95\N{NO-BREAK SPACE}%: <span" in page
     assert '<span class="whole">0.788–2.08</span>), by <code>at 95 %</code>' in page

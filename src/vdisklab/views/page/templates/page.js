@@ -81,6 +81,12 @@
     return made;
   }
 
+  // A path is broken after a slash, a colon or a comma before it is within a word.
+  function breakable(made, text) {
+    for (const part of text.match(/[^/:,]*[/:,]?/g)) made.append(part, element("wbr"));
+    return made;
+  }
+
   function column() { return values.get(state.metric) || [[], [], []]; }
 
   function chosen() {
@@ -122,7 +128,7 @@
     made.append(element("td", rank));
     const head = element("th");
     head.scope = "row";
-    const open = element("button", cell.p);
+    const open = breakable(element("button"), cell.p);
     open.type = "button";
     open.setAttribute("aria-expanded", "false");
     open.addEventListener("click", () => toggle(made, open, cell));
