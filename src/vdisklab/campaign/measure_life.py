@@ -357,13 +357,17 @@ class _Steps:
         """Free bytes when the space of the disks that `reset` removed is back: then there is as
         much as when the first disks were made. XFS gives it back after rm has ended (inodegc).
 
-        Tables that grew meanwhile keep some; then it is back when the number stays.
+        Tables that grew meanwhile keep some; then it is back when the number stays. Where another
+        program writes to the file system, it may never stay.
         """
         self._sync()
         free, changed = self._free(), time.monotonic()
         if free is None or self.free_when_made is None:
             return free
-        while free < self.free_when_made and time.monotonic() < changed + _STEADY_SECONDS:
+        deadline = changed + _SPACE_SECONDS * patience()
+        while free < self.free_when_made and time.monotonic() < min(
+            changed + _STEADY_SECONDS, deadline
+        ):
             time.sleep(_SPACE_GLANCE_SECONDS)
             self._sync()
             now = self._free()
