@@ -182,6 +182,9 @@ class Killer:
             os.kill(guest, signal.SIGKILL)
 
 
+# Two boots more. Each commit sees a guest die in a group (test_guest_groups), with its last words,
+# and goes on after a cell that failed on the host (test_host_campaigns).
+@pytest.mark.nightly
 def test_a_guest_that_dies_says_its_last_words_and_the_campaign_goes_on(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from vdisklab.plan.density_request import DensityRequest
 from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, MeasurementStarted
+from vdisklab.results.model import FailureKind
 from vdisklab.results.store import open_store
 from vdisklab.units import MIB
 
@@ -76,6 +77,8 @@ def late(pid: int) -> None:
 
 
 def killed(pid: int) -> None:
+    """Kills a guest's QEMU, which may make no system calls that it does not need."""
+    assert "Seccomp:\t2\n" in Path(f"/proc/{pid}/status").read_text()
     os.kill(pid, signal.SIGKILL)
 
 
@@ -129,7 +132,9 @@ def test_two_guests_are_measured_at_once_and_one_that_dies_fails_its_run(
     rates = {sample.metric: sample.value for sample in measured.samples}
     assert rates["iops"] == pytest.approx(sum(member.iops for member in group.members), rel=0.01)
     assert failed.failure is not None
+    assert failed.failure.kind is FailureKind.GUEST
     assert "guest 2 of 2 ended while all were measured" in failed.failure.message
+    assert "last lines of the guest's console" in failed.failure.message
     assert failed.measurements == ()
 
 
