@@ -65,11 +65,14 @@ from vdisklab.units import whole_number
 _READ = "`kubectl get vm,pvc,dv,pv -A -o yaml > guests.yaml`"
 READ_ALL = f"run {_READ} and name guests.yaml instead of this file"
 """How to read machines with their claims and volumes."""
-_PENDING = (
-    "its claim is not bound to a volume yet (some are bound when the guest starts); once it is, "
-    f"run {_READ} again and name guests.yaml"
-)
+_NOT_BOUND = "its claim is not bound to a volume yet (some are bound when the guest starts)"
+_PENDING = f"{_NOT_BOUND}; once it is, run {_READ} again and name guests.yaml"
 """The same for a claim that has no volume in what was read of the cluster."""
+_PENDING_WITHOUT_CLASS = (
+    f"{_NOT_BOUND}, but its class may tell: run "
+    "`kubectl get vm,pvc,dv,pv,sc -A -o yaml > guests.yaml` and name guests.yaml"
+)
+"""The same if no StorageClass was read, either."""
 
 _DISKS = disks_of(Platform.KUBEVIRT)
 _POOL = "VirtualMachinePool"
@@ -348,7 +351,9 @@ def _way_to_volume(claim: str | None, namespace: str, documents: Documents) -> s
         return READ_ALL  # it is bound, to a volume that was not given
     # A manifest has no status: nothing of the cluster was read then, unless volumes were.
     is_pending = any(word(each, "status", "phase") == "Pending" for each in claims)
-    return _PENDING if is_pending or documents.get("persistentvolume") else READ_ALL
+    if not (is_pending or documents.get("persistentvolume")):
+        return READ_ALL
+    return _PENDING if documents.get("storageclass") else _PENDING_WITHOUT_CLASS
 
 
 def _place_on_node(volume: Tree, mode: str) -> tuple[str | None, str]:

@@ -284,7 +284,12 @@ def test_a_claim_without_a_volume_in_the_cluster_is_not_bound_yet(
     disks = {disk.target: disk for disk in read_guests([GuestText(text, "all.yaml")])}
     unseen = disks["data"].unseen or ""
     assert unseen.startswith("its claim is not bound to a volume yet") is is_pending, unseen
-    assert "`kubectl get vm,pvc,dv,pv -A " in unseen
+    # Its class may tell what an unbound claim will be, and is not among what was read.
+    assert f"`kubectl get vm,pvc,dv,pv{',sc' * is_pending} -A " in unseen
+    if is_pending:
+        text += "\n---\nkind: StorageClass\napiVersion: storage.k8s.io/v1\nmetadata: {name: x}\n"
+        disks = {disk.target: disk for disk in read_guests([GuestText(text, "all.yaml")])}
+        assert "; once it is, run `kubectl get vm,pvc,dv,pv -A " in (disks["data"].unseen or "")
 
 
 def test_instances_of_incus_are_read_with_their_pools() -> None:
