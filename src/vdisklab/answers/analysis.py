@@ -27,9 +27,8 @@ from vdisklab.analysis.score import DEFAULT_METRIC, MEAN, SCORES, Scored, add_sc
 from vdisklab.analysis.summary import Summaries, levels, summarise
 from vdisklab.analysis.sums import RelativeSums, relative_sums
 from vdisklab.answers import loading
-from vdisklab.answers.during import measured_operations
 from vdisklab.answers.elsewhere import host_elsewhere
-from vdisklab.answers.measured_for import seconds_of_measurements
+from vdisklab.answers.measured_for import measured_operations, seconds_of_measurements
 from vdisklab.errors import PlanError
 from vdisklab.host.facts import machine_id
 from vdisklab.path.cell import MeasuredCell

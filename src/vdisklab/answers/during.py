@@ -19,6 +19,7 @@ from vdisklab.answers.loading import (
     same_surroundings,
     verdicts_of,
 )
+from vdisklab.answers.measured_for import measured_operations, operation_of
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.operations.registry import judged_names, parse_operation
@@ -173,14 +174,9 @@ class DuringAnswer(Answer):
     costs: tuple[OperationCost, ...]
 
 
-def measured_operations(campaign: Campaign) -> bool:
-    """True for a campaign with cells that name an operation."""
-    return any(_operation(cell) is not None for cell in campaign.cells)
-
-
 def paths_of_operations(campaign: Campaign) -> tuple[str, ...]:
     """The paths whose operations a campaign measured, as a user writes them."""
-    paths = (cell.path for cell in campaign.cells if _operation(cell) is not None)
+    paths = (cell.path for cell in campaign.cells if operation_of(cell) is not None)
     alone = (without_options(path, (_OPTION,)) for path in paths if path is not None)
     return tuple(dict.fromkeys(map(str, alone)))
 
@@ -252,7 +248,7 @@ def operations_of(store: Store, campaign_id: str) -> DuringAnswer:
 def _runs(store: Store, campaign: Campaign) -> Mapping[MeasuredCell, list[Run]]:
     """The runs of each cell that names an operation."""
     runs: dict[MeasuredCell, list[Run]] = {
-        cell: [] for cell in campaign.cells if _operation(cell) is not None
+        cell: [] for cell in campaign.cells if operation_of(cell) is not None
     }
     for run in store.runs(campaign.id):
         if run.measured_cell in runs:
@@ -267,7 +263,7 @@ def stored_stalls(store: Store, speed: Campaign, limit: float) -> MeasuredStalls
     for campaign in store.campaigns(with_runs=True):
         if measured_operations(campaign) and same_surroundings(store, speed, campaign):
             for cell, runs in _runs(store, campaign).items():
-                order = parse_operation(_operation(cell) or "")
+                order = parse_operation(operation_of(cell) or "")
                 good = [run for run in runs if _why_failed(run) is None]
                 stall = _longest_stall(str(order), good)
                 if order.kind.need is not None and cell.path is not None and stall is not None:
@@ -307,10 +303,6 @@ def _longest_stall(operation: str, runs: Collection[Run]) -> OperationStall | No
     return max(stalls, key=lambda stall: stall.seconds, default=None)
 
 
-def _operation(cell: MeasuredCell) -> str | None:
-    return None if cell.path is None else cell.path.attachment.during
-
-
 def _path(cell: MeasuredCell) -> str:
     if cell.path is None:
         raise TypeError(f"{cell} names no operation")
@@ -321,7 +313,7 @@ def _path(cell: MeasuredCell) -> str:
 def _cost(
     cell: MeasuredCell, runs: Sequence[Run], cuts: Iterable[PowerCut], host: HostFacts
 ) -> OperationCost:
-    order = parse_operation(_operation(cell) or "")
+    order = parse_operation(operation_of(cell) or "")
     good = [run for run in runs if _why_failed(run) is None]
     values = {window: _by_metric(good, window) for window in (BEFORE, DURING, AFTER)}
     failures = [why for run in runs if (why := _why_failed(run)) is not None]

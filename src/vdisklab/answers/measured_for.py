@@ -1,12 +1,24 @@
-"""How long each measurement of campaigns took, and with how much memory for its pages: what half a
-second shows with all of the host's memory, a minute with a quarter of the disk's size may not."""
+"""How long each measurement of campaigns took, with how much memory for its pages, and beside which
+operation: what half a second shows with all of the host's memory, a minute with a quarter of the
+disk's size may not."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vdisklab.answers.during import measured_operations
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Campaign
+
+
+def operation_of(cell: MeasuredCell) -> str | None:
+    """What was done to the disk while the cell was measured, as a user writes it; None if nothing
+    was."""
+    return None if cell.path is None else cell.path.attachment.during
+
+
+def measured_operations(campaign: Campaign) -> bool:
+    """True for a campaign with cells that name an operation."""
+    return any(operation_of(cell) is not None for cell in campaign.cells)
 
 
 def cache_memory_of(campaigns: Sequence[Campaign]) -> str | None:

@@ -30,9 +30,8 @@ from vdisklab.answers.choice import (
     in_agreement,
     level_as_ranked,
 )
-from vdisklab.answers.during import measured_operations
 from vdisklab.answers.hosts import CellOverHosts, HostsAnalysis, OverHosts
-from vdisklab.answers.measured_for import runtime_of
+from vdisklab.answers.measured_for import measured_operations, runtime_of
 from vdisklab.answers.tell_apart import imported_campaign, more_rounds_command, surer
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.path.cell import MeasuredCell

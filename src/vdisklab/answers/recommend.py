@@ -49,10 +49,11 @@ from vdisklab.answers.choice import (
     rounds_of,
 )
 from vdisklab.answers.density import searched_capacity
-from vdisklab.answers.during import measured_operations, paths_of_operations
+from vdisklab.answers.during import paths_of_operations
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.life import measured_lives
 from vdisklab.answers.loading import first_measure, newest_campaign, place_options
+from vdisklab.answers.measured_for import measured_operations
 from vdisklab.answers.race import race_of
 from vdisklab.answers.tell_apart import (
     imported_campaign,

@@ -30,13 +30,13 @@ from vdisklab.answers.choice import PathChoice
 from vdisklab.answers.claims import ClaimsAnswer, evaluate_claims
 from vdisklab.answers.compare import PublishedAnswer, all_published
 from vdisklab.answers.density import DensityAnswer, density_of, searched_capacity
-from vdisklab.answers.during import DURING, DuringAnswer, measured_operations, operations_of
+from vdisklab.answers.during import DURING, DuringAnswer, operations_of
 from vdisklab.answers.elsewhere import where_measured
 from vdisklab.answers.export import ConfiguredFor, configurations_of
 from vdisklab.answers.hosts import HostsAnalysis, MeasuredHost
 from vdisklab.answers.life import LifeAnswer, lives_of, measured_lives
 from vdisklab.answers.loading import first_measure
-from vdisklab.answers.measured_for import runtime_of
+from vdisklab.answers.measured_for import measured_operations, runtime_of
 from vdisklab.answers.pareto import ParetoAnswer, usual_front
 from vdisklab.answers.rank import RankAnswer, RankedCell, rank_cells
 from vdisklab.answers.recommend import RecommendAnswer, TooFewRoundsError, recommend

@@ -20,8 +20,11 @@ from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.score import MEAN, Role, Score, Weighted
 from vdisklab.analysis.summary import Summary
 from vdisklab.answers.choice import nothing_shown
-from vdisklab.answers.during import measured_operations
-from vdisklab.answers.measured_for import cache_memory_of, seconds_of_measurements
+from vdisklab.answers.measured_for import (
+    cache_memory_of,
+    measured_operations,
+    seconds_of_measurements,
+)
 from vdisklab.answers.rank import RankAnswer, RankedCell
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache

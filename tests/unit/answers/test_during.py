@@ -18,7 +18,6 @@ from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.during import (
     DuringAnswer,
     OperationCost,
-    measured_operations,
     newest_of_speed,
     operations_of,
     stored_operations,
@@ -26,6 +25,7 @@ from vdisklab.answers.during import (
     stored_stalls_of_all,
 )
 from vdisklab.answers.loading import older_answer
+from vdisklab.answers.measured_for import measured_operations
 from vdisklab.cli.shell import run_campaigns
 from vdisklab.cli.shell.main import main
 from vdisklab.documents import as_csv, document, schemas

@@ -15,8 +15,9 @@ from vdisklab.actions.measure import Measured
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.score import DEFAULT_METRIC
 from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.during import measured_operations, operations_of
+from vdisklab.answers.during import operations_of
 from vdisklab.answers.life import lives_of, measured_lives
+from vdisklab.answers.measured_for import measured_operations
 from vdisklab.answers.race import race_outcome
 from vdisklab.answers.rank import RankAnswer
 from vdisklab.answers.recommend import RecommendAnswer

@@ -27,7 +27,11 @@ NOT_TO_ANSWER = (
 )  # fmt: skip
 """What an answer from stored numbers does without: it measures nothing and reads no file."""
 
-NOT_FOR_ITS_LAST_LINE = (*NOT_TO_ANSWER, "configparser", "numpy.ma", "pydantic", "xml")
+NOT_TO_RANK = (
+    "numpy.ma", "vdisklab.answers.during", "vdisklab.operations.registry", "vdisklab.progress",
+)  # fmt: skip
+
+NOT_FOR_ITS_LAST_LINE = (*NOT_TO_ANSWER, "configparser", "pydantic", "xml")
 """What `rank` does without: its last line needs of a platform the row of what it can have."""
 
 ROWS_OF_PLATFORMS = (
@@ -77,8 +81,8 @@ FORBIDDEN: dict[tuple[str, ...], Sequence[str]] = {
         *HEAVY, *NOT_TO_ANSWER, "numpy", "pydantic", "sqlalchemy", "vdisklab.answers",
         "vdisklab.path", "vdisklab.plan",
     ),
-    ("rank", "--format", "csv"): (*HEAVY, *NOT_TO_ANSWER, "numpy.ma", "vdisklab.progress"),
-    ("rank",): (*HEAVY, *NOT_FOR_ITS_LAST_LINE, "vdisklab.progress"),
+    ("rank", "--format", "csv"): (*HEAVY, *NOT_TO_ANSWER, *NOT_TO_RANK),
+    ("rank",): (*HEAVY, *NOT_FOR_ITS_LAST_LINE, *NOT_TO_RANK),
     ("run", "--help"): (*HEAVY, *NOT_TO_ANSWER, "numpy", "pydantic", "sqlalchemy"),
     ("run", "--again", "0000"): (
         *(set(HEAVY) - {"qemu"}), *NOT_TO_MEASURE, *NOT_BEFORE_RANKING, *FOR_SOME_CELLS,
