@@ -45,6 +45,7 @@ static const char *const names[] = {"read", "write", "flush", "discard", "zeroes
 
 enum { LATE = KINDS, HISTOGRAMS };
 enum { FEWEST_THREADS = 16, MOST_THREADS = 256, MOST_FASTER = 8, SUB_BITS = 6, BINS = 64 << SUB_BITS };
+enum { MOST_CPUS = 256 };
 
 #define SECOND 1000000000ull
 #define NEVER UINT64_MAX
@@ -86,6 +87,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER, fewer_before = PTHREAD_COND_INITIALIZER;
 static uint64_t next_request, prefix;
 static int idle, waiting, stopped, in_flight, deepest;
+
+/* Whether the disk has several queues, and by processor the one that takes its requests, -1 if it may not be used. */
+static int has_queues, queue_of[MOST_CPUS];
+static cpu_set_t usable;
 
 static char *out;
 static uint64_t out_size;
@@ -147,12 +152,48 @@ static int give_back(const struct job *r) {
     return fallocate(target, mode | FALLOC_FL_KEEP_SIZE, r->offset, r->length);
 }
 
-/* One at a time, as they were recorded: the kernel would join flushes that are waiting (block/blk-flush.c). */
+/* Lets the thread run on this processor alone. */
+static void stay_on(int cpu) {
+    cpu_set_t only;
+    CPU_ZERO(&only);
+    CPU_SET(cpu, &only);
+    sched_setaffinity(0, sizeof only, &only);
+}
+
+/* A processor whose queue does no flush, this one if possible; -1 if all do one. */
+static int processor_to_flush(const uint8_t *flushes) {
+    int here = sched_getcpu();
+    if (here >= 0 && here < MOST_CPUS && queue_of[here] >= 0 && !flushes[queue_of[here]])
+        return here;
+    for (int cpu = 0; cpu < MOST_CPUS; cpu++)
+        if (queue_of[cpu] >= 0 && !flushes[queue_of[cpu]])
+            return cpu;
+    return -1;
+}
+
+/* One at a time in each queue: the kernel would join those that wait there. In different queues they run side by
+ * side (block/blk-flush.c, struct blk_flush_queue), as a recording may have them. */
 static int flush(void) {
-    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_lock(&one_at_a_time);
-    int problem = fdatasync(target);
-    pthread_mutex_unlock(&one_at_a_time);
+    static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_cond_t fewer = PTHREAD_COND_INITIALIZER;
+    static uint8_t flushes[MOST_CPUS];
+    int cpu;
+    pthread_mutex_lock(&turn);
+    while ((cpu = processor_to_flush(flushes)) < 0)
+        pthread_cond_wait(&fewer, &turn);
+    uint8_t *mine = &flushes[queue_of[cpu]];
+    *mine = 1;
+    pthread_mutex_unlock(&turn);
+    if (has_queues)
+        stay_on(cpu);
+    int problem = fdatasync(target), why = errno;
+    pthread_mutex_lock(&turn);
+    *mine = 0;
+    pthread_cond_signal(&fewer);
+    pthread_mutex_unlock(&turn);
+    if (has_queues)
+        sched_setaffinity(0, sizeof usable, &usable);
+    errno = why;
     return problem;
 }
 
@@ -486,6 +527,31 @@ static uint64_t read_plan(const char *name) {
     return head->depth;
 }
 
+/* A processor is in more than one list where reads or polling have queues of their own: these come last. A file, or a
+ * disk that tells nothing, has one queue. */
+static void find_queues(void) {
+    struct stat about;
+    if (sched_getaffinity(0, sizeof usable, &usable) || fstat(target, &about))
+        die("queues");
+    memset(queue_of, 0xff, sizeof queue_of); /* -1 */
+    int highest = -1;
+    for (int number = 0; is_device; number++) {
+        char name[96];
+        snprintf(name, sizeof name, "/sys/dev/block/%u:%u/mq/%d/cpu_list", major(about.st_rdev), minor(about.st_rdev),
+                 number);
+        FILE *file = fopen(name, "r");
+        if (!file)
+            break;
+        for (int cpu; fscanf(file, "%d%*[, ]", &cpu) == 1;)
+            if (cpu >= 0 && cpu < MOST_CPUS && CPU_ISSET(cpu, &usable) && queue_of[cpu] < 0)
+                queue_of[cpu] = highest = number;
+        fclose(file);
+    }
+    has_queues = highest > 0;
+    if (!has_queues)
+        memset(queue_of, 0, sizeof queue_of);
+}
+
 static int open_target(const char *name) {
     struct stat about;
     int direct = 1;
@@ -555,6 +621,7 @@ int main(int argc, char **argv) {
     /* As fast as it goes the plan may end sooner than it was recorded. */
     count = planned * (repeats && !timed ? turns * MOST_FASTER : turns);
     int direct = open_target(argv[3]);
+    find_queues();
     allowed = moments(count + 1), begun = moments(count + 1), ended = moments(count + 1);
     reached = moments(count + 1);
     has_ended = calloc(count + 1, 1);
