@@ -4,9 +4,11 @@
     python bench/replay.py measure WORK GROUP:APPLICATION ROUNDS    # further rounds of it alone
     python bench/replay.py apply WORK GROUP[:APPLICATION] ROUNDS    # without the replays
     python bench/replay.py replay WORK GROUP[:APPLICATION] ROUNDS   # only the replays
-    python bench/replay.py repeat WORK GROUP[:APPLICATION] PAIRS    # timed replays, for `fidelity`
+    python bench/replay.py repeat WORK GROUP[:APPLICATION] PAIRS    # timed replays, for `short`
+    python bench/replay.py pairs WORK APPLICATION REPLAYS    # a long load and its timed replays
     python bench/replay.py keep WORK
     python bench/replay.py show fidelity
+    python bench/replay.py show short
     python bench/replay.py show choice
 
 `measure` runs ten applications (replay-applications.toml) on six paths, and records with QEMU's
@@ -15,10 +17,12 @@ fast as it goes. The group `score` is the default score on the same paths; the o
 applications that share their guests. All of it lies on a disk that takes stated times
 (slow_disk.py), so that the disk decides and not the emulated processor.
 
-`repeat` replays each load as it was timed, on the path and disk of the recording.
-
-`fidelity` compares each recording with the recording of its timed replay on the same path: requests
+`pairs` records an application of replay-long.toml on one path, and then timed replays of this
+recording there. The host's ext4 commits its journal only when it is asked to: by its clock it would
+do so every five seconds, each time at other requests. `fidelity` compares the recordings: requests
 and bytes by kind, the time from the first request to the last one's end, and service times at QEMU.
+`repeat` and `short` do so for the short loads of `measure`, with those commits.
+
 `choice` compares the six paths' order by each application with that by its replay as fast as it
 goes, and by the score: Kendall's tau, and how much slower the application is on the path that the
 replay would choose.
@@ -26,6 +30,7 @@ replay would choose.
 
 from __future__ import annotations
 
+import os
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,8 +66,12 @@ KEEPING = tuple(path for path in PATHS if not path.endswith("/unsafe"))
 """Those that keep what was flushed: nobody chooses another one for a database."""
 RECORDED_ON = "qcow2/none"
 PROFILE = Path(__file__).with_name("replay-applications.toml")
+LONG = Path(__file__).with_name("replay-long.toml")
 APPLICATIONS = tuple(
     measurement["name"] for measurement in tomllib.loads(PROFILE.read_text())["measurement"]
+)
+LONG_APPLICATIONS = tuple(
+    measurement["name"] for measurement in tomllib.loads(LONG.read_text())["measurement"]
 )
 READERS = ("postgresql-reads",)
 """Their transactions are counted as reads."""
@@ -77,9 +86,13 @@ SLOW = DiskTimes(read=20, write=20, flush=100)
 SLOW_BYTES = 6 << 30
 COMMON = ("--size", "512M", "--guest-memory", "512M", "--page-cache", "cold")
 WHOLE = ("--runtime", "60s")
-"""Longer than each load, which is replayed whole then."""
+LONG_WHOLE = ("--runtime", "600s")
+"""Longer than each load of `measure` and of `pairs`, which is replayed whole then."""
+NO_CLOCK = "commit=3600"
+"""For ext4: the seconds after which it commits its journal without being asked."""
 _LEAST_ROUNDS = 3
-_UNTIMED = {"p50": None, "p99": None}
+_PERCENTILES = ("p50", "p95", "p99")
+_UNTIMED = dict.fromkeys(_PERCENTILES)
 _KINDS = (IoKind.READ, IoKind.WRITE, IoKind.FLUSH)
 
 
@@ -110,6 +123,7 @@ class Recorder:
                 monitor.execute("human-monitor-command", line)
 
         switch(on=True)
+        _in_real_time(place.machine.pid)
         try:
             return run_measured(place, script, watch)
         finally:
@@ -140,6 +154,19 @@ class Recorder:
         """Where the recording of that number with this label lies."""
         arguments = self.label.replace("/", "_").replace(":", "-").replace("=", "-").split()
         return self.directory / f"{self.of}{'-'.join(arguments)}-{number}.load"
+
+
+def _in_real_time(qemu: int) -> None:
+    """Lets QEMU go before all others, and its threads that do requests before its processors.
+
+    Else a recording on a busy machine is one of how busy it was just then. Threads that they start
+    inherit it.
+    """
+    for thread in Path(f"/proc/{qemu}/task").iterdir():
+        is_processor = (thread / "comm").read_text().startswith("CPU ")
+        os.sched_setscheduler(
+            int(thread.name), os.SCHED_RR, os.sched_param(1 if is_processor else 2)
+        )
 
 
 @contextmanager
@@ -202,7 +229,7 @@ def apply(work: Path, group: str, rounds: str) -> None:
             run(work, slow, "score", "--profile", "short", *COMMON, "--rounds", rounds)
             return
         with recording(Recorder(work)):
-            profile = str(_profile_of(group, work))
+            profile = str(_profile_of(applications_of(group), work))
             run(work, slow, "applications", "--profile", profile, *COMMON, "--rounds", rounds)
         for application in applications_of(group):
             load = work / f"{application}.load"
@@ -216,49 +243,71 @@ def replay(work: Path, group: str, rounds: str) -> None:
 
     They are recorded as the applications are, so that both pay for it, and can be compared.
     """
+    profile = str(_replays(applications_of(group), work, "fast"))
     with slow_disk(work, SLOW_BYTES, SLOW) as slow, recording(Recorder(work, of="fast-")):
         run(
-            work, slow, "replays", "--profile", str(_replays(group, work, "fast")), *COMMON, *WHOLE,
-            "--rounds", rounds,
+            work, slow, "replays", "--profile", profile, *COMMON, *WHOLE, "--rounds", rounds,
         )  # fmt: skip
 
 
-def _replays(group: str, work: Path, mode: str) -> Path:
-    """A profile with the replay of each application of this group."""
-    head = f'name = "{mode}-{group.replace(":", "-")}"\ntitle = "replays"\n'
+def _replays(applications: Sequence[str], work: Path, mode: str) -> Path:
+    """A profile with the replay of each of these applications."""
+    head = f'name = "{mode}-{"-".join(applications)}"\ntitle = "replays"\n'
     file = work / f"{mode}.toml"
     file.write_text(
         head
         + "".join(
             f'[[measurement]]\nname = "{application}"\nprogram = "replay"\nmode = "{mode}"\n'
             f'load = "{work / application}.load"\n'
-            for application in applications_of(group)
+            for application in applications
         )
     )
     return file
 
 
-def _profile_of(group: str, work: Path) -> Path:
-    """A profile with this group's applications alone."""
-    head, *measurements = PROFILE.read_text().split("[[measurement]]")
+def _profile_of(applications: Sequence[str], work: Path, profile: Path = PROFILE) -> Path:
+    """A profile with these applications alone."""
+    head, *measurements = profile.read_text().split("[[measurement]]")
     mine = [
         text
         for text in measurements
-        if any(f'name = "{application}"\n' in text for application in applications_of(group))
+        if any(f'name = "{application}"\n' in text for application in applications)
     ]
-    file = work / f"{group.replace(':', '-')}.toml"
+    file = work / f"{'-'.join(applications)}.toml"
     file.write_text("[[measurement]]".join([head, *mine]))
     return file
 
 
 def repeat(work: Path, group: str, pairs: str) -> None:
     """Timed replays of each load on the path where it was recorded, each recorded, too."""
-    profile = str(_replays(group, work, "timed"))
-    with slow_disk(work, SLOW_BYTES, SLOW) as slow, recording(Recorder(work, of="replayed-")):
+    applications = applications_of(group)
+    with slow_disk(work, SLOW_BYTES, SLOW) as slow:
+        _repeat(work, slow, applications, pairs, WHOLE)
+
+
+def _repeat(
+    work: Path, slow: Path, applications: Sequence[str], times: str, whole: Sequence[str]
+) -> None:
+    profile = str(_replays(applications, work, "timed"))
+    with recording(Recorder(work, of="replayed-")):
         run(
-            work, slow, "timed", "--profile", profile, "--rounds", pairs, *WHOLE,
-            *COMMON, paths=(RECORDED_ON,),
+            work, slow, "timed", "--profile", profile, "--rounds", times, *whole, *COMMON,
+            paths=(RECORDED_ON,),
         )  # fmt: skip
+
+
+def pairs(work: Path, application: str, replays: str) -> None:
+    """A recording of a long load, and so many timed replays of it, each recorded, too."""
+    work.mkdir(parents=True)
+    with slow_disk(work, SLOW_BYTES, SLOW, options=NO_CLOCK) as slow:
+        with recording(recorder := Recorder(work)):
+            profile = str(_profile_of([application], work, LONG))
+            run(
+                work, slow, "applications", "--profile", profile, *COMMON, "--rounds", "1",
+                paths=(RECORDED_ON,),
+            )  # fmt: skip
+        (work / f"{application}.load").write_bytes(recorder.file(1).read_bytes())
+        _repeat(work, slow, [application], replays, LONG_WHOLE)
 
 
 def rounds_of(
@@ -339,15 +388,21 @@ def between_rounds(rounds: Sequence[Mapping[str, float]]) -> float | None:
 def described(load: RecordedLoad) -> dict[str, Any]:
     """What two recordings are compared by."""
     ends = load.due_us + np.maximum(load.service_us, 0)
-    about: dict[str, Any] = {"seconds": float(ends.max() - load.due_us.min()) / 1e6}
+    is_flush = load.kind == IoKind.FLUSH
+    about: dict[str, Any] = {
+        "seconds": float(ends.max() - load.due_us.min()) / 1e6,
+        "flushes_beside_another": int((load.due_us[is_flush][1:] < ends[is_flush][:-1]).sum()),
+    }
     for kind in _KINDS:
         mine = load.kind == kind
         took = load.service_us[mine & load.is_timed]
         about[kind.name.lower()] = {
             "requests": int(mine.sum()),
             "bytes": int(load.length[mine].sum()),
-            "p50": float(np.percentile(took, 50)) if len(took) else None,
-            "p99": float(np.percentile(took, 99)) if len(took) else None,
+            **{
+                name: float(np.percentile(took, int(name[1:]))) if len(took) else None
+                for name in _PERCENTILES
+            },
         }
     return about
 
@@ -363,11 +418,15 @@ def keep(work: Path) -> dict[str, Any]:
         "recorded_on": RECORDED_ON,
         "disk": asdict(SLOW),
         "fidelity": [
-            {"application": application, "path": RECORDED_ON,
-             "recorded": described(read_load(work / group / f"{application}.load")),
-             "replayed": described(read_load(replay))}
+            pair
+            for application in LONG_APPLICATIONS
+            for directory in _directories(work / "pairs", application)
+            for pair in _pairs(directory, application)
+        ],
+        "short": [
+            pair
             for group, application in _applications()
-            for replay in _replayed(work / group, application)
+            for pair in _pairs(work / group, application)
         ],
         "choice": [
             chosen
@@ -379,6 +438,24 @@ def keep(work: Path) -> dict[str, Any]:
 
 def _applications() -> list[tuple[str, str]]:
     return [(group, application) for group in GROUPS for application in GROUPS[group]]
+
+
+def _directories(above: Path, application: str) -> Iterator[Path]:
+    """One for each recording of a long load."""
+    for number in count(1):
+        if not (directory := above / f"{application}.{number}").exists():
+            return
+        yield directory
+
+
+def _pairs(directory: Path, application: str) -> list[dict[str, Any]]:
+    """The recording of an application beside the recording of each of its timed replays."""
+    load = directory / f"{application}.load"
+    return [
+        {"application": application, "path": RECORDED_ON,
+         "recorded": described(read_load(load)), "replayed": described(read_load(replay))}
+        for replay in _replayed(directory, application)
+    ]  # fmt: skip
 
 
 def _replayed(directory: Path, application: str) -> Iterator[Path]:
@@ -435,10 +512,10 @@ def scores(database: Path) -> dict[str, float]:
 
 
 def shown(arguments: list[str]) -> str:
-    """The record's table: `fidelity` or `choice`."""
+    """The record's table: `fidelity`, `short` or `choice`."""
     record = record_of(RECORD)
-    if arguments[0] == "fidelity":
-        return "\n".join(_fidelity_rows(record["fidelity"]))
+    if arguments[0] in ("fidelity", "short"):
+        return "\n".join(_fidelity_rows(record[arguments[0]]))
     lines = [
         "| application | rounds | of its replay | one path between rounds | replay: tau "
         "| its choice costs | 95 % | score: tau | its choice costs | the worst choice costs |",
@@ -470,21 +547,23 @@ def _range(interval: Sequence[float] | None) -> str:
 def _fidelity_rows(pairs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """By application: in how many of its pairs each goal is met, and the ratios' medians.
 
-    Times are those of the reads or the writes, whichever are more. How far p99 of several replays
-    of one load is apart says how much of a difference is the machine's.
+    Times are those of the reads or the writes, whichever are more; p99 rests on the slowest
+    hundredth of them. `replayed` has by replay how many flushes began beside another one. How far
+    p99 of several replays of one load is apart says how much of a difference is the machine's.
     """
     yield (
-        "| application | pairs | same requests and bytes | same flushes | length within 1 % "
-        "| of | p50 within 10 % | p99 within 10 % | p50 | p99 | p99 between replays |"
+        "| application | pairs | same requests and bytes | same flushes | beside another flush "
+        "| replayed | length within 1 % | of | p99 rests on | p50 within 10 % | p95 | p99 "
+        "| p50 | p95 | p99 | p99 between replays |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    yield f"{'|---' * 16}|"
     for application in dict.fromkeys(pair["application"] for pair in pairs):
         mine = [pair for pair in pairs if pair["application"] == application]
         recorded = mine[0]["recorded"]
         kind = max(("read", "write"), key=lambda name: recorded[name]["requests"])
         ratios = {
             what: [pair["replayed"][kind][what] / pair["recorded"][kind][what] for pair in mine]
-            for what in ("p50", "p99")
+            for what in _PERCENTILES
         }
         same = {
             kinds: sum(
@@ -499,12 +578,15 @@ def _fidelity_rows(pairs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             for pair in mine
         )
         near = {what: sum(0.9 <= ratio <= 1.1 for ratio in ratios[what]) for what in ratios}
+        beside = [str(pair["replayed"]["flushes_beside_another"]) for pair in mine]
         apart = max(ratios["p99"]) / min(ratios["p99"])
         yield (
             f"| {application} | {len(mine)} | {same['read', 'write']} | {same['flush',]} "
-            f"| {length} | {kind}s | {near['p50']} | {near['p99']} "
-            f"| ×{median(ratios['p50']):.2f} | ×{median(ratios['p99']):.2f} "
-            f"| {f'×{apart:.2f}' if len(mine) > 1 else '–'} |"
+            f"| {recorded['flushes_beside_another']} | {', '.join(beside)} "
+            f"| {length} | {kind}s | {recorded[kind]['requests'] // 100} "
+            f"| {near['p50']} | {near['p95']} | {near['p99']} | "
+            + " | ".join(f"×{median(ratios[name]):.2f}" for name in _PERCENTILES)
+            + f" | {f'×{apart:.2f}' if len(mine) > 1 else '–'} |"
         )
 
 
@@ -512,7 +594,12 @@ def main() -> None:
     """Measures, keeps or shows."""
     verb, *arguments = sys.argv[1:]
     actions = {"measure": measure, "apply": apply, "replay": replay, "repeat": repeat}
-    if verb in actions:
+    if verb == "pairs":
+        work, application, replays = arguments
+        above = Path(work).absolute() / "pairs"
+        number = len(list(_directories(above, application))) + 1
+        pairs(above / f"{application}.{number}", application, replays)
+    elif verb in actions:
         work, group, *rounds = arguments
         directory = Path(work).absolute() / group.partition(":")[0]
         actions[verb](directory, group, rounds[0] if rounds else "1")

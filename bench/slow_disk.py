@@ -47,7 +47,7 @@ def _await(condition: Callable[[], bool], what: str) -> None:
 def _running(*command: str | Path) -> Iterator[None]:
     # Ctrl-C ends the measurement, which then still needs the disk to clean up. A disk does not wait
     # for a processor.
-    process = subprocess.Popen(["chrt", "--rr", "1", *command], start_new_session=True)
+    process = subprocess.Popen(["chrt", "--rr", "3", *command], start_new_session=True)
     try:
         yield
     finally:
@@ -56,8 +56,8 @@ def _running(*command: str | Path) -> Iterator[None]:
 
 
 @contextmanager
-def slow_disk(work: Path, size: int, times: DiskTimes) -> Iterator[Path]:
-    """An ext4 file system on such a disk, mounted below `work`; as root.
+def slow_disk(work: Path, size: int, times: DiskTimes, *, options: str = "") -> Iterator[Path]:
+    """An ext4 file system on such a disk, mounted below `work` with these options; as root.
 
     Afterwards nothing is mounted, attached or running, and the disk's file is gone.
     """
@@ -81,6 +81,6 @@ def slow_disk(work: Path, size: int, times: DiskTimes) -> Iterator[Path]:
         output_of("mkfs.ext4", "-q", "-E", "lazy_itable_init=0", loop)
         place.mkdir(exist_ok=True)
         undo.callback(place.rmdir)
-        output_of("mount", loop, place)
+        output_of("mount", *(("-o", options) if options else ()), loop, place)
         undo.callback(output_of, "umount", place)
         yield place
