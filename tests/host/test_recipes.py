@@ -15,7 +15,8 @@ pytestmark = pytest.mark.host
 @pytest.mark.parametrize(
     ("program", "recipe"),
     [
-        ("sh", "surviving-disk.sh"),
+        # 4 s of CPU, and the same programs as the next.
+        pytest.param("sh", "surviving-disk.sh", marks=pytest.mark.nightly),
         ("sh", "volatile-disk.sh"),
         (sys.executable, "nvme-write-cache.py"),
     ],

@@ -412,7 +412,7 @@ NEEDS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("seeds", [8, pytest.param(80, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("seeds", [4, pytest.param(80, marks=pytest.mark.nightly)])
 def test_a_race_says_the_same_of_the_paths_that_meet_a_need(seeds: int) -> None:
     """`Use raw/none` became `Keep qcow2…, race for 25 min` with a need that raw/none meets."""
     seen = {"kept": 0, "gone": 0}
