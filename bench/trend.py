@@ -1,6 +1,6 @@
 """The simulations of `vdisklab trend` in docs/proofs.md: false alarms, and changes that are found.
 
-    bench/trend.py [--replays 2000] [--seed 1] [--only TEXT | --odds] [--keep]
+    bench/trend.py [--replays 2000] [--seed 1] [--only TEXT | --odds | --bound] [--keep]
 
 Draws 24 monthly campaigns of 5 paths x 5 rounds and asks the program's functions after each from
 the fourth on, as a monthly timer does. Rounds vary by 5 %; campaigns vary as the world says, all
@@ -15,7 +15,7 @@ series in which, at any look,
 
 All is simulated twice, with the seed and with the next one. With `--only` the record keeps the
 other worlds, if they are of the same seed and number of replays. `--odds` dates the changes of
-all paths together with other least odds instead.
+all paths together with other least odds instead. `--bound` tells what no rule can exceed.
 """
 
 from __future__ import annotations
@@ -237,10 +237,10 @@ def simulate(world: World, replays: int, seed: int) -> dict[str, float]:
     }
 
 
-DOUBTS = (0.5, 0.7, 1.0, 1.4, 2.0)
+DOUBTS = (0.5, 1.0, 2.0)
 """Multiples of the least odds."""
 
-CHOICE = ("independent, 5 %", "AR 0.5, 5 %", "seasons of ±5 %, 5 %", "step of 10 %, 5 %")
+CHOICE = ("independent, 5 %", "AR 0.5, 5 %", "step of 10 %, 5 %", "gain of 10 %, 5 %")
 
 
 def dated_at(world: World, times: float, replays: int, seed: int) -> float:
@@ -256,6 +256,64 @@ def dated_at(world: World, times: float, replays: int, seed: int) -> float:
     return float(told.mean())
 
 
+FALSE_DATES = 0.1
+"""Share of false dates in noise of AR 0.5 at which `bound` tells the best possible power."""
+
+_SCALES = np.linspace(-1.6, 1.6, 81)
+"""Logarithms of the noise's scale over its true one: likelihoods are integrated over them."""
+
+
+def bound(step: float, replays: int, seed: int) -> dict[str, float]:
+    """How often the best rule finds a step at `CHANGED` beside independent noise of 5 %, if it
+    dates a change in `FALSE_DATES` of series with noise of AR 0.5: `losses`, and in `both`
+    directions.
+
+    The rule knows the step's size in units of the noise, how the noise of either world lasts, that
+    there is one step at most, and looks only once, at the end. It does not know the step's place,
+    and answers do not depend on the series' level and scale. By Neyman & Pearson's lemma for
+    invariant tests (Lehmann, Testing Statistical Hypotheses, chapter 6) none finds more on average
+    over all places: its statistic is the ratio of the marginal likelihoods.
+    """
+    rng, size = np.random.default_rng(seed), math.log(step) / BETWEEN_ROUNDS
+    every = np.vstack([np.ones(CAMPAIGNS), np.eye(CAMPAIGNS)[:-1]]).T
+    contrasts = np.linalg.qr(every)[0][:, 1:].T
+    rounds = np.eye(CAMPAIGNS) / (PATHS * ROUNDS)
+    apart = contrasts @ (np.eye(CAMPAIGNS) + rounds) @ contrasts.T
+    lasting = contrasts @ (0.5 ** np.abs(MONTHS[:, None] - MONTHS) + rounds) @ contrasts.T
+    places = [contrasts @ (size * (place <= MONTHS)) for place in range(2, CAMPAIGNS - 1)]
+    nothing = np.zeros(len(contrasts))
+
+    def likelihood(series: Floats, covariance: Floats, mean: Floats) -> Floats:
+        by_inverse = series @ np.linalg.inv(covariance)
+        whole, cross = (by_inverse * series).sum(axis=1), by_inverse @ mean
+        itself = float(mean @ np.linalg.inv(covariance) @ mean)
+        scale = np.exp(_SCALES)
+        terms = -(whole[:, None] / scale**2 - 2 * cross[:, None] / scale + itself) / 2
+        terms = terms - len(mean) * _SCALES - float(np.linalg.slogdet(covariance)[1]) / 2
+        return np.asarray(np.logaddexp.reduce(terms, axis=1))
+
+    def drawn(covariance: Floats, mean: Floats) -> Floats:
+        normal = rng.normal(size=(replays, len(mean)))
+        return np.asarray(normal @ np.linalg.cholesky(covariance).T + mean)
+
+    steady = drawn(lasting, nothing)
+    stepped = [drawn(apart, place) for place in places]
+    power = {}
+    for name, signs in (("losses", (1,)), ("both", (1, -1))):
+        means = [sign * place for place in places for sign in signs]
+
+        def odds(series: Floats, means: Sequence[Floats] = means) -> Floats:
+            steps = [likelihood(series, apart, mean) for mean in means]
+            none = likelihood(series, lasting, nothing)
+            return np.asarray(np.logaddexp.reduce(steps, axis=0) - none)
+
+        least = np.quantile(odds(steady), 1 - FALSE_DATES)
+        shares = [float((odds(series) > least).mean()) for series in stepped]
+        power[name] = sum(shares) / len(shares)
+        power[f"{name}, in the middle"] = shares[CHANGED - 2]
+    return power
+
+
 def choice(odds: Mapping[str, Sequence[float]]) -> str:
     """What other least odds would date, as Markdown."""
     lines = [f"| least odds | {' | '.join(odds)} |", "|---|" + "---|" * len(odds)]
@@ -267,11 +325,24 @@ def choice(odds: Mapping[str, Sequence[float]]) -> str:
 
 
 def shown(arguments: list[str]) -> str:
-    """A table of docs/proofs.md: of `steady` hosts, of the `choice` of odds, or of changes."""
+    """A part of docs/proofs.md: of `steady` hosts, `choice` of odds, `bound`, or of changes."""
     record = record_of("trend.json.gz")
     if "choice" in arguments:
         return choice(record["odds"])
+    if "bound" in arguments:
+        return bound_told(record["bound"])
     return (steady if "steady" in arguments else changed)(record["worlds"], record["again"])
+
+
+def bound_told(power: Mapping[str, float]) -> str:
+    """What no rule can exceed, as a sentence."""
+    told = {name: f"{100 * share:.0f} %" for name, share in power.items()}
+    return (
+        "The best possible rule, which knows the step's size and the noise and looks once, finds "
+        f"{told['both']} of losses and gains of 10 % with {100 * FALSE_DATES:.0f} % false dates at "
+        f"AR 0.5 ({told['both, in the middle']} after the 12th campaign), or {told['losses']} of "
+        f"losses alone ({told['losses, in the middle']})."
+    )
 
 
 Found = Mapping[str, Mapping[str, float]]
@@ -313,8 +384,9 @@ def kept(found: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
     """A record with the worlds of an earlier one that it lacks, if both are of the same hosts."""
     if any(found[key] != before.get(key) for key in ("replays", "seed")):
         return dict(found)
-    parts = ("worlds", "again", "odds")
-    return {**found, **{key: {**before.get(key, {}), **found[key]} for key in parts}}
+    worlds = {key: {**before.get(key, {}), **found[key]} for key in ("worlds", "again")}
+    wholes = {key: found[key] or before.get(key, {}) for key in ("odds", "bound")}
+    return {**found, **worlds, **wholes}
 
 
 def main() -> None:
@@ -326,10 +398,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", metavar="TEXT", help="these worlds")
     parser.add_argument("--odds", action="store_true", help="other least odds instead")
+    parser.add_argument("--bound", action="store_true", help="what no rule can exceed, instead")
     parser.add_argument("--keep", action="store_true", help="keep the record of docs/proofs.md")
     wanted = parser.parse_args()
     every = {**STEADY, **CHANGES}
-    worlds = {} if wanted.odds else {n: world for n, world in every.items() if wanted.only in n}
+    alone = wanted.odds or wanted.bound
+    worlds = {} if alone else {n: world for n, world in every.items() if wanted.only in n}
     odds = {
         name: [dated_at(every[name], times, wanted.replays, wanted.seed) for times in DOUBTS]
         for name in (CHOICE if wanted.odds else ())
@@ -341,6 +415,7 @@ def main() -> None:
     record = {
         "machine": machine_facts(Path.cwd()), "replays": wanted.replays, "seed": wanted.seed,
         "worlds": found, "again": again, "odds": odds,
+        "bound": bound(0.9, wanted.replays, wanted.seed) if wanted.bound else {},
     }  # fmt: skip
     if wanted.keep:
         keep_record("trend.json.gz", kept(record, record_of("trend.json.gz")))

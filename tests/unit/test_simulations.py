@@ -141,6 +141,19 @@ def test_trends_are_simulated_again_alike_and_keep_their_limits() -> None:
         assert worlds["step of 10 %, 5 %"]["found12"] >= 0.9
         assert worlds["decline of 2 % a month, 5 %"]["found12"] >= 0.85
         assert worlds["decline of 0.5 % from the first, 2 %"]["steps"] <= 0.1
+        assert worlds["decline of 2 % from the first, 5 %"]["at_all"] >= 0.95
+        assert worlds["gain of 10 %, 5 %"]["found12"] >= 0.35
+        assert worlds["gain of 20 %, 5 %"]["found12"] >= 0.9
+
+
+def test_no_rule_that_seeks_gains_too_finds_nine_of_ten_steps() -> None:
+    """What `bench/trend.py --bound` says is recorded; losses alone are found more often."""
+    trend = program("trend.py")
+    power = trend["bound"](0.9, 60, 1)
+    assert power == trend["bound"](0.9, 60, 1)
+    assert 0.6 < power["both"] < power["losses"] < 1
+    recorded = trend["record_of"]("trend.json.gz")["bound"]
+    assert recorded["both"] < recorded["both, in the middle"] < 0.9 < recorded["losses"]
 
 
 def test_the_simulated_levels_of_trends_are_those_of_the_program() -> None:

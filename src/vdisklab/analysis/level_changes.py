@@ -51,18 +51,19 @@ noise. With one variance the odds of a step have a limit, however large it is: f
 never show one of seven times the noise (Liang et al., Journal of the American Statistical
 Association 103, 2008). So a step's likelihood is the mean over a small and a large variance."""
 
-_STEPS = 0.8
+_STEPS = 0.9
 """A priori share of steps among changes: noise that lasts looks like a line more often. Which of
 both a change is, the numbers alone decide."""
 
-_LOSSES = 0.95
-"""A priori share of losses among changes: what is missed is a loss, so a gain needs 19 times the
-evidence."""
+_LOSSES = 6 / 7
+"""A priori share of losses among changes: a loss that is missed costs more, so a gain needs 6 times
+the evidence. With equal shares, nine of ten steps of twice the noise in both directions are out of
+reach of any rule that dates as few changes where noise lasts (`bench/trend.py --bound`)."""
 
-_FEW = 44.0
+_FEW = 56.0
 _FLOOR = 0.85
 _CEILING = 3.6
-_OFFSET = -0.5
+_OFFSET = -1.18
 _SMALL = 2.0
 """The logarithm of the least odds is _OFFSET + _FEW / campaigns, at least _FLOOR and at most
 _CEILING. A change below the size that matters needs _SMALL more."""
