@@ -18,6 +18,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from os.path import normpath
+from pathlib import PurePath
 from typing import Any
 
 from vdisklab.path.architecture import AARCH64, X86_64, Architecture
@@ -151,7 +153,24 @@ def _filled(service: Mapping[str, Any], values: _Values, text: GuestText) -> dic
     # A name without a value is passed through.
     passed = {name: values.given.get(name, word) for name, word in named.items()
               if word == f"${{{name}}}"}  # fmt: skip
-    return {**filled, "environment": {**variables, **named, **passed}}
+    listed = filled.get("volumes")
+    volumes = listed if isinstance(listed, list) else []
+    return {
+        **filled,
+        "environment": {**variables, **named, **passed},
+        "volumes": [_from_file(each, text.place) for each in volumes],
+    }
+
+
+def _from_file(volume: object, file: str) -> object:
+    """A volume whose place on the host, if it is relative, is beside the compose file."""
+    place, inside = _places(volume)
+    if not file or not re.match(r"\.{1,2}(/|$)", place):
+        return volume
+    found = normpath(PurePath(file).parent / place)
+    if isinstance(volume, dict):
+        return {**volume, "source": found}
+    return f"{found}:{inside}"
 
 
 def _missing(service: object, text: GuestText) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,21 @@ def test_a_default_that_the_file_beside_it_sets_is_no_assumption(tmp_path: Path)
 def test_a_broken_file_is_refused_as_before(tmp_path: Path) -> None:
     with pytest.raises(PlanError):
         read(tmp_path, **{"compose.yml": IMAGE.format("  x: [\n")})
+
+
+@pytest.mark.parametrize(
+    ("volume", "source"),
+    [
+        ("./store:/storage", "store/data.img"),
+        ("../up:/storage:rw", "../up/data.img"),
+        ("{type: bind, source: ./store, target: /storage}", "store/data.img"),
+        ("./web.qcow2:/disk.qcow2", "web.qcow2"),
+        ("/abs:/storage", "/abs/data.img"),
+        ("named:/storage", "/storage/data.img"),
+    ],
+)
+def test_a_relative_place_is_beside_the_file(volume: str, source: str, tmp_path: Path) -> None:
+    shown = volume if volume.startswith("{") else f"'{volume}'"
+    text = IMAGE.format(f"    volumes: [{shown}]\n")
+    (disk,) = read(tmp_path, **{"compose.yml": text}).disks
+    assert disk.source == os.path.normpath(tmp_path / source)
