@@ -10,6 +10,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from vdisklab.path.architecture import X86_64, architecture_of
@@ -34,6 +35,11 @@ _RESOURCE = re.compile(
 
 _SLOT = re.compile(r"(?:virtio|scsi|sata|ide)[0-9]+")
 _LONGEST = 200
+_MOST_FILES = 20
+_FILE = re.compile(r"\"(?:\$\{path\.(?:module|root|cwd)\}/)?(?P<name>[^\"$\n]+)\"")
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_DROPS_FLUSHES = re.compile(r"\bunsafe\b|\bno-flush\W{1,4}(?:on|true)\b|LD_PRELOAD")
+"""What makes a disk lossy wherever a style sheet puts it."""
 _SPEEDS = {
     "iops_read": "iops_rd", "iops_write": "iops_wr", "read": "mbps_rd", "write": "mbps_wr",
     "iops_read_burstable": "iops_rd_max", "iops_write_burstable": "iops_wr_max",
@@ -61,7 +67,7 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
             case "proxmox_vm_qemu":
                 yield _of_telmate(resource, label, text.origin)
             case "libvirt_domain":
-                yield _domain(resource, label, volumes, text.origin)
+                yield _domain(resource, label, volumes, text)
             case _:
                 pass
 
@@ -180,7 +186,7 @@ def _telmate(disk: HclBlock, vmid: str, slot: str) -> str:
 
 
 def _domain(
-    resource: HclBlock, label: str, volumes: Mapping[str, HclBlock], origin: str
+    resource: HclBlock, label: str, volumes: Mapping[str, HclBlock], text: GuestText
 ) -> GuestText:
     domain = ET.Element("domain", {"type": resource.text("type", "kvm")})
     ET.SubElement(domain, "name").text = resource.text("name", label)
@@ -190,29 +196,74 @@ def _domain(
     system = {"arch": arch, "machine": resource.text("machine", usual)}
     ET.SubElement(ET.SubElement(domain, "os"), "type", system).text = "hvm"
     devices = ET.SubElement(domain, "devices")
-    changed = {"xslt": "set"} if any(resource.all("xml")) or "xml" in resource.attributes else {}
+    changes = _stylesheet(resource, text)
+    lossy = changes is not None and _DROPS_FLUSHES.search(changes) is not None
     unread: list[UnreadDisk] = []
     for number, (disk, target) in enumerate(_with_targets(resource)):
         given = [disk.text(key) for key in ("file", "block_device", "volume_id", "url")]
         place = next(filter(None, given), "not named")
         if is_variable(place) and "libvirt_volume." not in place:
             unread.append(_not_read(disk, resource, target, f"its volume is {place}"))
+        elif changes is not None and not disk.text("file").endswith(".iso"):
+            unread.append(_changed(resource, label, _target_of(disk, number)))
         else:
-            _add_disk(devices, disk, number, volumes, changed)
+            _add_disk(devices, disk, number, volumes)
     listed = resource.attributes.get("devices")  # since 0.9 the domain's XML in HCL's words
     disks = listed.get("disks") if isinstance(listed, dict) else None
     for number, entry in enumerate(disks if isinstance(disks, list) else []):
-        if isinstance(entry, dict):
+        if isinstance(entry, dict) and changes is not None:
+            unread.append(_changed(resource, label, f"disk {number}"))
+        elif isinstance(entry, dict):
             _add_entry(devices, entry, number)
     ET.SubElement(devices, "controller", {"type": "scsi", "index": "0", "model": "virtio-scsi"})
     xml = ET.tostring(domain, encoding="unicode")
-    return GuestText(xml, f"{origin}/{label}.xml", unread=tuple(unread))
+    unread = [replace(disk, drops_flushes=lossy or disk.drops_flushes) for disk in unread]
+    return GuestText(xml, f"{text.origin}/{label}.xml", unread=tuple(unread))
+
+
+def _changed(resource: HclBlock, label: str, target: str) -> UnreadDisk:
+    """A disk of a domain whose XML is changed by what is not understood."""
+    why = "an xslt changes its settings: name what `virsh dumpxml` prints"
+    return UnreadDisk(resource.text("name", label), target, why)
+
+
+def _stylesheet(resource: HclBlock, text: GuestText) -> str | None:
+    """What is known of the XSLT that changes the domain's XML: its text without comments, or that
+    of the files that it names; None if the domain has none."""
+    inside = resource.attributes.get("xml")
+    given = inside.get("xslt") if isinstance(inside, dict) else inside
+    if given is None:
+        given = next((block.text("xslt") for block in resource.all("xml")), None)
+    if given is None:
+        return None
+    written = str(given)
+    files = (text.files.get(name, "") for name in _files_in(written))
+    return _COMMENT.sub("", "\n".join((written, *files)))
+
+
+def _files_in(expression: str) -> Iterator[str]:
+    """The names of files in an expression, as `file("${path.module}/a.xsl")`, from its own
+    directory."""
+    if is_variable(expression):
+        yield from (match["name"] for match in islice(_FILE.finditer(expression), _MOST_FILES))
+
+
+def _names(text: GuestText) -> Iterator[str]:
+    """The style sheets that change domains."""
+    if "xslt" in text.text and _recognises(text):
+        for resource in read_hcl(text.text, text.origin).all("resource"):
+            if resource.labels[:1] == ("libvirt_domain",):
+                yield from _files_in(_stylesheet(resource, text) or "")
+
+
+def _target_of(disk: HclBlock, number: int) -> str:
+    scsi = disk.text("scsi") == "1"
+    return f"{'s' if scsi else 'v'}d{chr(ord('a') + number % 26)}"
 
 
 def _add_disk(
-    devices: ET.Element, disk: HclBlock, number: int, volumes: Mapping[str, HclBlock],
-    changed: Mapping[str, str],
-) -> None:  # fmt: skip
+    devices: ET.Element, disk: HclBlock, number: int, volumes: Mapping[str, HclBlock]
+) -> None:
     file, device = disk.text("file"), disk.text("block_device")
     if file.endswith(".iso"):
         return
@@ -224,10 +275,10 @@ def _add_disk(
     element = ET.SubElement(
         devices, "disk", {"type": "block" if device else "file", "device": "disk"}
     )
-    ET.SubElement(element, "driver", {"name": "qemu", "type": form, **changed})
+    ET.SubElement(element, "driver", {"name": "qemu", "type": form})
     place = file or device or (named[1] if named else "?")
     ET.SubElement(element, "source", {"dev" if device else "file": place})
-    target = f"{'s' if scsi else 'v'}d{chr(ord('a') + number % 26)}"
+    target = _target_of(disk, number)
     ET.SubElement(element, "target", {"dev": target, "bus": "scsi" if scsi else "virtio"})
     based = volume is not None and any(key.startswith("base_volume") for key in volume.attributes)
     if based:
@@ -255,4 +306,4 @@ def _add_entry(devices: ET.Element, entry: Mapping[str, Any], number: int) -> No
     ET.SubElement(element, "target", target)
 
 
-FORM = TextForm(recognises=_recognises, rewritten=_rewritten, changed_in="Terraform")
+FORM = TextForm(recognises=_recognises, rewritten=_rewritten, changed_in="Terraform", names=_names)

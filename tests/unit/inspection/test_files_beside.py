@@ -105,3 +105,35 @@ def test_a_relative_place_is_beside_the_file(volume: str, source: str, tmp_path:
     text = IMAGE.format(f"    volumes: [{shown}]\n")
     (disk,) = read(tmp_path, **{"compose.yml": text}).disks
     assert disk.source == os.path.normpath(tmp_path / source)
+
+
+DOMAIN = """resource "libvirt_domain" "vm" {{
+  name = "web"
+  disk {{ file = "/srv/web.qcow2" }}
+  {}
+}}
+"""
+LOSSY = '<driver name="qemu" type="qcow2" cache="unsafe"/>'
+
+
+@pytest.mark.parametrize(
+    ("changes", "sheet", "drops"),
+    [
+        (f"xml {{\n xslt = <<EOX\n{LOSSY}\nEOX\n }}", "", True),
+        ('xml { xslt = file("${path.module}/web.xsl") }', LOSSY, True),
+        ('xml { xslt = file("web.xsl") }',
+         '<xsl:attribute name="cache">unsafe</xsl:attribute>', True),
+        ("xml = { xslt = var.sheet }", "", False),
+        ('xml { xslt = file("gone.xsl") }', LOSSY, False),
+        ('xml { xslt = templatefile("web.xsl", { a = 1 }) }', "<!-- never unsafe --><a/>", False),
+    ],
+)  # fmt: skip
+def test_a_style_sheet_leaves_no_disk_of_a_domain_known(
+    changes: str, sheet: str, drops: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "main.tf").write_text(DOMAIN.format(changes))
+    (tmp_path / "web.xsl").write_text(sheet)
+    (disk,) = read_disks(LocalHost(), [tmp_path / "main.tf"], None).disks
+    assert (disk.target, disk.path) == ("vda", None)
+    assert "an xslt changes its settings" in (disk.problem or "")
+    assert disk.drops_flushes is drops
