@@ -15,7 +15,7 @@ from vdisklab.answers.loading import stored_verdicts
 from vdisklab.errors import LoadError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import machine_facts
-from vdisklab.host.mounts import is_visible_directory
+from vdisklab.host.mounts import is_out_of_sight, is_visible_directory
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import some_are_alike
 from vdisklab.path.needs import DURABLE
@@ -89,6 +89,13 @@ def _require_directory(campaign: Campaign, request: RunRequest, anew: RunRequest
         return
     other = "DIR" if request.directory is None else shlex.quote(str(request.directory))
     command = shlex.join(command_words(replace(anew, directory=None)))
+    if is_out_of_sight(Path(str(directory))):
+        raise PlanError(
+            f"campaign {campaign.id} was measured in {directory}, which cannot be seen as this "
+            "user",
+            hint="run it as a user who may look there, or as root; another directory is another "
+            f"plan: `{command} --dir {other}`",
+        )
     raise PlanError(
         f"campaign {campaign.id} was measured in {directory}, which is not on this machine",
         hint=f"if its storage is here, mount it there, or mkdir -p {shlex.quote(str(directory))}; "

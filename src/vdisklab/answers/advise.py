@@ -43,6 +43,7 @@ from vdisklab.answers.disks import (
     is_alike,
     is_for_machine,
     is_on_device_here,
+    is_own_unseen,
     known_loss,
     limits_of,
     number_of,
@@ -63,6 +64,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts, machine_facts
 from vdisklab.host.mounts import (
     is_of_server,
+    is_out_of_sight,
     is_surely_absent,
     lies_in_memory,
     may_measure_in,
@@ -505,6 +507,7 @@ class _Desk:
         start = Advice(
             path, reason=problem or "", directory=place, far=far, stands_in=stands_in,
             on_device_here=is_on_device_here(disk),
+            own_unseen=is_own_unseen(disk),
         )  # fmt: skip
         made = None if path is None else as_made(disk, path, context)
         settings = (disk.platform, disk.limits, disk.shareable, disk.read_only, disk.drops_flushes)
@@ -576,7 +579,10 @@ class _Desk:
                 own_place = None if start.stands_in else start.directory
                 place = _elsewhere(own_place, campaign)
                 gone = place is not None and is_surely_absent(place)
-                return replace(answer, elsewhere=place, elsewhere_gone=gone)
+                unseen = place is not None and is_out_of_sight(place)
+                return replace(
+                    answer, elsewhere=place, elsewhere_gone=gone, elsewhere_unseen=unseen
+                )
             reason, begun = answer.reason, begun or answer.begun
         if limits and not unsafe:
             return replace(_limited(row, start, limits), measurable=False)

@@ -40,7 +40,12 @@ from vdisklab.answers.choice import (
     told_apart,
 )
 from vdisklab.documents import HIDDEN, RARE, Answer
-from vdisklab.host.mounts import is_surely_absent, is_visible_device, is_visible_directory
+from vdisklab.host.mounts import (
+    is_out_of_sight,
+    is_surely_absent,
+    is_visible_device,
+    is_visible_directory,
+)
 from vdisklab.inspection.disk_on_host import is_mounted, local_source
 from vdisklab.path.adjacent import nearest_settings
 from vdisklab.path.architecture import host_of
@@ -125,6 +130,12 @@ def is_on_device_here(disk: ConfiguredDisk) -> bool:
     """True for a block device of this host; its node may name it as another host's."""
     source = local_source(disk)
     return source is not None and not disk.node and is_visible_device(source)
+
+
+def is_own_unseen(disk: ConfiguredDisk) -> bool:
+    """True for a disk whose file or device this user may not look for."""
+    source = local_source(disk)
+    return source is not None and is_out_of_sight(source)
 
 
 def device_not_here(disk: ConfiguredDisk) -> str:
@@ -486,6 +497,10 @@ class Advice:
     ] = None
     elsewhere_gone: bool = field(default=False, metadata=HIDDEN)
     """True if nothing of that name is on this host any more."""
+    elsewhere_unseen: bool = field(default=False, metadata=HIDDEN)
+    """True if this user may not look whether it is there."""
+    own_unseen: bool = field(default=False, metadata=HIDDEN)
+    """True if this user may not look for the disk's own file or device."""
     on_device_here: bool = field(default=False, metadata=HIDDEN)
     """True for a device of this host, which must not be written to."""
     stands_in: bool = field(default=False, metadata=HIDDEN)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.host.facts import machine_id
-from vdisklab.host.mounts import is_visible_directory
+from vdisklab.host.mounts import is_out_of_sight, is_visible_directory
 
 _MEASURES = re.compile(r"(?:^|`)vdisklab (?:run|powercut|density) ")
 
 
 def where_measured(campaigns: Sequence[Any], lines: Sequence[str] | None = None) -> Iterator[str]:
-    """That these campaigns are another host's, or that their directory is gone, and where the
+    """That these campaigns are another host's, or that their directory is gone or out of sight, and where the
     commands of an answer are for.
 
     `lines` are all that is printed with it; a directory that none of them needs is left out. None
@@ -37,7 +37,14 @@ def where_measured(campaigns: Sequence[Any], lines: Sequence[str] | None = None)
     for directory, ids in directories_gone(campaigns).items():
         again = [f" --again {name}" for name in ids]
         options = (f" --dir {shlex.quote(directory)}", *again, " --confirm`")
-        if lines is None or any(option in line for line in lines for option in options):
+        if lines is not None and not any(option in line for line in lines for option in options):
+            continue
+        if is_out_of_sight(Path(directory)):
+            yield (
+                f"Recorded in {directory}, which cannot be seen as this user; the numbers are "
+                "complete. Measure as a user who may look there, or as root."
+            )
+        else:
             yield (
                 f"Recorded in {directory}, which {is_away}; the numbers are complete. Before you "
                 "measure here, mount the disk that held it; if this machine never had it, run "
@@ -56,8 +63,8 @@ def host_elsewhere(campaigns: Sequence[Any]) -> str | None:
 
 
 def directories_gone(campaigns: Sequence[Any]) -> Mapping[str, Sequence[str]]:
-    """The directories of campaigns of this machine that are not there now, each with the
-    campaigns' ids."""
+    """The directories of campaigns of this machine that are not there now, or that this user may
+    not look for, each with the campaigns' ids."""
     hosts = (getattr(campaign, "host", None) for campaign in campaigns)
     if {getattr(host, "machine_id", "") for host in hosts} != {machine_id()}:
         return {}

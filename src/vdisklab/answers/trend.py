@@ -37,7 +37,7 @@ from vdisklab.analysis.trend import (
 from vdisklab.answers.loading import find_cells, find_measure, load_chosen, require_numbers
 from vdisklab.documents import HIDDEN, Answer
 from vdisklab.errors import PlanError
-from vdisklab.host.mounts import is_visible_directory
+from vdisklab.host.mounts import is_out_of_sight, is_visible_directory
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.campaign import what_is_measured
 from vdisklab.results.host_choice import by_host
@@ -352,6 +352,8 @@ def _where(campaign: Campaign, machine: str | None) -> str:
     there = directory is None or is_visible_directory(Path(str(directory)))
     if machine != campaign.host.machine_id or there:
         return _on_which_host(campaign, machine)
+    if is_out_of_sight(Path(str(directory))):
+        return f"measure it anew, as a user who may look into its work directory {directory}"
     return f"measure it anew, once its work directory {directory} is there again"
 
 

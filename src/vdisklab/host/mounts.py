@@ -263,6 +263,17 @@ def is_surely_absent(path: Path) -> bool:
     return False
 
 
+def is_out_of_sight(path: Path) -> bool:
+    """True where this user may not look: nobody can say whether something has the name."""
+    try:
+        path.stat()
+    except PermissionError:
+        return True
+    except (OSError, ValueError):  # ValueError: a zero byte
+        return False
+    return False
+
+
 def _way_to(directory: Path) -> str:
     """How to name or make a directory that does not exist."""
     create = f"mkdir -p {shlex.quote(str(directory))}"

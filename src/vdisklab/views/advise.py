@@ -397,14 +397,20 @@ def _where_measured(row: ExistingDisk) -> Iterator[str]:
             "was not measured."
         )
     elif entry.elsewhere is not None and (entry.directory is None or entry.stands_in):
+        where = "cannot be seen as this user" if entry.own_unseen else "is not on this host"
         yield (
-            f"the speeds are those of {entry.elsewhere}; the disk's own storage is not on this "
-            "host, and was not measured."
+            f"the speeds are those of {entry.elsewhere}; the disk's own storage {where}, and was "
+            "not measured."
         )
     elif entry.elsewhere is not None and entry.elsewhere_gone:
         yield (
             f"measured in {entry.elsewhere}, a directory that is gone, so perhaps on another file "
             "system than this disk: --measure measures on the disk's own."
+        )
+    elif entry.elsewhere is not None and entry.elsewhere_unseen:
+        yield (
+            f"measured in {entry.elsewhere}, which cannot be seen as this user, so perhaps on "
+            "another file system than this disk: --measure measures on the disk's own."
         )
     elif entry.elsewhere is not None:
         yield (

@@ -84,6 +84,7 @@ def test_a_directory_that_is_gone_is_named_with_both_ways_on(
     monkeypatch: pytest.MonkeyPatch, given: Path | None, named: str
 ) -> None:
     monkeypatch.setattr(again, "is_visible_directory", lambda _: False)
+    monkeypatch.setattr(again, "is_out_of_sight", lambda _: False)
     plan = planned(Request(paths=("raw/none",), directory=Path("/root/qs"), runtime=1.5))
     with (
         stored(campaigns=[campaign(plan)]) as store,
@@ -97,6 +98,20 @@ def test_a_directory_that_is_gone_is_named_with_both_ways_on(
     assert f"--dir {named}" in command[1]
     assert "--runtime 1.5" in command[1]
     assert "/root/qs" not in command[1]
+
+
+def test_a_directory_that_this_user_may_not_look_for_is_not_said_to_be_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(again, "is_visible_directory", lambda _: False)
+    monkeypatch.setattr(again, "is_out_of_sight", lambda _: True)
+    plan = planned(Request(paths=("raw/none",), directory=Path("/root/qs")))
+    with (
+        stored(campaigns=[campaign(plan)]) as store,
+        pytest.raises(PlanError, match="in /root/qs, which cannot be seen as this user") as refused,
+    ):
+        again.repeated(store, RunRequest(again=CAMPAIGN.id))
+    assert "mkdir" not in str(refused.value.hint)
 
 
 def test_a_race_is_raced_again() -> None:

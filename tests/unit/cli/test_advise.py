@@ -1344,6 +1344,35 @@ def test_an_answer_from_another_file_system_is_said_and_measured_anew(
     assert bool(advised(capsys, *arguments)["planned"]) is bool(place)
 
 
+def test_a_place_that_this_user_may_not_look_into_is_unknown_and_no_other_file_system(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """A user without root was told as a fact that /root/qs is on another file system."""
+    here = replace(
+        CAMPAIGN,
+        host=machine_facts(LocalHost()),
+        plan={**CAMPAIGN.plan, "cells": list(SPEEDS), "directory": "/proc"},
+    )
+    database.write(runs(speeds=SPEEDS), campaigns=[here])
+    own = guest(tmp_path, "raw/none")
+    hidden = guest(tmp_path, "raw/none", "db", "/nowhere/db.img")
+
+    def said(file: str) -> str:
+        assert main(["advise", file]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    assert "the disk's own storage is not on this host" in said(hidden)
+    for module in ("advise", "disks"):
+        monkeypatch.setattr(f"vdisklab.answers.{module}.is_out_of_sight", lambda _: True)
+    found = said(own)
+    assert "measured in /proc, which cannot be seen as this user, so perhaps on another" in found
+    assert "/proc, on another file system" not in found
+    found = said(hidden)
+    assert "the disk's own storage cannot be seen as this user, and was not measured" in found
+    assert "is not on this host," not in found
+
+
 def test_the_best_other_setting_is_the_fastest_of_those_in_doubt(
     database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

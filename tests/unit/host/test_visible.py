@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,21 @@ def test_a_mount_is_found_by_any_name_of_its_directory(
         assert mounts.mounts_below(name / "run") == (mounted,)
     assert mounts.mount_at(work / "run") is None
     assert mounts.mounts_below(work / "run" / "mnt") == ()
+
+
+def test_what_this_user_may_not_look_for_is_neither_there_nor_absent(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    assert not mounts.is_out_of_sight(tmp_path / "absent")
+    assert not mounts.is_out_of_sight(tmp_path)
+    assert not mounts.is_out_of_sight(Path("zero\0byte"))
+    was_root = os.geteuid() == 0
+    if was_root:
+        os.seteuid(65534)
+    try:
+        assert mounts.is_out_of_sight(closed / "qs")
+        assert not mounts.is_surely_absent(closed / "qs")
+    finally:
+        if was_root:
+            os.seteuid(0)
+        closed.chmod(0o700)

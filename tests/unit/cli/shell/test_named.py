@@ -144,7 +144,7 @@ class _Answer(Answer):
 
 
 def test_it_is_said_where_a_command_of_a_campaign_has_to_be_run(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without --dir it would measure another disk, in a campaign of its own."""
     text = "Race them: `vdisklab run raw/none --dir '/nowhere/my qs' --size 1G`."
@@ -176,6 +176,11 @@ def test_it_is_said_where_a_command_of_a_campaign_has_to_be_run(
         found = said(campaign, note)
         assert where in found, found
         assert note in found
+    hidden = "which cannot be seen as this user; the numbers are complete."
+    monkeypatch.setattr("vdisklab.answers.elsewhere.is_out_of_sight", lambda _: True)
+    assert hidden in said(here, text)
+    assert "mkdir" not in said(here, text)
+    assert hidden not in said(here, "Nothing to do.")
     assert host_elsewhere((away, away)) == CAMPAIGN.host.hostname
     unknown = replace(away, host=replace(away.host, machine_id=""))
     assert [host_elsewhere(each) for each in ((here,), (here, away), (unknown,), ())] == [None] * 4
