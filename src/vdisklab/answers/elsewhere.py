@@ -16,8 +16,8 @@ _MEASURES = re.compile(r"(?:^|`)vdisklab (?:run|powercut|density) ")
 
 
 def where_measured(campaigns: Sequence[Any], lines: Sequence[str] | None = None) -> Iterator[str]:
-    """That these campaigns are another host's, or that their directory is gone or out of sight, and where the
-    commands of an answer are for.
+    """That these campaigns are another host's, or that their directory is gone or out of sight, and
+    where the commands of an answer are for.
 
     `lines` are all that is printed with it; a directory that none of them needs is left out. None
     is for a report, which has such commands, and is read later and on another machine.

@@ -109,6 +109,18 @@ def way_to_kvm(device: Path = DEVICE, root: Path = SYSTEM) -> str | None:
     return _remedy_for_hang(root) if _is_pvm(root) else None
 
 
+def untried(why: str, remedy: str, device: Path = DEVICE, root: Path = SYSTEM) -> KvmTrial:
+    """The trial that was not made of a device that opens, with what lets it be made.
+
+    Where KVM boots only PVM guests, the answer is known without it: to root as to a user whom the
+    device refuses.
+    """
+    tried = f"{device} opens; {why}"
+    if not _is_pvm(root):
+        return KvmTrial(None, tried, remedy)
+    return KvmTrial(False, tried, f"{_remedy_for_hang(root)}; {remedy}")
+
+
 def kvm_error(trial: KvmTrial) -> GuestError:
     """The error for guests that must run under KVM, whose trial failed."""
     without = "leave out --accelerator kvm (with --new for a campaign that began under KVM)"

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from vdisklab.errors import GuestError, SilentGuestError, WrongClockError
 from vdisklab.guest.accelerator import (
-    DEVICE,
     KvmTrial,
     device_refused,
     earlier_trial,
@@ -24,6 +23,7 @@ from vdisklab.guest.accelerator import (
     remembered_trial,
     trial_key,
     try_kvm,
+    untried,
 )
 from vdisklab.guest.guest_context import GuestContext
 from vdisklab.guest.hotplug import attached_disk
@@ -251,13 +251,9 @@ def try_kvm_without_download(context: GuestContext, directory: Path) -> KvmTrial
     if refused is not None:
         return refused
     if not is_kernel_at_hand(context.cache, buses):
-        return KvmTrial(
-            works=None,
-            tried=(
-                f"{DEVICE} opens; not tested further, because no guest kernel is installed or "
-                "cached yet"
-            ),
-            remedy="`vdisklab run raw/none` downloads one and tests it",
+        return untried(
+            "not tested further, because no guest kernel is installed or cached yet",
+            "`vdisklab run raw/none` downloads a kernel and tests KVM",
         )
     boot = boot_files(context.host, context.cache, buses)
     return _kvm_trial(context, GuestPlan(), None, boot, directory)

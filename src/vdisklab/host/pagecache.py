@@ -331,6 +331,11 @@ class KernelParts:
         listed = (read_text(self._root / "proc/filesystems") or "").split()
         return name in listed or self.has_module(name)
 
+    def has_process(self, name: str) -> bool:
+        """True when a process of this name runs that serves what the kernel lacks."""
+        processes = (self._root / "proc").glob("[0-9]*/comm")
+        return any((read_text(comm) or "").strip() == name for comm in processes)
+
     def has_driver(self, name: str, module: str) -> bool:
         """True when /proc/devices lists `name`, or its module is loaded or installed."""
         listed = (read_text(self._root / "proc/devices") or "").split()

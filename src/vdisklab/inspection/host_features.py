@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 from vdisklab.errors import HostError
-from vdisklab.guest.accelerator import DEVICE, KvmTrial, device_refused
+from vdisklab.guest.accelerator import KvmTrial, device_refused, untried
 from vdisklab.guest.factory import try_kvm_without_download
 from vdisklab.guest.guest_context import GuestContext
 from vdisklab.guest.qemu import probe
@@ -143,8 +143,7 @@ def _try_kvm(host: Host, progress: Progress) -> KvmTrial:
             return try_kvm_without_download(context, site.directory)
     except HostError as error:
         remedy = f"{error}: {error.hint}" if error.hint else str(error)
-        untried = KvmTrial(None, f"{DEVICE} opens; no guest was booted under it", remedy)
-        return device_refused() or untried
+        return device_refused() or untried("no guest was booted under it", remedy)
 
 
 def _kvm(inspection: Inspection) -> HostFinding:
@@ -357,7 +356,7 @@ def _layer(host: Host, parts: KernelParts, name: str, part: KernelPart) -> HostF
         in_kernel = parts.has_driver(*(part.driver or ("", "")))
     if in_kernel and not lacking:
         return _ok(topic, "kernel and programs")
-    if part.filesystem == "zfs" and not lacking and _zfs_answers(host):
+    if part.filesystem == "zfs" and not lacking and _zfs_answers(host, parts):
         observed = "not in this kernel; zfs-fuse is running"
         costs = "cannot be measured: layer zvol; limits on ZFS's cache"
         return _limited(topic, observed, costs, mend_kernel)
@@ -370,8 +369,11 @@ def _layer(host: Host, parts: KernelParts, name: str, part: KernelPart) -> HostF
     return _missing(topic, "; ".join(reasons), f"cannot be measured: {lost}", ", then ".join(mend))
 
 
-def _zfs_answers(host: Host) -> bool:
-    """True if ZFS answers, which is zfs-fuse if the kernel has no ZFS."""
+def _zfs_answers(host: Host, parts: KernelParts) -> bool:
+    """True if ZFS answers, which is zfs-fuse if the kernel has no ZFS; its socket is root's, so
+    its process counts as an answer for all others."""
+    if parts.has_process("zfs-fuse"):
+        return True
     try:
         require_zfs(host)
     except HostError:

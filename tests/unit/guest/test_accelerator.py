@@ -20,6 +20,7 @@ from vdisklab.guest.accelerator import (
     remembered_trial,
     trial_key,
     try_kvm,
+    untried,
     way_to_kvm,
 )
 from vdisklab.guest.factory import known_accelerator
@@ -299,6 +300,11 @@ def test_no_group_is_advised_where_no_guest_boots(device: Path) -> None:
     assert "cannot be opened" in refused.tried
     assert "usermod" not in (refused.remedy or "")
     assert (refused.remedy or "").startswith("use another host, with AMD-V or VT-x: ")
+    as_root = untried("not tested further", "`vdisklab run`", device, device.parent)
+    assert as_root.works is False, "as for the user without root"
+    assert as_root.remedy == f"{refused.remedy}; `vdisklab run`"
+    elsewhere = untried("not tested further", "`vdisklab run`", device, device.parent / "other")
+    assert (elsewhere.works, elsewhere.remedy) == (None, "`vdisklab run`")
 
 
 def test_a_plan_knows_the_accelerator_from_an_earlier_trial(

@@ -244,12 +244,29 @@ def test_zfs_outside_the_kernel_is_known_by_its_answer(tmp_path: Path) -> None:
     assert "zvol" in (answered.costs or "")
 
 
+def test_zfs_fuse_is_the_same_fact_for_a_user_whom_its_socket_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """root was told `limited`, and nobody `missing, not in this kernel`."""
+
+    def refused(_: object) -> tuple[str, ...]:
+        raise HostError("ZFS does not run here: connect: Permission denied")
+
+    monkeypatch.setattr(probe, "require_zfs", refused)
+    host = ScriptedHost()
+    host.programs |= {"zpool": "", "zfs": ""}
+    assert findings(tmp_path, host)["layer zfs"].state is Availability.MISSING
+    answered = findings(tmp_path, host, {"proc/77/comm": "zfs-fuse\n"})["layer zfs"]
+    assert answered.observed == "not in this kernel; zfs-fuse is running"
+    assert answered.state is Availability.LIMITED
+
+
 def test_zfs_that_does_not_answer_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = ScriptedHost()
     host.programs |= {"zpool": "", "zfs": ""}
-    monkeypatch.setattr(probe, "_zfs_answers", lambda _host: False)
+    monkeypatch.setattr(probe, "_zfs_answers", lambda _host, _parts: False)
     assert findings(tmp_path, host)["layer zfs"].state is Availability.MISSING
 
 
