@@ -34,6 +34,7 @@ from vdisklab.platforms.configured_disk import (
     IdleAio,
     MayBeUnseen,
     MayOutgrow,
+    NoDiscard,
     NotOfToday,
     PoolMayFill,
     ProbablyVolume,
@@ -51,8 +52,8 @@ from vdisklab.views.durability import durability_sentence, way_to_test
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _ALWAYS_SAID = (
-    FileVolume, IdleAio, MayBeUnseen, MayOutgrow, NotOfToday, PoolMayFill, ProbablyVolume,
-    QuotaReached, SoftMount, Throttled, UnsafeBefore,
+    FileVolume, IdleAio, MayBeUnseen, MayOutgrow, NoDiscard, NotOfToday, PoolMayFill,
+    ProbablyVolume, QuotaReached, SoftMount, Throttled, UnsafeBefore,
 )  # fmt: skip
 """Risks that are no loss today, and that change what to do."""
 
@@ -201,7 +202,8 @@ def _why(row: ExistingDisk, below: Mapping[str, str]) -> str:
         return serious + (_refused(row) or advice.reason.partition(":")[0])
     if advice.action is DiskAction.KEEP:
         kept = advice.reason or f"{_if_like(advice)}no other setting is shown to be better"
-        return serious + kept
+        grows = "; discard=unmap lets it shrink" if NoDiscard() in row.risks else ""
+        return f"{serious}{kept}{grows}"
     reason = disks.said_first(row, advice.reason)
     if advice.measurable and advice.reason != MEASURED_ALONE:
         reason = "not measured yet"

@@ -1355,7 +1355,7 @@ def test_a_place_that_this_user_may_not_look_into_is_unknown_and_no_other_file_s
         plan={**CAMPAIGN.plan, "cells": list(SPEEDS), "directory": "/proc"},
     )
     database.write(runs(speeds=SPEEDS), campaigns=[here])
-    own = guest(tmp_path, "raw/none")
+    seen = guest(tmp_path, "raw/none")
     hidden = guest(tmp_path, "raw/none", "db", "/nowhere/db.img")
 
     def said(file: str) -> str:
@@ -1365,12 +1365,35 @@ def test_a_place_that_this_user_may_not_look_into_is_unknown_and_no_other_file_s
     assert "the disk's own storage is not on this host" in said(hidden)
     for module in ("advise", "disks"):
         monkeypatch.setattr(f"vdisklab.answers.{module}.is_out_of_sight", lambda _: True)
-    found = said(own)
+    found = said(seen)
     assert "measured in /proc, which cannot be seen as this user, so perhaps on another" in found
     assert "/proc, on another file system" not in found
     found = said(hidden)
     assert "the disk's own storage cannot be seen as this user, and was not measured" in found
     assert "is not on this host," not in found
+
+
+@pytest.mark.parametrize(("discard", "grows"), [("", True), ("/virtio:discard=unmap", False)])
+def test_a_thin_disk_to_keep_that_only_grows_is_said_as_audit_says_it(
+    discard: str, grows: bool, database: Database, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """audit said `It only ever grows. Set discard=unmap`, and advise `keep` without a word."""
+    plan = {**CAMPAIGN.plan, "cells": list(SPEEDS), "directory": str(tmp_path)}
+    here = replace(CAMPAIGN, host=machine_facts(LocalHost()), plan=plan)
+    database.write(runs(speeds=SPEEDS | {f"raw/none{discard}": 0.8}), campaigns=[here])
+    image = tmp_path / "thin.img"
+    with image.open("wb") as file:
+        file.truncate(1 << 20)
+    disk = guest(tmp_path, f"raw/none{discard}", image=str(image))
+
+    def said(*arguments: str) -> str:
+        assert main([*arguments]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    assert ("it only ever grows" in said("audit", disk)) is grows
+    assert ("discard=unmap lets it shrink" in said("advise", disk)) is grows
+    assert ("it only ever grows. Set discard" in said("advise", disk, "--why")) is grows
 
 
 def test_the_best_other_setting_is_the_fastest_of_those_in_doubt(
