@@ -479,12 +479,15 @@ def _requirements(request: ExportRequest, target: str) -> Iterator[str]:
         driver = f"<driver{attributes}/>" if attributes else ""
         yield (
             "the guest's SCSI controller must be "
-            f'<controller type="scsi" model="virtio-scsi">{driver}</controller>'
+            f'<controller type="scsi" model="virtio-scsi">{driver}</controller>; no controller of '
+            "a running guest can be changed: change it with virsh edit GUEST, then shut the guest "
+            "down and start it"
         )
-    else:
-        for number in range(1, 1 + (attachment.iothreads or int(attachment.iothread))):
-            needed = f"virsh iothreadadd GUEST {number} --live --config"
-            yield f"the guest needs the I/O thread {number}: {needed}"
+    # What the changed controller needs is there at the guest's next start, as the controller is.
+    when = "--config" if attachment.bus is Bus.SCSI else "--live --config"
+    for number in range(1, 1 + (attachment.iothreads or int(attachment.iothread))):
+        needed = f"virsh iothreadadd GUEST {number} {when}"
+        yield f"the guest needs the I/O thread {number}: {needed}"
     if attachment.bus is Bus.NVME:
         yield "the guest's NVMe controller needs a <serial>, and decides on the number of queues"
 
@@ -558,7 +561,9 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
     saved = shlex.quote(f"{disk.guest}.{disk.target}.before-{of_change}.xml")
     # -s: a `virsh` that fails leaves an empty file.
     return dialect.Change(
-        f"test -s {saved} || virsh dumpxml --inactive {guest} > {saved}{threads} && "
+        # Without --security-info the definition lacks the passwords of VNC and SPICE.
+        f"test -s {saved} || (umask 077; virsh dumpxml --inactive --security-info {guest} > "
+        f"{saved}){threads} && "
         f"virt-xml {guest} --edit target={disk.target} --disk {options}",
         f"virsh define {saved} && rm {saved}",
     )

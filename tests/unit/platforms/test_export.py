@@ -146,6 +146,8 @@ def test_a_block_device_in_arguments_needs_qemus_own_dev_off() -> None:
         ("qcow2/none", "vdb", "--live --config"),
         ("raw/none/virtio:iothread=on", "vdb", "virsh iothreadadd GUEST 1"),
         ("raw/none/scsi:iothread=on:queues=2", "sdb", '<driver queues="2" iothread="1"/>'),
+        ("raw/none/scsi:iothread=on", "sdb", "virsh iothreadadd GUEST 1 --config"),
+        ("raw/none/scsi:iothread=on", "sdb", "no controller of a running guest can be changed"),
         ("raw/none/sata", "sdb", "after its next start"),
         ("raw/none/ide", "hdb", "after its next start"),
     ],

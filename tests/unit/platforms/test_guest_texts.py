@@ -447,8 +447,8 @@ def test_the_lines_of_libvirt_save_the_definition_first() -> None:
     saved = paste.removeprefix("test -s ").partition(" || ")[0]
     assert re.fullmatch(r"'a b\.vda\.before-[0-9a-f]{6}\.xml'", saved)
     assert (paste, undo) == (
-        f"test -s {saved} || virsh dumpxml --inactive 'a b' > {saved} && virt-xml 'a b' --edit "
-        "--xml ./iothreads=1 && virt-xml 'a b' --edit target=vda --disk "
+        f"test -s {saved} || (umask 077; virsh dumpxml --inactive --security-info 'a b' > {saved}) "
+        "&& virt-xml 'a b' --edit --xml ./iothreads=1 && virt-xml 'a b' --edit target=vda --disk "
         "driver.cache=none,driver.io=native,driver.iothread=1",
         f"virsh define {saved} && rm {saved}",
     )
@@ -471,10 +471,14 @@ def test_a_line_of_libvirt_that_is_pasted_twice_is_still_undone(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     paste, undo = changed(disk, "raw/none")
     (tmp_path / shlex.split(paste)[2]).touch()  # as a virsh that failed leaves it
+    was_undone = False
     for _ in range(2):  # the undo's own file does not outlive it
         for line, then in ((paste, "changed\n"), (paste, "changed\n"), (undo, "as it was")):
             subprocess.run(("sh", "-c", line), cwd=tmp_path, check=True)
             assert defined.read_text() == then
+            for file in tmp_path.glob("*.before-*") if was_undone else ():
+                assert file.stat().st_mode & 0o777 == 0o600, "it may hold a password of VNC"
+        was_undone = True
         defined.write_text("as it was")
     assert not list(tmp_path.glob("*.before-*"))
 
