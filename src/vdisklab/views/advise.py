@@ -52,8 +52,8 @@ from vdisklab.views.durability import durability_sentence, way_to_test
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _ALWAYS_SAID = (
-    FileVolume, IdleAio, MayBeUnseen, MayOutgrow, NoDiscard, NotOfToday, PoolMayFill,
-    ProbablyVolume, QuotaReached, SoftMount, Throttled, UnsafeBefore,
+    FileVolume, IdleAio, MayBeUnseen, MayOutgrow, NotOfToday, PoolMayFill, ProbablyVolume,
+    QuotaReached, SoftMount, Throttled, UnsafeBefore,
 )  # fmt: skip
 """Risks that are no loss today, and that change what to do."""
 
@@ -375,6 +375,8 @@ def _sentences(row: ExistingDisk, profile: str | None = None) -> Iterator[str]:
             f"compared with the disk of a new guest of {row.disk.platform.full_name} it is "
             f"{over_default}."
         )
+    # Last: the table's reason has its short form.
+    yield from (str(risk) for risk in row.risks if isinstance(risk, NoDiscard))
 
 
 def _asks_for_a_database(profile: str | None) -> bool:
@@ -552,6 +554,15 @@ def _host_of(planned: PlannedMeasurement) -> str:
     return planned.node or f"the host that has {its} storage"
 
 
+def _time_of(planned: PlannedMeasurement, *, races: bool) -> str:
+    """`usually under 9 min 00 s, at most 26 min 00 s` for a race, as `plan` says it; else about how
+    long its rounds take."""
+    usually, most = map(format_duration, (planned.command_seconds, planned.seconds))
+    if races and usually != most:
+        return f"usually under {usually}, at most {most}"
+    return f"about {usually}"
+
+
 def _planned(planned: PlannedMeasurement, then: NextCommands) -> str:
     again = then.again
     its = "its" if len(planned.disks) == 1 else "their"
@@ -559,7 +570,7 @@ def _planned(planned: PlannedMeasurement, then: NextCommands) -> str:
     paths = counted(len(planned.request.paths), "path")
     races = planned.race is not None and not planned.race.groups
     goal = f"{'find the best of' if races else 'measure'} {paths} for {names}"
-    time = f"about {format_duration(planned.command_seconds)}"
+    time = _time_of(planned, races=races)
     if races:
         time = f"{time}, until one is shown to be good enough"
     elif (rounds := planned.request.rounds) is not None:

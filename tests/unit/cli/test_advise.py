@@ -392,7 +392,8 @@ def test_each_unknown_ends_with_one_command_and_its_time(
         plan["command"] for plan in planned
     ]
     before = [lines[lines.index(plan["command"]) - 1] for plan in planned]
-    assert all("(about " in line or "; about " in line for line in before)
+    timed = ("(about ", "; about ", "(usually under ", "; usually under ")
+    assert all(any(time in line for time in timed) for line in before)
     assert all(line.startswith("# to ") and " paths " in line for line in before)
     named = [
         f"{row['disk']['domain']} {row['disk']['target']}" for row in unknown if row not in unseen
@@ -453,7 +454,8 @@ def test_a_disk_on_a_nodes_local_volume_is_measured_there(
     lines = capsys.readouterr().out.splitlines()
     above = lines[lines.index(planned["command"]) - 1]
     assert above.startswith("# to find the best of ")
-    assert " for web root (about " in above
+    usually, most = (format_duration(planned[key]) for key in ("seconds_usually", "seconds"))
+    assert f" for web root (usually under {usually}, at most {most}, until " in above
     said = "run this on node1, with vdisklab and a copy of what was read here, then "
     assert above.endswith(f"{said}`vdisklab advise {file}` there:")
     monkeypatch.setattr("sys.argv", ["/opt/x/vdisklab", "advise", str(file), "--db", "here.sqlite"])
@@ -636,7 +638,7 @@ def test_no_local_image_keeps_a_disk_of_a_server(
         )
         above = lines[lines.index(plan["command"]) - 1]
         assert above.startswith(f"# command {place}: to find the best of {len(paths)} paths for ")
-        assert f" for {disk} on its server (about " in above
+        assert f" for {disk} on its server (usually under " in above
         disks = {"rbd": "an RBD image", "iscsi": "the number of a LUN", "nbd": "an export"}
         spare = f"SPARE is {disks.get(kind)} there that nothing uses, never the guest's: it is "
         assert (f"{spare}overwritten" in above) is (kind != "libnfs")
@@ -1314,7 +1316,8 @@ def test_a_measurement_of_two_rounds_is_said_with_the_command_that_continues(
     out = " ".join(capsys.readouterr().out.split())
     assert "not measured yet" not in out
     assert out.count(said) == 2, "in the table, above the command"
-    assert f"; to continue (about {format_duration(planned['seconds_usually'])}" in out
+    usually = format_duration(planned["seconds_usually"])
+    assert f"; to continue (usually under {usually}, at most " in out
     assert out.endswith(planned["command"])
 
 
