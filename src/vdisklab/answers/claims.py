@@ -28,6 +28,7 @@ from vdisklab.answers.missing_cells import missing_cells, request_for, run_comma
 from vdisklab.documents import RARE, Answer, Count, Probability
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell
+from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import Request
 from vdisklab.plan.toml_file import text_of
@@ -40,6 +41,10 @@ ALPHA = 0.05
 """The chance that any claim of an answer is judged wrongly."""
 
 _CLAIM_FILE = "name a readable TOML file, in the format of docs/claims.md"
+
+
+NEEDS_KVM = "needs KVM first: void under emulation"
+"""Of a claim that is not measured, where the campaign's guests are emulated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +92,20 @@ class JudgedClaim:
     )
 
     @classmethod
-    def of(cls, answer: ClaimAnswer, command: str | None) -> JudgedClaim:
-        """The row of an answer, with the command that measures what it lacks."""
+    def of(cls, answer: ClaimAnswer, command: str | None, *, emulated: bool) -> JudgedClaim:
+        """The row of an answer, with the command that measures what it lacks.
+
+        Where guests are `emulated`, an absolute claim would be void once it is measured.
+        """
         claim = answer.claim
+        lacking = answer.status is ClaimStatus.NOT_MEASURED
+        needs_kvm = emulated and claim.absolute and lacking
         return cls(
             article=claim.article,
             claim=claim.name,
             sentence=claim.sentence,
             status=answer.status,
-            verdict=answer.sentence,
+            verdict=f"{answer.sentence} ({NEEDS_KVM})" if needs_kvm else answer.sentence,
             ratio=answer.ratio,
             low=answer.low,
             high=answer.high,
@@ -267,7 +277,11 @@ def evaluate_claims(
         articles={file.article: file.title for file in files},
         counts=Counter(answer.status for answer in answers),
         claims=tuple(
-            JudgedClaim.of(answer, commands.get((answer.claim.article, answer.claim.name)))
+            JudgedClaim.of(
+                answer,
+                commands.get((answer.claim.article, answer.claim.name)),
+                emulated=loaded.caveats.accelerator is Accelerator.TCG,
+            )
             for answer in answers
         ),
         left_out=left_out,

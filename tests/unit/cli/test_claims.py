@@ -142,6 +142,22 @@ def test_a_command_in_junit_runs_as_it_stands(
     assert "vdisklab" not in skipped.replace(".venv/bin/vdisklab", "").replace(database.url, "")
 
 
+def test_what_would_be_void_under_emulation_is_said_to_need_kvm_first(
+    call: Call, mine: str, tmp_path: Path
+) -> None:
+    """The command for a claim about a value was printed below a campaign of TCG, without a word."""
+    Path(mine).write_text(MINE.replace('left = ["raw/none"]', 'left = ["raw/none/scsi"]'))
+    file = tmp_path / "out.xml"
+    printed = " ".join(call("--file", mine, "--only", "absolute", "--junit", str(file))[1].split())
+    assert "needs KVM first" in printed
+    (skipped,) = Xml.parse(file).getroot().iter("skipped")  # noqa: S314 - we wrote it
+    needs = "not measured (needs KVM first: void under emulation): `vdisklab run "
+    assert (skipped.get("message") or "").startswith(needs)
+    printed = call("--file", mine, "--only", "slower")[1]
+    assert "not measured" in printed
+    assert "needs KVM" not in printed, "no absolute claim"
+
+
 def test_a_value_has_its_unit_everywhere(call: Call, mine: str, tmp_path: Path) -> None:
     old = 'right = ["raw/none"]\nmeasures = ["randwrite-4k-q1/write/iops"]\nlow = 0.9\nhigh = 1.1'
     new = 'measures = ["randwrite-4k-q1/write/iops"]\nlow = 1e7\nof_value = true\nabsolute = false'
