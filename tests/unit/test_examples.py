@@ -6,6 +6,8 @@ it prints, errors included. `…` stands for anything in a line, and alone on a 
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 import shlex
 import shutil
@@ -86,6 +88,15 @@ def test_the_readme_quotes_the_ranking_of_the_recorded_quickstart(
     capsys.readouterr()
     assert main(["rank"]) == 0
     assert pattern(plain(textwrap.dedent(quoted))).fullmatch(plain(capsys.readouterr().out))
+
+
+def test_the_recorded_quickstart_calls_each_run_of_tcg_emulated() -> None:
+    """An old form of the file had `emulated` of the host alone, beside `"accelerator": "tcg"`."""
+    text = gzip.decompress((ROOT / "docs/images/quickstart.json.gz").read_bytes())
+    runs = [run for campaign in json.loads(text)["campaigns"] for run in campaign["runs"]]
+    assert {run["accelerator"] for run in runs} == {None, "tcg"}
+    for run in runs:
+        assert run["emulated"] is (run["accelerator"] == "tcg" or run["emulated_host"])
 
 
 @pytest.mark.parametrize("verb", ["rank", "recommend"])
