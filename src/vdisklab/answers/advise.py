@@ -522,11 +522,13 @@ class _Desk:
             settings,
             any(risk.blocks for risk in found),
             disk.unseen,
+            disk.may_differ,
         )
         if alike not in self._answers:
             self._answers[alike] = (
                 _unsafe_below(row, start, below)
                 or _made_to_work(row, start)
+                or _in_doubt(row, start)
                 or self._advise(row, start, made)
             )
         answer = self._answers[alike]
@@ -851,6 +853,14 @@ def _unsafe_below(row: ExistingDisk, start: Advice, below: str | None) -> Advice
         return None
     reason = f"no setting of the guest makes it safe: {below}"
     return replace(start, action=DiskAction.CHANGE, for_safety=True, reason=reason)
+
+
+def _in_doubt(row: ExistingDisk, start: Advice) -> Advice | None:
+    """The advice for a disk whose settings may be others; None if they are known, or lose data."""
+    now, doubt = row.power_cut, row.disk.may_differ
+    if not doubt or start.path is None or now is None or not now.kind.acceptable:
+        return None
+    return replace(start, reason=doubt, measurable=False)
 
 
 def _without_path(row: ExistingDisk, start: Advice) -> Advice:

@@ -116,10 +116,11 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
                 row = AARCH64 if match["kind"] else X86_64
                 argv = _command(str(name), service, match["name"] or "", row)
                 refused = _refused(_variables(service.get("environment")))
+                missing = _missing(written, text)
                 yield GuestText(
                     "\0".join(argv), f"{text.origin}/{name}", refused=refused, of=Platform.QEMU,
                     unread=tuple(_not_read(str(name), service)),
-                    note=_note(text.origin, values, _missing(written, text)),
+                    note=_note(text.origin, values, missing), doubt=_doubt(missing),
                 )  # fmt: skip
 
 
@@ -214,6 +215,11 @@ def _interpolated(text: str, values: _Values, depth: int) -> str:
         return instead
 
     return _EXPRESSION.sub(put, text)
+
+
+def _doubt(missing: Sequence[str]) -> str:
+    """Why the settings may be others than those that were read; empty if nothing is missing."""
+    return f"{named(missing)} may change its settings, and was not found" if missing else ""
 
 
 def _note(origin: str, values: _Values, missing: Sequence[str]) -> str:

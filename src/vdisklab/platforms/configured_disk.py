@@ -98,6 +98,8 @@ class ConfiguredDisk:
     """Why the platform does not start a guest with the disk, and the way out."""
     past: str | None = field(default=None, metadata=HIDDEN)
     """What the configuration is, if it is not the guest's of today."""
+    may_differ: str = field(default="", metadata=HIDDEN)
+    """Why its settings may be others, as a clause: a file that sets some was not read."""
     was_unsafe: bool = field(default=False, metadata=HIDDEN)
     """True if an earlier start of the guest, in the same log, lost what the guest flushed."""
     changed_in: str = field(default="", metadata=HIDDEN)
@@ -703,6 +705,16 @@ class NotOfToday(Risk, short="not of today"):
 
 
 @dataclass(frozen=True, slots=True)
+class MayDiffer(Risk, short="settings in doubt"):
+    """A file that sets some of the disk's settings was not read."""
+
+    why: Annotated[str, "the file, and why it was not read, as a clause"]
+
+    def __str__(self) -> str:
+        return f"Its settings are in doubt: {self.why}."
+
+
+@dataclass(frozen=True, slots=True)
 class UnsafeBefore(Risk, short="was unsafe"):
     """An earlier start of the guest dropped flushes; the last one, which holds, does not."""
 
@@ -924,6 +936,8 @@ def _risks_of_settings(disk: ConfiguredDisk) -> Iterator[Risk]:
     yield from _throttled(disk)
     if disk.past is not None:
         yield NotOfToday(disk.past)
+    if disk.may_differ:
+        yield MayDiffer(disk.may_differ)
     if disk.was_unsafe and not disk.read_only:
         yield UnsafeBefore()
     if disk.pending:

@@ -68,17 +68,18 @@ DIRECTORY = "/var/lib/libvirt/images"
 def _is_ours(text: GuestText) -> bool:
     """True for command lines of QEMU, and for those of the daemons that serve its disks."""
     served = _DAEMON.match(text.text) or _NBD_SERVER.match(text.text)
-    return served is not None or bool(_commands(text.text))
+    return served is not None or bool(_commands(text))
 
 
-def _commands(text: str) -> Sequence[ShellCommand]:
+def _commands(given: GuestText) -> Sequence[ShellCommand]:
     """Each QEMU command line, also of /proc/PID/cmdline, with the words that start it; none in any
     other text."""
+    text = given.text
     is_named = re.search(r"qemu-system-|qemu-kvm|\bkvm\b", text) is not None
     if not is_named and not ("$" in text and re.search(r"\s--?(drive|blockdev|hd[a-d])\b", text)):
         return ()
     process = (ShellCommand(tuple(text.split("\0"))),)
-    commands = process if "\0" in text else commands_of(text)
+    commands = process if "\0" in text else commands_of(text, given.files)
     return tuple(command for command in commands if _start(command.argv) is not None)
 
 
@@ -129,7 +130,7 @@ def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> dialect.R
     served = served_by(texts)
 
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:
-        commands = _commands(text.text)  # none in a daemon's
+        commands = _commands(text)  # none in a daemon's
         each = [partial(_disks_of_command, command, text.name, served) for command in commands]
         if _LIBVIRTS_LOG.search(text.text):
             yield from _last_start(each)
@@ -157,7 +158,7 @@ def _disks_of_command(command: ShellCommand, name: str, served: Served) -> Itera
     lost = _taken_away(command)
     start = _start(command.argv) or 0
     for disk in read_command(command.argv[start:], name, served):
-        yield replace(disk, lost_below=lost or disk.lost_below)
+        yield replace(disk, lost_below=lost or disk.lost_below, may_differ=command.doubt)
 
 
 def served_by(texts: Sequence[GuestText]) -> Served:

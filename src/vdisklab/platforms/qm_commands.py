@@ -49,7 +49,11 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
     guests: dict[str, dict[str, str]] = {}
     nodes: dict[str, str] = {}
     clones: dict[str, str] = {}
-    for command in filter(None, map(_of_command, commands_of(text.text))):
+    doubts: dict[str, str] = {}
+    for given in commands_of(text.text, text.files):
+        command = _of_command(given)
+        if command is None:
+            continue
         vmid = command.vmid
         if command.verb == "clone":
             vmid, clones[command.new_vmid] = command.new_vmid, command.vmid
@@ -59,12 +63,14 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
         else:
             _set(guests.setdefault(vmid, {}), command)
         nodes[vmid] = command.node or nodes.get(vmid, "")
+        doubts[vmid] = given.doubt or doubts.get(vmid) or doubts.get(clones.get(vmid, ""), "")
     for vmid, settings in guests.items():
         name, node = PurePath(vmid).name, nodes[vmid]
         within = f"nodes/{node}/qemu-server/" if node else ""
         conf = as_conf(settings, f"{text.origin}/{within}{name}.conf")
         guest = settings.get("name", name)
-        yield replace(conf, diskless=clone_of(guest, clones[vmid]) if vmid in clones else None)
+        diskless = clone_of(guest, clones[vmid]) if vmid in clones else None
+        yield replace(conf, diskless=diskless, doubt=doubts[vmid])
 
 
 def _set(settings: dict[str, str], command: _GuestCommand) -> None:

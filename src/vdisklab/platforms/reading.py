@@ -130,6 +130,8 @@ class GuestText:
     """Disks of the form that it could not write in the platform's words."""
     note: str = ""
     """A sentence about what the form assumed."""
+    doubt: str = ""
+    """Why the disks' settings may be others, as a clause."""
     files: Mapping[str, str] = field(default_factory=dict, hash=False)
     """The texts of the files that this one names, as far as they are beside it."""
     diskless: DisklessGuest | None = None

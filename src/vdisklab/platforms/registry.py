@@ -136,7 +136,12 @@ def read_guests(
             refused.append((found.error, read))
         else:
             disks += (
-                replace(disk, changed_in=text.changed_in, refused=text.refused or disk.refused)
+                replace(
+                    disk,
+                    changed_in=text.changed_in,
+                    refused=text.refused or disk.refused,
+                    may_differ=text.doubt or disk.may_differ,
+                )
                 for disk in read
             )
             left_out |= dict.fromkeys(_left_out(owner, text))

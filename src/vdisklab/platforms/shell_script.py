@@ -2,7 +2,9 @@
 
 Variables and arrays are replaced if their values stand in the same text, and are the only ones
 there; all others stay as they are written, so that a reader can name them. Commands in a quoted
-word (`sh -c '…'`, `ssh HOST "…"`) are commands, too. bash(1), "Shell grammar" and "Expansion".
+word (`sh -c '…'`, `ssh HOST "…"`) are commands, too, and those of a `for` loop over words are read
+for each word. A file that `.` or `source` names gives its variables if it is known; otherwise the
+commands after it that use variables are in doubt. bash(1), "Shell grammar" and "Expansion".
 """
 
 from __future__ import annotations
@@ -10,8 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from fnmatch import fnmatchcase
+from itertools import chain, dropwhile, islice, pairwise, takewhile
 from pathlib import PurePath
+
+from vdisklab.units import whole_number
 
 _DEEPEST = 3
 """Quoted commands in quoted commands."""
@@ -59,6 +64,28 @@ _TELLS = frozenset(
 _MOST_VALUES = 4
 """Values of one variable, as branches of a script set them: a command is read with each."""
 
+_MOST_TURNS = 20_000
+_MOST_FILES, _MOST_NAMED = 20, 3
+_LONGEST_CUT = 1000
+_LOOPS = ("for", "while", "until", "select")
+_HARMLESS = ("set", ":", "true", "shopt", "umask", "unset", "return", "echo", "printf", "[", "[[",
+             "test", "fi", "else", "esac", "case", "done", "}")  # fmt: skip
+"""Commands of a sourced file that give no variable a value."""
+
+_SOURCES = re.compile(r"(?:^|[\s;&|({])(?:\.|source)[ \t]+[^\s]")
+_BESIDE = re.compile(
+    r"^(?:\$\(.{0,200}(?:dirname|pwd).{0,200}\)|\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\})/"
+)
+"""Ways to write a script's own directory."""
+
+_LIST = re.compile(r"([^{}]*)\{([^{},.]+(?:,[^{},.]+)+)\}([^{}]*)")
+_RANGE = re.compile(
+    r"(?P<before>[^{}]*)\{(?P<from>[0-9]{1,4})\.\.(?P<to>[0-9]{1,4})\}(?P<after>[^{}]*)"
+    r"|\$\(seq␣(?:(?P<seq>[0-9]{1,4})␣)?(?P<last>[0-9]{1,4})\)"
+)
+_Raw = tuple[list[str], bool]
+"""A command's words as written, and True if a shell runs what it prints."""
+
 _ARRAY = "\0"
 """Stands before an array's words, and between them."""
 
@@ -77,7 +104,8 @@ _IN_QUOTES = re.compile(
 )
 
 _VARIABLE = re.compile(
-    r"\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<name>[A-Za-z_]\w*)(?P<all>\[[@*]\])?(?::?[-=](?P<default>[^$}]*))?\})"
+    r"\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<name>[A-Za-z_]\w*|[0-9]+)(?P<all>\[[@*]\])?"
+    r"(?::?[-=](?P<default>[^$}]*)|(?P<cut>%%?|\#\#?)(?P<pattern>[^$}]*))?\})"
 )
 
 
@@ -87,6 +115,8 @@ class ShellCommand:
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
+    doubt: str = ""
+    """Why its variables may have other values, as a clause: a file that is not known sets some."""
 
 
 def tells(argv: Sequence[str]) -> bool:
@@ -95,12 +125,23 @@ def tells(argv: Sequence[str]) -> bool:
     return PurePath(first).name in _TELLS
 
 
-def commands_of(text: str) -> Iterator[ShellCommand]:
-    """Each command in the text, and those in its quoted words, in the order of the text.
+def commands_of(text: str, files: Mapping[str, str] | None = None) -> Iterator[ShellCommand]:
+    """Each command in the text, and those in its quoted words, in the order of the text; `files`
+    has the texts of files that it may source, by the names that `sourced_files` gives.
 
     Broken words, such as half a quotation, are left out.
     """
-    yield from _Reader().commands(text, 0)
+    yield from _Reader(files or {}).commands(text, 0)
+
+
+def sourced_files(text: str) -> tuple[str, ...]:
+    """The names of the files that a script sources, as far as they are literal."""
+    if _SOURCES.search(text) is None:
+        return ()
+    reader = _Reader({})
+    for _ in reader.commands(text, 0):
+        pass
+    return tuple(islice((name for name in reader.unknown if "$" not in name), _MOST_FILES))
 
 
 @dataclass(slots=True)
@@ -110,9 +151,14 @@ class _Reader:
     A variable that is set again before a command used it may have either value. `choice` numbers
     the values that `expand` takes, of at most `most`; `read` are the names that it has met.
     `branches` are those that are open, and `after_test` is True for `[ … ] && NAME=VALUE`: what
-    they set may hold or not.
+    they set may hold or not, unless the test `looks_for_file`, which is there. `in_order` counts
+    the loops and sourced files that are open, in which an assignment replaces the one before.
+    `unknown` says why each sourced file does not tell its variables; `settled` are the names that
+    got their values after the last of these. `in_loop` are the commands of an open loop, each of
+    which is read once; `turns` is how many may still be.
     """
 
+    files: Mapping[str, str]
     values: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     exported: dict[str, str] = field(default_factory=dict)
@@ -122,13 +168,19 @@ class _Reader:
     read: set[str] = field(default_factory=set)
     branches: int = 0
     after_test: bool = False
+    looks_for_file: bool = False
+    in_order: int = 0
+    unknown: dict[str, str] = field(default_factory=dict)
+    settled: set[str] = field(default_factory=set)
+    in_loop: set[tuple[str, ...]] = field(default_factory=set)
+    turns: int = _MOST_TURNS
 
     def commands(self, text: str, depth: int) -> Iterator[ShellCommand]:
         if depth < _DEEPEST:
             for inner in _SUBSTITUTION.finditer(text):
                 if _PROGRAM.search(inner[0]):
                     yield from self.commands(inner[0].strip("$()`"), depth + 1)
-        for raw, into_shell in _with_shells(_simple_commands(text)):
+        for raw, into_shell in self._turns(_with_shells(_simple_commands(text))):
             for command in self._read(raw):
                 yield command
                 if depth < _DEEPEST and into_shell and tells(command.argv):
@@ -139,18 +191,80 @@ class _Reader:
                         if re.search(r"\s", word) and _MAY_RUN.search(word):
                             yield from self.commands(word, depth + 1)
 
+    def _turns(self, commands: Iterable[_Raw]) -> Iterator[_Raw]:
+        """The commands, those of a loop over words once for each word."""
+        stack = [iter(commands)]
+        while stack:
+            raw, into_shell = next(stack[-1], ([], False))
+            command = _after_keywords(raw)
+            if not raw:
+                stack.pop()
+            elif command[:1] != ["for"] or command[2:3] != ["in"]:
+                yield raw, into_shell
+            else:
+                body = [*_body(stack[-1])]
+                stack.append(self._each_turn(command[1], command[3:], body))
+
+    def _each_turn(self, name: str, values: Sequence[str], body: Sequence[_Raw]) -> Iterator[_Raw]:
+        self.in_order += 1
+        for value in self._values_of_loop(values):
+            self.turns -= 1 + len(body)
+            if self.turns < 0:
+                break
+            self.values[name] = ((value,),)
+            self.settled.add(name)
+            yield from body
+        self.in_order -= 1
+
+    def _values_of_loop(self, raw: Sequence[str]) -> Sequence[str]:
+        values = [value for part in raw for word in self.expand(part) for value in _each_of(word)]
+        return values or ["$@"]
+
+    def _source(self, word: str, *, may_hold: bool) -> Iterator[ShellCommand]:
+        """The commands of a sourced file, which should be assignments alone."""
+        name = _BESIDE.sub("", " ".join(self.expand(word)))
+        text = self.files.get(name)
+        if text is None or self.in_order > _DEEPEST:
+            self._does_not_know(name, "was not found")
+            return
+        branches, self.branches = self.branches, 1 if may_hold else 0
+        self.in_order += 1
+        for raw, _ in self._turns(_with_shells(_simple_commands(text))):
+            for command in self._read(raw):
+                if command.argv[:1] and command.argv[0] not in _HARMLESS:
+                    self._does_not_know(name, "is not understood")
+                yield command
+        self.in_order -= 1
+        self.branches = branches
+
+    def _does_not_know(self, name: str, why: str) -> None:
+        self.unknown.setdefault(name, why)
+        self.settled.clear()
+
+    def _doubt(self) -> str:
+        """Why the variables that were read may have other values; empty if they have these."""
+        if not self.unknown or self.read <= self.settled:
+            return ""
+        first = islice(self.unknown.items(), _MOST_NAMED)
+        return "; ".join(f"{name[:80]} may change its settings, and {why}" for name, why in first)
+
     def _read(self, raw: Sequence[str]) -> Iterator[ShellCommand]:
         """The command with each of its variables' values; none for assignments alone."""
         rest = list(raw)
         self.branches = max(0, self.branches + _BRANCHES.get(rest[0], 0))
-        while rest and rest[0] in _KEYWORDS:
-            rest.pop(0)
+        rest = _after_keywords(rest)
         may_hold = self.branches > 0 or self.after_test
         self.after_test = bool(rest) and rest[0] in _TESTS
+        if self.after_test:
+            self.looks_for_file = not {"-f", "-r", "-e", "-s"}.isdisjoint(rest)
         declared = bool(rest) and rest[0] in _DECLARES
         exports = declared and rest[0] == "export"
         if declared:
             rest = [word for word in rest[1:] if not word.startswith("-")]
+        if len(rest) > 1 and rest[0] in (".", "source"):
+            maybe = self.branches > 0 or (may_hold and not self.looks_for_file)
+            yield from self._source(rest[1], may_hold=maybe)
+            return
         assigned = [*_leading(rest)]
         if len(assigned) < len(rest) and not declared:
             yield from self._with_values(rest[len(assigned) :], assigned)
@@ -167,9 +281,10 @@ class _Reader:
         self.read.clear()
         for argv in self._each(lambda: tuple(word for part in raw for word in self.expand(part))):
             variables = {match[1]: " ".join(self.expand(match[3])) for match in assigned}
-            if argv not in seen:
-                yield ShellCommand(argv, {**self.exported, **variables})
+            if argv not in seen and not (self.in_order and argv in self.in_loop):
+                yield ShellCommand(argv, {**self.exported, **variables}, self._doubt())
             seen.add(argv)
+        self.in_loop = {*self.in_loop, *seen} if self.in_order else set()
         self.used |= self.read
 
     def _each(self, make: Callable[[], tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
@@ -183,6 +298,7 @@ class _Reader:
         """Keeps the value of an assignment for later commands, beside the one before if only that
         may hold."""
         is_array = raw.startswith(_ARRAY)
+        self.read.clear()
 
         def expanded() -> tuple[str, ...]:
             if is_array:
@@ -191,12 +307,17 @@ class _Reader:
 
         new = tuple(dict.fromkeys(self._each(expanded)))
         before = self.values.get(name, ())
+        sure = (
+            self.read <= self.settled and not may_hold and not (more and name not in self.settled)
+        )
+        (self.settled.add if sure else self.settled.discard)(name)
+        in_order = self.in_order > 0 or name in self.used
         if more:
             last = new[0]
             new = tuple(
                 old + last if is_array else ("".join((*old, *last)),) for old in before or ((),)
             )
-        elif may_hold or (name not in self.used and not re.search(rf"\$\{{?{name}\b", raw)):
+        elif may_hold or not (in_order or re.search(rf"\$\{{?{name}\b", raw)):
             new = tuple(dict.fromkeys((*before, *new)))[-_MOST_VALUES:]
         fits = sum(len(word) for value in new for word in value) <= _LONGEST_VALUE
         fits = fits and sum(map(len, new)) <= _MOST_WORDS
@@ -252,7 +373,8 @@ class _Reader:
         if match is None:
             return [spelled]
         name = match["name"] or match["plain"]
-        self.read.add(name)
+        if not re.fullmatch("[0-9]+", name):
+            self.read.add(name)
         values = self.values.get(name)
         if not values:
             default = match["default"] if name not in self.values else None
@@ -261,9 +383,53 @@ class _Reader:
         self.budget -= sum(map(len, value))
         if self.budget < 0:
             return [spelled]
+        if match["cut"] is not None:
+            value = tuple(_cut(each, match["cut"], match["pattern"]) for each in value)
         if match["all"] == "[@]" or (match["all"] and not quoted):
             return value
         return [" ".join(value)] if match["all"] else value[:1]
+
+
+def _cut(text: str, how: str, pattern: str) -> str:
+    """What `${NAME%PATTERN}` leaves, and `%%`, `#`, `##`: without the shortest or longest match at
+    the end or the beginning."""
+    at_end, longest = how[0] == "%", len(how) > 1
+    glob = pattern.translate({ord(mark): None for mark in "\\\"'"})
+    if len(text) > _LONGEST_CUT:
+        return text
+    for place in sorted(range(len(text) + 1), reverse=at_end is not longest):
+        if fnmatchcase(text[place:] if at_end else text[:place], glob):
+            return text[:place] if at_end else text[place:]
+    return text
+
+
+def _each_of(word: str) -> Sequence[str]:
+    """The words of a range or list that a shell counts through: `{1..3}`, `{a,b}`, `$(seq 3)`."""
+    if match := _LIST.fullmatch(word):
+        return [f"{match[1]}{each}{match[3]}" for each in match[2].split(",")]
+    match = _RANGE.fullmatch(word)
+    if match is None:
+        return [word]
+    first = whole_number(match["from"] or match["seq"] or "1") or 0
+    last = whole_number(match["to"] or match["last"]) or 0
+    numbers = range(first, last + 1)
+    return [f"{match['before'] or ''}{n}{match['after'] or ''}" for n in numbers[:_MOST_WORDS]]
+
+
+def _after_keywords(raw: Sequence[str]) -> list[str]:
+    """A command's words after those that open or continue a list of commands."""
+    return list(dropwhile(_KEYWORDS.__contains__, raw))
+
+
+def _body(commands: Iterator[_Raw]) -> Iterator[_Raw]:
+    """The commands up to the `done` that ends a loop, which is read, too."""
+    open_loops = 1
+    for raw, into_shell in commands:
+        opening = [*takewhile(_KEYWORDS.__contains__, raw), *_after_keywords(raw)[:1]]
+        open_loops += sum(word in _LOOPS for word in opening) - (opening[-1:] == ["done"])
+        if not open_loops:
+            return
+        yield raw, into_shell
 
 
 def _leading(argv: Sequence[str]) -> Iterator[re.Match[str]]:

@@ -1,17 +1,29 @@
-"""A systemd service that starts a guest: systemd.service(5), "Command lines"."""
+"""A systemd service that starts a guest: systemd.service(5), "Command lines".
+
+The variables of `EnvironmentFile=` win over those of `Environment=`, wherever they stand
+(systemd.exec(5)).
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.shell_script import commands_of
 from vdisklab.platforms.text_form import TextForm
 
 _SERVICE = re.compile(r"^\[Service\]\s*$", re.MULTILINE)
-_EXEC = re.compile(r"^(?P<key>Exec\w+|Environment)\s*=[-@:+!|]*(?P<value>.*)$", re.MULTILINE)
+_EXEC = re.compile(
+    r"^(?P<key>Exec\w+|Environment(?:File)?)\s*=[-@:+!|]*(?P<value>.*)$", re.MULTILINE
+)
+
+
+_MOST_FILES = 20
+_VARIABLE = re.compile(r"^[ \t]*(?P<name>[A-Za-z_]\w*)=(?P<value>.*)$", re.MULTILINE)
+_CONTINUED = re.compile(r"\\\r?\n(?:[ \t]*[#;][^\n]*\n)*")
 
 
 def _recognises(text: GuestText) -> bool:
@@ -23,20 +35,48 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
 
     A `%` specifier stays, as the instance is not known.
     """
-    body = re.sub(r"\\\r?\n(?:[ \t]*[#;][^\n]*\n)*", " ", text.text)
-    variables: list[str] = []
+    variables: dict[str, str] = {}
+    of_files: dict[str, str] = {}
+    unknown: list[str] = []
     commands: list[str] = []
-    for match in _EXEC.finditer(body):
+    for match in _EXEC.finditer(_CONTINUED.sub(" ", text.text)):
+        value = match["value"]
         if match["key"] == "Environment":
-            argv = next((command.argv for command in commands_of(f": {match['value']}")), (":",))
-            pairs = (word.partition("=") for word in argv[1:] if "=" in word)
-            variables += (f"export {name}={shlex.quote(value)}" for name, _, value in pairs)
+            variables |= _pairs(value)
+        elif match["key"] == "EnvironmentFile":
+            found = text.files.get(value.strip())
+            unknown += [] if found is not None else [f". {shlex.quote(value.strip())}"]
+            of_files |= {} if found is None else _of_file(found)
         else:
-            commands.append(match["value"].replace("%%", "%"))
-    lines = "\n".join((*variables, *commands))
+            commands.append(value.replace("%%", "%"))
+    set_ = (f"export {name}={shlex.quote(value)}" for name, value in (variables | of_files).items())
+    lines = "\n".join((*set_, *unknown, *commands))
     yield GuestText(f"{lines}\n", text.origin)
 
 
+def _pairs(value: str) -> Mapping[str, str]:
+    """The variables of one `Environment=`, or of a value as it quotes them."""
+    argv = next((command.argv for command in commands_of(f": {value}")), (":",))
+    pairs = (word.partition("=") for word in argv[1:] if "=" in word)
+    return {name: word for name, _, word in pairs}
+
+
+def _of_file(text: str) -> Mapping[str, str]:
+    """The variables of an environment file: the rest of a line, without its quotes."""
+    found: dict[str, str] = {}
+    for match in _VARIABLE.finditer(_CONTINUED.sub(" ", text)):
+        value = match["value"].strip()
+        is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+        found[match["name"]] = value[1:-1] if is_quoted else value
+    return found
+
+
+def _names(text: GuestText) -> Iterator[str]:
+    if _recognises(text):
+        files = (each for each in _EXEC.finditer(text.text) if each["key"] == "EnvironmentFile")
+        yield from (each["value"].strip() for each in islice(files, _MOST_FILES))
+
+
 FORM = TextForm(recognises=_recognises, rewritten=_rewritten,
-    changed_in="the systemd unit",
+    changed_in="the systemd unit", names=_names,
 )  # fmt: skip

@@ -14,6 +14,7 @@ from importlib import import_module
 
 from vdisklab.errors import PlanError
 from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.shell_script import sourced_files
 
 FORMS = (
     "pasted", "systemd_unit", "process_list", "info_block", "qm_commands", "virt_install",
@@ -55,7 +56,7 @@ def all_forms() -> tuple[TextForm, ...]:
 def files_named(text: GuestText) -> tuple[str, ...]:
     """The names of files that a text gets values from; none of a broken one, which is refused where
     it is read."""
-    found: list[str] = []
+    found = list(sourced_files(text.text))
     for form in all_forms():
         with suppress(PlanError):
             found += form.names(text)

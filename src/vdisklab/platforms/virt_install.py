@@ -31,11 +31,11 @@ def _recognises(text: GuestText) -> bool:
 
 
 def _rewritten(text: GuestText) -> Iterator[GuestText]:
-    for command in commands_of(text.text):
+    for command in commands_of(text.text, text.files):
         names = [PurePath(word).name for word in command.argv[:8]]
         if "virt-install" in names and not tells(command.argv):
             argv = command.argv[names.index("virt-install") + 1 :]
-            yield GuestText(_domain(argv, text.name), text.origin)
+            yield GuestText(_domain(argv, text.name), text.origin, doubt=command.doubt)
 
 
 def _domain(argv: Sequence[str], name: str) -> str:

@@ -63,8 +63,9 @@ def _fate(row: ExistingDisk) -> _Fate:
         return _Fate(_Order.LOST, _LOSES, f": {found.reason}")
     if dropped is not None:
         return _Fate(_Order.LOST, _LOSES, f": {dropped}")
-    if path is None:
-        return _Fate(_Order.UNKNOWN, _MAY_KEEP, ": its settings and its storage are not known")
+    if path is None or row.disk.may_differ:
+        why = row.disk.may_differ if path else "its settings and its storage are not known"
+        return _Fate(_Order.UNKNOWN, _MAY_KEEP, f": {why}")
     if row.disk.ephemeral:
         return _Fate(_Order.LOST, _LOSES, f" when its pod ends, by design ({row.disk.ephemeral})")
     if row.path is None or found is None:

@@ -10,6 +10,7 @@ import pytest
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.inspection.existing_guests import ExistingGuests, read_disks
+from vdisklab.platforms.configured_disk import MayDiffer, risks
 
 IMAGE = "services:\n  vm:\n    image: qemux/qemu\n{}"
 MISSING = "compose.yml names env_file vm.env, which is not beside it"
@@ -137,3 +138,35 @@ def test_a_style_sheet_leaves_no_disk_of_a_domain_known(
     assert (disk.target, disk.path) == ("vda", None)
     assert "an xslt changes its settings" in (disk.problem or "")
     assert disk.drops_flushes is drops
+
+
+QEMU = "qemu-system-x86_64 -m 1G -drive file=/srv/a.raw,format=raw,if=virtio,cache=${CACHE}\n"
+UNIT = "[Service]\nEnvironment=CACHE=none\nEnvironmentFile={}\nExecStart=/usr/bin/"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "files", "path", "doubt"),
+    [
+        ("vm.sh", "CACHE=none\n. ./vm.conf\n" + QEMU, {"vm.conf": "CACHE=unsafe\n"},
+         "raw/unsafe", ""),
+        ("vm.sh", "CACHE=none\nsource etc/vm\n" + QEMU, {}, "raw/none", "etc/vm may change"),
+        ("vm.service", UNIT.format("{there}/vm") + QEMU, {"vm": "# a\nCACHE='unsafe'\n"},
+         "raw/unsafe", ""),
+        ("vm.service", UNIT.format("-{there}/vm") + QEMU, {"vm": "OPTS=-m 2G -smp 2\nCACHE=unsafe"},
+         "raw/unsafe", ""),
+        ("vm@.service", UNIT.format("-{there}/vm-%i") + QEMU, {}, "raw/none", "vm-%i may change"),
+        ("vm.service", UNIT.format("-{there}/vm") + QEMU, {}, "raw/none", "vm may change"),
+        ("compose.yml", IMAGE.format("    env_file: [vm.env]\n"), {},
+         "raw/none/scsi:aio=native:detect_zeroes=on:discard=unmap:iothread=on",
+         "vm.env may change"),
+    ],
+)  # fmt: skip
+def test_variables_of_a_file_win_and_one_that_is_gone_leaves_doubt(
+    name: str, text: str, files: dict[str, str], path: str, doubt: str, tmp_path: Path
+) -> None:
+    for each, given in {name: text.replace("{there}", str(tmp_path)), **files}.items():
+        (tmp_path / each).write_text(given)
+    (disk,) = read_disks(LocalHost(), [tmp_path / name], None).disks
+    assert str(disk.path) == path
+    assert doubt in disk.may_differ if doubt else not disk.may_differ
+    assert bool(disk.may_differ) is any(isinstance(risk, MayDiffer) for risk in risks(disk))

@@ -272,3 +272,114 @@ def test_the_disks_of_one_guest_get_arguments_that_do_not_collide() -> None:
     assert len(set(nodes)) == len(nodes) == 6
     both = read(f"qemu-system-x86_64 -name w {' '.join(lines)}")
     assert [disk.source for disk in both] == ["/vm/a.raw", "/vm/b.raw"]
+
+
+DISK = "-drive file={},format=raw,if=virtio,cache={}"
+STARTED = f"qemu-system-x86_64 -name one {DISK.format('/vm/one.raw', '$MODE')}"
+
+
+def in_doubt(text: str, **files: str) -> list[str]:
+    named = {name.replace("_", "."): given for name, given in files.items()}
+    disks = read_guests([GuestText(text, "start.sh", files=named)])
+    return [f"{disk.path}; {disk.may_differ}" for disk in disks]
+
+
+@pytest.mark.parametrize(
+    ("before", "files", "found"),
+    [
+        ("MODE=none\n. vm.conf\n", {"vm_conf": "MODE=unsafe\n"}, ["raw/unsafe; "]),
+        ('MODE=none\nsource "vm.conf"\n', {"vm_conf": "# a\nset -a\nexport MODE='unsafe'\n"},
+         ["raw/unsafe; "]),
+        ('. "$(dirname "$0")/vm.conf"\n', {"vm_conf": "MODE=unsafe"}, ["raw/unsafe; "]),
+        ('HERE="$(cd "$(dirname "$0")" && pwd)"\n. "$HERE/vm.conf"\n', {"vm_conf": "MODE=unsafe"},
+         ["raw/unsafe; "]),
+        ("MODE=none\n[ $1 = fast ] && . vm.conf\n", {"vm_conf": "MODE=unsafe\n"},
+         ["raw/none; ", "raw/unsafe; "]),
+        ("MODE=none\n[ -f vm.conf ] && . vm.conf\n", {"vm_conf": "MODE=unsafe\n"},
+         ["raw/unsafe; "]),
+        ("MODE=none\nif [ -f vm.conf ]; then . vm.conf; fi\n", {"vm_conf": "MODE=unsafe\n"},
+         ["raw/none; ", "raw/unsafe; "]),
+        ("MODE=none\n. vm.conf\n", {},
+         ["raw/none; vm.conf may change its settings, and was not found"]),
+        ("MODE=none\nsource /gone/vm.conf\n", {},
+         ["raw/none; /gone/vm.conf may change its settings, and was not found"]),
+        ("MODE=none\n. vm.conf\n", {"vm_conf": "load_all /etc/vms\n"},
+         ["raw/none; vm.conf may change its settings, and is not understood"]),
+        ("MODE=none\n. vm.conf\n", {"vm_conf": ". more.conf\n"},
+         ["raw/none; more.conf may change its settings, and was not found"]),
+        # What gets its value afterwards has this value.
+        (". vm.conf\nMODE=none\n", {}, ["raw/none; "]),
+    ],
+)  # fmt: skip
+def test_what_a_sourced_file_sets_holds(
+    before: str, files: dict[str, str], found: list[str]
+) -> None:
+    assert in_doubt(f"#!/bin/sh\n{before}{STARTED}\n", **files) == found
+
+
+def test_a_command_without_variables_is_in_no_doubt() -> None:
+    assert in_doubt(f". gone.conf\n{ONE}\n") == ["raw/none; "]
+
+
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [
+        ("qm set 9 --virtio0 thin:vm-9-disk-0,cache=$MODE\n", "lvmthin/none"),
+        ("virt-install --name one --disk path=/vm/one.raw,format=raw,bus=virtio,cache=$MODE\n",
+         "raw/none"),
+    ],
+)  # fmt: skip
+def test_other_commands_of_a_script_are_in_doubt_too(command: str, path: str) -> None:
+    storage = GuestText("lvmthin: thin\n\tvgname v\n", "storage.cfg")
+    script = GuestText(f"MODE=none\n. gone.conf\n{command}", "make.sh")
+    (disk,) = read_guests([storage, script])
+    assert str(disk.path).startswith(path)
+    assert disk.may_differ.startswith("gone.conf may change")
+
+
+@pytest.mark.parametrize(
+    ("loop", "sources"),
+    [
+        ('for d in a /dev/vg/b; do A+=(-drive "file=$d,if=virtio,format=raw"); done',
+         ["a", "/dev/vg/b"]),
+        ("for d in {a,b}; do\n  f=/vm/$d.raw\n  A+=(-drive file=$f,if=virtio,format=raw)\ndone",
+         ["/vm/a.raw", "/vm/b.raw"]),
+        ("for n in $(seq 1 2)\ndo A+=(-drive file=/vm/$n.raw,if=virtio,format=raw)\ndone",
+         ["/vm/1.raw", "/vm/2.raw"]),
+        ("for n in {1..3}; do A+=(-drive file=/vm/$n.raw,if=virtio,format=raw); done",
+         ["/vm/1.raw", "/vm/2.raw", "/vm/3.raw"]),
+        ('D=(x y)\nfor d in "${D[@]}"; do A+=(-drive file=/vm/$d,if=virtio,format=raw); done',
+         ["/vm/x", "/vm/y"]),
+        ("for p in a:1 b:2; do for q in c d; do A+=(-drive "
+         "file=/${p%%:*}/${p##*:}$q,if=virtio,format=raw); done; done",
+         ["/a/1c", "/a/1d", "/b/2c", "/b/2d"]),
+        ('for d in "$@"; do A+=(-drive "file=$d,if=virtio,format=raw"); done', ["$@"]),
+    ],
+)  # fmt: skip
+def test_a_loop_gives_a_disk_for_each_of_its_words(loop: str, sources: list[str]) -> None:
+    disks = read(f'A=()\n{loop}\nqemu-system-x86_64 -m 1G "${{A[@]}}"\n')
+    assert [disk.source for disk in disks] == sources
+
+
+def test_a_guest_in_a_loop_is_read_for_each_word() -> None:
+    loop = f"for g in one two; do {Q.format('$g', 'none')}; done"
+    assert shown(loop) == ["one raw/none", "two raw/none"]
+
+
+@pytest.mark.parametrize("cut", ["${F%.*}", "${F%%.*}.x", "${F#*/}", "${F##*/}", "${F%'.raw'}"])
+def test_a_cut_is_that_of_the_shell(cut: str) -> None:
+    text = f"F=/vm/a.x.raw\necho {cut}\n"
+    printed = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
+    assert [*commands_of(text)][-1].argv == ("echo", printed.stdout.strip())
+
+
+def test_a_parameter_that_is_not_given_has_its_default() -> None:
+    disks = read(f"F=${{1:-/srv/vm/web.raw}}\nqemu-system-x86_64 {DISK.format('$F', 'none')}\n")
+    assert [disk.source for disk in disks] == ["/srv/vm/web.raw"]
+
+
+def test_a_loop_in_a_loop_does_not_take_long() -> None:
+    loop = "for i in {1..2000}; do " * 4 + "A+=(x)\n" + "done;" * 4
+    began = time.process_time()
+    assert shown(f"{loop}\n{ONE}\n") == ["one raw/none"]
+    assert time.process_time() - began < 5

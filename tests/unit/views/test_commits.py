@@ -114,3 +114,12 @@ def test_a_disk_that_no_power_cut_meets_has_no_fate() -> None:
     read_only = replace(kept, disk=replace(kept.disk, read_only=True))
     refused = replace(kept, risks=(AioConflict(CacheMode.WRITEBACK),))
     assert not list(commits_after_a_power_cut([read_only, refused]))
+
+
+def test_a_disk_whose_settings_are_in_doubt_may_keep_them() -> None:
+    doubt = "vm.conf may change its settings, and was not found"
+    kept, lost = row("raw/none"), row("raw/unsafe")
+    (said,) = commits_after_a_power_cut([replace(kept, disk=replace(kept.disk, may_differ=doubt))])
+    assert said == f"Power cut: pg vda may keep commits (what the guest has flushed): {doubt}."
+    (said,) = commits_after_a_power_cut([replace(lost, disk=replace(lost.disk, may_differ=doubt))])
+    assert "loses commits" in said
