@@ -155,6 +155,12 @@ def advise_disks(
     ]
     shown = sorted(rows, key=lambda row: (row.disk.template, order.index(row.advised.action)))
     names = [row.name for row in shown]
+    unknown = {row.name for row in shown if row.advised.action is DiskAction.UNKNOWN}
+
+    def turn(plan: PlannedMeasurement) -> tuple[bool, bool, int]:
+        """The command that an unknown disk waits for comes first: it is printed at once."""
+        return unknown.isdisjoint(plan.disks), plan.is_elsewhere, names.index(plan.disks[0])
+
     planned = chain.from_iterable(
         _plans(together, request, desk, stands_in) for stands_in, together in places.items()
     )
@@ -162,9 +168,7 @@ def advise_disks(
         tuple(shown),
         desk.caveats,
         host_disk=request.disk or HostDisk.VOLATILE,
-        planned=tuple(
-            sorted(planned, key=lambda plan: (plan.is_elsewhere, names.index(plan.disks[0])))
-        ),
+        planned=tuple(sorted(planned, key=turn)),
         unplaced=len({(row.disk.platform, row.advised.path) for row in unplaced}),
         measured_on=desk.measured_on,
         profile=request.profile,

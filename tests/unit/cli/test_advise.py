@@ -644,6 +644,24 @@ def test_no_local_image_keeps_a_disk_of_a_server(
         assert (f"{spare}overwritten" in above) is (kind != "libnfs")
 
 
+def test_the_command_that_an_unknown_disk_waits_for_is_printed_at_once(
+    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its row said `run command 2 (--why prints it)`, below stood the command of a kept disk."""
+    (tmp_path / "n.xml").write_text(SERVERS)
+    plan = {**CAMPAIGN.plan, "cells": list(SPEEDS), "directory": "/proc"}
+    here = replace(CAMPAIGN, host=machine_facts(LocalHost()), plan=plan)
+    database.write(runs(speeds=SPEEDS), campaigns=[here])
+    kept = guest(tmp_path, "raw/none")
+    assert advised(capsys, kept)["planned"], "to find out if it is kept on its own file system"
+    assert main(["advise", kept, str(tmp_path / "n.xml")]) == 0
+    out = capsys.readouterr().out
+    assert re.search("web vda .*keep ", out)
+    assert re.search("n vda .*unknown .* run the command below", out)
+    (command,) = (line for line in out.splitlines() if line.startswith("vdisklab run "))
+    assert "myrbd/" in command
+
+
 def test_one_command_comes_first_and_the_others_with_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
