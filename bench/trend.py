@@ -134,6 +134,7 @@ CHANGES: Mapping[str, World] = {
     "step of 30 %, 20 %": World(noise(0.2), step=0.7),
     "step of 20 % after the 5th, 3 %": World(noise(0.03), step=0.8, begins=5),
     "decline of 2 % a month, 5 %": World(noise(0.05), each=0.98),
+    "decline of 2 % from the first, 1 %": World(noise(0.01), each=0.98, begins=1),
     "decline of 2 % from the first, 5 %": World(noise(0.05), each=0.98, begins=1),
     "decline of 0.5 % from the first, 2 %": World(noise(0.02), each=0.995, begins=1),
 }

@@ -23,7 +23,7 @@ answers() {
     inside "$1" sh -ec 'cd "$(mktemp -d)"
         "$0" method --schema rank >/dev/null
         "$0" import /srv/campaign.json.gz --db a.sqlite >/dev/null
-        "$0" rank --db a.sqlite | grep -q "^Use "
+        "$0" rank --db a.sqlite >rank && grep -q ext4/qcow2/writeback rank
         "$0" report --db a.sqlite >/dev/null && test -s report.html' "$2" || fail "$2 does not answer"
     inside "$1" "$2" doctor --format json >"$place/doctor.json" || [[ $? -le 8 ]] || fail "$2 doctor"
     grep -q '"vdisklab.doctor/' "$place/doctor.json" || fail "$2 doctor prints no document"

@@ -45,11 +45,11 @@ _LASTS: Floats = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 0.9])
 _LASTS_PRIOR: Floats = np.array([0.5, 0.15, 0.12, 0.1, 0.08, 0.05])
 
 _STEP_VARIANCES = (2.0, 50.0)
-_LINE_VARIANCE = 8.0
+_LINE_VARIANCES = (8.0, 200.0)
 """A priori variances of a step, and of a line's change to the newest campaign, in variances of the
 noise. With one variance the odds of a step have a limit, however large it is: few campaigns would
 never show one of seven times the noise (Liang et al., Journal of the American Statistical
-Association 103, 2008). So a step's likelihood is the mean over a small and a large variance."""
+Association 103, 2008). So their likelihood is the mean over a small and a large variance."""
 
 _STEPS = 0.9
 """A priori share of steps among changes: noise that lasts looks like a line more often. Which of
@@ -63,7 +63,7 @@ reach of any rule that dates as few changes where noise lasts (`bench/trend.py -
 _FEW = 56.0
 _FLOOR = 0.85
 _CEILING = 3.6
-_OFFSET = -1.18
+_OFFSET = -1.24
 _SMALL = 2.0
 """The logarithm of the least odds is _OFFSET + _FEW / campaigns, at least _FLOOR and at most
 _CEILING. A change below the size that matters needs _SMALL more."""
@@ -303,12 +303,14 @@ class _Series:
         cross = cross - shrunk * by_value * by_one
         return self._likelihood(spread, ones, whole - shrunk * by_value**2 - cross**2 / ones)
 
-    def _with_step(self, products: tuple[Floats, Floats, Floats]) -> Floats:
-        """The mean likelihood with a step over `_STEP_VARIANCES`."""
-        likely: Floats = self._with(products, _STEP_VARIANCES[0])
-        for variance in _STEP_VARIANCES[1:]:
+    def _with_any(
+        self, products: tuple[Floats, Floats, Floats], variances: Sequence[float]
+    ) -> Floats:
+        """The mean likelihood with a regressor over variances of its size."""
+        likely: Floats = self._with(products, variances[0])
+        for variance in variances[1:]:
             likely = np.logaddexp(likely, self._with(products, variance))
-        mean: Floats = likely - math.log(len(_STEP_VARIANCES))
+        mean: Floats = likely - math.log(len(variances))
         return mean
 
     def odds(self) -> tuple[Floats, Floats]:
@@ -322,7 +324,7 @@ class _Series:
     def step(self) -> Floats:
         """Of a step at each place from `_EDGE` on, for each of `_LASTS`."""
         products = self._step_products()
-        likely = self._with_step(products) + self._direction(products)
+        likely = self._with_any(products, _STEP_VARIANCES) + self._direction(products)
         return likely[..., _EDGE : self.value.shape[-1] - _EDGE + 1]
 
     def line(self) -> Floats:
@@ -330,7 +332,7 @@ class _Series:
         length = np.maximum(self.times[-1] - self.times, 1.0)
         by_value, by_one, by_itself = self._line_products()
         products = (by_value / length, by_one / length, by_itself / length**2)
-        likely: Floats = self._with(products, _LINE_VARIANCE) + self._direction(products)
+        likely = self._with_any(products, _LINE_VARIANCES) + self._direction(products)
         return likely[..., :-3]
 
     def _direction(self, products: tuple[Floats, Floats, Floats]) -> Floats:
@@ -370,10 +372,10 @@ class _Series:
         freedom = self.value.shape[-1] - 2
         error = (np.maximum(squares, 1e-12) / freedom / residual)[:, 0]
         length = max(float(self.times[-1] - self.times[place]), 1.0)
-        weight = self._with_step((by_value, by_one, by_itself))
+        weight = self._with_any((by_value, by_one, by_itself), _STEP_VARIANCES)
         if not stepped:
             scaled = (by_value / length, by_one / length, by_itself / length**2)
-            weight = self._with(scaled, _LINE_VARIANCE)
+            weight = self._with_any(scaled, _LINE_VARIANCES)
         weight = np.exp(weight[:, 0] - weight.max())
         weight /= weight.sum()
         mean = float(weight @ slope)

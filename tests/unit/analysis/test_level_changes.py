@@ -66,6 +66,15 @@ def test_a_decline_is_one_line_and_not_several_steps() -> None:
         assert change.each == pytest.approx(0.995, abs=0.002)
 
 
+def test_a_decline_far_above_its_noise_is_dated_within_a_year() -> None:
+    """2 % a month over 12 months at a noise of 1 %: 20 % in all, which no eye overlooks."""
+    found = [
+        level_changes(0.01 * noise(seed, 12) + math.log(0.98) * np.arange(12)) for seed in range(20)
+    ]
+    assert sum(len(changes) == 1 for changes in found) >= 18
+    assert all(change.kind is ChangeKind.LINE for changes in found for change in changes)
+
+
 def test_a_line_begins_where_the_level_begins_to_move() -> None:
     level = 0.01 * noise(3, 24)
     level[12:] += math.log(0.97) * np.arange(1, 13)
