@@ -40,7 +40,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vdisklab.platforms.request import ExportRequest
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Entry
 from vdisklab.path.disk_path import Layer
@@ -80,6 +79,7 @@ from vdisklab.path.durability import writes_in_place
 from vdisklab.path.rules import impossible
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.matrix import judge_paths
+from vdisklab.platforms.request import ExportRequest
 from vdisklab.path.backing import size_for
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import UNDO, build_stack
