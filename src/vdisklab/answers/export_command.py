@@ -88,7 +88,7 @@ def export_command(
 ) -> ExportCommand | None:
     """The command that prints a measured path for the first of these platforms that can give a
     guest such a disk. Where none can it is for QEMU, and without a platform for libvirt. None if
-    the path is no guest's disk, such as one on the host.
+    the path is not a guest's disk, such as one on the host.
     """
     try:
         parsed, place = parse_path(path), measured_place(path, campaign, secrets)

@@ -254,7 +254,7 @@ def _beside(kind: LayerKind, place: str) -> str:
         base, separator, conf = base.partition("@")
         query = f"{separator}{conf}{mark}{query}"
         mark = ""
-    if "/" not in base and kind.facts.target is not None:  # a claim's name, which is no place
+    if "/" not in base and kind.facts.target is not None:  # a claim's name, not a place
         base = kind.facts.target.example
     above = base.rpartition("/")[0]
     if kind.facts.holds_files:

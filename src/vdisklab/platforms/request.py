@@ -47,7 +47,7 @@ class ExportRequest:
     def url(self) -> Url | None:
         """The disk as QEMU's own driver opens it; None for one that the host's kernel opens.
 
-        Raises PlanError for a source that is no URL of the path's kind.
+        Raises PlanError for a source that is not a URL of the path's kind.
         """
         if not self.path.opened_by_qemu:
             return None

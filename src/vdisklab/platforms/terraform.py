@@ -111,7 +111,7 @@ def _of_bpg(resource: HclBlock, label: str, origin: str) -> GuestText:
 
 
 def _cloned(resource: HclBlock, label: str, template: str) -> DisklessGuest | None:
-    """A clone whose resource may name no disk; None for a guest that is no clone."""
+    """A clone whose resource may name no disk; None for a guest that is not a clone."""
     return clone_of(resource.text("name", label), template) if template else None
 
 

@@ -64,7 +64,7 @@ def tables(
 def _speeds_of(answer: DisksAnswer) -> Iterator[str]:
     """What the speeds are of, which the settings are not: emulation, another machine."""
     if not any(audited.standing for audited in answer.disks):
-        return  # the rank of a nearest path, in a note, is no speed of the disk
+        return  # the nearest path's rank in a note is not this disk's speed
     if answer.caveats.warning is not None:
         yield f"Speeds were measured {answer.caveats.warning}."
     yield from measured_elsewhere(answer)

@@ -553,7 +553,7 @@ def test_no_speeds_are_doubted_where_none_are_shown(
     near = Path(exported(tmp_path, "raw/none/virtio:iothread=on"))
     assert main(["audit", str(near)]) == 0
     out = capsys.readouterr().out
-    assert "the nearest measured path is " in out, "whose rank is no speed of the disk"
+    assert "the nearest measured path is " in out, "whose rank is not the speed of this disk"
     assert "Speeds were measured" not in out
 
 

@@ -236,7 +236,7 @@ def test_a_bound_claim_on_cephs_file_system(driver: str) -> None:
 
 
 def test_the_spare_disk_of_a_claim_without_a_volume_has_a_place() -> None:
-    """A claim's name is no place beside which another disk could stand."""
+    """A claim's name is not a place: no other disk can stand beside it."""
     assert str(spare_target(LayerKind.KRBD, "db-root", None).target) == "mykrbd=/dev/SPARE"
     beside = spare_target(LayerKind.KRBD, "/dev/rbd/kube/csi-vol-1", None).target
     assert str(beside) == "mykrbd=/dev/rbd/kube/SPARE"
