@@ -108,7 +108,7 @@ def test_what_the_race_has_decided_no_note_calls_undecided(
     capsys.readouterr()
     assert main([verb, "--why"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("Use raw/none: within 10 % of the best")
+    assert said.startswith("Use raw/none for a new disk: within 10 % of the best")
     of_ranks = "they take 10 % of the stated family-wise error"
     stated = "differ, at 5 % family-wise error"
     unfolded = " ".join(said.split())

@@ -190,6 +190,9 @@ class PathChoice:
     from_memory: Annotated[
         tuple[FromMemory, ...], "directions in which its numbers are the host's memory, not a disk"
     ] = ()
+    stays: tuple[MeasuredCell, ...] = field(default=(), metadata=HIDDEN)
+    """The other paths than which none is shown to be better, though a race has decided: a disk that
+    a guest has as one of them is kept, as `advise` says."""
     covered: tuple[MeasuredCell, ...] = field(default=(), metadata=HIDDEN)
     """The paths of which `behind` says how much better they may be: those that were compared."""
     campaigns: tuple[str, ...] = field(default=(), metadata=HIDDEN)
@@ -728,6 +731,7 @@ def _of_race(analysis: Analysis, race: RaceOutcome, ranking: Ranking) -> PathCho
     leads = next((row.cell for row in ranking.rows if row.cell in left), choice.leader)
     return replace(
         choice,
+        stays=tuple(row.cell for row in ranking.rows if row.best == 1 and row.cell not in left),
         leader=leads if race.lost else choice.leader,
         present=(*unsafe, *present),
         considered=len(analysis.measured),

@@ -36,6 +36,7 @@ _MOVED = {Direction.READ: "read came from the disk", Direction.WRITE: "written r
 def headline(choice: PathChoice) -> str:
     """`Use raw/none: within 8 % of the best (95 %)`: what to do, and how sure that is."""
     use, sure = _use(choice), f"({in_percent(choice.confidence)})"
+    overall = " overall" if choice.behind_in else ""
     match choice.verdict:
         case ChoiceVerdict.ONLY:
             text = _only(choice)
@@ -43,15 +44,16 @@ def headline(choice: PathChoice) -> str:
             which = " that qualify" if choice.compared < choice.considered else ""
             which = " that were compared" if choice.unranked else which
             which = " that raced" if choice.left_out else which
-            text = f"{use}: it is the best of {choice.compared} paths{which} {sure}"
+            text = f"{use}: it is the best of {choice.compared} paths{which}{overall} {sure}"
         case ChoiceVerdict.CLOSE:
             of = f" of the {choice.compared} that were compared" if choice.unranked else ""
             of = f" of the {choice.compared} that raced" if choice.left_out else of
             default = f", and {_whose(choice.kept, choice.cell)}" if choice.keeps else ""
-            text = f"{use}: within {_behind(choice)} of the best{of} {sure}{default}"
+            within = f"within {_behind(choice)} of the best{of}{overall} {sure}"
+            text = f"{use}{_for_new_disks(choice)}: {within}{default}"
         case ChoiceVerdict.BETTER:
             as_good = f"; {_others(choice)} may be as good" if choice.ties else ""
-            text = f"{use}: it is better than {_beaten(choice)} {sure}{as_good}"
+            text = f"{use}: it is better than {_beaten(choice)}{overall} {sure}{as_good}"
         case ChoiceVerdict.SAFER:
             text = f"{use}: {choice.present[0].cell.name} loses flushed data in a power cut"
         case ChoiceVerdict.KEEP | ChoiceVerdict.TIED if _loses(choice):
@@ -61,7 +63,6 @@ def headline(choice: PathChoice) -> str:
                 "for data that matter"
             )
         case ChoiceVerdict.KEEP:
-            overall = " overall" if choice.behind_in else ""
             text = f"{_keep(choice)}: no other path is shown to be better{overall}"
         case ChoiceVerdict.TIED if _is_thrown_away(choice):
             text = (
@@ -75,7 +76,7 @@ def headline(choice: PathChoice) -> str:
             )
         case _:
             assert_never(choice.verdict)
-    return f"{text}{_over_hosts(choice)}{_behind_in(choice)}"
+    return f"{text}{_over_hosts(choice)}"
 
 
 def _over_hosts(choice: PathChoice) -> str:
@@ -83,16 +84,38 @@ def _over_hosts(choice: PathChoice) -> str:
     return "" if choice.hosts is None else f", on {counted(choice.hosts, 'host')}"
 
 
-def _behind_in(choice: PathChoice) -> str:
-    """The measure in which the path is shown to be more than 10 % behind another one."""
+def _for_new_disks(choice: PathChoice) -> str:
+    """` for a new disk`, if a guest's disk may well stay what it is: `advise` keeps such a disk."""
+    may_stay = choice.stays or choice.ties
+    return " for a new disk" if may_stay and not (choice.keeps or _is_thrown_away(choice)) else ""
+
+
+def _behind_in(choice: PathChoice) -> Iterator[str]:
+    """The measure in which the path is shown to be more than 10 % behind another one, and the
+    command that decides by this measure."""
     behind = choice.behind_in
     if behind is None:
-        return ""
+        return
     more = f"{numbers.percent_at_least(behind.least - 1)} %"
     memory = ", in the host's RAM" if behind.in_memory else ""
     which = measure_words(behind.measure, seconds=behind.seconds)
     where = _on(behind.on, choice.hosts)
-    return f"; but {where}in {which}, {behind.cell.label} is at least {more} better{memory}"
+    yield (
+        f"One load differs: {where}in {which}, {behind.cell.label} is at least {more} better"
+        f"{memory}. If your guests mostly do that, go by it: "
+        f"`vdisklab rank --metric {behind.measure}{' --hosts all' if choice.hosts else ''}`."
+    )
+
+
+def _staying(
+    choice: PathChoice, power_cuts: Mapping[MeasuredCell, Durability | None]
+) -> Iterator[str]:
+    """Which disks that guests have can stay: they keep flushed data, and are not shown to be
+    worse."""
+    safe = [cell.name for cell in choice.stays if not losses(power_cuts, [cell])]
+    if safe and not _is_thrown_away(choice):
+        can_stay = "A guest's disk that is one of these can stay, as none is shown to be worse"
+        yield f"{can_stay}: {named(safe, NAMED)}."
 
 
 def _on(hosts: tuple[str, ...], of: int | None) -> str:
@@ -127,7 +150,8 @@ def short_headline(choice: PathChoice, most: int = MOST_CHARACTERS) -> str:
         case ChoiceVerdict.BEST:
             shorter = [f"{use}: the best of {choice.compared}", use]
         case ChoiceVerdict.CLOSE:
-            shorter = [f"{use}: within {_behind(choice)} of the best", use]
+            within = f"within {_behind(choice)} of the best"
+            shorter = [f"{use}{_for_new_disks(choice)}: {within}", f"{use}: {within}", use]
         case ChoiceVerdict.BETTER:
             shorter = [f"{use}: better than {_beaten(choice)}", use]
         case ChoiceVerdict.SAFER:
@@ -243,6 +267,8 @@ def verdict_lines(
     """
     alike = keeps_what_is_there(choice)
     all_lose = alike and _loses(choice)  # as the headline says
+    yield from (("But", line) for line in _behind_in(choice))
+    yield from (("Guests", line) for line in _staying(choice, power_cuts))
     if alike and (stake := " ".join(_stake(choice, look_first))):
         yield "At stake", stake
     if choice.from_memory:
@@ -250,8 +276,10 @@ def verdict_lines(
     if choice.ties:
         cells = choice.tied if alike else choice.ties
         names = named([cell.name for cell in cells], NAMED + 2 * alike)
-        how_many = f"These {len(cells)} tie" if alike else "Not shown to be worse"
         lost = () if all_lose else losses(power_cuts, choice.ties)
+        is_kept = not lost and not _is_thrown_away(choice)
+        can_stay = ", so a guest's disk that is one of these can stay" if is_kept else ""
+        how_many = f"These {len(cells)} tie" if alike else f"Not shown to be worse{can_stay}"
         yield "Tied", " ".join((f"{how_many}: {names}{_left_the_race(choice)}.", *lost))
     if choice.ties and choice.worse:
         worse = named([cell.name for cell in choice.worse], NAMED)

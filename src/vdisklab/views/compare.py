@@ -249,6 +249,12 @@ def comparison_summary(pair: ComparedPair) -> str:
     if score is not None and score.ratio.ratio is not None:
         by_score = f"by the score A is {wording.difference(score.ratio)}"
         sentence_parts.append(f"{by_score}{_alone(pair, score.ratio)}")
+        both, most = score.ratio.pairs, max(score.a.rounds, score.b.rounds)
+        if pair.paired and both < most:
+            sentence_parts.append(
+                f"all of this is of the {both} of {most} rounds that both have (`rank` corrects "
+                "for the others)"
+            )
     return "; ".join(sentence_parts) + "."
 
 

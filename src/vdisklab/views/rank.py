@@ -459,6 +459,8 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
     hidden = _cells(answer) - len(answer.cells)
     if over is not None:
         yield from apart_sentences(over, answer.baseline)
+    elif answer.rates:
+        yield from _corrected(answer)
     if hidden:
         yield f"{counted(hidden, 'more cell')} without --top."
     failed = [finding for finding in answer.findings if isinstance(finding, ranked.FailedCell)]
@@ -506,8 +508,6 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
         seconds = seconds_of_measurements(answer.campaigns)
         yield wording.mean_sentence(answer.rates, answer.baseline, seconds)
         yield "The columns of these rates are medians of rounds; with --metric, geometric means."
-        if over is None and (corrected := _corrected(answer)):
-            yield corrected
     yield from disk_note(answer.host_disk)
 
 
@@ -518,14 +518,15 @@ def _reach(answer: RankAnswer) -> str | None:
     return None if answer.ranking.best is None else wording.reach_sentence(answer.ranking.best)
 
 
-def _corrected(answer: RankAnswer) -> str:
-    """That a path with fewer rounds has not the mean of its own; empty if there is none."""
+def _corrected(answer: RankAnswer) -> Iterator[str]:
+    """That a path with fewer rounds has not the mean of its own rounds, and how many it has."""
     places = [(row.cell, row.place) for row in answer.cells if isinstance(row.place, Ranked)]
     most = max((place.rounds for _, place in places), default=0)
-    fewer = [cell.label for cell, place in places if place.rounds < most]
-    if not fewer:
-        return ""
-    return (
-        f"With fewer rounds than the others (n) was measured: {named(fewer)}. Such a ratio is "
-        "corrected by how the others' rounds differ: it is not the mean of its own."
-    )
+    fewer = [(cell.label, place.rounds) for cell, place in places if place.rounds < most]
+    if fewer:
+        have = named([f"{label} has {rounds}" for label, rounds in fewer])
+        number = "its number is" if len(fewer) == 1 else "such numbers are"
+        yield (
+            f"Of {most} rounds {have}: {number} corrected for the other rounds. `compare` shows "
+            "the ratio in the rounds that both paths have."
+        )

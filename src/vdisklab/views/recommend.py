@@ -224,7 +224,9 @@ def _explained(answer: RecommendAnswer) -> Iterator[str]:
     if answer.rates:
         seconds = seconds_of_measurements(answer.campaigns)
         yield mean_sentence(answer.rates, answer.baseline, seconds)
-    if any(row.ratio is not None and _in_rounds(answer, row.ratio) for row in answer.alternatives):
+    if any(
+        row.ratio is not None and _lacks_rounds(answer, row.ratio) for row in answer.alternatives
+    ):
         yield (
             "vs the answer: the ratio of the numbers that order the table, which are corrected for "
             "the rounds that a path lacks; `compare` takes only the rounds that both paths have."
@@ -380,6 +382,8 @@ def _runner_up(answer: RecommendAnswer) -> Iterator[str]:
         yield "No other path could be ranked, so there is no comparison."
     elif len(answer.order) > 1:
         runner = next(cell for cell in answer.order if cell != answer.choice.cell)
+        if runner in answer.choice.stays:  # a line of its own says it
+            return
         place = answer.order.index(runner)
         found = answer.alternatives[place].ratio or Ratio(0)
         # The decision says how sure that is.
@@ -453,7 +457,8 @@ def _over_default(answer: RecommendAnswer) -> Iterator[str]:
         return
     mode = f"QEMU's default cache mode ({default})"
     if _is_told_apart(answer, default):
-        yield f"Compared with {mode} it is {difference(ratio)}{_in_rounds(answer, ratio)}."
+        size = _by_the_table(answer, ratio) or difference(ratio)
+        yield f"Compared with {mode} it is {size}."
     else:
         paths = f"among these {answer.choice.compared} paths"
         yield f"No difference is shown from {mode} {paths}."
@@ -474,20 +479,31 @@ def _over_platforms(answer: RecommendAnswer) -> Iterator[str]:
 def _among_all(answer: RecommendAnswer, ratio: Ratio) -> str:
     """The words for the ratio of the answer to another path. Where the ranks of all paths set an
     end of the interval to 1, they say so in its place: `compare` of the two alone has another."""
-    rounds, most = _in_rounds(answer, ratio), at_most(ratio)
+    most = at_most(ratio)
     # A path that is proven the best also ends at 1: the race shows that difference.
     if most is None or answer.choice.behind == 0:
-        return f"{difference(ratio)}{rounds}"
-    return f"{most}{rounds}, and among all paths no difference is shown"
+        return _by_the_table(answer, ratio) or difference(ratio)
+    return f"{most}, and among all paths no difference is shown"
 
 
-def _in_rounds(answer: RecommendAnswer, ratio: Ratio) -> str:
-    """` in the 7 of 14 rounds that have both`: the table's ratio is corrected for the others."""
+def _by_the_table(answer: RecommendAnswer, ratio: Ratio) -> str:
+    """The words for a ratio in fewer rounds than the table's, which is corrected for the others:
+    what is shown, without a second number beside the table's; empty for a ratio in all rounds."""
+    if not _lacks_rounds(answer, ratio):
+        return ""
+    shown = ratio.low is not None and ratio.high is not None
+    if shown and (ratio.low or 0) > 1:
+        return "shown to be better"
+    if shown and (ratio.high or 0) < 1:
+        return "shown to be worse"
+    return "not shown to differ"
+
+
+def _lacks_rounds(answer: RecommendAnswer, ratio: Ratio) -> bool:
+    """True if a path of the pair lacks rounds, so that the table corrects its number."""
     places = (row.place for row in answer.alternatives)
     most = max((place.rounds for place in places if place is not None), default=0)
-    if answer.hosts is not None or ratio.pairs >= most:
-        return ""
-    return f" in the {ratio.pairs} of {most} rounds that have both"
+    return answer.hosts is None and ratio.pairs < most
 
 
 def _losses(answer: RecommendAnswer, cells: Sequence[MeasuredCell]) -> tuple[str, ...]:

@@ -399,7 +399,7 @@ def test_a_fleet_says_on_which_host_its_path_is_behind(
             assert (behind["cell"], len(behind["on"])) == ("qcow2/directsync", len(strange))
             assert main([verb, "--hosts", "all"]) == 0
             said = " ".join(capsys.readouterr().out.split())
-            assert f"; but on {where}, in random writes of 4 KiB" in said
+            assert f"One load differs: on {where}, in random writes of 4 KiB" in said
 
 
 def test_each_hosts_own_answer_is_that_of_its_report(

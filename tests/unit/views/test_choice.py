@@ -106,14 +106,15 @@ UNSAFE = cell("raw/unsafe")
             replace(CHOICE, verdict=ChoiceVerdict.SAFER, present=(PresentDisk(UNSAFE, None),)),
             "Use raw/none: raw/unsafe loses flushed data in a power cut",
         ),
-        (CLOSE, "Use raw/none: within 8 % of the best (95 %)"),
+        (CLOSE, "Use raw/none for a new disk: within 8 % of the best (95 %)"),
         (
             replace(CLOSE, present=(PresentDisk(CLOSE.cell, Platform.LIBVIRT),)),
             "Use raw/none: within 8 % of the best (95 %), and libvirt's default",
         ),
         (
             replace(CLOSE, compared=4, unranked=(cell("raw/none/scsi"),)),
-            "Use raw/none: within 8 % of the best of the 4 that were compared (95 %)",
+            "Use raw/none for a new disk: within 8 % of the best of the 4 that were compared "
+            "(95 %)",
         ),
         (BEST, "Use raw/none: it is the best of 6 paths (95 %)"),
         (
@@ -274,14 +275,32 @@ def test_that_all_lose_data_is_said_once() -> None:
     assert lines["Safety"] == f"Why they lose data: {lost.reason}."
 
 
-def test_a_measure_in_which_the_choice_is_behind_is_in_the_first_sentence() -> None:
+def test_a_measure_in_which_the_choice_is_behind_stands_behind_the_answer() -> None:
+    """The first sentence is one to act on; the doubt has the command that goes by the measure."""
     measure = MeasureKey("seqwrite-1m-q1", Direction.WRITE, "sustained")
     choice = replace(BEST, behind_in=Behind(measure, cell("raw/writeback"), 1.309))
-    assert headline(choice).endswith(
-        "; but in sequential writes of 1 MiB, one at a time, raw/writeback is at least 30 % better"
+    assert headline(choice) == "Use raw/none: it is the best of 6 paths overall (95 %)"
+    assert next(iter(verdict_lines(choice, {}))) == (
+        "But",
+        "One load differs: in sequential writes of 1 MiB, one at a time, raw/writeback is at least "
+        "30 % better. If your guests mostly do that, go by it: "
+        "`vdisklab rank --metric seqwrite-1m-q1/write/sustained`.",
     )
     memory = Behind(measure, cell("raw/writeback"), 1.309, in_memory=True)
-    assert headline(replace(BEST, behind_in=memory)).endswith("better, in the host's RAM")
+    said = dict(verdict_lines(replace(BEST, behind_in=memory), {}))["But"]
+    assert "at least 30 % better, in the host's RAM. If" in said
+
+
+def test_a_disk_that_is_not_shown_to_be_worse_can_stay() -> None:
+    """`advise` keeps such a disk: `recommend` does not say to change it, and is for new disks."""
+    stays = (cell("qcow2/writeback"), UNSAFE)
+    close = replace(CHOICE, verdict=ChoiceVerdict.CLOSE, ties=(), behind=0.08, stays=stays)
+    assert headline(close) == "Use raw/none for a new disk: within 8 % of the best (95 %)"
+    cuts = {UNSAFE: known_durability(UNSAFE, CrashVerdicts())}
+    assert dict(verdict_lines(close, cuts))["Guests"] == (
+        "A guest's disk that is one of these can stay, as none is shown to be worse: "
+        "qcow2/writeback."
+    )
 
 
 def test_a_race_that_goes_on_is_not_told_to_start_without_rounds() -> None:

@@ -232,7 +232,7 @@ def test_the_first_screen_has_verdict_safety_and_configuration(watched: Watched)
         box = page.locator(part).first.bounding_box()
         assert box is not None
         assert box["y"] + box["height"] <= 900, part
-    assert page.locator(".answer li b").all_inner_texts()[:2] == ["Tied.", "Worse."]
+    assert page.locator(".answer li b").all_inner_texts()[:2] == ["Answer.", "Tied."]
     assert page.locator(".copied").first.inner_text().startswith("<disk ")
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") == 390
