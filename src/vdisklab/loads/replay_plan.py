@@ -70,21 +70,29 @@ def dependencies(load: RecordedLoad) -> Dependencies:
 def _barriers(load: RecordedLoad, after: Integers, rank: Integers, ordered: Integers) -> Integers:
     """How many requests have to end before one begins that is due.
 
-    A flush waits for all that had ended: else it would flush less. What began within 20 ms of the
-    end of the last flush, or within the time that this flush took, waits for the flush: its client
-    had waited, too, and a flush that ends late ends late by a share of its time. `ordered` has the
-    moments of the ends in their order, after a 0.
+    A flush waits for all that had ended: else it would flush less. So does a request that began
+    within 20 ms of the last end before it, or within the time that this request took: its client
+    had waited for it, and what ends late ends late by a share of its time. Otherwise a late replay
+    would have two requests in flight where the client had one. In the same way what began soon
+    after the end of the last flush waits for the flush, whatever else ended meanwhile. `ordered`
+    has the moments of the ends in their order, after a 0.
     """
+    if not len(load):
+        return after
     is_flush = load.kind == IoKind.FLUSH
-    by_end = np.sort(rank[is_flush])
     due_by_rank = np.empty(len(load), np.int64)
     due_by_rank[rank] = load.due_us
-    before = np.searchsorted(by_end, after, side="left")
-    last = np.concatenate((np.zeros(1, np.int64), by_end))[before]
-    end = ordered[last + 1] if len(load) else ordered[:0]
-    closely = np.maximum(_AT_ONCE_US, end - due_by_rank[last])
-    follows = (before > 0) & (load.due_us - end <= closely)
-    return np.asarray(np.where(is_flush, after, np.where(follows, last + 1, 0)), np.int64)
+
+    def follows(number: Integers) -> Integers:
+        """True if a request began soon after the last of the first `number` ends."""
+        end = ordered[number]
+        took = end - due_by_rank[number - 1]
+        return (number > 0) & (load.due_us - end <= np.maximum(_AT_ONCE_US, took))
+
+    flushes = np.concatenate((np.zeros(1, np.int64), np.sort(rank[is_flush]) + 1))
+    flushed = flushes[np.searchsorted(flushes[1:], after, side="right")]
+    barrier = np.where(follows(flushed), flushed, 0)
+    return np.asarray(np.where(is_flush | follows(after), after, barrier), np.int64)
 
 
 def least_seconds(load: RecordedLoad) -> float:

@@ -37,12 +37,26 @@ def test_what_begins_when_it_is_due_waits_for_a_flush_that_it_followed_closely()
         (0, WRITE, 0, 4096, 100), (200, FLUSH, 0, 0, 50_000),
         (60_000, WRITE, 4096, 4096, 100), (99_000, WRITE, 8192, 4096, 100),
         (150_000, WRITE, 0, 4096, 100),
-        (200_000, FLUSH, 0, 0, 1000), (220_000, READ, 0, 4096, 100), (222_000, READ, 0, 4096, 100),
+        (200_000, FLUSH, 0, 0, 1000), (220_000, READ, 0, 4096, 100), (242_000, READ, 0, 4096, 100),
     )  # fmt: skip
     waits = dependencies(recording)
     assert waits.after.tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
     assert waits.barrier.tolist() == [0, 1, 2, 2, 0, 5, 6, 0]
     assert dependencies(load()).barrier.tolist() == []
+
+
+def test_what_begins_when_it_is_due_waits_for_what_had_ended_shortly_before() -> None:
+    """As the client had: so a late replay has no two requests in flight where the client had one.
+
+    The second and third write were both begun at the end of the first one.
+    """
+    recording = load(
+        (0, WRITE, 0, 4096, 10_000), (11_000, WRITE, 4096, 4096, 9000),
+        (11_100, WRITE, 8192, 4096, 40_000), (24_000, READ, 0, 4096, 100),
+        (90_000, READ, 0, 4096, 100), (150_000, READ, 0, 4096, 100),
+    )  # fmt: skip
+    # The third write took 40 ms and ended at 51.1 ms: the read after it began 38.9 ms later.
+    assert dependencies(recording).barrier.tolist() == [0, 1, 1, 2, 4, 0]
 
 
 def test_nothing_waits_for_a_request_whose_end_was_not_seen() -> None:

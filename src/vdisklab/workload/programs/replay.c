@@ -84,9 +84,19 @@ static uint64_t *reached;
 static uint8_t *has_ended;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t more = PTHREAD_COND_INITIALIZER, fewer_before = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static uint64_t next_request, prefix;
-static int idle, waiting, stopped, in_flight, deepest;
+static int idle, stopped, in_flight, deepest;
+
+/* A thread: where it reads to, and the barrier that it waits for, 0 if none. */
+struct worker {
+    void *in;
+    uint64_t barrier;
+    pthread_cond_t behind_it;
+};
+
+static struct worker *workers;
+static unsigned threads;
 
 /* Whether the disk has several queues, and by processor the one that takes its requests, -1 if it may not be used. */
 static int has_queues, queue_of[MOST_CPUS];
@@ -191,10 +201,14 @@ static int flush(void) {
     *mine = 0;
     pthread_cond_signal(&fewer);
     pthread_mutex_unlock(&turn);
-    if (has_queues)
-        sched_setaffinity(0, sizeof usable, &usable);
     errno = why;
     return problem;
+}
+
+/* After a flush. It takes time, so what waited for the flush begins first. */
+static void go_anywhere(void) {
+    if (has_queues)
+        sched_setaffinity(0, sizeof usable, &usable);
 }
 
 /* A forced write as a file system sends it: one request with FUA, of which the kernel makes a write and a flush for
@@ -263,13 +277,20 @@ static void note_end(uint64_t number, uint64_t moment) {
     has_ended[job(number).rank] = 1;
     while (prefix < count && has_ended[prefix])
         reached[++prefix] = moment;
-    if (waiting)
-        pthread_cond_broadcast(&fewer_before);
 }
 
-/* `in` is the thread's own: a file system that verifies what it reads (btrfs) verifies it in the reader's memory, and
- * takes another read that lands there meanwhile for damage on the disk. */
-static void *work(void *in) {
+/* Wakes the threads whose barrier has been reached, or all, and no other: under emulation each wake-up delays the
+ * requests that are due. The lock is held. */
+static void wake(int all) {
+    for (unsigned i = 0; timed && i < threads; i++)
+        if (workers[i].barrier && (all || workers[i].barrier <= prefix))
+            pthread_cond_signal(&workers[i].behind_it);
+}
+
+/* What a thread reads goes to a place of its own: a file system that verifies what it reads (btrfs) verifies it in the
+ * reader's memory, and takes another read that lands there meanwhile for damage on the disk. */
+static void *work(void *of) {
+    struct worker *self = of;
     prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
     pthread_mutex_lock(&lock);
     for (;;) {
@@ -291,11 +312,11 @@ static void *work(void *in) {
             moment = start + limit;
         wait_until(moment);
         pthread_mutex_lock(&lock);
-        if (timed && prefix < r.barrier) {
-            waiting++;
+        if (timed) {
+            self->barrier = r.barrier;
             while (!stopped && prefix < r.barrier)
-                pthread_cond_wait(&fewer_before, &lock);
-            waiting--;
+                pthread_cond_wait(&self->behind_it, &lock);
+            self->barrier = 0;
         }
         uint64_t begin = now();
         if (begin >= start + limit)
@@ -306,14 +327,20 @@ static void *work(void *in) {
             deepest = in_flight;
         pthread_mutex_unlock(&lock);
         begun[number] = begin;
-        if (perform(&r, number, in))
+        if (perform(&r, number, self->in))
             note_failure(&r);
         uint64_t end = ended[number] = now();
         pthread_mutex_lock(&lock);
         note_end(number, end);
+        wake(0);
+        if (r.kind == FLUSH) {
+            pthread_mutex_unlock(&lock);
+            go_anywhere();
+            pthread_mutex_lock(&lock);
+        }
     }
     pthread_cond_broadcast(&more);
-    pthread_cond_broadcast(&fewer_before);
+    wake(1);
     pthread_mutex_unlock(&lock);
     return NULL;
 }
@@ -422,7 +449,7 @@ static void print_queue(const char *setting) {
         fclose(file);
 }
 
-static void report(int direct, unsigned threads, uint64_t real_start) {
+static void report(int direct, uint64_t real_start) {
     static struct histogram all[HISTOGRAMS];
     uint64_t done = 0, last = start, first = NEVER, stop = start + limit;
     for (uint64_t i = 0; i < count; i++)
@@ -487,7 +514,7 @@ static void make_buffers(uint64_t largest) {
 }
 
 /* Places for what is read, of `each` bytes, one by one behind another. */
-static char *read_buffers(unsigned threads, uint64_t *each) {
+static char *read_buffers(uint64_t *each) {
     uint64_t largest = 1;
     for (uint64_t i = 0; i < planned; i++)
         if (plan[i].kind == READ && plan[i].length > largest)
@@ -568,7 +595,6 @@ static int open_target(const char *name) {
 
 struct results {
     int direct;
-    unsigned threads;
     uint64_t real_start;
     const char *log;
 };
@@ -581,7 +607,7 @@ static void finish(const struct results *r) {
         fprintf(stderr, "replay: %llu requests failed; the first was the %s\n", (unsigned long long)failed, failure);
         exit(1);
     }
-    report(r->direct, r->threads, r->real_start);
+    report(r->direct, r->real_start);
     if (r->log)
         print_log(r->log);
     exit(0);
@@ -625,12 +651,13 @@ int main(int argc, char **argv) {
     allowed = moments(count + 1), begun = moments(count + 1), ended = moments(count + 1);
     reached = moments(count + 1);
     has_ended = calloc(count + 1, 1);
-    unsigned threads = depth * 2 < FEWEST_THREADS ? FEWEST_THREADS : depth * 2 > MOST_THREADS ? MOST_THREADS : depth * 2;
+    threads = depth * 2 < FEWEST_THREADS ? FEWEST_THREADS : depth * 2 > MOST_THREADS ? MOST_THREADS : depth * 2;
     pthread_t *pool = calloc(threads, sizeof *pool);
     uint64_t each;
-    char *in = read_buffers(threads, &each);
+    char *in = read_buffers(&each);
+    workers = calloc(threads, sizeof *workers);
     pthread_attr_t small;
-    if (!has_ended || !pool || pthread_attr_init(&small) || pthread_attr_setstacksize(&small, 128 << 10))
+    if (!has_ended || !pool || !workers || pthread_attr_init(&small) || pthread_attr_setstacksize(&small, 128 << 10))
         die("memory");
     struct timespec real;
     uint64_t delay = argc > 5 ? (uint64_t)(atof(argv[5]) * SECOND) : 0;
@@ -641,7 +668,7 @@ int main(int argc, char **argv) {
     reached[0] = start;
     for (uint64_t i = 0; timed && i < count; i++)
         allowed[i] = start + job(i).due * 1000;
-    struct results results = {direct, threads, real_start, argc > 6 ? argv[6] : NULL};
+    struct results results = {direct, real_start, argc > 6 ? argv[6] : NULL};
     pthread_t awaiting;
     int problem = pthread_create(&awaiting, &small, await_signal, &results);
     if (problem) {
@@ -649,7 +676,9 @@ int main(int argc, char **argv) {
         die("a thread");
     }
     for (unsigned i = 0; i < threads; i++) {
-        problem = pthread_create(&pool[i], &small, work, in + i * each);
+        workers[i].in = in + i * each;
+        pthread_cond_init(&workers[i].behind_it, NULL);
+        problem = pthread_create(&pool[i], &small, work, &workers[i]);
         if (problem) {
             errno = problem;
             die("a thread");
