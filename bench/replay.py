@@ -229,7 +229,7 @@ def apply(work: Path, group: str, rounds: str) -> None:
             run(work, slow, "score", "--profile", "short", *COMMON, "--rounds", rounds)
             return
         with recording(Recorder(work)):
-            profile = str(_profile_of(applications_of(group), work))
+            profile = str(profile_of(applications_of(group), work))
             run(work, slow, "applications", "--profile", profile, *COMMON, "--rounds", rounds)
         for application in applications_of(group):
             load = work / f"{application}.load"
@@ -243,14 +243,14 @@ def replay(work: Path, group: str, rounds: str) -> None:
 
     They are recorded as the applications are, so that both pay for it, and can be compared.
     """
-    profile = str(_replays(applications_of(group), work, "fast"))
+    profile = str(replays_of(applications_of(group), work, "fast"))
     with slow_disk(work, SLOW_BYTES, SLOW) as slow, recording(Recorder(work, of="fast-")):
         run(
             work, slow, "replays", "--profile", profile, *COMMON, *WHOLE, "--rounds", rounds,
         )  # fmt: skip
 
 
-def _replays(applications: Sequence[str], work: Path, mode: str) -> Path:
+def replays_of(applications: Sequence[str], work: Path, mode: str) -> Path:
     """A profile with the replay of each of these applications."""
     head = f'name = "{mode}-{"-".join(applications)}"\ntitle = "replays"\n'
     file = work / f"{mode}.toml"
@@ -265,7 +265,7 @@ def _replays(applications: Sequence[str], work: Path, mode: str) -> Path:
     return file
 
 
-def _profile_of(applications: Sequence[str], work: Path, profile: Path = PROFILE) -> Path:
+def profile_of(applications: Sequence[str], work: Path, profile: Path = PROFILE) -> Path:
     """A profile with these applications alone."""
     head, *measurements = profile.read_text().split("[[measurement]]")
     mine = [
@@ -288,7 +288,7 @@ def repeat(work: Path, group: str, pairs: str) -> None:
 def _repeat(
     work: Path, slow: Path, applications: Sequence[str], times: str, whole: Sequence[str]
 ) -> None:
-    profile = str(_replays(applications, work, "timed"))
+    profile = str(replays_of(applications, work, "timed"))
     with recording(Recorder(work, of="replayed-")):
         run(
             work, slow, "timed", "--profile", profile, "--rounds", times, *whole, *COMMON,
@@ -301,7 +301,7 @@ def pairs(work: Path, application: str, replays: str) -> None:
     work.mkdir(parents=True)
     with slow_disk(work, SLOW_BYTES, SLOW, options=NO_CLOCK) as slow:
         with recording(recorder := Recorder(work)):
-            profile = str(_profile_of([application], work, LONG))
+            profile = str(profile_of([application], work, LONG))
             run(
                 work, slow, "applications", "--profile", profile, *COMMON, "--rounds", "1",
                 paths=(RECORDED_ON,),
@@ -420,7 +420,7 @@ def keep(work: Path) -> dict[str, Any]:
         "fidelity": [
             pair
             for application in LONG_APPLICATIONS
-            for directory in _directories(work / "pairs", application)
+            for directory in directories_of(work / "pairs", application)
             for pair in _pairs(directory, application)
         ],
         "short": [
@@ -440,7 +440,7 @@ def _applications() -> list[tuple[str, str]]:
     return [(group, application) for group in GROUPS for application in GROUPS[group]]
 
 
-def _directories(above: Path, application: str) -> Iterator[Path]:
+def directories_of(above: Path, application: str) -> Iterator[Path]:
     """One for each recording of a long load."""
     for number in count(1):
         if not (directory := above / f"{application}.{number}").exists():
@@ -597,7 +597,7 @@ def main() -> None:
     if verb == "pairs":
         work, application, replays = arguments
         above = Path(work).absolute() / "pairs"
-        number = len(list(_directories(above, application))) + 1
+        number = len(list(directories_of(above, application))) + 1
         pairs(above / f"{application}.{number}", application, replays)
     elif verb in actions:
         work, group, *rounds = arguments

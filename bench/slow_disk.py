@@ -10,6 +10,7 @@ nbdkit of ours (slow_disk_plugin.py), shown as a file by nbdfuse, with a loop de
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PLUGIN = Path(__file__).with_name("slow_disk_plugin.py")
+ONE_ARM = Path(__file__).with_name("one_arm.py")
 _SECONDS = 20.0
 
 
@@ -84,3 +86,23 @@ def slow_disk(work: Path, size: int, times: DiskTimes, *, options: str = "") -> 
         output_of("mount", *(("-o", options) if options else ()), loop, place)
         undo.callback(output_of, "umount", place)
         yield place
+
+
+@contextmanager
+def disk_of_one_arm(work: Path, size: int, times: DiskTimes, rate: int) -> Iterator[Path]:
+    """A block device that does one request after another (one_arm.py): each takes its stated time,
+    and a millisecond more for each `rate` bytes; as root.
+
+    Afterwards nothing is mounted, attached or running.
+    """
+    file = work / "arm"
+    numbers = (times.read, times.write, times.flush, rate)
+    with ExitStack() as undo:
+        file.touch()
+        undo.callback(file.unlink)
+        undo.enter_context(_running(sys.executable, ONE_ARM, file, str(size), *map(str, numbers)))
+        _await(lambda: file.stat().st_size == size, "the disk's file")
+        undo.callback(output_of, "umount", file)
+        loop = output_of("losetup", "--find", "--show", "--direct-io=on", file)
+        undo.callback(output_of, "losetup", "--detach", loop)
+        yield Path(loop)
