@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from vdisklab.loads.folding import Folded
 from vdisklab.loads.load import Integers, IoKind, RecordedLoad
@@ -83,11 +84,12 @@ def _barriers(load: RecordedLoad, after: Integers, rank: Integers, ordered: Inte
     due_by_rank = np.empty(len(load), np.int64)
     due_by_rank[rank] = load.due_us
 
-    def follows(number: Integers) -> Integers:
+    def follows(number: Integers) -> npt.NDArray[np.bool_]:
         """True if a request began soon after the last of the first `number` ends."""
         end = ordered[number]
         took = end - due_by_rank[number - 1]
-        return (number > 0) & (load.due_us - end <= np.maximum(_AT_ONCE_US, took))
+        is_soon = load.due_us - end <= np.maximum(_AT_ONCE_US, took)
+        return np.asarray((number > 0) & is_soon, np.bool_)
 
     flushes = np.concatenate((np.zeros(1, np.int64), np.sort(rank[is_flush]) + 1))
     flushed = flushes[np.searchsorted(flushes[1:], after, side="right")]
