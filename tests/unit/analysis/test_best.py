@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.analysis.made import IOPS, P99, cell, drifting, labelled, observed
 from tests.unit.pages import bench as program
-from vdisklab.analysis.best import BestSet, competitors
+from vdisklab.analysis.best import BestSet, competitors, critical, p_of_lead
 from vdisklab.analysis.observations import Floats, MeasureKey
 from vdisklab.analysis.pair_noise import PairNoise
 from vdisklab.analysis.rank_intervals import Ranking, rank
@@ -211,6 +211,17 @@ def test_p_is_below_the_limit_exactly_if_the_leader_is_alone() -> None:
         answer = best(drifting(np.random.default_rng(seed), [1.25, 1, 1, 0.9], rounds, noise=0.08))
         assert answer.p is not None
         assert (answer.p <= 0.05) == answer.alone
+
+
+@pytest.mark.parametrize("freedom", [2, 4, 30, 200])
+@pytest.mark.parametrize("others", [1, 4, 7, 60])
+@pytest.mark.parametrize(("alpha", "rounds"), [(0.05, 3), (0.025, 12), (0.001, 5)])
+def test_the_critical_lead_is_the_least_that_shows_a_cell_to_be_better(
+    alpha: float, rounds: int, others: int, freedom: int
+) -> None:
+    lead = critical(alpha, others, freedom, rounds)
+    assert p_of_lead(lead + 1e-6, others, freedom, rounds) < alpha
+    assert p_of_lead(lead - 1e-6, others, freedom, rounds) > alpha
 
 
 @pytest.mark.parametrize("rounds", [3, 8])
