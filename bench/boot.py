@@ -43,7 +43,8 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import QEMU
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.segments import Bus
-from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.accelerator import Accelerator
+from vdisklab.plan.guest import GuestPlan
 
 VIRTME_SECONDS = 180.0
 

@@ -24,12 +24,14 @@ from machine import machine_facts, print_result
 from vdisklab.guest.guest_context import GuestContext
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.host.command import LocalHost
-from vdisklab.host.ledger import open_ledger, state_directory
+from vdisklab.host.ledger import open_ledger
 from vdisklab.host.pagecache import residency
+from vdisklab.host.state_directory import state_directory
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.power_cut_words import ClientKind, DriverSetting
 from vdisklab.path.segments import Bus, CacheMode
-from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.accelerator import Accelerator
+from vdisklab.plan.guest import GuestPlan
 from vdisklab.powercut.client import ClientDisk, Load, Write
 from vdisklab.powercut.client_guests import Guests, open_guests
 from vdisklab.powercut.recordings import Recording, RunSpec

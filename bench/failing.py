@@ -35,11 +35,13 @@ from vdisklab.errors import VdisklabError
 from vdisklab.guest.guest_context import GuestContext
 from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.host.command import LocalHost
-from vdisklab.host.ledger import cache_directory, open_ledger
+from vdisklab.host.ledger import open_ledger
+from vdisklab.host.state_directory import cache_directory
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.power_cut_words import ClientKind, RunOutcome
-from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.accelerator import Accelerator
+from vdisklab.plan.guest import GuestPlan
 from vdisklab.powercut.client_guests import Guests, open_guests
 from vdisklab.powercut.failing_runs import FailingImage, FailingRun, failing_image, run_failure
 from vdisklab.powercut.failing_verdicts import facts_of

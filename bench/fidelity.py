@@ -59,13 +59,14 @@ from vdisklab.guest.guest_context import GuestContext
 from vdisklab.guest.image.kernel import Kernel, find_kernel
 from vdisklab.guest.steps import started_in_steps
 from vdisklab.host.command import LocalHost
-from vdisklab.host.ledger import open_ledger, state_directory
+from vdisklab.host.ledger import open_ledger
+from vdisklab.host.state_directory import state_directory
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.segments import Bus
+from vdisklab.plan.accelerator import AcceleratorChoice
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.plan.settings import Request
 from vdisklab.progress import silent

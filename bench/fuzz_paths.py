@@ -14,9 +14,10 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts, durability
 from vdisklab.path.needs import nearest, parse_needs, unmet
 from vdisklab.path.rules import impossible
+from vdisklab.plan.option_rows import check
 from vdisklab.plan.plan_file import parse_plan_file
 from vdisklab.plan.profile_file import parse_profile
-from vdisklab.plan.settings import Request, check, command_words
+from vdisklab.plan.settings import Request, command_words
 from vdisklab.powercut.crash_states import parse_crash_state
 from vdisklab.results.database import parse_address, without_password
 from vdisklab.units import parse_duration, parse_size

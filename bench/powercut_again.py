@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.documents import document
-from vdisklab.host.ledger import cache_directory
+from vdisklab.host.state_directory import cache_directory
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting
-from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.accelerator import Accelerator
+from vdisklab.plan.guest import GuestPlan
 from vdisklab.powercut.action import JudgingSetup, judge_power_cuts
 from vdisklab.powercut.crash_states import Sampling
 from vdisklab.powercut.mid_run import parse_judged

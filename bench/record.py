@@ -32,11 +32,13 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import BootFiles, GuestConfig
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import QEMU
-from vdisklab.host.ledger import cache_directory, open_ledger
+from vdisklab.host.ledger import open_ledger
+from vdisklab.host.state_directory import cache_directory
 from vdisklab.loads.qemu_trace.trace_log import bus_of, read_trace
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
-from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.accelerator import Accelerator
+from vdisklab.plan.guest import GuestPlan
 from vdisklab.recording.tracing import switch_off, switch_on
 
 GOAL = 0.97

@@ -21,7 +21,7 @@ from itertools import count
 from pathlib import Path
 
 from vdisklab.cli.shell.main import main
-from vdisklab.host.ledger import state_directory
+from vdisklab.host.state_directory import state_directory
 
 WORK = Path(sys.argv[1])
 PATHS = {"thin-snapshot": "lvmthin/none", "zvol-clone": "zvol/none", "zfs-clone": "zfs/raw/none"}

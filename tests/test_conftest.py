@@ -55,7 +55,7 @@ def test_guest(): pass
 """
 LEAKING_TEST = """
 from pathlib import Path
-from vdisklab.host.ledger import state_directory
+from vdisklab.host.state_directory import state_directory
 def test_leaking():
     (state_directory() / "ledger").mkdir(parents=True)
     (state_directory() / "ledger/0.jsonl").touch()

@@ -15,7 +15,7 @@ from tests.lab import Lab, require_ran_as_planned
 from vdisklab.actions.measure import measure as measure_request
 from vdisklab.cli.shell.main import main
 from vdisklab.path.cell import PageCacheChoice
-from vdisklab.plan.guest import AcceleratorChoice
+from vdisklab.plan.accelerator import AcceleratorChoice
 from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, MeasurementStarted
 from vdisklab.results.model import FailureKind, Run

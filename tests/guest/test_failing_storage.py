@@ -15,7 +15,8 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.power_cut_words import AccessKind, ClientKind
 from vdisklab.path.segments import Bus
-from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.accelerator import Accelerator
+from vdisklab.plan.guest import GuestPlan
 from vdisklab.powercut.client_guests import open_guests
 from vdisklab.powercut.crash_states import Sampling
 from vdisklab.powercut.failing_verdicts import (

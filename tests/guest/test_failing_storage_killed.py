@@ -23,7 +23,8 @@ from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.power_cut_words import RunOutcome
 from vdisklab.path.segments import Bus
-from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.accelerator import Accelerator
+from vdisklab.plan.guest import GuestPlan
 from vdisklab.powercut import failing_runs
 from vdisklab.powercut.client_guests import open_guests
 from vdisklab.powercut.failing_runs import FailingRun, PluggedGuest, failing_image, run_failure

@@ -24,7 +24,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.lab.lab_machine import boot_lab_kernel
 from vdisklab.loads.load import IoKind
 from vdisklab.path.segments import Bus
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.recording.guests import find_guest
 from vdisklab.recording.recorder import LOG_LIMIT, NotTraced, Wait
 from vdisklab.workload.program import lines_of_log

@@ -19,7 +19,8 @@ from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting
 from vdisklab.path.segments import Bus
-from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.accelerator import Accelerator
+from vdisklab.plan.guest import GuestPlan
 from vdisklab.powercut.client_guests import open_guests
 from vdisklab.powercut.controls import GUEST_CONTROLS, POSTGRESQL_CONTROLS, run_controls
 from vdisklab.powercut.crash_states import Sampling

@@ -15,8 +15,8 @@ import pytest
 from tests.lab import Lab, require_ran_as_planned
 from vdisklab.actions.measure import measure
 from vdisklab.path.cell import PageCacheChoice
+from vdisklab.plan.accelerator import AcceleratorChoice
 from vdisklab.plan.density_request import DensityRequest
-from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, MeasurementStarted
 from vdisklab.results.model import FailureKind

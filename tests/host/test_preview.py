@@ -19,10 +19,10 @@ from vdisklab.host.command import Completed, LocalHost, PathArg
 from vdisklab.host.ledger import open_ledger
 from vdisklab.operations.operation import OperationKind
 from vdisklab.operations.registry import OPERATIONS
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.settings import Request
 from vdisklab.progress import silent
 from vdisklab.storage.image import random_source

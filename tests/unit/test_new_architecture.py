@@ -177,7 +177,8 @@ from vdisklab.path.architecture import host_of
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import Bus
-from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.guest import GuestPlan
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.platforms import libvirt, qemu
 from vdisklab.platforms.request import ExportRequest
 

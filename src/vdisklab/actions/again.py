@@ -23,10 +23,11 @@ from vdisklab.path.segments import PageCache
 from vdisklab.plan.age import parse_age
 from vdisklab.plan.campaign import what_is_measured
 from vdisklab.plan.guest import parse_qemu
+from vdisklab.plan.option_rows import given, merge
 from vdisklab.plan.plan_file import request_alike
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.run_request import RunRequest, SearchFor
-from vdisklab.plan.settings import NO_BASELINE, command_words, given, merge
+from vdisklab.plan.settings import NO_BASELINE, command_words
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
 from vdisklab.workload.profile_files import load_profile

@@ -26,20 +26,17 @@ from vdisklab.errors import DatabaseBusyError, DirtyHostError, HostError
 from vdisklab.guest.guest_context import GuestContext
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import memory_bytes
-from vdisklab.host.ledger import (
-    cache_directory,
-    leftovers_sentence,
-    open_ledger,
-)
+from vdisklab.host.ledger import leftovers_sentence, open_ledger
 from vdisklab.host.plan_locks import (
     lock_directory,
     processes_measuring,
     release_lock,
     take_lock,
 )
+from vdisklab.host.state_directory import cache_directory
 from vdisklab.host.waiting import Clock
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import Request
 from vdisklab.progress import CampaignStarted, Note, PathDropped, PlanWarning, Progress

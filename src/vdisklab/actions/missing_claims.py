@@ -18,10 +18,11 @@ from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import machine_facts
 from vdisklab.path.rules import impossible
+from vdisklab.plan.accelerator import AcceleratorChoice
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.guest import AcceleratorChoice
+from vdisklab.plan.option_rows import given
 from vdisklab.plan.plan_file import request_alike
-from vdisklab.plan.settings import Request, given
+from vdisklab.plan.settings import Request
 from vdisklab.progress import Note, Progress
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store

@@ -20,7 +20,8 @@ from vdisklab.campaign.survey import survey
 from vdisklab.guest.accelerator import require_device
 from vdisklab.guest.image.kernel import kernel_for
 from vdisklab.host.command import Host
-from vdisklab.host.ledger import Ledger, cache_directory
+from vdisklab.host.ledger import Ledger
+from vdisklab.host.state_directory import cache_directory
 from vdisklab.path.architecture import require_host
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, HostDisk
@@ -28,7 +29,8 @@ from vdisklab.plan.build import Draft, backing_of, draft_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.matrix import expand_matrix
-from vdisklab.plan.settings import Request, defaults
+from vdisklab.plan.option_rows import defaults
+from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note, Progress
 from vdisklab.results.model import HostFacts
 from vdisklab.results.store import Store

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -18,14 +18,12 @@ from vdisklab.analysis.diagnostics.bursts import burst_diagnostics, unlasting_di
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic, OfMeasurement
 from vdisklab.analysis.diagnostics.idle import idle_diagnostics
-from vdisklab.analysis.diagnostics.servers import server_diagnostics
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import Ratio, against_baseline
 from vdisklab.analysis.rank_intervals import Ranking, Unranked, WithoutRank
 from vdisklab.analysis.score import DEFAULT_METRIC, MEAN, SCORES, Scored, add_scores
 from vdisklab.analysis.summary import Summaries, levels, summarise
-from vdisklab.analysis.sums import RelativeSums, relative_sums
 from vdisklab.answers import loading
 from vdisklab.answers.elsewhere import host_elsewhere
 from vdisklab.answers.measured_for import measured_operations, seconds_of_measurements
@@ -38,6 +36,9 @@ from vdisklab.path.stalls import MeasuredStalls
 from vdisklab.results.model import Campaign, CellSums, Example, GateCount
 from vdisklab.results.store import Store
 from vdisklab.workload.builtin_profiles import builtin_profiles
+
+if TYPE_CHECKING:
+    from vdisklab.analysis.sums import RelativeSums
 
 
 @dataclass(eq=False)
@@ -185,9 +186,12 @@ class Analysis:
     @cached_property
     def on_servers(self) -> tuple[Diagnostic, ...]:
         """What to know of numbers from servers; empty without any."""
-        return (
-            server_diagnostics(self.examples, self.loaded.cells) if self.loaded.on_targets else ()
-        )
+        if not self.loaded.on_targets:
+            return ()
+        # Imported late: most campaigns measured disks of the host itself.
+        from vdisklab.analysis.diagnostics.servers import server_diagnostics  # noqa: PLC0415
+
+        return server_diagnostics(self.examples, self.loaded.cells)
 
     @cached_property
     def sums(self) -> tuple[CellSums, ...]:
@@ -197,6 +201,9 @@ class Analysis:
     @cached_property
     def relative_sums(self) -> Mapping[MeasuredCell, RelativeSums]:
         """The cost of a request on each cell: CPU time, flushes, bytes at the device."""
+        # Imported late: a ranking does without it.
+        from vdisklab.analysis.sums import relative_sums  # noqa: PLC0415
+
         return relative_sums(self.sums, self.loaded.cells)
 
     @cached_property

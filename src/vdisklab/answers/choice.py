@@ -27,7 +27,7 @@ from vdisklab.analysis.summary import Summary
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.measured_for import seconds_of_measurements
-from vdisklab.answers.race import race_of
+from vdisklab.answers.raced import race_of
 from vdisklab.documents import HIDDEN
 from vdisklab.path.adjacent import nearest_settings
 from vdisklab.path.cell import MeasuredCell

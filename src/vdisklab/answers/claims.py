@@ -28,7 +28,7 @@ from vdisklab.answers.missing_cells import missing_cells, request_for, run_comma
 from vdisklab.documents import RARE, Answer, Count, Probability
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import Request
 from vdisklab.plan.toml_file import text_of

@@ -26,7 +26,7 @@ from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durabi
 from vdisklab.path.named_target import NamedTarget, parse_target, with_targets
 from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.path.segments import ImageFormat
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.platforms.dialect import Gap
 from vdisklab.platforms.guest_disks import require_configurable
 from vdisklab.platforms.registry import configure, form_named, forms

@@ -25,9 +25,9 @@ from vdisklab.analysis.score import middle_path
 from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.facts import machine_id
-from vdisklab.host.ledger import state_directory
 from vdisklab.host.plan_locks import process_measuring
 from vdisklab.host.safe_places import make_state_directory
+from vdisklab.host.state_directory import state_directory
 from vdisklab.path.bus_options import GUESTS, without_options
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.disk_path import PathSyntaxError, parse_path

@@ -12,8 +12,9 @@ from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.disk_path import parse_path, some_are_alike
 from vdisklab.path.rules import impossible
 from vdisklab.plan.build import backing_of
+from vdisklab.plan.option_rows import merge
 from vdisklab.plan.plan_file import request_alike
-from vdisklab.plan.settings import NO_BASELINE, Request, command_words, merge
+from vdisklab.plan.settings import NO_BASELINE, Request, command_words
 from vdisklab.results.database import without_password
 from vdisklab.results.model import Campaign
 

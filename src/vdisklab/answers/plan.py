@@ -29,12 +29,12 @@ from vdisklab.errors import HostError
 from vdisklab.guest.factory import boot_files, known_accelerator
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import memory_bytes
-from vdisklab.host.ledger import cache_directory
+from vdisklab.host.state_directory import cache_directory
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import PageCache
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.campaign import CampaignPlan, Dropped
-from vdisklab.plan.guest import Accelerator
 from vdisklab.storage.site import memory_of_guests
 
 

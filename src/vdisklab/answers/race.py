@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,9 +33,6 @@ from vdisklab.path.needs import unmet
 from vdisklab.path.segments import HOST
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.results.model import Campaign
-
-if TYPE_CHECKING:
-    from vdisklab.answers.analysis import Analysis
 
 RACE_UP_TO = 20
 """Up to this many paths all race; of more, a model of their segments leaves some out first."""
@@ -174,22 +170,6 @@ def contestants(
         cell for cell in able if cell.path is None or not unmet(cell.path, terms.needs, verdicts)
     ]
     return tuple(meeting if len(meeting) > 1 else able)
-
-
-def race_of(
-    analysis: Analysis, meeting: Collection[MeasuredCell], metric: str = DEFAULT_METRIC
-) -> RaceOutcome | None:
-    """What a campaign's race for the best path, by a metric as `run` names it, says of the cells
-    that meet some needs.
-
-    None if it did not race, raced by another metric, had no look yet, or says nothing of these
-    cells.
-    """
-    terms = None if len(analysis.campaigns) > 1 else RaceTerms.of(analysis.campaigns[0].plan)
-    if terms is None or terms.groups or terms.metric != metric:
-        return None
-    race = race_outcome(analysis.loaded, terms, analysis.verdicts, counting=meeting)
-    return race if race is not None and race.shows_anything else None
 
 
 def race_outcome(

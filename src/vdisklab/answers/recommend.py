@@ -54,7 +54,7 @@ from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.life import measured_lives
 from vdisklab.answers.loading import first_measure, newest_campaign, place_options
 from vdisklab.answers.measured_for import measured_operations
-from vdisklab.answers.race import race_of
+from vdisklab.answers.raced import race_of
 from vdisklab.answers.tell_apart import (
     imported_campaign,
     more_rounds_command,

@@ -23,20 +23,19 @@ from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import Attachment
 from vdisklab.path.needs import DURABLE, Need, unmet, with_default
 from vdisklab.path.segments import HOST, CacheMode, PageCache
-from vdisklab.plan.campaign import what_is_measured
-from vdisklab.plan.guest import parse_qemu
+from vdisklab.plan.option_rows import given
 from vdisklab.plan.race_terms import (
     DEFAULT_CONFIDENCE,
     DEFAULT_MARGIN,
     MOST_ROUNDS,
     RaceTerms,
 )
-from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request, command_words, given
-from vdisklab.results.model import Origin
+from vdisklab.results.model import Campaign, Origin
 from vdisklab.workload.builtin_profiles import builtin_profile
 
 if TYPE_CHECKING:
     from vdisklab.answers.effort import Effort
+    from vdisklab.plan.settings import Request
 
 USUAL_NOISE = 0.12
 """Up to this noise, most simulated races end in as few rounds as `plan` says (`bench/race.py`; the
@@ -140,6 +139,8 @@ class _Race:
     @property
     def command(self) -> str:
         """What starts the race, or continues it."""
+        from vdisklab.plan.settings import command_words  # noqa: PLC0415 - as below
+
         return shlex.join([*command_words(self.request), *self.options])
 
 
@@ -181,6 +182,7 @@ def _effort_of(analysis: Analysis, race: _Race, tied: Collection[MeasuredCell]) 
     from vdisklab.host.command import LocalHost  # noqa: PLC0415
     from vdisklab.plan.build import build_plan  # noqa: PLC0415
     from vdisklab.plan.capabilities import Capabilities  # noqa: PLC0415
+    from vdisklab.plan.settings import DEFAULT_PROFILE  # noqa: PLC0415
 
     if race.request.qemu or race.request.guest_image is not None:
         return None
@@ -250,6 +252,7 @@ def _can_race_by(request: Request, metric: str) -> bool:
     """True if `run` accepts the metric for the request's profile: an open load's rates are set."""
     # Imported late, as below.
     from vdisklab.answers.race_plan import require_metric  # noqa: PLC0415
+    from vdisklab.plan.settings import DEFAULT_PROFILE  # noqa: PLC0415
 
     try:
         require_metric(builtin_profile(request.profile or DEFAULT_PROFILE), metric)
@@ -282,7 +285,7 @@ def _race_going_on(analysis: Analysis) -> _Race | None:
     continues.
     """
     campaign, terms = analysis.campaigns[0], RaceTerms.of(analysis.campaigns[0].plan)
-    cells = [MeasuredCell.parse(text) for text in what_is_measured(campaign.plan)["cells"]]
+    cells = _planned(campaign)
     request = _request_again(analysis, cells, cells)
     if request is None or terms is None or terms.groups:
         return None
@@ -318,12 +321,19 @@ def _more_rounds(analysis: Analysis) -> _Race | None:
         race = _race_going_on(analysis)
         if race is not None:
             return race
-    measured = what_is_measured(analysis.campaigns[0].plan).get("cells", ())
-    cells = [MeasuredCell.parse(text) for text in measured]
+    cells = _planned(analysis.campaigns[0])
     request = _request_again(analysis, cells, cells) if cells else None
     if request is None:
         return None
     return _Race(replace(request, rounds=MIN_ROUNDS), None, (), goes_on=True)
+
+
+def _planned(campaign: Campaign) -> list[MeasuredCell]:
+    """The cells that a campaign's command names, with those that the host could not serve."""
+    # Imported late: most answers have no command that measures again.
+    from vdisklab.plan.campaign import what_is_measured  # noqa: PLC0415
+
+    return [MeasuredCell.parse(text) for text in what_is_measured(campaign.plan)["cells"]]
 
 
 def _request_again(
@@ -339,7 +349,13 @@ def _request_again(
     except PlanError:
         return None
     # Imported late: reading a plan needs pydantic, and most answers have no such command.
+    from vdisklab.plan.guest import parse_qemu  # noqa: PLC0415
     from vdisklab.plan.plan_file import request_alike  # noqa: PLC0415
+    from vdisklab.plan.settings import (  # noqa: PLC0415
+        DEFAULT_PROFILE,
+        NO_BASELINE,
+        Request,
+    )
 
     measured = [str(measurement.get("name")) for measurement in plan.get("measurements", ())]
     if (

@@ -27,8 +27,9 @@ from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.host.command import Host
 from vdisklab.host.machine import is_emulated
 from vdisklab.path.architecture import GUEST, is_foreign
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.guest import SYSTEMS, Accelerator, Qemu
+from vdisklab.plan.guest import SYSTEMS, Qemu
 from vdisklab.progress import Progress, Step
 from vdisklab.results.model import Check, Measurement, RanUnder
 from vdisklab.storage.site import (

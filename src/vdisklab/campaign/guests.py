@@ -20,8 +20,9 @@ from vdisklab.guest.qemu.probe import has_sandbox
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host.command import Host
 from vdisklab.path.segments import Bus
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.guest import GuestPlan
 
 BootFromDisk = Callable[[Disk, Callable[[Channel], None]], AbstractContextManager[Machine]]
 """(disk that holds the system, callback with the monitor during the boot) -> a running guest."""

@@ -27,8 +27,9 @@ from vdisklab.host.ledger import Ledger
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import Bus, PageCache
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.guest import Accelerator, SystemBus
+from vdisklab.plan.guest import SystemBus
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import silent
 from vdisklab.storage.image import ImageFile

@@ -34,7 +34,8 @@ from vdisklab.errors import (
 )
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.inspection.existing_guests import read_disks, read_host
-from vdisklab.plan.settings import DEFAULT_PROFILE, Request, option
+from vdisklab.plan.option_rows import option
+from vdisklab.plan.settings import DEFAULT_PROFILE, Request
 from vdisklab.plan.value_kinds import SECONDS, SWITCH
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.recording.recorder import LOG_LIMIT

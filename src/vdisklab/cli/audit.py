@@ -21,7 +21,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.inspection.existing_guests import read_disks
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import Need, needs_help
-from vdisklab.plan.settings import like, option
+from vdisklab.plan.option_rows import host_disk_setting, option
 from vdisklab.views import audit as view
 
 PANEL = VerbPanel.GUESTS
@@ -34,7 +34,7 @@ class AuditOptions(CampaignOptions):
     need: tuple[Need, ...] = option(
         NEEDS, needs_help("For each disk, say whether it meets this need"), metavar="NEED"
     )
-    disk: HostDisk | None = like("disk")
+    disk: HostDisk | None = host_disk_setting()
 
 
 @takes_options()

@@ -29,7 +29,8 @@ from vdisklab.errors import (
     NoDatabaseError,
     PlanError,
 )
-from vdisklab.plan.settings import NO_BASELINE, OptionRows, Request, option
+from vdisklab.plan.option_rows import OptionRows, option
+from vdisklab.plan.settings import NO_BASELINE, Request
 from vdisklab.plan.value_kinds import FILE, FILES, SWITCH
 from vdisklab.results.store import open_store
 from vdisklab.views.claims import junit_xml, tables

@@ -9,7 +9,7 @@ from vdisklab.cli.shell.options import takes_options
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.host.command import LocalHost
 from vdisklab.host.plan_locks import lock_directory, unheld_locks
-from vdisklab.plan.settings import OptionRows, option
+from vdisklab.plan.option_rows import OptionRows, option
 from vdisklab.plan.value_kinds import SWITCH, several
 
 PANEL = VerbPanel.PREPARE

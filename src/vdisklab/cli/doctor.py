@@ -15,7 +15,7 @@ from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.inspection.host_features import inspect_host
-from vdisklab.plan.settings import OptionRows, option
+from vdisklab.plan.option_rows import OptionRows, option
 from vdisklab.plan.value_kinds import FILE
 from vdisklab.views.doctor import tables
 

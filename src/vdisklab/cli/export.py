@@ -15,7 +15,8 @@ from vdisklab.host.command import LocalHost
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.needs import Need, needs_help
-from vdisklab.plan.settings import LARGEST_DISK, like, option
+from vdisklab.plan.option_rows import host_disk_setting, option
+from vdisklab.plan.settings import LARGEST_DISK, like
 from vdisklab.plan.value_kinds import SIZE, TEXT, Limits
 from vdisklab.platforms.dialect import Gap
 from vdisklab.platforms.registry import form_named, forms
@@ -60,7 +61,7 @@ class ExportOptions(options.DbOptions):
     )
     target: tuple[NamedTarget, ...] = like("target")
     secret: tuple[tuple[str, Path], ...] = like("secret")
-    disk: HostDisk | None = like("disk")
+    disk: HostDisk | None = host_disk_setting()
     guest_arch: str | None = like("guest_arch")
 
 

@@ -13,7 +13,7 @@ from vdisklab.cli.shell import options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
-from vdisklab.plan.settings import option
+from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import FILE, SWITCH
 from vdisklab.units import counted
 from vdisklab.views.layout import Table

@@ -17,7 +17,7 @@ from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
 from vdisklab.loads.traces.trace_file import TraceWish
 from vdisklab.loads.traces.trace_form import TraceForm
-from vdisklab.plan.settings import option
+from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import FILE, SECONDS, TEXT
 from vdisklab.views import import_ as view
 from vdisklab.views import import_load as load_view

@@ -9,7 +9,7 @@ from vdisklab.answers.loading import open_results
 from vdisklab.cli.shell.options import DbOptions, OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.plan.settings import option
+from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import TEXT
 from vdisklab.views.life import tables
 

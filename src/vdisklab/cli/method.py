@@ -11,7 +11,7 @@ from vdisklab.cli.shell.output import as_json, print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.documents import schemas
 from vdisklab.errors import PlanError
-from vdisklab.plan.settings import OptionRows, option
+from vdisklab.plan.option_rows import OptionRows, option
 from vdisklab.plan.value_kinds import TEXT
 from vdisklab.views.method import tables
 

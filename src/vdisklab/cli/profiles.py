@@ -8,7 +8,7 @@ from vdisklab.answers.profiles import answer_profile, answer_profiles
 from vdisklab.cli.shell.options import OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.plan.settings import OptionRows
+from vdisklab.plan.option_rows import OptionRows
 from vdisklab.plan.value_kinds import NAME_OR_FILE
 from vdisklab.views import profiles as view
 from vdisklab.workload.builtin_profiles import builtin_profiles

@@ -14,7 +14,7 @@ from vdisklab.cli.shell.profile_choice import of_profile
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import UNSAFE_HELP
-from vdisklab.plan.settings import option
+from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import SWITCH, TEXT, WHOLE, Limits
 from vdisklab.views import rank as view
 

@@ -27,7 +27,7 @@ from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import UNSAFE_HELP, Need, needs_help, with_default
 from vdisklab.path.stalls import DEFAULT_STALL
-from vdisklab.plan.settings import option
+from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import SECONDS, SWITCH, TEXT, WHOLE, Limits
 from vdisklab.results.store import Store
 from vdisklab.views import recommend as view

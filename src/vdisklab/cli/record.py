@@ -14,7 +14,7 @@ from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
-from vdisklab.plan.settings import OptionRows, option
+from vdisklab.plan.option_rows import OptionRows, option
 from vdisklab.plan.value_kinds import FILE, SECONDS, SIZE, TEXT
 from vdisklab.recording.recorder import LOG_LIMIT
 from vdisklab.views.record import tables

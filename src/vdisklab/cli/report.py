@@ -12,7 +12,7 @@ from vdisklab.answers.report import report_on
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import AnalysisOptions, takes_options
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.plan.settings import option
+from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import FILE, one_of
 from vdisklab.views.report_files import ReportFormat, build
 

@@ -20,7 +20,7 @@ from vdisklab.cli.shell.options import DbOptions, OutputOptions, argument, takes
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
-from vdisklab.plan.settings import option
+from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import SWITCH, TEXT
 from vdisklab.sanitise import sanitise
 from vdisklab.views import runs as view

@@ -10,7 +10,7 @@ from vdisklab.answers.table import answer_table
 from vdisklab.cli.shell.options import CampaignOptions, Format, OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.plan.settings import option
+from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import one_of
 from vdisklab.sanitise import sanitise
 from vdisklab.views import table as view

@@ -22,8 +22,8 @@ from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_CLAIM_FAILS, EXIT_INTERRUPTED
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import machine_facts
+from vdisklab.plan.option_rows import option
 from vdisklab.plan.run_request import RunRequest
-from vdisklab.plan.settings import option
 from vdisklab.plan.value_kinds import FILE, PATHS, PERCENTAGE, SWITCH, TEXT
 from vdisklab.results.store import open_store
 from vdisklab.views.trend import junit_xml, tables

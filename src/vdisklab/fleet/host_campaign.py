@@ -24,10 +24,11 @@ from typing import Any, TextIO
 from vdisklab.errors import EXIT_INTERRUPTED, DatabaseError, HostError, VdisklabError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
-from vdisklab.host.ledger import leftovers, state_directory
+from vdisklab.host.ledger import leftovers
 from vdisklab.host.mounts import free_bytes, require_work_directory
 from vdisklab.host.progress_file import CAMPAIGNS_FILE
 from vdisklab.host.safe_places import make_state_directory, open_file
+from vdisklab.host.state_directory import state_directory
 from vdisklab.host.waiting import patience
 from vdisklab.results.store import open_store
 

@@ -14,7 +14,7 @@ from distributed.security import Security
 from vdisklab import __version__
 from vdisklab.errors import PlanError
 from vdisklab.fleet.certificates import Certificates, FleetRole
-from vdisklab.host.ledger import state_directory
+from vdisklab.host.state_directory import state_directory
 from vdisklab.units import whole_number
 
 DEFAULT_PORT = 8786

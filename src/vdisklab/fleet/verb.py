@@ -32,8 +32,8 @@ from vdisklab.errors import (
 )
 from vdisklab.fleet.answer import FleetDoctorAnswer, FleetStatusAnswer, WorkerCheck, WorkerStatus
 from vdisklab.fleet.view import doctor_tables, status_tables
+from vdisklab.plan.option_rows import OptionRows, database_setting, option
 from vdisklab.plan.run_request import RunRequest
-from vdisklab.plan.settings import OptionRows, like, option
 from vdisklab.plan.value_kinds import FILE, SECONDS, SWITCH, TEXT, WHOLE, Limits, several
 from vdisklab.results.database import parse_address, without_password
 from vdisklab.results.store import open_store
@@ -80,7 +80,7 @@ class FleetRequest(OptionRows):
     give_up: float = option(
         SECONDS, "Report a host that is away for this long.", 3600.0, metavar="TIME", shown="1h"
     )
-    db: str | None = like("db")
+    db: str | None = database_setting()
     directory: Path | None = option(FILE, "The hosts' work directory.", flag="--dir", metavar="DIR")
     tls: Path = option(
         FILE,

@@ -22,7 +22,7 @@ from vdisklab.host.machine import SYSTEM
 from vdisklab.host.safe_places import make_state_directory, name_of_user, open_file
 from vdisklab.host.waiting import patience
 from vdisklab.path.architecture import GUEST, is_foreign
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.accelerator import Accelerator
 
 DEVICE = Path("/dev/kvm")
 TRIAL_SECONDS = 12.0

@@ -41,7 +41,8 @@ from vdisklab.host.machine import is_emulated
 from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.disk_path import Attachment
 from vdisklab.path.segments import Aio, Bus
-from vdisklab.plan.guest import USUAL_GUEST, Accelerator, GuestPlan, Qemu
+from vdisklab.plan.accelerator import Accelerator
+from vdisklab.plan.guest import USUAL_GUEST, GuestPlan, Qemu
 from vdisklab.progress import Note, Progress, Step
 from vdisklab.results.model import GUEST_ARCHITECTURE, Check
 

@@ -22,7 +22,7 @@ from vdisklab.guest.qemu.qmp import Channel, event_loop, open_channel, qemu_proc
 from vdisklab.guest.steps import StepPort
 from vdisklab.host.ledger import Kind, Ledger
 from vdisklab.host.waiting import clock_of, patience
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.accelerator import Accelerator
 
 SHUT_DOWN = "/usr/lib/vdisklab/shutdown"
 

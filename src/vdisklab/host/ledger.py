@@ -21,6 +21,7 @@ from typing import Any
 
 from vdisklab.errors import DirtyHostError, HostError, LeftOnTargetError
 from vdisklab.host.safe_places import make_state_directory, open_file, require_safe_state
+from vdisklab.host.state_directory import state_directory
 
 PROGRAM_MARK = "VDISKLAB_PROGRAM="
 """The start of the variable in the environment of the programs that a site runs."""
@@ -154,31 +155,6 @@ class Ledger:
                 f"the ledger {self.path} cannot be written: {error.strerror}",
                 hint="free some space there, or set VDISKLAB_STATE to another directory",
             ) from error
-
-
-def state_directory() -> Path:
-    """The directory of ledgers, cache and default database: /var/lib for root, else the user's.
-
-    Raises HostError for a user without a home, as in a container with a number for a user.
-    """
-    override = os.environ.get("VDISKLAB_STATE")
-    if override:
-        return Path(override)
-    if os.geteuid() == 0:
-        return Path("/var/lib/vdisklab")
-    try:
-        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-    except RuntimeError as error:
-        raise HostError(
-            f"user {os.geteuid()} has no home directory",
-            hint="set VDISKLAB_STATE to a directory that this user can write",
-        ) from error
-    return Path(base) / "vdisklab"
-
-
-def cache_directory() -> Path:
-    """The directory of kernels and guest images."""
-    return state_directory() / "cache"
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from vdisklab.host.ledger import state_directory
 from vdisklab.host.safe_places import make_state_directory, open_file
+from vdisklab.host.state_directory import state_directory
 
 _NAME = "measuring"
 

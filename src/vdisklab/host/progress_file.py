@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.errors import HostError
-from vdisklab.host.ledger import state_directory
 from vdisklab.host.safe_places import make_state_directory, open_file
+from vdisklab.host.state_directory import state_directory
 from vdisklab.progress import (
     CampaignStarted,
     Event,

@@ -19,9 +19,10 @@ from vdisklab.guest.qemu import probe
 from vdisklab.host import facts, machine
 from vdisklab.host.blockdevice import device_of, medium_of
 from vdisklab.host.command import PROGRAMS, Host, install_hint, layer_programs
-from vdisklab.host.ledger import cache_directory, leftovers_sentence, open_ledger
+from vdisklab.host.ledger import leftovers_sentence, open_ledger
 from vdisklab.host.mounts import free_bytes, mount_of, without_flushes
 from vdisklab.host.pagecache import KernelParts, try_device, try_io_uring, try_o_direct
+from vdisklab.host.state_directory import cache_directory
 from vdisklab.path.architecture import GUEST, HOST, OTHER_HOSTS, unknown_host
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, KernelPart, LayerKind
 from vdisklab.progress import Progress

@@ -15,11 +15,12 @@ from vdisklab.errors import EXIT_CELLS_FAILED, GuestError, HostError
 from vdisklab.guest.accelerator import remembered_trial, trial_key, try_kvm
 from vdisklab.host.command import Host
 from vdisklab.host.facts import QEMU, collect_facts
-from vdisklab.host.ledger import cache_directory, open_ledger
+from vdisklab.host.ledger import open_ledger
+from vdisklab.host.state_directory import cache_directory
 from vdisklab.lab import lab_machine
 from vdisklab.lab.lab_image import BUILD, LabImage, find_lab_image, lab_cache, require_same_python
 from vdisklab.lab.lab_job import JobOutput, LabEnd, run_job
-from vdisklab.plan.guest import Accelerator, AcceleratorChoice
+from vdisklab.plan.accelerator import Accelerator, AcceleratorChoice
 from vdisklab.plan.run_request import ONLY_MEASURE
 from vdisklab.progress import Event, Note, Progress, Step
 from vdisklab.results.exchange import read_export, write_json

@@ -14,8 +14,9 @@ from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.qemu.qmp import Channel, event_loop, open_channel, qemu_process, socket_pair
 from vdisklab.host import ledger, mounts, waiting
 from vdisklab.host.safe_places import make_state_directory
+from vdisklab.host.state_directory import state_directory
 from vdisklab.lab.lab_machine import LabConfig, LabFiles, lab_argv
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.storage.site import Site
 from vdisklab.units import MIB, format_bytes, format_duration
 
@@ -281,7 +282,7 @@ def _record_of_failure(files: LabFiles, name: str) -> Iterator[None]:
             title: file.read_text(errors="replace") if file.is_file() else ""
             for title, file in parts.items()
         }
-        record = ledger.state_directory() / "lab-failures" / f"{name}.txt"
+        record = state_directory() / "lab-failures" / f"{name}.txt"
         make_state_directory(record.parent)
         whole = [f"== {title}\n{text}" for title, text in texts.items()]
         record.write_text("\n".join([str(error), *whole]))

@@ -20,11 +20,12 @@ from pathlib import Path
 import vdisklab
 from vdisklab.errors import GuestError, HostError
 from vdisklab.host import command, facts, ledger, mounts
+from vdisklab.host.state_directory import cache_directory
 from vdisklab.lab.lab_image import LabImage
 from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.segments import Bus
-from vdisklab.plan import run_request, settings
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan import option_rows, run_request
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.storage.site import Site
 from vdisklab.units import GIB, MIB, format_bytes
 
@@ -37,8 +38,8 @@ CARRIED = Path("/vdisklab/files")
 """The lab's directory for files named on the command line."""
 
 _FILE_OPTIONS = (
-    settings.PLAN_FLAG,
-    *(row.flag for row in settings.settings_of(run_request.RunRequest) if row.kind.input_file),
+    option_rows.PLAN_FLAG,
+    *(row.flag for row in option_rows.settings_of(run_request.RunRequest) if row.kind.input_file),
 )
 """The options of `run` that name a file to read."""
 
@@ -300,7 +301,7 @@ def _install_foreign(host: command.Host, into: Path) -> None:
     They are kept in the cache. Raises HostError if a package has no such wheel.
     """
     wanted = sorted(f"{item.name}=={item.version}" for item in needed_distributions())
-    cache = ledger.cache_directory() / f"lab/packages-{GUEST.name}"
+    cache = cache_directory() / f"lab/packages-{GUEST.name}"
     stamp = cache / ".stamp"
     if not stamp.exists() or stamp.read_text().split() != wanted:
         shutil.rmtree(cache, ignore_errors=True)

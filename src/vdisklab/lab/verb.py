@@ -29,8 +29,8 @@ from vdisklab.cli.shell.options import (
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import GuestError, HostError, PlanError
 from vdisklab.host.command import LocalHost
-from vdisklab.host.ledger import cache_directory
 from vdisklab.host.mounts import is_visible_file
+from vdisklab.host.state_directory import cache_directory
 from vdisklab.lab.action import (
     Lab,
     choose_accelerator,
@@ -44,9 +44,9 @@ from vdisklab.lab.lab_image import COMPILED_LAYERS, build_lab_image
 from vdisklab.lab.lab_machine import CARRIED, LabConfig, usable_cpus
 from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.plan.guest import Accelerator, AcceleratorChoice
+from vdisklab.plan.accelerator import Accelerator, AcceleratorChoice
+from vdisklab.plan.option_rows import OptionRows, option
 from vdisklab.plan.run_request import RunRequest
-from vdisklab.plan.settings import OptionRows, option
 from vdisklab.plan.value_kinds import ARCHITECTURE, FILE, FILES, SIZE, SWITCH, WHOLE, Limits, one_of
 from vdisklab.results.store import open_store
 from vdisklab.units import format_duration

@@ -50,8 +50,9 @@ from vdisklab.plan.matrix import (
     with_other_ways,
 )
 from vdisklab.plan.named_here import NamedHere
+from vdisklab.plan.option_rows import defaults, settings_of, with_defaults
 from vdisklab.plan.profile import Profile
-from vdisklab.plan.settings import NO_BASELINE, Request, defaults, settings_of, with_defaults
+from vdisklab.plan.settings import NO_BASELINE, Request
 from vdisklab.plan.toml_file import describe_place
 
 _Value = TypeVar("_Value")
@@ -87,7 +88,7 @@ def draft_plan(named: NamedHere) -> Draft:
         request = replace(request, paths=profile.usual.paths)
     places = {
         row.name: describe_place(["usual", row.key], f"profile {profile.name}")
-        for row in settings_of()
+        for row in settings_of(Request)
         if row.name in usual
     }
     settings = with_defaults(request, usual, places)

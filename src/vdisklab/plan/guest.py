@@ -12,35 +12,11 @@ from typing import Any
 from vdisklab.errors import PlanError
 from vdisklab.path.architecture import GUEST
 from vdisklab.path.options import NAME
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.units import GIB, MIB
 
 # The merged-/usr layout without a package that converts an old layout: usrmerge needs all of Perl.
 _MERGED = ("usr-is-merged", "usrmerge-")
-
-
-class Accelerator(StrEnum):
-    """How a guest's instructions are run: KVM or emulation."""
-
-    KVM = "kvm"
-    TCG = "tcg"
-
-    @property
-    def is_emulation(self) -> bool:
-        """True when the numbers do not show the speed of a KVM guest."""
-        return self is Accelerator.TCG
-
-
-class AcceleratorChoice(StrEnum):
-    """The accelerator that a user requests; `auto` is KVM if it really runs a guest, else TCG."""
-
-    AUTO = "auto"
-    KVM = "kvm"
-    TCG = "tcg"
-
-    @property
-    def accelerator(self) -> Accelerator | None:
-        """The accelerator to use, or None for `auto`, for which a test guest decides."""
-        return None if self is AcceleratorChoice.AUTO else Accelerator(self.value)
 
 
 class Firmware(StrEnum):

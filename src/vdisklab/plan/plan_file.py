@@ -11,7 +11,8 @@ from typing import Any
 from pydantic import AliasChoices, Field, ValidationError, create_model
 
 from vdisklab.errors import DamagedError
-from vdisklab.plan.settings import AnyRequest, OptionRows, Request, SettingRow, given, settings_of
+from vdisklab.plan.option_rows import AnyRequest, OptionRows, SettingRow, given, settings_of
+from vdisklab.plan.settings import Request
 from vdisklab.plan.toml_file import TomlTable, describe_place, read_toml, text_of
 from vdisklab.plan.value_kinds import SHARE, WHOLE
 from vdisklab.validation import first_problem

@@ -12,6 +12,7 @@ from vdisklab.path.needs import UNSAFE_HELP, Need, needs_help, parse_need
 from vdisklab.path.segments import HOST
 from vdisklab.plan import settings
 from vdisklab.plan import value_kinds as kinds
+from vdisklab.plan.option_rows import Panel, setting, settings_of
 from vdisklab.plan.race_terms import DEFAULT_CONFIDENCE, DEFAULT_MARGIN
 
 ONLY_MEASURE = "VDISKLAB_ONLY_MEASURE"
@@ -26,7 +27,7 @@ _what_option = partial(settings.what_setting, key="")
 
 _where_option = partial(settings.where_setting, key="")
 _output_option = partial(settings.output_setting, key="")
-_search_option = partial(settings.setting, panel=settings.Panel.SEARCH, key="")
+_search_option = partial(setting, panel=Panel.SEARCH, key="")
 
 
 class SearchFor(StrEnum):
@@ -152,7 +153,7 @@ class RunRequest(MeasureRequest):
                 hint="leave out --rounds, or write --find best: then they are the most rounds",
             )
         campaign = settings.Request(
-            **{row.name: getattr(self, row.name) for row in settings.settings_of()}
+            **{row.name: getattr(self, row.name) for row in settings_of(settings.Request)}
         )
         if self.here:
             campaign = replace(campaign, paths=(HOST,), baseline=settings.NO_BASELINE)

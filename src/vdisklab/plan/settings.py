@@ -1,22 +1,20 @@
 """Every option of a campaign, one row each.
 
-A row is a field of `Request` with a `setting(...)`. It defines the key in plan files and their
-JSON schema (`vdisklab.plan.plan_file`), the flag of `run` and of every other verb that takes it
-(`vdisklab.cli.shell.options`), the help, default and limits, and its spelling in commands
-that vdisklab prints. Code that needs the value reads the field, or `CampaignPlan.settings` while
-measuring.
+A row (`vdisklab.plan.option_rows`) is a field of `Request` with a `setting(...)`. It defines the
+key in plan files and their JSON schema (`vdisklab.plan.plan_file`), the flag of `run` and of every
+other verb that takes it (`vdisklab.cli.shell.options`), the help, default and limits, and its
+spelling in commands that vdisklab prints. Code that needs the value reads the field, or
+`CampaignPlan.settings` while measuring.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
-from enum import StrEnum
-from functools import cache, partial
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from vdisklab.errors import PlanError
 from vdisklab.path.architecture import ARCHITECTURES, GUEST, HOST
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import HostDisk
@@ -24,8 +22,18 @@ from vdisklab.path.named_target import NamedTarget, parse_secret, parse_target
 from vdisklab.path.platforms import PLATFORMS, Platform, parse_platform
 from vdisklab.plan import guest
 from vdisklab.plan import value_kinds as kinds
+from vdisklab.plan.accelerator import AcceleratorChoice
 from vdisklab.plan.age import Age, parse_age
 from vdisklab.plan.cache_memory import CacheMemory, parse_cache_memory
+from vdisklab.plan.option_rows import (
+    NAMES,
+    OptionRows,
+    Panel,
+    database_setting,
+    given,
+    host_disk_setting,
+    setting,
+)
 from vdisklab.units import GIB, MIB
 
 DURING_PROFILE = "during"
@@ -36,102 +44,13 @@ LIFE_PROFILE = "life"
 
 DEFAULT_PROFILE = "short"
 
-PLAN_FLAG = "--plan"
-"""The option that names a plan file."""
-
 NO_BASELINE = "none"
 """The value of `baseline` for a campaign without one; no disk path has this spelling."""
 
 
-_NAMES = "{names}"
-"""Where the help of a row has names that are found when it is shown."""
-
-_SAME = "the field's name"
 _DAY = 86_400
 LARGEST_DISK = 1 << 50
 """In bytes: what `--size` takes. XFS and QEMU's images hold more, and no disk of a guest does."""
-
-
-class Panel(StrEnum):
-    """The groups of options in `--help`, in this order."""
-
-    WHAT = "What to measure"
-    LENGTH = "How long, how often"
-    WHERE = "Where"
-    GUEST = "Which guest"
-    SEARCH = "The race for the best, without --rounds"
-    OUTPUT = "Results"
-
-
-@dataclass(frozen=True, slots=True)
-class SettingRow:
-    """One row: an option of a campaign, named by its field of `Request`."""
-
-    kind: kinds.ValueKind
-    help: str
-    panel: Panel | None
-    _: KW_ONLY
-    key: str = _SAME
-    """The key in plan files, in `table` or at the top level; empty if plan files have none."""
-    table: str = ""
-    flag: str = _SAME
-    """The flag on the command line; empty if it has none."""
-    metavar: str = ""
-    default: Any = None
-    """Applies if neither the user nor the profile sets a value."""
-    shown: str = ""
-    """The default as the help shows it."""
-    limits: kinds.Limits | None = None
-    needs: str = ""
-    """Another option, without which this one has no effect."""
-    stored: str = ""
-    """The value's place in a stored plan, for commands that repeat a campaign's settings."""
-    identifies: bool = False
-    """True if the value is stored at the top of the campaign's plan, unless it is the default."""
-    envvar: str = ""
-    """The environment variable that sets the option, too."""
-    formerly: str = ""
-    """An earlier name, or one that people try: plan files and command lines accept it, with a note.
-    """
-    names: Callable[[], Sequence[str]] = tuple
-    """The names that stand for `_NAMES` in the help, read when the help is shown."""
-    name: str = ""
-
-    @property
-    def explained(self) -> str:
-        """The help with all names in it."""
-        return self.help.replace(_NAMES, ", ".join(self.names()))
-
-    def named(self, name: str) -> SettingRow:
-        """The row with its field's name; key and flag get the same name unless they are given."""
-        default = "" if self.default is None else f"{self.kind.spell(self.default)}"
-        return replace(
-            self,
-            name=name,
-            key=name if self.key == _SAME else self.key,
-            flag=f"--{name.replace('_', '-')}" if self.flag == _SAME else self.flag,
-            shown=self.shown or default,
-        )
-
-    @property
-    def described(self) -> str:
-        """The meaning of the option and the form of its value, for plan files."""
-        formats = [self.kind.hint] if self.kind.hint else []
-        if self.kind is kinds.WHOLE and self.limits is not None:
-            formats.append(f"a whole number from {self.limits.low}")
-        return self.explained.rstrip(".") + (f" ({', '.join(formats)})" if formats else "")
-
-
-def setting(kind: kinds.ValueKind, help: str, panel: Panel, **more: Any) -> Any:  # noqa: ANN401
-    """A field of `Request` with its row; `more` are further members of `SettingRow`."""
-    return field(default=kind.empty, metadata={"setting": SettingRow(kind, help, panel, **more)})
-
-
-def option(kind: kinds.ValueKind, help: str, default: Any = None, **more: Any) -> Any:  # noqa: ANN401
-    """A field of `OptionRows` that no plan file has, with its row; unset, it holds its default."""
-    row = SettingRow(kind, help, None, default=default, **({"key": ""} | more))
-    unset = kind.empty if default is None else default
-    return field(default=unset, metadata={"setting": row})
 
 
 what_setting = partial(setting, panel=Panel.WHAT)
@@ -167,13 +86,10 @@ def _spelled_way(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class OptionRows:
-    """A request to a verb whose options are rows: its fields, in this order."""
-
-
-@dataclass(frozen=True, slots=True)
 class Request(OptionRows):
     """A campaign as requested; None or an empty tuple for an option that the user did not set."""
+
+    OF_CAMPAIGN = True
 
     paths: tuple[str, ...] = what_setting(
         kinds.PATHS,
@@ -208,7 +124,7 @@ class Request(OptionRows):
     during: tuple[str, ...] = what_setting(
         kinds.texts(_spelled_operation),
         "Do this to the running guest's disk in the middle of its load, and measure before, "
-        f"meanwhile and after: {_NAMES}, with options as in backup:workers=1; commas or repeating "
+        f"meanwhile and after: {NAMES}, with options as in backup:workers=1; commas or repeating "
         "it compare several.",
         names=_names_of_operations,
         key="during",
@@ -248,7 +164,7 @@ class Request(OptionRows):
     )
     made: tuple[str, ...] = what_setting(
         kinds.texts(_spelled_way),
-        f"How disks are made from the template: {_NAMES}, with options as in convert:workers=8; "
+        f"How disks are made from the template: {NAMES}, with options as in convert:workers=8; "
         "commas or repeating it compare several.",
         names=_names_of_ways,
         key="made",
@@ -414,12 +330,7 @@ class Request(OptionRows):
         limits=kinds.Limits(1, 26),
         stored="disks",
     )
-    disk: HostDisk | None = where_setting(
-        kinds.one_of(HostDisk),
-        "The host's disk in a power cut: volatile loses writes that were not flushed; plp "
-        "(power-loss protection) keeps every completed write.",
-        default=HostDisk.VOLATILE,
-    )
+    disk: HostDisk | None = host_disk_setting()
     arc_bytes: int | None = where_setting(
         kinds.SIZE,
         "Limit ZFS's cache while measuring.",
@@ -431,10 +342,10 @@ class Request(OptionRows):
         limits=kinds.Limits(64 * MIB),
         stored="arc_bytes",
     )
-    accelerator: guest.AcceleratorChoice | None = guest_setting(
-        kinds.one_of(guest.AcceleratorChoice),
+    accelerator: AcceleratorChoice | None = guest_setting(
+        kinds.one_of(AcceleratorChoice),
         "What runs the guest; auto is KVM if it really runs one, else emulation (tcg).",
-        default=guest.AcceleratorChoice.AUTO,
+        default=AcceleratorChoice.AUTO,
         stored="guest.accelerator",
     )
     guest_arch: str | None = guest_setting(
@@ -558,13 +469,7 @@ class Request(OptionRows):
         stored="diskspd",
     )
     label: str | None = output_setting(kinds.LABEL, "A label for the campaign.", default="")
-    db: str | None = output_setting(
-        kinds.TEXT,
-        "The database of results: a file, sqlite:///FILE or postgresql://…",
-        metavar="URL",
-        shown="the file that `vdisklab run` uses",
-        envvar="VDISKLAB_DB",
-    )
+    db: str | None = database_setting()
 
     @property
     def searches_guests(self) -> bool:
@@ -591,78 +496,10 @@ class Request(OptionRows):
         return DURING_PROFILE if self.has_operations else DEFAULT_PROFILE
 
 
-AnyRequest = TypeVar("AnyRequest", bound=OptionRows)
-
-
 def like(name: str) -> Any:  # noqa: ANN401
     """A field that reuses the row of the field of that name in `Request`."""
     (same,) = (declared for declared in fields(Request) if declared.name == name)
     return field(default=same.default, metadata=same.metadata)
-
-
-def settings_of(request: type[OptionRows] = Request) -> tuple[SettingRow, ...]:
-    """The rows of a class of requests, in their order."""
-    return _rows(fields(request))
-
-
-@cache
-def _rows(declared: tuple[Field[Any], ...]) -> tuple[SettingRow, ...]:
-    return tuple(field.metadata["setting"].named(field.name) for field in declared)
-
-
-def given(request: OptionRows) -> Iterator[tuple[SettingRow, Any]]:
-    """Each setting that a request sets, with its value."""
-    for declared, row in zip(fields(request), settings_of(type(request)), strict=True):
-        value = getattr(request, row.name)
-        if value != declared.default:
-            yield row, value
-
-
-def merge(below: AnyRequest, above: AnyRequest) -> AnyRequest:
-    """Merges two requests: a setting of `above` replaces that of `below`, lists as a whole."""
-    return replace(below, **{row.name: value for row, value in given(above)})
-
-
-def defaults(request: type[AnyRequest]) -> AnyRequest:
-    """The request with the default of every setting."""
-    rows = settings_of(request)
-    return request(**{row.name: row.default for row in rows if row.default is not None})
-
-
-def with_defaults(
-    request: AnyRequest, usual: Mapping[str, object], places: Mapping[str, str]
-) -> AnyRequest:
-    """The request with the usual value of each setting that it leaves open, else the default.
-
-    `usual` has a profile's values by setting, `places` the keys of the profile that they come from.
-    Raises PlanError as `check`.
-    """
-    below = replace(defaults(type(request)), **dict(usual))
-    settings = merge(below, request)
-    check(settings, places)
-    return settings
-
-
-def check(request: OptionRows, names: Mapping[str, str] | None = None) -> None:
-    """Raises PlanError for a number outside its limits, and for an option that lacks the option
-    it needs.
-
-    `names` has the keys of settings that come from a plan file; errors name others by their flags.
-    """
-    rows = {row.name: row for row in settings_of(type(request))}
-    for row, value in given(request):
-        name = (names or {}).get(row.name, row.flag)
-        if row.needs and not getattr(request, row.needs):
-            needed = rows[row.needs]
-            raise PlanError(
-                f"{name} has no effect without {needed.flag}",
-                hint=f"add {needed.flag} {needed.metavar}",
-            )
-        if row.limits is not None and not row.limits.admit(value):
-            raise PlanError(
-                f"{name} is {row.kind.spell(value)}{row.kind.unit}",
-                hint=row.limits.sentence(row.kind),
-            )
 
 
 _MANY_PATHS = 8

@@ -14,12 +14,14 @@ from vdisklab.guest.guest_context import GuestContext
 from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
-from vdisklab.host.ledger import open_ledger, state_directory
+from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import require_work_directory
+from vdisklab.host.state_directory import state_directory
 from vdisklab.path.architecture import require_host
 from vdisklab.path.power_cut_words import AccessKind, ClientKind
 from vdisklab.path.segments import Bus, LayerKind
-from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.accelerator import Accelerator
+from vdisklab.plan.guest import GuestPlan
 from vdisklab.powercut.client_guests import (
     observed_accelerator,
     observed_architecture,

@@ -33,7 +33,8 @@ from vdisklab.host.ledger import Kind, Ledger
 from vdisklab.path.architecture import GUEST, X86_64, is_foreign
 from vdisklab.path.power_cut_words import ClientKind, DriverSetting
 from vdisklab.path.segments import Bus
-from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.accelerator import Accelerator
+from vdisklab.plan.guest import GuestPlan
 from vdisklab.powercut.client import ClientDisk, Load
 from vdisklab.powercut.file_sequences import files_in_guest
 from vdisklab.powercut.guest_clients import (

@@ -16,10 +16,11 @@ from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.needs import Need, needs_help, parse_need
 from vdisklab.path.power_cut_words import AccessKind, ClientKind, DriverSetting
 from vdisklab.path.rules import Impossible, not_failable, not_fillable, not_judgeable
+from vdisklab.plan.accelerator import AcceleratorChoice
 from vdisklab.plan.campaign import Dropped
-from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.matrix import Matrix, expand_matrix, expand_paths, narrow_to_needs
-from vdisklab.plan.settings import OptionRows, like, option
+from vdisklab.plan.option_rows import OptionRows, database_setting, option
+from vdisklab.plan.settings import like
 from vdisklab.plan.value_kinds import SWITCH, TEXT, WHOLE, Limits, one_of, several
 from vdisklab.powercut import crash_states, mid_run, postgresql, recordings
 from vdisklab.powercut.client import DEFAULT_WRITES
@@ -142,7 +143,7 @@ class PowercutRequest(OptionRows):
     guest_arch: str | None = like("guest_arch")
     directory: Path | None = like("directory")
     new: bool = option(SWITCH, "Judge again, even if this host has a verdict already.")
-    db: str | None = like("db")
+    db: str | None = database_setting()
 
     @property
     def sampling(self) -> crash_states.Sampling:

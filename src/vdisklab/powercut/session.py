@@ -20,7 +20,7 @@ from vdisklab.host import command, facts, mounts, syscalls
 from vdisklab.host.ledger import Ledger
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.power_cut_words import ClientKind, DriverSetting
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.powercut import crash_states, nbd, rebuild, resets
 from vdisklab.powercut.client import ClientDisk, Load
 from vdisklab.powercut.client_guests import Guests

@@ -17,8 +17,9 @@ from vdisklab.cli.shell.options import OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
-from vdisklab.host.ledger import cache_directory
-from vdisklab.plan.guest import AcceleratorChoice, GuestPlan
+from vdisklab.host.state_directory import cache_directory
+from vdisklab.plan.accelerator import AcceleratorChoice
+from vdisklab.plan.guest import GuestPlan
 from vdisklab.powercut.action import JudgingSetup, judge_power_cuts, replay_case
 from vdisklab.powercut.request import PowercutRequest, plan_questions
 from vdisklab.units import MIB

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, HostError, PlanError, WorkloadError
 from vdisklab.host.command import Host, environment, require_programs
-from vdisklab.host.ledger import Entry, Kind, Ledger, state_directory
+from vdisklab.host.ledger import Entry, Kind, Ledger
 from vdisklab.host.safe_places import make_directory, make_state_directory
+from vdisklab.host.state_directory import state_directory
 from vdisklab.host.syscalls import die_with_parent
 from vdisklab.host.waiting import patience
 from vdisklab.loads.load import RecordedLoad

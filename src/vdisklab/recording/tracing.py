@@ -17,8 +17,9 @@ from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, GuestError, HostError, RefusedError
 from vdisklab.host.command import Host
-from vdisklab.host.ledger import Entry, Kind, Ledger, state_directory
+from vdisklab.host.ledger import Entry, Kind, Ledger
 from vdisklab.host.safe_places import make_directory, make_state_directory, open_file
+from vdisklab.host.state_directory import state_directory
 from vdisklab.host.waiting import interrupts_held
 from vdisklab.recording.guests import GuestMonitor, RunningGuest, of_detail, open_monitor
 

@@ -19,7 +19,7 @@ from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import DbOptions, takes_options
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import HostError, extra_hint
-from vdisklab.plan.settings import option
+from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import FILE, TEXT
 from vdisklab.results.database import parse_address
 

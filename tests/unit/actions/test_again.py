@@ -17,11 +17,11 @@ from vdisklab.answers.race_plan import as_race
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.needs import DURABLE
+from vdisklab.plan.accelerator import AcceleratorChoice
 from vdisklab.plan.age import parse_age
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan, what_is_measured
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request

@@ -35,10 +35,10 @@ from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import machine_facts
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.density_request import DensityRequest
-from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note, PathDropped, silent
 from vdisklab.results.model import Campaign, GuestGroup, HostLoad, Member, RanUnder, Run

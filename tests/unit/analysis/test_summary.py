@@ -13,7 +13,7 @@ from vdisklab.analysis.diagnostics.recorded import FromPageCache, evidence_diagn
 from vdisklab.analysis.observations import observe
 from vdisklab.analysis.summary import IntervalMethod, summarise
 from vdisklab.analysis.sums import sums_of, times_of
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.results.model import Direction, Origin, Run
 
 

@@ -22,10 +22,10 @@ from vdisklab.documents import as_csv, document, schemas
 from vdisklab.errors import EXIT_CELLS_FAILED, PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.density_request import DensityRequest
-from vdisklab.plan.guest import Accelerator
 from vdisklab.results.model import (
     Evidence,
     GuestGroup,

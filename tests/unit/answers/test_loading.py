@@ -12,7 +12,7 @@ from tests.unit.stored import stored
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.answers.loading import choose_campaigns, first_measure, joinable_campaigns, load
 from vdisklab.errors import DatabaseError, PlanError
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.results.model import Direction, RanUnder, Run
 
 KILLED = replace(CAMPAIGN, id="ffff0000", started=CAMPAIGN.started + timedelta(days=1))

@@ -26,7 +26,7 @@ from vdisklab.answers.compare import compare_pairs
 from vdisklab.answers.disks import MeasuredPaths
 from vdisklab.answers.figures import ranked_bars
 from vdisklab.answers.loading import find_cells
-from vdisklab.answers.race import race_of
+from vdisklab.answers.raced import race_of
 from vdisklab.answers.rank import RankAnswer, rank_cells
 from vdisklab.answers.recommend import RecommendAnswer, recommend
 from vdisklab.answers.report import report_on

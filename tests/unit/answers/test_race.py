@@ -28,7 +28,7 @@ from vdisklab.answers.choice import (
     decided_among,
     in_agreement,
 )
-from vdisklab.answers.race import race_of
+from vdisklab.answers.raced import race_of
 from vdisklab.answers.rank import _after_race, rank_cells
 from vdisklab.answers.recommend import recommend
 from vdisklab.errors import PlanError

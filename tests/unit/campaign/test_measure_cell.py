@@ -33,7 +33,7 @@ from vdisklab.host.ledger import open_ledger
 from vdisklab.host.pagecache import occupied_bytes, residency, resident_share, warm
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import PageCache
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.profile import Profile
 from vdisklab.progress import MeasurementStarted, RunFinished, Throughput, silent
 from vdisklab.results.model import FailureKind, Origin, Run

@@ -18,9 +18,10 @@ from vdisklab.guest.systems import Family, expected_device
 from vdisklab.host.command import LocalHost
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import parse_path
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.guest import Accelerator, SystemBus, UserGuest
+from vdisklab.plan.guest import SystemBus, UserGuest
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.plan.settings import Request
 from vdisklab.workload.profile_files import load_profile

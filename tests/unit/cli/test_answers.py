@@ -24,7 +24,7 @@ from vdisklab.cli.shell.main import main
 from vdisklab.cli.show import show
 from vdisklab.cli.table import table
 from vdisklab.errors import DatabaseError, PlanError, VdisklabError
-from vdisklab.host.ledger import state_directory
+from vdisklab.host.state_directory import state_directory
 from vdisklab.results.database import default_url
 from vdisklab.results.model import Failure, FailureKind
 

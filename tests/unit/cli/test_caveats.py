@@ -20,7 +20,7 @@ from tests.unit.analysis.made import CAMPAIGN, campaign_runs, under
 from tests.unit.stored import Database
 from vdisklab.analysis.diagnostics.caveats import EMULATION, IN_LAB, UNDER_EMULATED_KVM
 from vdisklab.cli.shell.main import main
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.results.model import Origin, RanUnder, Run
 
 ANSWERS = [

@@ -52,11 +52,12 @@ from vdisklab.loads.load_file import encode
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.needs import parse_need, with_default
+from vdisklab.plan.accelerator import AcceleratorChoice
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, QemuLimits
 from vdisklab.plan.density_request import DensityRequest
-from vdisklab.plan.guest import AcceleratorChoice, Qemu
+from vdisklab.plan.guest import Qemu
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request

@@ -24,7 +24,8 @@ from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk
 from vdisklab.guest.qemu.command_line import BootFiles, GuestConfig
 from vdisklab.guest.systems import FIND_DISK, MicroGuest
 from vdisklab.path.disk_path import parse_path
-from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.accelerator import Accelerator
+from vdisklab.plan.guest import GuestPlan
 
 from .fake_far_side import GREETING, channel_to
 

@@ -27,7 +27,8 @@ from vdisklab.guest.factory import known_accelerator
 from vdisklab.guest.qemu.command_line import BootFiles
 from vdisklab.host.command import LocalHost
 from vdisklab.host.waiting import longer_deadlines
-from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.accelerator import Accelerator
+from vdisklab.plan.guest import GuestPlan
 
 WORKS = KvmTrial(True, "a guest booted under KVM")
 FAILS = KvmTrial(False, "it did not")

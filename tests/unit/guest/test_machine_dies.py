@@ -10,7 +10,8 @@ from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.machine import start_machine
 from vdisklab.guest.qemu.command_line import BootFiles, GuestConfig
 from vdisklab.host.ledger import open_ledger, pending
-from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.accelerator import Accelerator
+from vdisklab.plan.guest import GuestPlan
 from vdisklab.storage.undo import processes_marked
 
 _BOOT = BootFiles(Path("/k"), Path("/i"), Path("/r"), "quiet")

@@ -24,9 +24,10 @@ from vdisklab.guest.qemu.command_line import (
 )
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, pending
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.guest import Accelerator, Firmware, GuestPlan, SystemBus, UserGuest
+from vdisklab.plan.guest import Firmware, GuestPlan, SystemBus, UserGuest
 from vdisklab.plan.plan_file import parse_plan_file, request_alike
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.settings import Request

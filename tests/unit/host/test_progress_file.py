@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from vdisklab.errors import HostError
-from vdisklab.host.ledger import state_directory
 from vdisklab.host.progress_file import live_directories, progress_file, running_campaigns
+from vdisklab.host.state_directory import state_directory
 from vdisklab.progress import (
     CampaignStarted,
     Event,

@@ -10,7 +10,7 @@ from tests.unit.results.values import BROKEN, HOST, a_campaign, a_run
 from vdisklab.lab.action import LabResults, job_script, lab_facts
 from vdisklab.lab.lab_image import LabImage
 from vdisklab.lab.lab_machine import LabConfig
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.run_request import ONLY_MEASURE
 from vdisklab.results.exchange import write_run
 from vdisklab.results.model import Campaign, Origin, Run

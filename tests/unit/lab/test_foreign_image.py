@@ -51,7 +51,7 @@ PROGRAM = """
 from pathlib import Path
 from vdisklab.lab.lab_image import LabImage, PACKAGES
 from vdisklab.lab.lab_machine import LabConfig, LabFiles, lab_argv, start_script, usable_cpus
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.accelerator import Accelerator
 files = LabFiles(LabImage(Path("/lab"), "6.1", "3.11"), Path("/w"), Path("/c"))
 print(*lab_argv(LabConfig(Accelerator.TCG, 2), files, "n", None), usable_cpus(Accelerator.TCG, 2))
 print(*PACKAGES)

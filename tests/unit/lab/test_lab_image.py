@@ -31,7 +31,7 @@ from vdisklab.lab.lab_machine import (
     required_names,
     usable_cpus,
 )
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.accelerator import Accelerator
 
 LISTING = """\
 Debian|http://deb.example/debian/|bookworm|main

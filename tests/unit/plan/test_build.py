@@ -10,10 +10,11 @@ import pytest
 from vdisklab.errors import HostError, PlanError, VdisklabError
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.named_target import parse_target
+from vdisklab.plan.accelerator import Accelerator, AcceleratorChoice
 from vdisklab.plan.build import backing_of, build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, Missing
-from vdisklab.plan.guest import Accelerator, AcceleratorChoice, GuestPlan
+from vdisklab.plan.guest import GuestPlan
 from vdisklab.plan.profile import MeasurementPlan, Profile, Usual
 from vdisklab.plan.settings import Request
 

@@ -13,11 +13,12 @@ from vdisklab.errors import PlanError
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.platforms import Platform
+from vdisklab.plan.accelerator import AcceleratorChoice
 from vdisklab.plan.age import Age
 from vdisklab.plan.cache_memory import CacheMemory
-from vdisklab.plan.guest import AcceleratorChoice
+from vdisklab.plan.option_rows import given, merge, settings_of
 from vdisklab.plan.plan_file import parse_plan_file, plan_file_schema
-from vdisklab.plan.settings import Request, given, merge, settings_of
+from vdisklab.plan.settings import Request
 
 SCHEMA_FILE = Path(__file__).parents[3] / "docs" / "plan.schema.json"
 
@@ -83,7 +84,9 @@ FULL_REQUEST = Request(
 
 def test_every_key_is_read() -> None:
     assert parse_plan_file(FULL, "plan.toml", Request) == FULL_REQUEST
-    not_said = {row.key for row in settings_of()} - {row.key for row, _ in given(FULL_REQUEST)}
+    not_said = {row.key for row in settings_of(Request)} - {
+        row.key for row, _ in given(FULL_REQUEST)
+    }
     assert not_said == {
         "qemu", "image", "firmware", "system_bus", "boot", "diskspd", "scheduler", "filesystem",
         "mount", "guests", "load", "clients", "during", "during_limit", "made", "from",

@@ -16,9 +16,10 @@ from vdisklab.errors import PlanError
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.option_rows import Panel, setting, settings_of
 from vdisklab.plan.plan_file import parse_plan_file, plan_file_schema, request_alike
 from vdisklab.plan.profile import MeasurementPlan, Profile
-from vdisklab.plan.settings import Panel, Request, command_words, setting, settings_of
+from vdisklab.plan.settings import Request, command_words
 from vdisklab.plan.value_kinds import SECONDS, SIZE, WHOLE, Limits, ValueKind
 
 PROFILE = Profile("tiny", "Tiny", (MeasurementPlan("one", "fio", {"rw": "read"}),))
@@ -134,7 +135,7 @@ def test_the_way_out_of_a_limit(limits: Limits, kind: ValueKind, sentence: str) 
 
 
 def test_names_keys_and_flags_are_distinct() -> None:
-    rows = settings_of()
+    rows = settings_of(Request)
     for names in ([row.flag for row in rows], [(row.table, row.key) for row in rows]):
         said = [name for name in names if name and name[-1]]
         assert len(set(said)) == len(said)

@@ -13,7 +13,8 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.power_cut_words import AccessKind, ClientKind
-from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.accelerator import Accelerator
+from vdisklab.plan.guest import GuestPlan
 from vdisklab.powercut import action
 from vdisklab.powercut.action import JudgingSetup, judge_power_cuts
 from vdisklab.powercut.questions import Question, QuestionSettings

@@ -11,7 +11,7 @@ from vdisklab.errors import GuestError, PlanError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.path.disk_path import Attachment
 from vdisklab.path.segments import Bus, CacheMode
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.powercut.client_guests import BootSectorDisk, boot_argv, boot_sector
 from vdisklab.powercut.sectors import make_sectors
 

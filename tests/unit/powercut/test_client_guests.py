@@ -28,7 +28,7 @@ from vdisklab.path.architecture import SYSTEM_CALLS
 from vdisklab.path.disk_path import Attachment
 from vdisklab.path.power_cut_words import ClientKind, DriverSetting
 from vdisklab.path.segments import Bus, CacheMode
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.powercut.client import Load
 from vdisklab.powercut.client_guests import Guests, apply_setting
 from vdisklab.powercut.guest_clients import (

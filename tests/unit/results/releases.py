@@ -25,8 +25,9 @@ import typer
 from tests.unit.committed_schemas import committed_schemas
 from vdisklab import __version__, errors
 from vdisklab.cli.shell.main import build_app
+from vdisklab.plan.option_rows import given
 from vdisklab.plan.plan_file import read_plan_file
-from vdisklab.plan.settings import Request, given
+from vdisklab.plan.settings import Request
 from vdisklab.results.exchange import write_json
 from vdisklab.results.model import Run, Sample
 from vdisklab.results.store import Store, open_store

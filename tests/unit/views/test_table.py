@@ -23,7 +23,7 @@ from vdisklab.answers.table import (
 )
 from vdisklab.errors import PlanError
 from vdisklab.numbers import MISSING
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.results.model import Direction
 from vdisklab.views.table import bonnie, bonnie_text, crystaldiskmark_text, grid, tables
 from vdisklab.workload.importing import recognise

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.documents import HIDDEN, RARE
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.results.model import Campaign, Origin, RanUnder, RunOutline
 
 _EMULATED = "good for comparing host-side choices, not for the speed of a KVM guest"

@@ -26,7 +26,7 @@ from vdisklab.path.disk_path import PathSyntaxError
 from vdisklab.path.named_target import NamedTarget, as_typed, options_of, parse_target
 
 if TYPE_CHECKING:
-    from vdisklab.plan.settings import OptionRows
+    from vdisklab.plan.option_rows import OptionRows
 
 # A command is marked as code (Markdown's text has \\` for `), or is a line of its own.
 _IN_TEXT = re.compile(r"(?:^|(?<=`))vdisklab ([a-z-]+)(?:[^`\n\\]|\\(?!`))*", re.MULTILINE)
@@ -165,7 +165,7 @@ class Named:
 
     def _own_database(self) -> str:
         """The database that root must name, because root's default is another one."""
-        from vdisklab.host.ledger import state_directory  # noqa: PLC0415
+        from vdisklab.host.state_directory import state_directory  # noqa: PLC0415
         from vdisklab.results.database import default_url, parse_address  # noqa: PLC0415
 
         named = os.environ.get("VDISKLAB_DB")
@@ -177,7 +177,7 @@ def _kept(request: OptionRows | Named) -> Iterator[tuple[str, str]]:
     if isinstance(request, Named):
         yield from request.kept
         return
-    from vdisklab.plan.settings import given  # noqa: PLC0415 - the settings of all verbs
+    from vdisklab.plan.option_rows import given  # noqa: PLC0415 - the settings of all verbs
 
     module = type(request).__module__
     verb = next((name for name, file in verb_files().items() if file.module == module), "")

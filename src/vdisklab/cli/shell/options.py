@@ -16,16 +16,16 @@ import typer
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import parse_needs
 from vdisklab.path.platforms import PRINTED
-from vdisklab.plan.settings import (
+from vdisklab.plan.option_rows import (
     PLAN_FLAG,
     AnyRequest,
     OptionRows,
     Panel,
-    Request,
     SettingRow,
     check,
+    database_setting,
     given,
-    like,
+    host_disk_setting,
     merge,
     option,
     settings_of,
@@ -71,7 +71,7 @@ class OutputOptions(OptionRows):
 class DbOptions(OptionRows):
     """The database from which a verb answers."""
 
-    db: str | None = like("db")
+    db: str | None = database_setting()
 
 
 def campaigns_option() -> Any:  # noqa: ANN401
@@ -113,7 +113,7 @@ class HostsOptions(CampaignOptions):
 class AnalysisOptions(HostsOptions):
     """The campaigns to analyse, and what the host's disk keeps in a power cut."""
 
-    disk: HostDisk | None = like("disk")
+    disk: HostDisk | None = host_disk_setting()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,7 @@ def takes_options(
             and issubclass(parameter.annotation, OptionRows)
         }
         others = [parameter for parameter in parameters if parameter.name not in requests]
-        whole = any(issubclass(requests[name], Request) for name in requests.keys() - chosen.keys())
+        whole = any(requests[name].OF_CAMPAIGN for name in requests.keys() - chosen.keys())
         options = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in others]
         for name, request in requests.items():
             options += _parameters(request, chosen.get(name), whole=whole)
@@ -229,7 +229,7 @@ def _parameters(
 
     A verb of a `whole` campaign also takes a plan file, and has its options in panels.
     """
-    of_campaign = whole and issubclass(request, Request)
+    of_campaign = whole and request.OF_CAMPAIGN
     by_flag = {
         row.flag or row.name: row for row in _rows(request) if chosen is None or row.name in chosen
     }
@@ -295,7 +295,7 @@ def build_request(values: Mapping[str, Any], request: type[AnyRequest]) -> AnyRe
         if value is not None:
             chosen[row.name] = row.kind.parse(value)
     from_flags = request(**chosen)
-    file = values.get(_PLAN_FILE) if issubclass(request, Request) else None
+    file = values.get(_PLAN_FILE) if request.OF_CAMPAIGN else None
     if file is None:
         check(from_flags)
         return from_flags

@@ -17,7 +17,7 @@ from vdisklab.cli.shell.options import Format, OutputOptions
 from vdisklab.documents import Answer, document
 from vdisklab.documents import as_csv as rows_as_csv
 from vdisklab.path.named_target import as_typed
-from vdisklab.plan.settings import OptionRows
+from vdisklab.plan.option_rows import OptionRows
 from vdisklab.units import whole_number
 from vdisklab.views.layout import Column, Table
 from vdisklab.views.terminal import show

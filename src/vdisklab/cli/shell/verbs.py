@@ -146,16 +146,16 @@ def naming_options(name: str) -> frozenset[str]:
     }
     rows: set[str] = set()
     for argument in verb.args.args:
-        if argument.annotation is not None:
-            taken = _rows(ast.unparse(argument.annotation), classes)
-            rows |= taken & chosen.get(argument.arg, taken)
+        if argument.arg in chosen:
+            rows |= chosen[argument.arg]
+        elif argument.annotation is not None:
+            rows |= _rows(ast.unparse(argument.annotation), classes)
     return frozenset(f"--{row}" for row in ("db", "campaign", "target", *KEPT) if row in rows)
 
 
 def _rows(request: str, classes: Mapping[str, ast.ClassDef]) -> set[str]:
     """The names of a request's rows; a request that no verb's file defines is a campaign's."""
     from vdisklab.cli.shell import options  # noqa: PLC0415 - `--help` does without them
-    from vdisklab.plan.settings import Request  # noqa: PLC0415
 
     if request in classes:
         targets = (
@@ -165,5 +165,9 @@ def _rows(request: str, classes: Mapping[str, ast.ClassDef]) -> set[str]:
         )
         bases = (ast.unparse(base) for base in classes[request].bases)
         return set(map(ast.unparse, targets)).union(*(_rows(base, classes) for base in bases))
-    shared = getattr(options, request.rpartition(".")[2], Request)
+    shared = getattr(options, request.rpartition(".")[2], None)
+    if shared is None:
+        from vdisklab.plan.settings import Request  # noqa: PLC0415 - only some verbs take it
+
+        shared = Request
     return {row.name for row in fields(shared)} if is_dataclass(shared) else set()

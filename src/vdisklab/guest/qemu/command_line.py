@@ -9,7 +9,8 @@ from pathlib import Path
 from vdisklab.guest.qemu.block_nodes import HOTPLUG_PORTS, Disk, cold_arguments
 from vdisklab.path.architecture import GUEST
 from vdisklab.path.segments import SHARED_MEMORY, Bus
-from vdisklab.plan.guest import Accelerator, GuestPlan, SystemBus
+from vdisklab.plan.accelerator import Accelerator
+from vdisklab.plan.guest import GuestPlan, SystemBus
 from vdisklab.units import MIB
 
 SYSTEM_SERIAL = "vdisklab-system"

@@ -18,7 +18,7 @@ from vdisklab.analysis.diagnostics.recorded import (
     evidence_diagnostics,
     queue_diagnostics,
 )
-from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.results.model import MAY_BE_DIRTY, CellSums, Direction, Example, RanUnder
 from vdisklab.storage.zfs import directness
 

@@ -16,7 +16,8 @@ from vdisklab.cli.shell.options import (
     takes_options,
 )
 from vdisklab.errors import PlanError
-from vdisklab.plan.settings import Request, option
+from vdisklab.plan.option_rows import option
+from vdisklab.plan.settings import Request
 from vdisklab.plan.value_kinds import FILE, SIZE, SWITCH, WHOLE, Limits
 
 RECEIVED: list[tuple[object, ...]] = []

@@ -28,7 +28,9 @@ NOT_TO_ANSWER = (
 """What an answer from stored numbers does without: it measures nothing and reads no file."""
 
 NOT_TO_RANK = (
-    "numpy.ma", "vdisklab.answers.during", "vdisklab.operations.registry", "vdisklab.progress",
+    "numpy.ma", "vdisklab.analysis.diagnostics.servers", "vdisklab.analysis.sums",
+    "vdisklab.answers.during", "vdisklab.answers.race", "vdisklab.host.ledger",
+    "vdisklab.operations.registry", "vdisklab.plan.campaign", "vdisklab.progress",
 )  # fmt: skip
 
 NOT_FOR_ITS_LAST_LINE = (*NOT_TO_ANSWER, "configparser", "pydantic", "xml")
@@ -81,9 +83,12 @@ FORBIDDEN: dict[tuple[str, ...], Sequence[str]] = {
         *HEAVY, *NOT_TO_ANSWER, "numpy", "pydantic", "sqlalchemy", "vdisklab.answers",
         "vdisklab.path", "vdisklab.plan",
     ),
-    ("rank", "--format", "csv"): (*HEAVY, *NOT_TO_ANSWER, *NOT_TO_RANK),
+    ("rank", "--format", "csv"): (
+        *HEAVY, *NOT_TO_ANSWER, *NOT_TO_RANK, "vdisklab.plan.guest", "vdisklab.plan.settings",
+    ),
     ("rank",): (*HEAVY, *NOT_FOR_ITS_LAST_LINE, *NOT_TO_RANK),
     ("run", "--help"): (*HEAVY, *NOT_TO_ANSWER, "numpy", "pydantic", "sqlalchemy"),
+    ("plan", "--help"): (*HEAVY, *NOT_TO_ANSWER, "numpy", "pydantic", "sqlalchemy"),
     ("run", "--again", "0000"): (
         *(set(HEAVY) - {"qemu"}), *NOT_TO_MEASURE, *NOT_BEFORE_RANKING, *FOR_SOME_CELLS,
         *FOR_FIRST_CELL, *FOR_GUESTS_AND_REPORTS, *FOR_SOME_PROFILES,

@@ -11,7 +11,8 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import BootFiles, Channels, GuestConfig, build_argv
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
-from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.accelerator import Accelerator
+from vdisklab.plan.guest import GuestPlan
 
 BOOT = BootFiles(Path("/c/kernel"), Path("/c/initrd"), Path("/c/a,b/root"), "console=ttyS0 quiet")
 CHANNELS = Channels(3, 4, 5, Path("/w/console"))
