@@ -9,11 +9,13 @@ nbdkit of ours (slow_disk_plugin.py), shown as a file by nbdfuse, with a loop de
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,6 +91,39 @@ def slow_disk(work: Path, size: int, times: DiskTimes, *, options: str = "") -> 
 
 
 @contextmanager
+def _prompt_workers() -> Iterator[None]:
+    """While it is open, the kernel's unbound workers go before all but disks: a loop device does
+    its requests by them, and a guest in real time that computes would keep them waiting.
+
+    New workers follow within a second.
+    """
+    changed: set[int] = set()
+    ended = threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(1 if changed else 0):
+            for comm in Path("/proc").glob("[0-9]*/comm"):
+                with suppress(OSError):  # it ended meanwhile
+                    number = int(comm.parent.name)
+                    if comm.read_text().startswith("kworker/u") and (
+                        os.sched_getscheduler(number) == os.SCHED_OTHER
+                    ):
+                        os.sched_setscheduler(number, os.SCHED_RR, os.sched_param(3))
+                        changed.add(number)
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        follower.join()
+        for number in changed:
+            with suppress(OSError):
+                os.sched_setscheduler(number, os.SCHED_OTHER, os.sched_param(0))
+
+
+@contextmanager
 def disk_of_one_arm(work: Path, size: int, times: DiskTimes, rate: int) -> Iterator[Path]:
     """A block device that does one request after another (one_arm.py): each takes its stated time,
     and a millisecond more for each `rate` bytes; as root.
@@ -105,4 +140,5 @@ def disk_of_one_arm(work: Path, size: int, times: DiskTimes, rate: int) -> Itera
         undo.callback(output_of, "umount", file)
         loop = output_of("losetup", "--find", "--show", "--direct-io=on", file)
         undo.callback(output_of, "losetup", "--detach", loop)
+        undo.enter_context(_prompt_workers())
         yield Path(loop)
