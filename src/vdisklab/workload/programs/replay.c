@@ -88,11 +88,12 @@ static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static uint64_t next_request, prefix;
 static int idle, stopped, in_flight, deepest;
 
-/* A thread: where it reads to, and the barrier that it waits for, 0 if none. */
+/* A thread: where it reads to, and in `timed`, while it is held back, its request and the barrier of this. */
 struct worker {
     void *in;
-    uint64_t barrier;
-    pthread_cond_t behind_it;
+    int is_held;
+    uint64_t number, barrier;
+    pthread_cond_t may_begin;
 };
 
 static struct worker *workers;
@@ -165,6 +166,8 @@ static int give_back(const struct job *r) {
 /* Lets the thread run on this processor alone. */
 static void stay_on(int cpu) {
     cpu_set_t only;
+    if (cpu < 0)
+        return;
     CPU_ZERO(&only);
     CPU_SET(cpu, &only);
     sched_setaffinity(0, sizeof only, &only);
@@ -194,7 +197,7 @@ static int flush(void) {
     uint8_t *mine = &flushes[queue_of[cpu]];
     *mine = 1;
     pthread_mutex_unlock(&turn);
-    if (has_queues)
+    if (has_queues && cpu != sched_getcpu())
         stay_on(cpu);
     int problem = fdatasync(target), why = errno;
     pthread_mutex_lock(&turn);
@@ -279,12 +282,32 @@ static void note_end(uint64_t number, uint64_t moment) {
         reached[++prefix] = moment;
 }
 
-/* Wakes the threads whose barrier has been reached, or all, and no other: under emulation each wake-up delays the
- * requests that are due. The lock is held. */
-static void wake(int all) {
-    for (unsigned i = 0; timed && i < threads; i++)
-        if (workers[i].barrier && (all || workers[i].barrier <= prefix))
-            pthread_cond_signal(&workers[i].behind_it);
+/* The first of the requests that are due and held back though their barrier has been reached, NULL if none is. The
+ * lock is held. */
+static struct worker *first_held(void) {
+    struct worker *first = NULL;
+    for (struct worker *w = workers; w < workers + threads; w++)
+        if (w->is_held && w->barrier <= prefix && (!first || w->number < first->number))
+            first = w;
+    return first;
+}
+
+/* Wakes one thread, and no other: under emulation each wake-up delays the requests that are due. */
+static void wake_first_held(void) {
+    struct worker *first = timed ? first_held() : NULL;
+    if (first)
+        pthread_cond_signal(&first->may_begin);
+}
+
+/* Requests that one end releases begin in their order: a read that came after a flush is not to come before it. */
+static void await_barrier(struct worker *self, uint64_t number, uint64_t barrier) {
+    self->number = number;
+    self->barrier = barrier;
+    self->is_held = 1;
+    while (!stopped && first_held() != self)
+        pthread_cond_wait(&self->may_begin, &lock);
+    self->is_held = 0;
+    wake_first_held();
 }
 
 /* What a thread reads goes to a place of its own: a file system that verifies what it reads (btrfs) verifies it in the
@@ -310,14 +333,12 @@ static void *work(void *of) {
         allowed[number] = moment;
         if (moment > start + limit)
             moment = start + limit;
+        if (r.kind == FLUSH && has_queues)
+            stay_on(sched_getcpu()); /* now, as it takes time */
         wait_until(moment);
         pthread_mutex_lock(&lock);
-        if (timed) {
-            self->barrier = r.barrier;
-            while (!stopped && prefix < r.barrier)
-                pthread_cond_wait(&self->behind_it, &lock);
-            self->barrier = 0;
-        }
+        if (timed)
+            await_barrier(self, number, r.barrier);
         uint64_t begin = now();
         if (begin >= start + limit)
             stopped = 1;
@@ -332,7 +353,7 @@ static void *work(void *of) {
         uint64_t end = ended[number] = now();
         pthread_mutex_lock(&lock);
         note_end(number, end);
-        wake(0);
+        wake_first_held();
         if (r.kind == FLUSH) {
             pthread_mutex_unlock(&lock);
             go_anywhere();
@@ -340,7 +361,8 @@ static void *work(void *of) {
         }
     }
     pthread_cond_broadcast(&more);
-    wake(1);
+    for (unsigned i = 0; i < threads; i++)
+        pthread_cond_signal(&workers[i].may_begin);
     pthread_mutex_unlock(&lock);
     return NULL;
 }
@@ -677,7 +699,7 @@ int main(int argc, char **argv) {
     }
     for (unsigned i = 0; i < threads; i++) {
         workers[i].in = in + i * each;
-        pthread_cond_init(&workers[i].behind_it, NULL);
+        pthread_cond_init(&workers[i].may_begin, NULL);
         problem = pthread_create(&pool[i], &small, work, &workers[i]);
         if (problem) {
             errno = problem;
