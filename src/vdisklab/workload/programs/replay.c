@@ -88,7 +88,7 @@ static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static uint64_t next_request, prefix;
 static int idle, stopped, in_flight, deepest;
 
-/* A thread: where it reads to, and in `timed`, while it is held back, its request and the barrier of this. */
+/* A thread: where it reads to, and in `timed` the request that it holds back, and the barrier of this. */
 struct worker {
     void *in;
     int is_held;
@@ -163,14 +163,23 @@ static int give_back(const struct job *r) {
     return fallocate(target, mode | FALLOC_FL_KEEP_SIZE, r->offset, r->length);
 }
 
-/* Lets the thread run on this processor alone. */
+/* The processor on which alone the thread runs, -1 if on any. */
+static __thread int its_cpu = -1;
+
 static void stay_on(int cpu) {
     cpu_set_t only;
-    if (cpu < 0)
+    if (!has_queues || cpu < 0 || cpu == its_cpu)
         return;
     CPU_ZERO(&only);
     CPU_SET(cpu, &only);
     sched_setaffinity(0, sizeof only, &only);
+    its_cpu = cpu;
+}
+
+static void go_anywhere(void) {
+    if (its_cpu >= 0)
+        sched_setaffinity(0, sizeof usable, &usable);
+    its_cpu = -1;
 }
 
 /* A processor whose queue does no flush, this one if possible; -1 if all do one. */
@@ -197,8 +206,7 @@ static int flush(void) {
     uint8_t *mine = &flushes[queue_of[cpu]];
     *mine = 1;
     pthread_mutex_unlock(&turn);
-    if (has_queues && cpu != sched_getcpu())
-        stay_on(cpu);
+    stay_on(cpu);
     int problem = fdatasync(target), why = errno;
     pthread_mutex_lock(&turn);
     *mine = 0;
@@ -206,12 +214,6 @@ static int flush(void) {
     pthread_mutex_unlock(&turn);
     errno = why;
     return problem;
-}
-
-/* After a flush. It takes time, so what waited for the flush begins first. */
-static void go_anywhere(void) {
-    if (has_queues)
-        sched_setaffinity(0, sizeof usable, &usable);
 }
 
 /* A forced write as a file system sends it: one request with FUA, of which the kernel makes a write and a flush for
@@ -299,23 +301,35 @@ static void wake_first_held(void) {
         pthread_cond_signal(&first->may_begin);
 }
 
-/* Requests that one end releases begin in their order: a read that came after a flush is not to come before it. */
-static void await_barrier(struct worker *self, uint64_t number, uint64_t barrier) {
+/* Returns when the request may begin; 0 if another thread begins it. Requests that one end releases begin in their
+ * order: a read that came after a flush is not to come before it. The lock is held. */
+static int await_barrier(struct worker *self, uint64_t number, uint64_t barrier) {
     self->number = number;
     self->barrier = barrier;
     self->is_held = 1;
-    while (!stopped && first_held() != self)
+    while (!stopped && self->is_held && first_held() != self)
         pthread_cond_wait(&self->may_begin, &lock);
+    if (!self->is_held)
+        return 0;
     self->is_held = 0;
     wake_first_held();
+    return 1;
 }
 
-/* What a thread reads goes to a place of its own: a file system that verifies what it reads (btrfs) verifies it in the
- * reader's memory, and takes another read that lands there meanwhile for damage on the disk. */
-static void *work(void *of) {
-    struct worker *self = of;
-    prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
-    pthread_mutex_lock(&lock);
+/* Takes the first request that may begin from the thread that holds it, as a client goes on with the next one when one
+ * has ended: no other thread has to be woken for it. The number is NEVER if there is none. The lock is held. */
+static uint64_t take_over(void) {
+    struct worker *first = timed && !stopped ? first_held() : NULL;
+    if (!first)
+        return NEVER;
+    first->is_held = 0;
+    pthread_cond_signal(&first->may_begin);
+    wake_first_held();
+    return first->number;
+}
+
+/* Takes the next request, and returns when it may begin; NEVER if there is none. The lock is held. */
+static uint64_t await_next(struct worker *self) {
     for (;;) {
         while (!stopped && next_request < count && !is_eligible()) {
             idle++;
@@ -323,7 +337,7 @@ static void *work(void *of) {
             idle--;
         }
         if (stopped || next_request >= count)
-            break;
+            return NEVER;
         uint64_t number = next_request++;
         struct job r = job(number);
         uint64_t moment = timed ? allowed[number] : reached[r.after] + r.think * 1000;
@@ -333,32 +347,43 @@ static void *work(void *of) {
         allowed[number] = moment;
         if (moment > start + limit)
             moment = start + limit;
-        if (r.kind == FLUSH && has_queues)
-            stay_on(sched_getcpu()); /* now, as it takes time */
+        /* Before the request is due, as it takes time. */
+        if (r.kind == FLUSH)
+            stay_on(sched_getcpu());
+        else
+            go_anywhere();
         wait_until(moment);
         pthread_mutex_lock(&lock);
-        if (timed)
-            await_barrier(self, number, r.barrier);
+        if (!timed || await_barrier(self, number, r.barrier))
+            return number;
+    }
+}
+
+/* What a thread reads goes to a place of its own: a file system that verifies what it reads (btrfs) verifies it in the
+ * reader's memory, and takes another read that lands there meanwhile for damage on the disk. */
+static void *work(void *of) {
+    struct worker *self = of;
+    uint64_t taken = NEVER;
+    prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        uint64_t number = taken == NEVER ? await_next(self) : taken;
         uint64_t begin = now();
         if (begin >= start + limit)
             stopped = 1;
-        if (stopped)
+        if (stopped || number == NEVER)
             break;
         if (++in_flight > deepest)
             deepest = in_flight;
         pthread_mutex_unlock(&lock);
         begun[number] = begin;
+        struct job r = job(number);
         if (perform(&r, number, self->in))
             note_failure(&r);
         uint64_t end = ended[number] = now();
         pthread_mutex_lock(&lock);
         note_end(number, end);
-        wake_first_held();
-        if (r.kind == FLUSH) {
-            pthread_mutex_unlock(&lock);
-            go_anywhere();
-            pthread_mutex_lock(&lock);
-        }
+        taken = take_over();
     }
     pthread_cond_broadcast(&more);
     for (unsigned i = 0; i < threads; i++)
