@@ -991,10 +991,10 @@ def _made_safe(row: ExistingDisk, start: Advice, path: DiskPath) -> Advice:
 
 
 def _safe_settings(
-    disk: ConfiguredDisk, path: DiskPath, rules: CrashVerdicts
+    disk: ConfiguredDisk, path: DiskPath, rules: CrashVerdicts, *first: DiskPath
 ) -> Iterator[DiskPath]:
-    """The settings that keep flushed data and that one line gives the disk, the nearest first; then
-    those without a write cache, which need no flush; last those on another bus.
+    """The settings that keep flushed data and that one line gives the disk, those `first` before
+    the nearest; then those without a write cache, which need no flush; last those on another bus.
     """
     without_cache = (
         replace(path, cache=cache, attachment=_threads(path, cache))
@@ -1006,7 +1006,7 @@ def _safe_settings(
         if bus is not path.attachment.bus
     )
     on_other_buses = (each for there in moved for each in (there, *settings_of(disk, there)))
-    for variant in (*settings_of(disk, path), *without_cache, *on_other_buses):
+    for variant in (*first, *settings_of(disk, path), *without_cache, *on_other_buses):
         if (
             works_for(disk, variant)
             and can_change(disk, variant)
@@ -1037,7 +1037,7 @@ def _made_to_work(row: ExistingDisk, start: Advice) -> Advice | None:
     change = replace(start, action=DiskAction.CHANGE, measurable=False)
     if path is None:
         return replace(change, reason=risk.clause)
-    to = next(_safe_settings(row.disk, path, rules), None)
+    to = next(_safe_settings(row.disk, path, rules, path), None)
     if to is None:
         return replace(change, reason=risk.clause)
     return replace(change, to=to, reason=f"{risk.reason}, so {STARTS}")

@@ -311,6 +311,7 @@ def _usb_keeps_its_write_cache(path: DiskPath, _backing: BackingDevices) -> Iter
         yield Impossible(
             "QEMU's usb-storage always has a write cache",
             f"choose {CacheMode.choices(lambda mode: mode.write_cache)}, or another bus",
+            exists=True,
         )
 
 

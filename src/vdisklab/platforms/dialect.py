@@ -96,6 +96,16 @@ def lacks(platform: Platform, what: str) -> NotChangeableError:
     return NotChangeableError(f"{platform.full_name} has no {what}", hint="choose another path")
 
 
+def unchanged() -> NotChangeableError:
+    """The error for a path that the disk has already."""
+    return NotChangeableError("the disk has these settings already", hint="choose another path")
+
+
+def still_refused(refused: tuple[str, str]) -> NotChangeableError:
+    """The error for a change that leaves what the platform refuses."""
+    return NotChangeableError(refused[0], hint=refused[1])
+
+
 Changer = Callable[[ConfiguredDisk, DiskPath, DiskPath], Change]
 """The change of a disk from one path to another. Raises NotChangeableError."""
 

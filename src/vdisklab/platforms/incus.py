@@ -336,9 +336,7 @@ def _disk(
         "", "?", None if server is None else server.place, path, problem=problem,
         unseen=unseen, assumed=assumed, server=server,
         limits=(*LIMITS.beyond(device), *others),
-        refused=refused_word(Platform.INCUS.full_name, accepted, {
-            key: word(device, key) or None for key in accepted
-        }),
+        refused=_refused(device, accepted),
         drops_by_default=_UNSAFE_BY_DEFAULT if is_unsafe else "",
         drops_flushes=is_unsafe or (word(device, "io.cache") == CacheMode.UNSAFE and not shared),
         ignored_errors=ignored_errors(properties.get("werror"), properties.get("rerror")),
@@ -495,6 +493,12 @@ def _export_share(request: ExportRequest) -> dialect.Configuration:
     )
 
 
+def _refused(device: Tree, accepted: Mapping[str, tuple[str, ...]]) -> tuple[str, str] | None:
+    """Why Incus does not save an instance with the device, and the way out; None if it does."""
+    written = {key: word(device, key) or None for key in accepted}
+    return refused_word(Platform.INCUS.full_name, accepted, written)
+
+
 def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Change:
     """Incus has io.cache and io.bus; aio follows the cache mode."""
     if wanted.attachment.aio is not aio_of(disk, wanted.cache) or wanted.attachment.iothread != (
@@ -514,6 +518,12 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
         del then["io.bus"]
     elif same[0]:
         del then["io.cache"]
+    then = {key: value for key, value in then.items() if before.get(key) != value}
+    if not then:
+        raise dialect.unchanged()
+    accepted = _OF_DIRECTORIES if now.shares_directory else _OF_DISKS
+    if (refused := _refused({**before, **then}, accepted)) is not None:
+        raise dialect.still_refused(refused)
     profile, inherited = before.get("profile"), before["inherited"]
     device = ["incus", "profile" if profile else "config", "device"]
     on = [profile or before.get("instance") or _INSTANCE, disk.target]

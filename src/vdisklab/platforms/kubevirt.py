@@ -93,7 +93,7 @@ _OF_NODE = ("kubernetes.io/hostname", "metadata.name")
 _TEMPORARY = ("containerDisk", "ephemeral", "emptyDisk")
 _MOST_CPUS = 10_000
 _ACCEPTED = {
-    "bus": _DISKS.buses, "cache": _DISKS.cache_modes, "io": ("native", "threads", "default"),
+    "bus": _DISKS.buses, "cache": _DISKS.cache_modes, "io": ("native", "threads"),
     "errorPolicy": ("stop", "ignore", "report", "enospace"),
 }  # fmt: skip
 """What its webhook admits (ValidateDisks of virt-api: validateBusSupport, validateCacheMode,
@@ -175,11 +175,13 @@ def _with_preferences(disk: Tree, preferred: Tree, missing: str | None) -> Tree:
             f"its machine's preference {missing!r} sets what the disk leaves out, but is not "
             "here: give its YAML too (`kubectl get vmclusterpreference,vmpreference -A -o yaml`)"
         )
-    names = {"cache": "preferredDiskCache", "io": "preferredDiskIO",
-             "dedicatedIOThread": "preferredDiskDedicatedIoThread"}  # fmt: skip
-    wished = {key: preferred[name] for key, name in names.items() if name in preferred}
+    names = {"cache": "preferredDiskCache", "io": "preferredDiskIO"}
     bus = {"bus": preferred["preferredDiskBus"]} if "preferredDiskBus" in preferred else {}
-    return {**wished, **disk, **({} if "lun" in disk else {"disk": {**bus, **inner}})}
+    target = {**bus, **inner}
+    if word(target, "bus") == Bus.VIRTIO:
+        names["dedicatedIOThread"] = "preferredDiskDedicatedIoThread"
+    wished = {key: preferred[name] for key, name in names.items() if name in preferred}
+    return {**wished, **disk, **({} if "lun" in disk else {"disk": target})}
 
 
 def _disks(
@@ -262,6 +264,7 @@ def _disks(
                 {
                     "at": number,
                     "kind": document["kind"] if number < len(disks) else "volume without a disk",
+                    "threads_of_others": _has_threads(domain, disk),
                     **disk,
                 },
                 default=str,
@@ -278,7 +281,7 @@ def _disks(
             transient=bool(_temporary(volume)),
             ephemeral=_temporary(volume),
             shareable=disk.get("shareable") is True,
-            refused=_refused(chosen, row),
+            refused=_refused(chosen, row, word(chosen, "disk", "bus") or _usual_bus(row)),
             ignored_errors=ignored_errors(*_error_policy(disk)),
         )
 
@@ -288,12 +291,20 @@ def _temporary(volume: Tree) -> str:
     return next((kind for kind in _TEMPORARY if kind in volume), "")
 
 
-def _refused(disk: Tree, guest: Architecture | None) -> tuple[str, str] | None:
-    """Why no guest starts with the disk, and the way out.
+def _has_threads(domain: Tree, disk: Tree) -> bool:
+    """True if the machine's virtio disks have I/O threads whatever this disk asks for."""
+    others = (each for each in branches(domain, "devices", "disks") if each is not disk)
+    asked = any(each.get("dedicatedIOThread") is True for each in others)
+    return asked or "ioThreadsPolicy" in domain
 
-    The webhook does not admit the machine, or virt-launcher does not start it
-    (Convert_v1_Disk_To_api_Disk; before 1.7 a shareable disk has cache none only). What an Arm
-    machine has is said by `machine_buses`.
+
+def _refused(disk: Tree, guest: Architecture | None, on: str) -> tuple[str, str] | None:
+    """Why no guest starts with the disk, and the way out; `on` is its bus, also if it names none.
+
+    The webhook, which puts in the defaults first, does not admit the machine (validateBusSupport:
+    since 1.3 only a virtio disk has a dedicatedIOThread, before any but one on sata), or
+    virt-launcher does not start it (Convert_v1_Disk_To_api_Disk; before 1.7 a shareable disk has
+    cache none only). What an Arm machine has is said by `machine_buses`.
     """
     inner = tree(disk, "disk")
     bus = None if guest is AARCH64 else word(inner, "bus")
@@ -302,8 +313,9 @@ def _refused(disk: Tree, guest: Architecture | None) -> tuple[str, str] | None:
         return refused
     if bus == Bus.SATA and inner.get("readonly") is True:
         return "KubeVirt refuses readonly on bus sata", "write bus virtio"
-    if bus in (Bus.SATA, Bus.USB) and disk.get("dedicatedIOThread") is True:
-        return f"KubeVirt refuses dedicatedIOThread on bus {bus}", "write bus virtio"
+    if on != Bus.VIRTIO and "lun" not in disk and disk.get("dedicatedIOThread") is True:
+        reason = f"KubeVirt refuses dedicatedIOThread on bus {on}"
+        return reason, "leave dedicatedIOThread out, or write bus virtio"
     cache = word(disk, "cache") or CacheMode.NONE
     if disk.get("shareable") is not True or cache == CacheMode.NONE:
         return None
@@ -638,25 +650,58 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
         raise dialect.NotChangeableError(
             "the disk has no `disk:` that a bus could be written into", hint="write `disk: {}`"
         )
-    fields: dict[str, object] = {}
-    if not moved or wanted.cache.spelled_out is not now.cache.spelled_out:
-        fields["cache"] = wanted.cache.spelled_out.value
-    if wanted.attachment.aio is not now.attachment.aio or "io" in before:
-        fields["io"] = wanted.attachment.aio.value
-    if wanted.attachment.iothread != now.attachment.iothread:
-        fields["dedicatedIOThread"] = wanted.attachment.iothread
-    if moved:
-        fields["disk/bus"] = wanted.attachment.bus.value
-        before |= {"disk/bus": inner["bus"]} if "bus" in inner else {}
+    fields = _fields(disk.platform, now, wanted, before)
+    then = {**before, **fields, "disk": {**tree(inner), "bus": wanted.attachment.bus.value}}
+    if wanted.attachment.bus is not Bus.VIRTIO and before.get("dedicatedIOThread") is True:
+        # The webhook refuses the machine as long as it stands there.
+        fields["dedicatedIOThread"] = None
+        del then["dedicatedIOThread"]
+    if not fields:
+        raise dialect.unchanged()
+    refused = _refused(then, architecture_of(disk.architecture or ""), wanted.attachment.bus.value)
+    if refused is not None:
+        raise dialect.still_refused(refused)
+    before |= {"disk/bus": inner["bus"]} if moved and "bus" in tree(inner) else {}
     place = f"/spec/template/spec/domain/devices/disks/{before['at']}"
-    forward = [{"op": "add", "path": f"{place}/{key}", "value": fields[key]} for key in fields]
+    forward = [
+        {"op": "remove", "path": f"{place}/{key}"}
+        if value is None
+        else {"op": "add", "path": f"{place}/{key}", "value": value}
+        for key, value in fields.items()
+    ]
     back = [
-        {"op": "replace", "path": f"{place}/{key}", "value": before[key]}
+        {"op": "add", "path": f"{place}/{key}", "value": before[key]}
+        if fields[key] is None
+        else {"op": "replace", "path": f"{place}/{key}", "value": before[key]}
         if key in before
         else {"op": "remove", "path": f"{place}/{key}"}
         for key in fields
     ]
     return dialect.Change(_patch(disk.guest, forward), _patch(disk.guest, back))
+
+
+def _fields(platform: Platform, now: DiskPath, wanted: DiskPath, before: Tree) -> dict[str, object]:
+    """What a machine's disk must say for a path, without what it says `before`. Raises
+    NotChangeableError for a thread that it cannot have, or cannot be without."""
+    fields: dict[str, object] = {}
+    attachment, is_virtio = wanted.attachment, wanted.attachment.bus is Bus.VIRTIO
+    if wanted.cache.spelled_out is not now.cache.spelled_out:
+        fields["cache"] = wanted.cache.spelled_out.value
+    if attachment.aio is not now.attachment.aio or "io" in before:
+        fields["io"] = attachment.aio.value
+    if attachment.iothread and not is_virtio:
+        raise dialect.lacks(platform, f"I/O thread for a disk on {attachment.bus}")
+    if attachment.iothread != now.attachment.iothread and is_virtio:
+        if before.get("threads_of_others") is True:
+            raise dialect.NotChangeableError(
+                "its machine gives every virtio disk an I/O thread (ioThreadsPolicy, or another "
+                "disk's dedicatedIOThread)",
+                hint="choose a path with iothread=on",
+            )
+        fields["dedicatedIOThread"] = attachment.iothread
+    if attachment.bus is not now.attachment.bus:
+        fields["disk/bus"] = attachment.bus.value
+    return {key: value for key, value in fields.items() if before.get(key) != value}
 
 
 def _patch(guest: str, operations: Sequence[Mapping[str, object]]) -> str:

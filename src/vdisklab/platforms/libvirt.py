@@ -546,6 +546,8 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
     the changed one. The file's name stands for this change of this disk, and the undo removes the
     file, so that no file of an earlier change is taken for the definition of today.
     """
+    if disk.refused is not None:  # no word of cache or io, with which the disk has no path
+        raise dialect.still_refused(disk.refused)
     settings = {"driver.cache": wanted.cache.value}
     settings |= {} if wanted.opened_by_qemu else {"driver.io": wanted.attachment.aio.value}
     guest, threads = shlex.quote(disk.guest), ""

@@ -117,6 +117,9 @@ _OPTIONS_OF = {
 }  # fmt: skip
 """The buses that have an option which others lack (Drive.pm: scsi_fmt, virtio_fmt and so on)."""
 
+_WITHOUT_EFFECT = ("iothread", "queues", "ssd")
+"""Those of them that a line may leave out where they are refused: `ro` would become writable."""
+
 _MOST_BELOW = 200  # of a disk path
 _FORMATS = (ImageFormat.RAW, ImageFormat.QCOW2, ImageFormat.VMDK, ImageFormat.QED)
 _FEWEST_QUEUES = 2
@@ -763,8 +766,18 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
         settings |= {} if wanted.opened_by_qemu else {"aio": wanted.attachment.aio.value}
     if wanted.attachment.iothread != now.attachment.iothread:
         settings["iothread"] = "1" if wanted.attachment.iothread else "0"
-    parts = [part for part in disk.text.split(",") if part.partition("=")[0] not in settings]
+    bus = now.attachment.bus
+    left_out = [option for option in _WITHOUT_EFFECT if bus not in _OPTIONS_OF[option]]
+    parts = [
+        part
+        for part in disk.text.split(",")
+        if part.partition("=")[0] not in (*settings, *left_out)
+    ]
     line = ",".join([*parts, *(f"{key}={value}" for key, value in settings.items())])
+    options = dict(part.partition("=")[::2] for part in line.split(","))
+    refused = _refused(disk.target, bus, options)
+    if refused is not None:
+        raise dialect.still_refused(refused)
     single = settings.get("iothread") == "1" and disk.controller == "virtio-scsi-pci"
 
     def command(text: str, controller: str) -> str:

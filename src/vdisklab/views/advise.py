@@ -252,7 +252,14 @@ def _changed_settings(row: ExistingDisk, to: DiskPath) -> str:
         moves = assumed is not None and assumed.attachment.bus is not to.attachment.bus
         return f"cache {to.cache}{f', bus {to.attachment.bus}' * moves}"
     present = path or assumed
-    return "" if present is None else _settings(present, to)
+    return (_settings(present, to) if present else "") or _left_out(row)
+
+
+def _left_out(row: ExistingDisk) -> str:
+    """What to leave out of a disk that the platform refuses, as a clause, where no setting
+    changes."""
+    found = (risk.instead for risk in row.risks if isinstance(risk, CannotWork))
+    return next(found, "").partition(", or ")[0]
 
 
 def _settings(path: DiskPath, to: DiskPath) -> str:
@@ -272,7 +279,10 @@ def advice_sentence(row: ExistingDisk) -> str:
     entry = row.advised
     if entry.to is not None and entry.path is None:
         settings = _changed_settings(row, entry.to)
-        return f"change to {settings}: {_why_change(entry, row.power_cut)}."
+        verb = "" if settings == _left_out(row) else "change to "
+        return f"{verb}{settings}: {_why_change(entry, row.power_cut)}."
+    if entry.to is not None and entry.to == entry.path:
+        return f"{_changed_settings(row, entry.to)}: {_why_change(entry, row.power_cut)}."
     if entry.to is not None:
         condition = "" if entry.for_safety else _if_like(entry)
         to = named_as(row, entry.to)

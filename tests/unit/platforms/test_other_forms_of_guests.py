@@ -87,7 +87,9 @@ DEDICATED = {"dedicatedIOThread": True}
 def test_threads_of_kubevirt_are_those_of_its_converter(text: str, paths: list[str]) -> None:
     disks = read(text).values()
     assert [str(disk.path) for disk in disks] == paths
-    assert not any(isinstance(risk, CannotWork) for disk in disks for risk in risks(disk))
+    refused = [str(risk) for disk in disks for risk in risks(disk) if isinstance(risk, CannotWork)]
+    assert all("refuses dedicatedIOThread on bus scsi" in said for said in refused)
+    assert len(refused) == text.count('"bus": "scsi"}, "dedicatedIOThread"')
 
 
 @pytest.mark.parametrize(

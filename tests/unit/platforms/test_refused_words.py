@@ -59,6 +59,9 @@ REFUSED = [
     (kubevirt("disk: {bus: virtio}, cache: directsync"), "refuses cache directsync", "cache none"),
     (kubevirt("disk: {bus: virtio}, cache: unsafe"), "refuses cache unsafe", "cache none"),
     (kubevirt("disk: {bus: virtio}, io: io_uring"), "refuses io io_uring", "io native"),
+    (kubevirt("disk: {bus: virtio}, io: default"), "refuses io default", "io native or threads"),
+    (kubevirt("disk: {}, dedicatedIOThread: true"), "IOThread on bus sata", "leave dedicatedIO"),
+    (kubevirt("disk: {bus: scsi}, dedicatedIOThread: true"), "IOThread on bus scsi", "virtio"),
     (kubevirt("disk: {bus: virtio}, errorPolicy: pause"), "errorPolicy pause", "stop"),
     (kubevirt("disk: {bus: sata, readonly: true}"), "readonly on bus sata", "virtio"),
     (kubevirt("disk: {bus: usb}, dedicatedIOThread: true"), "IOThread on bus usb", "virtio"),
@@ -101,7 +104,7 @@ def test_a_word_that_the_platform_refuses_is_said(text: str, why: str, instead: 
     ("text", "origin"),
     [
         *((kubevirt(f"disk: {{bus: {bus}}}"), "w.yaml") for bus in ("virtio", "scsi", "sata")),
-        (kubevirt("disk: {}, cache: writethrough, io: default"), "w.yaml"),
+        (kubevirt("disk: {}, cache: writethrough, io: threads"), "w.yaml"),
         ("ide3: local:9/vm-9-disk-0.raw,cache=directsync,aio=threads,ssd=1", "9.conf"),
         ("scsi30: local:9/vm-9-disk-0.raw,iothread=1,queues=4,ro=1", "9.conf"),
         (incus("io.cache: unsafe, io.bus: nvme"), "w.yaml"),
