@@ -71,16 +71,23 @@ def _settings(path: DiskPath) -> Iterator[DiskPath]:
     for cache in _CACHES if path.offers_write_cache else synchronous:
         if cache is path.cache.spelled_out:
             continue
-        native = attachment.aio is Aio.NATIVE and not cache.direct
+        needs_direct = attachment.aio in _only_direct(path) and not cache.direct
         yield replace(
             path,
             cache=cache,
-            attachment=_with(attachment, aio=Aio.THREADS.value) if native else attachment,
+            attachment=_with(attachment, aio=Aio.THREADS.value) if needs_direct else attachment,
         )
     for aio in Aio:
         yield replace(path, attachment=_with(attachment, aio=aio.value))
     if "iothread" in BUS_OPTIONS[attachment.bus] and attachment.iothreads is None:
         yield replace(path, attachment=_with(attachment, iothread=not attachment.iothread))
+
+
+def _only_direct(path: DiskPath) -> tuple[Aio, ...]:
+    """The aio modes that need O_DIRECT; io_uring hung in the page cache of krbd (qemu-server,
+    storage_allows_io_uring_default)."""
+    mapped = any(layer.kind is LayerKind.KRBD for layer in path.layers[-1:])
+    return (Aio.NATIVE, Aio.IO_URING) if mapped else (Aio.NATIVE,)
 
 
 def _rebuilt(path: DiskPath) -> Iterator[DiskPath]:

@@ -90,6 +90,9 @@ class ConfiguredDisk:
     """True if the disk's storage makes thin volumes."""
     lost_below: str | None = field(default=None, metadata=HIDDEN)
     """Why what is below the image loses flushed data, as the configuration tells."""
+    soft_mount: tuple[str, str] | None = field(default=None, metadata=HIDDEN)
+    """How the configuration has a server's directory mounted, as a sentence begins, if requests
+    fail once the server does not answer in time; and how to change it, as a clause."""
     idle_aio: str = field(default="", metadata=HIDDEN)
     """The I/O mode that the configuration asks for where QEMU has none: on a server's disk."""
     serial: str = field(default="", metadata=HIDDEN)
@@ -186,6 +189,7 @@ def _settings(disk: ConfiguredDisk) -> tuple[object, ...]:
     return (
         disk.path and disk.path.guest_side, disk.problem, disk.source, disk.limits,
         disk.drops_flushes, disk.transient, disk.shareable, disk.ignored_errors, disk.lost_below,
+        disk.soft_mount,
     )  # fmt: skip
 
 
@@ -793,6 +797,7 @@ class SoftMount(Risk, short="soft mount"):
 
     mount: str
     paused: Annotated[bool, "true if QEMU pauses the guest for every failed write"] = False
+    instead: Annotated[str | None, "where the platform says how it is mounted"] = None
 
     @property
     def weight(self) -> int:
@@ -804,7 +809,7 @@ class SoftMount(Risk, short="soft mount"):
         return (
             f"{self.mount}: when the server does not answer in time, requests fail, {guest}, and "
             "writes that are still in this host's memory may be lost. Mount it with `hard`, so "
-            "that requests wait for the server."
+            f"that requests wait for the server{f': {self.instead}' if self.instead else ''}."
         )
 
 
@@ -950,7 +955,9 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
     A read-only disk has only the risks of reading.
     """
     path = disk_path(disk, context)
-    context = replace(context, lost_below=disk.lost_below or context.lost_below)
+    soft = context.soft_mount or (disk.soft_mount and disk.soft_mount[0])
+    lost_below = disk.lost_below or context.lost_below
+    context = replace(context, lost_below=lost_below, soft_mount=soft)
     of_settings = [*_risks_of_settings(disk)]
     if path is None:
         if context.drops_flushes and not disk.read_only:
@@ -1070,6 +1077,8 @@ def _with_configuration(risk: Risk, disk: ConfiguredDisk, path: DiskPath) -> Ris
     own image."""
     if isinstance(risk, FlushesDropped):
         return FlushesDropped(disk.drops_by_default)
+    if isinstance(risk, SoftMount) and disk.soft_mount is not None:
+        return replace(risk, instead=disk.soft_mount[1])
     file = disk.source or ""
     is_file = file.startswith("/") and not file.startswith("/dev/") and disk.server is None
     if not isinstance(risk, LossyImage) or path.image is None or not is_file:

@@ -18,6 +18,9 @@ Documents = Mapping[str, Sequence[Tree]]
 NFS_DRIVER, RBD_DRIVER, CEPHFS_DRIVER = "nfs.csi.k8s.io", "rbd.csi.ceph.com", "cephfs.csi.ceph.com"
 """The provisioners of csi-driver-nfs and ceph-csi; Rook puts its namespace before Ceph's."""
 
+SOFT = ("soft", "softerr")
+"""Options of nfs(5) and mount.cifs(8) with which requests fail after a time."""
+
 _DEFAULT = (
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
@@ -58,6 +61,35 @@ def kind_of_class(claim: str | None, namespace: str, documents: Documents) -> La
     # With another mounter, rbd-nbd, no image is mapped by the kernel's rbd.
     unmapped = kind is LayerKind.KRBD and word(found, "parameters", "mounter") not in (None, "rbd")
     return None if unmapped else kind
+
+
+def soft_mount(
+    volume: Tree | None, claim: str | None, namespace: str, documents: Documents
+) -> tuple[str, str] | None:
+    """That a volume, or one that the claim's class will make, is mounted with `soft`, as a sentence
+    begins, and where to change it; None if not.
+
+    `mountOptions` of a PersistentVolume are those of its mount; a class's are copied into the
+    volumes that it makes (Kubernetes' "Persistent Volumes", "Mount Options"). The last one counts.
+    """
+    of_class = _class_of(claim, namespace, documents)
+    words, owner, kind = of_class.get("mountOptions"), of_class, "StorageClass"
+    if volume is not None:
+        words, owner, kind = tree(volume, "spec").get("mountOptions"), volume, "PersistentVolume"
+    name = f"{kind} {word(owner, 'metadata', 'name') or '?'}"
+    options = ",".join(map(str, words)).split(",") if isinstance(words, list) else []
+    chosen = [option.strip() for option in options if option.strip() in ("hard", *SOFT)]
+    if not chosen or chosen[-1] == "hard":
+        return None
+    again = "; it holds for volumes made from then on" if volume is None else (
+        "; it holds once the volume is mounted anew, with no guest on it"
+    )  # fmt: skip
+    return (
+        f"Volumes of {name} are mounted with `{chosen[-1]}`"
+        if volume is None
+        else f"{name} is mounted with `{chosen[-1]}`",
+        f"write it in place of `{chosen[-1]}` into the mountOptions of {name}{again}",
+    )
 
 
 def usual_mode(claim: str | None, namespace: str, documents: Documents) -> str:

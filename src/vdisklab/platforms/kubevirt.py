@@ -39,6 +39,7 @@ from vdisklab.platforms.kubernetes_claims import (
     claims_named,
     kind_of_class,
     kind_of_driver,
+    soft_mount,
     usual_mode,
 )
 from vdisklab.platforms.network import placed
@@ -281,6 +282,7 @@ def _disks(
             transient=bool(_temporary(volume)),
             ephemeral=_temporary(volume),
             shareable=disk.get("shareable") is True,
+            soft_mount=soft_mount(found, _claim(volume), where, documents) if is_mounted else None,
             refused=_refused(chosen, row, word(chosen, "disk", "bus") or _usual_bus(row)),
             ignored_errors=ignored_errors(*_error_policy(disk)),
         )

@@ -1,8 +1,9 @@
 """Proxmox VE: /etc/pve/qemu-server/VMID.conf (qm.conf(5)) and /etc/pve/storage.cfg.
 
 Defaults are those of qemu-server 9.2 (PVE::QemuServer::Drive): cache=none (writeback on btrfs with
-checksums; drive_uses_cache_direct), aio=io_uring (not on LVM and CIFS), detect_zeroes=on (unmap
-with discard=on), and controller lsi without `scsihw`. So all are always written.
+checksums; drive_uses_cache_direct), aio=io_uring (not on LVM and CIFS, nor on krbd in the page
+cache), detect_zeroes=on (unmap with discard=on), and controller lsi without `scsihw`. So all are
+always written.
 
 Proxmox opens a volume of a storage, called `STORAGE` where it is written, which must have the
 path's host layers; `VMID` is the number of the guest. A storage of files names volumes
@@ -158,6 +159,37 @@ class Storage:
         """True if its volumes grow when the guest writes: Ceph's always, ZFS's with `sparse`."""
         return self.type == "rbd" or _is_true(self.options.get("sparse"))
 
+    @property
+    def disabled(self) -> tuple[str, str] | None:
+        """Why no guest starts with a volume of it, and the way out (PVE::Storage:
+        storage_check_enabled, which activate_storage calls)."""
+        if not _is_true(self.options.get("disable")):
+            return None
+        return (
+            f"its storage {self.name} is disabled",
+            f"run `pvesm set {shlex.quote(self.name)} --disable 0`",
+        )
+
+    @property
+    def soft_mount(self) -> tuple[str, str] | None:
+        """That it is mounted with `soft`, as a sentence begins, and how to change that: by its
+        `options`, of which the last counts; CIFS is so without any (CIFSPlugin: cifs_mount)."""
+        given = [word for word in self.options.get("options", "").split(",") if word]
+        words = ["soft", *given] if self.type == "cifs" else given
+        chosen = [word for word in words if word in ("hard", *_SOFT)]
+        if self.type not in ("nfs", "cifs") or not chosen or chosen[-1] == "hard":
+            return None
+        hard = ",".join([*(word for word in given if word not in _SOFT), "hard"])
+        place = shlex.quote(self.options.get("path", f"/mnt/pve/{self.name}"))
+        return (
+            f"Storage {self.name} is {self.type} mounted with `{chosen[-1]}`",
+            f"`pvesm set {shlex.quote(self.name)} --options {shlex.quote(hard)}`; stop its guests "
+            f"and run `umount {place}` on each node, and Proxmox VE mounts it anew",
+        )
+
+
+_SOFT = ("soft", "softerr")
+"""Options of nfs(5) and mount.cifs(8) with which requests fail after a time."""
 
 _LOCAL = Storage("local", "dir", {"path": "/var/lib/vz"})
 """The storage that every node has, written or not (PVE::Storage::Plugin::parse_config)."""
@@ -174,7 +206,7 @@ def read_storages(text: str) -> Mapping[str, Storage]:
             storages[heading[2]] = Storage(heading[2], heading[1], options)
         elif line[:1].isspace() and line.strip():
             key, _, value = line.strip().partition(" ")
-            options[key] = value.strip()
+            options[key] = value.strip() or "1"
     return storages
 
 
@@ -357,15 +389,15 @@ def _disk(
     every, of_device = changes.properties_of({"driver": _DRIVERS[bus], "id": slot})
     properties = {**every, **of_device}
     options = dict(part.partition("=")[::2] for part in settings[slot].split(","))
-    refused = _refused(slot, bus, options)
+    volume = _volume_of(settings[slot])
+    storage = storages.get(volume.partition(":")[0])
+    refused = _refused(slot, bus, options) or (storage and storage.disabled)
     options |= changes.of_drive(f"drive-{slot}")  # Proxmox has the words of -drive
     options |= {word: properties[word] for word in ERROR_POLICY if word in properties}
-    volume = _volume_of(settings[slot])
     if options.get("media") == "cdrom" or volume in ("none", "") or _CLOUD_INIT.search(volume):
         return None
     path, problem, source, server, assumed = None, None, volume, None, None
     unseen = None
-    storage = storages.get(volume.partition(":")[0])
     try:
         below = snapshots.images_below(slot, volume, storage)
         layers, image, source, server = _place(volume, options, storages, below)
@@ -410,7 +442,8 @@ def _disk(
             ),
             *(f"{key}={value}" for key, value in properties.items() if key not in _PROPERTIES),
         ),
-        refused=refused,
+        refused=refused or None,
+        soft_mount=None if storage is None else storage.soft_mount,
         ignored_errors=reading.ignored_errors(*policy),
         by_policy=reading.policy_path(bus, *policy) if path is None else None,
         drops_flushes=drops_flushes(options),
@@ -565,7 +598,7 @@ def _path(
     zeroes = "on" if _is_true(options.get("detect_zeroes", "1")) else "off"
     attached: dict[str, OptionValue] = {
         "aio": Aio(
-            reading.one_of(options.get("aio", _usual_aio(kind, cache)), tuple(Aio), "aio")
+            reading.one_of(options.get("aio", _usual_aio(storage, cache)), tuple(Aio), "aio")
         ).value,
         "discard": "unmap" if discards else "ignore",
         "detect_zeroes": "unmap" if zeroes == "on" and discards else zeroes,
@@ -591,10 +624,29 @@ def _bytes(megabytes: str) -> str:
     return f"{number * 2**20:.0f}"
 
 
-def _usual_aio(storage: str, cache: CacheMode) -> Aio:
-    if storage in ("lvm", "cifs"):
+def _usual_aio(storage: Storage | None, cache: CacheMode) -> Aio:
+    """The aio mode of a drive without one (Drive.pm: aio_cmdline_option and
+    storage_allows_io_uring_default): io_uring, but for storages on which it hung."""
+    kind = "" if storage is None else storage.type
+    mapped = kind == "rbd" and storage is not None and _is_true(storage.options.get("krbd"))
+    if kind in ("lvm", "cifs") or (mapped and not cache.direct):
         return Aio.NATIVE if cache.direct else Aio.THREADS
     return Aio.IO_URING
+
+
+def _require_aio(now: DiskPath, wanted: DiskPath) -> None:
+    """Raises NotChangeableError for io_uring on storage on which Proxmox VE never uses it unasked:
+    guests hung there."""
+    if wanted.opened_by_qemu or wanted.attachment.aio is not Aio.IO_URING:
+        return
+    kinds = {layer.kind for layer in now.layers[-1:]}
+    hangs = {LayerKind.LVM, LayerKind.SMB, *([] if wanted.cache.direct else [LayerKind.KRBD])}
+    if kinds & hangs:
+        where = " or ".join(kinds)
+        raise dialect.NotChangeableError(
+            f"Proxmox VE avoids aio=io_uring with cache {wanted.cache} on {where}, as guests hung",
+            hint=f"choose aio={'native' if wanted.cache.direct else 'threads'}",
+        )
 
 
 def _other_architecture(guest: Architecture) -> Iterator[str]:
@@ -761,6 +813,7 @@ def _export_share(request: ExportRequest) -> dialect.Configuration:
 
 def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Change:
     """qm(1): `--scsi0` replaces the whole line, so all other options are repeated."""
+    _require_aio(now, wanted)
     settings = {"cache": wanted.cache.spelled_out.value}
     if disk.path is not None or "aio=" in disk.text:  # an unknown storage has its own default
         settings |= {} if wanted.opened_by_qemu else {"aio": wanted.attachment.aio.value}
@@ -776,6 +829,9 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
     line = ",".join([*parts, *(f"{key}={value}" for key, value in settings.items())])
     options = dict(part.partition("=")[::2] for part in line.split(","))
     refused = _refused(disk.target, bus, options)
+    written = dict(part.partition("=")[::2] for part in disk.text.split(","))
+    if _refused(disk.target, bus, written) is None:  # not its line is refused, but its storage
+        refused = disk.refused
     if refused is not None:
         raise dialect.still_refused(refused)
     single = settings.get("iothread") == "1" and disk.controller == "virtio-scsi-pci"

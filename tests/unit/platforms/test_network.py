@@ -6,7 +6,6 @@ import shlex
 import shutil
 import subprocess
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +23,7 @@ from vdisklab.cli.shell.main import main
 from vdisklab.errors import PlanError
 from vdisklab.host.mounts import Mount
 from vdisklab.inspection.disk_on_host import is_mounted, measured_form, read_contexts
+from vdisklab.path.adjacent import adjacent_paths
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.named_target import parse_target
@@ -284,7 +284,8 @@ def test_a_disk_is_offered_paths_on_its_own_server(disk: ConfiguredDisk) -> None
     offered = nearest(disk.path, needs, CrashVerdicts(), partial(cannot_have, disk))
     assert offered is not None
     assert offered.layers == disk.path.layers
-    change = change_of(disk, replace(disk.path, cache=CacheMode.WRITEBACK))
+    cached = (each for each in adjacent_paths(disk.path) if each.cache is CacheMode.WRITEBACK)
+    change = change_of(disk, next(cached))
     assert ("aio=" in change.paste or "driver.io" in change.paste) is not disk.path.opened_by_qemu
 
 
