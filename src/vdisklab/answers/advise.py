@@ -115,6 +115,8 @@ from vdisklab.workload.replay import digest_of, is_load
 
 _OF_TEMPLATE = "no guest runs on a template, and each clone is judged by its own lines"
 
+PASSES_ON = "passes flushes on"
+
 _ELSEWHERE = (SERVER_NOT_MEASURED, DEVICE_NOT_HERE, DEVICE_HAS_DATA)
 
 
@@ -533,6 +535,7 @@ class _Desk:
                 _unsafe_below(row, start, below)
                 or _made_to_work(row, start)
                 or _in_doubt(row, start)
+                or _set_by_program(row, start)
                 or self._advise(row, start, made)
             )
         answer = self._answers[alike]
@@ -867,6 +870,18 @@ def _in_doubt(row: ExistingDisk, start: Advice) -> Advice | None:
     return replace(start, reason=doubt, measurable=False)
 
 
+def _set_by_program(row: ExistingDisk, start: Advice) -> Advice | None:
+    """The advice for a safe disk of a guest that a program makes anew from its own file: no line of
+    the guest lasts, so no measurement decides one. None for another disk."""
+    disk, now = row.disk, row.power_cut
+    if not disk.changed_in or start.path is None or start.reason or disk.limits:
+        return None
+    if now is None or not now.kind.acceptable:
+        return None
+    where = f"set by {disk.changed_at}" if disk.changed_at else f"{disk.changed_in} sets it"
+    return replace(start, action=DiskAction.KEEP, reason=f"safe; {where}", measurable=False)
+
+
 def _without_path(row: ExistingDisk, start: Advice) -> Advice:
     """The advice for a disk whose storage is not known: its cache mode is."""
     disk = row.disk
@@ -887,7 +902,11 @@ def _without_path(row: ExistingDisk, start: Advice) -> Advice:
             return safe
     if not disk.drops_flushes:
         return start
-    return replace(start, action=DiskAction.CHANGE, for_safety=True)
+    change = replace(start, action=DiskAction.CHANGE, for_safety=True)
+    if disk.changed_at:
+        reason = f"set {disk.changed_at} to none or writeback, which {PASSES_ON}"
+        change = replace(change, reason=reason)
+    return change
 
 
 def _elsewhere(directory_of_disk: Path | None, campaign: Campaign) -> Path | None:
@@ -943,6 +962,8 @@ def _loses(disk: ConfiguredDisk, path: DiskPath, rules: CrashVerdicts) -> str:
     why = "no single setting makes it keep flushed data"
     if disk.changed_in and nearest_safe is not None:
         is_mode = nearest_safe.cache is not path.cache
+        if is_mode and disk.changed_at:
+            return f"set {disk.changed_at} to {nearest_safe.cache}, which {PASSES_ON}"
         setting = f"cache {nearest_safe.cache}" if is_mode else "the change"
         return f"{setting} belongs in {disk.changed_in}: the nearest safe path is {nearest_safe}"
     if nearest_safe is None:

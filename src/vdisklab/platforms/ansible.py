@@ -1,7 +1,9 @@
 """Ansible's modules proxmox_kvm and proxmox_disk (community.general, community.proxmox).
 
 Of Jinja only the names of variables are filled in, from `vars` and from the literal list of a
-task's `loop` (Ansible's playbooks_loops and playbooks_variables); another expression stays text.
+task's `loop` (Ansible's playbooks_loops and playbooks_variables), with the filter `default` for a
+key that a mapping of the text lacks: of a variable that may be set elsewhere no default is taken.
+Another expression stays text.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from vdisklab.path.segments import CacheMode
 from vdisklab.platforms.qm_commands import as_conf, with_volume
 from vdisklab.platforms.reading import GuestText, UnreadDisk, clone_of, is_deep, tree, word
 from vdisklab.platforms.text_form import TextForm
+from vdisklab.platforms.where_set import only_line, set_in
 
 _MODULE = re.compile(r"^[ \t-]*['\"]?(?:[\w.]+\.)?proxmox_(?:kvm|disk)['\"]?\s*:\s*$", re.MULTILINE)
 _BUSES = ("scsi", "virtio", "sata", "ide")
@@ -26,7 +29,15 @@ _OF_DISK = ("aio", "cache", "detect_zeroes", "discard", "iops", "iops_max", "iop
 _MOST_VALUES = 200_000
 _MOST_ITEMS = 500
 _SLOT = re.compile(r"(?:scsi|virtio|sata|ide)[0-9]+")
-_NAME = re.compile(r"\{\{\s*([A-Za-z_]\w*(?:\.\w+|\['\w+'\]|\[\"\w+\"\])*)\s*\}\}")
+_NAME = re.compile(
+    r"""\{\{\s*(?P<name>[A-Za-z_]\w*(?:\.\w+|\['\w+'\]|\["\w+"\])*)\s*
+    (?:\|\s*(?:default|d)\(\s*(?P<default>'[^'{}]*'|"[^"{}]*"|[\w.]+)\s*
+    (?:,\s*(?:boolean\s*=\s*)?(?P<empty>[Tt]rue|[Ff]alse)\s*)?\)\s*)?\}\}""",
+    re.VERBOSE,
+)
+_PLAIN = {"true": True, "True": True, "false": False, "False": False, "none": None, "None": None}
+_OMIT = object()
+"""What Ansible's `omit` stands for: the module does not get the key."""
 _DEEPEST, _LONGEST = 4, 4096
 """How often a variable may stand for another, and how long a value may become."""
 
@@ -68,6 +79,7 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
         rows = tuple(replace(disk, guest=shown) for disk in unread[key])
         yield replace(
             as_conf(settings, f"{text.origin}/{key}.conf"),
+            changed_at={"": set_in(text, "cache", only_line(text.text, r"\bcache\b"), "its task")},
             unread=rows,
             diskless=clone_of(shown, clones[key]) if key in clones else None,
         )
@@ -130,17 +142,36 @@ def _value(name: str, variables: Variables) -> Any:  # noqa: ANN401 - any value 
     return value
 
 
+def _given(match: re.Match[str], variables: Variables) -> Any:  # noqa: ANN401 - any value of YAML
+    """What an expression stands for; None if the text does not say."""
+    value, default = _value(match["name"], variables), match["default"]
+    is_empty = not value and (match["empty"] or "").lower() == "true"
+    if default is None or (value is not None and not is_empty):
+        return value
+    head, *keys = re.findall(r"\w+", match["name"])
+    if value is None and not (keys and isinstance(variables.get(head), dict)):
+        return None
+    if default == "omit":
+        return _OMIT
+    if default[0] in "'\"":
+        return default[1:-1]
+    is_number = re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", default)
+    return default if is_number else _PLAIN.get(default, _value(default, variables))
+
+
 def _filled(value: Any, variables: Variables) -> Any:  # noqa: ANN401
     """The value with the values of these variables in place of their names."""
     if isinstance(value, dict):
-        return {
-            str(_filled(key, variables)): _filled(inner, variables) for key, inner in value.items()
-        }
+        pairs = (
+            (str(_filled(key, variables)), _filled(inner, variables))
+            for key, inner in value.items()
+        )
+        return {key: inner for key, inner in pairs if inner is not _OMIT}
     for _ in range(_DEEPEST):
         if not isinstance(value, str) or "{{" not in value or len(value) > _LONGEST:
             break
         whole = _NAME.fullmatch(value.strip())
-        if whole and (found := _value(whole[1], variables)) is not None:
+        if whole and (found := _given(whole, variables)) is not None:
             value = found
             continue
         value = _NAME.sub(lambda match: _text(match, variables), value)
@@ -148,8 +179,9 @@ def _filled(value: Any, variables: Variables) -> Any:  # noqa: ANN401
 
 
 def _text(match: re.Match[str], variables: Variables) -> str:
-    value = _value(match[1], variables)
-    return match[0] if value is None or isinstance(value, dict | list) else str(value)
+    value = _given(match, variables)
+    is_plain = value is not None and value is not _OMIT and not isinstance(value, dict | list)
+    return str(value) if is_plain else match[0]
 
 
 def _not_known(target: str, what: str, settings: object) -> UnreadDisk:

@@ -34,6 +34,7 @@ from vdisklab.platforms.reading import (
     word,
 )
 from vdisklab.platforms.text_form import TextForm
+from vdisklab.platforms.where_set import only_line, set_in
 from vdisklab.units import named
 
 _IMAGE = re.compile(
@@ -68,6 +69,7 @@ _QUOTED = re.compile(r"(?P<mark>['\"])(?P<value>.*?)(?P=mark)")
 _DOT_ENV = ".env"
 _IMAGE_ENDINGS = (".img", ".raw", ".qcow2")
 """Of an image that is mounted in the place of a disk."""
+_CACHE = "DISK_CACHE"
 _DIRECT = ("none", "directsync")
 _INSIDE = re.compile(r"(?:/dev)?/disk[1-6]?")
 _DEVICE = re.compile(
@@ -121,7 +123,29 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
                     "\0".join(argv), f"{text.origin}/{name}", refused=refused, of=Platform.QEMU,
                     unread=tuple(_not_read(str(name), service)),
                     note=_note(text.origin, values, missing), doubt=_doubt(missing),
+                    changed_at={"": _place(text, str(name))},
                 )  # fmt: skip
+
+
+def _place(text: GuestText, service: str) -> str:
+    """Where a service's cache mode is set: in the compose file, or in one of variables."""
+    lines = text.text.splitlines()
+    head = re.compile(rf"([ \t]+)['\"]?{re.escape(service)}['\"]?:")
+    start = next((at for at, line in enumerate(lines) if head.match(line)), None)
+    inside: list[str] = []
+    if start is not None and (match := head.match(lines[start])) is not None:
+        ends = re.compile(rf"[ \t]{{0,{len(match[1])}}}[^\s#]")
+        for each in lines[start + 1 :]:
+            if ends.match(each):
+                break
+            inside.append(each)
+    line = only_line("\n".join(inside), rf"\b{_CACHE}\b")
+    line = None if line is None or start is None else line + start + 1
+    if line is None and _CACHE not in "\n".join(inside):
+        for name, content in text.files.items():
+            if (found := only_line(content, rf"(?m)^\s*(?:export\s+)?{_CACHE}\s*=")) is not None:
+                return f"`{_CACHE}` in line {found} of {name}"
+    return set_in(text, _CACHE, line, f"service {service}")
 
 
 @dataclass(frozen=True, slots=True)

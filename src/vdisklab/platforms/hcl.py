@@ -3,12 +3,14 @@
 A reader of our own: python-hcl2 evaluates no expression either, would bring a parser generator
 (lark) along, and has no budget for a hostile text. An expression stays as its text, unless it is a
 variable or local whose only value stands in the same text. HCL's native syntax specification,
-"Structural Elements".
+"Structural Elements". A `dynamic` block over a literal list or mapping becomes its blocks
+(Terraform's "dynamic Blocks"); of functions only `lookup` and `try` of its value are known.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +19,10 @@ from vdisklab.errors import PlanError
 
 _DEEPEST = 60
 _MOST_TOKENS = 400_000
+_MOST_BLOCKS = 20_000
+_LONGEST = 4096
+_LOOKUP = re.compile(r'lookup\((?P<place>[\w.]+),"(?P<key>[\w-]+)",(?P<default>"[^"$]*"|[\w.]+)\)')
+_TRY = re.compile(r'try\((?P<place>\w+\.value)\.(?P<key>[\w-]+),(?P<default>"[^"$]*"|[\w.]+)\)')
 _TOKEN = re.compile(
     r"""(?P<blank>[ \t\r]+|/\*.*?\*/|(?:\#|//)[^\n]*)
     |(?P<end>\n)
@@ -39,6 +45,9 @@ class HclBlock:
     labels: tuple[str, ...] = ()
     attributes: dict[str, Any] = field(default_factory=dict)
     blocks: list[HclBlock] = field(default_factory=list)
+    line: int = 0
+    lines: dict[str, int] = field(default_factory=dict)
+    """The lines of the text in which it and its attributes begin."""
 
     def all(self, *types: str) -> Iterator[HclBlock]:
         """The blocks of that type, also where a `dynamic` block makes them; through several types
@@ -65,7 +74,7 @@ def read_hcl(text: str, origin: str) -> HclBlock:
     if len(tokens) > _MOST_TOKENS:
         raise PlanError(f"{origin} is larger than any configuration", hint="split the file")
     whole = HclBlock("")
-    parser = _Parser(tokens)
+    parser = _Parser(tokens, [match.start() for match in re.finditer("\n", text)])
     try:
         parser.body(whole, 0)
     except (IndexError, _BrokenError) as error:
@@ -75,7 +84,9 @@ def read_hcl(text: str, origin: str) -> HclBlock:
             f"{text.count(chr(10), 0, start) + 1}",
             hint="check it with `terraform validate` or `packer validate`",
         ) from error
-    _put_values(whole, _values(whole), 0)
+    values = _values(whole)
+    _put_values(whole, values, 0)
+    _expand(whole, [_MOST_BLOCKS], 0)
     return whole
 
 
@@ -86,7 +97,11 @@ class _BrokenError(ValueError):
 @dataclass(slots=True)
 class _Parser:
     tokens: list[re.Match[str]]
+    ends: list[int]
     position: int = 0
+
+    def _line(self, token: re.Match[str]) -> int:
+        return bisect(self.ends, token.start() - 1) + 1
 
     def _peek(self) -> re.Match[str] | None:
         return self.tokens[self.position] if self.position < len(self.tokens) else None
@@ -119,6 +134,7 @@ class _Parser:
             raise _BrokenError
         following = self._next()
         if following["sign"] in ("=", ":"):
+            block.lines[name] = self._line(token)
             block.attributes[name] = self._value(depth + 1)
             return
         labels: list[str] = []
@@ -128,7 +144,7 @@ class _Parser:
                 raise _BrokenError
             labels.append(label)
             following = self._next()
-        inner = HclBlock(name, tuple(labels))
+        inner = HclBlock(name, tuple(labels), line=self._line(token))
         self.body(inner, depth + 1)
         block.blocks.append(inner)
 
@@ -207,12 +223,106 @@ def _values(whole: HclBlock) -> Mapping[str, Any]:
             found[f"var.{block.labels[0]}"] = block.attributes["default"]
         elif block.type == "locals":
             found |= {f"local.{name}": value for name, value in block.attributes.items()}
-    plain = (str, bool, float)
+    plain = (str, bool, float, list, dict)
     return {
         name: value
         for name, value in found.items()
-        if isinstance(value, plain) and "${" not in str(value) and len(str(value)) < 4096
+        if isinstance(value, plain) and "${" not in str(value) and len(str(value)) < _LONGEST
     }
+
+
+def _in_text(match: re.Match[str], values: Mapping[str, Any]) -> str:
+    value = values.get(match[1])
+    return match[0] if value is None or isinstance(value, list | dict) else str(value)
+
+
+def _expand(block: HclBlock, budget: list[int], depth: int) -> None:
+    """Puts the blocks that `dynamic` ones make in their places, as far as their list is literal;
+    `budget` has how many attributes and blocks are still made."""
+    if depth > _DEEPEST:
+        return
+    found: list[HclBlock] = []
+    for inner in block.blocks:
+        found += _made(inner, budget) if inner.type == "dynamic" else [inner]
+    block.blocks = found
+    for inner in found:
+        if inner.type != "dynamic":
+            _expand(inner, budget, depth + 1)
+
+
+def _size(block: HclBlock) -> int:
+    """The number of attributes and blocks in a block, and itself."""
+    return 1 + len(block.attributes) + sum(map(_size, block.blocks))
+
+
+def _made(dynamic: HclBlock, budget: list[int]) -> list[HclBlock]:
+    """The blocks of a `dynamic` one; itself if what they are made of is not literal."""
+    items, content = dynamic.attributes.get("for_each"), next(dynamic.all("content"), None)
+    if isinstance(items, list):
+        items = dict(enumerate(items))
+    if not isinstance(items, dict) or content is None or not dynamic.labels or (
+        "${" in str(items) or len(items) * _size(content) > budget[0]
+    ):  # fmt: skip
+        return [dynamic]
+    budget[0] -= len(items) * _size(content)
+    name = dynamic.text("iterator", dynamic.labels[0]).strip("${}")
+    return [
+        _with_item(content, dynamic.labels[0], _Item(name, str(key), value), 0)
+        for key, value in items.items()
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """An entry of the list that a `dynamic` block is made of: `disk.key` and `disk.value`."""
+
+    name: str
+    key: str
+    value: Any
+
+    def find(self, expression: str) -> Any:  # noqa: ANN401 - any value of HCL
+        """What an expression stands for; None if it is another one."""
+        if expression == f"{self.name}.key":
+            return self.key
+        default: str | None = None
+        match = _LOOKUP.fullmatch(expression) or _TRY.fullmatch(expression)
+        if match is not None:
+            expression, default = f"{match['place']}.{match['key']}", match["default"]
+        place, _, rest = expression.partition(".value")
+        if place != self.name:
+            return None
+        value = self.value
+        for key in re.findall(r"[\w-]+", rest):
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is None and default is not None:
+            return _WORDS.get(default, default.strip('"'))
+        return value
+
+    def fill(self, value: Any, depth: int) -> Any:  # noqa: ANN401
+        """The value with what its expressions stand for."""
+        if isinstance(value, str) and "${" in value:
+            whole = re.fullmatch(r"\$\{([^{}]*)\}", value)
+            found = None if whole is None else self.find(whole[1])
+            return re.sub(r"\$\{([^{}]*)\}", self._text, value) if found is None else found
+        if depth > _DEEPEST:
+            return value
+        if isinstance(value, list):
+            return [self.fill(each, depth + 1) for each in value]
+        if isinstance(value, dict):
+            return {key: self.fill(each, depth + 1) for key, each in value.items()}
+        return value
+
+    def _text(self, match: re.Match[str]) -> str:
+        found = self.find(match[1])
+        return match[0] if found is None or isinstance(found, list | dict) else str(found)
+
+
+def _with_item(content: HclBlock, kind: str, item: _Item, depth: int) -> HclBlock:
+    filled = {key: item.fill(value, 0) for key, value in content.attributes.items()}
+    inner = [] if depth > _DEEPEST else [
+        _with_item(each, each.type, item, depth + 1) for each in content.blocks
+    ]  # fmt: skip
+    return HclBlock(kind, content.labels, filled, inner, content.line, content.lines)
 
 
 def _put_values(block: HclBlock, values: Mapping[str, Any], depth: int) -> None:
@@ -221,9 +331,7 @@ def _put_values(block: HclBlock, values: Mapping[str, Any], depth: int) -> None:
             whole = re.fullmatch(r"\$\{([\w.-]+)\}", value)
             if whole and whole[1] in values:
                 return values[whole[1]]
-            return re.sub(
-                r"\$\{([\w.-]+)\}", lambda match: str(values.get(match[1], match[0])), value
-            )
+            return re.sub(r"\$\{([\w.-]+)\}", lambda match: _in_text(match, values), value)
         if deep > _DEEPEST:
             return value
         if isinstance(value, list):

@@ -62,6 +62,9 @@ LIMITS = LimitWords({}, ("limits.read", "limits.write", "limits.max"))
 _INSTANCE = "INSTANCE"
 """Stands for the name of an instance in a command: `incus config show` does not print it."""
 
+_NOT_HERE = "profiles that are not here"
+"""A key that no document of Incus has."""
+
 _WORDS = {
     Bus.VIRTIO: "virtio-blk", Bus.SCSI: "virtio-scsi", Bus.NVME: "nvme", Bus.USB: "usb",
 }  # fmt: skip
@@ -143,11 +146,20 @@ def _reader(_texts: Sequence[GuestText], documents: Sequence[Tree]) -> dialect.R
         if _is_pool(document)
     }
 
+    instances = [each for each in documents if is_incus(each) and not _is_profile(each)]
+    profiles = {
+        word(document, "name") or "": document for document in documents if _is_profile(document)
+    }
+    used = {name for each in instances for name in _profiles_of(each)}
+
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:
         guests = (
-            document
+            _expanded(document, profiles)
             for document in text.documents
-            if not _is_pool(document) and is_incus(document) and not _is_container(document)
+            if not _is_pool(document)
+            and is_incus(document)
+            and not _is_container(document)
+            and not (_is_profile(document) and word(document, "name") in used)
         )
         yield from read_each(
             Platform.INCUS,
@@ -158,6 +170,28 @@ def _reader(_texts: Sequence[GuestText], documents: Sequence[Tree]) -> dialect.R
         )
 
     return read
+
+
+def _profiles_of(document: Tree) -> tuple[str, ...]:
+    """The profiles whose devices an instance has beside its own; none if it is expanded."""
+    listed = document.get("profiles")
+    if "expanded_devices" in document or not isinstance(listed, list):
+        return ()
+    return tuple(map(str, listed))
+
+
+def _expanded(document: Tree, profiles: Mapping[str, Tree]) -> Tree:
+    """The instance with what its profiles say, as far as they are here: a later one wins, and the
+    instance's own over all (Incus's "Instance options"). `profiles` are those that are not here."""
+    names = _profiles_of(document)
+    found = [profiles[name] for name in names if name in profiles]
+    if not names:
+        return document
+    parts: dict[str, dict[str, object]] = {"expanded_devices": {}, "expanded_config": {}}
+    for each in found:
+        parts["expanded_devices"] |= tree(each, "devices")
+        parts["expanded_config"] |= tree(each, "config")
+    return {**document, **parts, _NOT_HERE: [name for name in names if name not in profiles]}
 
 
 def _is_profile(document: Tree) -> bool:
@@ -224,10 +258,9 @@ def _disks(document: Tree, pools: Mapping[str, Tree], origin: str) -> Iterator[C
                     refused=disk.refused,
                     ignored_errors=disk.ignored_errors,
                 )
-    profiles = document.get("profiles")
-    if profiles and "expanded_devices" not in document:
+    if profiles := document.get(_NOT_HERE):
         problem = (
-            f"the devices of its profiles ({', '.join(map(str, profiles))}) are not here, and one "
+            f"the devices of its profiles ({', '.join(profiles)}) are not here, and one "
             "may be a disk: give `incus list --format yaml`, which says what is expanded"
         )
         yield replace(empty, problem=problem)

@@ -73,11 +73,11 @@ def soft_mount(
     volumes that it makes (Kubernetes' "Persistent Volumes", "Mount Options"). The last one counts.
     """
     of_class = _class_of(claim, namespace, documents)
-    words, owner, kind = of_class.get("mountOptions"), of_class, "StorageClass"
+    given, owner, kind = of_class.get("mountOptions"), of_class, "StorageClass"
     if volume is not None:
-        words, owner, kind = tree(volume, "spec").get("mountOptions"), volume, "PersistentVolume"
+        kind, owner, given = "PersistentVolume", volume, tree(volume, "spec").get("mountOptions")
     name = f"{kind} {word(owner, 'metadata', 'name') or '?'}"
-    options = ",".join(map(str, words)).split(",") if isinstance(words, list) else []
+    options = ",".join(map(str, given)).split(",") if isinstance(given, list) else []
     chosen = [option.strip() for option in options if option.strip() in ("hard", *SOFT)]
     if not chosen or chosen[-1] == "hard":
         return None

@@ -663,7 +663,7 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
     refused = _refused(then, architecture_of(disk.architecture or ""), wanted.attachment.bus.value)
     if refused is not None:
         raise dialect.still_refused(refused)
-    before |= {"disk/bus": inner["bus"]} if moved and "bus" in tree(inner) else {}
+    before |= {"disk/bus": tree(inner).get("bus")} if moved and "bus" in tree(inner) else {}
     place = f"/spec/template/spec/domain/devices/disks/{before['at']}"
     forward = [
         {"op": "remove", "path": f"{place}/{key}"}

@@ -1,5 +1,6 @@
 """Packer: the guests that its builders qemu and proxmox start (builder/qemu/config.go: disk_cache
-writeback, disk_interface virtio, format qcow2, disk_discard ignore, disk_detect_zeroes off)."""
+writeback, disk_interface virtio, format qcow2, disk_discard ignore, disk_detect_zeroes off, vm_name
+packer-BUILD; step_create_disk.go: the disks of disk_additional_size beside it, with -1, -2 …)."""
 
 from __future__ import annotations
 
@@ -14,10 +15,12 @@ from vdisklab.platforms.hcl import HclBlock, read_hcl
 from vdisklab.platforms.qm_commands import as_conf
 from vdisklab.platforms.reading import GuestText, clone_of
 from vdisklab.platforms.text_form import TextForm
+from vdisklab.platforms.where_set import set_in
 
 _SOURCE = re.compile(
     r'^[ \t]*source\s+"(?:qemu|proxmox-iso|proxmox-clone|proxmox)"\s+"', re.MULTILINE
 )
+_MOST_DISKS = 50
 _BUILDERS = re.compile(r'"builders"\s*:\s*\[')
 
 
@@ -30,9 +33,14 @@ def _recognises(text: GuestText) -> bool:
 def _rewritten(text: GuestText) -> Iterator[GuestText]:
     for kind, name, source in _sources(text):
         if kind == "qemu":
-            yield GuestText("\0".join(_command(source, name)), f"{text.origin}/{name}")
+            place = set_in(text, "disk_cache", source.lines.get("disk_cache"), f"source {name}")
+            yield GuestText(
+                "\0".join(_command(source, name)),
+                f"{text.origin}/{name}",
+                changed_at={"": place},
+            )
         elif kind.startswith("proxmox"):
-            yield _conf(source, name, text.origin)
+            yield _conf(source, name, text)
 
 
 def _sources(text: GuestText) -> Iterator[tuple[str, str, HclBlock]]:
@@ -60,50 +68,57 @@ def _block(builder: Mapping[str, Any]) -> HclBlock:
 
 
 def _command(source: HclBlock, name: str) -> Iterator[str]:
-    yield from (source.text("qemu_binary", X86_64.emulator), "-name", name)
+    yield from (source.text("qemu_binary", X86_64.emulator), "-name", _vm_name(source, name))
     yield from ("-machine", source.text("machine_type", X86_64.default_machine))
     given = source.attributes.get("qemuargs")
     pairs = [pair for pair in given if isinstance(pair, list)] if isinstance(given, list) else []
     arguments = [[str(part) for part in pair] for pair in pairs]
     if not any(pair[:1] in (["-drive"], ["--drive"], ["-device"]) for pair in arguments):
-        yield from _drive(source, name)
+        yield from _drives(source, name)
     for flag, *rest in (pair for pair in arguments if pair):
         yield flag
         yield from filter(None, ["".join(rest)])
 
 
-def _drive(source: HclBlock, name: str) -> Iterator[str]:
-    """The arguments of a drive, as driveArgs of builder/qemu/step_run.go writes them."""
-    form, interface = source.text("format", "qcow2"), source.text("disk_interface", "virtio")
-    place = source.text("output_directory", f"output-{name}")
-    settings = {
-        "file": f"{place}/{source.text('vm_name', name)}",
-        "if": "none" if interface == "virtio-scsi" else interface,
-        "cache": source.text("disk_cache", "writeback"),
-        "discard": source.text("disk_discard", "ignore"),
-        "format": form,
-    }
-    if source.text("disk_detect_zeroes", "off") != "off":
-        settings["detect-zeroes"] = source.text("disk_detect_zeroes")
-    if interface == "virtio-scsi":
-        yield from (
-            "-device",
-            "virtio-scsi-pci,id=scsi0",
-            "-device",
-            "scsi-hd,bus=scsi0.0,drive=drive0",
-        )
-        settings["id"] = "drive0"
-    escaped = (f"{key}={value.replace(',', ',,')}" for key, value in settings.items())
-    yield from ("-drive", ",".join(escaped))
+def _vm_name(source: HclBlock, name: str) -> str:
+    return source.text("vm_name") or f"packer-{name}"
 
 
-def _conf(source: HclBlock, name: str, origin: str) -> GuestText:
+def _drives(source: HclBlock, name: str) -> Iterator[str]:
+    """The arguments of the drives, as getDeviceAndDriveArgs of builder/qemu/step_run.go writes
+    them."""
+    interface = source.text("disk_interface", "virtio")
+    is_scsi = interface == "virtio-scsi"
+    place = f"{source.text('output_directory', f'output-{name}')}/{_vm_name(source, name)}"
+    more = source.attributes.get("disk_additional_size")
+    count = min(len(more), _MOST_DISKS) if isinstance(more, list) else 0
+    if is_scsi:
+        yield from ("-device", "virtio-scsi-pci,id=scsi0")
+    for number in range(count + 1):
+        settings = {
+            "file": place if number == 0 else f"{place}-{number}",
+            "if": "none" if is_scsi else interface,
+            "cache": source.text("disk_cache", "writeback"),
+            "discard": source.text("disk_discard", "ignore"),
+            "format": source.text("format", "qcow2"),
+        }
+        if source.text("disk_detect_zeroes", "off") != "off":
+            settings["detect-zeroes"] = source.text("disk_detect_zeroes")
+        if is_scsi:
+            yield from ("-device", f"scsi-hd,bus=scsi0.0,drive=drive{number}")
+            settings["id"] = f"drive{number}"
+        escaped = (f"{key}={value.replace(',', ',,')}" for key, value in settings.items())
+        yield from ("-drive", ",".join(escaped))
+
+
+def _conf(source: HclBlock, name: str, text: GuestText) -> GuestText:
     """`disks` of the builders proxmox-iso and proxmox-clone, in their order: of the template that
     they make (builder/proxmox/common: stepConvertToTemplate)."""
     vmid = source.text("vm_id") or name
     settings = {"scsihw": source.text("scsi_controller", "lsi")}
     settings |= {} if source.text("skip_convert_to_template") == "1" else {"template": "1"}
     numbers: dict[str, int] = {}
+    places: dict[str, str] = {}
     for disk in source.all("disks"):
         bus = disk.text("type", "scsi")
         number = numbers.get(bus, 0)
@@ -116,11 +131,15 @@ def _conf(source: HclBlock, name: str, origin: str) -> GuestText:
             "aio": disk.text("asyncio", "io_uring"),
         }  # fmt: skip
         volume = f"{disk.text('storage_pool', '?')}:vm-{vmid}-disk-{bus}{number}{ending}"
+        line = disk.lines.get("cache_mode")
+        whose = f"a disks block of {name}"
+        places[f"{bus}{number}"] = set_in(text, "cache_mode", line, whose)
         settings[f"{bus}{number}"] = ",".join((volume, *(f"{k}={v}" for k, v in options.items())))
     plain = re.sub(r"[^\w-]", "_", vmid)
     cloned = source.text("clone_vm") or source.text("clone_vm_id")
     return replace(
-        as_conf(settings, f"{origin}/{plain}.conf"),
+        as_conf(settings, f"{text.origin}/{plain}.conf"),
+        changed_at=places,
         diskless=clone_of(name, cloned) if cloned else None,
     )
 

@@ -175,8 +175,8 @@ class Storage:
         """That it is mounted with `soft`, as a sentence begins, and how to change that: by its
         `options`, of which the last counts; CIFS is so without any (CIFSPlugin: cifs_mount)."""
         given = [word for word in self.options.get("options", "").split(",") if word]
-        words = ["soft", *given] if self.type == "cifs" else given
-        chosen = [word for word in words if word in ("hard", *_SOFT)]
+        mounted = ["soft", *given] if self.type == "cifs" else given
+        chosen = [word for word in mounted if word in ("hard", *_SOFT)]
         if self.type not in ("nfs", "cifs") or not chosen or chosen[-1] == "hard":
             return None
         hard = ",".join([*(word for word in given if word not in _SOFT), "hard"])

@@ -120,6 +120,9 @@ class GuestText:
     origin: str
     required: bool = True
     changed_in: str = ""
+    changed_at: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Where the cache mode of each of its disks is set, by their names in the platform's words or
+    their files, as a noun; under "" that of any other."""
     refused: tuple[str, str] | None = None
     """Why the program that makes the guest does not start it, and the way out."""
     place: str = ""

@@ -139,6 +139,7 @@ def read_guests(
                 replace(
                     disk,
                     changed_in=text.changed_in,
+                    changed_at=_place_of(disk, text),
                     refused=text.refused or disk.refused,
                     may_differ=text.doubt or disk.may_differ,
                 )
@@ -157,6 +158,12 @@ def read_guests(
     if left_out and notes is not None:
         notes.append(f"Left out: {', '.join(left_out)}.")
     return tuple(map(_readable, with_servers(disks, texts)))
+
+
+def _place_of(disk: ConfiguredDisk, text: GuestText) -> str:
+    """Where a program's file sets the disk's cache mode; empty if that is not known."""
+    found = (text.changed_at.get(key or "") for key in (disk.target, disk.source, ""))
+    return next(filter(None, found), "")
 
 
 def _read_text(
@@ -373,7 +380,8 @@ def change_of(disk: ConfiguredDisk, wanted: DiskPath) -> Change:
         )
     if disk.changed_in:
         raise NotChangeableError(
-            f"{disk.changed_in} sets it, and would undo the change", hint="change it there"
+            f"{disk.changed_in} sets it, and would undo the change",
+            hint=f"change {disk.changed_at or 'it there'}",
         )
     require_configurable(wanted, there=True)
     if disk.shareable and not wanted.cache.direct:

@@ -14,6 +14,7 @@ from itertools import islice
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.shell_script import commands_of
 from vdisklab.platforms.text_form import TextForm
+from vdisklab.platforms.where_set import only_line, set_in
 
 _SERVICE = re.compile(r"^\[Service\]\s*$", re.MULTILINE)
 _EXEC = re.compile(
@@ -22,6 +23,8 @@ _EXEC = re.compile(
 
 
 _MOST_FILES = 20
+_FILE = re.compile(r"\bfile(?:name)?=([^,\s\"']+)")
+_MODE = re.compile(r"\bcache=(?:\$\{?(?P<name>\w+))?")
 _VARIABLE = re.compile(r"^[ \t]*(?P<name>[A-Za-z_]\w*)=(?P<value>.*)$", re.MULTILINE)
 _CONTINUED = re.compile(r"\\\r?\n(?:[ \t]*[#;][^\n]*\n)*")
 
@@ -51,7 +54,23 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
             commands.append(value.replace("%%", "%"))
     set_ = (f"export {name}={shlex.quote(value)}" for name, value in (variables | of_files).items())
     lines = "\n".join((*set_, *unknown, *commands))
-    yield GuestText(f"{lines}\n", text.origin)
+    yield GuestText(f"{lines}\n", text.origin, changed_at=_places(text))
+
+
+def _places(text: GuestText) -> dict[str, str]:
+    """Where the cache mode of each file is set: in its line, or in that of the variable it is."""
+    found = {"": set_in(text, "cache=", of="its -drive")}
+    for number, line in enumerate(text.text.splitlines(), 1):
+        files = _FILE.findall(line)
+        mode = _MODE.search(line)
+        of_variable = None
+        if mode is not None and mode["name"]:
+            of_variable = only_line(text.text, rf"\b{mode['name']}=")
+        if len(files) == 1 and of_variable is not None and mode is not None:
+            found[files[0]] = set_in(text, mode["name"], of_variable)
+        elif len(files) == 1:
+            found[files[0]] = set_in(text, "cache=", number)
+    return found
 
 
 def _pairs(value: str) -> Mapping[str, str]:

@@ -25,6 +25,7 @@ from vdisklab.platforms.reading import (
     is_variable,
 )
 from vdisklab.platforms.text_form import TextForm
+from vdisklab.platforms.where_set import set_in
 from vdisklab.units import whole_number
 
 _RESOURCE = re.compile(
@@ -63,9 +64,9 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
         kind, label = resource.labels
         match kind:
             case "proxmox_virtual_environment_vm":
-                yield _of_bpg(resource, label, text.origin)
+                yield _of_bpg(resource, label, text)
             case "proxmox_vm_qemu":
-                yield _of_telmate(resource, label, text.origin)
+                yield _of_telmate(resource, label, text)
             case "libvirt_domain":
                 yield _domain(resource, label, volumes, text)
             case _:
@@ -77,12 +78,20 @@ def _vmid(resource: HclBlock, label: str) -> str:
     return named if re.fullmatch(r"[\w-]{1,64}", named) else label
 
 
-def _of_bpg(resource: HclBlock, label: str, origin: str) -> GuestText:
+def _cache_of(disk: HclBlock, text: GuestText) -> str:
+    """Where a disk's cache mode is set; without one, where its block begins."""
+    line = disk.lines.get("cache")
+    whose = f"the {disk.type} block in line {disk.line}"
+    return set_in(text, "cache", line, whose)
+
+
+def _of_bpg(resource: HclBlock, label: str, text: GuestText) -> GuestText:
     vmid = _vmid(resource, label)
     settings = {"scsihw": resource.text("scsi_hardware", "virtio-scsi-pci")}
     settings |= {"name": resource.text("name")} if resource.text("name") else {}
     settings |= {"args": resource.text("kvm_arguments")} if resource.text("kvm_arguments") else {}
     unread: list[UnreadDisk] = []
+    places: dict[str, str] = {}
     for disk, target in _with_targets(resource):
         slot = disk.text("interface", "?")
         if not _SLOT.fullmatch(slot):
@@ -100,11 +109,13 @@ def _of_bpg(resource: HclBlock, label: str, origin: str) -> GuestText:
             options |= {
                 _SPEEDS.get(key, key): str(value) for key, value in speed.attributes.items()
             }
+        places[slot] = _cache_of(disk, text)
         settings[slot] = _line(f"{datastore}:{volume}" if datastore else volume, options)
     settings |= {"template": "1"} if resource.text("template") == "1" else {}
     clone = next(resource.all("clone"), None)
     return replace(
-        as_conf(settings, f"{origin}/{vmid}.conf"),
+        as_conf(settings, f"{text.origin}/{vmid}.conf"),
+        changed_at=places,
         unread=tuple(unread),
         diskless=_cloned(resource, label, "" if clone is None else clone.text("vm_id", "?")),
     )
@@ -136,13 +147,14 @@ def _line(volume: str, options: Mapping[str, str]) -> str:
     return ",".join(part.replace(",", " ") for part in (volume, *parts))
 
 
-def _of_telmate(resource: HclBlock, label: str, origin: str) -> GuestText:
+def _of_telmate(resource: HclBlock, label: str, text: GuestText) -> GuestText:
     """`disk` with a `slot`, and since 3.0 `disks { scsi { scsi0 { disk {` (its docs)."""
     vmid = _vmid(resource, label)
     settings = {"scsihw": resource.text("scsihw", "lsi")}
     settings |= {"args": resource.text("args")} if resource.text("args") else {}
     settings |= {"name": resource.text("name")} if resource.text("name") else {}
     numbers: dict[str, int] = {}
+    places: dict[str, str] = {}
     unread: list[UnreadDisk] = []
     for disk, target in _with_targets(resource):
         slot, bus = disk.text("slot"), disk.text("type", "scsi")
@@ -156,17 +168,20 @@ def _of_telmate(resource: HclBlock, label: str, origin: str) -> GuestText:
             slot = f"{bus}{number}"
         if disk.text("type") not in ("cdrom", "cloudinit"):
             settings[slot] = _telmate(disk, vmid, slot)
+            places[slot] = _cache_of(disk, text)
     for bus_block in (inner for disks in resource.all("disks") for inner in disks.blocks):
         for slot_block in bus_block.blocks:
             for disk in (*slot_block.all("disk"), *slot_block.all("passthrough")):
                 settings[slot_block.type] = _telmate(disk, vmid, slot_block.type)
+                places[slot_block.type] = _cache_of(disk, text)
         unread += (
             _not_read(block, resource, f"dynamic {' '.join(block.labels)}", "it is a dynamic block")
             for block in (bus_block, *bus_block.blocks)
             if block.type == "dynamic"
         )
     return replace(
-        as_conf(settings, f"{origin}/{vmid}.conf"),
+        as_conf(settings, f"{text.origin}/{vmid}.conf"),
+        changed_at=places,
         unread=tuple(unread),
         diskless=_cloned(resource, label, resource.text("clone") or resource.text("clone_id")),
     )

@@ -87,6 +87,7 @@ def _rewritten(text: GuestText, forms: tuple[TextForm, ...]) -> Iterator[GuestTe
                 inner,
                 required=text.required,
                 changed_in=form.changed_in or text.changed_in,
+                changed_at=inner.changed_at or text.changed_at,
             )
             yield from _rewritten(named, forms[number + 1 :])
         if not form.shares:

@@ -24,6 +24,7 @@ from vdisklab.answers.disks import (
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, DurabilityKind
 from vdisklab.path.platforms import Platform
+from vdisklab.path.segments import Bus
 from vdisklab.platforms.configured_disk import (
     AioConflict,
     CannotWork,
@@ -197,7 +198,7 @@ def _why(row: ExistingDisk, below: Mapping[str, str]) -> str:
     serious = "".join(f"{risk.short}; " for risk in row.risks if risk.serious)
     if advice.action is DiskAction.CHANGE:
         on_unknown_storage = advice.path is None and not _does_not_start(row)
-        if on_unknown_storage:
+        if on_unknown_storage and not advice.reason.startswith("set "):
             return f"{serious}set cache none or writeback"
         return serious + (_refused(row) or advice.reason.partition(":")[0])
     if advice.action is DiskAction.KEEP:
@@ -223,7 +224,38 @@ def _why_changed(row: ExistingDisk, advice: Advice, to: DiskPath) -> str:
     if advice.elsewhere is not None and advice.gain is not None and advice.for_safety:
         gain = f"{gain} in {advice.elsewhere}"  # it is safer on any storage
     condition = "" if advice.for_safety else _if_like(advice)
-    return f"{condition}{settings}: {kept}{gain}"
+    fault = f"{_fault_of_bus(row)}; " if _moves(row) else ""
+    return f"{fault}{condition}{settings}: {kept}{gain}"
+
+
+def _moves(row: ExistingDisk) -> bool:
+    """True for advice to give a disk another bus."""
+    path, to = row.advised.path or row.disk.assumed, row.advised.to
+    return path is not None and to is not None and path.attachment.bus is not to.attachment.bus
+
+
+def _fault_of_bus(row: ExistingDisk) -> str:
+    """Why no setting makes a disk safe on its bus, as a clause; empty if it is refused there."""
+    if not any(isinstance(risk, FuaForgotten) for risk in row.risks):
+        return ""
+    return "QEMU's NVMe device answers FUA writes too early"
+
+
+def _moved(row: ExistingDisk) -> Iterator[str]:
+    """What another bus means inside the guest, whose kernel names devices by their drivers."""
+    path, to = row.advised.path or row.disk.assumed, row.advised.to
+    if path is None or to is None or not _moves(row):
+        return
+    now, then = (_NAMES.get(each.attachment.bus, "sda") for each in (path, to))
+    if now != then:
+        yield (
+            f"with another bus the disk is named /dev/{then} in the guest, or the like, and no "
+            f"longer /dev/{now}: its fstab and boot loader must name a UUID or label."
+        )
+
+
+_NAMES = {Bus.VIRTIO: "vda", Bus.NVME: "nvme0n1"}
+"""What Linux calls the first disk of a bus; the others are SCSI disks to it."""
 
 
 def _if_like(advice: Advice) -> str:
@@ -285,8 +317,12 @@ def advice_sentence(row: ExistingDisk) -> str:
         return f"{_changed_settings(row, entry.to)}: {_why_change(entry, row.power_cut)}."
     if entry.to is not None:
         condition = "" if entry.for_safety else _if_like(entry)
-        to = named_as(row, entry.to)
-        return f"{condition}change to {to}: {_why_change(entry, row.power_cut)}."
+        to, fault = named_as(row, entry.to), _fault_of_bus(row) if _moves(row) else ""
+        platform = row.disk.platform.full_name
+        fault = fault and f"{fault}, and {platform} has no setting against it; with the other bus "
+        return f"{condition}change to {to}: {fault}{_why_change(entry, row.power_cut)}."
+    if entry.action is DiskAction.CHANGE and entry.reason.startswith("set "):
+        return f"{entry.reason}."
     if entry.action is DiskAction.CHANGE:
         return f"no line is printed, as {entry.reason}."
     return f"{_why_kept(row, entry)}."
@@ -446,6 +482,7 @@ def _notes(answer: DisksAnswer) -> Iterator[str]:
     yield from answer.notes
     yield from disks.said_of(answer.disks, _where_measured)
     yield from disks.said_of(answer.disks, partial(_action, action=DiskAction.CHANGE))
+    yield from disks.said_of(answer.disks, _moved)
     for weight in (2, 1):
         yield from disks.said_of(answer.disks, partial(_risks_of, weight=weight))
     yield from disks.said_of(answer.disks, partial(_action, action=DiskAction.KEEP))

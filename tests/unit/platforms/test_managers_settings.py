@@ -7,7 +7,7 @@ import pytest
 from vdisklab.path.disk_path import parse_path
 from vdisklab.platforms.configured_disk import ConfiguredDisk, FlushesDropped, risks
 from vdisklab.platforms.reading import GuestText
-from vdisklab.platforms.registry import read_guests
+from vdisklab.platforms.registry import change_of, read_guests
 
 INCUS = """name: g
 type: virtual-machine
@@ -140,3 +140,64 @@ def test_openstack_turns_the_cache_of_a_shared_volume_off() -> None:
     volume = GuestText('{"id": "v", "multiattach": true, "os-vol-host-attr:host": "h@b#p"}', "v")
     found = next(disk for disk in read(SERVER, nova, volume) if disk.target == "v")
     assert (found.shareable, risks(found)) == (True, ())
+
+
+PROFILES = """config: {raw.qemu: '-snapshot'}
+description: Default Incus profile
+devices:
+  eth0: {name: eth0, network: incusbr0, type: nic}
+  root: {path: /, pool: local, type: disk, io.cache: writeback}
+name: default
+used_by: [/1.0/instances/web]
+---
+config: {}
+devices:
+  root: {path: /, pool: fast, type: disk}
+  data: {pool: local, source: dbvol, type: disk, io.bus: nvme}
+name: fastdisk
+used_by: [/1.0/instances/web]
+---
+config: {}
+devices: {root: {path: /, pool: local, type: disk}}
+name: unused
+used_by: []
+"""
+WEB = """architecture: x86_64
+config: {limits.cpu: '4'}
+devices: {logs: {pool: local, source: logs, type: disk}}
+name: web
+profiles: [NAMES]
+type: virtual-machine
+"""
+POOLS = """- {name: local, driver: dir, config: {source: /srv/local}}
+- {name: fast, driver: lvm, config: {}}
+"""
+
+
+@pytest.mark.parametrize("in_one_text", [True, False])
+def test_profiles_of_incus_that_are_given_too_are_those_of_the_instance(in_one_text: bool) -> None:
+    guest = WEB.replace("NAMES", "default, fastdisk")
+    texts = [GuestText(PROFILES, "p.yaml"), GuestText(guest, "web.yaml")]
+    if in_one_text:
+        texts = [GuestText(f"{PROFILES}---\n{guest}", "all.yaml")]
+    disks = read_guests([*texts, GuestText(POOLS, "pools.yaml")])
+    assert {(disk.domain, disk.target): str(disk.path) for disk in disks if disk.path} == {
+        ("web", "root"): "lvmthin/none/scsi:aio=io_uring:discard=unmap",
+        ("web", "data"): "raw/none/nvme:aio=io_uring:discard=unmap",
+        ("web", "logs"): "raw/none/scsi:aio=io_uring:discard=unmap",
+        ("profile unused", "root"): "raw/none/scsi:aio=io_uring:discard=unmap",
+    }
+    assert all(disk.path for disk in disks)
+    assert {disk.limits for disk in disks if disk.domain == "web"} == {("-snapshot",)}
+    inherited = next(disk for disk in disks if (disk.domain, disk.target) == ("web", "root"))
+    assert change_of(inherited, parse_path("lvmthin/writeback/scsi:discard=unmap")).paste == (
+        "incus config device override web root io.cache=writeback"
+    )
+
+
+def test_only_the_profiles_that_are_missing_are_asked_for() -> None:
+    guest = WEB.replace("NAMES", "default, other, fastdisk")
+    disks = read_guests([GuestText(PROFILES, "p.yaml"), GuestText(guest, "web.yaml")])
+    (problem,) = [disk.problem for disk in disks if disk.target == "?"]
+    assert problem is not None
+    assert problem.startswith("the devices of its profiles (other) are not here")

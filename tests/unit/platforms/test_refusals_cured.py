@@ -66,7 +66,7 @@ Objects = list[dict[str, Any]]
 
 def machines() -> Iterator[Objects]:
     """Machines with a root disk of every bus and cache mode, with and without I/O threads."""
-    for words, bus, cache, asks, policy in itertools.product(
+    for filled, bus, cache, asks, policy in itertools.product(
         (OF_DATA_VOLUME, OF_CLAIM),
         (None, "sata", "usb", "scsi", "virtio"),
         (None, "none", "writethrough", "writeback"),
@@ -74,7 +74,7 @@ def machines() -> Iterator[Objects]:
         (None, "auto"),
     ):
         text = MACHINE
-        for word, written in words.items():
+        for word, written in filled.items():
             text = text.replace(word, written)
         documents = list(yaml.safe_load_all(text))
         domain = documents[0]["spec"]["template"]["spec"]["domain"]
@@ -93,10 +93,10 @@ def root_disk(documents: Objects) -> ConfiguredDisk:
 
 def patched(documents: Objects, line: str) -> Objects:
     """The objects after `kubectl patch … --type=json`, as RFC 6902 has it."""
-    words = shlex.split(line)
-    assert words[:6] == ["kubectl", "patch", "vm", "erp", "-n", "prod"]
+    argv = shlex.split(line)
+    assert argv[:6] == ["kubectl", "patch", "vm", "erp", "-n", "prod"]
     copy: Objects = json.loads(json.dumps(documents))
-    for step in json.loads(words[words.index("-p") + 1]):
+    for step in json.loads(argv[argv.index("-p") + 1]):
         *above, last = step["path"].strip("/").split("/")
         place: Any = copy[0]
         for key in above:
@@ -216,10 +216,10 @@ def test_no_line_leaves_what_is_refused(text: str, why: str) -> None:
             line = change_of(disk, to).paste
         except PlanError:
             continue
-        words = shlex.split(line)
-        if words[:2] != ["qm", "set"]:
+        argv = shlex.split(line)
+        if argv[:2] != ["qm", "set"]:
             continue
-        (read,) = read_guests([GuestText(f"{words[3].lstrip('-')}: {words[4]}\n", "9.conf")])
+        (read,) = read_guests([GuestText(f"{argv[3].lstrip('-')}: {argv[4]}\n", "9.conf")])
         assert not [risk for risk in risks(read) if isinstance(risk, CannotWork)], line
         assert why not in line
 

@@ -1,0 +1,328 @@
+"""Where Terraform, Packer, Ansible, compose and systemd set a disk's cache mode."""
+
+from __future__ import annotations
+
+import pytest
+
+from vdisklab.errors import PlanError
+from vdisklab.path.disk_path import parse_path
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.hcl import read_hcl
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.registry import change_of, read_guests
+
+STORAGES = "lvmthin: local-lvm\n\tthinpool data\n\tvgname pve\n\nrbd: ceph\n\tpool vms\n\tkrbd 1\n"
+
+TERRAFORM = """terraform {
+  required_providers {
+    proxmox = { source = "bpg/proxmox", version = "0.66.3" }
+  }
+}
+
+variable "data_disks" {
+  type = list(object({ interface = string, size = number, cache = optional(string) }))
+  default = [
+    { interface = "scsi1", size = 100, cache = "unsafe" },
+    { interface = "scsi2", size = 200 },
+  ]
+}
+
+locals {
+  logs = {
+    scsi3 = "directsync"
+    scsi4 = "writeback"
+  }
+}
+
+resource "proxmox_virtual_environment_vm" "db" {
+  name      = "db"
+  node_name = "pve1"
+  vm_id     = 201
+  scsi_hardware = "virtio-scsi-single"
+
+  disk {
+    datastore_id = "local-lvm"
+    interface    = "scsi0"
+    size         = 32
+    file_format  = "raw"
+    cache        = "writeback"
+    iothread     = true
+  }
+
+  dynamic "disk" {
+    for_each = var.data_disks
+    content {
+      datastore_id = "local-lvm"
+      interface    = disk.value.interface
+      size         = disk.value.size
+      cache        = lookup(disk.value, "cache", "none")
+      file_format  = "raw"
+    }
+  }
+
+  dynamic "disk" {
+    for_each = local.logs
+    iterator = log
+    content {
+      datastore_id = "local-lvm"
+      interface    = log.key
+      size         = 10
+      cache        = log.value
+      file_format  = "raw"
+    }
+  }
+}
+"""
+
+ANSIBLE = """- name: Guests
+  hosts: localhost
+  gather_facts: false
+  vars:
+    pool: local-lvm
+  tasks:
+    - name: Create guests
+      community.general.proxmox_kvm:
+        api_host: pve1
+        node: pve1
+        vmid: "{{ item.vmid }}"
+        name: "{{ item.name }}"
+        scsihw: virtio-scsi-single
+        scsi:
+          scsi0: >-
+            {{ item.storage | default(pool) }}:{{ item.size }},format=raw,cache={{ item.cache
+            | default('none') }}
+      loop:
+        - { vmid: 301, name: web, size: 32 }
+        - { vmid: 302, name: db, size: 64, cache: unsafe }
+        - { vmid: 303, name: mail, size: 64, cache: writeback, storage: ceph }
+    - name: Data disks
+      community.general.proxmox_disk:
+        vmid: 301
+        disk: scsi1
+        storage: "{{ pool }}"
+        size: 100
+        cache: "{{ item.cache | default(omit) }}"
+        iothread: "{{ item.iothread | default(true) }}"
+      loop: [{n: 1}]
+    - name: elsewhere
+      community.general.proxmox_disk:
+        vmid: 302
+        disk: scsi1
+        storage: "{{ pool }}"
+        size: 100
+        cache: "{{ disk_cache | default('none') }}"
+"""
+
+PACKER = """packer {
+  required_plugins {
+    qemu = { version = ">= 1.1.0", source = "github.com/hashicorp/qemu" }
+  }
+}
+variable "cache" {
+  type    = string
+  default = "none"
+}
+source "qemu" "debian" {
+  iso_url          = "https://example.org/debian.iso"
+  iso_checksum     = "none"
+  disk_size        = "20G"
+  disk_additional_size = ["50G", "10G"]
+  disk_interface   = "virtio-scsi"
+  disk_cache       = var.cache
+  disk_discard     = "unmap"
+  format           = "raw"
+  ssh_username     = "packer"
+}
+source "qemu" "fast" {
+  iso_url    = "https://example.org/debian.iso"
+  disk_cache = "unsafe"
+}
+build {
+  sources = ["source.qemu.debian", "source.qemu.fast"]
+}
+"""
+
+COMPOSE = """services:
+  windows:
+    image: dockurr/windows
+    container_name: windows
+    environment:
+      VERSION: "11"
+      DISK_SIZE: "64G"
+      DISK_CACHE: "unsafe"
+      DISK_FMT: qcow2
+    devices: [/dev/kvm]
+    volumes: [./windows:/storage]
+  debian:
+    image: qemux/qemu
+    environment:
+      BOOT: debian
+    volumes: [/srv/debian:/storage]
+"""
+
+UNIT = r"""[Unit]
+Description=VM web
+[Service]
+Environment=CACHE=unsafe
+ExecStart=/usr/bin/qemu-system-x86_64 -name web -enable-kvm -m 2G \
+  -drive file=/srv/vm/web.qcow2,if=virtio,format=qcow2,cache=${CACHE} \
+  -drive file=/srv/vm/data.qcow2,if=virtio,format=qcow2
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def read(text: str, name: str) -> dict[tuple[str, str], ConfiguredDisk]:
+    texts = [GuestText(text, name), GuestText(STORAGES, "storage.cfg")]
+    return {(disk.domain, disk.target): disk for disk in read_guests(texts)}
+
+
+def paths(text: str, name: str) -> dict[tuple[str, str], str]:
+    return {key: f"{disk.path or disk.problem}" for key, disk in read(text, name).items()}
+
+
+def places(text: str, name: str) -> dict[tuple[str, str], str]:
+    return {key: disk.changed_at for key, disk in read(text, name).items()}
+
+
+def line(text: str, part: str) -> int:
+    return next(number for number, each in enumerate(text.splitlines(), 1) if part in each)
+
+
+def test_a_dynamic_block_over_a_literal_list_is_its_disks() -> None:
+    assert paths(TERRAFORM, "main.tf") == {
+        ("db", slot): f"lvmthin/{cache}/scsi:aio=io_uring:detect_zeroes=on{thread}"
+        for slot, cache, thread in (
+            ("scsi0", "writeback", ":iothread=on"), ("scsi1", "unsafe", ""),
+            ("scsi2", "none", ""), ("scsi3", "directsync", ""), ("scsi4", "writeback", ""),
+        )
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("for_each", "value"),
+    [
+        ("var.elsewhere", "disk.value.cache"),
+        ("{ for name, disk in local.all : name => disk }", "disk.value.cache"),
+        ("[for name in local.all : name]", "disk.value"),
+        ("toset(local.all)", "disk.value"),
+    ],
+)
+def test_a_dynamic_block_that_only_terraform_knows_is_named(for_each: str, value: str) -> None:
+    text = (
+        'resource "proxmox_virtual_environment_vm" "db" {\n  name = "db"\n'
+        f'  dynamic "disk" {{\n    for_each = {for_each}\n    content {{\n'
+        f"      interface = disk.key\n      cache = {value}\n    }}\n  }}\n}}\n"
+    )
+    (disk,) = read(text, "main.tf").values()
+    assert (disk.target, "only Terraform knows" in (disk.problem or "")) == ("dynamic disk", True)
+
+
+@pytest.mark.parametrize(
+    ("written", "cache"),
+    [
+        ("disk.value.cache", "unsafe"),
+        ('disk.value["cache"]', "unsafe"),
+        ('lookup(disk.value, "cache", "none")', "unsafe"),
+        ('lookup(disk.value, "mode", "none")', "none"),
+        ('try(disk.value.mode, "writeback")', "writeback"),
+        ('"${disk.value.cache}"', "unsafe"),
+    ],
+)
+def test_what_a_dynamic_block_says_of_its_item(written: str, cache: str) -> None:
+    text = (
+        'resource "x" "y" {\n  dynamic "disk" {\n    for_each = [{ cache = "unsafe" }]\n'
+        f'    content {{\n      slot = "scsi${{disk.key}}"\n      cache = {written}\n'
+        "    }\n  }\n}\n"
+    )
+    (disk,) = next(read_hcl(text, "main.tf").all("resource")).blocks
+    assert (disk.type, disk.text("slot"), disk.text("cache")) == ("disk", "scsi0", cache)
+
+
+def test_dynamic_blocks_in_each_other_end() -> None:
+    inner = "content {}\n"
+    items = ", ".join(["{}"] * 300)
+    for _ in range(8):
+        inner = f'content {{\n dynamic "disk" {{\n for_each = [{items}]\n {inner} }}\n}}\n'
+    try:
+        whole = read_hcl(f'dynamic "disk" {{\n for_each = [{items}]\n {inner} }}\n', "main.tf")
+    except PlanError:
+        return
+    count, rest = 0, list(whole.blocks)
+    while rest:
+        count, block = count + 1, rest.pop()
+        rest += block.blocks
+    assert count < 40_000
+
+
+def test_a_default_of_ansible_is_for_the_items_that_lack_the_key() -> None:
+    of_thin, of_ceph = "scsi:aio=io_uring:detect_zeroes=on", "scsi:aio=io_uring:detect_zeroes=on"
+    found = paths(ANSIBLE, "site.yml")
+    assert found[("web", "scsi0")] == f"lvmthin/none/{of_thin}"
+    assert found[("db", "scsi0")] == f"lvmthin/unsafe/{of_thin}"
+    assert found[("web", "scsi1")] == f"lvmthin/none/{of_thin}:iothread=on"
+    assert found[("mail", "scsi0")] == f"krbd/writeback/{of_ceph}".replace("aio=io_uring:", "")
+    assert "a variable whose value is not known" in found[("db", "scsi1")]
+
+
+@pytest.mark.parametrize(
+    ("expression", "cache"),
+    [
+        ("item.cache | default('none')", "unsafe"),
+        ("item.mode | default('none')", "none"),
+        ('item.mode|d("directsync")', "directsync"),
+        ("item.empty | default('writeback', true)", "writeback"),
+        ("item['mode'] | default(usual)", "writethrough"),
+        ("item.mode | default(omit)", "none"),
+    ],
+)
+def test_the_filter_default(expression: str, cache: str) -> None:
+    text = (
+        "- hosts: localhost\n  vars: {usual: writethrough}\n  tasks:\n"
+        "    - community.general.proxmox_disk:\n        vmid: 301\n        disk: virtio1\n"
+        "        storage: local-lvm\n        size: 9\n"
+        f'        cache: "{{{{ {expression.replace(chr(34), chr(39))} }}}}"\n'
+        "      loop: [{cache: unsafe, empty: ''}]\n"
+    )
+    (disk,) = read(text, "site.yml").values()
+    assert disk.path is not None
+    assert str(disk.path.cache) == cache
+
+
+def test_packer_names_its_guest_and_every_disk() -> None:
+    disks = read(PACKER, "debian.pkr.hcl")
+    assert [(*key, disk.source) for key, disk in disks.items()] == [
+        ("packer-debian", "drive0", "output-debian/packer-debian"),
+        ("packer-debian", "drive1", "output-debian/packer-debian-1"),
+        ("packer-debian", "drive2", "output-debian/packer-debian-2"),
+        ("packer-fast", "virtio0", "output-fast/packer-fast"),
+    ]
+
+
+def test_each_file_names_the_line_that_sets_the_cache_mode() -> None:
+    at = places(TERRAFORM, "main.tf")
+    for slot, part in (("scsi0", 'cache        = "writeback"'), ("scsi2", "lookup("),
+                       ("scsi4", "= log.value")):  # fmt: skip
+        assert at[("db", slot)] == f"`cache` in line {line(TERRAFORM, part)} of main.tf"
+    at = places(PACKER, "debian.pkr.hcl")
+    assert at[("packer-debian", "drive2")] == (
+        f"`disk_cache` in line {line(PACKER, 'var.cache')} of debian.pkr.hcl"
+    )
+    at = places(COMPOSE, "compose.yml")
+    assert set(at.values()) == {
+        f"`DISK_CACHE` in line {line(COMPOSE, 'DISK_CACHE')} of compose.yml",
+        "`DISK_CACHE` of service debian in compose.yml",
+    }
+    assert list(places(UNIT, "vm-web.service").values()) == [
+        f"`CACHE` in line {line(UNIT, 'Environment=')} of vm-web.service",
+        f"`cache=` in line {line(UNIT, 'data.qcow2')} of vm-web.service",
+    ]
+    assert set(places(ANSIBLE, "site.yml").values()) == {"`cache` of its task in site.yml"}
+
+
+def test_a_line_that_would_be_undone_names_where_to_change() -> None:
+    disk = read(PACKER, "debian.pkr.hcl")[("packer-fast", "virtio0")]
+    with pytest.raises(PlanError, match="Packer sets it") as caught:
+        change_of(disk, parse_path("qcow2/none"))
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("change `disk_cache` in line ")
