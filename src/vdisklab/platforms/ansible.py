@@ -32,7 +32,7 @@ _SLOT = re.compile(r"(?:scsi|virtio|sata|ide)[0-9]+")
 _NAME = re.compile(
     r"""\{\{\s*(?P<name>[A-Za-z_]\w*(?:\.\w+|\['\w+'\]|\["\w+"\])*)\s*
     (?:\|\s*(?:default|d)\(\s*(?P<default>'[^'{}]*'|"[^"{}]*"|[\w.]+)\s*
-    (?:,\s*(?:boolean\s*=\s*)?(?P<empty>[Tt]rue|[Ff]alse)\s*)?\)\s*)?\}\}""",
+    (?:,\s*(?:boolean\s*=\s*)?(?P<empty>true|True|false|False)\s*)?\)\s*)?\}\}""",
     re.VERBOSE,
 )
 _PLAIN = {"true": True, "True": True, "false": False, "False": False, "none": None, "None": None}
