@@ -76,8 +76,9 @@ PARSERS = {
 }  # fmt: skip
 """Parsers that recurse or raise several errors, and the functions that make one kind of them."""
 
-BOUNDED = {"_flat", "_mappings", "commands", "_put_values", "put", "_rewritten", "_filled",
-           "_interpolated"}  # fmt: skip
+BOUNDED = {"_expand", "_with_item", "fill", "_flat", "_mappings", "commands",
+           "_put_values", "put", "_rewritten",
+           "_filled", "_interpolated"}  # fmt: skip
 """Functions that call themselves on values whose depth their reader has limited."""
 
 

@@ -131,7 +131,7 @@ def _place(text: GuestText, service: str) -> str:
     """Where a service's cache mode is set: in the compose file, or in one of variables."""
     lines = text.text.splitlines()
     head = re.compile(rf"([ \t]+)['\"]?{re.escape(service)}['\"]?:")
-    start = next((at for at, line in enumerate(lines) if head.match(line)), None)
+    start = next((number for number, line in enumerate(lines) if head.match(line)), None)
     inside: list[str] = []
     if start is not None and (match := head.match(lines[start])) is not None:
         ends = re.compile(rf"[ \t]{{0,{len(match[1])}}}[^\s#]")

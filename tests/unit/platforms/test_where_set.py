@@ -300,16 +300,16 @@ def test_packer_names_its_guest_and_every_disk() -> None:
 
 
 def test_each_file_names_the_line_that_sets_the_cache_mode() -> None:
-    at = places(TERRAFORM, "main.tf")
+    found = places(TERRAFORM, "main.tf")
     for slot, part in (("scsi0", 'cache        = "writeback"'), ("scsi2", "lookup("),
                        ("scsi4", "= log.value")):  # fmt: skip
-        assert at[("db", slot)] == f"`cache` in line {line(TERRAFORM, part)} of main.tf"
-    at = places(PACKER, "debian.pkr.hcl")
-    assert at[("packer-debian", "drive2")] == (
+        assert found[("db", slot)] == f"`cache` in line {line(TERRAFORM, part)} of main.tf"
+    found = places(PACKER, "debian.pkr.hcl")
+    assert found[("packer-debian", "drive2")] == (
         f"`disk_cache` in line {line(PACKER, 'var.cache')} of debian.pkr.hcl"
     )
-    at = places(COMPOSE, "compose.yml")
-    assert set(at.values()) == {
+    found = places(COMPOSE, "compose.yml")
+    assert set(found.values()) == {
         f"`DISK_CACHE` in line {line(COMPOSE, 'DISK_CACHE')} of compose.yml",
         "`DISK_CACHE` of service debian in compose.yml",
     }
