@@ -59,6 +59,9 @@ class Scale:
         return f"{self.value(low)}–{self.value(high)}"
 
 
+SET_BY_RANKS = "*"
+"""Follows an end of an interval that the ranks set."""
+
 RATIO = Scale(1.0, "")
 """The scale of a number without a unit, as ratios are."""
 
@@ -119,9 +122,13 @@ def interval(scale: Scale, low: float | None, high: float | None) -> str:
 
 
 def ratio_interval(low: float | None, high: float | None) -> str:
-    """`1.10–1.37`; of one that is too wide only the end next to 1: `above 2.00`, or `not known`."""
+    """`1.10–1.37`; of one that is too wide only the end next to 1: `above 2.00`, or `not known`. An
+    end that is exactly 1 was set by the ranks, and has their mark: `0.83–1.00*`."""
     if low is None or high is None or not is_too_wide(low, high):
-        return RATIO.interval(low, high)
+        text = RATIO.interval(low, high)
+        if (low == 1) is (high == 1):
+            return text
+        return f"{text}{SET_BY_RANKS}" if high == 1 else text.replace("–", f"{SET_BY_RANKS}–")
     if low > 1:
         return f"above {digits(low)}"
     return f"below {digits(high)}" if high < 1 else NOT_KNOWN

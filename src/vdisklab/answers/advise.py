@@ -17,6 +17,7 @@ from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.begun import MeasuringHost, host_changes, mount_below, on_mount
 from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.answers.choice import rounds_of
+from vdisklab.answers.database_guests import databases_by_name
 from vdisklab.answers.disks import (
     DEVICE_HAS_DATA,
     DEVICE_NOT_HERE,
@@ -54,6 +55,12 @@ from vdisklab.answers.effort import Effort, StoredTimes, effort
 from vdisklab.answers.elsewhere import host_elsewhere
 from vdisklab.answers.here import verdicts_here
 from vdisklab.answers.loading import choose_campaigns, load_chosen
+from vdisklab.answers.measured_for import (
+    Measured,
+    committing_client,
+    stored_measurements,
+    waits_for_flushes,
+)
 from vdisklab.answers.measuring_place import MeasuringPlace, is_on_server
 from vdisklab.answers.race import race_outcome
 from vdisklab.answers.race_plan import as_race, can_race
@@ -74,7 +81,7 @@ from vdisklab.inspection.disk_on_host import is_mounted, measured_form, read_con
 from vdisklab.inspection.host_features import cannot_build
 from vdisklab.path.adjacent import same_image_and_bus
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
-from vdisklab.path.disk_path import Attachment, DiskPath
+from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.durability import CrashVerdicts, HostDisk, durability
 from vdisklab.path.named_target import names_device
 from vdisklab.path.needs import DURABLE, meets, nearest
@@ -138,6 +145,7 @@ def advise_disks(
     machine that measured its path; with a profile only one that measured with it, or replayed the
     recorded load. `machine` is this host's architecture as uname(2) names it.
     """
+    asked = [] if request.profile is None else _programs_of(request.profile)
     desk = _Desk(results, host, campaigns, request.disk or HostDisk.VOLATILE, request.profile)
     rows = [
         desk.row(disk, context, machine, request.directory)
@@ -175,7 +183,15 @@ def advise_disks(
         measured_on=desk.measured_on,
         profile=request.profile,
         unasked_profiles=desk.profiles if request.profile is None else (),
+        commits=committing_client(asked),
+        of_commits=waits_for_flushes(asked or desk.measurements),
+        databases=databases_by_name(row.disk.guest or row.disk.domain for row in rows),
     )
+
+
+def _programs_of(profile: str) -> list[Measured]:
+    """The programs of a profile with their settings. Raises PlanError if there is no such one."""
+    return [(each.program, each.settings) for each in load_profile(profile).measurements]
 
 
 def _has_no_measurement_of_its_storage(row: ExistingDisk) -> bool:
@@ -218,6 +234,7 @@ def _is_elsewhere(row: ExistingDisk, machine: str) -> bool:
         and not advice.measurable
         and advice.path is not None
         and row.disk.unseen is None  # the first sentence says what reads its storage
+        and not row.disk.may_differ  # another disk may be measured than the guest's
         and not advice.path.shares_directory
         and not row.disk.limits
         and _can_change_any(row)
@@ -335,7 +352,20 @@ def _wanted(row: ExistingDisk, place: MeasuringPlace) -> Iterator[DiskPath]:
     """The paths to measure for a disk, as far as they can be measured in a place."""
     path = row.advised.path or row.disk.assumed
     if path is not None:
-        yield from filter(place.can_hold, wanted_paths(row.disk, path, row.advised.to))
+        paths = (*wanted_paths(row.disk, path, row.advised.to), *_thin(row, path))
+        yield from filter(place.can_hold, dict.fromkeys(paths))
+
+
+def _thin(row: ExistingDisk, path: DiskPath) -> Iterator[DiskPath]:
+    """The path with a thin image, as the disk's own was made: its standing is that of this path,
+    which `audit` shows, while changes are judged with an allocated image."""
+    image, own = path.image, None if row.path is None else row.path.image
+    if image is None or own is None or own.format is not image.format:
+        return
+    if own.is_thin and not image.is_thin:
+        made = own.word("preallocation")
+        options = tuple(option for option in image.options if option[0] != "preallocation")
+        yield replace(path, image=Image(image.format, (*options, ("preallocation", made))))
 
 
 def _can_change_any(row: ExistingDisk) -> bool:
@@ -484,6 +514,12 @@ class _Desk:
         used = (measured.analysis.campaigns for measured in self._measured.values())
         names = (campaign.plan.get("profile") for each in used for campaign in each)
         return tuple(sorted({str(name) for name in names if name}))
+
+    @property
+    def measurements(self) -> list[Measured]:
+        """The programs of all campaigns that were used, with their settings."""
+        used = (measured.analysis.campaigns for measured in self._measured.values())
+        return list(chain.from_iterable(map(stored_measurements, chain.from_iterable(used))))
 
     @property
     def measured_on(self) -> str | None:

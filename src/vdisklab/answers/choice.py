@@ -26,7 +26,11 @@ from vdisklab.analysis.score import DEFAULT_METRIC, MIX, SCORES
 from vdisklab.analysis.summary import Summary
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.hosts import HostsAnalysis
-from vdisklab.answers.measured_for import seconds_of_measurements
+from vdisklab.answers.measured_for import (
+    committing_client,
+    seconds_of_measurements,
+    stored_measurements,
+)
 from vdisklab.answers.raced import race_of
 from vdisklab.documents import HIDDEN
 from vdisklab.path.adjacent import nearest_settings
@@ -35,6 +39,7 @@ from vdisklab.path.disk_path import DiskPath, Layer, parse_path
 from vdisklab.path.durability import Durability, DurabilityKind, known_durability
 from vdisklab.path.needs import distance
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
+from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.results.model import Better, Direction
 from vdisklab.units import counted
 
@@ -200,8 +205,8 @@ class PathChoice:
     """Hosts that were compared, if the answer is over hosts."""
     rounds: int = field(default=0, metadata=HIDDEN)
     """Rounds of that of the tied paths which was measured most often."""
-    profile: str | None = field(default=None, metadata=HIDDEN)
-    """The load of the campaign: of a database, its commits are what a power cut is to test."""
+    commits: ClientKind | None = field(default=None, metadata=HIDDEN)
+    """The database that was measured: its commits are what a power cut is to test."""
 
     @property
     def tied(self) -> tuple[MeasuredCell, ...]:
@@ -410,6 +415,7 @@ def decided_among(
             hosts=len(analysis.hosts) if isinstance(analysis, HostsAnalysis) else None,
             from_memory=from_memory(analysis, choice.cell, ranking.measure),
             ahead=_ahead(choice, decision.ranking),
+            commits=_commits(analysis),
         )
         decision = replace(decision, choice=choice)
     if choice is None or ranking.measure != analysis.scored.overall:
@@ -541,7 +547,13 @@ def only(analysis: Analysis, cell: MeasuredCell, ranking: Ranking) -> PathChoice
         unranked=unranked,
         from_memory=from_memory(analysis, cell, ranking.measure),
         campaigns=tuple(campaign.id for campaign in analysis.campaigns),
+        commits=_commits(analysis),
     )
+
+
+def _commits(analysis: Analysis) -> ClientKind | None:
+    """The client of `powercut` that commits as what was measured does."""
+    return committing_client(stored_measurements(analysis.campaigns[0]))
 
 
 def _few(row: WithoutRank) -> bool:

@@ -56,6 +56,7 @@ from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durabi
 from vdisklab.path.named_target import names_device
 from vdisklab.path.needs import Need, distance, other_format
 from vdisklab.path.platforms import Platform
+from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.path.segments import BUS_OPTIONS, LayerKind
 from vdisklab.plan.guest import USUAL_GUEST
 from vdisklab.plan.race_terms import RaceTerms
@@ -596,6 +597,13 @@ class DisksAnswer(Answer):
     """The profile that was asked for."""
     unasked_profiles: tuple[str, ...] = field(default=(), metadata=HIDDEN)
     """For `advise`: the profiles that measured the speeds, if the user named none."""
+    commits: ClientKind | None = field(default=None, metadata=HIDDEN)
+    """The database of the profile that was asked for."""
+    of_commits: bool = field(default=False, metadata=HIDDEN)
+    """True if the profile that was asked for, or one that measured the speeds, waits for flushes as
+    a database's commits do."""
+    databases: Mapping[str, tuple[str, ...]] = field(default_factory=dict, metadata=HIDDEN)
+    """For `advise`: the guests that are databases by their names, by the profile for them."""
     measured_at: tuple[str, ...] = field(default=(), metadata=HIDDEN)
     """For `audit`: the directories in which the speeds were measured."""
     notes: Annotated[tuple[str, ...], "what could not be read"] = ()

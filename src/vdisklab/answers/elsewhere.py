@@ -46,9 +46,8 @@ def where_measured(campaigns: Sequence[Any], lines: Sequence[str] | None = None)
             )
         else:
             yield (
-                f"Recorded in {directory}, which {is_away}; the numbers are complete. Before you "
-                "measure here, mount the disk that held it; if this machine never had it, run "
-                f"`mkdir -p {shlex.quote(directory)}`."
+                f"Recorded in {directory}, which {is_away}; the numbers are complete. To measure "
+                "here, mount the disk that held it, or name another place with --dir."
             )
 
 

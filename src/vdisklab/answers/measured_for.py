@@ -4,10 +4,16 @@ disk's size may not."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.results.model import Campaign
+
+Measured = tuple[str, Mapping[str, Any]]
+"""A program that measured, with its settings."""
 
 
 def operation_of(cell: MeasuredCell) -> str | None:
@@ -62,3 +68,42 @@ def _seconds(campaigns: Sequence[Campaign], name: str | None) -> float | None:
     seconds = {plan.get("runtime") for plan in plans}
     (runtime,) = seconds if len(seconds) == 1 else (None,)
     return runtime if isinstance(runtime, int | float) else None
+
+
+_DATABASES = ("postgresql", "mariadb", "rocksdb", "sqlite")
+"""Programs whose commits wait until they are durable."""
+
+_SYNCS_IN_JOB = re.compile(r"^\s*(?:fdatasync|fsync|sync)\s*=\s*(?!0\s*$|none\b)", re.MULTILINE)
+"""fio's options by which a write waits until it is durable (fio(1): fsync, fdatasync, sync)."""
+
+
+def waits_for_flushes(measurements: Iterable[Measured]) -> bool:
+    """True if one of these measures a database, or if half of them measure what waits until it is
+    durable, as a database's commit does."""
+    measured = list(measurements)
+    waiting = sum(
+        any(settings.get(name) for name in ("fsync", "fdatasync"))
+        or settings.get("sync") not in (None, "none", False, 0)
+        or bool(_SYNCS_IN_JOB.search(str(settings.get("job", ""))))
+        for _, settings in measured
+    )
+    is_database = any(program in _DATABASES for program, _ in measured)
+    return is_database or 0 < len(measured) <= 2 * waiting
+
+
+def committing_client(measurements: Iterable[Measured]) -> ClientKind | None:
+    """The client of `powercut` whose transactions are those of the first measured database; None
+    for measurements without one, and for databases that no client is of."""
+    for program, settings in measurements:
+        if program == "postgresql":
+            return ClientKind.POSTGRESQL
+        if program == "sqlite":
+            is_wal = settings.get("journal") == "wal"
+            return ClientKind.SQLITE_WAL if is_wal else ClientKind.SQLITE_DELETE
+    return None
+
+
+def stored_measurements(campaign: Campaign) -> list[Measured]:
+    """The programs of a campaign with their settings; empty if its plan does not say them."""
+    rows = campaign.plan.get("measurements") or ()
+    return [(str(row.get("program")), row.get("settings") or {}) for row in rows]

@@ -173,8 +173,7 @@ def _with_command_to_decide(analysis: Analysis, decision: Decision) -> Decision:
     choice = decision.choice
     if choice is None:
         return decision
-    profile = analysis.campaigns[0].plan.get("profile")
-    choice = replace(choice, surer=surer(analysis, choice, decision), profile=profile)
+    choice = replace(choice, surer=surer(analysis, choice, decision))
     return replace(decision, choice=choice)
 
 

@@ -236,8 +236,7 @@ def recommend(
     if hosts is not None:
         shown = (measure,)
     choice = decision.choice or only(analysis, found.cell, decision.ranking)
-    profile = analysis.campaigns[0].plan.get("profile")
-    choice = replace(choice, surer=surer(analysis, choice, decision, needs), profile=profile)
+    choice = replace(choice, surer=surer(analysis, choice, decision, needs))
     found = replace(found, ranking=decision.ranking)
     best, chosen = found.ranking.best, found.cell
     alone = analysis.ranked_by.ratio_of(observations, measure)

@@ -155,7 +155,7 @@ class NoiseLasts(Diagnostic):
         return (
             "Neighbouring campaigns have more in common than distant ones: what disturbs this host "
             "lasts for longer than the time between two campaigns. In two years of monthly looks a "
-            "change is then dated by chance on one of ten such hosts, instead of one of fifty."
+            "change is then dated by chance on about one of ten such hosts."
         )
 
 

@@ -160,7 +160,9 @@ def _next_commands(asked_for: AdviseOptions) -> view.NextCommands:
     whole = asked_for.asked_again(
         "`vdisklab advise --why`" if command is None else f"`{command} --why`"
     )
-    return view.NextCommands(again, whole, again_with, there)
+    left_out = ("--record", "--libvirt", "--platform", "--dir")
+    running = retyped("advise", flags=["--measure", *map(str, asked_for.guests)], valued=left_out)
+    return view.NextCommands(again, whole, again_with, there, running)
 
 
 def _record(

@@ -141,6 +141,12 @@ class ConfiguredDisk:
         return None if path is None else path.attachment.bus
 
     @property
+    def known_once_running(self) -> bool:
+        """True if a variable, or a file that was not read, decides settings of the disk: the
+        arguments of the running QEMU have the values."""
+        return self.held is None and bool(self.may_differ or "$" in (self.problem or ""))
+
+    @property
     def stale_note(self) -> DiskPath | None:
         """The noted path if the configuration was changed after vdisklab wrote it; else None."""
         if self.noted is None or self.path is None:

@@ -24,7 +24,9 @@ from vdisklab.answers.disks import (
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, DurabilityKind
 from vdisklab.path.platforms import Platform
+from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.path.segments import Bus
+from vdisklab.plan.settings import DEFAULT_PROFILE
 from vdisklab.platforms.configured_disk import (
     AioConflict,
     CannotWork,
@@ -58,9 +60,9 @@ _ALWAYS_SAID = (
 )  # fmt: skip
 """Risks that are no loss today, and that change what to do."""
 
-_OF_DATABASES = ("postgresql", "mariadb", "rocksdb", "database", "quiet-", "sync-heavy", "etcd")
-"""How the names of the profiles begin that commit as a database does."""
 
+_SHORT_DATABASE = "postgresql-short"
+"""The profile of a database that measures in minutes."""
 
 _NOT_KNOWN_YET = "how they compare is not known yet"
 """In place of a gain of which the rounds tell nothing."""
@@ -83,13 +85,15 @@ def advice_headline(answer: DisksAnswer) -> str:
 class NextCommands:
     """The commands that answer from what was measured meanwhile: `again` as typed; `with_profile`
     the same with another profile; `there` the same on the host that has the disks, with another
-    profile if one is given; `whole` this answer with all its commands.
+    profile if one is given; `whole` this answer with all its commands; `running` reads the guests
+    that run, whose arguments have the values of a script's variables.
     """
 
     again: str
     whole: str
     with_profile: Callable[[str], str]
     there: Callable[[PlannedMeasurement, str | None], str]
+    running: str = "vdisklab advise"
 
 
 def tables(answer: DisksAnswer, then: NextCommands) -> Iterator[Table[ExistingDisk]]:
@@ -104,7 +108,7 @@ def tables(answer: DisksAnswer, then: NextCommands) -> Iterator[Table[ExistingDi
             *commits_after_a_power_cut(answer.disks),
             *answer.caveats.notes,
             *disks.measured_elsewhere(answer),
-            *_of_a_load(answer),
+            *_of_a_load(answer, then),
             *_of_new_disks(answer),
         ),
         verbatim=tuple(line.text for line in lines),
@@ -135,14 +139,25 @@ def _columns(below: Mapping[str, str]) -> tuple[Column[ExistingDisk], ...]:
     )
 
 
-def _of_a_load(answer: DisksAnswer) -> Iterator[str]:
-    """The load that the answers are for, which the user did not choose."""
-    profiles = answer.unasked_profiles
-    if profiles and not any(map(_asks_for_a_database, profiles)):
-        yield (
-            f"Measured with profile {' and '.join(profiles)}; for a database's commits add "
-            "--profile postgresql-short (`vdisklab profiles` lists all)."
-        )
+def _of_a_load(answer: DisksAnswer, then: NextCommands) -> Iterator[str]:
+    """The load that the answers are for, or will be for, which the user did not choose, and the
+    command that asks for a database's commits."""
+    planned = {each.request.profile or DEFAULT_PROFILE for each in answer.planned}
+    measured = answer.unasked_profiles
+    if answer.profile is not None or answer.of_commits or not (measured or planned):
+        return
+    with_profile = f"with profile {' and '.join(measured or sorted(planned))}"
+    said = f"Measured {with_profile}"
+    if not measured:
+        verb = "command below measures" if len(answer.planned) == 1 else "commands below measure"
+        said = f"The {verb} {with_profile}"
+    for profile, guests in answer.databases.items():
+        names = disks.shown_names([sanitise_line(guest) for guest in guests])
+        are = "is a database" if len(guests) == 1 else "are databases"
+        yield f"{said}; {names} {are} by name: for commits ask {then.with_profile(profile)}."
+    if not answer.databases:
+        way = then.with_profile(_SHORT_DATABASE)
+        yield f"{said}; for a database's commits ask {way} (`vdisklab profiles` lists all)."
 
 
 def _of_new_disks(answer: DisksAnswer) -> Iterator[str]:
@@ -174,16 +189,25 @@ def _gain(row: ExistingDisk) -> str:
 def _below(answer: DisksAnswer) -> dict[str, str]:
     """The words for the command below the table that measures a disk, by the disk's name."""
     several = len(answer.planned) > 1
-    return {
+    return _once_running(answer) | {
         name: f"command {place} below" if several else "the command below"
         for place, planned in enumerate(answer.planned, 1)
         for name in planned.disks
     }
 
 
+def _once_running(answer: DisksAnswer) -> dict[str, str]:
+    """The same of the unknown disks whose settings a start of the guest decides."""
+    return {
+        row.name: f"the {'last ' if answer.planned else ''}command below while the guest runs"
+        for row in answer.disks
+        if row.advised.action is DiskAction.UNKNOWN and row.disk.known_once_running
+    }
+
+
 def _below_first(answer: DisksAnswer) -> dict[str, str]:
     """The same where only the first command is printed."""
-    return {
+    return _once_running(answer) | {
         name: "the command below" if place == 1 else f"command {place} (--why prints it)"
         for place, planned in enumerate(answer.planned, 1)
         for name in planned.disks
@@ -399,15 +423,18 @@ def _risks_of(row: ExistingDisk, *, weight: int) -> Iterator[str]:
             yield str(risk)
 
 
-def _sentences(row: ExistingDisk, profile: str | None = None) -> Iterator[str]:
-    """What is only to know about a disk, without its name; `profile` was asked for."""
+def _sentences(
+    row: ExistingDisk, commits: ClientKind | None = None, *, simulates: bool = False
+) -> Iterator[str]:
+    """What is only to know about a disk, without its name; if it `simulates`, the
+    command that tests the commits of a database on its path."""
     entry = row.advised
     yield from _risks_of(row, weight=0)
     yield from disks.made_sentence(row)
     if entry.to is not None and entry.then is not None and entry.path is not None:
-        yield durability_sentence(str(named_as(row, entry.to)), entry.then, profile)
-    if entry.to is None and _asks_for_a_database(profile):
-        yield from _to_simulate(row, profile)
+        yield durability_sentence(str(named_as(row, entry.to)), entry.then, commits)
+    if entry.to is None and simulates:
+        yield from _to_simulate(row, commits)
     over_rebuilt = disks.gain_words(entry.over_rebuilt)
     if entry.rebuilt is not None and over_rebuilt is not None:
         yield (
@@ -425,15 +452,11 @@ def _sentences(row: ExistingDisk, profile: str | None = None) -> Iterator[str]:
     yield from (str(risk) for risk in row.risks if isinstance(risk, NoDiscard))
 
 
-def _asks_for_a_database(profile: str | None) -> bool:
-    return profile is not None and profile.startswith(_OF_DATABASES)
-
-
-def _to_simulate(row: ExistingDisk, profile: str | None) -> Iterator[str]:
+def _to_simulate(row: ExistingDisk, commits: ClientKind | None) -> Iterator[str]:
     """The command that tests a database's commits on the disk's path, if none has yet."""
     found = row.power_cut
     if row.path is not None and found is not None and found.kind is DurabilityKind.NOT_TESTED:
-        way = way_to_test(str(row.path), found, profile).removeprefix(": ")
+        way = way_to_test(str(row.path), found, commits).removeprefix(": ")
         if way:
             yield f"{way}."
 
@@ -486,7 +509,10 @@ def _notes(answer: DisksAnswer) -> Iterator[str]:
     for weight in (2, 1):
         yield from disks.said_of(answer.disks, partial(_risks_of, weight=weight))
     yield from disks.said_of(answer.disks, partial(_action, action=DiskAction.KEEP))
-    yield from disks.said_of(answer.disks, partial(_sentences, profile=answer.profile))
+    simulates = answer.profile is not None and answer.of_commits
+    yield from disks.said_of(
+        answer.disks, partial(_sentences, commits=answer.commits, simulates=simulates)
+    )
 
 
 def _needed(path: DiskPath | None, rebuilt: DiskPath) -> str:
@@ -518,11 +544,28 @@ def _lines(answer: DisksAnswer, then: NextCommands) -> Iterator[_Line]:
             number = f"{number} in full" if number else "in full"
         yield _Line(f"# {f'{number}: ' if number else ''}{_planned(planned, then)}", for_node)
         yield _Line(planned.command, for_node)
+    yield from _read_running(answer, then)
+
+
+def _read_running(answer: DisksAnswer, then: NextCommands) -> Iterator[_Line]:
+    """The command that settles what a configuration leaves open."""
+    names = tuple(_once_running(answer))
+    if names:
+        shown = sanitise_line(disks.shown_names(names))
+        start = "start the guest; while it runs, this reads on its host what it was started with"
+        yield _Line(f"# {shown}: {start}:")
+        yield _Line(then.running)
 
 
 def _first_lines(answer: DisksAnswer, then: NextCommands) -> Iterator[_Line]:
     """The changes, the one command that comes first, and how the others are printed."""
     yield from map(_Line, _changes(answer))
+    yield from _first_planned(answer, then)
+    yield from _read_running(answer, then)
+
+
+def _first_planned(answer: DisksAnswer, then: NextCommands) -> Iterator[_Line]:
+    """The command to measure with that comes first, and how the others are printed."""
     if not answer.planned:
         return
     first = answer.planned[0]

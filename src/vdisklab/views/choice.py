@@ -297,7 +297,7 @@ def verdict_lines(
         if reasons:
             yield "Safety", f"Why they lose data: {'; '.join(reasons)}."
     elif choice.durability is not None and not _is_thrown_away(choice):
-        yield "Safety", durability_sentence(choice.cell.name, choice.durability, choice.profile)
+        yield "Safety", durability_sentence(choice.cell.name, choice.durability, choice.commits)
     if choice.verdict is ChoiceVerdict.ONLY:
         yield from (("Cost", line) for line in _to_compare(choice))
     elif not alike and (to_tell := _to_tell_apart(choice.surer)):

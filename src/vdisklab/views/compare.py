@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from vdisklab import numbers
+from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.fleet.agreement import Agreement
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.measure_words import measure_words
@@ -67,7 +68,7 @@ def tables(answer: CompareAnswer, *, everything: bool = False) -> Iterator[Table
     seconds = seconds_of_measurements(answer.campaigns)
     for pair in answer.pairs:
         if answer.hosts is None:
-            yield _pair_table(pair, answer.caveats.notes, everything, seconds)
+            yield _pair_table(pair, answer.caveats, everything, seconds)
         else:
             left_out = left_out_sentences(answer.hosts.left_out)
             notes = (*answer.caveats.notes, *left_out)
@@ -75,10 +76,10 @@ def tables(answer: CompareAnswer, *, everything: bool = False) -> Iterator[Table
 
 
 def _pair_table(
-    pair: ComparedPair, caveats: tuple[str, ...], everything: bool, seconds: float | None
+    pair: ComparedPair, caveats: Caveats, everything: bool, seconds: float | None
 ) -> Table[Comparison]:
     rows = _rows(pair, everything)
-    notes = [*caveats, *map(str, pair.findings)]
+    notes = [*caveats.notes, *map(str, pair.findings)]
     if not pair.measures:
         notes.append(_NOTHING_IN_COMMON)
     elif any(row.verdict is not Verdict.TOO_FEW for row in pair.measures):
@@ -124,7 +125,7 @@ def _pair_table(
         rows,
         tuple(notes),
         intro=(
-            *((comparison_summary(pair),) if pair.measures else ()),
+            *((caveats.scoped(comparison_summary(pair)),) if pair.measures else ()),
             *losses({pair.a: pair.a_power_cut, pair.b: pair.b_power_cut}, (pair.a, pair.b)),
         ),
         kind=Comparison,

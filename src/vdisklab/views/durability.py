@@ -69,9 +69,11 @@ def power_cut_text(cell: MeasuredCell, durability: Durability | None) -> str:
     return power_cut_word(durability)
 
 
-def durability_sentence(path: str, durability: Durability, profile: str | None = None) -> str:
+def durability_sentence(
+    path: str, durability: Durability, commits: ClientKind | None = None
+) -> str:
     """A sentence on the effect of a power cut on a path: as tested here, otherwise by rule. With
-    the `profile` of a database the command tests that database's commits."""
+    `commits` the command tests those of this database."""
     kept = "every write that the guest had flushed"
     should = "what the guest has flushed should survive a power cut; the rest may be lost"
     if durability.flush_free:
@@ -95,7 +97,7 @@ def durability_sentence(path: str, durability: Durability, profile: str | None =
         case DurabilityKind.NOT_TESTED:
             few = states.judged
             tested = f"Tested in {few} power cuts{where}, which is too few" if few else "Not tested"
-            to_test = "" if durability.elsewhere else way_to_test(path, durability, profile)
+            to_test = "" if durability.elsewhere else way_to_test(path, durability, commits)
             if durability.versions is not None:
                 tested += f" with {durability.versions}, and power cuts with others do not count"
                 to_test = to_test.replace(": ", ". Where these are installed, ", 1)
@@ -130,7 +132,7 @@ def _elsewhere(durability: Durability) -> Iterator[str]:
         )
 
 
-def way_to_test(path: str, durability: Durability, profile: str | None) -> str:
+def way_to_test(path: str, durability: Durability, commits: ClientKind | None) -> str:
     """Which command tests a path; empty if none can.
 
     A cut is judged for one guest, with the installed QEMU.
@@ -140,20 +142,20 @@ def way_to_test(path: str, durability: Durability, profile: str | None) -> str:
     judged = where_judged(alone, durability.below)
     if judged is None:
         return ""
-    options = f"{_client_options(judged, profile)}{_model_option(durability.disk)}"
+    options = f"{_client_options(judged, commits)}{_model_option(durability.disk)}"
     place = "" if judged == alone else " on a file system"
     name = alone.canonical if judged == alone else str(judged)
     less = "" if alone == without_made(measured) else ", for one guest with the installed QEMU"
     return f": `vdisklab powercut {name}{options}` simulates the cut{place}{less}"
 
 
-def _client_options(path: DiskPath, profile: str | None) -> str:
+def _client_options(path: DiskPath, commits: ClientKind | None) -> str:
     """Only a database in a guest can write to a directory, and only a guest's cuts count where the
     device drops FUA."""
     if path.shares_directory:
         return " --access guest --client sqlite-extra"
-    if profile is not None and profile.startswith(ClientKind.POSTGRESQL):
-        return f" --access guest --client {ClientKind.POSTGRESQL}"
+    if commits is not None:
+        return f" --access guest --client {commits}"
     return " --access guest" if forgets_fua(path) else ""
 
 

@@ -27,7 +27,8 @@ _NO_SPREAD = 0.0005
 
 
 def agreement_sentence(pair: Agreement, apart: bool | None = None, *, sized: bool = True) -> str:
-    """`A beats B on 187 of 200 hosts: it is between 5 and 11 % faster; these 13 disagree: …`.
+    """`A beats B on 187 of 200 hosts: it is between 5 and 11 % faster; B is ahead on the 13 others,
+    none beyond its own noise: …`.
 
     `apart` says whether the ranking of all paths tells the two apart, which decides whatever the
     two alone would show; None if it says nothing of them. It is not `sized` above a table that has
@@ -47,7 +48,7 @@ def agreement_sentence(pair: Agreement, apart: bool | None = None, *, sized: boo
             text += " when these two are looked at alone; the ranking of all paths does (`rank`)"
     elif apart is False and not sized:
         text += "; the ranking of all paths shows no difference"
-    return f"{text}{_disagreeing(pair)}."
+    return f"{text}{_disagreeing(pair, second)}."
 
 
 def _size(pair: Agreement, apart: bool | None) -> str:
@@ -73,16 +74,19 @@ def _deciding(pair: Agreement) -> str:
     return f" ({names(agree)}, which {'decides' if len(agree) == 1 else 'decide'} the mean)"
 
 
-def _disagreeing(pair: Agreement) -> str:
+def _disagreeing(pair: Agreement, second: MeasuredCell) -> str:
+    """On which hosts the `second` path is as good or better: of these two paths alone, whatever the
+    ranking of all paths shows."""
     hosts = pair.disagreeing
     if not hosts:
-        return "; no host disagrees on these two"
+        return f"; {second} is ahead on no host"
     shown = sum(host.shown for host in hosts)
     if len(hosts) == 1:
         sure = "beyond its own noise" if shown else "within its own noise"
-        return f"; {hosts[0].host} disagrees, {sure}"
+        return f"; {second} is ahead on {hosts[0].host}, {sure}"
     sure = f"{shown} of them beyond their own noise" if shown else "none beyond its own noise"
-    return f"; these {len(hosts)} disagree, {sure}: {names(host.host for host in hosts)}"
+    named_hosts = names(host.host for host in hosts)
+    return f"; {second} is ahead on the {len(hosts)} others, {sure}: {named_hosts}"
 
 
 def spread_sentences(pair: Agreement) -> Iterator[str]:

@@ -23,7 +23,7 @@ from vdisklab.views.choice import MOST_CHARACTERS
 from vdisklab.views.choice import headline as choice_headline
 from vdisklab.views.density import density_headline, density_lines
 from vdisklab.views.layout import Table
-from vdisklab.views.trend import changed_sentence
+from vdisklab.views.trend import changed_sentence, has_become_slower
 from vdisklab.views.wording import measure_name
 
 HOST_PATHS = 24
@@ -59,13 +59,20 @@ def headline(report: ReportAnswer) -> str:
     return recommend.headline(answer) if answer else f"No answer yet{_over(report)}"
 
 
+_SLOWER = "; this host has got slower"
+"""How a page's headline ends where the trend of the host shows a loss."""
+
+
 def page_headline(report: ReportAnswer) -> str:
     """The same in at most 60 characters; the rest stands in the first line."""
     answer = report.recommendation
     others = (report.density, report.operations, report.lives)
     if answer is None or any(other is not None for other in others):
         return headline(report)
-    return recommend.short_headline(answer, MOST_CHARACTERS)
+    of_host = report.caveats.only_of
+    ending = "" if of_host is None else f", on {of_host} only"
+    ending += _SLOWER if report.trend is not None and has_become_slower(report.trend) else ""
+    return f"{recommend.short_headline(answer, MOST_CHARACTERS - len(ending))}{ending}"
 
 
 def _over(report: ReportAnswer) -> str:
@@ -124,7 +131,8 @@ def page_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
     if report.lives is not None:
         return life.first_lines(report.lives)
     whole = headline(report)
-    left = () if page_headline(report) == whole else (("Answer", f"{whole}."),)
+    scoped = report.caveats.scoped(f"{whole}.")
+    left = () if page_headline(report) == whole else (("Answer", scoped),)
     return (*left, *first_lines(report))
 
 

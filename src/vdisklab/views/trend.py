@@ -20,6 +20,7 @@ from vdisklab.answers.trend import (
     TOGETHER,
     DatedShift,
     HostChange,
+    NoiseLasts,
     OnlyCampaign,
     TrendAnswer,
     TrendRow,
@@ -169,6 +170,11 @@ def headline(answer: TrendAnswer) -> str:
             )
         case _:
             return f"Campaign {latest} has no numbers of paths that were measured before"
+
+
+def has_become_slower(answer: TrendAnswer) -> bool:
+    """True if a loss of the host is shown."""
+    return answer.verdict is TrendVerdict.WORSE
 
 
 def changed_sentence(answer: TrendAnswer, ranked: Sequence[Campaign]) -> str | None:
@@ -353,10 +359,36 @@ def _path(answer: TrendAnswer, row: TrendRow) -> str:
     says nothing of all where some paths hardly change."""
     if row.path != TOGETHER:
         return row.path
+    if _unmeasured(answer):
+        return f"the {_share_measured(answer)} paths that it measured, together"
     alike = _carriers(answer) is None
     return (
         f"all {answer.together} paths together" if alike else f"the mean of {answer.together} paths"
     )
+
+
+def _unmeasured(answer: TrendAnswer) -> list[str]:
+    """The paths of earlier campaigns of which the newest one has no numbers."""
+    return [row.path for row in answer.paths if row.newest.verdict is TrendVerdict.NOT_MEASURED]
+
+
+def _share_measured(answer: TrendAnswer) -> str:
+    """`3 of 5`: of how many paths the newest campaign has numbers."""
+    every = sum(row.path != TOGETHER for row in answer.paths)
+    return f"{every - len(_unmeasured(answer))} of {every}"
+
+
+def _not_measured(answer: TrendAnswer) -> Iterator[str]:
+    """That nothing is known of paths that the newest campaign lacks."""
+    lacks = _unmeasured(answer)
+    if lacks and answer.repeats is None and answer.verdict is not TrendVerdict.NOT_MEASURED:
+        yield (
+            f"Nothing is known of {named(lacks, _NAMED)}: campaign {answer.campaigns[-1].id} has "
+            "no numbers of them."
+            if len(lacks) > 1
+            else f"Nothing is known of {lacks[0]}: campaign {answer.campaigns[-1].id} has no "
+            "numbers of it."
+        )
 
 
 def _changes_by_path(answer: TrendAnswer) -> dict[str, float]:
@@ -451,6 +483,7 @@ def _intro(answer: TrendAnswer, command: str) -> Iterator[str]:
     elif answer.exceeded:
         yield f"{_beyond(answer)} than {limit} (--worse), so the exit status is 9."
         yield f"To measure again before believing it: `{command} --confirm`."
+    yield from _not_measured(answer)
     yield from _not_seen(answer)
     yield from _changed(answer)
     yield from answer.caveats.with_remedy
@@ -525,17 +558,22 @@ def _shifts(answer: TrendAnswer) -> Table[DatedShift]:
         f"{count} lasting changes" if count > 1 else f"{'One' if count else 'No'} lasting change"
     )
     title = f"{changes} dated in {len(answer.campaigns)} campaigns{_not_dated_yet(answer)}"
-    note = (
-        "If nothing changed, a change for better or worse is dated in up to one of ten hosts in "
-        "two years of monthly looks. The place of a step may be wrong by a campaign."
+    place = "The place of a step may be wrong by a campaign."
+    by_chance = (
+        "If nothing changed, a change for better or worse is dated on about one of fifty hosts in "
+        "two years of monthly looks. "
     )
+    if any(isinstance(finding, NoiseLasts) for finding in answer.findings):
+        by_chance = ""  # more often here, as the note about this host says
     said = [
         f"{'Between' if date.kind is ChangeKind.STEP else 'In the time between'} "
         f"{_campaign_dates(date)}: "
         f"{_changes(date.changed) or _NOTHING_CHANGED}."
         for date in dates.values()
     ]
-    return Table(title, columns, answer.shifts, (note,), intro=tuple(said), kind=DatedShift)
+    return Table(
+        title, columns, answer.shifts, (f"{by_chance}{place}",), intro=tuple(said), kind=DatedShift
+    )
 
 
 def _not_dated_yet(answer: TrendAnswer) -> str:
@@ -575,6 +613,8 @@ def _case(answer: TrendAnswer, row: TrendRow) -> str:
         said = f"{_judged(answer, row)}: {lasting}; the newest campaign alone: {now}"
     if not newest.earlier:
         said = f"{_judged(answer, row)}: no earlier campaign"
+    if row.path == TOGETHER and _unmeasured(answer):
+        said = f"of {_share_measured(answer)} paths: {said}"
     least = newest.least_loss
     if row.verdict is not TrendVerdict.NONE_SHOWN or least is None or least <= answer.allowed:
         return said
@@ -619,6 +659,7 @@ def junit_xml(answer: TrendAnswer, completed: Callable[[str], str] = str) -> str
             Xml.SubElement(case, "skipped", message=said)
         else:
             Xml.SubElement(case, "system-out").text = said
-    say_once(suite, (f"{headline(answer)}.", *answer.caveats.with_remedy), completed)
+    once = (f"{headline(answer)}.", *_not_measured(answer), *answer.caveats.with_remedy)
+    say_once(suite, once, completed)
     Xml.indent(root)
     return Xml.tostring(root, encoding="unicode", xml_declaration=False) + "\n"

@@ -43,10 +43,10 @@ def margin_text(margin: float) -> str:
 
 def ends_at_one(ends: Iterable[tuple[float | None, float | None]]) -> Iterator[str]:
     """Why intervals end at 1, if one of these does."""
-    if any(1.0 in both for both in ends):
+    if any(both.count(1.0) == 1 for both in ends):
         yield (
-            "Where an interval ends at 1.00, the ranks set that end: they compare all paths at "
-            "once, and decide whether a difference is shown."
+            f"1.00{numbers.SET_BY_RANKS}: the ranks set this end of an interval, as they compare "
+            "all paths at once, and decide whether a difference is shown."
         )
 
 

@@ -32,6 +32,7 @@ from vdisklab.answers.trend import (
     ClockWentBack,
     FromTheFuture,
     LongPause,
+    NoiseLasts,
     OtherHosts,
     answer_trend,
     trend_of,
@@ -43,8 +44,9 @@ from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_CLAIM_FAILS, EXIT_INTERRUPTE
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.results.model import Campaign, Check, Failure, FailureKind, Run
 from vdisklab.views.charts.figures import figures
+from vdisklab.views.choice import MOST_CHARACTERS
 from vdisklab.views.layout import Column, Table
-from vdisklab.views.report import answer_sentences, page_lines
+from vdisklab.views.report import answer_sentences, page_headline, page_lines
 from vdisklab.views.terminal import lines_of
 from vdisklab.views.trend import headline, junit_xml, tables
 
@@ -940,6 +942,46 @@ def test_the_report_draws_the_levels_and_says_the_verdict(database: Database) ->
     over_time = dict(page_lines(report))["Over time"]
     assert over_time.startswith("The host has become slower: all 5 paths together are ")
     assert over_time in answer_sentences(report)
+    large = page_headline(report)
+    assert large.endswith("; this host has got slower")
+    assert len(large) <= MOST_CHARACTERS
+    assert "slower" not in page_headline(early)
     assert "Over time" not in dict(page_lines(early))
     assert early.trend is None, "nothing is compared with what came later"
     assert not [figure for figure in figures(early) if figure.key == "trend"]
+
+
+def test_one_share_of_changes_dated_by_chance_is_named(database: Database) -> None:
+    """A host whose noise lasts has another share than most: both on one screen read as an error."""
+    fill(database, [value * (0.6 if number >= 7 else 1) for number, value in enumerate(levels(13))])
+    with database.open() as results:
+        found = answer_trend(results)
+    assert found.shifts
+    for answer, share in ((found, "fifty"), (replace(found, findings=(NoiseLasts(),)), "ten")):
+        shown = " ".join(note for table in tables(answer) for note in table.notes)
+        assert re.findall(r"one of (\w+)", shown) == [share]
+
+
+def test_paths_that_the_newest_campaign_lacks_are_not_counted(database: Database) -> None:
+    """No alarm would be read as that all paths are as fast as before."""
+    lacking = ("raw/none", "qcow2/directsync")
+    database.write(
+        (
+            run
+            for number, value in enumerate(levels(8, 0.01))
+            for run in runs(number, value)
+            if number < 7 or run.path not in lacking
+        ),
+        campaigns=[month(number) for number in reversed(range(8))],
+    )
+    with database.open() as results:
+        answer = answer_trend(results)
+    unknown = "Nothing is known of qcow2/directsync, raw/none: campaign ca000007 has no numbers"
+    said = headline(answer)
+    assert " on the 3 of 5 paths that it measured, together" in said
+    assert "all 5 paths" not in said
+    assert any(unknown in line for table in tables(answer) for line in table.intro)
+    xml = junit_xml(answer)
+    assert unknown in xml
+    assert "<system-out>of 3 of 5 paths: no change shown" in xml
+    assert xml.count("<skipped ") == len(lacking)

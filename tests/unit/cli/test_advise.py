@@ -693,7 +693,7 @@ def test_an_answer_names_its_load_unless_the_user_did(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Someone with a database would take the answer for theirs."""
-    said = "Measured with profile quick; for a database's commits add --profile postgresql-short"
+    said = "Measured with profile quick; for a database's commits ask `vdisklab advise "
     file = guest(tmp_path, "raw/none")
     for arguments, is_said in (([file], True), ([file, "--profile", "quick"], False)):
         assert main(["advise", *arguments]) == 0
@@ -1765,3 +1765,59 @@ def test_audit_and_advise_say_the_same_of_a_power_cut(
     assert said[0] == said[1]
     assert main(["advise", config, "--db", database.url, "--why"]) == 0
     assert "vdisklab powercut" not in capsys.readouterr().out
+
+
+def test_a_disk_in_doubt_has_the_command_that_settles_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script's settings in doubt are not measured: the running QEMU says what they are."""
+    file = tmp_path / "vm.sh"
+    for name in ("web.raw", "data.raw"):
+        with_image(tmp_path / name)
+    file.write_text(
+        f"#!/bin/sh\n. {tmp_path}/gone.conf\nqemu-system-x86_64 -m 1G "
+        f"-drive file={tmp_path}/web.raw,if=virtio,format=raw,cache=$CACHE "
+        f"-drive file={tmp_path}/data.raw,if=virtio,format=raw,cache=none\n"
+    )
+    assert main(["advise", str(file)]) == 0
+    out = capsys.readouterr().out
+    said = " ".join(out.split())
+    assert "2 disks: unknown 2" in said
+    assert said.count("run the command below while the guest runs") == 2
+    assert "start the guest; while it runs, this reads on its host" in said
+    assert not any(line.startswith("vdisklab run ") for line in out.splitlines())
+    assert "vdisklab advise" in out.splitlines(), "alone, for all that runs here"
+
+
+def test_a_guest_that_is_a_database_by_name_is_asked_for_its_commits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Reads and writes of other programs would be taken for those of its commits."""
+    for name, said in (
+        ("pgdb1", "pgdb1 is a database by name: for commits ask `vdisklab advise "),
+        ("web", "for a database's commits ask `vdisklab advise "),
+    ):
+        assert main(["advise", guest(tmp_path, "raw/none", name)]) == 0
+        out = " ".join(capsys.readouterr().out.split())
+        assert f"The command below measures with profile short; {said}" in out
+        assert "--profile postgresql-short`" in out
+    assert main(["advise", guest(tmp_path, "raw/none"), "--profile", "etcd"]) == 0
+    assert "measures with profile" not in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_thin_image_is_measured_as_it_was_made_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`audit` looks for this very path after the command that `advise` prints."""
+    image = tmp_path / "thin.img"
+    with image.open("wb") as file:
+        file.truncate(1 << 20)
+    for source, is_thin in ((image, True), (None, False)):
+        named = None if source is None else str(source)
+        assert main(["advise", guest(tmp_path, "raw/none", image=named)]) == 0
+        (command,) = [
+            line
+            for line in capsys.readouterr().out.splitlines()
+            if line.startswith("vdisklab run ")
+        ]
+        assert ("raw:preallocation=off/none" in shlex.split(command)) is is_thin

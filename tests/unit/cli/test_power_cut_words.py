@@ -22,6 +22,7 @@ from vdisklab.path.durability import (
     durability,
     verdict_name,
 )
+from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.results.model import FILE_SYSTEM
 from vdisklab.results.power_cut import MODEL
 from vdisklab.views.durability import durability_sentence, power_cut_word
@@ -119,15 +120,26 @@ def test_a_host_that_was_upgraded_is_told_which_kernel_and_qemu_count(
 def test_a_database_is_tested_by_its_commits(
     database: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    of_a_database = replace(CAMPAIGN, plan={**CAMPAIGN.plan, "profile": "postgresql-short"})
-    database.write(runs(), campaigns=[of_a_database])
-    command = "vdisklab powercut ext4/raw/none --access guest --client postgresql"
-    for verb in ("recommend", "rank"):
-        assert main([verb]) == 0
-        assert f"`{command}`" in " ".join(capsys.readouterr().out.split()), verb
+    """By what the profile does, whatever its name is."""
+    command = "vdisklab powercut ext4/raw/none"
+    for name, program, settings, client in (
+        ("mine", "postgresql", {}, "--access guest --client postgresql"),
+        ("mine", "sqlite", {"journal": "wal"}, "--access guest --client sqlite-wal"),
+        ("mine", "sqlite", {"journal": "delete"}, "--access guest --client sqlite-delete"),
+        ("postgresql-like", "fio", {"rw": "randwrite"}, ""),
+        ("mine", "mariadb", {}, ""),
+    ):
+        measurements = [{"name": "a", "program": program, "settings": settings}]
+        plan = {**CAMPAIGN.plan, "profile": name, "measurements": measurements}
+        database.write(runs(), campaigns=[replace(CAMPAIGN, plan=plan)])
+        for verb in ("recommend", "rank"):
+            assert main([verb]) == 0
+            said = " ".join(capsys.readouterr().out.split())
+            assert f"`{f'{command} {client}'.rstrip()}`" in said, (verb, program)
+    command = f"{command} --access guest --client postgresql"
     untested = durability(parse_path("raw/none"), CrashVerdicts())
-    assert f"`{command}`" in durability_sentence("raw/none", untested, "postgresql")
-    assert "--client" not in durability_sentence("raw/none", untested, "short")
+    assert f"`{command}`" in durability_sentence("raw/none", untested, ClientKind.POSTGRESQL)
+    assert "--client" not in durability_sentence("raw/none", untested)
 
 
 @pytest.mark.parametrize("model", ["plp", "host-crash"])

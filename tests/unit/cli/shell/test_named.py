@@ -159,8 +159,7 @@ def test_it_is_said_where_a_command_of_a_campaign_has_to_be_run(
 
     gone = (
         "Recorded in /nowhere/my qs, which is not on this machine now; the numbers are complete. "
-        "Before you measure here, mount the disk that held it; if this machine never had it, run "
-        "`mkdir -p '/nowhere/my qs'`."
+        "To measure here, mount the disk that held it, or name another place with --dir."
     )
     for campaign, note, where in (
         (away, text, "Measured on the host bench1, not on this machine: commands that measure more "
