@@ -284,15 +284,13 @@ def _options(header: Qcow2Header) -> dict[str, OptionValue]:
 
 
 def measured_form(disk: ConfiguredDisk, path: DiskPath, context: DiskContext) -> DiskPath:
-    """The path as it is measured: the image allocated, with the options that its header shows. A
-    device that is not here is what its name says."""
+    """The path as it is measured: the image allocated, with the options that its header shows. What
+    the name of a device that is not here says is a guess, and builds no layer."""
     image = path.image
     if image is not None and context.image is not None and context.image.format is image.format:
         options = [option for option in context.image.options if option[0] != "preallocation"]
         image = Image(image.format, tuple(options))
     layers = () if is_mounted(path) else path.layers or _device_layers(disk.source)
-    if not layers and image is None and context.named_volume is not None:
-        layers = (Layer(LayerKind.LVM),)
     return replace(path, image=image, layers=layers)
 
 

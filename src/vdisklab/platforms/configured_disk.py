@@ -877,8 +877,8 @@ class ProbablyVolume(Risk, short=""):
 
     def __str__(self) -> str:
         return (
-            f"Its device is not on this host. By its name it is probably LVM ({self.volume}), as "
-            "which it is measured."
+            f"Its device is not on this host. By its name it is probably LVM ({self.volume}): "
+            "DEVICE in a command is then a spare volume of the same group."
         )
 
 

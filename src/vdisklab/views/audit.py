@@ -52,7 +52,7 @@ def tables(
         *measured_columns(),
         Column("better", _better, folds=NAMES, spare=5),
         Column("gain", _gain, right=True, spare=6),
-        Column("risks", risk_words, folds=16),
+        Column("risks", risk_words, folds=WORDS, whole=True),
         *lacks,
         source_column(),
     )

@@ -145,7 +145,8 @@ def _wide(table: Table[Any], width: int) -> _Laid:
     """All columns and whole texts: wrapped if that fits, else stacked."""
     every = [_Shown.of(column, table.rows) for column in table.columns]
     fits = _total(entry.least for entry in every) <= width
-    rows = _grid(every, _sizes(every, width)) if fits else _stacked(every, len(table.rows), width)
+    told = [entry for entry in every if not entry.is_empty] or every
+    rows = _grid(every, _sizes(every, width)) if fits else _stacked(told, len(table.rows), width)
     return _Laid([Text(), *rows, Text()], list(table.columns))
 
 
@@ -369,13 +370,16 @@ def _row(
 
 
 def _stacked(shown: Sequence[_Shown], rows: int, width: int) -> Iterator[Text]:
-    """Each row as lines of title and value, with an empty line between rows."""
+    """Each row as lines of title and value, with an empty line between rows; of a row that has
+    nothing in a column, without that line."""
     titles = [" ".join(entry.column.title.split()) for entry in shown]
     margin = 1 + max(map(cell_len, titles)) + len(_GAP)
     for place in range(rows):
         if place:
             yield Text()
         for entry, title in zip(shown, titles, strict=True):
+            if entry.texts[place] in _NOTHING and not entry.is_empty:
+                continue
             lines = wrap(entry.texts[place], width - margin)
             for number, line in enumerate(lines if entry.texts[place] else ()):
                 heading = "" if number else f" {title}"

@@ -47,19 +47,19 @@ def test_what_is_no_device_has_none(source: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "path", "said"),
+    ("source", "said"),
     [
-        ("/dev/no-such-vg/pg", "lvm/none", "a logical volume pg of the group no-such-vg"),
-        ("/dev/mapper/nosuch-pg--data", "lvm/none", "a logical volume pg-data of the group nosuch"),
-        ("/dev/disk/by-id/no-such", "none", None),
+        ("/dev/no-such-vg/pg", "a logical volume pg of the group no-such-vg"),
+        ("/dev/mapper/nosuch-pg--data", "a logical volume pg-data of the group nosuch"),
+        ("/dev/disk/by-id/no-such", None),
     ],
 )
-def test_a_device_of_another_host_is_what_its_name_says(
-    source: str, path: str, said: str | None
+def test_what_the_name_of_a_device_of_another_host_says_is_said_and_not_measured(
+    source: str, said: str | None
 ) -> None:
-    """Its risk says so, as the name may deceive; its own path names no layer."""
+    """The name may deceive: it is a risk, and the path that is measured names no layer."""
     disk = ConfiguredDisk("g", "vda", source, parse_path("none"))
     (context,) = disk_on_host.read_contexts([disk])
-    assert str(disk_on_host.measured_form(disk, parse_path("none"), context)) == path
+    assert str(disk_on_host.measured_form(disk, parse_path("none"), context)) == "none"
     found = [risk.volume for risk in risks(disk, context) if isinstance(risk, ProbablyVolume)]
     assert found == ([] if said is None else [said])

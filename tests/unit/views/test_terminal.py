@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from vdisklab import numbers
 from vdisklab.documents import as_csv
 from vdisklab.sanitise import sanitise, sanitise_line
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
@@ -282,3 +283,16 @@ def test_a_path_is_shortened_by_its_options_first(
     firsts = [row.strip() for row in rows if row.strip() not in ("", "(cold)")]
     assert firsts[: len(shown)] == shown
     assert ("(cold)" in [row.strip() for row in rows]) is (width == 16)
+
+
+def test_a_card_has_no_line_for_what_a_row_lacks() -> None:
+    """The wide form of many rows would be twice as long, of dashes."""
+    rows = [("a-name-of-a-disk", "7", numbers.MISSING), ("another-name-of-a-disk", "", "")]
+    columns = tuple(
+        Column[tuple[str, str, str]](title, lambda row, place=place: row[place])  # type: ignore[misc]
+        for place, title in enumerate(("disk", "gain", "better"))
+    )
+    shown = [line.plain.split() for line in lines_of(Table("t", columns, rows), 20, wide=True)]
+    assert ["gain", "7"] in shown
+    assert not any("better" in line for line in shown)
+    assert sum("gain" in line for line in shown) == 1
