@@ -359,11 +359,11 @@ def _wanted(row: ExistingDisk, place: MeasuringPlace) -> Iterator[DiskPath]:
 def _thin(row: ExistingDisk, path: DiskPath) -> Iterator[DiskPath]:
     """The path with a thin image, as the disk's own was made: its standing is that of this path,
     which `audit` shows, while changes are judged with an allocated image."""
-    image, own = path.image, None if row.path is None else row.path.image
-    if image is None or own is None or own.format is not image.format:
+    image, present = path.image, None if row.path is None else row.path.image
+    if image is None or present is None or present.format is not image.format:
         return
-    if own.is_thin and not image.is_thin:
-        made = own.word("preallocation")
+    if present.is_thin and not image.is_thin:
+        made = present.word("preallocation")
         options = tuple(option for option in image.options if option[0] != "preallocation")
         yield replace(path, image=Image(image.format, (*options, ("preallocation", made))))
 

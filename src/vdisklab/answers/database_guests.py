@@ -18,8 +18,8 @@ _PROFILES = (
 
 def database_profile(name: str) -> str | None:
     """The profile for a guest whose name says that it is a database; None for any other name."""
-    words = re.sub(r"[_.]", " ", name.casefold())
-    return next((profile for profile, pattern in _PROFILES if re.search(pattern, words)), None)
+    spelled = re.sub(r"[_.]", " ", name.casefold())
+    return next((profile for profile, pattern in _PROFILES if re.search(pattern, spelled)), None)
 
 
 def databases_by_name(guests: Iterable[str]) -> dict[str, tuple[str, ...]]:

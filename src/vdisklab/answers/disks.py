@@ -60,7 +60,7 @@ from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.path.segments import BUS_OPTIONS, LayerKind
 from vdisklab.plan.guest import USUAL_GUEST
 from vdisklab.plan.race_terms import RaceTerms
-from vdisklab.plan.settings import Request
+from vdisklab.plan.settings import DEFAULT_PROFILE, Request
 from vdisklab.platforms.configured_disk import ConfiguredDisk, DiskContext, Risk
 from vdisklab.platforms.dialect import Change
 from vdisklab.platforms.network import command_on_server, same_server
@@ -607,6 +607,12 @@ class DisksAnswer(Answer):
     measured_at: tuple[str, ...] = field(default=(), metadata=HIDDEN)
     """For `audit`: the directories in which the speeds were measured."""
     notes: Annotated[tuple[str, ...], "what could not be read"] = ()
+
+    @property
+    def profiles_to_measure(self) -> tuple[str, ...]:
+        """The profiles with which the planned campaigns measure."""
+        names = (each.request.profile or DEFAULT_PROFILE for each in self.planned)
+        return tuple(sorted(set(names)))
 
 
 class MeasuredPaths:

@@ -26,7 +26,6 @@ from vdisklab.path.durability import Durability, DurabilityKind
 from vdisklab.path.platforms import Platform
 from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.path.segments import Bus
-from vdisklab.plan.settings import DEFAULT_PROFILE
 from vdisklab.platforms.configured_disk import (
     AioConflict,
     CannotWork,
@@ -142,11 +141,11 @@ def _columns(below: Mapping[str, str]) -> tuple[Column[ExistingDisk], ...]:
 def _of_a_load(answer: DisksAnswer, then: NextCommands) -> Iterator[str]:
     """The load that the answers are for, or will be for, which the user did not choose, and the
     command that asks for a database's commits."""
-    planned = {each.request.profile or DEFAULT_PROFILE for each in answer.planned}
+    planned = answer.profiles_to_measure
     measured = answer.unasked_profiles
     if answer.profile is not None or answer.of_commits or not (measured or planned):
         return
-    with_profile = f"with profile {' and '.join(measured or sorted(planned))}"
+    with_profile = f"with profile {' and '.join(measured or planned)}"
     said = f"Measured {with_profile}"
     if not measured:
         verb = "command below measures" if len(answer.planned) == 1 else "commands below measure"
