@@ -67,10 +67,12 @@ CHALLENGERS = 24
 _NORMAL = np.linspace(-8, 8, 81)
 _WEIGHT = np.exp(-(_NORMAL**2) / 2) / np.exp(-(_NORMAL**2) / 2).sum()
 _CHANCE = (np.arange(300) + 0.5) / 300
-_MANY = 1000
 _TINY = 1e-300
-_WIDTH = 2.0**-22
-"""How exact a critical lead is, in standard errors."""
+_EXACT = 1e-7
+"""How exact the chance of a lead is, as a share of it."""
+
+_MOST_STEPS = 40
+_MANY = 1000
 """More degrees of freedom hardly improve the estimate of a standard deviation."""
 
 
@@ -383,28 +385,36 @@ def p_of_lead(lead: float, others: int, freedom: int, rounds: int) -> float:
 @lru_cache(maxsize=4096)
 def critical(alpha: float, others: int, freedom: int, rounds: int) -> float:
     """The lead in standard errors whose adjusted p-value is `alpha`."""
+    of_two = t_isf(alpha * (1 - KEPT_BACK_OF_TWO / (rounds - 1)) / 2, freedom)
+    any_other = alpha * (1 - KEPT_BACK / more_rounds(rounds))
+    return max(float(of_two), lead_by_chance(any_other, others, freedom))
+
+
+@lru_cache(maxsize=8192)
+def lead_by_chance(chance: float, others: int, freedom: int) -> float:
+    """The lead in standard errors that, among equal cells, one has over any of `others` with this
+    probability: what `dunnett` gives the chance of.
+
+    It is above the lead over one other cell, and below Bonferroni's, who adds up the chances of
+    all. Between them it is looked for by the method of false position in the form called Illinois
+    (Dowell & Jarratt, BIT 11, 1971): the chance's logarithm is almost a straight line.
+    """
+    low, high = (float(t_isf(chance / cells, freedom)) for cells in (1, others))
 
     def excess(lead: float) -> float:
-        """How far the p-value is above `alpha`: its logarithm falls almost like a straight line."""
-        return math.log(max(p_of_lead(lead, others, freedom, rounds), _TINY) / alpha)
+        return math.log(max(dunnett(lead, others, freedom), _TINY) / chance)
 
-    # It is above the lead that one of the two tests needs alone (Dunnett's for one other cell), and
-    # below Bonferroni's, who adds up the chances of all other cells.
-    of_two = float(t_isf(alpha * (1 - KEPT_BACK_OF_TWO / (rounds - 1)) / 2, freedom))
-    any_other = alpha * (1 - KEPT_BACK / more_rounds(rounds))
-    low = max(of_two, float(t_isf(any_other, freedom)))
-    high = max(of_two, float(t_isf(any_other / others, freedom)))
-    if low == high or (above := excess(low)) <= 0:
+    if others == 1 or (above := excess(low)) <= 0:
         return low
     while (below := excess(high)) > 0:  # by the error of `dunnett`'s sum
         low, high, above = high, 2 * high, below
-    # The method of false position in the form called Illinois (Dowell & Jarratt, BIT 11, 1971). A
-    # bisection to the same width takes three times as many p-values.
     moved = 0
-    while high - low > _WIDTH:
-        middle = low + (high - low) * above / (above - below)
-        middle = min(max(middle, low + _WIDTH / 2), high - _WIDTH / 2)
-        if (found := excess(middle)) > 0:
+    for _ in range(_MOST_STEPS):
+        middle = (low * below - high * above) / (below - above)
+        found = excess(middle)
+        if abs(found) < _EXACT:
+            return middle
+        if found > 0:
             low, above, below = middle, found, below / 2 if moved > 0 else below
             moved = 1
         else:
@@ -422,11 +432,21 @@ def dunnett(lead: float, others: int, freedom: int) -> float:
     """
     if others == 1:
         return float(t_sf(lead, freedom))
-    below = (
-        normal_cdf(math.sqrt(2) * lead * _deviations(min(freedom, _MANY))[:, None] + _NORMAL)
-        ** others
-    )
+    deviations = _deviations(min(freedom, _MANY))[:, None]
+    below = _power(normal_cdf(math.sqrt(2) * lead * deviations + _NORMAL), others)
     return 1 - float((below @ _WEIGHT).mean())
+
+
+def _power(base: Floats, exponent: int) -> Floats:
+    """`base ** exponent` by squaring: numpy's power takes as long as all the rest of `dunnett`."""
+    answer = np.ones_like(base)
+    while exponent:
+        if exponent & 1:
+            answer *= base
+        exponent >>= 1
+        if exponent:
+            base = base * base
+    return answer
 
 
 @lru_cache(maxsize=4096)

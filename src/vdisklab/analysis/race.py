@@ -25,13 +25,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.additive import PRECISION, fit, usable
-from vdisklab.analysis.best import KEPT_BACK, dunnett
+from vdisklab.analysis.best import KEPT_BACK, lead_by_chance
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.lasting_noise import (
     freedom_left,
@@ -306,26 +305,9 @@ def _means(logs: Floats) -> Floats:
     return np.where(count, total / np.maximum(count, 1), -np.inf)
 
 
-@lru_cache(maxsize=8192)
 def _critical(error: float, others: int, freedom: int, rounds: int) -> float:
     """The lead in standard errors that any of the others reaches by chance with this probability.
 
     A part of the error is kept back for noise that `pair_noise` cannot detect, as in `best`.
     """
-    allowed = error * (1 - KEPT_BACK / more_rounds(rounds))
-    low, high = 0.0, 1.0
-    while (chance := dunnett(high, others, freedom)) > allowed:
-        low, high = high, 2 * high
-    # Illinois' method on the chance's logarithm, which is nearly a parabola: about six steps.
-    above = math.log(dunnett(low, others, freedom) / allowed)
-    below = math.log(max(chance, 1e-300) / allowed)
-    for _ in range(24):
-        middle = (low * below - high * above) / (below - above)
-        found = math.log(max(dunnett(middle, others, freedom), 1e-300) / allowed)
-        if abs(found) < 1e-6 or high - low < 1e-9:
-            return float(middle)
-        if found > 0:
-            low, above, below = middle, found, below / 2
-        else:
-            high, below, above = middle, found, above / 2
-    return float(high)
+    return lead_by_chance(error * (1 - KEPT_BACK / more_rounds(rounds)), others, freedom)

@@ -220,8 +220,8 @@ def test_the_critical_lead_is_the_least_that_shows_a_cell_to_be_better(
     alpha: float, rounds: int, others: int, freedom: int
 ) -> None:
     lead = critical(alpha, others, freedom, rounds)
-    assert p_of_lead(lead + 1e-6, others, freedom, rounds) < alpha
-    assert p_of_lead(lead - 1e-6, others, freedom, rounds) > alpha
+    assert p_of_lead(lead * 1.000_001, others, freedom, rounds) < alpha
+    assert p_of_lead(lead * 0.999_999, others, freedom, rounds) > alpha
 
 
 @pytest.mark.parametrize("rounds", [3, 8])
