@@ -44,6 +44,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from machine import machine_facts, print_result
 from steady_disk import VOLUME, dirty_limit, steady_disk, steady_processor
 from vdisklab.analysis.observations import MeasureKey, observe
@@ -183,20 +186,48 @@ def values_of(place: Path, form: Form) -> Grid:
     }
 
 
-def means(grid: Grid, rounds: Sequence[int]) -> dict[str, dict[str, float]]:
-    """The mean logarithm of each path's ratio to the baseline, by measure and of all (`score`)."""
-    found: dict[str, dict[str, float]] = {}
-    for path, values in grid.items():
-        logs: dict[str, list[float]] = {}
-        for number in rounds:
-            base = grid[BASELINE][number]
-            for name, value in values[number].items():
-                if value > 0 and base[name] > 0:
-                    logs.setdefault(name, []).append(math.log(value / base[name]))
-        by_measure = {name: statistics.fmean(each) for name, each in logs.items()}
-        if len(by_measure) == 4:
-            found[path] = {**by_measure, "score": statistics.fmean(by_measure.values())}
-    return found
+@dataclass(frozen=True)
+class Ratios:
+    """The logarithms of a grid's ratios to the baseline: paths x measures x rounds, NaN without."""
+
+    paths: tuple[str, ...]
+    measures: tuple[str, ...]
+    logs: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, grid: Grid) -> Ratios:
+        """The ratios in the rounds that all paths have."""
+        count = min(map(len, grid.values()))
+        rounds = [grid[BASELINE][number] for number in range(count)]
+        measures = tuple(dict.fromkeys(name for values in rounds for name in values))
+        values = np.array(
+            [
+                [[path[number].get(name, 0.0) for number in range(count)] for name in measures]
+                for path in grid.values()
+            ]
+        )
+        values[~(values > 0)] = np.nan
+        return cls(tuple(grid), measures, np.log(values / values[list(grid).index(BASELINE)]))
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds there are."""
+        return int(self.logs.shape[2])
+
+
+def means(ratios: Ratios, rounds: Sequence[int]) -> dict[str, dict[str, float]]:
+    """The mean logarithm of each path's ratio to the baseline, by measure and of all (`score`); of
+    the paths that have all four measures."""
+    logs = ratios.logs[:, :, list(rounds)]
+    measured = np.isfinite(logs)
+    number = measured.sum(axis=2)
+    mean = np.where(measured, logs, 0.0).sum(axis=2) / np.maximum(number, 1)
+    whole = (number > 0).sum(axis=1) == 4
+    return {
+        path: {**dict(zip(ratios.measures, row.tolist(), strict=True)), "score": float(row.mean())}
+        for path, row, has_all in zip(ratios.paths, mean, whole, strict=True)
+        if has_all
+    }
 
 
 def loss(form: Mapping[str, Mapping[str, float]], long: Mapping[str, Mapping[str, float]]) -> float:
@@ -208,11 +239,10 @@ def loss(form: Mapping[str, Mapping[str, float]], long: Mapping[str, Mapping[str
 
 def compared(grid: Grid, long: Grid, chance: random.Random) -> dict[str, Any]:
     """Ranks, losses over resampled rounds, and each measure's ratio of ratios."""
-    counts = [min(map(len, each.values())) for each in (grid, long)]
-    of_form, of_long = means(grid, range(counts[0])), means(long, range(counts[1]))
+    both = [Ratios.of(each) for each in (grid, long)]
+    of_form, of_long = (means(each, range(each.rounds)) for each in both)
     losses = sorted(
-        loss(*(means(each, chance.choices(range(count), k=count))
-               for each, count in zip((grid, long), counts, strict=True)))
+        loss(*(means(each, chance.choices(range(each.rounds), k=each.rounds)) for each in both))
         for _ in range(RESAMPLES)
     )  # fmt: skip
     apart = {
@@ -225,7 +255,7 @@ def compared(grid: Grid, long: Grid, chance: random.Random) -> dict[str, Any]:
     within = 1 - statistics.fmean(ratio > math.log(1 + APART) for ratio in singles)
     at_95 = losses[math.ceil(0.95 * RESAMPLES) - 1]
     return {
-        "rounds": counts[0],
+        "rounds": both[0].rounds,
         "order": sorted(of_form, key=lambda path: -of_form[path]["score"]),
         "chosen": max(of_form, key=lambda path: of_form[path]["score"]),
         "loss": round(loss(of_form, of_long), 3),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -145,10 +146,16 @@ class _Statement(NamedTuple):
     """An INSERT as SQLAlchemy writes it, and how each column's type makes a value ready for it."""
 
     text: str
-    ready: tuple[tuple[str, Callable[[Any], Any] | None], ...]
+    values: Callable[[dict[str, Any]], Sequence[Any]]
+    ready: tuple[tuple[int, Callable[[Any], Any]], ...]
 
-    def parameters(self, row: dict[str, Any]) -> tuple[Any, ...]:
-        return tuple(row[name] if make is None else make(row[name]) for name, make in self.ready)
+    def parameters(self, row: dict[str, Any]) -> Sequence[Any]:
+        values = self.values(row)
+        if self.ready:
+            values = list(values)
+            for place, make in self.ready:
+                values[place] = make(values[place])
+        return values
 
 
 @cache
@@ -157,7 +164,7 @@ def _statement(table: sa.Table, names: tuple[str, ...]) -> _Statement:
     written = sa.insert(table).compile(dialect=_SQLITE, column_keys=list(names))
     order = written.positiontup or []
     assert set(order) == set(names)
-    types = ((name, table.c[name].type.dialect_impl(_SQLITE)) for name in order)
-    return _Statement(
-        str(written), tuple((name, type_.bind_processor(_SQLITE)) for name, type_ in types)
-    )
+    types = (table.c[name].type.dialect_impl(_SQLITE) for name in order)
+    makes = [type_.bind_processor(_SQLITE) for type_ in types]
+    ready = tuple((place, make) for place, make in enumerate(makes) if make is not None)
+    return _Statement(str(written), itemgetter(*order), ready)
