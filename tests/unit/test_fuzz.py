@@ -16,7 +16,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 FUZZ = BENCH / "fuzz.py"
 
 
-@pytest.mark.parametrize("inputs", [500, pytest.param(10_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("inputs", [300, pytest.param(10_000, marks=pytest.mark.nightly)])
 def test_damaged_inputs_are_read_or_refused(inputs: int) -> None:
     """bench/results/fuzz.json records a long run."""
     command = [sys.executable, str(FUZZ), "--inputs", str(inputs), "--limit", "5"]

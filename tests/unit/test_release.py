@@ -164,6 +164,7 @@ def test_the_debian_package_takes_its_homepage_from_the_project(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_archive_holds_the_tree_and_the_wheel_made_of_it_the_program(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     files = {str(path.relative_to(ROOT)) for path in ours(ROOT)}

@@ -31,18 +31,22 @@ def test_recorded_replays_name_the_best_of_all_rounds_and_redrawn_ones_need_not(
 
 
 @pytest.mark.parametrize(
-    ("sizes", "time"),
-    [((3, 2, 5, 2), 0.25), pytest.param((5, 3, 5, 4), 0.06, marks=pytest.mark.nightly)],
+    ("sizes", "time", "replays"),
+    [
+        ((3, 2, 5, 2), 0.25, 4),
+        pytest.param((3, 2, 5, 2), 0.25, 20, marks=pytest.mark.nightly),
+        pytest.param((5, 3, 5, 4), 0.06, 10, marks=pytest.mark.nightly),
+    ],
 )
 def test_a_structured_world_is_searched_in_a_fraction_of_the_time(
-    sizes: tuple[int, ...], time: float
+    sizes: tuple[int, ...], time: float, replays: int
 ) -> None:
     """Of 60 paths each is measured once, and those close to the best have twelve rounds; of 300
     paths only a fraction is measured."""
     kind = BENCH["Kind"]("additive", sizes)
     campaign = BENCH["Campaign"]("additive", kind, kind.levels, kind.rounds)
     methods = ["search"] + ["every path races", "elimination"] * (len(kind.levels) < 100)
-    found = BENCH["replay"](campaign, 10, 0.1, 1, methods)["methods"]
+    found = BENCH["replay"](campaign, replays, 0.1, 1, methods)["methods"]
     for method in methods[:2]:
         assert found[method]["right"] >= 0.9
         assert found[method]["true"] >= 0.9

@@ -102,7 +102,7 @@ def test_differences_that_last_from_round_to_round_are_a_part_of_the_interval(la
     assert row["covered"] >= 0.93 - 2 * (0.07 * 0.93 / 60) ** 0.5
 
 
-@pytest.mark.parametrize("searches", [10, pytest.param(60, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("searches", [5, pytest.param(60, marks=pytest.mark.nightly)])
 def test_the_search_repeats_until_the_interval_is_narrow(searches: int) -> None:
     """A narrow interval takes a hundred rounds and more, 0.25 s of CPU for each search."""
     (wide,), (narrow,) = (_simulated("slope of 1 guests", span, searches) for span in (None, 2))

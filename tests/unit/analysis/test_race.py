@@ -203,9 +203,10 @@ def test_a_simulated_race_is_right(name: str, seed: int) -> None:
     assert math.isfinite(end.behind)
 
 
-def test_what_is_known_of_races_whose_paths_swing() -> None:
+@pytest.mark.parametrize("replays", [4, pytest.param(30, marks=pytest.mark.nightly)])
+def test_what_is_known_of_races_whose_paths_swing(replays: int) -> None:
     """All of it is counted among wrong races, of which a few are found."""
-    for row in BENCH["swings"](6, 12).values():
+    for row in BENCH["swings"](6, replays).values():
         shares = (row["warned"], row["seen"], row["other_answer"])
         assert all(0 <= share <= 1 or math.isnan(share) for share in shares)
         assert math.isnan(row["seen"]) is (row["wrong"] == 0)

@@ -374,7 +374,10 @@ BROKEN = r"""
 """What of the shown texts is broken in two: options, intervals, dates, numbers from their signs."""
 
 
-@pytest.mark.parametrize("width", [1280, 600, 390, 340, 320])
+@pytest.mark.parametrize(
+    "width",
+    [1280, 320, *(pytest.param(width, marks=pytest.mark.nightly) for width in (600, 390, 340))],
+)
 def test_no_interval_and_no_option_is_broken_at_any_width(
     browser: Browser, tmp_path: Path, width: int
 ) -> None:
