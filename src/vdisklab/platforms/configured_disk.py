@@ -90,6 +90,8 @@ class ConfiguredDisk:
     """True if the disk's storage makes thin volumes."""
     lost_below: str | None = field(default=None, metadata=HIDDEN)
     """Why what is below the image loses flushed data, as the configuration tells."""
+    below_instead: str = field(default="", metadata=HIDDEN)
+    """What to change there, as a sentence without a stop; empty if that is not known."""
     soft_mount: tuple[str, str] | None = field(default=None, metadata=HIDDEN)
     """How the configuration has a server's directory mounted, as a sentence begins, if requests
     fail once the server does not answer in time; and how to change it, as a clause."""
@@ -401,11 +403,12 @@ class FlushesDroppedBelow(Risk, short="flushes dropped below", serious=True):
     """A host layer drops flushes: what the guest has flushed may be lost in a power cut."""
 
     reason: str
+    instead: Annotated[str | None, "what to change there"] = None
 
     def __str__(self) -> str:
         return (
             f"Flushes are dropped below the image: {self.reason}. A power cut may lose or corrupt "
-            "what the guest believes to be safe."
+            f"what the guest believes to be safe.{f' {self.instead}.' if self.instead else ''}"
         )
 
 
@@ -1085,6 +1088,8 @@ def _with_configuration(risk: Risk, disk: ConfiguredDisk, path: DiskPath) -> Ris
     own image."""
     if isinstance(risk, FlushesDropped):
         return FlushesDropped(disk.drops_by_default)
+    if isinstance(risk, FlushesDroppedBelow) and risk.reason == disk.lost_below:
+        return replace(risk, instead=disk.below_instead or None)
     if isinstance(risk, SoftMount) and disk.soft_mount is not None:
         return replace(risk, instead=disk.soft_mount[1])
     file = disk.source or ""

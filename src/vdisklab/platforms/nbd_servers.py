@@ -21,6 +21,7 @@ from vdisklab.platforms.configured_disk import ConfiguredDisk, loses_writes
 from vdisklab.platforms.qemu_arguments import disks_exported_by_nbd
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.shell_script import commands_of
+from vdisklab.platforms.where_set import only_line
 
 _PORT = "10809"
 _PROGRAMS = ("qemu-nbd", "qemu-storage-daemon", "nbdkit")
@@ -57,6 +58,8 @@ class NbdServer:
     device: str | None = None
     export: str | None = None
     loss: str | None = None
+    instead: str = ""
+    """What to write in the server's command line, as a clause."""
 
     def serves(self, disk: ConfiguredDisk) -> bool:
         """True if a guest's disk is this server's."""
@@ -82,14 +85,24 @@ def with_servers(
     disks: Iterable[ConfiguredDisk], texts: Sequence[GuestText]
 ) -> tuple[ConfiguredDisk, ...]:
     """The disks, each with the loss of the server in these texts that has it."""
-    lossy = [server for text in texts for server in _servers_in(text.text) if server.loss]
+    lossy = [(server, text) for text in texts for server in _servers_in(text.text) if server.loss]
     if not lossy:
         return tuple(disks)
-    return tuple(replace(disk, lost_below=disk.lost_below or _loss(disk, lossy)) for disk in disks)
+    return tuple(_with_loss(disk, lossy) for disk in disks)
 
 
-def _loss(disk: ConfiguredDisk, servers: Iterable[NbdServer]) -> str | None:
-    return next((server.loss for server in servers if server.serves(disk)), None)
+def _with_loss(
+    disk: ConfiguredDisk, servers: Iterable[tuple[NbdServer, GuestText]]
+) -> ConfiguredDisk:
+    """The disk with what its server loses, and what to change there."""
+    found = next((each for each in servers if each[0].serves(disk)), None)
+    if found is None or disk.lost_below is not None:
+        return disk
+    server, text = found
+    number = only_line(text.text, rf"\b(?:{'|'.join(_PROGRAMS)})\b")
+    where = f"in line {number} of {text.origin}" if number else f"in {text.origin}"
+    instead = server.instead and f"Change its server {where}: {server.instead}"
+    return replace(disk, lost_below=server.loss, below_instead=instead)
 
 
 def _servers_in(text: str) -> Iterator[NbdServer]:
@@ -146,18 +159,24 @@ def _of_qemu_nbd(argv: Sequence[str]) -> NbdServer:
     word = _last(options, "cache") or ("none" if "n" in options else "writeback")
     form = _last(options, "format") or "raw"
     file = files[-1] if files else ""
-    loss = None
+    loss, instead = None, ""
     if "s" in options or "snapshot" in options:
         loss = "qemu-nbd throws all writes away when it stops (--snapshot)"
+        instead = "leave out --snapshot"
     elif word in tuple(CacheMode) and form in tuple(ImageFormat):
         path = DiskPath((), Image(ImageFormat(form)), CacheMode(word))
         loss = next((drop.reason for drop in dropped_flushes(path)), None)
+        instead = (
+            f"write --cache=writeback in place of --cache={word}"
+            if path.cache.no_flush
+            else (f"serve an image of another format than {form}")
+        )
     if loss is None and (memory := memory_by_name(file)):
-        loss = f"{file} is memory ({memory})"
+        loss, instead = f"{file} is memory ({memory})", "serve a file or device on a disk"
     port = None if socket or device else _last(options, "port") or _PORT
     address = _last(options, "bind") or ""
     said = loss and f"qemu-nbd serves it: {loss}"
-    return NbdServer(socket, port, address, device, loss=said)
+    return NbdServer(socket, port, address, device, loss=said, instead=instead)
 
 
 def _of_nbdkit(argv: Sequence[str]) -> NbdServer:
@@ -165,31 +184,41 @@ def _of_nbdkit(argv: Sequence[str]) -> NbdServer:
     filters = options.get("filter", [])
     plugin = PurePath(others[0] if others else "").name
     settings = dict(word.partition("=")[::2] for word in others[1:])
-    loss = None
+    loss, instead = None, ""
     if plugin in _UNSAFE_PLUGINS:
         loss = f"nbdkit's plugin {plugin} keeps nothing when the server stops"
+        instead = "serve a file with its plugin file: nbdkit file FILE"
     if "fua" in filters and "discard" in (settings.get("fuamode"), settings.get("fua-mode")):
         loss = "nbdkit's filter fua discards flushes (fuamode=discard)"
+        instead = "write fuamode=pass in place of fuamode=discard"
     if "cache" in filters and settings.get("cache") == CacheMode.UNSAFE:
         loss = "nbdkit's filter cache ignores flushes (cache=unsafe)"
+        instead = "write cache=writeback in place of cache=unsafe"
     if "cow" in filters and not {"cow-on-read", "cow-file"} & settings.keys():
         loss = "nbdkit's filter cow throws all writes away when the server stops"
+        instead = "leave out --filter=cow"
     file = settings.get("file") or next((w for w in others[1:] if w.startswith("/")), "")
     if loss is None and plugin in ("file", "split", "floppy") and memory_by_name(file):
         loss = f"{file} is memory ({memory_by_name(file)})"
+        instead = "serve a file or device on a disk"
     socket = _last(options, "unix")
     port = None if socket else _last(options, "port") or _PORT
-    return NbdServer(socket, port, _last(options, "ipaddr") or "", loss=loss)
+    return NbdServer(socket, port, _last(options, "ipaddr") or "", loss=loss, instead=instead)
 
 
 def _of_daemon(argv: Sequence[str]) -> Iterator[NbdServer]:
     for server, export, disk in disks_exported_by_nbd(argv):
-        loss = loses_writes(disk)
+        loss, instead = loses_writes(disk), ""
         if loss is None and disk.path is not None:
             loss = next((drop.reason for drop in dropped_flushes(disk.path)), None)
         if loss is None and (memory := memory_by_name(disk.source or "")):
             loss = f"{disk.source} is memory ({memory})"
+            instead = "serve a file or device on a disk"
+        if disk.path is not None and disk.path.cache.no_flush:
+            instead = "write cache.no-flush=off in its --blockdev"
         socket = server.get("path")
         port = None if socket else str(server.get("port", _PORT))
         said = loss and f"qemu-storage-daemon serves it: {loss}"
-        yield NbdServer(socket, port, str(server.get("host", "")), export=export, loss=said)
+        yield NbdServer(
+            socket, port, str(server.get("host", "")), export=export, loss=said, instead=instead
+        )

@@ -77,6 +77,8 @@ _WAYS_OUT = (
     ("input/output", "see that the server has space left, and what its log says of its disk"),
     ("no password", "give the password: --secret NAME=FILE"),
     ("authentication", "give user and password: USER@ in the URL, and --secret NAME=FILE"),
+    ("authorization", "correct the user, USER@ in the URL, or the password in --secret NAME=FILE"),
+    ("failed to log in", "correct the user, USER@ in the URL, or the password: --secret NAME=FILE"),
     ("host key", "add the server's key to known_hosts: ssh-keyscan HOST >> ~/.ssh/known_hosts"),
 )
 

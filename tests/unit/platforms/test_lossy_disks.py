@@ -168,7 +168,34 @@ def test_an_nbd_server_in_the_same_file_answers_for_its_flushes(
     assert why in (disk.lost_below or "")
     texts = [GuestText(f"{server}\n", "server.sh"), GuestText(GUEST.format(place), "guest.sh")]
     if not server.startswith("bash"):
-        assert read_guests(texts) == (replace(disk, domain="c"),)
+        (apart,) = read_guests(texts)
+        assert replace(apart, below_instead="") == replace(disk, domain="c", below_instead="")
+        assert apart.below_instead.startswith("Change its server in line 1 of server.sh: ")
+
+
+@pytest.mark.parametrize(
+    ("server", "instead"),
+    [
+        ("qemu-nbd -t -k /s -f raw --cache unsafe /a",
+         "write --cache=writeback in place of --cache=unsafe"),
+        ("qemu-nbd -s -k /s /a", "leave out --snapshot"),
+        ("qemu-nbd -k /s -f vmdk /a", "serve an image of another format than vmdk"),
+        (f"qemu-nbd -k /s {SHM}/a", "serve a file or device on a disk"),
+        ("nbdkit -U /s --filter=cache file file=/a cache=unsafe",
+         "write cache=writeback in place of cache=unsafe"),
+        ("nbdkit -U /s --filter=fua file /a fuamode=discard",
+         "write fuamode=pass in place of fuamode=discard"),
+        ("nbdkit -U /s --filter=cow file /a", "leave out --filter=cow"),
+        ("nbdkit -U /s memory 1G", "serve a file with its plugin file: nbdkit file FILE"),
+        (f"qemu-storage-daemon {NODE.format('on')} --nbd-server addr.type=unix,addr.path=/s "
+         "--export type=nbd,id=e,node-name=f,name=,writable=on",
+         "write cache.no-flush=off in its --blockdev"),
+    ],
+)  # fmt: skip
+def test_what_to_change_at_the_server_is_said_with_its_line(server: str, instead: str) -> None:
+    (disk,) = read(f"#!/bin/sh\nset -e\n{server}\n{GUEST.format('nbd+unix:///?socket=/s')}")
+    said = [str(risk) for risk in risks(disk)]
+    assert any(f"Change its server in line 3 of start.sh: {instead}." in each for each in said)
 
 
 @pytest.mark.parametrize(
