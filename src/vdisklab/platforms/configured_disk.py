@@ -451,6 +451,7 @@ class OnServer(Risk, short=""):
     layer: LayerKind
     cached: Annotated[bool, "true if this host's memory may hold what was not flushed"]
     no_wait: Annotated[bool, "true for a librbd that caches before the first flush, too"] = False
+    flushes_each: Annotated[bool, "true if the cache mode flushes each write"] = False
 
     def __str__(self) -> str:
         facts = self.layer.facts.target
@@ -466,6 +467,8 @@ class OnServer(Risk, short=""):
             return f"{what}: librbd keeps writes in this host's memory between flushes, {first}."
         if self.cached:
             return f"{what}: this host's memory may hold what the guest has not flushed."
+        if self.flushes_each:
+            return f"{what}: each write is flushed, and stable once the server says so."
         if self.layer is LayerKind.NFS:
             promise += ", so directsync is the same; with `async` not even a flush is durable"
         direct = "" if facts is None or facts.by_qemu else "with O_DIRECT "
@@ -992,7 +995,8 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
         caches = path.offers_write_cache and not path.cache.direct
         cached = caches and (is_rbd or not path.opened_by_qemu)
         no_wait = cached and is_rbd and disk.platform is Platform.PROXMOX
-        risky.append(OnServer(path.layers[0].kind, cached, no_wait))
+        flushes_each = not path.offers_write_cache and not path.cache.direct
+        risky.append(OnServer(path.layers[0].kind, cached, no_wait, flushes_each))
     risky = [_with_setting(_with_configuration(risk, disk, path), disk, path) for risk in risky]
     ignores = path.attachment.option("discard") == "ignore"
     if disk.on_thin_volume and ignores and not disk.read_only and NoDiscard() not in risky:

@@ -88,11 +88,9 @@ def durability_sentence(
         case DurabilityKind.KEPT_IN_TEST:
             answer = f"{path} kept {kept} in {_extent(states)}{durability.disk.above}{where}."
         case DurabilityKind.BY_SERVER:
-            promise = promise_of(parse_path(path)) or f"{AFTER_A_FLUSH}, or {CLAIMED}"
             answer = (
-                f"{path} is on a server, which answers for what it keeps: a guest's write with "
-                f"cache=none is stable {promise}. vdisklab cannot see "
-                "whether that is true."
+                f"{path} is on a server, which answers for what it keeps: "
+                f"{_promised(parse_path(path))}. vdisklab cannot see whether that is true."
             )
         case DurabilityKind.NOT_TESTED:
             few = states.judged
@@ -106,6 +104,17 @@ def durability_sentence(
         case _:
             assert_never(durability.kind)
     return " ".join([answer, *_unflushed(durability)])
+
+
+def _promised(path: DiskPath) -> str:
+    """When a guest's write is stable on a server, by the path's cache mode, as a clause."""
+    mode = path.cache.spelled_out
+    if not path.offers_write_cache:
+        return f"with cache={mode} each write is flushed, and stable once the server says so"
+    if not path.cache.direct:
+        return f"with cache={mode} what the guest has flushed is stable once the server says so"
+    promise = promise_of(path) or f"{AFTER_A_FLUSH}, or {CLAIMED}"
+    return f"a guest's write with cache={mode} is stable {promise}"
 
 
 def _rule(durability: Durability) -> str:

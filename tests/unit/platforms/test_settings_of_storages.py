@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from vdisklab.path.disk_path import parse_path
-from vdisklab.platforms.configured_disk import CannotWork, ConfiguredDisk, SoftMount, risks
+from vdisklab.path.durability import CrashVerdicts, durability
+from vdisklab.platforms.configured_disk import (
+    CannotWork,
+    ConfiguredDisk,
+    OnServer,
+    SoftMount,
+    risks,
+)
 from vdisklab.platforms.dialect import NotChangeableError
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import change_of, read_guests
+from vdisklab.views.durability import durability_sentence
 
 STORAGES = """dir: local
 \tpath /var/lib/vz
@@ -200,3 +210,27 @@ def test_a_soft_mount_of_a_claim_is_said(of_class: str, of_volume: str | None, s
     found = soft(disk)
     assert said in found
     assert bool(found) is bool(said)
+
+
+@pytest.mark.parametrize(
+    ("cache", "of_disk", "of_advice"),
+    [
+        ("none", "with O_DIRECT a write is stable after a flush", "with cache=none is stable"),
+        ("writeback", "memory may hold", "with cache=writeback what the guest has flushed is"),
+        ("writethrough", "each write is flushed", "with cache=writethrough each write is flushed"),
+    ],
+)
+def test_what_is_said_of_cephfs_is_of_the_disks_own_cache_mode(
+    cache: str, of_disk: str, of_advice: str
+) -> None:
+    text = MACHINE.replace(", VOLUME", "").replace("CLASS", "[]")
+    text = text.replace("nfs.csi.k8s.io", "rook-ceph.cephfs.csi.ceph.com")
+    text = text.replace("disk: {bus: virtio}", f"cache: {cache}, disk: {{bus: virtio}}")
+    (disk,) = read_guests([GuestText(text, "erp.yaml")])
+    assert disk.path is not None
+    (said,) = [str(risk) for risk in risks(disk) if isinstance(risk, OnServer)]
+    assert of_disk in said
+    assert ("O_DIRECT" in said) is (cache == "none")
+    sentence = durability_sentence(str(disk.path), durability(disk.path, CrashVerdicts()))
+    assert of_advice in sentence
+    assert re.findall("cache=([a-z]+)", sentence) == [cache]
