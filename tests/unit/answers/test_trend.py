@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as Xml
@@ -60,8 +61,10 @@ def month(number: int, host: str = "6.1.0-30") -> Campaign:
     )
 
 
-def runs(number: int, level: float, path: str | None = None) -> Iterator[Run]:
+@cache
+def runs(number: int, level: float, path: str | None = None) -> tuple[Run, ...]:
     """The made-up runs of a campaign, with the level of all paths, or of one."""
+    found = []
     for run in campaign_runs(campaign=f"ca{number:06x}", seed=number):
         factor = level if path in (None, run.path) else 1.0
         measured = tuple(
@@ -77,7 +80,8 @@ def runs(number: int, level: float, path: str | None = None) -> Iterator[Run]:
             for measurement in run.measurements
         )
         # The first half byte of an id is its round; no campaign has sixteen.
-        yield replace(run, id=f"{number:02x}{run.id}", measurements=measured)
+        found.append(replace(run, id=f"{number:02x}{run.id}", measurements=measured))
+    return tuple(found)
 
 
 def levels(count: int, spread: float = 0.02, seed: int = 3) -> list[float]:
