@@ -48,7 +48,10 @@ from vdisklab.units import named
 LARGEST = 32 << 20
 """Maximum number of characters of one file."""
 
-_ENDINGS = (".xml", ".conf", ".yaml", ".yml", ".json", ".cmdline", ".sh", ".service", ".tf", ".hcl")
+_ENDINGS = (
+    ".xml", ".conf", ".yaml", ".yml", ".json", ".cmdline", ".sh", ".service", ".container", ".tf",
+    ".hcl",
+)  # fmt: skip
 
 
 _FIRST = " ".join(tuple(NEW_GUEST_DISKS)[:2])

@@ -17,8 +17,8 @@ from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.shell_script import sourced_files
 
 FORMS = (
-    "pasted", "systemd_unit", "process_list", "info_block", "qm_commands", "virt_install",
-    "terraform", "packer", "ansible", "compose",
+    "pasted", "container_run", "systemd_unit", "process_list", "info_block", "qm_commands",
+    "virt_install", "terraform", "packer", "ansible", "compose",
 )  # fmt: skip
 """The files of the forms, the outermost first: what was pasted may be any other."""
 
@@ -86,8 +86,8 @@ def _rewritten(text: GuestText, forms: tuple[TextForm, ...]) -> Iterator[GuestTe
             named = replace(
                 inner,
                 required=text.required,
-                changed_in=form.changed_in or text.changed_in,
-                changed_at=inner.changed_at or text.changed_at,
+                changed_in=text.changed_in or form.changed_in,
+                changed_at=text.changed_at or inner.changed_at,
             )
             yield from _rewritten(named, forms[number + 1 :])
         if not form.shares:

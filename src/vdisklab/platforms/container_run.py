@@ -1,0 +1,166 @@
+"""A container of the images that run QEMU, started by `docker run` or `podman run`, or described by
+a Quadlet: rewritten into a compose file's service.
+
+docker-run(1), podman-run(1); podman-systemd.unit(5): Image, Environment, EnvironmentFile, Volume,
+AddDevice and ContainerName of a `.container` file. `--env-file` has lines of NAME=VALUE.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import PurePath
+
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.shell_script import commands_of, tells
+from vdisklab.platforms.text_form import TextForm
+from vdisklab.platforms.where_set import only_line, set_in
+
+_PROGRAMS = ("docker", "podman", "nerdctl")
+_VERBS = ("run", "create")
+_COMMAND = re.compile(rf"\b(?:{'|'.join(_PROGRAMS)})\b[^\n]{{0,200}}\b(?:{'|'.join(_VERBS)})\b")
+_QUADLET = re.compile(r"^\[Container\]\s*$", re.MULTILINE)
+_KEY = re.compile(r"^(?P<key>[A-Z]\w+)\s*=\s*(?P<value>.*)$", re.MULTILINE)
+_CONTINUED = re.compile(r"\\\r?\n\s*")
+_ALONE = (
+    "detach", "interactive", "tty", "rm", "privileged", "init", "publish-all", "read-only",
+    "no-healthcheck", "replace", "oom-kill-disable", "sig-proxy", "quiet", "rmi", "no-hosts",
+)  # fmt: skip
+"""Options without a value; a letter of `-dit` is one, too."""
+_LETTERS = frozenset("ditPq")
+_LONG = {"e": "env", "v": "volume"}
+_MODE = "DISK_CACHE"
+_MOST_FILES = 20
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(slots=True)
+class _Container:
+    name: str = ""
+    image: str = ""
+    variables: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    volumes: list[str] = field(default_factory=list)
+    devices: list[str] = field(default_factory=list)
+
+    def add(self, option: str, value: str) -> None:
+        """Takes an option of the command line; others change no disk."""
+        match option:
+            case "name":
+                self.name = value
+            case "env":
+                self.variables.append(value)
+            case "env-file":
+                self.files.append(value)
+            case "volume":
+                self.volumes.append(value)
+            case "device":
+                self.devices.append(value)
+            case "mount":
+                parts = dict(part.partition("=")[::2] for part in value.split(","))
+                source = parts.get("source", parts.get("src", ""))
+                inside = parts.get("target", parts.get("destination", parts.get("dst", "")))
+                self.volumes.append(f"{source}:{inside}")
+            case _:
+                pass
+
+
+def _recognises(text: GuestText) -> bool:
+    return _QUADLET.search(text.text) is not None or _COMMAND.search(text.text) is not None
+
+
+def _containers(text: GuestText) -> Iterator[_Container]:
+    if _QUADLET.search(text.text):
+        yield _of_quadlet(text)
+        return
+    for command in commands_of(text.text, text.files):
+        names = [PurePath(part).name for part in command.argv]
+        first = next((number for number, name in enumerate(names[:8]) if name in _PROGRAMS), None)
+        if first is None or tells(command.argv):
+            continue
+        verb = next(
+            (number for number in range(first, len(names)) if names[number] in _VERBS), None
+        )
+        if verb is not None:
+            yield _of_command(command.argv[verb + 1 :])
+
+
+def _of_command(argv: Sequence[str]) -> _Container:
+    """The container of the words after `run`: its options stand before the image."""
+    container, rest = _Container(), iter(argv)
+    for part in rest:
+        if not part.startswith("-"):
+            container.image = part
+            break
+        name, equals, value = part.lstrip("-").partition("=")
+        if not part.startswith("--") and set(name) <= _LETTERS:
+            continue
+        if not part.startswith("--") and len(name) > 1:
+            name, value, equals = name[0], part[2:].removeprefix("="), "="
+        if name in _ALONE:
+            continue
+        container.add(_LONG.get(name, name), value if equals else next(rest, ""))
+    return container
+
+
+def _of_quadlet(text: GuestText) -> _Container:
+    options = {"Environment": "env", "EnvironmentFile": "env-file", "Volume": "volume",
+               "AddDevice": "device", "Mount": "mount", "ContainerName": "name"}  # fmt: skip
+    container = _Container()
+    for match in _KEY.finditer(_CONTINUED.sub(" ", text.text)):
+        key, value = match["key"], match["value"].strip()
+        if key == "Image":
+            container.image = value
+        elif key == "Environment":
+            with suppress(ValueError):
+                container.variables += shlex.split(value)
+        elif key in options:
+            container.add(options[key], value)
+    return container
+
+
+def _rewritten(text: GuestText) -> Iterator[GuestText]:
+    """Each container as a service, with the variables of its files before its own."""
+    for container in _containers(text):
+        lines = (line for name in container.files for line in text.files.get(name, "").splitlines())
+        given = [
+            line.strip() for line in lines if "=" in line and not line.lstrip().startswith("#")
+        ]
+        pairs = [*given, *container.variables]
+        environment = {}
+        for pair in pairs:
+            name, equals, value = pair.partition("=")
+            if _NAME.fullmatch(name):
+                environment[name] = value if equals else f"${{{name}}}"
+        service = container.name or PurePath(container.image.partition(":")[0]).name or "container"
+        whole = "".join(
+            f"    {key}: {json.dumps(value)}\n"
+            for key, value in (
+                ("image", container.image), ("environment", environment),
+                ("volumes", container.volumes), ("devices", container.devices),
+                ("env_file", [name for name in container.files if name not in text.files]),
+            )
+        )  # fmt: skip
+        is_own = any(pair.startswith(_MODE) for pair in container.variables)
+        line = only_line(text.text, rf"\b{_MODE}=") if is_own else None
+        place = set_in(text, _MODE, line, f"container {service}")
+        yield GuestText(
+            f"services:\n  {json.dumps(service)}:\n{whole}", text.origin, changed_at={"": place}
+        )
+
+
+def _names(text: GuestText) -> Iterator[str]:
+    if _recognises(text):
+        files = (name for container in _containers(text) for name in container.files)
+        yield from islice(files, _MOST_FILES)
+
+
+FORM = TextForm(
+    recognises=_recognises, rewritten=_rewritten, shares=True,
+    changed_in="the command or file of the container", names=_names,
+)  # fmt: skip

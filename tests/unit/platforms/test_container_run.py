@@ -1,0 +1,82 @@
+"""Containers that run QEMU, started by a command or described by a Quadlet."""
+
+from __future__ import annotations
+
+import pytest
+
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.registry import read_guests
+
+SCRIPT = r"""#!/bin/bash
+set -e
+CACHE=unsafe
+docker run -it --rm --name windows -e "VERSION=11" -e DISK_SIZE=64G \
+  -e DISK_CACHE=$CACHE -e DISK_FMT=qcow2 \
+  -p 8006:8006 --device=/dev/kvm --device /dev/net/tun --cap-add NET_ADMIN \
+  -v "/srv/windows:/storage" --stop-timeout 120 dockurr/windows
+sudo podman run -d --name debian --env BOOT=debian -v /srv/debian:/storage:Z qemux/qemu:latest
+docker run -d --name proxy -v /srv/proxy:/storage nginx
+echo docker run --name shown qemux/qemu
+qemu-system-x86_64 -name old -drive file=/srv/old.qcow2,format=qcow2,if=virtio,cache=none
+"""
+QUADLET = """[Unit]
+Description=Windows
+[Container]
+Image=docker.io/dockurr/windows:latest
+ContainerName=win
+Environment=VERSION=11 "DISK_CACHE=unsafe"
+EnvironmentFile=win.env
+AddDevice=/dev/kvm
+Volume=/srv/win:/storage
+[Service]
+Restart=always
+[Install]
+WantedBy=default.target
+"""
+VIRTIO = "scsi:detect_zeroes=on:discard=unmap:iothread=on"
+
+
+def read(text: GuestText) -> dict[str, ConfiguredDisk]:
+    return {disk.domain: disk for disk in read_guests([text])}
+
+
+def test_docker_run_of_a_script_is_a_guest() -> None:
+    disks = read(GuestText(SCRIPT, "start.sh"))
+    assert {name: (str(disk.path), disk.source) for name, disk in disks.items()} == {
+        "windows": (f"qcow2/unsafe/{VIRTIO}", "/srv/windows/data.qcow2"),
+        "debian": (
+            f"raw/none/{VIRTIO.replace('scsi:', 'scsi:aio=native:')}", "/srv/debian/data.img"
+        ),
+        "old": ("qcow2/none", "/srv/old.qcow2"),
+    }  # fmt: skip
+    assert disks["windows"].changed_at == "`DISK_CACHE` in line 5 of start.sh"
+    assert disks["debian"].changed_at == "`DISK_CACHE` of container debian in start.sh"
+    assert disks["old"].changed_in == ""
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_quadlet_is_a_guest(beside: bool) -> None:
+    files = {"win.env": "# of the guest\nDISK_FMT=qcow2\n"} if beside else {}
+    (disk,) = read(GuestText(QUADLET, "win.container", files=files)).values()
+    assert disk.domain == "win"
+    assert str(disk.path) == f"{'qcow2' if beside else 'raw'}/unsafe/{VIRTIO}"
+    assert disk.changed_at == "`DISK_CACHE` in line 6 of win.container"
+    assert bool(disk.may_differ) is not beside
+
+
+@pytest.mark.parametrize(
+    ("options", "cache"),
+    [
+        ("-e DISK_CACHE=writeback", "writeback"),
+        ("-eDISK_CACHE=unsafe", "unsafe"),
+        ("--env=DISK_CACHE=directsync", "directsync"),
+        ("-dit --env DISK_CACHE=writethrough", "writethrough"),
+        ("--rm --init", "none"),
+    ],
+)
+def test_ways_to_write_a_variable(options: str, cache: str) -> None:
+    text = f"docker run {options} --name w qemux/qemu -e DISK_CACHE=unsafe\n"
+    (disk,) = read(GuestText(text, "w.sh")).values()
+    assert disk.path is not None
+    assert str(disk.path.cache) == cache
