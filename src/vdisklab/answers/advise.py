@@ -101,6 +101,7 @@ from vdisklab.platforms.configured_disk import (
     ProbablyVolume,
     disk_path,
     limits_in,
+    loses_writes,
     risks,
     works_for,
 )
@@ -980,6 +981,8 @@ def _limited(row: ExistingDisk, start: Advice, limits: Sequence[str]) -> Advice:
     said = f"its speed is not comparable ({', '.join(limits)})"
     if held := limits_in(limits):
         said = f"its own limits hold it back ({', '.join(held)})"
+    if loses_writes(row.disk):
+        return replace(start, reason=f"it loses flushed data; {said}")
     if row.power_cut is not None and row.power_cut.kind.acceptable:
         return replace(start, action=DiskAction.KEEP, reason=f"safe; {said}")
     path = start.path or row.disk.assumed

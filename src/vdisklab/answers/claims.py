@@ -28,7 +28,7 @@ from vdisklab.answers.missing_cells import missing_cells, request_for, run_comma
 from vdisklab.documents import RARE, Answer, Count, Probability
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell
-from vdisklab.plan.accelerator import Accelerator
+from vdisklab.plan.accelerator import Accelerator, AcceleratorChoice
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import Request
 from vdisklab.plan.toml_file import text_of
@@ -98,8 +98,7 @@ class JudgedClaim:
         Where guests are `emulated`, an absolute claim would be void once it is measured.
         """
         claim = answer.claim
-        lacking = answer.status is ClaimStatus.NOT_MEASURED
-        needs_kvm = emulated and claim.absolute and lacking
+        needs_kvm = _needs_kvm(answer, emulated=emulated)
         return cls(
             article=claim.article,
             claim=claim.name,
@@ -250,6 +249,13 @@ def answer_claims(
     return evaluate_claims(load(results, ids), files, requested, left_out)
 
 
+def _needs_kvm(answer: ClaimAnswer, *, emulated: bool) -> bool:
+    """True for an absolute claim that lacks measurements where guests are emulated: measured there,
+    it would be void."""
+    lacking = answer.status is ClaimStatus.NOT_MEASURED
+    return emulated and answer.claim.absolute and lacking
+
+
 def evaluate_claims(
     loaded: Loaded,
     files: Sequence[ClaimFile],
@@ -263,9 +269,13 @@ def evaluate_claims(
     claims = [claim for file in files for claim in file.claims]
     answers = judge_claims(claims, loaded.observations, loaded.outlines, ALPHA)
     like = loaded.campaigns[0] if loaded.campaigns else None
+    emulated = loaded.caveats.accelerator is Accelerator.TCG
+    request = requested or Request()
     commands = {
         (answer.claim.article, answer.claim.name): run_command(
-            request_for(cells, requested or Request(), like)
+            replace(request_for(cells, request, like), accelerator=AcceleratorChoice.KVM)
+            if _needs_kvm(answer, emulated=emulated)
+            else request_for(cells, request, like)
         )
         for answer in answers
         if answer.verdict is ClaimVerdict.NOT_MEASURED
@@ -280,7 +290,7 @@ def evaluate_claims(
             JudgedClaim.of(
                 answer,
                 commands.get((answer.claim.article, answer.claim.name)),
-                emulated=loaded.caveats.accelerator is Accelerator.TCG,
+                emulated=emulated,
             )
             for answer in answers
         ),

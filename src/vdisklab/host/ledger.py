@@ -173,8 +173,9 @@ def open_ledger(directory: Path | None = None) -> Iterator[Ledger]:
         _sync_directory(directory)
     except OSError as error:
         raise HostError(
-            f"the ledger {path} cannot be written: {error.strerror}",
-            hint="set VDISKLAB_STATE to a directory that can be written",
+            f"{directory}, where vdisklab notes what it makes, cannot be written: {error.strerror}",
+            hint="set VDISKLAB_STATE to a directory that this user can write, such as "
+            "/var/tmp/vdisklab",
         ) from error
     try:
         yield Ledger(path, run_id, descriptor)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.errors import HostError
@@ -26,7 +26,7 @@ from vdisklab.host.image_file import SeenFile, format_of, seen_file
 from vdisklab.host.machine import read_text
 from vdisklab.inspection.thin_pools import btrfs_quota, has_zfs_quota, lvm_pool, zfs_pool
 from vdisklab.path.disk_path import DiskPath, Image, Layer, Options
-from vdisklab.path.memory_names import RAM_DISK, memory_by_name
+from vdisklab.path.memory_names import RAM_DISK, memory_below, memory_by_name
 from vdisklab.path.options import OptionValue
 from vdisklab.path.segments import ImageFormat, LayerKind
 from vdisklab.path.volume_names import volume_by_name
@@ -90,13 +90,14 @@ def _context(
         if place not in places:
             places[place] = _file_system(source)
         allocated = status.st_blocks * 512
-        size, image, below = _image(disk.path.image, source, file)
+        found = _image(disk.path.image, source, file)
         context = replace(
             places[place],
             header=format_of(file),
-            image=image,
-            not_followed=below,
-            virtual_size=size,
+            image=found.image,
+            not_followed=found.not_followed,
+            lost_below=places[place].lost_below or found.lost_below,
+            virtual_size=found.size,
             allocated=allocated,
         )
         return context, (status.st_dev, status.st_ino)
@@ -221,24 +222,33 @@ def _sync(dataset: str) -> Options | None:
     return tuple(("sync", word) for word in answer if word in ("standard", "always", "disabled"))
 
 
-def _image(
-    configured: Image | None, source: Path, file: SeenFile
-) -> tuple[int | None, Image | None, str | None]:
-    """Virtual size in bytes and format options, None if they cannot be read, and a backing file
-    that the configuration does not name.
+@dataclass(frozen=True, slots=True)
+class _SeenImage:
+    """What a file's header says beside the configuration."""
 
-    That file is not opened: its name is the guest's, if its owner ever read the image as raw. What
-    the configuration says of a chain, a data file or encryption holds, too.
-    """
+    size: int | None = None
+    """The virtual size in bytes; None if it cannot be read."""
+    image: Image | None = None
+    """The format's options; None if they cannot be read."""
+    not_followed: str | None = None
+    """A backing file that the configuration does not name. It is not opened: its name is the
+    guest's, if its owner ever read the image as raw."""
+    lost_below: str | None = None
+    """Why a power cut takes a file below the image: its name says that it is memory."""
+
+
+def _image(configured: Image | None, source: Path, file: SeenFile) -> _SeenImage:
+    """What the file's header says. What the configuration says of a chain, a data file or
+    encryption holds, too."""
     configured = configured or Image(ImageFormat.RAW)
     form, options = configured.format, dict(configured.options)
     if form is ImageFormat.RAW:
         length = file.status.st_size
         is_thin = file.status.st_blocks * 512 < length
-        return length, Image(form, tuple((options | _thin(is_thin)).items())), None
+        return _SeenImage(length, Image(form, tuple((options | _thin(is_thin)).items())))
     head = file.first(HEAD)
     if head is None:
-        return None, None, None
+        return _SeenImage()
     try:
         if form is ImageFormat.QCOW2:
             header = parse_header(head)
@@ -249,11 +259,14 @@ def _image(
                 "backing": max(int(not alone), configured.backing),
             }
             not_followed = None if configured.backing else header.backing
-            return header.size, Image(form, tuple((options | found).items())), not_followed
+            names = filter(None, (header.backing, header.extensions.data_file))
+            lost = memory_below(str(source.parent / name) for name in names)
+            image = Image(form, tuple((options | found).items()))
+            return _SeenImage(header.size, image, not_followed, lost)
         offset, unit = _SIZES[form]
-        return struct.unpack_from("<Q", head, offset)[0] * unit, None, None
+        return _SeenImage(struct.unpack_from("<Q", head, offset)[0] * unit)
     except (OSError, BadImageError, KeyError, struct.error):
-        return None, None, None
+        return _SeenImage()
 
 
 def _is_thin(source: Path, header: Qcow2Header) -> bool:

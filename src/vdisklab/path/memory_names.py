@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterable
 
 RAM_DISK = "a RAM disk"
 
@@ -20,3 +21,13 @@ def memory_by_name(source: str) -> str | None:
     if device is not None:
         return "zram" if device[1] == "zram" else RAM_DISK
     return "tmpfs" if re.match(r"/{1,2}(dev/shm/|(var/)?run/(?!media/|mount/))", name) else None
+
+
+def memory_below(names: Iterable[str]) -> str | None:
+    """Why an image with these files below it, its backing files or its data file, loses data in a
+    power cut: one of them is memory by its name. None if none is. The guest's disk cannot be
+    opened without it."""
+    for name in names:
+        if (memory := memory_by_name(name)) is not None:
+            return f"{name}, a file below its image, is memory ({memory})"
+    return None

@@ -20,6 +20,7 @@ from defusedxml.ElementTree import fromstring
 
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, parse_path
+from vdisklab.path.memory_names import memory_below
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, WriteCache
@@ -434,6 +435,7 @@ class _Guest:
             transient=disk.find("transient") is not None
             or drive_arguments.is_on(changes.get("snapshot")),
             shareable=disk.find("shareable") is not None,
+            lost_below=memory_below(_files_below(disk)),
         )
 
     def _error_words(
@@ -677,6 +679,15 @@ def _alias(disk: ET.Element, bus: str) -> str:
     for letter in _attributes(disk, "target").get("dev", "")[2:8].lower():
         number = number * 26 + ord(letter) - ord("a") + 1
     return f"{bus}-disk{number - 1}"
+
+
+def _files_below(disk: ET.Element) -> Iterator[str]:
+    """The backing files and data files that the XML names, of the whole chain."""
+    for below in ("backingStore", "dataStore"):
+        for store in disk.iter(below):
+            source = store.find("source")
+            if source is not None:
+                yield source.get("file") or source.get("dev") or ""
 
 
 def _encryptions(disk: ET.Element) -> Sequence[ET.Element]:

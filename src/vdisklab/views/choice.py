@@ -102,7 +102,7 @@ def _behind_in(choice: PathChoice) -> Iterator[str]:
     where = _on(behind.on, choice.hosts)
     yield (
         f"One load differs: {where}in {which}, {behind.cell.label} is at least {more} better"
-        f"{memory}. If your guests mostly do that, go by it: "
+        f"{memory}, and others may be as good. If your guests mostly do that, decide by it: "
         f"`vdisklab rank --metric {behind.measure}{' --hosts all' if choice.hosts else ''}`."
     )
 

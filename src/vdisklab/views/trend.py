@@ -482,7 +482,8 @@ def _intro(answer: TrendAnswer, command: str) -> Iterator[str]:
         )
     elif answer.exceeded:
         yield f"{_beyond(answer)} than {limit} (--worse), so the exit status is 9."
-        yield f"To measure again before believing it: `{command} --confirm`."
+        where = ", on its own host" if answer.elsewhere else ""
+        yield f"To measure again before believing it{where}: `{command} --confirm`."
     yield from _not_measured(answer)
     yield from _not_seen(answer)
     yield from _changed(answer)

@@ -578,6 +578,10 @@ def test_another_host_of_the_same_name_measures_its_own_campaigns(database: Data
     assert (there.elsewhere, here.elsewhere) == (True, False)
     assert "its own host, not this one, runs `vdisklab run --again" in headline(there)
     assert "its own host" not in headline(here)
+    for answer, where in ((there, ", on its own host"), (here, "")):
+        (table, *_) = tables(replace(answer, exceeded=True))
+        again = f"To measure again before believing it{where}: `vdisklab trend --confirm`."
+        assert again in table.intro
 
 
 def test_changed_facts_are_in_their_words(database: Database) -> None:

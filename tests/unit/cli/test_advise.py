@@ -129,6 +129,21 @@ def test_a_limited_disk_has_no_speed_of_an_unlimited_one(
     assert "not measured here" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("losing", ["<transient/></disk>", "error_policy='ignore'"])
+def test_a_disk_that_loses_data_beside_its_path_is_not_called_safe(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str], losing: str
+) -> None:
+    """Its speed cannot be compared, and its cache mode alone passes flushes on."""
+    file = Path(guest(tmp_path, "qcow2/none"))
+    text = file.read_text().replace("<driver ", "<driver copy_on_read='on' ")
+    before = "</disk>" if losing.endswith("</disk>") else "copy_on_read='on'"
+    after = losing if before == "</disk>" else f"{before} {losing}"
+    assert before in text
+    file.write_text(text.replace(before, after))
+    (row,) = advised(capsys, str(file))["disks"]
+    assert "safe" not in row["reason"]
+
+
 def test_a_throttled_disk_is_kept_and_not_compared(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -153,6 +153,9 @@ def test_what_would_be_void_under_emulation_is_said_to_need_kvm_first(
     (skipped,) = Xml.parse(file).getroot().iter("skipped")  # noqa: S314 - we wrote it
     needs = "not measured (needs KVM first: void under emulation): `vdisklab run "
     assert (skipped.get("message") or "").startswith(needs)
+    assert " --accelerator kvm " in (skipped.get("message") or "")
+    assert "--accelerator kvm" in printed
+    assert "--accelerator tcg" not in printed, "it could only be void"
     printed = call("--file", mine, "--only", "slower")[1]
     assert "not measured" in printed
     assert "needs KVM" not in printed, "no absolute claim"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,6 +111,11 @@ def test_memory_is_known_by_its_name(source: str, kind: str | None) -> None:
         ("- {name: g, config: {}, devices: {d: {type: disk, source: /dev/zram72}}}", "i.yaml"),
         ("<domain><name>g</name><devices><disk type='file'><driver type='raw' cache='none'/>"
          "<source file='/dev/shm/no/such.raw'/><target dev='vda'/></disk></devices></domain>", "x"),
+        ("<domain><name>g</name><devices><disk type='file'><driver type='qcow2' cache='none'/>"
+         "<source file='/no/such.qcow2'/><backingStore type='file'><format type='qcow2'/>"
+         "<source file='/no/base.qcow2'/><backingStore type='file'><format type='raw'/>"
+         "<source file='/dev/shm/no/such.raw'/><backingStore/></backingStore></backingStore>"
+         "<target dev='vda'/></disk></devices></domain>", "x"),
         ("qemu-system-x86_64 -drive file=/run/nosuch/b,if=none,id=a -device odd-disk,drive=a", "x"),
     ],
 )  # fmt: skip
@@ -119,6 +125,22 @@ def test_a_disk_in_memory_is_never_durable(text: str, name: str, host_disk: Host
     (context,) = read_contexts([disk])
     found = risks(disk, replace(context, disk=host_disk))
     assert any(isinstance(risk, FlushesDroppedBelow) and "memory" in str(risk) for risk in found)
+
+
+@pytest.mark.parametrize("names", ["backing", "data_file"])
+def test_an_image_with_a_file_in_memory_below_it_is_not_durable(tmp_path: Path, names: str) -> None:
+    """Its header says it; the file is not opened."""
+    image, other = tmp_path / "over.qcow2", f"{SHM}/no-such-{tmp_path.name}"
+    if names == "backing":
+        options = ["-u", "-F", "raw", "-b", other, str(image), "8M"]
+    else:
+        Path(other).unlink(missing_ok=True)
+        options = ["-o", f"data_file={other}", str(image), "8M"]
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", *options], check=True)
+    Path(other).unlink(missing_ok=True)
+    (disk,) = read(f"qemu-system-x86_64 -drive file={image},format=qcow2,if=virtio,cache=none")
+    (context,) = read_contexts([disk])
+    assert context.lost_below == f"{other}, a file below its image, is memory (tmpfs)"
 
 
 def device(name: str, file: str | None = None, *below: StackedDevice) -> StackedDevice:

@@ -283,12 +283,12 @@ def test_a_measure_in_which_the_choice_is_behind_stands_behind_the_answer() -> N
     assert next(iter(verdict_lines(choice, {}))) == (
         "But",
         "One load differs: in sequential writes of 1 MiB, one at a time, raw/writeback is at least "
-        "30 % better. If your guests mostly do that, go by it: "
+        "30 % better, and others may be as good. If your guests mostly do that, decide by it: "
         "`vdisklab rank --metric seqwrite-1m-q1/write/sustained`.",
     )
     memory = Behind(measure, cell("raw/writeback"), 1.309, in_memory=True)
     said = dict(verdict_lines(replace(BEST, behind_in=memory), {}))["But"]
-    assert "at least 30 % better, in the host's RAM. If" in said
+    assert "at least 30 % better, in the host's RAM, and others" in said
 
 
 def test_a_disk_that_is_not_shown_to_be_worse_can_stay() -> None:
