@@ -487,7 +487,8 @@ def _node(options: Settings, name: str) -> dict[str, Any]:
 
 def _opened(filename: str) -> dict[str, Any]:
     """The file's node for a name, which may begin with a protocol (block.c, path_has_protocol)."""
-    match = re.fullmatch(r"([^/:]+):(.*)", filename, re.DOTALL)
+    # The colon of `${1:?image}` ends no protocol.
+    match = re.fullmatch(r"((?>(?:\$\{[^}]*\}|[^/:])+)):(.*)", filename, re.DOTALL)
     if match is None:
         return {"driver": "host_device" if names_device(filename) else "file", "filename": filename}
     local = match[1] in ("file", "host_device")

@@ -26,7 +26,8 @@ Tree = Mapping[str, Any]
 """A mapping of a YAML document."""
 
 
-_VARIABLE = re.compile(r"\$\{|\{\{|\$[A-Za-z_]")
+_VARIABLE = re.compile(r"\$[{(\w@*]|\{\{|`")
+_PARAMETER = re.compile(r"\$\{?[0-9@*]")
 _NO_FSYNC = re.compile(r"(?:LD_PRELOAD=.*)?\b(?:lib)?(?P<library>eatmydata|nosync)(\.so.*)?\b")
 
 
@@ -286,12 +287,15 @@ def attachment_of(bus: Bus, options: Mapping[str, OptionValue]) -> Attachment:
 
 
 def is_variable(word: object) -> bool:
-    """True for a value that the program which makes the guest fills in: `${x}`, `$x`, `{{ x }}`."""
+    """True for a value that the program which makes the guest fills in: `${x}`, `$x`, `$1`,
+    `$(command)`, `{{ x }}`."""
     return isinstance(word, str) and _VARIABLE.search(word) is not None
 
 
 def one_of(word: str, allowed: tuple[str, ...], what: str) -> str:
     """The word. Raises ValueError unless it is in `allowed`."""
+    if word not in allowed and _PARAMETER.match(word):
+        raise ValueError(f"its {what} is {word[:_SHOWN]}, which each call of its function gives")
     if word not in allowed and is_variable(word):
         raise ValueError(f"its {what} is {word[:_SHOWN]}, a variable whose value is not known")
     if word not in allowed:

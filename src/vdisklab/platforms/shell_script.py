@@ -1,7 +1,9 @@
 """The commands of a shell's text, as words: a script, a history, a log that a shell could run.
 
 Variables and arrays are replaced if their values stand in the same text, and are the only ones
-there; all others stay as they are written, so that a reader can name them. Commands in a quoted
+there; all others stay as they are written, so that a reader can name them. So do the parameters of
+a function or script (`$1`, `${2:-none}`), whose values its callers give; their defaults hold for
+some calls only. Commands in a quoted
 word (`sh -c '…'`, `ssh HOST "…"`) are commands, too, and those of a `for` loop over words are read
 for each word. A file that `.` or `source` names gives its variables if it is known; otherwise the
 commands after it that use variables are in doubt. bash(1), "Shell grammar" and "Expansion".
@@ -107,6 +109,7 @@ _VARIABLE = re.compile(
     r"\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<name>[A-Za-z_]\w*|[0-9]+)(?P<all>\[[@*]\])?"
     r"(?::?[-=](?P<default>[^$}]*)|(?P<cut>%%?|\#\#?)(?P<pattern>[^$}]*))?\})"
 )
+_PARAMETER = re.compile(r"[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,9 +366,9 @@ class _Reader:
         match = _VARIABLE.fullmatch(spelled)
         if match is None:
             return False
-        has_default = match["default"] is not None
-        values = self.values.get(match["name"] or match["plain"])
-        return bool(values) or (has_default and match["name"] not in self.values)
+        name = match["name"] or match["plain"]
+        has_default = match["default"] is not None and _PARAMETER.fullmatch(name) is None
+        return bool(self.values.get(name)) or (has_default and name not in self.values)
 
     def _value(self, spelled: str, *, quoted: bool) -> Sequence[str]:
         """The words in place of `$NAME`, `${NAME}`, `${NAME[@]}`, `${NAME:-DEFAULT}`."""
@@ -373,8 +376,9 @@ class _Reader:
         if match is None:
             return [spelled]
         name = match["name"] or match["plain"]
-        if not re.fullmatch("[0-9]+", name):
-            self.read.add(name)
+        if _PARAMETER.fullmatch(name):  # a caller gives its value
+            return [spelled]
+        self.read.add(name)
         values = self.values.get(name)
         if not values:
             default = match["default"] if name not in self.values else None

@@ -373,9 +373,32 @@ def test_a_cut_is_that_of_the_shell(cut: str) -> None:
     assert [*commands_of(text)][-1].argv == ("echo", printed.stdout.strip())
 
 
-def test_a_parameter_that_is_not_given_has_its_default() -> None:
+def test_a_parameter_that_may_be_given_has_no_value() -> None:
     disks = read(f"F=${{1:-/srv/vm/web.raw}}\nqemu-system-x86_64 {DISK.format('$F', 'none')}\n")
-    assert [disk.source for disk in disks] == ["/srv/vm/web.raw"]
+    assert [disk.source for disk in disks] == ["${1:-/srv/vm/web.raw}"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "start() {\n c=${3:-none}\n %s\n}\nstart one /a.raw\nstart db /b.raw unsafe\n",
+        "start() {\n local n=$1 c=${3-none}\n %s\n}\nstart db /b.raw unsafe\n",
+        "c=${1:-none}\n%s\n", "c=$2\n%s\n", "c=$(mode)\n%s\n",
+        "add() { args+=(-drive file=/a.raw,if=virtio,cache=$4); }\nadd a b c none\n"
+        "add a b c unsafe\nqemu-system-x86_64 -m 1G \"${args[@]}\"\n",
+    ],
+)  # fmt: skip
+def test_a_cache_mode_that_a_caller_gives_is_unknown_and_not_refused(text: str) -> None:
+    command = f"qemu-system-x86_64 -m 1G {DISK.format('/a.raw', '$c')}"
+    (disk,) = read(text.replace("%s", command))
+    assert disk.path is None
+    assert disk.refused is None
+    assert "its cache mode is $" in (disk.problem or "")
+
+
+def test_the_colon_of_a_parameter_is_that_of_no_protocol() -> None:
+    (disk,) = read(f"qemu-system-x86_64 -m 1G {DISK.format('${1:?image}', 'none')}\n")
+    assert (disk.source, disk.problem, str(disk.path)) == ("${1:?image}", None, "raw/none")
 
 
 def test_a_loop_in_a_loop_does_not_take_long() -> None:
