@@ -314,6 +314,43 @@ def replayed(
     ]
 
 
+_LOGGED_SUBMISSIONS = """
+#include <dlfcn.h>
+#include <linux/aio_abi.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+long syscall(long number, ...) {{
+    long (*real)(long, ...) = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+    va_list list;
+    long a[6];
+    va_start(list, number);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(list, long);
+    va_end(list);
+    FILE *log = number == SYS_io_submit ? fopen("{}", "a") : NULL;
+    for (int i = 0; log && i < a[1]; i++) {{
+        struct iocb *request = ((struct iocb **)a[2])[i];
+        fprintf(log, "%lld %llu\\n", (long long)request->aio_offset,
+                (unsigned long long)request->aio_buf);
+    }}
+    if (log)
+        fclose(log);
+    return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}}
+"""
+
+
+def with_preloaded(replayer: Path, directory: Path, code: str) -> Path:
+    """The replayer, with functions of this C code in place of the C library's."""
+    library, program = directory / "preloaded.so", directory / "replay"
+    compiler: list[str | Path] = ["cc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", library]
+    subprocess.run([*compiler, "-xc", "-", "-ldl"], check=True, input=code, text=True)
+    program.write_text(f'#!/bin/sh\nLD_PRELOAD={library} exec {replayer} "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
 def sectors_written(disk: Path) -> int:
     """The sectors of a disk of zeros that hold anything else by now."""
     content = np.frombuffer(disk.read_bytes(), np.uint8).reshape(-1, 512)
@@ -403,18 +440,37 @@ class TestProgram:
             assert [log[place][2], log[place + 1][2]] == [FLUSH, WRITE]
             assert ends[place + 1] >= ends[place] - 1, "rounded to microseconds"
 
+    def test_requests_submitted_at_once_are_submitted_in_their_order(
+        self, replayer: Path, tmp_path: Path
+    ) -> None:
+        """The last write came 90 µs after the first, so it is not one of them: it has a thread."""
+        submitted = tmp_path / "submitted"
+        preloaded = with_preloaded(replayer, tmp_path, _LOGGED_SUBMISSIONS.format(submitted))
+        places = (3 * 4096, 8 * 4096, 0, 4096)
+        requests = [
+            (turn * 20_000 + 4 * part, READ if part < 2 else WRITE, place, 4096, 50)
+            for turn in range(10)
+            for part, place in (*enumerate(places), (23, MIB))
+        ]
+        recording = load(*requests, disk_bytes=2 * MIB)
+        text, log = replayed(preloaded, tmp_path, "timed", recording)
+        assert all(took >= 0 for _, took, _, _ in log)
+        if not read_report(text).numbers["direct"]:
+            pytest.skip("the file system has no direct I/O")
+        found = [tuple(map(int, line.split())) for line in submitted.read_text().splitlines()]
+        for turn in range(10):
+            burst = found[4 * turn : 4 * turn + 4]
+            assert tuple(place for place, _ in burst) == places
+            assert len({memory for _, memory in burst}) == 4
+        assert len(found) == 40
+
     @pytest.mark.parametrize(("think_us", "waits"), [(40_000, True), (70_000, False)])
     def test_it_waits_for_a_flush_that_it_followed_within_the_time_of_the_flush(
         self, replayer: Path, tmp_path: Path, *, think_us: int, waits: bool
     ) -> None:
         """The flush took 50 ms in the recording, and takes 200 here."""
-        slow = tmp_path / "slow.so"
         code = "#include <unistd.h>\nint fdatasync(int fd) { (void)fd; return usleep(200000); }\n"
-        compiler: list[str | Path] = ["cc", "-shared", "-fPIC", "-xc", "-o", slow, "-"]
-        subprocess.run(compiler, check=True, input=code, text=True)
-        preloaded = tmp_path / "replay"
-        preloaded.write_text(f'#!/bin/sh\nLD_PRELOAD={slow} exec {replayer} "$@"\n')
-        preloaded.chmod(0o755)
+        preloaded = with_preloaded(replayer, tmp_path, code)
         requests = [(10, FLUSH, 0, 0, 50_000), (50_010 + think_us, WRITE, MIB, 512, 2)]
         recording = load(*requests, disk_bytes=2 * MIB)
         _, ((_, flush, _, _), (due, took, _, _)) = replayed(preloaded, tmp_path, "timed", recording)

@@ -14,8 +14,10 @@
  *
  * Each thread has one request in flight, as fio's psync has: the kernel completes it the moment it is done, and
  * nothing is reaped late. An idle thread takes the next request and sleeps until it is due, so no thread has to
- * wake another for it. Latency counts from the due moment in `timed`; in `fast` from the moment at which the
- * request was allowed to begin.
+ * wake another for it. In `timed`, requests that the client submitted at once are submitted at once by one thread, by
+ * Linux AIO. Threads of their own would begin them in another order, and 0.4 ms apart (emulated).
+ *
+ * Latency counts from the due moment in `timed`; in `fast` from the moment at which the request was allowed to begin.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -45,11 +47,12 @@ static const char *const names[] = {"read", "write", "flush", "discard", "zeroes
 
 enum { LATE = KINDS, HISTOGRAMS };
 enum { FEWEST_THREADS = 16, MOST_THREADS = 256, MOST_FASTER = 8, SUB_BITS = 6, BINS = 64 << SUB_BITS };
-enum { MOST_CPUS = 256 };
+enum { MOST_CPUS = 256, MOST_TOGETHER = 32, READ_TOGETHER = 128 << 10 };
 
 #define SECOND 1000000000ull
 #define NEVER UINT64_MAX
 #define COMPUTED (5 * SECOND / 1000)
+#define AT_ONCE_US 50
 
 struct __attribute__((packed)) request {
     uint64_t offset;
@@ -75,7 +78,7 @@ static const struct request *plan;
 static uint64_t planned, span; /* requests in the plan, and its length in microseconds */
 static uint64_t count, start, limit;
 static uint64_t page, piece; /* bytes: of a page of memory, and what buffers are a multiple of */
-static int timed, target, is_device;
+static int timed, target, is_device, is_direct;
 
 /* By request: when it was allowed to begin, when it began, when it ended. */
 static uint64_t *allowed, *begun, *ended;
@@ -88,9 +91,11 @@ static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static uint64_t next_request, prefix;
 static int idle, stopped, in_flight, deepest;
 
-/* A thread: where it reads to, and in `timed` the request that it holds back, and the barrier of this. */
+/* A thread: where it reads to, what it submits by, and in `timed` the request that it holds back, and the barrier of
+ * this. */
 struct worker {
-    void *in;
+    char *in;
+    aio_context_t context;
     int is_held;
     uint64_t number, barrier;
     pthread_cond_t may_begin;
@@ -98,6 +103,8 @@ struct worker {
 
 static struct worker *workers;
 static unsigned threads;
+static uint64_t room; /* bytes of each thread's place to read to */
+static int no_aio;    /* why there is no AIO (errno), 0 if there is */
 
 /* Whether the disk has several queues, and by processor the one that takes its requests, -1 if it may not be used. */
 static int has_queues, queue_of[MOST_CPUS];
@@ -216,42 +223,16 @@ static int flush(void) {
     return problem;
 }
 
-/* A forced write as a file system sends it: one request with FUA, of which the kernel makes a write and a flush for
- * a disk without FUA. pwritev2 with RWF_DSYNC would send a flush of its own after it (generic_write_sync). */
-static ssize_t write_forced(const void *from, const struct job *r) {
-    static __thread aio_context_t context;
-    struct iocb request = {0}, *requests[] = {&request};
-    struct io_event event;
-    long found;
-    if (!context && syscall(SYS_io_setup, 1, &context))
-        return -1;
-    request.aio_lio_opcode = IOCB_CMD_PWRITE;
-    request.aio_rw_flags = RWF_DSYNC;
-    request.aio_fildes = target;
-    request.aio_buf = (uintptr_t)from;
-    request.aio_nbytes = r->length;
-    request.aio_offset = r->offset;
-    if (syscall(SYS_io_submit, context, 1, requests) != 1)
-        return -1;
-    while ((found = syscall(SYS_io_getevents, context, 1, 1, &event, NULL)) < 0 && errno == EINTR)
-        ;
-    if (found == 1 && event.res >= 0)
-        return event.res;
-    if (found == 1)
-        errno = -event.res;
-    return -1;
+static char *random_bytes(uint64_t number, uint64_t length) {
+    return out + number % ((out_size - length) / page + 1) * page;
 }
 
 static int perform(const struct job *r, uint64_t number, void *in) {
-    uint64_t room = (out_size - r->length) / page + 1;
-    char *from = out + number % room * page;
     switch (r->kind) {
     case READ:
         return whole(pread(target, in, r->length, r->offset), r->length);
     case WRITE:
-        return whole(pwrite(target, from, r->length, r->offset), r->length);
-    case FORCED:
-        return whole(write_forced(from, r), r->length);
+        return whole(pwrite(target, random_bytes(number, r->length), r->length, r->offset), r->length);
     case FLUSH:
         return flush();
     default:
@@ -328,6 +309,32 @@ static uint64_t take_over(void) {
     return first->number;
 }
 
+static int is_move(const struct job *r) {
+    return r->kind == READ || r->kind == WRITE || r->kind == FORCED;
+}
+
+static uint64_t whole_pages(uint64_t bytes) {
+    return (bytes + page - 1) / page * page;
+}
+
+/* How many requests, from this one on, the client submitted at once: within 50 µs, and none waited for more than the
+ * first did. One thread begins them. Without direct I/O the kernel would do them one after another. */
+static unsigned together(uint64_t first) {
+    struct job r = job(first), next;
+    uint64_t read = r.kind == READ ? whole_pages(r.length) : 0;
+    unsigned number = 1;
+    if (!timed || !is_direct || no_aio || !is_move(&r))
+        return 1;
+    for (; number < MOST_TOGETHER && first + number < count; number++) {
+        next = job(first + number);
+        if (!is_move(&next) || next.due > r.due + AT_ONCE_US || next.barrier > r.barrier)
+            break;
+        if (next.kind == READ && (read += whole_pages(next.length)) > room)
+            break;
+    }
+    return number;
+}
+
 /* Takes the next request, and returns when it may begin; NEVER if there is none. The lock is held. */
 static uint64_t await_next(struct worker *self) {
     for (;;) {
@@ -338,7 +345,8 @@ static uint64_t await_next(struct worker *self) {
         }
         if (stopped || next_request >= count)
             return NEVER;
-        uint64_t number = next_request++;
+        uint64_t number = next_request;
+        next_request += together(number);
         struct job r = job(number);
         uint64_t moment = timed ? allowed[number] : reached[r.after] + r.think * 1000;
         if (idle && is_eligible())
@@ -359,6 +367,102 @@ static uint64_t await_next(struct worker *self) {
     }
 }
 
+/* A forced write is sent as a file system sends it: one request with FUA, of which the kernel makes a write and a flush
+ * for a disk without FUA. pwritev2 with RWF_DSYNC would send a flush of its own after it (generic_write_sync). */
+static struct iocb submission(uint64_t number, char *in) {
+    struct job r = job(number);
+    struct iocb request = {0};
+    request.aio_data = number;
+    request.aio_lio_opcode = r.kind == READ ? IOCB_CMD_PREAD : IOCB_CMD_PWRITE;
+    request.aio_rw_flags = r.kind == FORCED ? RWF_DSYNC : 0;
+    request.aio_fildes = target;
+    request.aio_buf = (uintptr_t)(r.kind == READ ? in : random_bytes(number, r.length));
+    request.aio_nbytes = r.length;
+    request.aio_offset = r.offset;
+    return request;
+}
+
+static void note_result(uint64_t number, ssize_t result) {
+    struct job r = job(number);
+    errno = result < 0 ? -result : 0;
+    if (result < 0 || whole(result, r.length))
+        note_failure(&r);
+}
+
+/* Begins the next `number` requests from `first` on, in their order; returns how many are in flight. */
+static unsigned submit(const struct worker *self, struct iocb **requests, uint64_t first, unsigned number) {
+    unsigned sent = 0, refusals = 0;
+    while (sent < number) {
+        long done = no_aio ? -1 : syscall(SYS_io_submit, self->context, number - sent, requests + sent);
+        if (done > 0) {
+            sent += done;
+            continue;
+        }
+        note_result(first + sent, -(no_aio ? no_aio : errno));
+        pthread_mutex_lock(&lock);
+        note_end(first + sent, ended[first + sent] = now());
+        pthread_mutex_unlock(&lock);
+        sent++, refusals++;
+    }
+    return number - refusals;
+}
+
+/* Those of the requests that are due begin, all if not `timed`; returns how many. */
+static unsigned begin_due(uint64_t first, unsigned number) {
+    unsigned due = 0;
+    pthread_mutex_lock(&lock);
+    uint64_t begin = now();
+    if (begin >= start + limit)
+        stopped = 1;
+    while (!stopped && due < number && (!timed || allowed[first + due] <= begin))
+        begun[first + due++] = begin;
+    in_flight += due;
+    deepest = in_flight > deepest ? in_flight : deepest;
+    pthread_mutex_unlock(&lock);
+    return due;
+}
+
+/* Waits until a request has ended, or until `moment`. What this releases another thread begins, if requests of this
+ * thread are left. Returns how many have ended. */
+static unsigned reap(const struct worker *self, uint64_t moment, unsigned left) {
+    struct io_event events[MOST_TOGETHER];
+    uint64_t before = now(), wait = moment > before ? moment - before : 0;
+    struct timespec most = {wait / SECOND, wait % SECOND};
+    long number = syscall(SYS_io_getevents, self->context, 1, MOST_TOGETHER, events, moment == NEVER ? NULL : &most);
+    uint64_t end = now();
+    for (long i = 0; i < number; i++)
+        note_result(events[i].data, events[i].res);
+    pthread_mutex_lock(&lock);
+    for (long i = 0; i < number; i++)
+        note_end(events[i].data, ended[events[i].data] = end);
+    if (number > 0 && number < left)
+        wake_first_held();
+    pthread_mutex_unlock(&lock);
+    return number > 0 ? number : 0;
+}
+
+/* Does so many requests from `first` on; returns when all have ended. */
+static void perform_together(const struct worker *self, uint64_t first, unsigned number) {
+    struct iocb all[MOST_TOGETHER], *requests[MOST_TOGETHER];
+    unsigned sent = 0, running = 0;
+    char *in = self->in;
+    for (unsigned i = 0; i < number; i++) {
+        all[i] = submission(first + i, in);
+        requests[i] = &all[i];
+        in += all[i].aio_lio_opcode == IOCB_CMD_PREAD ? whole_pages(all[i].aio_nbytes) : 0;
+    }
+    do {
+        unsigned due = begin_due(first + sent, number - sent);
+        running += submit(self, requests + sent, first + sent, due);
+        sent += due;
+        if (stopped)
+            number = sent;
+        uint64_t next = sent < number ? allowed[first + sent] : NEVER;
+        if (running || next != NEVER)
+            running -= reap(self, next, running + number - sent);
+    } while (running || sent < number);
+}
+
 /* What a thread reads goes to a place of its own: a file system that verifies what it reads (btrfs) verifies it in the
  * reader's memory, and takes another read that lands there meanwhile for damage on the disk. */
 static void *work(void *of) {
@@ -373,16 +477,23 @@ static void *work(void *of) {
             stopped = 1;
         if (stopped || number == NEVER)
             break;
-        if (++in_flight > deepest)
-            deepest = in_flight;
-        pthread_mutex_unlock(&lock);
-        begun[number] = begin;
         struct job r = job(number);
-        if (perform(&r, number, self->in))
-            note_failure(&r);
-        uint64_t end = ended[number] = now();
-        pthread_mutex_lock(&lock);
-        note_end(number, end);
+        unsigned requests = together(number);
+        if (requests > 1 || r.kind == FORCED) {
+            pthread_mutex_unlock(&lock);
+            perform_together(self, number, requests);
+            pthread_mutex_lock(&lock);
+        } else {
+            if (++in_flight > deepest)
+                deepest = in_flight;
+            pthread_mutex_unlock(&lock);
+            begun[number] = begin;
+            if (perform(&r, number, self->in))
+                note_failure(&r);
+            uint64_t end = ended[number] = now();
+            pthread_mutex_lock(&lock);
+            note_end(number, end);
+        }
         taken = take_over();
     }
     pthread_cond_broadcast(&more);
@@ -496,7 +607,7 @@ static void print_queue(const char *setting) {
         fclose(file);
 }
 
-static void report(int direct, uint64_t real_start) {
+static void report(uint64_t real_start) {
     static struct histogram all[HISTOGRAMS];
     uint64_t done = 0, last = start, first = NEVER, stop = start + limit;
     for (uint64_t i = 0; i < count; i++)
@@ -522,7 +633,7 @@ static void report(int direct, uint64_t real_start) {
     printf("vdisklab-replay 1\nmode %s\nrequests %llu\ndone %llu\nrefused %llu\n", timed ? "timed" : "fast",
            (unsigned long long)count, (unsigned long long)done, (unsigned long long)refused);
     printf("nanoseconds %llu\nstarted %llu\ndirect %d\nthreads %u\ndeepest %d\nstall %llu\n",
-           (unsigned long long)(last - start), (unsigned long long)real_start, direct, threads, deepest,
+           (unsigned long long)(last - start), (unsigned long long)real_start, is_direct, threads, deepest,
            (unsigned long long)longest_stall(last));
     print_queue("nomerges");
     print_queue("fua");
@@ -560,15 +671,15 @@ static void make_buffers(uint64_t largest) {
     }
 }
 
-/* Places for what is read, of `each` bytes, one by one behind another. */
-static char *read_buffers(uint64_t *each) {
+/* Places for what is read, of `room` bytes, one by one behind another: for the largest read, or some smaller ones. */
+static char *read_buffers(void) {
     uint64_t largest = 1;
     for (uint64_t i = 0; i < planned; i++)
         if (plan[i].kind == READ && plan[i].length > largest)
             largest = plan[i].length;
-    *each = (largest + page - 1) / page * page;
-    char *place = buffer(threads * *each);
-    memset(place, 1, threads * *each);
+    room = whole_pages(largest > 1 && largest < READ_TOGETHER ? READ_TOGETHER : largest);
+    char *place = buffer(threads * room);
+    memset(place, 1, threads * room);
     return place;
 }
 
@@ -626,22 +737,20 @@ static void find_queues(void) {
         memset(queue_of, 0, sizeof queue_of);
 }
 
-static int open_target(const char *name) {
+static void open_target(const char *name) {
     struct stat about;
-    int direct = 1;
+    is_direct = 1;
     target = open(name, O_RDWR | O_DIRECT | O_CLOEXEC);
     if (target < 0 && errno == EINVAL) {
-        direct = 0; /* a file system without direct I/O */
+        is_direct = 0; /* a file system without direct I/O */
         target = open(name, O_RDWR | O_CLOEXEC);
     }
     if (target < 0 || fstat(target, &about))
         die(name);
     is_device = S_ISBLK(about.st_mode);
-    return direct;
 }
 
 struct results {
-    int direct;
     uint64_t real_start;
     const char *log;
 };
@@ -654,7 +763,7 @@ static void finish(const struct results *r) {
         fprintf(stderr, "replay: %llu requests failed; the first was the %s\n", (unsigned long long)failed, failure);
         exit(1);
     }
-    report(r->direct, r->real_start);
+    report(r->real_start);
     if (r->log)
         print_log(r->log);
     exit(0);
@@ -693,19 +802,21 @@ int main(int argc, char **argv) {
     uint64_t turns = repeats ? limit / 1000 / span + 1 : 1;
     /* As fast as it goes the plan may end sooner than it was recorded. */
     count = planned * (repeats && !timed ? turns * MOST_FASTER : turns);
-    int direct = open_target(argv[3]);
+    open_target(argv[3]);
     find_queues();
     allowed = moments(count + 1), begun = moments(count + 1), ended = moments(count + 1);
     reached = moments(count + 1);
     has_ended = calloc(count + 1, 1);
     threads = depth * 2 < FEWEST_THREADS ? FEWEST_THREADS : depth * 2 > MOST_THREADS ? MOST_THREADS : depth * 2;
     pthread_t *pool = calloc(threads, sizeof *pool);
-    uint64_t each;
-    char *in = read_buffers(&each);
+    char *in = read_buffers();
     workers = calloc(threads, sizeof *workers);
     pthread_attr_t small;
     if (!has_ended || !pool || !workers || pthread_attr_init(&small) || pthread_attr_setstacksize(&small, 128 << 10))
         die("memory");
+    for (unsigned i = 0; i < threads && !no_aio; i++)
+        if (syscall(SYS_io_setup, MOST_TOGETHER, &workers[i].context))
+            no_aio = errno;
     struct timespec real;
     uint64_t delay = argc > 5 ? (uint64_t)(atof(argv[5]) * SECOND) : 0;
     uint64_t soon = now() + SECOND / 50;
@@ -715,7 +826,7 @@ int main(int argc, char **argv) {
     reached[0] = start;
     for (uint64_t i = 0; timed && i < count; i++)
         allowed[i] = start + job(i).due * 1000;
-    struct results results = {direct, real_start, argc > 6 ? argv[6] : NULL};
+    struct results results = {real_start, argc > 6 ? argv[6] : NULL};
     pthread_t awaiting;
     int problem = pthread_create(&awaiting, &small, await_signal, &results);
     if (problem) {
@@ -723,7 +834,7 @@ int main(int argc, char **argv) {
         die("a thread");
     }
     for (unsigned i = 0; i < threads; i++) {
-        workers[i].in = in + i * each;
+        workers[i].in = in + i * room;
         pthread_cond_init(&workers[i].may_begin, NULL);
         problem = pthread_create(&pool[i], &small, work, &workers[i]);
         if (problem) {
