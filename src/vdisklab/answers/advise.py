@@ -93,6 +93,7 @@ from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request, command_words
 from vdisklab.platforms.configured_disk import (
+    THROWN_AWAY,
     AioConflict,
     CannotWork,
     ConfiguredDisk,
@@ -536,7 +537,11 @@ class _Desk:
         found = risks(disk, replace(context, disk=self._verdicts.disk))
         below = next((risk.reason for risk in found if isinstance(risk, FlushesDroppedBelow)), None)
         problem = problem_of(disk, path, found, machine)
-        rules = replace(self._verdicts, lost_below=below, below=context.file_system)
+        rules = replace(
+            self._verdicts,
+            lost_below=THROWN_AWAY if disk.is_thrown_away else below,
+            below=context.file_system,
+        )
         own_place, full_path = place_of(disk), disk_path(disk, context)
         place = directory or own_place
         far = full_path is not None and is_mounted(full_path)
@@ -566,11 +571,13 @@ class _Desk:
             any(risk.blocks for risk in found),
             disk.unseen,
             disk.may_differ,
+            disk.is_thrown_away,
         )
         if alike not in self._answers:
             self._answers[alike] = (
-                _unsafe_below(row, start, below)
-                or _made_to_work(row, start)
+                _made_to_work(row, start)
+                or _thrown_away(row, start)
+                or _unsafe_below(row, start, below)
                 or _in_doubt(row, start)
                 or _set_by_program(row, start)
                 or self._advise(row, start, made)
@@ -897,6 +904,14 @@ def _unsafe_below(row: ExistingDisk, start: Advice, below: str | None) -> Advice
         return None
     reason = f"no setting of the guest makes it safe: {below}"
     return replace(start, action=DiskAction.CHANGE, for_safety=True, reason=reason)
+
+
+def _thrown_away(row: ExistingDisk, start: Advice) -> Advice | None:
+    """The advice for a disk whose writes are thrown away on purpose; None for another one."""
+    if not row.disk.is_thrown_away or any(risk.blocks for risk in row.risks):
+        return None
+    reason = "nothing it writes is meant to survive"
+    return replace(start, action=DiskAction.KEEP, reason=reason, measurable=False)
 
 
 def _in_doubt(row: ExistingDisk, start: Advice) -> Advice | None:

@@ -52,6 +52,7 @@ from vdisklab.path.needs import (
 )
 from vdisklab.path.segments import LayerKind
 from vdisklab.platforms.configured_disk import (
+    THROWN_AWAY,
     ConfiguredDisk,
     DiskContext,
     MayOutgrow,
@@ -185,7 +186,7 @@ class _Audit:
         verdicts = replace(
             self._verdicts,
             without_flushes=context.without_flushes,
-            lost_below=below,
+            lost_below=THROWN_AWAY if disk.is_thrown_away else below,
             # Of the disk's own directory, and not of the campaign's.
             below=context.file_system,
         )

@@ -61,7 +61,7 @@ from vdisklab.path.segments import BUS_OPTIONS, LayerKind
 from vdisklab.plan.guest import USUAL_GUEST
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request
-from vdisklab.platforms.configured_disk import ConfiguredDisk, DiskContext, Risk
+from vdisklab.platforms.configured_disk import THROWN_AWAY, ConfiguredDisk, DiskContext, Risk
 from vdisklab.platforms.dialect import Change
 from vdisklab.platforms.network import command_on_server, same_server
 from vdisklab.platforms.registry import dialect_of
@@ -95,7 +95,8 @@ def known_loss(disk: ConfiguredDisk, rules: CrashVerdicts) -> Durability | None:
     """
     if disk.path is not None or disk.assumed is None or disk.read_only:
         return None
-    found = durability(disk.assumed, CrashVerdicts(disk=rules.disk))
+    below = THROWN_AWAY if disk.is_thrown_away else None
+    found = durability(disk.assumed, CrashVerdicts(disk=rules.disk, lost_below=below))
     return None if found.kind.acceptable else found
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from vdisklab.errors import HostError
 from vdisklab.host.machine import read_text
 from vdisklab.host.safe_places import require_safe_work
+from vdisklab.path import mount_options
 
 _TABLE = Path("/proc/self/mountinfo")
 # The kernel writes blanks and backslashes as octal numbers.
@@ -26,10 +27,6 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 """File systems whose files live in the page cache alone (tmpfs(5))."""
-
-_WITHOUT_FLUSHES = ("nobarrier", "barrier=0", "barrier=none", "fsync_mode=nobarrier")
-"""As mountinfo shows them: ext4(5), btrfs(5), XFS before Linux 4.19, f2fs, gfs2, nilfs2 and
-reiserfs (the kernel's Documentation/filesystems)."""
 
 _ZFS_WITHOUT_FLUSHES = ("zfs_nocacheflush", "zil_nocacheflush")
 """Parameters of ZFS's kernel module for all pools: zfs(4)."""
@@ -117,10 +114,7 @@ def without_flushes(mount: Mount | None, root: Path = Path("/")) -> str | None:
         return None
     if mount.filesystem == "zfs":
         return zfs_without_flushes(root)
-    option = next(
-        (option_without for option_without in _WITHOUT_FLUSHES if option_without in mount.options),
-        None,
-    )
+    option = mount_options.without_flushes(mount.options)
     return option and f"{mount.filesystem} is mounted with {option}, so no flush reaches the disk"
 
 

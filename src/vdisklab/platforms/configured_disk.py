@@ -34,6 +34,9 @@ from vdisklab.platforms.machine_buses import MaybeUnseen, NoSuchBus, verdict_on
 from vdisklab.platforms.network import ServerDisk
 from vdisklab.units import counted, format_bytes
 
+THROWN_AWAY = "what the guest writes is thrown away when it stops"
+"""Why a transient disk loses what the guest has flushed."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredDisk:
@@ -141,6 +144,12 @@ class ConfiguredDisk:
         """The disk's bus, which may be known without its path."""
         path = self.path or self.assumed or self.by_policy
         return None if path is None else path.attachment.bus
+
+    @property
+    def is_thrown_away(self) -> bool:
+        """True if a guest's administrator has the writes thrown away: with QEMU's `snapshot`,
+        libvirt's <transient/>, Proxmox's snapshot=1."""
+        return self.transient and not self.ephemeral and not self.read_only
 
     @property
     def known_once_running(self) -> bool:
@@ -914,7 +923,7 @@ def loses_writes(disk: ConfiguredDisk) -> str | None:
     if disk.read_only:
         return None
     if disk.transient:
-        return "what the guest writes is thrown away when it stops"
+        return THROWN_AWAY
     if "writes" in disk.ignored_errors:
         return "a write or flush that fails is called good (its error policy is ignore)"
     if _drops_beside_path(disk):

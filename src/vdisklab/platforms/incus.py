@@ -21,6 +21,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from vdisklab.path import mount_options
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.named_target import names_device
 from vdisklab.path.options import OptionValue
@@ -255,6 +256,8 @@ def _disks(document: Tree, pools: Mapping[str, Tree], origin: str) -> Iterator[C
                     limits=(*disk.limits, *raw),
                     drops_flushes=disk.drops_flushes,
                     drops_by_default=disk.drops_by_default,
+                    lost_below=_without_flushes(device, pools),
+                    below_instead=_WITH_FLUSHES if _without_flushes(device, pools) else "",
                     refused=disk.refused,
                     ignored_errors=disk.ignored_errors,
                 )
@@ -266,6 +269,21 @@ def _disks(document: Tree, pools: Mapping[str, Tree], origin: str) -> Iterator[C
         yield replace(empty, problem=problem)
     for argument in disks_of_arguments(argv):
         yield replace(argument, domain=name, guest=name, architecture=empty.architecture)
+
+
+_WITH_FLUSHES = (
+    "Leave it out with `incus storage set POOL btrfs.mount_options=…`; it holds once the pool is "
+    "mounted anew, with no guest on it"
+)
+
+
+def _without_flushes(device: Tree, pools: Mapping[str, Tree]) -> str | None:
+    """Why a pool on btrfs sends no flushes to its disk, as a clause; None if it does, or is not
+    known (btrfs.mount_options: Incus's "Btrfs - btrfs")."""
+    name = word(device, "pool") or ""
+    options = (word(pools.get(name, {}), "config", "btrfs.mount_options") or "").split(",")
+    option = mount_options.without_flushes(options)
+    return option and f"the pool {name} is mounted with {option}, so no flush reaches the disk"
 
 
 def _volume_on_ceph(device: Tree, pools: Mapping[str, Tree], document: Tree) -> ServerDisk | None:

@@ -8,7 +8,9 @@ looks for KubeVirt's own default: GetStorageClassByNameWithVirtFallback of CDI).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
+from vdisklab.path import mount_options
 from vdisklab.path.segments import LayerKind
 from vdisklab.platforms.reading import Tree, branches, tree, word
 
@@ -69,27 +71,66 @@ def soft_mount(
     """That a volume, or one that the claim's class will make, is mounted with `soft`, as a sentence
     begins, and where to change it; None if not.
 
-    `mountOptions` of a PersistentVolume are those of its mount; a class's are copied into the
-    volumes that it makes (Kubernetes' "Persistent Volumes", "Mount Options"). The last one counts.
+    The last word counts.
     """
+    found = _mount_options(volume, claim, namespace, documents)
+    chosen = [option for option in found.options if option in ("hard", *SOFT)]
+    if not chosen or chosen[-1] == "hard":
+        return None
+    return (
+        found.mounted_with(chosen[-1]),
+        f"write it in place of `{chosen[-1]}` into the mountOptions of {found.name}{found.when}",
+    )
+
+
+def mount_without_flushes(
+    volume: Tree | None, claim: str | None, namespace: str, documents: Documents
+) -> tuple[str, str] | None:
+    """That the file system of a volume, or of one that the claim's class will make, is mounted so
+    that it sends no flushes to its disk, as a clause, and how to change that; None if not."""
+    found = _mount_options(volume, claim, namespace, documents)
+    option = mount_options.without_flushes(found.options)
+    if option is None:
+        return None
+    return (
+        f"{found.mounted_with(option)}, so no flush reaches the disk",
+        f"Leave `{option}` out of the mountOptions of {found.name}{found.when}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _MountOptions:
+    """The options with which a volume is mounted, and the object that says so; `when` is a clause:
+    from when on a change holds."""
+
+    name: str
+    is_class: bool
+    options: tuple[str, ...]
+
+    @property
+    def when(self) -> str:
+        if self.is_class:
+            return "; it holds for volumes made from then on"
+        return "; it holds once the volume is mounted anew, with no guest on it"
+
+    def mounted_with(self, option: str) -> str:
+        if self.is_class:
+            return f"Volumes of {self.name} are mounted with `{option}`"
+        return f"{self.name} is mounted with `{option}`"
+
+
+def _mount_options(
+    volume: Tree | None, claim: str | None, namespace: str, documents: Documents
+) -> _MountOptions:
+    """`mountOptions` of a PersistentVolume are those of its mount; a class's are copied into the
+    volumes that it makes (Kubernetes' "Persistent Volumes", "Mount Options")."""
     of_class = _class_of(claim, namespace, documents)
     given, owner, kind = of_class.get("mountOptions"), of_class, "StorageClass"
     if volume is not None:
         kind, owner, given = "PersistentVolume", volume, tree(volume, "spec").get("mountOptions")
-    name = f"{kind} {word(owner, 'metadata', 'name') or '?'}"
     options = ",".join(map(str, given)).split(",") if isinstance(given, list) else []
-    chosen = [option.strip() for option in options if option.strip() in ("hard", *SOFT)]
-    if not chosen or chosen[-1] == "hard":
-        return None
-    again = "; it holds for volumes made from then on" if volume is None else (
-        "; it holds once the volume is mounted anew, with no guest on it"
-    )  # fmt: skip
-    return (
-        f"Volumes of {name} are mounted with `{chosen[-1]}`"
-        if volume is None
-        else f"{name} is mounted with `{chosen[-1]}`",
-        f"write it in place of `{chosen[-1]}` into the mountOptions of {name}{again}",
-    )
+    name = f"{kind} {word(owner, 'metadata', 'name') or '?'}"
+    return _MountOptions(name, volume is None, tuple(option.strip() for option in options))
 
 
 def usual_mode(claim: str | None, namespace: str, documents: Documents) -> str:

@@ -39,6 +39,7 @@ from vdisklab.platforms.kubernetes_claims import (
     claims_named,
     kind_of_class,
     kind_of_driver,
+    mount_without_flushes,
     soft_mount,
     usual_mode,
 )
@@ -201,8 +202,10 @@ def _disks(
     if kind:
         domain["cpu"] = {"cores": tree(kind, "cpu").get("guest"), **tree(domain, "cpu")}
     annotations = tree(spec, "template", "metadata", "annotations")
-    beyond = [f"instancetype={missing_type}"] if missing_type else []
-    beyond += ["hookSidecars"] if "hooks.kubevirt.io/hookSidecars" in annotations else []
+    beyond = [
+        *([f"instancetype={missing_type}"] if missing_type else []),
+        *(["hookSidecars"] if "hooks.kubevirt.io/hookSidecars" in annotations else []),
+    ]
     volumes = {word(volume, "name"): volume for volume in branches(inner, "volumes")}
     name = word(document, "metadata", "name") or "unnamed"
     named = word(inner, "architecture") or word(preference, "requirements", "architecture")
@@ -250,6 +253,11 @@ def _disks(
         if path is not None and found is None and host_file is None and server is None:
             # Which of the cluster's storage holds the claim.
             unseen = _way_to_volume(_claim(volume), where, documents)
+        lost = (
+            mount_without_flushes(found, _claim(volume), where, documents)
+            if mode != "Block" and not is_mounted and host_file is None
+            else None
+        )
         yield ConfiguredDisk(
             domain=name,
             target=word(disk, "name") or str(number),
@@ -282,6 +290,8 @@ def _disks(
             transient=bool(_temporary(volume)),
             ephemeral=_temporary(volume),
             shareable=disk.get("shareable") is True,
+            lost_below=lost and lost[0],
+            below_instead=lost[1] if lost else "",
             soft_mount=soft_mount(found, _claim(volume), where, documents) if is_mounted else None,
             refused=_refused(chosen, row, word(chosen, "disk", "bus") or _usual_bus(row)),
             ignored_errors=ignored_errors(*_error_policy(disk)),

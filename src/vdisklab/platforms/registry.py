@@ -378,6 +378,12 @@ def change_of(disk: ConfiguredDisk, wanted: DiskPath) -> Change:
         raise NotChangeableError(
             f"it is {disk.past}, not the guest of today", hint="name what `virsh dumpxml` prints"
         )
+    if disk.is_thrown_away:
+        # QEMU's arguments in its place would have no overlay: they write into the image itself.
+        raise NotChangeableError(
+            "what it writes is thrown away on purpose when its guest stops",
+            hint="remove snapshot or <transient/> first, if its data matter",
+        )
     if disk.changed_in:
         raise NotChangeableError(
             f"{disk.changed_in} sets it, and would undo the change",

@@ -41,6 +41,7 @@ from vdisklab.platforms.configured_disk import (
     PoolMayFill,
     ProbablyVolume,
     QuotaReached,
+    Risk,
     SoftMount,
     Throttled,
     UnsafeBefore,
@@ -218,7 +219,9 @@ def _why(row: ExistingDisk, below: Mapping[str, str]) -> str:
     advice = row.advised
     if advice.to is not None:
         return _why_changed(row, advice, advice.to)
-    serious = "".join(f"{risk.short}; " for risk in row.risks if risk.serious)
+    serious = "".join(
+        f"{risk.short}; " for risk in row.risks if risk.serious and not _outweighed(row, risk)
+    )
     if advice.action is DiskAction.CHANGE:
         on_unknown_storage = advice.path is None and not _does_not_start(row)
         if on_unknown_storage and not advice.reason.startswith("set "):
@@ -226,7 +229,8 @@ def _why(row: ExistingDisk, below: Mapping[str, str]) -> str:
         return serious + (_refused(row) or advice.reason.partition(":")[0])
     if advice.action is DiskAction.KEEP:
         kept = advice.reason or f"{_if_like(advice)}no other setting is shown to be better"
-        grows = "; discard=unmap lets it shrink" if NoDiscard() in row.risks else ""
+        is_kept = not row.disk.is_thrown_away
+        grows = "; discard=unmap lets it shrink" if is_kept and NoDiscard() in row.risks else ""
         return f"{serious}{kept}{grows}"
     reason = disks.said_first(row, advice.reason)
     if advice.measurable and advice.reason != MEASURED_ALONE:
@@ -395,6 +399,8 @@ def _over(entry: Advice) -> str:
 def _why_change(entry: Advice, now: Durability | None) -> str:
     tested = entry.then is not None and entry.then.kind is DurabilityKind.KEPT_IN_TEST
     kept = "flushed data is kept then" if tested else "it passes flushes on (untested)"
+    if entry.then is not None and not entry.then.kind.acceptable:
+        kept = f"it still loses flushed data: {entry.then.reason}"
     if entry.reason.endswith(STARTS):
         return f"{entry.reason}; {kept}"
     if entry.gain is None:
@@ -418,8 +424,13 @@ def _risks_of(row: ExistingDisk, *, weight: int) -> Iterator[str]:
         cured = isinstance(risk, FlushesDropped | FuaForgotten | CannotWork | AioConflict)
         changed = cured and row.advised.to is not None
         said = isinstance(risk, _ALWAYS_SAID) or (risk.serious and not changed)
-        if said and risk.weight == weight:
+        if said and not _outweighed(row, risk) and risk.weight == weight:
             yield str(risk)
+
+
+def _outweighed(row: ExistingDisk, risk: Risk) -> bool:
+    """True for dropped flushes of a disk whose writes are thrown away on purpose anyway."""
+    return row.disk.is_thrown_away and isinstance(risk, FlushesDropped)
 
 
 def _sentences(

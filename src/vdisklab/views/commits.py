@@ -9,7 +9,12 @@ from enum import IntEnum
 from vdisklab.answers.disks import ExistingDisk
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, DurabilityKind
-from vdisklab.platforms.configured_disk import FlushesDropped, FlushesDroppedBelow, Risk
+from vdisklab.platforms.configured_disk import (
+    THROWN_AWAY,
+    FlushesDropped,
+    FlushesDroppedBelow,
+    Risk,
+)
 from vdisklab.units import counted
 from vdisklab.views.disks import name_of, shown_names
 
@@ -56,11 +61,10 @@ def commits_after_a_power_cut(rows: Iterable[ExistingDisk]) -> Iterator[str]:
 
 def _fate(row: ExistingDisk) -> _Fate:
     path, found = row.path or row.disk.assumed, row.power_cut
-    dropped = _dropped(row.risks)
-    if row.disk.transient and not row.disk.ephemeral:
-        dropped = "what the guest writes is thrown away when it stops"
+    dropped = THROWN_AWAY if row.disk.is_thrown_away else _dropped(row.risks)
     if found is not None and found.kind is DurabilityKind.LOST_BY_CONSTRUCTION:
-        return _Fate(_Order.LOST, _LOSES, f": {found.reason}")
+        why = THROWN_AWAY if row.disk.is_thrown_away else found.reason
+        return _Fate(_Order.LOST, _LOSES, f": {why}")
     if dropped is not None:
         return _Fate(_Order.LOST, _LOSES, f": {dropped}")
     if path is None or row.disk.may_differ:

@@ -1836,3 +1836,40 @@ def test_a_thin_image_is_measured_as_it_was_made_too(
             if line.startswith("vdisklab run ")
         ]
         assert ("raw:preallocation=off/none" in shlex.split(command)) is is_thin
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("qemu-system-x86_64 -snapshot -drive file={0}/a.raw,format=raw,if=virtio,cache=unsafe",
+         "g.sh"),
+        ("qemu-system-x86_64 -drive file={0}/a.raw,format=raw,if=virtio,cache=unsafe,snapshot=on",
+         "g.sh"),
+        ("<domain type='kvm'><name>ci</name><devices><disk type='file' device='disk'>"
+         "<driver name='qemu' type='raw' cache='unsafe'/><source file='{0}/a.raw'/>"
+         "<target dev='vda' bus='virtio'/><transient/></disk></devices></domain>", "g.xml"),
+        ("scsihw: virtio-scsi-single\nscsi0: {0}/a.raw,cache=unsafe,snapshot=1\nmemory: 512\n",
+         "3.conf"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("cache", ["unsafe", "none"])
+def test_no_line_takes_away_the_overlay_of_writes_that_are_thrown_away(
+    text: str, name: str, cache: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In QEMU's arguments a changed line would let the guest write into its golden image."""
+    (tmp_path / "a.raw").write_bytes(bytes(4096))
+    guest = tmp_path / name
+    guest.write_text(
+        text.format(tmp_path).replace("=unsafe", f"={cache}").replace("'unsafe'", f"'{cache}'")
+    )
+    assert main(["advise", str(guest), "--format", "json"]) == 0
+    (disk,) = json.loads(capsys.readouterr().out)["disks"]
+    assert disk["advice"]["action"] == "keep"
+    assert disk["advice"]["reason"] == "nothing it writes is meant to survive"
+    assert disk["advice"]["change"] is None
+    assert main(["advise", str(guest), "--why"]) == 0
+    shown = capsys.readouterr().out
+    assert "loses data" in shown
+    assert "blockdev" not in shown
+    assert "keeps flushed data" not in shown
+    assert "# to " not in shown

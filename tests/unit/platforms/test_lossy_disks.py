@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,7 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.path.memory_names import RAM_DISK, memory_by_name
 from vdisklab.path.needs import parse_need, unmet
+from vdisklab.path.segments import ImageFormat
 from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
     FlushesDroppedBelow,
@@ -27,6 +30,7 @@ from vdisklab.platforms.configured_disk import (
     disk_path,
     risks,
 )
+from vdisklab.platforms.conversion import remedy_for
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import forms, read_guests
 from vdisklab.platforms.request import ExportRequest
@@ -240,10 +244,9 @@ def test_another_server_and_one_that_flushes_change_nothing(server: str, place: 
 @pytest.mark.parametrize(
     ("form", "remedy"),
     [
-        ("vmdk", "`test -e '/s v/a.qcow2' || qemu-img convert -p -f vmdk -O qcow2 '/s v/a.x' "
-         "'/s v/a.qcow2'`"),
-        ("vdi", "`test -e '/s v/a.qcow2' || qemu-img convert -p -f vdi -O qcow2 '/s v/a.x' "
-         "'/s v/a.qcow2'`"),
+        *((form, "`{ test ! -e '/s v/a.x.qcow2' || ! echo '/s v/a.x.qcow2 is there already' >&2; } "
+           f"&& qemu-img convert -p -f {form} -O qcow2 '/s v/a.x' '/s v/a.x.qcow2.part' && mv -n "
+           "'/s v/a.x.qcow2.part' '/s v/a.x.qcow2'`") for form in ("vmdk", "vdi")),
         ("qcow2,lazy-refcounts=on", "`qemu-img amend -o lazy_refcounts=off '/s v/a.x'`"),
     ],
 )  # fmt: skip
@@ -251,3 +254,29 @@ def test_the_remedy_of_a_lossy_image_names_its_file(form: str, remedy: str) -> N
     (disk,) = read(f"qemu-system-x86_64 -drive 'if=virtio,file=/s v/a.x,format={form},cache=none'")
     (risk,) = (risk for risk in risks(disk) if isinstance(risk, LossyImage))
     assert remedy in str(risk)
+
+
+@pytest.mark.parametrize("shell", ["bash", "dash"])
+def test_a_conversion_fails_aloud_where_its_new_name_is_taken(tmp_path: Path, shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    fake = programs / "qemu-img"
+    fake.write_text('#!/bin/sh\nshift 6\necho "of $1" > "$2"\n')
+    fake.chmod(0o755)
+    path = {"PATH": f"{programs}:{os.environ['PATH']}"}
+
+    def convert(name: str) -> subprocess.CompletedProcess[str]:
+        said = remedy_for(tmp_path / name, ImageFormat(name.rpartition(".")[2]))
+        line = said.split("`")[1]
+        return subprocess.run(
+            [shell, "-c", line], env=path, capture_output=True, text=True, check=False
+        )
+
+    assert [convert(name).returncode for name in ("a.vmdk", "a.vdi")] == [0, 0]
+    for name in ("a.vmdk", "a.vdi"):
+        assert (tmp_path / f"{name}.qcow2").read_text() == f"of {tmp_path / name}\n"
+        again = convert(name)
+        assert again.returncode != 0
+        assert f"{name}.qcow2 is there already" in again.stderr
