@@ -1,7 +1,8 @@
-"""NBD servers whose command lines stand beside the guests': what each loses below a guest's disk.
+"""Servers whose command lines stand beside the guests': what each loses below a guest's disk.
 
 Read are `qemu-nbd` (qemu-nbd(8)), `qemu-storage-daemon --export type=nbd` and nbdkit (nbdkit(1),
-nbdkit-fua-filter(1), nbdkit-cache-filter(1), nbdkit-cow-filter(1)).
+nbdkit-fua-filter(1), nbdkit-cache-filter(1), nbdkit-cow-filter(1)), and what gives the host a
+device, a directory or a target: `nbd-client`, `losetup`, `mount -t tmpfs`, `tgtadm`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from urllib.parse import parse_qs, urlsplit
 from vdisklab.path.disk_path import DiskPath, Image
 from vdisklab.path.durability import dropped_flushes
 from vdisklab.path.memory_names import memory_by_name
-from vdisklab.path.segments import CacheMode, ImageFormat, LayerKind
+from vdisklab.path.segments import CacheMode, ImageFormat
+from vdisklab.platforms import beside
 from vdisklab.platforms.configured_disk import ConfiguredDisk, loses_writes
 from vdisklab.platforms.qemu_arguments import disks_exported_by_nbd
 from vdisklab.platforms.reading import GuestText
@@ -24,8 +26,13 @@ from vdisklab.platforms.shell_script import commands_of
 from vdisklab.platforms.where_set import only_line
 
 _PORT = "10809"
-_PROGRAMS = ("qemu-nbd", "qemu-storage-daemon", "nbdkit")
-_HERE = ("", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104 - read, not bound
+_NBD = ("qemu-nbd", "qemu-storage-daemon", "nbdkit")
+_PROGRAMS = (*_NBD, *beside.PROGRAMS)
+_COMMANDS = re.compile(
+    r"qemu-nbd|qemu-storage-daemon|nbdkit|losetup|tgtadm|\bmount[ \t][^\n]{0,200}\b(tmp|ram)fs\b"
+)
+_OF_RUN = re.compile(r"\$\{?(nbd|uri|unixsocket|port)\b")
+"""The variables of the command of `nbdkit --run`, which say where its server is (nbdkit(1))."""
 
 
 _LONG = {"k": "socket", "p": "port", "b": "bind", "x": "export-name", "c": "connect", "f": "format",
@@ -60,16 +67,22 @@ class NbdServer:
     loss: str | None = None
     instead: str = ""
     """What to write in the server's command line, as a clause."""
+    run: str = ""
+    """The command that nbdkit starts, and ends with."""
+    program: str = ""
 
-    def serves(self, disk: ConfiguredDisk) -> bool:
-        """True if a guest's disk is this server's."""
-        source = disk.source or ""
+    def serves(self, disk: ConfiguredDisk, place: str) -> bool:
+        """True if a guest's disk, which is at `place`, is this server's."""
+        if self.run and _OF_RUN.search(disk.source or ""):
+            named = re.search(r"-name\s+['\"]?(?:guest=)?([^\s,'\"]+)", self.run)
+            return named is None or named[1] == disk.domain or "$" in named[1]
         if self.device is not None:
-            return re.fullmatch(rf"{re.escape(self.device)}(p[0-9]+)?", source) is not None
-        if disk.server is None or disk.server.kind is not LayerKind.NBD:
-            return False
+            return re.fullmatch(rf"{re.escape(self.device)}(p[0-9]+)?", place) is not None
+        return place.startswith("nbd") and self._serves_url(place)
+
+    def _serves_url(self, place: str) -> bool:
         try:
-            url = urlsplit(disk.server.place)
+            url = urlsplit(place)
             host, port = url.hostname or "", str(url.port or _PORT)
         except ValueError:  # no address, no port
             return False
@@ -77,7 +90,7 @@ class NbdServer:
             return False
         if self.socket is not None:
             return parse_qs(url.query).get("socket") == [self.socket]
-        near = host in _HERE or host == self.address
+        near = host in beside.HERE or host == self.address
         return "+unix" not in url.scheme and near and port == self.port
 
 
@@ -85,43 +98,62 @@ def with_servers(
     disks: Iterable[ConfiguredDisk], texts: Sequence[GuestText]
 ) -> tuple[ConfiguredDisk, ...]:
     """The disks, each with the loss of the server in these texts that has it."""
-    lossy = [(server, text) for text in texts for server in _servers_in(text.text) if server.loss]
-    if not lossy:
-        return tuple(disks)
-    return tuple(_with_loss(disk, lossy) for disk in disks)
+    lossy: list[tuple[NbdServer | beside.Lossy, GuestText]] = []
+    clients: dict[str, str] = {}
+    for text in texts:
+        commands = [*_servers_in(text.text)]
+        servers = (server for program, argv in commands for server in _of(program, argv))
+        lossy += ((server, text) for server in servers if server.loss)
+        lossy += ((server, text) for server in beside.lossy(commands))
+        clients |= beside.clients(commands)
+    return tuple(_with_loss(disk, lossy, clients) for disk in disks)
 
 
 def _with_loss(
-    disk: ConfiguredDisk, servers: Iterable[tuple[NbdServer, GuestText]]
+    disk: ConfiguredDisk,
+    servers: Iterable[tuple[NbdServer | beside.Lossy, GuestText]],
+    clients: Mapping[str, str],
 ) -> ConfiguredDisk:
     """The disk with what its server loses, and what to change there."""
-    found = next((each for each in servers if each[0].serves(disk)), None)
+    source = disk.source or ""
+    if memory := beside.memory_in_place(source):
+        return replace(disk, lost_below=disk.lost_below or memory)
+    place = clients.get(re.sub(r"p[0-9]+$", "", source)) or (
+        disk.server.place if disk.server is not None else source
+    )
+    found = next((each for each in servers if each[0].serves(disk, place)), None)
     if found is None or disk.lost_below is not None:
         return disk
     server, text = found
-    number = only_line(text.text, rf"\b(?:{'|'.join(_PROGRAMS)})\b")
+    programs = _NBD if server.program in ("", *_NBD) else (server.program,)
+    number = only_line(text.text, rf"\b(?:{'|'.join(programs)})\b")
     where = f"in line {number} of {text.origin}" if number else f"in {text.origin}"
     instead = server.instead and f"Change its server {where}: {server.instead}"
     return replace(disk, lost_below=server.loss, below_instead=instead)
 
 
-def _servers_in(text: str) -> Iterator[NbdServer]:
-    if not any(program in text for program in _PROGRAMS):
+def _servers_in(text: str) -> Iterator[beside.Command]:
+    """The commands that start a server or make a device, each with the program's name."""
+    if _COMMANDS.search(text) is None:
         return
     lines = [text.split("\0")] if "\0" in text else (command.argv for command in commands_of(text))
     for argv in lines:
         names = [PurePath(word).name for word in argv]
         program = next((name for name in names[:8] if name in _PROGRAMS), None)
-        if program is None:
-            continue
-        rest = argv[names.index(program) + 1 :]
-        match program:
-            case "qemu-nbd":
-                yield _of_qemu_nbd(rest)
-            case "nbdkit":
-                yield _of_nbdkit(rest)
-            case _:
-                yield from _of_daemon(rest)
+        if program is not None:
+            yield program, argv[names.index(program) + 1 :]
+
+
+def _of(program: str, argv: Sequence[str]) -> Iterator[NbdServer]:
+    match program:
+        case "qemu-nbd":
+            yield _of_qemu_nbd(argv)
+        case "nbdkit":
+            yield _of_nbdkit(argv)
+        case "qemu-storage-daemon":
+            yield from _of_daemon(argv)
+        case _:
+            pass
 
 
 def _options(argv: Sequence[str], alone: str) -> tuple[Mapping[str, list[str]], list[str]]:
@@ -203,7 +235,10 @@ def _of_nbdkit(argv: Sequence[str]) -> NbdServer:
         instead = "serve a file or device on a disk"
     socket = _last(options, "unix")
     port = None if socket else _last(options, "port") or _PORT
-    return NbdServer(socket, port, _last(options, "ipaddr") or "", loss=loss, instead=instead)
+    return NbdServer(
+        socket, port, _last(options, "ipaddr") or "", loss=loss, instead=instead,
+        run=_last(options, "run") or "",
+    )  # fmt: skip
 
 
 def _of_daemon(argv: Sequence[str]) -> Iterator[NbdServer]:

@@ -199,6 +199,62 @@ def test_an_nbd_server_in_the_same_file_answers_for_its_flushes(
         assert apart.below_instead.startswith("Change its server in line 1 of server.sh: ")
 
 
+TGT = "tgtadm --lld iscsi --op new --mode target --tid 1 -T iqn.a:pg"
+UNIT = "tgtadm --lld iscsi --op new --mode logicalunit --tid 1 --lun 1 -b"
+
+
+@pytest.mark.parametrize(
+    ("server", "place", "why"),
+    [
+        ("nbdkit -p 10820 --filter=cow file /a\nnbd-client localhost 10820 /dev/nbd2",
+         "/dev/nbd2p1", "filter cow throws"),
+        ("nbdkit -U /s --filter=cow file /a\nnbd-client -unix /s /dev/nbd2 -N x",
+         "/dev/nbd2", "filter cow throws"),
+        (f"losetup -o 512 /dev/loop5 {SHM}/a", "/dev/loop5", "is memory (tmpfs)"),
+        (f"L=$(losetup -f --show {SHM}/a)", "$L", "is memory (tmpfs)"),
+        ("mount -t tmpfs -o size=9G none /mnt/m", "/mnt/m/a", "/mnt/m is memory (tmpfs)"),
+        (f"{TGT}\n{UNIT} {SHM}/a", "iscsi://127.0.0.1/iqn.a:pg/1", "is memory (tmpfs)"),
+        (f"{TGT}\n{UNIT} /a -E null", "iscsi://127.0.0.1/iqn.a:pg/1", "keeps nothing"),
+    ],
+)  # fmt: skip
+def test_a_device_that_a_command_beside_the_guest_makes_of_memory_keeps_nothing(
+    server: str, place: str, why: str
+) -> None:
+    (disk,) = read(f"#!/bin/sh\n{server}\n{GUEST.format(place)}")
+    assert why in (disk.lost_below or "")
+
+
+@pytest.mark.parametrize(
+    ("server", "place"),
+    [
+        ("nbdkit -p 10820 --filter=cow file /a\nnbd-client nas 10820 /dev/nbd2", "/dev/nbd2"),
+        (
+            "nbdkit -p 10820 --filter=cow file /a\nnbd-client localhost 10820 /dev/nbd2",
+            "/dev/nbd21",
+        ),
+        ("losetup /dev/loop5 /srv/a", "/dev/loop5"),
+        (f"losetup /dev/loop5 {SHM}/a", "/dev/loop6"),
+        ("mount -t tmpfs none /mnt/m", "/mnt/more/a"),
+        ("mount -t ext4 /dev/sdb /mnt/m # no tmpfs", "/mnt/m/a"),
+        (f"{TGT}\n{UNIT} {SHM}/a", "iscsi://127.0.0.1/iqn.a:pg/2"),
+        (f"{TGT}\n{UNIT} {SHM}/a", "iscsi://nas/iqn.a:pg/1"),
+    ],
+)
+def test_another_device_of_the_host_keeps_what_it_has(server: str, place: str) -> None:
+    (disk,) = read(f"#!/bin/sh\n{server}\n{GUEST.format(place)}")
+    assert disk.lost_below is None
+
+
+@pytest.mark.parametrize("place", ["$nbd", "$uri", "${uri}", "nbd:unix:$unixsocket"])
+def test_a_guest_that_nbdkit_runs_has_the_disk_of_nbdkit(place: str) -> None:
+    inner = GUEST.format(place).strip()
+    (disk,) = read(f"nbdkit -U - memory 10G --run 'exec {inner}'\n")
+    assert "plugin memory keeps nothing" in (disk.lost_below or "")
+    other = f"nbdkit -U - file /a --run 'exec {inner.replace('-name c', '-name d')}'\n"
+    both = read(f"nbdkit -U - memory 10G --run 'exec {inner}'\n{other}")
+    assert [(disk.domain, disk.lost_below is None) for disk in both] == [("c", False), ("d", True)]
+
+
 @pytest.mark.parametrize(
     ("server", "instead"),
     [

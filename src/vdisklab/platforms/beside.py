@@ -1,0 +1,160 @@
+"""Commands beside the guests' that give the host a device, a directory or a target which is memory.
+
+losetup(8), mount(8), tgtadm(8); nbd-client(8) says which server is behind a device.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from vdisklab.path.memory_names import memory_by_name
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+
+PROGRAMS = ("nbd-client", "losetup", "tgtadm", "mount")
+HERE = ("", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104 - read, not bound
+
+Command = tuple[str, Sequence[str]]
+"""The name of a program, and the words after it."""
+
+_LOSETUP_VALUES = ("-o", "--offset", "--sizelimit", "-b", "--sector-size", "--loop-ref")
+_IN_PLACE = re.compile(r"\$\((?:sudo\s+)?(?:\S*/)?losetup\s(?P<argv>[^()]*)\)")
+"""A command whose output, a device's name, stands in its place."""
+
+_MEMORY_TYPES = ("tmpfs", "ramfs")
+
+
+@dataclass(frozen=True, slots=True)
+class Lossy:
+    """What loses a guest's disk: that at the device `device`, below the `directory`, or with
+    `target`, the end of an iSCSI URL. `loss` and `instead` are as those of a server."""
+
+    program: str
+    loss: str
+    instead: str
+    device: str | None = None
+    directory: str | None = None
+    target: str | None = None
+
+    def serves(self, _disk: ConfiguredDisk, place: str) -> bool:
+        """True if a guest's disk, which is at `place`, is in it."""
+        if self.device is not None:
+            return re.fullmatch(rf"{re.escape(self.device)}(p[0-9]+)?", place) is not None
+        if self.directory is not None:
+            return posixpath.normpath(place).startswith(f"{self.directory}/")
+        try:
+            url = urlsplit(place)
+            host = url.hostname
+        except ValueError:  # no address
+            return False
+        return url.scheme == "iscsi" and host in HERE and url.path == f"/{self.target}"
+
+
+def lossy(commands: Iterable[Command]) -> Iterator[Lossy]:
+    """The devices, directories and targets of these commands that are memory."""
+    targets: dict[str, str] = {}
+    for program, argv in commands:
+        match program:
+            case "losetup":
+                yield from _of_losetup(argv)
+            case "mount":
+                yield from _of_mount(argv)
+            case "tgtadm":
+                yield from _of_tgtadm(argv, targets)
+            case _:
+                pass
+
+
+def memory_in_place(source: str) -> str | None:
+    """Why a disk loses all, whose device is the output of `losetup --show FILE` in its place; None
+    if the file is no memory by its name."""
+    match = _IN_PLACE.search(source.replace("␣", " "))
+    files = [] if match is None else _losetup_words(match["argv"].split())
+    memory = memory_by_name(files[-1]) if files else None
+    return None if memory is None else f"{files[-1]} is memory ({memory})"
+
+
+def clients(commands: Iterable[Command]) -> Mapping[str, str]:
+    """The URL of the disk behind each device that an `nbd-client` in these commands connects."""
+    found: dict[str, str] = {}
+    for program, argv in commands:
+        if program != "nbd-client":
+            continue
+        rest = [*argv]
+        name = _taken(rest, "-N", "-name", "--name")
+        socket = _taken(rest, "-u", "-unix", "--unix")
+        plain = [word for word in rest if not word.startswith("-")]
+        device = next((word for word in plain if word.startswith("/dev/")), None)
+        if device is None:
+            continue
+        before = plain[: plain.index(device)]
+        if socket is not None:
+            found[device] = f"nbd+unix:///{name or ''}?socket={socket}"
+        elif before:
+            host = f"[{before[0]}]" if ":" in before[0] else before[0]
+            port = f":{before[1]}" if len(before) > 1 else ""
+            found[device] = f"nbd://{host}{port}" + (f"/{name}" if name else "")
+    return found
+
+
+def _taken(rest: list[str], *names: str) -> str | None:
+    """The value of an option, which is taken out of the words with its name."""
+    for number, word in enumerate(rest):
+        option, equals, value = word.partition("=")
+        if option not in names:
+            continue
+        end = number + (1 if equals else 2)
+        value = value if equals else " ".join(rest[number + 1 : end])
+        del rest[number:end]
+        return value
+    return None
+
+
+def _losetup_words(argv: Sequence[str]) -> list[str]:
+    rest = [*argv]
+    for name in _LOSETUP_VALUES:
+        _taken(rest, name)
+    return [word for word in rest if not word.startswith("-")]
+
+
+def _of_losetup(argv: Sequence[str]) -> Iterator[Lossy]:
+    match _losetup_words(argv):
+        case [device, file] if device.startswith("/dev/") and memory_by_name(file):
+            loss = f"{device} has {file}, which is memory ({memory_by_name(file)})"
+            yield Lossy("losetup", loss, "give losetup a file on a disk", device=device)
+        case _:
+            pass
+
+
+def _of_mount(argv: Sequence[str]) -> Iterator[Lossy]:
+    rest = [*argv]
+    kind = _taken(rest, "-t", "--types")
+    _taken(rest, "-o", "--options")
+    places = [word for word in rest if not word.startswith("-")]
+    if kind in _MEMORY_TYPES and places:
+        directory = posixpath.normpath(places[-1])
+        instead = f"mount a file system of a disk at {directory}"
+        yield Lossy("mount", f"{directory} is memory ({kind})", instead, directory=directory)
+
+
+def _of_tgtadm(argv: Sequence[str], targets: dict[str, str]) -> Iterator[Lossy]:
+    """The targets that are memory, or nothing; `targets` gets the names by their numbers."""
+    rest = [*argv]
+    number = _taken(rest, "-t", "--tid") or ""
+    file = _taken(rest, "-b", "--backing-store")
+    unit, kind = _taken(rest, "-l", "--lun"), _taken(rest, "-E", "--bstype")
+    name = _taken(rest, "-T", "--targetname")
+    if name is not None:
+        targets[number] = name
+    if file is None or number not in targets:
+        return
+    target = f"{targets[number]}/{unit or 0}"
+    if kind == "null":
+        loss = "tgtd serves it: its backing store type null keeps nothing"
+        yield Lossy("tgtadm", loss, "leave out --bstype null", target=target)
+    elif memory := memory_by_name(file):
+        loss = f"tgtd serves it: {file} is memory ({memory})"
+        yield Lossy("tgtadm", loss, "serve a file or device on a disk", target=target)
