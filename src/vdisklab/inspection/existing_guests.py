@@ -310,10 +310,23 @@ def _with_files(text: GuestText) -> GuestText:
     if not text.place:
         return text
     files: dict[str, str] = {}
+    directory = Path(text.place).parent
     for name in files_named(text):
+        if name.startswith("*."):
+            # Nothing names such a file: one that cannot be read is not as one that is not there.
+            files |= {each.name: _text_beside(each) for each in sorted(directory.glob(name))}
+            continue
         with suppress(PlanError):
-            files[name] = _text_in_directory(Path(text.place).parent / name).text
+            files[name] = _text_in_directory(directory / name).text
     return replace(text, files=files)
+
+
+def _text_beside(file: Path) -> str:
+    """The text of a file; of one that cannot be read a text of no form."""
+    try:
+        return _text_in_directory(file).text
+    except PlanError:
+        return "}"
 
 
 def _checked(text: str, name: str) -> str:

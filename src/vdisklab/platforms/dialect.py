@@ -170,6 +170,8 @@ class Dialect:
     """Why the guest of a text has no hard disk; asked if none was found."""
     changes_on_node: bool = False
     """True if the line that changes a guest is run on the guest's own node."""
+    must_be_stopped: bool = False
+    """True if the line takes a running guest's disk out, and puts it in anew."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """A search pattern for each kind of data holder that is no hard disk; what its group `device`
     finds is named.

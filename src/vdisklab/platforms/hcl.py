@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,8 +68,34 @@ class HclBlock:
         return otherwise if value is None else str(value)
 
 
-def read_hcl(text: str, origin: str) -> HclBlock:
-    """The whole file as a block. Raises PlanError for a text that is not HCL."""
+def read_hcl(text: str, origin: str, given: Sequence[str] = ()) -> HclBlock:
+    """The whole file as a block, with the values of variables that the texts `given` have, of which
+    a later one wins. Raises PlanError for a text that is not HCL.
+
+    A given text that cannot be read may set any variable, so that none has a known value.
+    """
+    whole = _parsed(text, origin)
+    _put_values(whole, _values(whole, _variables(given)), 0)
+    _expand(whole, [_MOST_BLOCKS], 0)
+    return whole
+
+
+def _variables(given: Sequence[str]) -> Mapping[str, Any] | None:
+    """The values of variables in such texts; None if one of them cannot be read."""
+    found: dict[str, Any] = {}
+    for text in given:
+        try:
+            block = _parsed(text, "")
+        except PlanError:
+            return None
+        if block.blocks:
+            return None
+        found |= {f"var.{name}": value for name, value in block.attributes.items()}
+    return found
+
+
+def _parsed(text: str, origin: str) -> HclBlock:
+    """The whole file as a block, with its expressions as texts."""
     tokens = [match for match in _TOKEN.finditer(text) if match["blank"] is None]
     if len(tokens) > _MOST_TOKENS:
         raise PlanError(f"{origin} is larger than any configuration", hint="split the file")
@@ -84,9 +110,6 @@ def read_hcl(text: str, origin: str) -> HclBlock:
             f"{text.count(chr(10), 0, start) + 1}",
             hint="check it with `terraform validate` or `packer validate`",
         ) from error
-    values = _values(whole)
-    _put_values(whole, values, 0)
-    _expand(whole, [_MOST_BLOCKS], 0)
     return whole
 
 
@@ -215,14 +238,20 @@ class _Parser:
             values.append(self._value(depth + 1))
 
 
-def _values(whole: HclBlock) -> Mapping[str, Any]:
-    """The literal values of the file's variables and locals, by reference."""
+def _values(whole: HclBlock, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The literal values of the file's variables and locals, by reference; those `given` win."""
     found: dict[str, Any] = {}
     for block in whole.blocks:
-        if block.type == "variable" and block.labels and "default" in block.attributes:
+        if (
+            given is not None
+            and block.type == "variable"
+            and block.labels
+            and "default" in block.attributes
+        ):
             found[f"var.{block.labels[0]}"] = block.attributes["default"]
         elif block.type == "locals":
             found |= {f"local.{name}": value for name, value in block.attributes.items()}
+    found |= given or {}
     plain = (str, bool, float, list, dict)
     return {
         name: value

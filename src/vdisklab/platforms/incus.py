@@ -109,6 +109,11 @@ _OF_DIRECTORIES = {
 """The words that the API accepts (validateConfig in device/disk.go); an instance with another one
 is not saved."""
 
+_OF_EITHER = {
+    key: tuple(dict.fromkeys((*_OF_DISKS[key], *_OF_DIRECTORIES[key]))) for key in _OF_DISKS
+}
+"""The words of a source of which only its host knows whether it is a directory."""
+
 
 def aio_of(disk: ConfiguredDisk, cache: CacheMode) -> Aio:
     """The aio mode that Incus chooses for a disk with a cache mode; threads where it chooses
@@ -380,7 +385,7 @@ def _disk(
         bus or Bus.USB
     )
     properties, _ = changes.properties_of({"driver": driver})
-    accepted = _OF_DIRECTORIES if shared else _OF_DISKS
+    accepted = _OF_EITHER if is_unknown else _OF_DIRECTORIES if shared else _OF_DISKS
     others = [f"{key}={value}" for key, value in device.items() if not _KNOWN.fullmatch(str(key))]
     others += (f"{key}={value}" for key, value in properties.items())
     return ConfiguredDisk(
@@ -607,6 +612,9 @@ DIALECT = dialect.Dialect(
     location=dialect.Location(printed=_listed, users=("incus", "lxd")),
     aio_of=aio_of,
     other_buses=(Bus.SCSI,),
+    # UpdatableFields in internal/server/device/disk.go has neither io.cache nor io.bus, so
+    # devicesUpdate in instance/drivers/driver_qemu.go removes the device, and adds it.
+    must_be_stopped=True,
     left_out={
         dialect.HOST_DEVICES: r"\btype\"?:\s*\"?(?:pci|usb)\b"
         r"|\baddress\"?:\s*[\"']?(?P<device>(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]\b)",

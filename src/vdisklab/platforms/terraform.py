@@ -53,7 +53,7 @@ def _recognises(text: GuestText) -> bool:
 
 
 def _rewritten(text: GuestText) -> Iterator[GuestText]:
-    whole = read_hcl(text.text, text.origin)
+    whole = read_hcl(text.text, text.origin, _given(text))
     resources = [block for block in whole.all("resource") if len(block.labels) == 2]
     volumes = {
         resource.labels[1]: resource
@@ -71,6 +71,19 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
                 yield _domain(resource, label, volumes, text)
             case _:
                 pass
+
+
+_GIVEN = ("*.tfvars", "*.tfvars.json")
+"""Files beside a module's own that may set its variables."""
+
+
+def _given(text: GuestText) -> list[str]:
+    """The texts that Terraform reads by itself for its variables, the last of which wins:
+    terraform.tfvars, its JSON form, and `*.auto.tfvars` by name (Terraform's "Input Variables",
+    "Variable Definition Precedence"). The environment and `-var` are not seen."""
+    first = [name for name in ("terraform.tfvars", "terraform.tfvars.json") if name in text.files]
+    by_name = re.compile(r".+\.auto\.tfvars(\.json)?")
+    return [text.files[name] for name in (*first, *sorted(filter(by_name.fullmatch, text.files)))]
 
 
 def _vmid(resource: HclBlock, label: str) -> str:
@@ -264,7 +277,9 @@ def _files_in(expression: str) -> Iterator[str]:
 
 
 def _names(text: GuestText) -> Iterator[str]:
-    """The style sheets that change domains."""
+    """The style sheets that change domains, and the files that set variables."""
+    if "var." in text.text and _recognises(text):
+        yield from _GIVEN
     if "xslt" in text.text and _recognises(text):
         for resource in read_hcl(text.text, text.origin).all("resource"):
             if resource.labels[:1] == ("libvirt_domain",):

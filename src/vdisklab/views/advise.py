@@ -47,6 +47,7 @@ from vdisklab.platforms.configured_disk import (
     UnsafeBefore,
 )
 from vdisklab.platforms.dialect import Change
+from vdisklab.platforms.registry import dialect_of
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, format_duration
 from vdisklab.views import disks
@@ -626,6 +627,8 @@ def _changes(answer: DisksAnswer) -> Iterator[str]:
 def _when_and_where(disk: ConfiguredDisk, change: Change) -> str:
     """From when on a change holds, and on which node of a cluster its line is run."""
     when = "for clones made from then on" if disk.template else "from its next start on"
+    if dialect_of(disk.platform).must_be_stopped:
+        when = "for both lines stop each guest that has it first: a running one loses it at once"
     instead = ", instead of its arguments" if disk.platform is Platform.QEMU else ""
     node = f"; run it on node {sanitise_line(change.node)}" if change.node else ""
     return f"{when}{instead}{node}"

@@ -1873,3 +1873,16 @@ def test_no_line_takes_away_the_overlay_of_writes_that_are_thrown_away(
     assert "blockdev" not in shown
     assert "keeps flushed data" not in shown
     assert "# to " not in shown
+
+
+def test_incus_takes_a_running_guests_disk_out_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "web.yaml").write_text(
+        "name: web\ntype: virtual-machine\nstatus: Running\ndevices:\n"
+        "  data: {source: /srv/a.img, type: disk, io.cache: unsafe}\n"
+    )
+    assert main(["advise", str(tmp_path / "web.yaml"), "--why"]) == 0
+    shown = capsys.readouterr().out
+    assert "stop each guest that has it first: a running one loses it at once" in shown
+    assert "from its next start on" not in shown

@@ -170,3 +170,52 @@ def test_variables_of_a_file_win_and_one_that_is_gone_leaves_doubt(
     assert str(disk.path) == path
     assert doubt in disk.may_differ if doubt else not disk.may_differ
     assert bool(disk.may_differ) is any(isinstance(risk, MayDiffer) for risk in risks(disk))
+
+
+VARIABLE = """\
+variable "cache" { default = "none" }
+resource "proxmox_virtual_environment_vm" "x" {
+  name = "x"
+  disk {
+    datastore_id = "local-lvm"
+    interface    = "scsi0"
+    cache        = var.cache
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "none"),
+        ({"terraform.tfvars": 'cache = "unsafe"'}, "unsafe"),
+        ({"other.tfvars": 'cache = "unsafe"'}, "none"),  # named with -var-file alone
+        ({"terraform.tfvars": 'cache = "unsafe"', "a.auto.tfvars": 'cache = "writeback"'},
+         "writeback"),
+        ({"b.auto.tfvars": 'cache = "unsafe"', "a.auto.tfvars": 'cache = "none"'}, "unsafe"),
+        ({"terraform.tfvars": 'cache = lower("UNSAFE")'}, "unknown"),
+        ({"terraform.tfvars.json": '{"cache": "unsafe"}'}, "unknown"),
+        ({"a.auto.tfvars": "cache = ["}, "unknown"),
+        ({"a.auto.tfvars": None}, "unknown"),
+    ],
+)  # fmt: skip
+def test_terraforms_own_files_set_variables(
+    files: dict[str, str | None], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "main.tf").write_text(VARIABLE)
+    (tmp_path / "storage.cfg").write_text("lvmthin: local-lvm\n\tthinpool data\n\tvgname pve\n")
+    for name, text in files.items():
+        if text is None:
+            (tmp_path / name).mkdir()  # which nobody can read as a file
+        else:
+            (tmp_path / name).write_text(text)
+    (disk,) = read_disks(LocalHost(), [tmp_path / "main.tf"], None).disks
+    path = disk.path or disk.assumed
+    if said == "unknown":
+        assert path is None
+        assert "its cache mode is ${" in (disk.problem or "")
+        assert "a variable whose value is not known" in (disk.problem or "")
+    else:
+        assert path is not None
+        assert path.cache.spelled_out.value == said

@@ -201,3 +201,15 @@ def test_only_the_profiles_that_are_missing_are_asked_for() -> None:
     (problem,) = [disk.problem for disk in disks if disk.target == "?"]
     assert problem is not None
     assert problem.startswith("the devices of its profiles (other) are not here")
+
+
+def test_a_shared_directory_of_incus_may_cache_metadata() -> None:
+    """validateConfig in device/disk.go has words of its own for directories."""
+    text = (
+        "name: web\ntype: virtual-machine\ndevices:\n"
+        "  share: {path: /mnt/s, source: /srv/s, type: disk, io.cache: WORD}\n"
+    )
+    for word, is_refused in (("metadata", False), ("none", False), ("writethrough", True)):
+        (disk,) = read_guests([GuestText(text.replace("WORD", word), "web.yaml")])
+        assert (disk.refused is not None) is is_refused
+        assert disk.path is None
