@@ -106,6 +106,7 @@ from vdisklab.platforms.configured_disk import (
     risks,
     works_for,
 )
+from vdisklab.platforms.dialect import Change
 from vdisklab.platforms.registry import (
     can_change,
     cannot_have,
@@ -153,6 +154,7 @@ def advise_disks(
         desk.row(disk, context, machine, request.directory)
         for disk, context in zip(disks, read_contexts(disks), strict=True)
     ]
+    rows = _with_one_line(rows)
     order = list(DiskAction)
     measured_paths = {str(row.advised.path) for row in rows}
     places: dict[StandIn | None, list[ExistingDisk]] = {}
@@ -189,6 +191,25 @@ def advise_disks(
         of_commits=waits_for_flushes(asked or desk.measurements),
         databases=databases_by_name(row.disk.guest or row.disk.domain for row in rows),
     )
+
+
+def _with_one_line(rows: Sequence[ExistingDisk]) -> list[ExistingDisk]:
+    """The rows, where all of a guest have one line if its platform needs that."""
+    changes: dict[tuple[Platform, str], list[Change]] = {}
+    for row in rows:
+        if row.advised.change is not None:
+            changes.setdefault((row.disk.platform, row.disk.guest), []).append(row.advised.change)
+    return [_with_line_of(row, changes) for row in rows]
+
+
+def _with_line_of(
+    row: ExistingDisk, changes: Mapping[tuple[Platform, str], Sequence[Change]]
+) -> ExistingDisk:
+    together = dialect_of(row.disk.platform).together
+    of_guest = changes.get((row.disk.platform, row.disk.guest), ())
+    if together is None or row.advised.change is None or len(of_guest) == 1:
+        return row
+    return replace(row, advice=replace(row.advised, change=together(row.disk.guest, of_guest)))
 
 
 def _programs_of(profile: str) -> list[Measured]:

@@ -40,7 +40,7 @@ from vdisklab.path.architecture import GUEST, host_of
 from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import CrashVerdicts, HostDisk, durability
+from vdisklab.path.durability import CrashVerdicts, DurabilityKind, HostDisk, durability
 from vdisklab.path.named_target import names_device
 from vdisklab.path.needs import (
     Need,
@@ -68,6 +68,12 @@ from vdisklab.platforms.configured_disk import (
 from vdisklab.platforms.registry import cannot_have
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
+
+_ASYNC = (
+    "the server answers for its data: where it exports the directory with `async`, not even a "
+    "flush is durable (`exportfs -v` there shows it)"
+)
+"""Why nobody on this host knows if a disk on NFS is durable (exports(5))."""
 
 _MEASURE = "Measure first: `vdisklab advise {guests}` prints the command."
 
@@ -206,6 +212,10 @@ class _Audit:
         open_needs = [need for need in lacks if layers and undecided(path, need)]
         reasons = {need: f"{lacks.pop(need)}, and {layers}" for need in open_needs}
         offered = self._offered(disk, path, needs, verdicts) if lacks else None
+        if path.layers and path.layers[0].kind is LayerKind.NFS and not loss:
+            by_server = durability(path, verdicts).kind is DurabilityKind.BY_SERVER
+            open_needs = [need for need in needs if need.goes_by_power_cuts and by_server]
+            reasons |= {need: _ASYNC for need in open_needs if need not in lacks}
         row = ExistingDisk(
             disk,
             path,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
-from vdisklab.documents import RARE
+from vdisklab.documents import HIDDEN, RARE
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.platforms import Platform
@@ -85,6 +85,10 @@ class Change:
     node: Annotated[
         str | None, RARE, "the node of a cluster on which both are run, if that matters"
     ] = None
+    forward: tuple[Mapping[str, object], ...] = field(default=(), metadata=HIDDEN, kw_only=True)
+    """The operations of the line, where all of one guest must be in one line."""
+    back: tuple[Mapping[str, object], ...] = field(default=(), metadata=HIDDEN, kw_only=True)
+    """The operations of the line that undoes it."""
 
 
 class NotChangeableError(PlanError):
@@ -170,6 +174,9 @@ class Dialect:
     """Why the guest of a text has no hard disk; asked if none was found."""
     changes_on_node: bool = False
     """True if the line that changes a guest is run on the guest's own node."""
+    together: Callable[[str, Sequence[Change]], Change] | None = None
+    """Set where one line must have all changes to a guest: it gets the platform's name for the
+    guest."""
     must_be_stopped: bool = False
     """True if the line takes a running guest's disk out, and puts it in anew."""
     left_out: Mapping[str, str] = field(default_factory=dict)

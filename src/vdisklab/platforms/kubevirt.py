@@ -689,7 +689,20 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
         else {"op": "remove", "path": f"{place}/{key}"}
         for key in fields
     ]
-    return dialect.Change(_patch(disk.guest, forward), _patch(disk.guest, back))
+    return dialect.Change(
+        _patch(disk.guest, forward),
+        _patch(disk.guest, back),
+        forward=tuple(forward),
+        back=tuple(back),
+    )
+
+
+def _together(guest: str, changes: Sequence[dialect.Change]) -> dialect.Change:
+    """One patch for all disks of a machine: the webhook refuses each alone while another disk has
+    a value that it refuses (ValidateDisks judges the whole machine)."""
+    forward = tuple(each for change in changes for each in change.forward)
+    back = tuple(each for change in reversed(changes) for each in change.back)
+    return dialect.Change(_patch(guest, forward), _patch(guest, back), forward=forward, back=back)
 
 
 def _fields(platform: Platform, now: DiskPath, wanted: DiskPath, before: Tree) -> dict[str, object]:
@@ -750,6 +763,7 @@ DIALECT = dialect.Dialect(
     change=_change,
     buses=_DISKS.buses,
     other_buses=(Bus.VIRTIO,),
+    together=_together,
     forms=(dialect.Form("kubevirt", export, _export_share, title="KubeVirt"),),
     reader=_reader,
     recognises_document=is_kubernetes,

@@ -221,7 +221,9 @@ def _why(row: ExistingDisk, below: Mapping[str, str]) -> str:
     if advice.to is not None:
         return _why_changed(row, advice, advice.to)
     serious = "".join(
-        f"{risk.short}; " for risk in row.risks if risk.serious and not _outweighed(row, risk)
+        f"{risk.short}; "
+        for risk in row.risks
+        if (risk.serious or isinstance(risk, SoftMount)) and not _outweighed(row, risk)
     )
     if advice.action is DiskAction.CHANGE:
         on_unknown_storage = advice.path is None and not _does_not_start(row)
@@ -252,7 +254,8 @@ def _why_changed(row: ExistingDisk, advice: Advice, to: DiskPath) -> str:
     if advice.elsewhere is not None and advice.gain is not None and advice.for_safety:
         gain = f"{gain} in {advice.elsewhere}"  # it is safer on any storage
     condition = "" if advice.for_safety else _if_like(advice)
-    fault = f"{_fault_of_bus(row)}; " if _moves(row) else ""
+    fault = _fault_of_bus(row) if _moves(row) else ""
+    fault = f"{fault}; " if fault else ""
     return f"{fault}{condition}{settings}: {kept}{gain}"
 
 
@@ -613,15 +616,21 @@ def _changes(answer: DisksAnswer) -> Iterator[str]:
     """The lines to paste that change disks, each with what undoes it."""
     all_disks = ((row, row.advised.change) for row in answer.disks)
     changes = [(row, change) for row, change in all_disks if change is not None]
-    for row, change in changes[:SHOWN]:
-        yield f"# {sanitise_line(disks.name_of(row))}, {_when_and_where(row.disk, change)}"
+    by_line: dict[str, list[tuple[ExistingDisk, Change]]] = {}
+    for row, change in changes:
+        by_line.setdefault(change.paste, []).append((row, change))
+    shown = [each for together in [*by_line.values()][:SHOWN] for each in together]
+    for together in [*by_line.values()][:SHOWN]:
+        row, change = together[0]
+        names = sanitise_line(", ".join(disks.name_of(each) for each, _ in together))
+        yield f"# {names}, {_when_and_where(row.disk, change)}"
         yield change.paste
         yield f"#   undo: {change.undo}"
-    guests = [row.disk.guest for row, _ in changes[:SHOWN]]
+    guests = [together[0][0].disk.guest for together in [*by_line.values()][:SHOWN]]
     for guest in (name for name in dict.fromkeys(guests) if guests.count(name) > 1):
         yield f"# undo the changes to {sanitise_line(guest)} from the last to the first"
-    if changes[SHOWN:]:
-        yield f"# … and {counted(len(changes) - SHOWN, 'more disk')}: see --format json"
+    if len(changes) > len(shown):
+        yield f"# … and {counted(len(changes) - len(shown), 'more disk')}: see --format json"
 
 
 def _when_and_where(disk: ConfiguredDisk, change: Change) -> str:

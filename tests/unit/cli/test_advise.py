@@ -1886,3 +1886,56 @@ def test_incus_takes_a_running_guests_disk_out_and_that_is_said(
     shown = capsys.readouterr().out
     assert "stop each guest that has it first: a running one loses it at once" in shown
     assert "from its next start on" not in shown
+
+
+def test_one_patch_has_all_changes_to_a_machine_of_kubevirt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The webhook refuses a patch that leaves another disk with a value that it refuses."""
+    (tmp_path / "web.yaml").write_text(
+        "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: web, namespace: prod}\n"
+        "spec:\n  template:\n    spec:\n      domain:\n        devices:\n          disks:\n"
+        "          - {name: a, disk: {bus: sata}, dedicatedIOThread: true}\n"
+        "          - {name: b, disk: {bus: virtio}, cache: unsafe}\n"
+        "      volumes:\n"
+        "      - {name: a, hostDisk: {path: /data/a.img, type: Disk}}\n"
+        "      - {name: b, hostDisk: {path: /data/b.img, type: Disk}}\n"
+    )
+    assert main(["advise", str(tmp_path / "web.yaml")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = (line for line in lines if line.startswith("kubectl patch"))
+    place = "/spec/template/spec/domain/devices/disks"
+    operations = json.loads(shlex.split(line)[-1])
+    assert {(each["op"], each["path"]) for each in operations} == {
+        ("remove", f"{place}/0/dedicatedIOThread"), ("add", f"{place}/1/cache"),
+    }  # fmt: skip
+    (undo,) = (line for line in lines if line.startswith("#   undo: kubectl"))
+    assert len(json.loads(shlex.split(undo.partition(": ")[2])[-1])) == 2
+    assert "# web a, web b, from its next start on" in lines
+
+
+def test_a_soft_mount_is_part_of_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "storage.cfg").write_text(
+        "nfs: nas\n\texport /e\n\tpath /mnt/pve/nas\n\tserver 10.0.0.5\n\toptions soft\n"
+    )
+    guest = tmp_path / "101.conf"
+    guest.write_text(
+        "name: web\nmemory: 512\nscsihw: virtio-scsi-single\nscsi0: nas:101/vm-101-disk-0.raw\n"
+    )
+    assert main(["advise", str(guest), str(tmp_path / "storage.cfg")]) == 0
+    assert "soft mount; " in capsys.readouterr().out
+
+
+def test_no_reason_begins_with_an_empty_part(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "db.yaml").write_text(
+        "name: db\ntype: virtual-machine\ndevices:\n"
+        "  d: {source: /srv/a.img, type: disk, io.cache: unsafe, io.bus: nvme}\n"
+    )
+    assert main(["advise", str(tmp_path / "db.yaml")]) == 0
+    shown = capsys.readouterr().out
+    assert "cache none, bus scsi" in shown
+    assert " ; " not in shown

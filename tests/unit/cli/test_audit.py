@@ -792,3 +792,22 @@ def test_what_a_disk_that_cannot_start_would_keep_is_no_answer(
     out = capsys.readouterr().out
     assert "does not start" in out
     assert "nothing" not in out
+
+
+def test_nobody_on_this_host_knows_if_a_disk_on_nfs_is_durable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With `async` in exports(5) the server says that data are stable which are not."""
+    (tmp_path / "storage.cfg").write_text(
+        "nfs: nas\n\texport /e\n\tpath /mnt/pve/nas\n\tserver 10.0.0.5\n"
+    )
+    guest = tmp_path / "101.conf"
+    guest.write_text(
+        "name: web\nmemory: 512\nscsihw: virtio-scsi-single\n"
+        "scsi0: nas:101/vm-101-disk-0.raw\nscsi1: nas:101/vm-101-disk-1.raw,cache=unsafe\n"
+    )
+    files = (str(guest), str(tmp_path / "storage.cfg"))
+    kept, lost = audited(capsys, *files, "--need", "durable")
+    assert (kept["lacks"], list(kept["undecided"])) == ({}, ["durable"])
+    assert "`async`" in kept["undecided"]["durable"]
+    assert (list(lost["lacks"]), lost["undecided"]) == (["durable"], {})
