@@ -113,6 +113,7 @@ from vdisklab.platforms.registry import (
     change_of,
     dialect_of,
 )
+from vdisklab.platforms.where_set import set_to
 from vdisklab.results.model import Campaign, HostFacts
 from vdisklab.results.store import Store
 from vdisklab.workload.builtin_profiles import (
@@ -593,6 +594,7 @@ class _Desk:
             disk.unseen,
             disk.may_differ,
             disk.is_thrown_away,
+            (disk.changed_in, disk.changed_at),
         )
         if alike not in self._answers:
             self._answers[alike] = (
@@ -977,7 +979,7 @@ def _without_path(row: ExistingDisk, start: Advice) -> Advice:
         return start
     change = replace(start, action=DiskAction.CHANGE, for_safety=True)
     if disk.changed_at:
-        reason = f"set {disk.changed_at} to none or writeback, which {PASSES_ON}"
+        reason = f"{set_to(disk.changed_at, 'none or writeback')}, which {PASSES_ON}"
         change = replace(change, reason=reason)
     return change
 
@@ -1038,7 +1040,7 @@ def _loses(disk: ConfiguredDisk, path: DiskPath, rules: CrashVerdicts) -> str:
     if disk.changed_in and nearest_safe is not None:
         is_mode = nearest_safe.cache is not path.cache
         if is_mode and disk.changed_at:
-            return f"set {disk.changed_at} to {nearest_safe.cache}, which {PASSES_ON}"
+            return f"{set_to(disk.changed_at, str(nearest_safe.cache))}, which {PASSES_ON}"
         setting = f"cache {nearest_safe.cache}" if is_mode else "the change"
         return f"{setting} belongs in {disk.changed_in}: the nearest safe path is {nearest_safe}"
     if nearest_safe is None:

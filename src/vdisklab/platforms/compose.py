@@ -13,12 +13,12 @@ its default here, which a note says; one without a default stays as written.
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from os.path import normpath
 from pathlib import PurePath
 from typing import Any
 
@@ -69,7 +69,7 @@ _QUOTED = re.compile(r"(?P<mark>['\"])(?P<value>.*?)(?P=mark)")
 _DOT_ENV = ".env"
 _IMAGE_ENDINGS = (".img", ".raw", ".qcow2")
 """Of an image that is mounted in the place of a disk."""
-_CACHE = "DISK_CACHE"
+_CACHE, _ARGUMENTS = "DISK_CACHE", "ARGUMENTS"
 _DIRECT = ("none", "directsync")
 _INSIDE = re.compile(r"(?:/dev)?/disk[1-6]?")
 _DEVICE = re.compile(
@@ -122,13 +122,25 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
                 yield GuestText(
                     "\0".join(argv), f"{text.origin}/{name}", refused=refused, of=Platform.QEMU,
                     unread=tuple(_not_read(str(name), service)),
-                    note=_note(text.origin, values, missing), doubt=_doubt(missing),
-                    changed_at={"": _place(text, str(name))},
+                    note=_note(text.origin, values, missing, _unmounted(str(name), service)),
+                    doubt=_doubt(missing), changed_at=_places_of(text, str(name), service),
+                    lost_at=dict(_in_memory(service, _tmpfs_volumes(document))),
                 )  # fmt: skip
 
 
-def _place(text: GuestText, service: str) -> str:
-    """Where a service's cache mode is set: in the compose file, or in one of variables."""
+def _places_of(text: GuestText, name: str, service: Mapping[str, Any]) -> dict[str, str]:
+    """Where the cache modes of a service's disks are set: those of the container in one variable,
+    that of a -drive of ARGUMENTS in its own words."""
+    variable = _place(text, name, service)
+    of_container = {f"data{number}": variable for number in range(1, 7)}
+    if not _variables(service.get("environment")).get(_ARGUMENTS):
+        return {"": variable}
+    line = _line_of(text, name, _ARGUMENTS)
+    return {**of_container, "": f"`cache=` of {set_in(text, _ARGUMENTS, line, f'service {name}')}"}
+
+
+def _of_service(text: GuestText, service: str) -> tuple[int, str]:
+    """The number of lines before those of a service, and these; none if they are not found."""
     lines = text.text.splitlines()
     head = re.compile(rf"([ \t]+)['\"]?{re.escape(service)}['\"]?:")
     start = next((number for number, line in enumerate(lines) if head.match(line)), None)
@@ -139,13 +151,71 @@ def _place(text: GuestText, service: str) -> str:
             if ends.match(each):
                 break
             inside.append(each)
-    line = only_line("\n".join(inside), rf"\b{_CACHE}\b")
-    line = None if line is None or start is None else line + start + 1
-    if line is None and _CACHE not in "\n".join(inside):
-        for name, content in text.files.items():
+    return (start or 0) + 1, "\n".join(inside)
+
+
+def _line_of(text: GuestText, service: str, name: str) -> int | None:
+    before, inside = _of_service(text, service)
+    line = only_line(inside, rf"\b{name}\b")
+    return None if line is None else line + before
+
+
+def _place(text: GuestText, name: str, service: Mapping[str, Any]) -> str:
+    """Where a service's cache mode is set: in the compose file, or in a file of variables that it
+    names; without either it is the container's, and can be set in the service."""
+    _, inside = _of_service(text, name)
+    line = _line_of(text, name, _CACHE)
+    if line is None and _CACHE not in inside:
+        for file in reversed([each for each, _ in _env_files(service)]):  # the last one wins
+            content = text.files.get(file, "")
             if (found := only_line(content, rf"(?m)^\s*(?:export\s+)?{_CACHE}\s*=")) is not None:
-                return f"`{_CACHE}` in line {found} of {name}"
-    return set_in(text, _CACHE, line, f"service {service}")
+                return f"`{_CACHE}` in line {found} of {file}"
+    return set_in(text, _CACHE, line, f"service {name}")
+
+
+def _tmpfs_volumes(document: object) -> frozenset[str]:
+    """The names of the volumes that are tmpfs (the local driver's option `type`)."""
+    named = tree(document, "volumes")
+    return frozenset(
+        str(name)
+        for name, volume in named.items()
+        if tree(volume, "driver_opts").get("type") in ("tmpfs", "ramfs")
+    )
+
+
+def _in_memory(
+    service: Mapping[str, Any], volumes: frozenset[str]
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    """The names of the container's disks whose directory is a tmpfs, each with why it loses all,
+    and the way out: `tmpfs:`, a volume with `type: tmpfs`, one of these `volumes`."""
+    listed, temporary = service.get("volumes"), service.get("tmpfs")
+    entries = temporary if isinstance(temporary, list) else [temporary]
+    inside = {posixpath.normpath(str(entry).partition(":")[0]) for entry in entries if entry}
+    for volume in listed if isinstance(listed, list) else []:
+        place, target = _places(volume)
+        if place in volumes or (isinstance(volume, dict) and volume.get("type") == "tmpfs"):
+            inside.add(posixpath.normpath(target))
+    for number, (directory, _) in enumerate(_disks_in(service), 1):
+        if directory in inside:
+            instead = f"Mount a directory of a disk at {directory} instead"
+            yield f"data{number}", (f"{directory} is memory (tmpfs)", instead)
+
+
+def _unmounted(name: str, service: Mapping[str, Any]) -> str:
+    """A sentence about disks in a directory where nothing is mounted; empty without one. Of
+    /storage the image makes a volume without a name (its Dockerfile), which a new container does
+    not get; the others are in the container's own layer."""
+    listed, temporary = service.get("volumes"), service.get("tmpfs")
+    mounted = {_places(volume)[1] for volume in (listed if isinstance(listed, list) else [])}
+    entries = temporary if isinstance(temporary, list) else [temporary]
+    mounted |= {str(entry).partition(":")[0] for entry in entries}
+    bare = [place for place, is_made in _disks_in(service) if is_made and place not in mounted]
+    if not bare:
+        return ""
+    return (
+        f"Service {name} mounts nothing at {named(bare)}: its disk goes with the container, so "
+        "mount a directory there to keep it"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +262,7 @@ def _from_file(volume: object, file: str) -> object:
     place, inside = _places(volume)
     if not file or not re.match(r"\.{1,2}(/|$)", place):
         return volume
-    found = normpath(PurePath(file).parent / place)
+    found = posixpath.normpath(PurePath(file).parent / place)
     if isinstance(volume, dict):
         return {**volume, "source": found}
     return f"{found}:{inside}"
@@ -246,10 +316,10 @@ def _doubt(missing: Sequence[str]) -> str:
     return f"{named(missing)} may change its settings, and was not found" if missing else ""
 
 
-def _note(origin: str, values: _Values, missing: Sequence[str]) -> str:
-    """What was taken for the variables that have a default, and which file of variables is not
-    beside the text; empty if all is known."""
-    said = []
+def _note(origin: str, values: _Values, missing: Sequence[str], unmounted: str) -> str:
+    """What was taken for the variables that have a default, which file of variables is not beside
+    the text, and which disks go with their container; empty if all is known."""
+    said = [unmounted] if unmounted else []
     if missing:
         said.append(
             f"{origin} names env_file {named(missing)}, which is not beside it: the image's "
@@ -314,19 +384,7 @@ def _command(name: str, service: Mapping[str, Any], image: str, row: Architectur
         "-object",
         "iothread,id=io2",
     )
-    form = variables.get("DISK_FMT", "").lower() or "raw"
-    file = variables.get("DISK_NAME") or "data"
-    ending = {"raw": "img"}.get(form, form)
-    disks = []
-    for suffix in ("", *map(str, range(2, 7))):
-        inside = f"/storage{suffix}"
-        place = _mounted(service, inside)
-        if device := variables.get(f"DEVICE{suffix}") or _device(service, suffix):
-            disks.append((device, "raw"))
-        elif mounted := _image(service, file, suffix):
-            disks.append((mounted, "qcow2" if mounted.endswith(".qcow2") else "raw"))
-        elif not suffix or variables.get(f"DISK{suffix}_SIZE") or place != inside:
-            disks.append((f"{place}/{file}{suffix}.{ending}", form))
+    disks = [*_disks(service)]
     cache, io = variables.get("DISK_CACHE") or "none", variables.get("DISK_IO") or "native"
     if io.lower() == "native" and not is_variable(cache) and cache.lower() not in _DIRECT:
         io = "threads"  # as the container does, with a warning
@@ -344,9 +402,34 @@ def _command(name: str, service: Mapping[str, Any], image: str, row: Architectur
         device = _NOT_KNOWN if is_variable(kind) else _DEVICES.get(kind, _DEVICES[usual])
         yield from device.format(node).split(" ")
     try:
-        yield from shlex.split(variables.get("ARGUMENTS", ""))
+        yield from shlex.split(variables.get(_ARGUMENTS, ""))
     except ValueError:
-        yield variables["ARGUMENTS"]
+        yield variables[_ARGUMENTS]
+
+
+def _disks(service: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The place of each disk on the host, and its format."""
+    variables = _variables(service.get("environment"))
+    form = variables.get("DISK_FMT", "").lower() or "raw"
+    file = variables.get("DISK_NAME") or "data"
+    ending = {"raw": "img"}.get(form, form)
+    for suffix in ("", *map(str, range(2, 7))):
+        inside = f"/storage{suffix}"
+        place = _mounted(service, inside)
+        if device := variables.get(f"DEVICE{suffix}") or _device(service, suffix):
+            yield device, "raw"
+        elif mounted := _image(service, file, suffix):
+            yield mounted, "qcow2" if mounted.endswith(".qcow2") else "raw"
+        elif not suffix or variables.get(f"DISK{suffix}_SIZE") or place != inside:
+            yield f"{place}/{file}{suffix}.{ending}", form
+
+
+def _disks_in(service: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """The directory of each disk inside the container; False for one that is a device or file of
+    the host's, or in a directory of the host's."""
+    for place, _ in _disks(service):
+        directory = posixpath.dirname(place)
+        yield directory, re.fullmatch(r"/storage[2-6]?", directory) is not None
 
 
 def _variables(environment: object) -> Mapping[str, str]:

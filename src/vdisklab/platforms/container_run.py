@@ -46,6 +46,7 @@ class _Container:
     variables: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     volumes: list[str] = field(default_factory=list)
+    tmpfs: list[str] = field(default_factory=list)
     devices: list[str] = field(default_factory=list)
 
     def add(self, option: str, value: str) -> None:
@@ -61,11 +62,16 @@ class _Container:
                 self.volumes.append(value)
             case "device":
                 self.devices.append(value)
+            case "tmpfs":
+                self.tmpfs.append(value)
             case "mount":
                 parts = dict(part.partition("=")[::2] for part in value.split(","))
                 source = parts.get("source", parts.get("src", ""))
                 inside = parts.get("target", parts.get("destination", parts.get("dst", "")))
-                self.volumes.append(f"{source}:{inside}")
+                if parts.get("type") == "tmpfs":
+                    self.tmpfs.append(inside)
+                else:
+                    self.volumes.append(f"{source}:{inside}")
             case _:
                 pass
 
@@ -110,7 +116,8 @@ def _of_command(argv: Sequence[str]) -> _Container:
 
 def _of_quadlet(text: GuestText) -> _Container:
     options = {"Environment": "env", "EnvironmentFile": "env-file", "Volume": "volume",
-               "AddDevice": "device", "Mount": "mount", "ContainerName": "name"}  # fmt: skip
+               "AddDevice": "device", "Tmpfs": "tmpfs", "Mount": "mount",
+               "ContainerName": "name"}  # fmt: skip
     container = _Container()
     for match in _KEY.finditer(_CONTINUED.sub(" ", text.text)):
         key, value = match["key"], match["value"].strip()
@@ -143,6 +150,7 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
             for key, value in (
                 ("image", container.image), ("environment", environment),
                 ("volumes", container.volumes), ("devices", container.devices),
+                ("tmpfs", container.tmpfs),
                 ("env_file", [name for name in container.files if name not in text.files]),
             )
         )  # fmt: skip

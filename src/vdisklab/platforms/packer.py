@@ -20,6 +20,7 @@ from vdisklab.platforms.where_set import set_in
 _SOURCE = re.compile(
     r'^[ \t]*source\s+"(?:qemu|proxmox-iso|proxmox-clone|proxmox)"\s+"', re.MULTILINE
 )
+_ARGUMENTS = "qemuargs"
 _MOST_DISKS = 50
 _BUILDERS = re.compile(r'"builders"\s*:\s*\[')
 
@@ -33,7 +34,12 @@ def _recognises(text: GuestText) -> bool:
 def _rewritten(text: GuestText) -> Iterator[GuestText]:
     for kind, name, source in _sources(text):
         if kind == "qemu":
-            place = set_in(text, "disk_cache", source.lines.get("disk_cache"), f"source {name}")
+            whose = f"source {name}"
+            place = set_in(text, "disk_cache", source.lines.get("disk_cache"), whose)
+            if _has_drives(source):  # Packer writes none of its own then
+                place = (
+                    f"`cache=` of {set_in(text, _ARGUMENTS, source.lines.get(_ARGUMENTS), whose)}"
+                )
             yield GuestText(
                 "\0".join(_command(source, name)),
                 f"{text.origin}/{name}",
@@ -70,14 +76,22 @@ def _block(builder: Mapping[str, Any]) -> HclBlock:
 def _command(source: HclBlock, name: str) -> Iterator[str]:
     yield from (source.text("qemu_binary", X86_64.emulator), "-name", _vm_name(source, name))
     yield from ("-machine", source.text("machine_type", X86_64.default_machine))
-    given = source.attributes.get("qemuargs")
-    pairs = [pair for pair in given if isinstance(pair, list)] if isinstance(given, list) else []
-    arguments = [[str(part) for part in pair] for pair in pairs]
-    if not any(pair[:1] in (["-drive"], ["--drive"], ["-device"]) for pair in arguments):
+    if not _has_drives(source):
         yield from _drives(source, name)
-    for flag, *rest in (pair for pair in arguments if pair):
+    for flag, *rest in _arguments(source):
         yield flag
         yield from filter(None, ["".join(rest)])
+
+
+def _arguments(source: HclBlock) -> list[list[str]]:
+    """The pairs of `qemuargs`."""
+    given = source.attributes.get(_ARGUMENTS)
+    pairs = [pair for pair in given if isinstance(pair, list)] if isinstance(given, list) else []
+    return [[str(part) for part in pair] for pair in pairs if pair]
+
+
+def _has_drives(source: HclBlock) -> bool:
+    return any(pair[0] in ("-drive", "--drive", "-device") for pair in _arguments(source))
 
 
 def _vm_name(source: HclBlock, name: str) -> str:

@@ -124,6 +124,8 @@ class GuestText:
     changed_at: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Where the cache mode of each of its disks is set, by their names in the platform's words or
     their files, as a noun; under "" that of any other."""
+    lost_at: Mapping[str, tuple[str, str]] = field(default_factory=dict, hash=False)
+    """Why disks lose flushed data below QEMU, by their names, and what to do, as a clause."""
     refused: tuple[str, str] | None = None
     """Why the program that makes the guest does not start it, and the way out."""
     place: str = ""

@@ -137,7 +137,7 @@ def read_guests(
         else:
             disks += (
                 replace(
-                    disk,
+                    _with_loss(disk, text),
                     changed_in=text.changed_in,
                     changed_at=_place_of(disk, text),
                     refused=text.refused or disk.refused,
@@ -158,6 +158,14 @@ def read_guests(
     if left_out and notes is not None:
         notes.append(f"Left out: {', '.join(left_out)}.")
     return tuple(map(_readable, with_servers(disks, texts)))
+
+
+def _with_loss(disk: ConfiguredDisk, text: GuestText) -> ConfiguredDisk:
+    """The disk with what its text says that it loses below QEMU."""
+    loss, instead = text.lost_at.get(disk.target, (None, ""))
+    if loss is None or disk.lost_below is not None:
+        return disk
+    return replace(disk, lost_below=loss, below_instead=instead)
 
 
 def _place_of(disk: ConfiguredDisk, text: GuestText) -> str:

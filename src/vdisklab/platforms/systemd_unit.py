@@ -14,7 +14,7 @@ from itertools import islice
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.shell_script import commands_of
 from vdisklab.platforms.text_form import TextForm
-from vdisklab.platforms.where_set import only_line, set_in
+from vdisklab.platforms.where_set import NO_FLUSH, only_line, set_in
 
 _SERVICE = re.compile(r"^\[Service\]\s*$", re.MULTILINE)
 _EXEC = re.compile(
@@ -25,6 +25,7 @@ _EXEC = re.compile(
 _MOST_FILES = 20
 _FILE = re.compile(r"\bfile(?:name)?=([^,\s\"']+)")
 _MODE = re.compile(r"\bcache=(?:\$\{?(?P<name>\w+))?")
+_OWN_NAME = re.compile(r"\b(?:node-name|id)=([\w.-]+)")
 _VARIABLE = re.compile(r"^[ \t]*(?P<name>[A-Za-z_]\w*)=(?P<value>.*)$", re.MULTILINE)
 _CONTINUED = re.compile(r"\\\r?\n(?:[ \t]*[#;][^\n]*\n)*")
 
@@ -58,19 +59,26 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
 
 
 def _places(text: GuestText) -> dict[str, str]:
-    """Where the cache mode of each file is set: in its line, or in that of the variable it is."""
-    found = {"": set_in(text, "cache=", of="its -drive")}
+    """Where the cache mode of each file, node and drive is set, in a line that has one file alone:
+    in its own words, or in those of the variable it is."""
+    found = {"": f"its cache mode in {text.origin}"}
     for number, line in enumerate(text.text.splitlines(), 1):
-        files = _FILE.findall(line)
-        mode = _MODE.search(line)
-        of_variable = None
-        if mode is not None and mode["name"]:
-            of_variable = only_line(text.text, rf"\b{mode['name']}=")
-        if len(files) == 1 and of_variable is not None and mode is not None:
-            found[files[0]] = set_in(text, mode["name"], of_variable)
-        elif len(files) == 1:
-            found[files[0]] = set_in(text, "cache=", number)
+        drives = [each for each in line.split() if _FILE.search(each)]
+        if len(drives) == 1:
+            (drive,) = drives
+            keys = [*_FILE.findall(drive)[:1], *_OWN_NAME.findall(drive)]
+            found |= dict.fromkeys(keys, _place(text, drive, number))
     return found
+
+
+def _place(text: GuestText, drive: str, number: int) -> str:
+    mode = _MODE.search(drive)
+    if mode is not None and mode["name"]:
+        line = only_line(text.text, rf"\b{mode['name']}=")
+        return set_in(text, mode["name"], line)
+    if "node-name=" in drive:  # a -blockdev has flags, and no mode
+        return set_in(text, NO_FLUSH if NO_FLUSH in drive else "cache.direct", number)
+    return set_in(text, "cache=", number)
 
 
 def _pairs(value: str) -> Mapping[str, str]:

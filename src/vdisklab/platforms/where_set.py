@@ -6,6 +6,9 @@ import re
 
 from vdisklab.platforms.reading import GuestText
 
+NO_FLUSH = "cache.no-flush"
+"""The flag of a -blockdev that drops flushes: it has no mode to set (qapi/block-core.json)."""
+
 
 def set_in(text: GuestText, name: str, line: int | None = None, of: str = "") -> str:
     """The place of a setting of that name: `of` says whose it is, where its line is not known."""
@@ -18,3 +21,8 @@ def only_line(text: str, pattern: str) -> int | None:
     """The number of the one line in which a pattern stands; None if it is none, or not one."""
     numbers = {text.count("\n", 0, match.start()) + 1 for match in re.finditer(pattern, text)}
     return numbers.pop() if len(numbers) == 1 else None
+
+
+def set_to(place: str, mode: str) -> str:
+    """What to write at such a place for a cache mode, as a clause: a flag has values of its own."""
+    return f"set {place} to {'off' if place.startswith(f'`{NO_FLUSH}`') else mode}"

@@ -208,6 +208,22 @@ def test_an_unsafe_disk_is_changed_though_its_storage_is_not_known(
     assert said in " ".join(capsys.readouterr().out.split())
 
 
+def test_disks_with_the_same_settings_have_the_places_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drive = "-drive file=/vm/{0},format=raw,if=virtio,cache={1}"
+    lines = (drive.format(n, mode) for n, mode in enumerate(("unsafe", "unsafe", "none", "none")))
+    file = tmp_path / "v.service"
+    file.write_text(
+        "[Service]\nExecStart=/usr/bin/qemu-system-x86_64 -name v -m 1G \\\n  "
+        + " \\\n  ".join(lines)
+    )
+    told = [row["reason"] for row in advised(capsys, str(file))["disks"]]
+    assert all(
+        any(f"`cache=` in line {number} of " in each for each in told) for number in (3, 4, 5, 6)
+    )
+
+
 PAST = (
     "<domainsnapshot><name>s</name><domain type='kvm'><name>g</name><devices><disk type='file' "
     "device='disk'><driver name='qemu' type='raw' cache='unsafe'/><source file='/a'/><target "

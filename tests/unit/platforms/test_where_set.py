@@ -10,6 +10,7 @@ from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.hcl import read_hcl
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import change_of, read_guests
+from vdisklab.platforms.where_set import set_to
 
 STORAGES = "lvmthin: local-lvm\n\tthinpool data\n\tvgname pve\n\nrbd: ceph\n\tpool vms\n\tkrbd 1\n"
 
@@ -326,3 +327,80 @@ def test_a_line_that_would_be_undone_names_where_to_change() -> None:
         change_of(disk, parse_path("qcow2/none"))
     assert caught.value.hint is not None
     assert caught.value.hint.startswith("change `disk_cache` in line ")
+
+
+SERVICES = """services:
+  win:
+    image: dockurr/windows
+    volumes: ["/srv/w:/storage"]
+  lin:
+    image: qemux/qemu
+    env_file: [other.env, e.env]
+    tmpfs: [/storage:size=9G]
+  arg:
+    image: qemux/qemu
+    environment:
+      ARGUMENTS: "-drive file=/data/x.img,if=virtio,cache=unsafe,format=raw"
+    volumes: ["m:/storage"]
+  bare:
+    image: qemux/qemu
+volumes:
+  m: {driver_opts: {type: tmpfs, device: tmpfs}}
+"""
+
+
+def test_the_place_of_a_service_is_its_own() -> None:
+    notes: list[str] = []
+    files = {"e.env": "A=1\nDISK_CACHE=unsafe\n", "other.env": "DISK_CACHE=none\n"}
+    disks = read_guests([GuestText(SERVICES, "c.yml", files=files)], notes)
+    assert [(disk.domain, disk.changed_at, disk.lost_below) for disk in disks] == [
+        ("win", "`DISK_CACHE` of service win in c.yml", None),
+        ("lin", "`DISK_CACHE` in line 2 of e.env", "/storage is memory (tmpfs)"),
+        ("arg", "`DISK_CACHE` of service arg in c.yml", "/storage is memory (tmpfs)"),
+        ("arg", "`cache=` of `ARGUMENTS` in line 12 of c.yml", None),
+        ("bare", "`DISK_CACHE` of service bare in c.yml", None),
+    ]
+    assert notes == [
+        "Service bare mounts nothing at /storage: its disk goes with the container, so mount a "
+        "directory there to keep it."
+    ]
+
+
+@pytest.mark.parametrize(
+    "option", ["--tmpfs /storage:size=9G", "--mount type=tmpfs,destination=/storage"]
+)
+def test_a_container_whose_storage_is_memory_keeps_nothing(option: str) -> None:
+    (disk,) = read_guests([GuestText(f"docker run -d {option} qemux/qemu\n", "run.sh")])
+    assert disk.lost_below == "/storage is memory (tmpfs)"
+
+
+NODES = """[Service]
+Environment=CACHE=unsafe DIR=/vm
+ExecStart=/usr/bin/qemu-system-x86_64 -name v -m 1G \\
+  -drive file=${DIR}/a.raw,format=raw,if=none,id=d1,cache=${CACHE} \\
+  -device virtio-blk-pci,drive=d1 \\
+  -blockdev driver=raw,node-name=n2,file.driver=file,file.filename=/vm/b,cache.no-flush=on \\
+  -device virtio-blk-pci,drive=n2 \\
+  -blockdev driver=nbd,node-name=n3,server.type=inet,server.host=nas,server.port=1 \\
+  -device virtio-blk-pci,drive=n3,id=far
+"""
+
+
+def test_a_unit_names_the_flag_of_a_node_and_the_variable_of_a_drive() -> None:
+    assert [*places(NODES, "v.service").values()] == [
+        "`CACHE` in line 2 of v.service",
+        "`cache.no-flush` in line 6 of v.service",
+        "its cache mode in v.service",
+    ]
+    assert set_to("`cache.no-flush` in line 6 of v.service", "none").endswith("v.service to off")
+    assert set_to("`CACHE` in line 2 of v.service", "none").endswith("v.service to none")
+
+
+def test_a_drive_of_qemuargs_is_set_there() -> None:
+    text = (
+        'source "qemu" "args" {\n  format = "raw"\n  qemuargs = [\n'
+        '    ["-drive", "file=out/x.raw,if=virtio,cache=unsafe,format=raw"],\n  ]\n}\n'
+    )
+    assert [*places(text, "b.pkr.hcl").values()] == [
+        "`cache=` of `qemuargs` in line 3 of b.pkr.hcl"
+    ]
