@@ -1,6 +1,6 @@
 """The parts that readers of configurations share: texts, YAML, words that become options, limits.
 
-No text is trusted: YAML has a budget, and merge keys are refused.
+No text is trusted: YAML has a budget, which merge keys use, too.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ _MOST_REPEATED = 100_000
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # no stubs
-    """Makes plain values only; refuses merge keys, whose copies can grow without bound.
+    """Makes plain values only, and reads merge keys: `_require_small` bounds what they copy, as it
+    counts the aliases that they stand for.
 
     Keys stay text, as written. So do numbers with more digits than any setting has: YAML 1.1 allows
     base 60, and the time to read such a number grows with the square of its length.
@@ -29,19 +30,13 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
             return node.value
         return super().construct_object(node, deep)
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:  # noqa: ANN401
-        """The mapping. Raises ConstructorError for a key that is a list or a mapping."""
-        for key, _ in getattr(node, "value", ()):
+    def flatten_mapping(self, node: Any) -> None:  # noqa: ANN401 - yaml has no types
+        """Puts the keys of `<<` beside the mapping's own, which win, and makes all of them text.
+        Raises ConstructorError for a `<<` of anything else than mappings."""
+        super().flatten_mapping(node)
+        for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and not key.tag.endswith(":merge"):
                 key.tag = "tag:yaml.org,2002:str"
-        return super().construct_mapping(node, deep)
-
-    def flatten_mapping(self, node: Any) -> None:  # noqa: ANN401 - yaml has no types
-        """Raises ConstructorError for `<<`."""
-        if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
-            raise yaml.constructor.ConstructorError(
-                None, None, "vdisklab reads no merge keys (<<)", node.start_mark
-            )
 
 
 def _of_a_tag(loader: Any, _suffix: str, node: Any) -> Any:  # noqa: ANN401 - yaml has no types

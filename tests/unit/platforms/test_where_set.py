@@ -404,3 +404,35 @@ def test_a_drive_of_qemuargs_is_set_there() -> None:
     assert [*places(text, "b.pkr.hcl").values()] == [
         "`cache=` of `qemuargs` in line 3 of b.pkr.hcl"
     ]
+
+
+def test_a_service_has_the_keys_that_it_merges() -> None:
+    text = (
+        "x-a: &a {image: qemux/qemu, 1: x, environment: {DISK_CACHE: unsafe}}\n"
+        "x-b: &b {volumes: ['/srv/b:/storage']}\n"
+        "services:\n  one:\n    <<: [*a, *b]\n  two:\n    environment: {DISK_CACHE: none}\n"
+        "    <<: *a\n    volumes: ['/srv/c:/storage']\n"
+    )
+    disks = read_guests([GuestText(text, "c.yml")])
+    assert [(disk.domain, disk.source, disk.drops_flushes) for disk in disks] == [
+        ("one", "/srv/b/data.img", True), ("two", "/srv/c/data.img", False),
+    ]  # fmt: skip
+
+
+def test_merges_of_merges_end() -> None:
+    rows = "\n".join(
+        f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}], k{n}: 1}}" for n in range(1, 9)
+    )
+    text = f"a0: &a0 {{x: 1}}\n{rows}\nservices:\n  v: {{image: qemux/qemu}}\n"
+    with pytest.raises(PlanError, match="aliases repeat"):
+        read_guests([GuestText(text, "c.yml")])
+
+
+def test_disks_with_the_same_settings_are_told_their_own_places() -> None:
+    drive = "-drive file=/vm/{0},format=raw,if=virtio,cache=unsafe"
+    unit = (
+        "[Service]\nExecStart=/usr/bin/qemu-system-x86_64 -name v -m 1G \\\n"
+        f"  {drive.format('a')} \\\n  {drive.format('b')}\n"
+    )
+    found = [*places(unit, "v.service").values()]
+    assert found == ["`cache=` in line 3 of v.service", "`cache=` in line 4 of v.service"]
