@@ -74,12 +74,15 @@ def test_a_file_that_cannot_be_read_is_said(made: str, tmp_path: Path) -> None:
 
 
 def test_a_file_that_may_be_missing_is_not_said(tmp_path: Path) -> None:
-    text = IMAGE.format("    env_file: [{path: vm.env, required: false}]\n")
+    text = IMAGE.format(
+        "    volumes: [/vm:/storage]\n    env_file: [{path: vm.env, required: false}]\n"
+    )
     assert not read(tmp_path, **{"compose.yml": text}).notes
 
 
 def test_a_default_that_the_file_beside_it_sets_is_no_assumption(tmp_path: Path) -> None:
-    text = IMAGE.format("    environment: {DISK_CACHE: '${CACHE:-none}'}\n")
+    settings = "    environment: {DISK_CACHE: '${CACHE:-none}'}\n"
+    text = IMAGE.format(f"    volumes: [/vm:/storage]\n{settings}")
     assert any("is read with its defaults" in note for note in read(
         tmp_path, **{"compose.yml": text}).notes)  # fmt: skip
     assert not read(tmp_path, **{"compose.yml": text, "DOTenv": "CACHE=none\n"}).notes
