@@ -4,12 +4,12 @@
 
 FILE becomes a disk of so many bytes in memory. A request takes READ, WRITE or FLUSH milliseconds,
 and one more for each RATE bytes, after the requests that came before it. So how long a request
-waits is a matter of when it and the others came, and of nothing else.
+waits depends only on when it and the others arrive.
 
-It is a FUSE file system that consists of one file, in one thread: no thread of ours has to be woken
-for a request, and requests are done in the order of their coming. nbdkit and nbdfuse (slow_disk.py)
-have a few of 15 requests at a time at the disk and pass on the others later, in another order.
-QEMU 7.2's own client of NBD tells of 15 requests in flight that they are done when all are.
+The disk is a FUSE file system of a single file, served by one thread: no second thread has to be
+woken for a request, and requests are done in the order in which they arrive. nbdkit and nbdfuse
+(slow_disk.py) send a few of 15 requests to the disk, and the others later, in another order. QEMU
+7.2's NBD client reports 15 requests in flight as done when the last of them is.
 
 The protocol is that of include/uapi/linux/fuse.h, version 7.31 (`struct fuse_*`).
 """

@@ -214,7 +214,7 @@ def _with_line_of(
 
 
 def _programs_of(profile: str) -> list[Measured]:
-    """The programs of a profile with their settings. Raises PlanError if there is no such one."""
+    """The programs of a profile with their settings. Raises PlanError for an unknown profile."""
     return [(each.program, each.settings) for each in load_profile(profile).measurements]
 
 

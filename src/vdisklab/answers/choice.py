@@ -196,8 +196,8 @@ class PathChoice:
         tuple[FromMemory, ...], "directions in which its numbers are the host's memory, not a disk"
     ] = ()
     stays: tuple[MeasuredCell, ...] = field(default=(), metadata=HIDDEN)
-    """The other paths than which none is shown to be better, though a race has decided: a disk that
-    a guest has as one of them is kept, as `advise` says."""
+    """After a race, the other paths that are not shown to be worse than any path. A guest's disk
+    that has one of these paths is kept, as `advise` says."""
     covered: tuple[MeasuredCell, ...] = field(default=(), metadata=HIDDEN)
     """The paths of which `behind` says how much better they may be: those that were compared."""
     campaigns: tuple[str, ...] = field(default=(), metadata=HIDDEN)

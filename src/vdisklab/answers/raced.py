@@ -26,7 +26,7 @@ def race_of(
     terms = None if len(analysis.campaigns) > 1 else RaceTerms.of(analysis.campaigns[0].plan)
     if terms is None or terms.groups or terms.metric != metric:
         return None
-    # Imported late: most campaigns are no race.
+    # Imported late: most campaigns are not races.
     from vdisklab.answers.race import race_outcome  # noqa: PLC0415
 
     race = race_outcome(analysis.loaded, terms, analysis.verdicts, counting=meeting)

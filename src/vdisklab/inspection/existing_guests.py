@@ -313,7 +313,7 @@ def _with_files(text: GuestText) -> GuestText:
     directory = Path(text.place).parent
     for name in files_named(text):
         if name.startswith("*."):
-            # Nothing names such a file: one that cannot be read is not as one that is not there.
+            # Each file that matches is there: one that cannot be read must not count as missing.
             files |= {each.name: _text_beside(each) for each in sorted(directory.glob(name))}
             continue
         with suppress(PlanError):

@@ -30,7 +30,8 @@ _MEMORY_TYPES = ("tmpfs", "ramfs")
 @dataclass(frozen=True, slots=True)
 class Lossy:
     """What loses a guest's disk: that at the device `device`, below the `directory`, or with
-    `target`, the end of an iSCSI URL. `loss` and `instead` are as those of a server."""
+    `target`, the end of an iSCSI URL. `loss` says why, and `instead` what to write in its place,
+    as for an NBD server."""
 
     program: str
     loss: str
@@ -70,7 +71,7 @@ def lossy(commands: Iterable[Command]) -> Iterator[Lossy]:
 
 def memory_in_place(source: str) -> str | None:
     """Why a disk loses all, whose device is the output of `losetup --show FILE` in its place; None
-    if the file is no memory by its name."""
+    if the name of the file does not say that it is memory."""
     match = _IN_PLACE.search(source.replace("␣", " "))
     files = [] if match is None else _losetup_words(match["argv"].split())
     memory = memory_by_name(files[-1]) if files else None

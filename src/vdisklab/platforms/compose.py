@@ -183,15 +183,28 @@ def _tmpfs_volumes(document: object) -> frozenset[str]:
     )
 
 
+def _volumes(service: Mapping[str, Any]) -> Sequence[object]:
+    listed = service.get("volumes")
+    return listed if isinstance(listed, list) else ()
+
+
+def _temporary(service: Mapping[str, Any]) -> set[str]:
+    """The directories inside the container at which `tmpfs:` mounts memory."""
+    entries = service.get("tmpfs")
+    return {
+        posixpath.normpath(str(entry).partition(":")[0])
+        for entry in (entries if isinstance(entries, list) else [entries])
+        if entry
+    }
+
+
 def _in_memory(
     service: Mapping[str, Any], volumes: frozenset[str]
 ) -> Iterator[tuple[str, tuple[str, str]]]:
     """The names of the container's disks whose directory is a tmpfs, each with why it loses all,
     and the way out: `tmpfs:`, a volume with `type: tmpfs`, one of these `volumes`."""
-    listed, temporary = service.get("volumes"), service.get("tmpfs")
-    entries = temporary if isinstance(temporary, list) else [temporary]
-    inside = {posixpath.normpath(str(entry).partition(":")[0]) for entry in entries if entry}
-    for volume in listed if isinstance(listed, list) else []:
+    inside = _temporary(service)
+    for volume in _volumes(service):
         place, target = _places(volume)
         if place in volumes or (isinstance(volume, dict) and volume.get("type") == "tmpfs"):
             inside.add(posixpath.normpath(target))
@@ -205,10 +218,8 @@ def _unmounted(name: str, service: Mapping[str, Any]) -> str:
     """A sentence about disks in a directory where nothing is mounted; empty without one. Of
     /storage the image makes a volume without a name (its Dockerfile), which a new container does
     not get; the others are in the container's own layer."""
-    listed, temporary = service.get("volumes"), service.get("tmpfs")
-    mounted = {_places(volume)[1] for volume in (listed if isinstance(listed, list) else [])}
-    entries = temporary if isinstance(temporary, list) else [temporary]
-    mounted |= {str(entry).partition(":")[0] for entry in entries}
+    mounted = {posixpath.normpath(_places(volume)[1]) for volume in _volumes(service)}
+    mounted |= _temporary(service)
     bare = [place for place, is_made in _disks_in(service) if is_made and place not in mounted]
     if not bare:
         return ""
@@ -469,15 +480,13 @@ def _image_places(name: str, suffixes: Iterable[str] = ("", *map(str, range(2, 7
 def _image(service: Mapping[str, Any], name: str, suffix: str) -> str | None:
     """The image on the host that is mounted in the place of this disk."""
     places = _image_places(name, [suffix])
-    listed = service.get("volumes")
-    mounted = map(_places, listed if isinstance(listed, list) else [])
+    mounted = map(_places, _volumes(service))
     return next((place for place, inside in mounted if place and inside in places), None)
 
 
 def _mounted(service: Mapping[str, Any], inside: str) -> str:
     """The host's directory that is mounted there, or the place inside the container."""
-    volumes = service.get("volumes")
-    for volume in volumes if isinstance(volumes, list) else []:
+    for volume in _volumes(service):
         if isinstance(volume, dict):
             if volume.get("target") == inside and volume.get("type") == "bind":
                 return str(volume.get("source", inside))

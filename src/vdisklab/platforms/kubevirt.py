@@ -665,7 +665,7 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
     fields = _fields(disk.platform, now, wanted, before)
     then = {**before, **fields, "disk": {**tree(inner), "bus": wanted.attachment.bus.value}}
     if wanted.attachment.bus is not Bus.VIRTIO and before.get("dedicatedIOThread") is True:
-        # The webhook refuses the machine as long as it stands there.
+        # The webhook refuses the machine as long as the field is there.
         fields["dedicatedIOThread"] = None
         del then["dedicatedIOThread"]
     if not fields:

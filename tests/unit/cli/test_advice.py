@@ -182,8 +182,8 @@ def test_what_ranks_do_not_tell_apart_is_not_said_to_be_slower(
     assert f"can stay, as none is shown to be worse: {stays}" in out
     default = "QEMU's default cache mode (raw/writeback (cold))"
     assert f"No difference is shown from {default} among these 5 paths." in out
-    # The table's ×0.790 is corrected for the rounds that the new guest's disk lacks: no second
-    # number, as that of `compare`, stands beside it.
+    # The table's ×0.790 is corrected for the rounds that the new guest's disk lacks. The
+    # ratio that `compare` shows is another number, and must not stand beside it.
     assert "Compared with the disk of a new guest in libvirt 9.0: not shown to differ." in out
     assert "between 2.0 % slower and 46 % faster" not in out
     assert main(["recommend", "--weights", "read=3,write=1", "--why", *db]) == 0
