@@ -21,7 +21,9 @@ from vdisklab.guest.qemu.read_back import (
     iothreads,
     running_version,
 )
-from vdisklab.platforms.configured_disk import ConfiguredDisk, disk_path, risks
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_context import disk_path
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.guest_edge import BUG
 from vdisklab.platforms.libvirt_domain import QEMU_NAMESPACE, read_domain
 from vdisklab.platforms.qemu import monitor_of

@@ -22,7 +22,7 @@ from vdisklab.documents import schemas
 from vdisklab.path.architecture import AARCH64, X86_64, Architecture
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
-from vdisklab.platforms.configured_disk import disk_path
+from vdisklab.platforms.disk_context import disk_path
 from vdisklab.platforms.libvirt_domain import read_domain
 from vdisklab.platforms.qemu import arguments, machine_arguments
 from vdisklab.platforms.registry import forms

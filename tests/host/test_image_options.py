@@ -19,7 +19,9 @@ from vdisklab.inspection.disk_on_host import read_contexts
 from vdisklab.inspection.existing_guests import read_disks
 from vdisklab.path.disk_path import Image, parse_path
 from vdisklab.path.segments import ImageFormat
-from vdisklab.platforms.configured_disk import ConfiguredDisk, DiskContext, disk_path, risks
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_context import DiskContext, disk_path
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.registry import configure
 from vdisklab.platforms.request import ExportRequest
 

@@ -18,7 +18,8 @@ from vdisklab.answers.disks import place_of
 from vdisklab.host.waiting import wait_until
 from vdisklab.inspection.disk_on_host import read_contexts
 from vdisklab.inspection.existing_guests import running_disks
-from vdisklab.platforms.configured_disk import UNKNOWN_CONTEXT, ConfiguredDisk
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_context import UNKNOWN_CONTEXT
 
 NOBODY = 65534
 QCOW2 = b"QFI\xfb" + bytes(600)

@@ -13,7 +13,8 @@ from vdisklab.inspection.disk_on_host import read_contexts
 from vdisklab.inspection.thin_pools import btrfs_quota
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.platforms import Platform
-from vdisklab.platforms.configured_disk import ConfiguredDisk, risks
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import build_stack
 from vdisklab.units import MIB

@@ -92,26 +92,22 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request, command_words
-from vdisklab.platforms.configured_disk import (
-    THROWN_AWAY,
-    AioConflict,
-    CannotWork,
-    ConfiguredDisk,
-    DiskContext,
-    FlushesDroppedBelow,
-    ProbablyVolume,
-    disk_path,
-    limits_in,
-    loses_writes,
-    risks,
-    works_for,
-)
+from vdisklab.platforms.configured_disk import THROWN_AWAY, ConfiguredDisk, loses_writes, works_for
 from vdisklab.platforms.dialect import Change
+from vdisklab.platforms.disk_context import DiskContext, disk_path
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.registry import (
     can_change,
     cannot_have,
     change_of,
     dialect_of,
+)
+from vdisklab.platforms.risk_kinds import (
+    AioConflict,
+    CannotWork,
+    FlushesDroppedBelow,
+    ProbablyVolume,
+    limits_in,
 )
 from vdisklab.platforms.where_set import set_to
 from vdisklab.results.model import Campaign, HostFacts

@@ -51,21 +51,17 @@ from vdisklab.path.needs import (
     with_error_policy,
 )
 from vdisklab.path.segments import LayerKind
-from vdisklab.platforms.configured_disk import (
-    THROWN_AWAY,
-    ConfiguredDisk,
-    DiskContext,
+from vdisklab.platforms.configured_disk import THROWN_AWAY, ConfiguredDisk, loses_writes
+from vdisklab.platforms.disk_context import DiskContext, disk_path, unknown_layers
+from vdisklab.platforms.disk_risks import risks
+from vdisklab.platforms.registry import cannot_have
+from vdisklab.platforms.risk_kinds import (
     MayOutgrow,
     OtherArchitecture,
     PoolMayFill,
     Risk,
-    disk_path,
-    loses_writes,
     policy_setting,
-    risks,
-    unknown_layers,
 )
-from vdisklab.platforms.registry import cannot_have
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
 

@@ -61,10 +61,12 @@ from vdisklab.path.segments import BUS_OPTIONS, LayerKind
 from vdisklab.plan.guest import USUAL_GUEST
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request
-from vdisklab.platforms.configured_disk import THROWN_AWAY, ConfiguredDisk, DiskContext, Risk
+from vdisklab.platforms.configured_disk import THROWN_AWAY, ConfiguredDisk
 from vdisklab.platforms.dialect import Change
+from vdisklab.platforms.disk_context import DiskContext
 from vdisklab.platforms.network import command_on_server, same_server
 from vdisklab.platforms.registry import dialect_of
+from vdisklab.platforms.risk_kinds import Risk
 from vdisklab.units import counted
 
 STARTS = "the guest does not start with it now"

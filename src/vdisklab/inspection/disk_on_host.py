@@ -30,7 +30,8 @@ from vdisklab.path.memory_names import RAM_DISK, memory_below, memory_by_name
 from vdisklab.path.options import OptionValue
 from vdisklab.path.segments import ImageFormat, LayerKind
 from vdisklab.path.volume_names import volume_by_name
-from vdisklab.platforms.configured_disk import UNKNOWN_CONTEXT, ConfiguredDisk, DiskContext
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_context import UNKNOWN_CONTEXT, DiskContext
 from vdisklab.storage.given import MOUNTED
 from vdisklab.storage.qcow2_header import HEAD, BadImageError, Qcow2Header, parse_header
 

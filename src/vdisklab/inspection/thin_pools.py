@@ -17,7 +17,7 @@ from typing import Any
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host
 from vdisklab.host.machine import read_text
-from vdisklab.platforms.configured_disk import ThinPool
+from vdisklab.platforms.disk_context import ThinPool
 
 _BLOCK = Path("/sys/class/block")
 _LVS = (

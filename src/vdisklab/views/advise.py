@@ -26,10 +26,12 @@ from vdisklab.path.durability import Durability, DurabilityKind
 from vdisklab.path.platforms import Platform
 from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.path.segments import Bus
-from vdisklab.platforms.configured_disk import (
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.dialect import Change
+from vdisklab.platforms.registry import dialect_of
+from vdisklab.platforms.risk_kinds import (
     AioConflict,
     CannotWork,
-    ConfiguredDisk,
     FileVolume,
     FlushesDropped,
     FuaForgotten,
@@ -46,8 +48,6 @@ from vdisklab.platforms.configured_disk import (
     Throttled,
     UnsafeBefore,
 )
-from vdisklab.platforms.dialect import Change
-from vdisklab.platforms.registry import dialect_of
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, format_duration
 from vdisklab.views import disks

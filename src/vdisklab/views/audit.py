@@ -10,7 +10,7 @@ from vdisklab.answers.disks import ClaimedCache, DisksAnswer, ExistingDisk
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.path.needs import DURABLE, lack
-from vdisklab.platforms.configured_disk import (
+from vdisklab.platforms.risk_kinds import (
     CannotWork,
     DurableOnceFlushed,
     OtherArchitecture,

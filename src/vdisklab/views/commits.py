@@ -9,12 +9,8 @@ from enum import IntEnum
 from vdisklab.answers.disks import ExistingDisk
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, DurabilityKind
-from vdisklab.platforms.configured_disk import (
-    THROWN_AWAY,
-    FlushesDropped,
-    FlushesDroppedBelow,
-    Risk,
-)
+from vdisklab.platforms.configured_disk import THROWN_AWAY
+from vdisklab.platforms.risk_kinds import FlushesDropped, FlushesDroppedBelow, Risk
 from vdisklab.units import counted
 from vdisklab.views.disks import name_of, shown_names
 

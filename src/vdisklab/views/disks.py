@@ -9,7 +9,7 @@ from vdisklab import numbers
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.disks import DisksAnswer, DiskStanding, ExistingDisk
 from vdisklab.path.durability import Durability
-from vdisklab.platforms.configured_disk import DurableOnceFlushed
+from vdisklab.platforms.risk_kinds import DurableOnceFlushed
 from vdisklab.units import counted
 from vdisklab.views.durability import power_cut_word
 from vdisklab.views.layout import WORDS, Column

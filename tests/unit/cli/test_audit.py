@@ -39,7 +39,8 @@ from vdisklab.host.facts import collect_facts, machine_facts
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.segments import LayerKind
-from vdisklab.platforms.configured_disk import ConfiguredDisk, DiskContext
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_context import DiskContext
 from vdisklab.platforms.registry import forms
 from vdisklab.platforms.request import ExportRequest
 from vdisklab.results.store import open_store

@@ -8,7 +8,9 @@ import pytest
 
 from vdisklab.inspection import disk_on_host
 from vdisklab.path.disk_path import parse_path
-from vdisklab.platforms.configured_disk import ConfiguredDisk, ProbablyVolume, risks
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_risks import risks
+from vdisklab.platforms.risk_kinds import ProbablyVolume
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.inspection.existing_guests import ExistingGuests, read_disks
-from vdisklab.platforms.configured_disk import MayDiffer, risks
+from vdisklab.platforms.disk_risks import risks
+from vdisklab.platforms.risk_kinds import MayDiffer
 
 IMAGE = "services:\n  vm:\n    image: qemux/qemu\n{}"
 MISSING = "compose.yml names env_file vm.env, which is not beside it"

@@ -13,14 +13,10 @@ from vdisklab.host.mounts import Mount, mount_of, without_flushes
 from vdisklab.inspection.disk_on_host import read_contexts
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import HostDisk
-from vdisklab.platforms.configured_disk import (
-    ConfiguredDisk,
-    FlushesDroppedBelow,
-    SoftMount,
-    disk_path,
-    risks,
-    unknown_layers,
-)
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_context import disk_path, unknown_layers
+from vdisklab.platforms.disk_risks import risks
+from vdisklab.platforms.risk_kinds import FlushesDroppedBelow, SoftMount
 
 
 @pytest.fixture

@@ -18,7 +18,9 @@ from vdisklab.inspection.thin_pools import (
 )
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.platforms import Platform
-from vdisklab.platforms.configured_disk import ConfiguredDisk, DiskContext, ThinPool, risks
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_context import DiskContext, ThinPool
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.units import GIB, MIB
 
 POOL = ThinPool("vg/pool", may_grow=30 * GIB, free=10 * GIB, volumes=2, waits=True)

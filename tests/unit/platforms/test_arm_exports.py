@@ -10,7 +10,7 @@ import pytest
 from vdisklab.errors import PlanError
 from vdisklab.path.architecture import AARCH64, X86_64
 from vdisklab.path.disk_path import parse_path
-from vdisklab.platforms.configured_disk import risks
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import configure, read_guests
 from vdisklab.platforms.request import ExportRequest

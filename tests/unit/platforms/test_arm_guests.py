@@ -14,7 +14,8 @@ from vdisklab.answers.disks import problem_of
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Bus
-from vdisklab.platforms.configured_disk import ConfiguredDisk, risks, works_for
+from vdisklab.platforms.configured_disk import ConfiguredDisk, works_for
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.machine_buses import MaybeUnseen, NoSuchBus, verdict_on
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import read_guests

@@ -12,7 +12,8 @@ from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.inspection.existing_guests import read_disks, running_disks
 from vdisklab.path.platforms import Platform
-from vdisklab.platforms.configured_disk import ConfiguredDisk, risks
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.guest_edge import BUG, read_apart, read_each
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import read_guests

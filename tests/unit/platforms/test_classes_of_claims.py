@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from vdisklab.path.segments import LayerKind
-from vdisklab.platforms.configured_disk import ConfiguredDisk, FileVolume, risks
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.network import spare_target
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import read_guests
+from vdisklab.platforms.risk_kinds import FileVolume
 
 BY_DEFAULT = """\
 apiVersion: storage.k8s.io/v1

@@ -12,8 +12,12 @@ from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.inspection.existing_guests import read_disks
 from vdisklab.path.disk_path import parse_path
-from vdisklab.platforms.configured_disk import (
-    ConfiguredDisk,
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.dialect import NotChangeableError
+from vdisklab.platforms.disk_risks import risks
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.registry import change_of, read_guests
+from vdisklab.platforms.risk_kinds import (
     Ephemeral,
     ErrorsIgnored,
     FlushAfterEachWrite,
@@ -23,11 +27,7 @@ from vdisklab.platforms.configured_disk import (
     PendingLoss,
     Risk,
     WritesThrownAway,
-    risks,
 )
-from vdisklab.platforms.dialect import NotChangeableError
-from vdisklab.platforms.reading import GuestText
-from vdisklab.platforms.registry import change_of, read_guests
 
 QEMU = "qemu-system-x86_64 -m 1G "
 IMAGE = "-drive file=/vm/one.img,format=raw,if=virtio"

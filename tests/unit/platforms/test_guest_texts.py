@@ -17,10 +17,12 @@ from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import CacheMode
-from vdisklab.platforms.configured_disk import ConfiguredDisk, FlushesDropped, risks
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import change_of, forms, read_guests
 from vdisklab.platforms.request import ExportRequest
+from vdisklab.platforms.risk_kinds import FlushesDropped
 from vdisklab.platforms.yaml_documents import read_documents
 
 GUESTS = Path(__file__).parents[2] / "data" / "guests"

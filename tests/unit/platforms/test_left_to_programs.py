@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from vdisklab.errors import PlanError
-from vdisklab.platforms.configured_disk import CannotWork, ConfiguredDisk, loses_writes, risks
+from vdisklab.platforms.configured_disk import ConfiguredDisk, loses_writes
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import read_guests
+from vdisklab.platforms.risk_kinds import CannotWork
 
 STORAGES = GuestText("lvmthin: thin\n\tvgname v\n", "storage.cfg")
 

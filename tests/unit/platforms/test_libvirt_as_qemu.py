@@ -10,9 +10,13 @@ from xml.sax.saxutils import quoteattr
 import pytest
 
 from vdisklab.path.disk_path import parse_path
-from vdisklab.platforms.configured_disk import (
-    ConfiguredDisk,
-    DiskContext,
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_context import DiskContext, disk_path
+from vdisklab.platforms.disk_risks import risks
+from vdisklab.platforms.libvirt_domain import QEMU_NAMESPACE
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.registry import read_guests
+from vdisklab.platforms.risk_kinds import (
     ErrorsIgnored,
     FlushesDropped,
     LimitsBeyondPath,
@@ -20,12 +24,7 @@ from vdisklab.platforms.configured_disk import (
     PendingLoss,
     Risk,
     WritesThrownAway,
-    disk_path,
-    risks,
 )
-from vdisklab.platforms.libvirt_domain import QEMU_NAMESPACE
-from vdisklab.platforms.reading import GuestText
-from vdisklab.platforms.registry import read_guests
 
 
 def domain(devices: str, machine: str = "q35", arch: str = "x86_64", arguments: str = "") -> str:

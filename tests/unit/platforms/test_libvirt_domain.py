@@ -15,20 +15,15 @@ from tests.unit.path.made import configurable_paths, place_for
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.segments import Bus, CacheMode
-from vdisklab.platforms.configured_disk import (
-    ConfiguredDisk,
-    DiskContext,
-    FlushesDropped,
-    SlowBus,
-    StaleNote,
-    disk_path,
-    risks,
-)
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_context import DiskContext, disk_path
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.libvirt_domain import QEMU_NAMESPACE, read_domain
 from vdisklab.platforms.qemu import arguments
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.platforms.registry import forms
 from vdisklab.platforms.request import ExportRequest
+from vdisklab.platforms.risk_kinds import FlushesDropped, SlowBus, StaleNote
 
 KEYS = st.sampled_from(
     ["driver", "node-name", "drive", "id", "file", "filename", "cache", "direct", "no-flush", "aio",

@@ -10,11 +10,13 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN
 from vdisklab.cli.shell.main import main
 from vdisklab.path.disk_path import parse_path
-from vdisklab.platforms.configured_disk import ConfiguredDisk, LimitsBeyondPath, Throttled, risks
+from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import NotChangeableError
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.qemu import as_running
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import change_of, read_guests
+from vdisklab.platforms.risk_kinds import LimitsBeyondPath, Throttled
 from vdisklab.results.store import open_store
 
 DOMAIN = """<domain type='kvm'><name>g</name>{above}<devices>

@@ -23,17 +23,14 @@ from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.path.memory_names import RAM_DISK, memory_by_name
 from vdisklab.path.needs import parse_need, unmet
 from vdisklab.path.segments import ImageFormat
-from vdisklab.platforms.configured_disk import (
-    ConfiguredDisk,
-    FlushesDroppedBelow,
-    LossyImage,
-    disk_path,
-    risks,
-)
+from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.conversion import remedy_for
+from vdisklab.platforms.disk_context import disk_path
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import forms, read_guests
 from vdisklab.platforms.request import ExportRequest
+from vdisklab.platforms.risk_kinds import FlushesDroppedBelow, LossyImage
 
 DURABLE = parse_need("durable")
 SHM = "/dev/" + "shm"  # a name, which nothing here opens

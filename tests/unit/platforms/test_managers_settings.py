@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from vdisklab.path.disk_path import parse_path
-from vdisklab.platforms.configured_disk import ConfiguredDisk, FlushesDropped, risks
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import change_of, read_guests
+from vdisklab.platforms.risk_kinds import FlushesDropped
 
 INCUS = """name: g
 type: virtual-machine

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from vdisklab.path.mount_options import without_flushes
-from vdisklab.platforms.configured_disk import ConfiguredDisk, FlushesDroppedBelow, risks
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import read_guests
+from vdisklab.platforms.risk_kinds import FlushesDroppedBelow
 
 MACHINE = """\
 apiVersion: kubevirt.io/v1

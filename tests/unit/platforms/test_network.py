@@ -29,23 +29,15 @@ from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.named_target import parse_target
 from vdisklab.path.needs import meets, nearest, parse_need
 from vdisklab.path.segments import CacheMode, LayerKind
-from vdisklab.platforms.configured_disk import (
-    UNKNOWN_CONTEXT,
-    ConfiguredDisk,
-    DiskContext,
-    FlushesDropped,
-    IdleAio,
-    OnServer,
-    WritesThrownAway,
-    disk_path,
-    risks,
-    unknown_layers,
-)
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_context import UNKNOWN_CONTEXT, DiskContext, disk_path, unknown_layers
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.guest_disks import NotExpressibleError
 from vdisklab.platforms.network import same_server
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import cannot_have, change_of, configure, read_guests
 from vdisklab.platforms.request import ExportRequest
+from vdisklab.platforms.risk_kinds import FlushesDropped, IdleAio, OnServer, WritesThrownAway
 from vdisklab.storage.server_url import url_of
 
 QEMU = "qemu-system-x86_64 -machine q35 "

@@ -8,12 +8,14 @@ import pytest
 
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.platforms import Platform
-from vdisklab.platforms.configured_disk import ConfiguredDisk, FlushesDropped, risks
+from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import NotChangeableError
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.guest_disks import NotExpressibleError
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import change_of, configure, read_guests
 from vdisklab.platforms.request import ExportRequest
+from vdisklab.platforms.risk_kinds import FlushesDropped
 
 SERVER = {
     "id": "0b7c-4a", "name": "web", "image": "debian (9e1)", "flavor": "small (4)",

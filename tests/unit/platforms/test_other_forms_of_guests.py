@@ -12,16 +12,12 @@ from vdisklab.inspection.existing_guests import read_disks
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.needs import nearest, parse_need
-from vdisklab.platforms.configured_disk import (
-    CannotWork,
-    ConfiguredDisk,
-    NotOfToday,
-    UnsafeBefore,
-    risks,
-)
+from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import NotChangeableError
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import cannot_have, change_of, read_guests
+from vdisklab.platforms.risk_kinds import CannotWork, NotOfToday, UnsafeBefore
 
 
 def machine(

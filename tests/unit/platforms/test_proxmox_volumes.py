@@ -7,9 +7,11 @@ import pytest
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.path.needs import meets, parse_need
-from vdisklab.platforms.configured_disk import CannotWork, ConfiguredDisk, risks
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import read_guests
+from vdisklab.platforms.risk_kinds import CannotWork
 
 CHAINED = GuestText(
     "lvm: san\n\tvgname vgsan\n\tsnapshot-as-volume-chain 1\n\n"

@@ -8,18 +8,12 @@ import pytest
 
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import parse_path
-from vdisklab.platforms.configured_disk import (
-    ConfiguredDisk,
-    ErrorsIgnored,
-    FlushesDropped,
-    IdleAio,
-    LimitsBeyondPath,
-    loses_writes,
-    risks,
-)
+from vdisklab.platforms.configured_disk import ConfiguredDisk, loses_writes
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import read_guests
+from vdisklab.platforms.risk_kinds import ErrorsIgnored, FlushesDropped, IdleAio, LimitsBeyondPath
 
 QEMU = "qemu-system-x86_64 -m 1G "
 FILE = "-blockdev driver=file,node-name=f,filename=/vm/a.img"

@@ -11,7 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from vdisklab.errors import PlanError
-from vdisklab.platforms.configured_disk import disk_path, risks
+from vdisklab.platforms.disk_context import disk_path
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import read_guests
 

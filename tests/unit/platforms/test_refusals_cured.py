@@ -15,10 +15,12 @@ from tests.unit.platforms.test_refused_words import CLAIM, REFUSED
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.segments import Bus, CacheMode
-from vdisklab.platforms.configured_disk import CannotWork, ConfiguredDisk, risks
+from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import Change, NotChangeableError
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import change_of, read_guests
+from vdisklab.platforms.risk_kinds import CannotWork
 
 MACHINE = """apiVersion: kubevirt.io/v1
 kind: VirtualMachine

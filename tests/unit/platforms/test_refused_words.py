@@ -7,10 +7,12 @@ import json
 import pytest
 
 from vdisklab.path.disk_path import parse_path
-from vdisklab.platforms.configured_disk import CannotWork, ConfiguredDisk, risks
+from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import NotChangeableError
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import change_of, read_guests
+from vdisklab.platforms.risk_kinds import CannotWork
 
 
 def kubevirt(disk: str, kind: str = "VirtualMachine") -> str:

@@ -8,16 +8,12 @@ import pytest
 
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts, durability
-from vdisklab.platforms.configured_disk import (
-    CannotWork,
-    ConfiguredDisk,
-    OnServer,
-    SoftMount,
-    risks,
-)
+from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import NotChangeableError
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import change_of, read_guests
+from vdisklab.platforms.risk_kinds import CannotWork, OnServer, SoftMount
 from vdisklab.views.durability import durability_sentence
 
 STORAGES = """dir: local

@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vdisklab.path.segments import CacheMode
-from vdisklab.platforms.configured_disk import ConfiguredDisk, FlushesDroppedBelow, risks
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import change_of, read_guests
+from vdisklab.platforms.risk_kinds import FlushesDroppedBelow
 from vdisklab.platforms.shell_script import commands_of
 
 Q = "qemu-system-x86_64 -name {0} -drive file=/vm/{0}.raw,format=raw,if=virtio,cache={1}"

@@ -16,7 +16,8 @@ from vdisklab.path.durability import (
     verdict_name,
 )
 from vdisklab.path.segments import CacheMode
-from vdisklab.platforms.configured_disk import AioConflict, ConfiguredDisk, FlushesDroppedBelow
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.risk_kinds import AioConflict, FlushesDroppedBelow
 from vdisklab.views.commits import commits_after_a_power_cut
 
 

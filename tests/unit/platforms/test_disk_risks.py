@@ -10,12 +10,12 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import CacheMode
-from vdisklab.platforms.configured_disk import (
-    UNKNOWN_CONTEXT,
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.disk_context import UNKNOWN_CONTEXT, DiskContext, unknown_layers
+from vdisklab.platforms.disk_risks import risks
+from vdisklab.platforms.risk_kinds import (
     AioConflict,
     CannotWork,
-    ConfiguredDisk,
-    DiskContext,
     DurableOnceFlushed,
     ErrorsIgnored,
     FlushAfterEachWrite,
@@ -26,8 +26,6 @@ from vdisklab.platforms.configured_disk import (
     NoDiscard,
     Risk,
     SlowBus,
-    risks,
-    unknown_layers,
 )
 
 

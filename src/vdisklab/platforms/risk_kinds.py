@@ -1,0 +1,625 @@
+"""The risks that a disk may have, each a class that says itself.
+
+`disk_risks` decides which of them a disk has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from vdisklab.as_text import Saying
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.platforms import Platform
+from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, LayerKind
+from vdisklab.units import counted, format_bytes
+
+
+class Risk(Saying):
+    """What may go wrong with a disk as it is configured, with its remedy.
+
+    `short` is the same in a few words. A `serious` risk loses data that the guest believes to be
+    safe. One that `blocks` leaves nothing to measure.
+    """
+
+    __slots__ = ()
+    short: ClassVar[str]
+    serious: ClassVar[bool]
+    blocks: ClassVar[bool]
+
+    def __init_subclass__(
+        cls, short: str | None = None, *, serious: bool = False, blocks: bool = False
+    ) -> None:
+        """Notes the class's words; a class that dataclass copies for its slots has them already."""
+        if short is not None:
+            cls.short, cls.serious, cls.blocks = short, serious, blocks
+
+    @property
+    def weight(self) -> int:
+        """How bad it is, for the order: 2 loses data or does not start, 1 gives the guest errors, 0
+        costs speed, space or a pause."""
+        return 2 if self.serious or self.blocks else 0
+
+    @property
+    def clause(self) -> str:
+        """The same without a capital and a full stop."""
+        text = str(self).rstrip(".")
+        return text[:1].lower() + text[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class FlushesDropped(Risk, short="flushes dropped", serious=True):
+    """Cache mode unsafe: what the guest has flushed is lost in a power cut."""
+
+    by_default: Annotated[str, "the platform's rule that drops them, if no setting does"] = ""
+
+    def __str__(self) -> str:
+        rule = f" ({self.by_default})" if self.by_default else ""
+        return (
+            f"Flushes are dropped{rule}: a power cut may lose or corrupt what the guest believes "
+            "to be safe. Use none or writeback, which pass them on."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WritesThrownAway(Risk, short="writes thrown away", serious=True):
+    """A snapshot or volume that is removed when the guest stops takes all writes."""
+
+    def __str__(self) -> str:
+        return (
+            "All that the guest writes is thrown away when it stops: the disk is transient (a "
+            "snapshot of QEMU's, or a volume that is deleted with the guest). Remove snapshot or "
+            "<transient/>, or use a claim, if its data matter."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ephemeral(Risk, short="ephemeral"):
+    """A volume of a pod's own, which is deleted with the pod by design."""
+
+    kind: str
+
+    def __str__(self) -> str:
+        return (
+            f"Ephemeral ({self.kind}): what the guest writes is lost when its pod ends, by design. "
+            "Data that matter belong on a claim."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorsIgnored(Risk, short="write errors ignored", serious=True):
+    """werror or rerror is `ignore`: the guest is told that what failed went well."""
+
+    errors: tuple[str, ...]
+    instead: Annotated[str | None, "the platform's setting that pauses the guest"] = None
+
+    def __str__(self) -> str:
+        what = {"writes": "a write or flush", "reads": "a read"}
+        failed = " or ".join(what[error] for error in self.errors)
+        setting = self.instead or "werror=stop and rerror=stop"
+        return (
+            f"Errors are ignored (werror, rerror, error_policy): the guest is told that {failed} "
+            f"succeeded although the host's disk is full or broken. Set {setting}: QEMU then "
+            "pauses the guest for every error, and it loses nothing."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PendingChange(Risk, short="pending change", serious=True):
+    """Settings that are not in effect yet."""
+
+    settings: str
+
+    def __str__(self) -> str:
+        return f"From the guest's next start on: {self.settings}."
+
+
+@dataclass(frozen=True, slots=True)
+class PendingLoss(PendingChange, short="pending loss", serious=True):
+    """The same, and what the guest writes will be lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlushesDroppedBelow(Risk, short="flushes dropped below", serious=True):
+    """A host layer drops flushes: what the guest has flushed may be lost in a power cut."""
+
+    reason: str
+    instead: Annotated[str | None, "what to change there"] = None
+
+    def __str__(self) -> str:
+        return (
+            f"Flushes are dropped below the image: {self.reason}. A power cut may lose or corrupt "
+            f"what the guest believes to be safe.{f' {self.instead}.' if self.instead else ''}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LossyImage(Risk, short="loses flushed data", serious=True):
+    """The image's format, or an option of it, lost flushed data in simulated power cuts."""
+
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"The image is not safe in a power cut: {self.reason}. {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True)
+class DurableOnceFlushed(Risk, short=""):
+    """A volatile write cache: only what the guest flushes is durable.
+
+    `in_memory` is True unless it is known that the disk's own cache holds all that finds the data
+    again: otherwise the host's memory may hold them, or the tables that say where they are.
+    """
+
+    in_memory: bool
+
+    @property
+    def where(self) -> str:
+        """A clause that says where unflushed data are."""
+        if self.in_memory:
+            return "the host's memory may hold them, or the only note of where they are"
+        return "they are in the disk's own cache"
+
+    def __str__(self) -> str:
+        return f"Data are durable once the guest has flushed them; until then {self.where}."
+
+
+@dataclass(frozen=True, slots=True)
+class OnServer(Risk, short=""):
+    """Storage that is not in this machine: only its server knows when data are durable."""
+
+    layer: LayerKind
+    cached: Annotated[bool, "true if this host's memory may hold what was not flushed"]
+    no_wait: Annotated[bool, "true for a librbd that caches before the first flush, too"] = False
+    flushes_each: Annotated[bool, "true if the cache mode flushes each write"] = False
+
+    def __str__(self) -> str:
+        facts = self.layer.facts.target
+        promise = "" if facts is None else str(facts.promise)
+        what = f"{self.layer} is storage of a server, which answers for what is durable"
+        if self.layer is LayerKind.RBD and self.cached:
+            first = (
+                "from the first write on, as Proxmox VE's QEMU turns "
+                "rbd_cache_writethrough_until_flush off"
+                if self.no_wait
+                else "once the guest has flushed for the first time"
+            )
+            return f"{what}: librbd keeps writes in this host's memory between flushes, {first}."
+        if self.cached:
+            return f"{what}: this host's memory may hold what the guest has not flushed."
+        if self.flushes_each:
+            return f"{what}: each write is flushed, and stable once the server says so."
+        if self.layer is LayerKind.NFS:
+            promise += ", so directsync is the same; with `async` not even a flush is durable"
+        direct = "" if facts is None or facts.by_qemu else "with O_DIRECT "
+        return f"{what}: {direct}a write is stable {promise}."
+
+
+@dataclass(frozen=True, slots=True)
+class FuaForgotten(Risk, short="FUA forgotten", serious=True):
+    """QEMU's NVMe device with a write cache: it acknowledges FUA writes before they are durable."""
+
+    def __str__(self) -> str:
+        return (
+            "QEMU's NVMe device answers FUA writes before they are durable, so fsync in the "
+            "guest may return too early: acknowledged writes were lost with QEMU 7.2. "
+            "Use the bus virtio or scsi, or the device's property write-cache=off."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FlushAfterEachWrite(Risk, short="flush after each write"):
+    """No write cache is offered, so QEMU flushes after each write: safe, and slow."""
+
+    def __str__(self) -> str:
+        return "No write cache: each write is flushed at once, which is safe and slow."
+
+
+class WhenFull(StrEnum):
+    """What becomes of a guest when the storage of its thin disk is full, by QEMU's policy."""
+
+    PAUSED = "paused"
+    ERRORS = "errors"
+    IGNORED = "ignored"
+
+    @classmethod
+    def of(cls, path: DiskPath) -> WhenFull:
+        """By the disk's werror; QEMU's default, enospc, and KubeVirt's, stop, pause the guest."""
+        if "werror" not in BUS_OPTIONS[path.attachment.bus]:
+            return cls.ERRORS
+        policies = {"report": cls.ERRORS, "ignore": cls.IGNORED}
+        return policies.get(str(path.attachment.option("werror")), cls.PAUSED)
+
+    @property
+    def weight(self) -> int:
+        """That of a risk which has this end."""
+        return (WhenFull.PAUSED, WhenFull.ERRORS, WhenFull.IGNORED).index(self)
+
+
+_WHEN_FULL = {
+    WhenFull.PAUSED: "this guest is paused, not damaged, and goes on once there is space and it is "
+    "continued",
+    WhenFull.ERRORS: "this guest gets I/O errors, and its file system may turn read-only",
+    WhenFull.IGNORED: "QEMU drops what this guest writes and says that it was written",
+}
+
+PAUSING_LINES = {
+    Platform.LIBVIRT: "error_policy='enospace' in its <driver>",
+    Platform.PROXMOX: "werror=enospc on its drive",
+    Platform.KUBEVIRT: "errorPolicy: enospace of its disk",
+    Platform.QEMU: "werror=enospc of its device",
+}
+"""How platforms say that QEMU pauses a guest whose storage is full."""
+
+
+STOPPING_LINES = {
+    Platform.LIBVIRT: "error_policy='stop' in its <driver>",
+    Platform.PROXMOX: "werror=stop on its drive",
+    Platform.KUBEVIRT: "errorPolicy: stop of its disk",
+    Platform.QEMU: "werror=stop of its device",
+}
+"""How platforms say that QEMU pauses a guest for every failed write."""
+
+STOPPING_FOR_ALL = {
+    **STOPPING_LINES,
+    Platform.PROXMOX: "werror=stop,rerror=stop on its drive",
+    Platform.QEMU: "werror=stop and rerror=stop of its device",
+}
+"""How they say it for failed reads, too."""
+
+
+def policy_setting(platform: Platform, path: DiskPath) -> str | None:
+    """The platform's setting of a path's error policy; None if it has none."""
+    stops = path.attachment.option("werror") == "stop"
+    return (STOPPING_FOR_ALL if stops else PAUSING_LINES).get(platform)
+
+
+@dataclass(frozen=True, slots=True)
+class MayOutgrow(Risk, short="may outgrow its disk"):
+    """A thin image that may grow by more bytes than its file system has left, alone or together
+    with the other images on that file system."""
+
+    may_grow: int
+    free: int
+    others: Annotated[int, "other images on its file system that may grow"] = 0
+    others_grow: Annotated[int, "bytes by which those may grow"] = 0
+    when_full: Annotated[WhenFull, "what QEMU then does with the guest"] = WhenFull.PAUSED
+    instead: Annotated[str | None, "the platform's setting that pauses the guest"] = None
+    at_quota: Annotated[bool, "true if a quota may end its space: the error is then EDQUOT"] = False
+
+    @property
+    def weight(self) -> int:
+        """A guest that gets errors may need a repair; a paused one does not."""
+        return self.when_full.weight
+
+    def __str__(self) -> str:
+        together = (
+            f" and {counted(self.others, 'other image')} there by {format_bytes(self.others_grow)}"
+            if self.others
+            else ""
+        )
+        remedy = "Free some space, or allocate the image in full."
+        if self.instead is not None:
+            remedy = f"Set {self.instead}, so that QEMU pauses the guest instead."
+        return (
+            f"The image may grow by {format_bytes(self.may_grow)}{together}, and its file system "
+            f"has {format_bytes(self.free)} left: when it is full, {_WHEN_FULL[self.when_full]}. "
+            f"{remedy}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMayFill(Risk, short="thin pool may fill"):
+    """A thin volume whose pool has less space than its volumes may still take."""
+
+    pool: str
+    may_grow: Annotated[int, "bytes by which the pool's thin volumes may grow"]
+    free: Annotated[int, "bytes that the pool has left"]
+    volumes: Annotated[int, "its thin volumes"] = 1
+    waits: Annotated[bool, "true if requests wait for space first, and fail after that"] = False
+    when_full: Annotated[WhenFull, "what QEMU then does with the guest"] = WhenFull.PAUSED
+    instead: Annotated[str | None, "the platform's setting that pauses the guest"] = None
+
+    @property
+    def weight(self) -> int:
+        """A guest that gets errors may need a repair; a paused one does not."""
+        return self.when_full.weight
+
+    def __str__(self) -> str:
+        subject = "Its volume" if self.volumes == 1 else f"Its {self.volumes} thin volumes"
+        first = "the guest's writes wait for up to 60 s; then " if self.waits else ""
+        remedy = "Watch the pool, and grow it in time."
+        if self.instead is not None:
+            remedy = f"Set {self.instead}, so that QEMU pauses the guest instead."
+        return (
+            f"The thin pool {self.pool} has {format_bytes(self.free)} left. {subject} may grow by "
+            f"{format_bytes(self.may_grow)}: when the pool is full, {first}"
+            f"{_WHEN_FULL[self.when_full]}. {remedy}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaReached(Risk, short="a quota may be reached"):
+    """A thin image below a quota: QEMU's default pauses a guest for ENOSPC, and not for EDQUOT."""
+
+    instead: Annotated[str | None, "the platform's setting that pauses the guest"] = None
+
+    @property
+    def weight(self) -> int:
+        """The guest gets errors."""
+        return WhenFull.ERRORS.weight
+
+    def __str__(self) -> str:
+        setting = self.instead or "werror=stop"
+        return (
+            "Its file system has a quota. When that is reached, the error is EDQUOT, for which "
+            "QEMU's default (werror=enospc) does not pause the guest: it gets I/O errors, and its "
+            f"file system may turn read-only. Set {setting}, which pauses it for every error."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SlowBus(Risk, short="slow bus"):
+    """A bus that emulates a real controller, although virtio is faster."""
+
+    bus: Bus
+
+    def __str__(self) -> str:
+        return f"{self.bus} emulates a real controller; virtio does the same with less work."
+
+
+@dataclass(frozen=True, slots=True)
+class AioConflict(Risk, short="does not start", blocks=True):
+    """aio=native without O_DIRECT: QEMU does not start."""
+
+    cache: CacheMode
+
+    @property
+    def reason(self) -> str:
+        """Why QEMU does not start, as a clause."""
+        return f"io=native needs O_DIRECT, which {self.cache} does not use"
+
+    def __str__(self) -> str:
+        safe = CacheMode.choices(lambda mode: mode.direct and not mode.no_flush)
+        return f"{self.reason}: QEMU refuses to start. Use cache {safe}, or io threads."
+
+
+@dataclass(frozen=True, slots=True)
+class NoDiscard(Risk, short="never shrinks"):
+    """A thin image or volume that never shrinks, because the guest's discards are ignored."""
+
+    def __str__(self) -> str:
+        return (
+            "It is thin, and discards are ignored: it only ever grows. "
+            "Set discard=unmap and run fstrim in the guest."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CannotWork(Risk, short="cannot work", blocks=True):
+    """A path that is impossible."""
+
+    reason: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"It cannot work: {self.reason}; {self.instead}."
+
+
+@dataclass(frozen=True, slots=True)
+class MayBeUnseen(Risk, short="may not be seen"):
+    """The guest's firmware or kernel may have no driver for what the disk is attached to."""
+
+    guest: Annotated[str, "its architecture"]
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"A guest of {self.guest} may not see it: {self.what}. {self.remedy}."
+
+
+@dataclass(frozen=True, slots=True)
+class OtherArchitecture(Risk, short="foreign guest"):
+    """The guest's architecture is not that of the guests that are measured here."""
+
+    guest: Annotated[str, "its architecture"]
+    measured: Annotated[str, "that of the guests measured here"]
+
+    def __str__(self) -> str:
+        return (
+            f"Its guest is {self.guest}, and the guests measured here are {self.measured}: no "
+            "speed is shown for it. Ask on a host of its architecture."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NotOfToday(Risk, short="not of today"):
+    """The configuration of a snapshot: the guest of today may have another one."""
+
+    what: str
+
+    def __str__(self) -> str:
+        return f"This is {self.what}, not the guest of today: look at that with `virsh dumpxml`."
+
+
+@dataclass(frozen=True, slots=True)
+class MayDiffer(Risk, short="settings in doubt"):
+    """A file that sets some of the disk's settings was not read."""
+
+    why: Annotated[str, "the file, and why it was not read, as a clause"]
+
+    def __str__(self) -> str:
+        return f"Its settings are in doubt: {self.why}."
+
+
+@dataclass(frozen=True, slots=True)
+class UnsafeBefore(Risk, short="was unsafe"):
+    """An earlier start of the guest dropped flushes; the last one, which holds, does not."""
+
+    def __str__(self) -> str:
+        return (
+            "An earlier start in this log was unsafe: after a power cut of that time, check the "
+            "disk (fsck in the guest)."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OtherFormat(Risk, short="other format", serious=True, blocks=True):
+    """The image's first bytes show another format than the configuration says."""
+
+    configured: ImageFormat
+    header: ImageFormat
+
+    def __str__(self) -> str:
+        begins = (
+            f"has no header of {self.configured}"
+            if self.header is ImageFormat.RAW
+            else f"begins like {self.header}"
+        )
+        return (
+            f"It is configured as {self.configured}, and its file {begins}: check it with "
+            "`qemu-img info` before the guest writes to it again."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FileVolume(Risk, short="file volume"):
+    """A claim of volumeMode Filesystem: QEMU opens a file on it instead of the block device."""
+
+    def __str__(self) -> str:
+        return (
+            "The claim has volumeMode Filesystem: QEMU opens an image file on it. In one "
+            "published cluster random writes were 48 times as fast with volumeMode Block "
+            "(neil1taylor/storage-perf-tests, latency-patterns.md); measure it in yours."
+        )
+
+
+LIFTING_LINES = {
+    Platform.LIBVIRT: "`virsh blkdeviotune {guest} {disk}` shows and changes them while it runs",
+    Platform.PROXMOX: "`qm config {guest}` shows them, and `qm set` changes them",
+    Platform.QEMU: "`block_set_io_throttle` of QEMU's monitor changes them while it runs",
+}
+"""How platforms show and change a disk's limits."""
+
+_IS_LIMIT = re.compile("iops|bps|bytes|limits|^throttle_|^cgroup_")
+
+
+def limits_in(settings: Iterable[str]) -> tuple[str, ...]:
+    """Those of a disk's settings that limit its speed."""
+    return tuple(word for word in settings if _IS_LIMIT.search(word))
+
+
+@dataclass(frozen=True, slots=True)
+class Throttled(Risk, short="limited"):
+    """Limits of the disk's own, which no faster storage or setting lifts."""
+
+    limits: tuple[str, ...]
+    lifted: Annotated[str, "how the platform shows and changes them"] = ""
+
+    def __str__(self) -> str:
+        how = f": {self.lifted}" if self.lifted else ""
+        return (
+            f"It is as slow as its own limits ({', '.join(self.limits)}), however fast its storage "
+            f"is. If the guest is too slow, look at these first{how}."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SoftMount(Risk, short="soft mount"):
+    """A directory of a server whose requests fail when the server does not answer in time: nfs(5)
+    warns of silent corruption with `soft`; it is the default of mount.cifs(8)."""
+
+    mount: str
+    paused: Annotated[bool, "true if QEMU pauses the guest for every failed write"] = False
+    instead: Annotated[str | None, "where the platform says how it is mounted"] = None
+
+    @property
+    def weight(self) -> int:
+        """That of the end that it has for the guest."""
+        return (WhenFull.PAUSED if self.paused else WhenFull.ERRORS).weight
+
+    def __str__(self) -> str:
+        guest = "the guest is paused" if self.paused else "the guest gets I/O errors"
+        return (
+            f"{self.mount}: when the server does not answer in time, requests fail, {guest}, and "
+            "writes that are still in this host's memory may be lost. Mount it with `hard`, so "
+            f"that requests wait for the server{f': {self.instead}' if self.instead else ''}."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class IdleAio(Risk, short=""):
+    """An I/O mode for a disk that QEMU opens on a server: only its drivers of files and of host
+    devices have one (BlockdevOptionsFile). QEMU 7.2 ignores that of -drive, as libvirt does."""
+
+    mode: str
+    layer: LayerKind
+
+    def __str__(self) -> str:
+        return (
+            f"aio={self.mode} has no effect: QEMU opens the disk with its driver for {self.layer}, "
+            "and only files and devices of the host have I/O modes."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsBeyondPath(Risk, short="other settings"):
+    """Settings that a path cannot express, so no speed measured without them is this disk's."""
+
+    limits: tuple[str, ...]
+
+    def __str__(self) -> str:
+        limits = limits_in(self.limits)
+        what = "I/O limits" if limits else "settings"
+        instead = (
+            "; a path has throttle_iops=N and throttle_bps=SIZE, for reads and writes together and "
+            "without bursts"
+        )
+        return (
+            f"It has {what} that a path cannot express ({', '.join(self.limits)}), so no speed "
+            f"that was measured without them is shown for it{instead if limits else ''}."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BackingNotFollowed(Risk, short="backing not followed"):
+    """A backing file that only the image's header names; a guest may have written that header."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return (
+            f"The image's header names the backing file {self.name}, which was not opened: it "
+            "counts as one image below. Name the chain in the configuration (backingStore) if you "
+            "trust it."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProbablyVolume(Risk, short=""):
+    """A device that is not on this host, and that LVM makes by its name."""
+
+    volume: str
+
+    def __str__(self) -> str:
+        return (
+            f"Its device is not on this host. By its name it is probably LVM ({self.volume}): "
+            "DEVICE in a command is then a spare volume of the same group."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StaleNote(Risk, short="stale note"):
+    """The path noted in the metadata is not the configured one: the XML was changed since."""
+
+    noted: str
+
+    def __str__(self) -> str:
+        return (
+            f"vdisklab's note in the metadata says {self.noted}, but the XML was changed since; "
+            "the XML counts."
+        )
