@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from vdisklab.dataclass import dataclass
 
 MISSING = "–"
 """Shown for a missing number, which is never shown as zero."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
@@ -21,6 +20,7 @@ from vdisklab.analysis.observations import (
     with_grid,
 )
 from vdisklab.analysis.pair_noise import PairNoise, pair_noise
+from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better, Direction, RunSums
 

@@ -10,7 +10,7 @@ LOOKS campaigns stays as it is.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from vdisklab.analysis.trend import (
     newest_changes,
     series_changes,
 )
+from vdisklab.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -66,6 +66,7 @@ from vdisklab.answers.race import race_outcome
 from vdisklab.answers.race_plan import as_race, can_race
 from vdisklab.answers.wanted_paths import settings_of, wanted_paths
 from vdisklab.campaign.prepared_data import require_programs_of_data
+from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts, machine_facts

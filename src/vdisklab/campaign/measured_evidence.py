@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk

@@ -17,10 +17,11 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError, HostError, ServerGoneError
 from vdisklab.guest.qemu.block_nodes import AttachedNames
 from vdisklab.guest.qemu.daemons import ended

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-from dataclasses import dataclass
+
+from vdisklab.dataclass import dataclass
 
 LEAST_BLOCK = 4096
 """Bytes of the smallest block that is tried: no disk of today needs more."""

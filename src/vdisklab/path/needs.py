@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 
 from vdisklab.as_text import AsText
+from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer, Options, parse_path

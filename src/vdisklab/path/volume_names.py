@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
+
+from vdisklab.dataclass import dataclass
 
 _OTHER_DIRECTORIES = frozenset(
     {

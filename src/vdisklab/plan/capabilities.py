@@ -5,8 +5,9 @@ rule out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from vdisklab.dataclass import dataclass
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.units import MIB
 

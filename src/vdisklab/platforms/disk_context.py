@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from vdisklab.dataclass import dataclass
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.segments import ImageFormat

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePath
 
+from vdisklab.dataclass import dataclass
 from vdisklab.path.platforms import Platform
 from vdisklab.platforms.reading import GuestText, clone_of
 from vdisklab.platforms.shell_script import ShellCommand, commands_of, tells

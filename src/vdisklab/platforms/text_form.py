@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 
+from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.shell_script import sourced_files

@@ -9,9 +9,10 @@ import signal
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
+from vdisklab.dataclass import dataclass
 from vdisklab.errors import PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.daemons import start_storage_daemon

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError, PowercutError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.daemons import StorageDaemon

@@ -11,13 +11,14 @@ import socket
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
+from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError, GuestTimeoutError, SilentGuestError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.daemons import StorageDaemon, start_storage_daemon

@@ -12,9 +12,10 @@ import select
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
 from vdisklab.path.architecture import GUEST

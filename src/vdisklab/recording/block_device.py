@@ -11,11 +11,12 @@ import signal
 import subprocess
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from vdisklab.dataclass import dataclass
 from vdisklab.errors import DirtyHostError, HostError, PlanError, WorkloadError
 from vdisklab.host.command import Host, environment, require_programs
 from vdisklab.host.ledger import Entry, Kind, Ledger

@@ -11,11 +11,12 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
+from vdisklab.dataclass import dataclass
 from vdisklab.errors import (
     CommandError,
     GuestError,

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from vdisklab.dataclass import dataclass
 
 _EXTENSION = struct.Struct(">II")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, capacity_above, size_for
 from vdisklab.path.disk_path import Layer

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Annotated
 
 from pydantic import Field
 
+from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction, Sample

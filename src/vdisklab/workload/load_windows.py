@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
+from vdisklab.dataclass import dataclass
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction, Sample, Series
 from vdisklab.workload.open_load import GuestRequests, LoggedRequest

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN, RARE
 from vdisklab.plan.accelerator import Accelerator
 from vdisklab.results.model import Campaign, Origin, RanUnder, RunOutline

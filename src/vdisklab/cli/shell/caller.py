@@ -9,11 +9,12 @@ import shutil
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
+from vdisklab.dataclass import dataclass
 from vdisklab.errors import VdisklabError
 from vdisklab.host.mounts import may_measure_in
 

@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from html import escape, unescape
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ from typer.core import TyperCommand
 
 from vdisklab.cli.shell.caller import NAME, Caller, measured_as_root
 from vdisklab.cli.shell.verbs import KEPT, naming_options, verb_files
+from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.path.disk_path import PathSyntaxError
 from vdisklab.path.named_target import NamedTarget, as_typed, options_of, parse_target
@@ -131,7 +132,22 @@ class Named:
         return value
 
     def _complete(self, match: re.Match[str], quoted: Callable[[str], str] = str) -> str:
-        command, takes = match[0], naming_options(match[1])
+        command = match[0]
+        plain = unescape(_TAGS.sub("", command)) if quoted is _in_span else command
+        as_root = self.caller.becomes_root(plain, self.layered)
+        db = self.db or (self._own_database() if as_root else None)
+        options = self._options(match[1], command, db)
+        start = self.caller.start_of(plain, self.layered)
+        if quoted is _in_span:
+            start = escape(start)
+        command = as_typed(command)
+        return " ".join([start + command.removeprefix(NAME), *map(quoted, options)])
+
+    def _options(self, verb: str, command: str, db: str | None) -> list[str]:
+        """What the user named of all that a command's verb takes, except what the command says."""
+        if not (self.targets or self.campaign or self.kept or db):
+            return []
+        takes = naming_options(verb)
         options = [
             f"{option} {shlex.quote(value)}"
             for target in self.targets
@@ -144,24 +160,17 @@ class Named:
         options += [
             spelled
             for option, spelled in self.kept
-            if match[1] in ANSWERS[option]
+            if verb in ANSWERS[option]
             and option in takes
             and spelled not in command
             and not (option == "--hosts" and _NAMES_HOSTS.search(command))
         ]
-        plain = unescape(_TAGS.sub("", command)) if quoted is _in_span else command
-        as_root = self.caller.becomes_root(plain, self.layered)
-        db = self.db or (self._own_database() if as_root else None)
         if db is not None and "--db" in takes and "--db" not in command:
             # Imports SQLAlchemy, which a verb without a database does without.
             from vdisklab.results.database import without_password  # noqa: PLC0415
 
             options.append(f"--db {shlex.quote(without_password(db))}")
-        start = self.caller.start_of(plain, self.layered)
-        if quoted is _in_span:
-            start = escape(start)
-        command = as_typed(command)
-        return " ".join([start + command.removeprefix(NAME), *map(quoted, options)])
+        return options
 
     def _own_database(self) -> str:
         """The database that root must name, because root's default is another one."""

@@ -12,11 +12,12 @@ import hashlib
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError
 from vdisklab.guest.image.foreign import ForeignSystem
 from vdisklab.guest.image.kernel import (

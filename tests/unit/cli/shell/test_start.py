@@ -30,7 +30,8 @@ NOT_TO_ANSWER = (
 NOT_TO_RANK = (
     "numpy.ma", "vdisklab.analysis.diagnostics.servers", "vdisklab.analysis.sums",
     "vdisklab.answers.during", "vdisklab.answers.race", "vdisklab.host.ledger",
-    "vdisklab.operations.registry", "vdisklab.plan.campaign", "vdisklab.progress",
+    "vdisklab.operations.registry", "vdisklab.plan.campaign", "vdisklab.plan.guest",
+    "vdisklab.plan.settings", "vdisklab.progress",
 )  # fmt: skip
 
 NOT_FOR_ITS_LAST_LINE = (*NOT_TO_ANSWER, "configparser", "pydantic", "xml")
@@ -84,7 +85,7 @@ FORBIDDEN: dict[tuple[str, ...], Sequence[str]] = {
         "vdisklab.path", "vdisklab.plan",
     ),
     ("rank", "--format", "csv"): (
-        *HEAVY, *NOT_TO_ANSWER, *NOT_TO_RANK, "vdisklab.plan.guest", "vdisklab.plan.settings",
+        *HEAVY, *NOT_TO_ANSWER, *NOT_TO_RANK,
     ),
     ("rank",): (*HEAVY, *NOT_FOR_ITS_LAST_LINE, *NOT_TO_RANK),
     ("run", "--help"): (*HEAVY, *NOT_TO_ANSWER, "numpy", "pydantic", "sqlalchemy"),
