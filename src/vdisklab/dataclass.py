@@ -3,7 +3,7 @@
 `rank` loads 212 dataclasses before it ranks. The standard library compiles six to eight methods
 for each of them (`_create_fn` in dataclasses.py of Python 3.11), which took a quarter of the CPU
 time of `rank`. Here only `__init__` is compiled; the other methods are functions that all classes
-share. A class that can be ordered or inherits fields is left to the standard library.
+share. A class that can be ordered is left to the standard library.
 
 Fields of the kind `InitVar` are not known here; a call that passes one fails.
 """
@@ -34,13 +34,20 @@ def _dataclass(
     """The class with the methods that `dataclasses.dataclass` would give it, or its decorator."""
 
     def decorated(plain: _Class) -> _Class:
-        if order or any(map(dataclasses.is_dataclass, plain.__mro__[1:])):
+        if order:
             return dataclasses.dataclass(
                 frozen=frozen, slots=slots, eq=eq, kw_only=kw_only, order=order
             )(plain)
-        # The standard library collects the fields, and makes the slots.
+        # The standard library collects the fields, makes the slots, and refuses a subclass that is
+        # frozen if its base is not, or the other way round.
+        inherits = any(map(dataclasses.is_dataclass, plain.__mro__[1:]))
         made: _Class = dataclasses.dataclass(
-            init=False, repr=False, eq=False, slots=slots, kw_only=kw_only
+            init=False,
+            repr=False,
+            eq=False,
+            slots=slots,
+            kw_only=kw_only,
+            frozen=frozen and inherits,
         )(plain)
         fields = dataclasses.fields(made)
         methods: dict[str, Any] = {"__init__": _init(made, fields, frozen), "__repr__": _repr}

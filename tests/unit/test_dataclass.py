@@ -9,6 +9,7 @@ import math
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, field, replace
+from itertools import product
 from typing import Any, ClassVar
 
 import pytest
@@ -172,15 +173,51 @@ def facts_of(value: Value, made: type[Any]) -> Iterator[Outcome]:
 def test_a_class_answers_as_the_standard_librarys(plain: type, options: dict[str, bool]) -> None:
     answers = {}
     for maker, decorator in MAKERS.items():
-        body = {name: value for name, value in vars(plain).items() if name not in DROPPED}
         try:
-            made = decorator(**options)(type(plain.__name__, (), body))
+            made = decorator(**options)(type(plain.__name__, (), body_of(plain)))
         except (TypeError, ValueError) as error:
             answers[maker] = [(type(error).__name__, str(error))]
             continue
         answers[maker] = [(kind, str(fact)) for kind, fact in facts(made, plain)]
     assert len(answers["theirs"]) > 1 or "order" in options
     assert answers["ours"] == answers["theirs"]
+
+
+class More:
+    """What a class adds to the fields that it inherits."""
+
+    label: str = "more"
+    y: int = 9
+
+
+INHERITED = [((1,), {}), ((1, 2, "label"), {}), ((), {"x": 1, "label": ""}), (("label",), {})]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "plain")
+@pytest.mark.parametrize("base_options", OPTIONS[:4], ids="-".join)
+def test_a_subclass_answers_as_the_standard_librarys(
+    options: dict[str, bool], base_options: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CALLS, More, INHERITED)
+    answers = {}
+    for pair in product(MAKERS, repeat=2):
+        first, second = (MAKERS[maker] for maker in pair)
+        base = first(**base_options)(type("Point", (), body_of(Point)))
+        try:
+            made = second(**options)(type("More", (base,), body_of(More)))
+        except TypeError as error:
+            answers[pair] = [("refused", str(error))]
+            continue
+        answers[pair] = [(kind, str(fact)) for kind, fact in facts(made, More)]
+    expected = answers["theirs", "theirs"]
+    refused_by_both = options.get("frozen", False) is not base_options.get("frozen", False)
+    assert (expected[0][0] == "refused") is refused_by_both
+    assert [pair for pair, found in answers.items() if found != expected] == []
+
+
+def body_of(plain: type) -> dict[str, Any]:
+    """All that a class defines, for another class."""
+    return {name: value for name, value in vars(plain).items() if name not in DROPPED}
 
 
 DROPPED = ("__dict__", "__weakref__")
