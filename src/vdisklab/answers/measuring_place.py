@@ -15,6 +15,7 @@ from vdisklab.path.disk_path import DiskPath, Layer
 from vdisklab.path.named_target import as_typed, names_device
 from vdisklab.plan.settings import Request
 from vdisklab.platforms.network import SpareTarget, spare_target
+from vdisklab.platforms.risk_kinds import ProbablyVolume
 
 _DEVICE, _MOUNT = Path("DEVICE"), Path("DIR")
 
@@ -115,3 +116,24 @@ def is_on_server(row: ExistingDisk) -> bool:
     path = row.path
     has_place = row.disk.source is not None
     return path is not None and path.target is not None and has_place and not is_mounted(path)
+
+
+def is_on_node(row: ExistingDisk) -> bool:
+    """True for a file or a volume of LVM that only another host has, by its name or its node's, or
+    that it mounts from a server: it is measured there, and no storage of this host stands in."""
+    source = row.disk.source or ""
+    is_file = source.startswith("/") and not names_device(source)
+    by_name = any(isinstance(risk, ProbablyVolume) for risk in row.risks)
+    return row.advised.far or is_file or by_name or bool(row.disk.node and source)
+
+
+def stand_in(row: ExistingDisk) -> StandIn | None:
+    """What is measured for a disk; None for its own storage."""
+    if is_on_server(row):
+        return StandIn.SERVER
+    if row.advised.directory is not None and row.advised.measurable:
+        return None
+    if row.advised.on_device_here:
+        return StandIn.KIND
+    on_node = is_on_node(row) or not row.advised.measurable
+    return StandIn.NODE if on_node else StandIn.STORAGE
