@@ -54,8 +54,8 @@ class RankedCell:
     ]
     ratio: Annotated[
         Ratio,
-        "to the baseline, within rounds, with an interval that allows for the ranks; the baseline "
-        "itself is 1",
+        "to the baseline, within rounds, with an interval that allows for the ranks; of a cell "
+        "that lacks rounds, the ratio of the `level`s; the baseline itself is 1",
     ]
     competes: Annotated[
         bool,
@@ -261,6 +261,7 @@ def _ranked_cells(
     places: tuple[Ranked | WithoutRank, ...] = (*ranking.rows, *beside, *few)
     over_hosts = analysis.by_cell(measure) if isinstance(analysis, HostsAnalysis) else {}
     base = next((row for row in ranking.rows if row.cell == analysis.baseline), None)
+    most = max((row.rounds for row in ranking.rows), default=0)
     return [
         RankedCell(
             cell=place.cell,
@@ -268,7 +269,9 @@ def _ranked_cells(
             medians={key: of[place.cell] for key, of in summaries.items() if place.cell in of},
             level=Level.of(level),
             ratio=_as_ranked(
-                _by_level(ratios.get(place.cell, Ratio(0)), level, levels.get(analysis.baseline)),
+                _by_level(
+                    ratios.get(place.cell, Ratio(0)), level, levels.get(analysis.baseline), most
+                ),
                 place,
                 base,
                 measure,
@@ -295,12 +298,27 @@ def _worst_last(level: Summary | None) -> float:
     return -level.median if level.measure.quantity.better is Better.HIGHER else level.median
 
 
-def _by_level(ratio: Ratio, level: Summary | None, of_baseline: Summary | None) -> Ratio:
-    """The ratio to the baseline. A measure in which the baseline is 1 is that ratio, and the bars
-    and the order go by its level, which is corrected for rounds that a cell lacks."""
-    if ratio.ratio is None or level is None or of_baseline is None or of_baseline.median != 1:
+def _by_level(
+    ratio: Ratio, level: Summary | None, of_baseline: Summary | None, rounds: int
+) -> Ratio:
+    """The ratio to the baseline, of the numbers that order the cells.
+
+    In a measure in which the baseline is 1 it is the level. In another one it is the ratio within
+    rounds unless a cell lacks some of all `rounds`: its level is corrected for these, so the ratio
+    of the levels is shown, with an interval as wide as that of the rounds that both have.
+    """
+    if ratio.ratio is None or level is None or of_baseline is None:
         return ratio
-    return replace(ratio, ratio=level.median, low=level.low, high=level.high)
+    if of_baseline.median == 1:
+        return replace(ratio, ratio=level.median, low=level.low, high=level.high)
+    step = level.measure.quantity.step or 0.0
+    above, below = level.median + step, of_baseline.median + step
+    is_whole = min(level.rounds, of_baseline.rounds) >= rounds
+    if is_whole or ratio.ratio <= 0 or above <= 0 or below <= 0:
+        return ratio
+    moved = above / below / ratio.ratio
+    low, high = (None if end is None else end * moved for end in (ratio.low, ratio.high))
+    return replace(ratio, ratio=ratio.ratio * moved, low=low, high=high)
 
 
 def _as_ranked(

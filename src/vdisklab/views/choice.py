@@ -63,7 +63,7 @@ def headline(choice: PathChoice) -> str:
                 "for data that matter"
             )
         case ChoiceVerdict.KEEP:
-            text = f"{_keep(choice)}: no other path is shown to be better{overall}"
+            text = f"{_take(choice)} for a new disk: no other path is shown to be better{overall}"
         case ChoiceVerdict.TIED if _is_thrown_away(choice):
             text = (
                 f"Take {choice.cell.name}: of the {len(choice.tied)} ways that lead, none is shown "
@@ -135,9 +135,9 @@ def short_headline(choice: PathChoice, most: int = MOST_CHARACTERS) -> str:
         case ChoiceVerdict.KEEP | ChoiceVerdict.TIED if _loses(choice):
             shorter = [f"{_no_difference(choice)}: all lose data", "All of these lose flushed data"]
         case ChoiceVerdict.KEEP:
-            alone = f"Keep {choice.cell.name}: nothing is shown to be better"
+            alone = f"Take {choice.cell.name}: nothing is shown to be better"
             several = len({disk.cell for disk in choice.kept}) > 1
-            shorter = ["Keep what you have: nothing is shown better"]
+            shorter = ["Take your default: nothing is shown to be better"]
             shorter = shorter if several else [alone, *shorter]
         case ChoiceVerdict.TIED if _is_thrown_away(choice):
             shorter = [f"Take {choice.cell.name}: a tie", "These ways tie"]
@@ -213,16 +213,14 @@ def _whose(disks: tuple[PresentDisk, ...], cell: MeasuredCell) -> str:
     return f"the default of {', '.join(names[:-1])} and {names[-1]}{but}"
 
 
-def _keep(choice: PathChoice) -> str:
-    """`Keep raw/none (libvirt's default)`; of several platforms or file systems, the disk of each:
+def _take(choice: PathChoice) -> str:
+    """`Take raw/none (libvirt's default)`; of several platforms or file systems, the disk of each:
     nobody said which of them is there."""
     cells: dict[str, dict[str, None]] = {}
     for cell in (choice.cell, *(disk.cell for disk in choice.kept)):
         cells.setdefault(_whose(choice.kept, cell), {})[cell.name] = None
     each = [f"{' or '.join(names)} ({whose})" for whose, names in cells.items()]
-    if len(each) == 1 and " or " not in each[0]:
-        return f"Keep {each[0]}"
-    return f"If you have {' or '.join(each)}, keep it"
+    return f"Take {' or '.join(each)}"
 
 
 def _beaten(choice: PathChoice) -> str:
@@ -278,9 +276,11 @@ def verdict_lines(
         names = named([cell.name for cell in cells], NAMED + 2 * alike)
         lost = () if all_lose else losses(power_cuts, choice.ties)
         is_kept = not lost and not _is_thrown_away(choice)
-        can_stay = ", so a guest's disk that is one of these can stay" if is_kept else ""
-        how_many = f"These {len(cells)} tie" if alike else f"Not shown to be worse{can_stay}"
-        yield "Tied", " ".join((f"{how_many}: {names}{_left_the_race(choice)}.", *lost))
+        is_said = choice.verdict is ChoiceVerdict.TIED or not is_kept  # by the headline
+        can_stay = "keep any you have" if alike else "a guest's disk that is one of these can stay"
+        can_stay = "" if is_said else f", so {can_stay}"
+        how_many = f"These {len(cells)} tie" if alike else "Not shown to be worse"
+        yield "Tied", " ".join((f"{how_many}{can_stay}: {names}{_left_the_race(choice)}.", *lost))
     if choice.ties and choice.worse:
         worse = named([cell.name for cell in choice.worse], NAMED)
         yield "Worse", f"Shown to be worse: {worse}."

@@ -265,7 +265,7 @@ def _headed(
             f"is: `vdisklab during --campaign {ordered.id}` shows it."
         )
         notes = tuple(_notes(answer, ()))
-        intro = (title, *_around(answer))
+        intro = (f"{title}.", *_around(answer))
         return Table(said, columns, rows, notes, intro=intro, kind=RankedCell)
     first: tuple[str, ...] = ()
     if over is not None:
@@ -277,7 +277,7 @@ def _headed(
         if isinstance(why, ranked.TooFewRounds) and why.now:  # the first sentence says it
             caveats = replace(caveats, measured_now=None)
         around = _around(replace(answer, caveats=caveats))
-        why_not, intro = _without_choice(why), (title, *around, *first)
+        why_not, intro = _without_choice(why), (f"{title}.", *around, *first)
         notes = tuple(note for note in _notes(answer, ()) if note != str(why))
         return Table(why_not, columns, rows, notes, intro=intro, kind=RankedCell)
     if choice is None or not headed:
@@ -288,7 +288,7 @@ def _headed(
     power_cuts = {row.cell: row.power_cut for row in (*answer.cells, *answer.more)}
     intro = (
         *(sentence for _, sentence in verdict_lines(choice, power_cuts, look_first(over))),
-        title,
+        f"{title}.",
         *_around(answer),
         *first,
     )
@@ -459,7 +459,7 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
     hidden = _cells(answer) - len(answer.cells)
     if over is not None:
         yield from apart_sentences(over, answer.baseline)
-    elif answer.rates:
+    else:
         yield from _corrected(answer)
     if hidden:
         yield f"{counted(hidden, 'more cell')} without --top."

@@ -319,3 +319,14 @@ def test_the_ratio_of_a_path_that_left_the_race_is_said_to_be_corrected(
     assert main(["compare", "qcow2:preallocation=off/default", "raw/none", *db]) == 0
     both = "all of this is of the 7 of 14 rounds that both have (`rank` corrects for the others)."
     assert both in capsys.readouterr().out
+    metric = ("rank", "--metric", "randread-4k-q1/read/iops", *db)
+    assert main(list(metric)) == 0
+    assert said in capsys.readouterr().out
+    assert main([*metric, "--format", "json"]) == 0
+    shown = document(capsys.readouterr().out, "rank")
+    levels = {cell["cell"]: cell["level"]["value"] for cell in shown["cells"]}
+    base = levels["host"]
+    for cell in shown["cells"]:  # the column of the table divided by the baseline's
+        path, ratio = cell["cell"], cell["ratio"]["ratio"]
+        assert ratio == pytest.approx(levels[path] / base), path
+        assert cell["ratio"]["low"] is None or cell["ratio"]["low"] < ratio < cell["ratio"]["high"]

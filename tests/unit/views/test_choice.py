@@ -57,7 +57,7 @@ UNSAFE = cell("raw/unsafe")
                 verdict=ChoiceVerdict.KEEP,
                 present=(PresentDisk(CHOICE.cell, Platform.LIBVIRT),),
             ),
-            "Keep raw/none (libvirt's default): no other path is shown to be better",
+            "Take raw/none (libvirt's default) for a new disk: no other path is shown to be better",
         ),
         (
             replace(
@@ -69,12 +69,12 @@ UNSAFE = cell("raw/unsafe")
                     PresentDisk(CHOICE.cell, Platform.OPENSTACK),
                 ),
             ),
-            "Keep raw/none (the default of libvirt and OpenStack): no other path is shown to be "
-            "better",
+            "Take raw/none (the default of libvirt and OpenStack) for a new disk: no other path is "
+            "shown to be better",
         ),
         (
             replace(CHOICE, verdict=ChoiceVerdict.KEEP, present=(PresentDisk(CHOICE.cell, None),)),
-            "Keep raw/none (the baseline): no other path is shown to be better",
+            "Take raw/none (the baseline) for a new disk: no other path is shown to be better",
         ),
         (
             replace(
@@ -82,8 +82,8 @@ UNSAFE = cell("raw/unsafe")
                 verdict=ChoiceVerdict.KEEP,
                 present=(PresentDisk(CHOICE.cell, Platform.PROXMOX), LIBVIRT),
             ),
-            "If you have raw/none (Proxmox VE's default) or raw/default (libvirt's default), keep "
-            "it: no other path is shown to be better",
+            "Take raw/none (Proxmox VE's default) or raw/default (libvirt's default) for a new "
+            "disk: no other path is shown to be better",
         ),
         (
             replace(
@@ -91,7 +91,7 @@ UNSAFE = cell("raw/unsafe")
                 verdict=ChoiceVerdict.KEEP,
                 present=(LIBVIRT, PresentDisk(CHOICE.cell, Platform.LIBVIRT)),
             ),
-            "If you have raw/none or raw/default (libvirt's default), keep it: no other path is "
+            "Take raw/none or raw/default (libvirt's default) for a new disk: no other path is "
             "shown to be better",
         ),
         (
