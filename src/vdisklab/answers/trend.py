@@ -41,8 +41,9 @@ from vdisklab.errors import PlanError
 from vdisklab.host.mounts import is_out_of_sight, is_visible_directory
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.campaign import what_is_measured
+from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.results.host_choice import by_host
-from vdisklab.results.model import Campaign, Example
+from vdisklab.results.model import Campaign, Example, RunOutline
 from vdisklab.results.store import Store
 from vdisklab.units import counted, format_size, named
 
@@ -246,6 +247,11 @@ class TrendAnswer(Answer):
     ]
     findings: tuple[Diagnostic, ...]
     caveats: Caveats
+    not_measured: Annotated[
+        tuple[str, ...],
+        "paths that were asked for, by name or by the plan of the newest campaign, of which no run "
+        "succeeded in it; exit status 8",
+    ] = ()
     needed: int | None = field(default=None, metadata=HIDDEN)
     """Earlier campaigns with which a loss of `allowed` would be shown of the path that needs the
     fewest; None if MOST_EARLIER do not show it, or if it is not known."""
@@ -273,6 +279,7 @@ def answer_trend(
     loaded = load_chosen(results, chosen)
     require_numbers(loaded)
     observations = loaded.observations
+    wanted: list[MeasuredCell] = []
     if paths:
         wanted = [cell for path in paths for cell in find_cells(observations, path)]
         observations = narrowed(observations, wanted)
@@ -323,7 +330,25 @@ def answer_trend(
             *((NoiseLasts(),) if lasts else ()),
         ),
         caveats=loaded.caveats,
+        not_measured=tuple(map(str, _not_measured(chosen[-1], loaded.outlines, wanted))),
     )
+
+
+def _not_measured(
+    newest: Campaign, outlines: Iterable[RunOutline], wanted: Sequence[MeasuredCell]
+) -> Iterator[MeasuredCell]:
+    """The `wanted` cells, or else the planned ones, of which no run succeeded. A search leaves out
+    planned cells on purpose."""
+    tried: dict[MeasuredCell, bool] = {}
+    for run in outlines:
+        if run.campaign == newest.id:
+            cell = run.measured_cell
+            tried[cell] = tried.get(cell, False) or run.failure is None
+    terms = RaceTerms.of(newest.plan)
+    chooses = terms is not None and terms.shortlist and not wanted
+    for cell in dict.fromkeys(wanted or newest.cells):
+        if not tried.get(cell, chooses):
+            yield cell
 
 
 def trend_of(results: Store, campaigns: Sequence[str]) -> TrendAnswer | None:

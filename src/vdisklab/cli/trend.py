@@ -61,8 +61,9 @@ def trend(request: TrendOptions, output: OutputOptions) -> int:
     The noise is the spread between the earlier campaigns, so a verdict needs three of them. From
     six campaigns on, lasting changes (steps and slow declines) are dated, with what changed on the
     host. One --campaign is taken as the newest; several are the only ones compared. Ends with 9 if
-    a path is shown to be worse by more than --worse, suddenly or for good, and with 8 if --confirm
-    could not measure a path that looked worse.
+    a path is shown to be worse by more than --worse, suddenly or for good, else with 8 if a path
+    that was asked for has no numbers in the newest campaign: one that is named here, or that its
+    plan has.
 
     Examples:
 
@@ -103,4 +104,6 @@ def trend(request: TrendOptions, output: OutputOptions) -> int:
     print_answer(answer, tables(answer, asked), output, named)
     if answer.repeats is not None and answer.confirmed is None:
         return EXIT_CELLS_FAILED
-    return EXIT_CLAIM_FAILS if answer.exceeded else 0
+    if answer.exceeded:
+        return EXIT_CLAIM_FAILS
+    return EXIT_CELLS_FAILED if answer.not_measured else 0

@@ -96,6 +96,8 @@ def tables(
     )  # fmt: skip
     if answer.dated:
         yield _shifts(answer)
+    if answer.not_measured:  # last, where nobody overlooks why the status is not 0
+        yield Table(_without_run(answer, answer.not_measured), (), ())
 
 
 _LASTING: Column[TrendRow] = Column(
@@ -380,7 +382,7 @@ def _share_measured(answer: TrendAnswer) -> str:
 
 def _not_measured(answer: TrendAnswer) -> Iterator[str]:
     """That nothing is known of paths that the newest campaign lacks."""
-    lacks = _unmeasured(answer)
+    lacks = [name for name in _unmeasured(answer) if name not in answer.not_measured]
     if lacks and answer.repeats is None and answer.verdict is not TrendVerdict.NOT_MEASURED:
         yield (
             f"Nothing is known of {named(lacks, _NAMED)}: campaign {answer.campaigns[-1].id} has "
@@ -389,6 +391,18 @@ def _not_measured(answer: TrendAnswer) -> Iterator[str]:
             else f"Nothing is known of {lacks[0]}: campaign {answer.campaigns[-1].id} has no "
             "numbers of it."
         )
+
+
+def _without_run(answer: TrendAnswer, names: Sequence[str]) -> str:
+    """That paths which were asked for have no numbers, and what says why."""
+    newest = answer.campaigns[-1].id
+    status = "" if answer.exceeded else ", so the exit status is 8"
+    where = ", on its own host" if answer.elsewhere else ""
+    return (
+        f"Not measured: {named(names, _NAMED)}: no run in campaign {newest} succeeded{status}. "
+        f"`vdisklab runs {newest}` says why; to measure again{where}: "
+        f"`vdisklab run --again {newest}`"
+    )
 
 
 def _changes_by_path(answer: TrendAnswer) -> dict[str, float]:
@@ -639,13 +653,24 @@ def junit_xml(answer: TrendAnswer, completed: Callable[[str], str] = str) -> str
     """
     host = answer.campaigns[-1].host.hostname
     skipped = (TrendVerdict.TOO_FEW, TrendVerdict.NOT_MEASURED)
+    exceeding = {row.path for row in answer.paths if row.exceeds}
+    lacking = [name for name in answer.not_measured if name not in exceeding]
+    unknown = [name for name in lacking if name not in {row.path for row in answer.paths}]
+    rows = [row for row in answer.paths if row.path not in lacking]
     root = Xml.Element("testsuites", name="vdisklab trend")
     suite = Xml.SubElement(
-        root, "testsuite", name=xml_text(host), tests=str(len(answer.paths)), errors="0",
+        root, "testsuite", name=xml_text(host), tests=str(len(answer.paths) + len(unknown)),
+        errors=str(len(lacking)),
         failures=str(sum(row.exceeds for row in answer.paths)), time="0",
-        skipped=str(sum(row.newest.verdict in skipped for row in answer.paths)),
+        skipped=str(sum(row.newest.verdict in skipped for row in rows)),
     )  # fmt: skip
-    for row in answer.paths:
+    for name in lacking:
+        case = Xml.SubElement(
+            suite, "testcase", classname="vdisklab.trend", name=xml_text(name), time="0"
+        )
+        said = xml_text(completed(f"{_without_run(answer, [name])}."))
+        Xml.SubElement(case, "error", message=said, type="not measured")
+    for row in rows:
         case = Xml.SubElement(
             suite, "testcase", classname="vdisklab.trend", name=xml_text(row.path), time="0"
         )

@@ -770,6 +770,58 @@ def test_a_path_without_numbers_in_the_newest_campaign_is_not_judged(database: D
     assert rows[TOGETHER].newest.verdict is TrendVerdict.NONE_SHOWN
 
 
+def fill_but_for(database: Database, lacking: str, *, failed: bool, planned: bool = True) -> None:
+    """Four months, in the last of which a path has failed, or was not begun."""
+
+    def kept() -> Iterator[Run]:
+        for number, value in enumerate([1.0, 1.01, 0.99, 1.0]):
+            for run in runs(number, value):
+                if number < 3 or run.path != lacking:
+                    yield run
+                elif failed:
+                    failure = Failure(FailureKind.WORKLOAD, "fio ended")
+                    yield replace(run, measurements=(), failure=failure)
+
+    well = (run for run in runs(3, 1.0) if run.failure is None)
+    every = list(dict.fromkeys(run.measured_cell.label for run in well))
+    campaigns = [
+        replace(month(number), plan={**CAMPAIGN.plan, "cells": every})
+        for number in reversed(range(4))
+    ]
+    cells = [cell for cell in every if planned or cell != lacking]
+    newest = replace(campaigns[0], plan={**CAMPAIGN.plan, "cells": cells})
+    database.write(kept(), campaigns=[newest, *campaigns[1:]])
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_what_was_asked_for_and_not_measured_is_the_last_line_and_status_8(
+    database: Database, call: Callable[..., tuple[int, str]], tmp_path: Path, failed: bool
+) -> None:
+    fill_but_for(database, "raw/none", failed=failed)
+    junit = tmp_path / "trend.xml"
+    status, text = call("--junit", str(junit))
+    assert status == EXIT_CELLS_FAILED
+    last = " ".join(text.split()).rpartition("Not measured: ")[2]
+    assert last.startswith("raw/none: no run in campaign ca000003 succeeded, so the exit status")
+    assert "vdisklab run --again ca000003" in last
+    suite = Xml.parse(junit).getroot()[0]  # noqa: S314 - our own
+    assert [case.get("name") for case in suite if case.find("error") is not None] == ["raw/none"]
+    assert int(suite.get("tests", "0")) == len(suite.findall("testcase"))
+    assert suite.get("errors") == "1"
+    status, text = call("--format", "json")
+    assert (status, json.loads(text)["not_measured"]) == (EXIT_CELLS_FAILED, ["raw/none"])
+    assert call("raw/none")[0] == EXIT_CELLS_FAILED
+    assert call("qcow2/directsync")[0] == 0  # which is all that was asked for
+
+
+def test_a_path_that_the_plan_left_out_was_not_asked_for(
+    database: Database, call: Callable[..., tuple[int, str]]
+) -> None:
+    fill_but_for(database, "raw/none", failed=False, planned=False)
+    assert call()[0] == 0
+    assert call("raw/none")[0] == EXIT_CELLS_FAILED
+
+
 @pytest.fixture
 def call(
     database: Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
