@@ -262,6 +262,7 @@ class Desk:
             self._verdicts,
             lost_below=THROWN_AWAY if disk.is_thrown_away else below,
             below=context.file_system,
+            served_device=disk.on_served_device,
         )
         own_place, full_path = place_of(disk), disk_path(disk, context)
         place = directory or own_place
@@ -280,6 +281,7 @@ class Desk:
         )  # fmt: skip
         made = None if path is None else as_made(disk, path, context)
         settings = (disk.platform, disk.limits, disk.shareable, disk.read_only, disk.drops_flushes)
+        server = disk.server and (disk.server.has_secret, disk.server.initiator)
         alike = (
             path or disk.assumed,
             made,
@@ -294,6 +296,7 @@ class Desk:
             disk.may_differ,
             disk.is_thrown_away,
             (disk.changed_in, disk.changed_at),
+            server,
         )
         if alike not in self._answers:
             self._answers[alike] = by_rules(row, start, below) or self._advise(row, start, made)

@@ -15,7 +15,7 @@ from vdisklab.answers.disks import (
 from vdisklab.answers.wanted_paths import settings_of
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath
-from vdisklab.path.durability import CrashVerdicts, HostDisk, durability
+from vdisklab.path.durability import CrashVerdicts, Durability, DurabilityKind, HostDisk, durability
 from vdisklab.path.needs import DURABLE, meets, nearest
 from vdisklab.path.segments import Aio, CacheMode
 from vdisklab.platforms.configured_disk import ConfiguredDisk, loses_writes, works_for
@@ -77,7 +77,8 @@ def _set_by_program(row: ExistingDisk, start: Advice) -> Advice | None:
     if now is None or not now.kind.acceptable:
         return None
     where = f"set by {disk.changed_at}" if disk.changed_at else f"{disk.changed_in} sets it"
-    return replace(start, action=DiskAction.KEEP, reason=f"safe; {where}", measurable=False)
+    reason = f"{_safe(now)}; {where}"
+    return replace(start, action=DiskAction.KEEP, reason=reason, measurable=False)
 
 
 def _made_to_work(row: ExistingDisk, start: Advice) -> Advice | None:
@@ -133,7 +134,7 @@ def limited(row: ExistingDisk, start: Advice, limits: Sequence[str]) -> Advice:
     if loses_writes(row.disk):
         return replace(start, reason=f"it loses flushed data; {said}")
     if row.power_cut is not None and row.power_cut.kind.acceptable:
-        return replace(start, action=DiskAction.KEEP, reason=f"safe; {said}")
+        return replace(start, action=DiskAction.KEEP, reason=f"{_safe(row.power_cut)}; {said}")
     path = start.path or row.disk.assumed
     loses = "it loses flushed data" if path is None else _loses(row.disk, path, _rules(row))
     return replace(start, reason=f"{loses}; {said}")
@@ -150,6 +151,11 @@ def no_line(disk: ConfiguredDisk, path: DiskPath) -> str:
         else:
             return ""
     return refusal
+
+
+def _safe(kept: Durability) -> str:
+    """That a disk keeps what its guest flushes, as far as this host can know it."""
+    return "safe if its server is" if kept.kind is DurabilityKind.BY_SERVER else "safe"
 
 
 def made_safe(row: ExistingDisk, start: Advice, path: DiskPath) -> Advice:
@@ -217,6 +223,12 @@ def _loses(disk: ConfiguredDisk, path: DiskPath, rules: CrashVerdicts) -> str:
             return f"{set_to(disk.changed_at, str(nearest_safe.cache))}, which {PASSES_ON}"
         setting = f"cache {nearest_safe.cache}" if is_mode else "the change"
         return f"{setting} belongs in {disk.changed_in}: the nearest safe path is {nearest_safe}"
+    is_kept = disk.server is not None and (disk.server.has_secret or disk.server.initiator)
+    if is_kept and nearest_safe is not None and nearest_safe.cache is not path.cache:
+        return (
+            f"set cache {nearest_safe.cache} in its own arguments, as no line here can repeat how "
+            "it logs in: that mode passes flushes on"
+        )
     if nearest_safe is None:
         return f"{why}, and no path of {disk.platform.full_name} on its storage does"
     other_bus = nearest_safe.attachment.bus is not path.attachment.bus

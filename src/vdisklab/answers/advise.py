@@ -64,7 +64,6 @@ def advise_disks(
         for disk, context in zip(disks, read_contexts(disks), strict=True)
     ]
     rows = _with_one_line(rows)
-    order = list(DiskAction)
     measured_paths = {str(row.advised.path) for row in rows}
     places: dict[StandIn | None, list[ExistingDisk]] = {}
     for row in (row for row in rows if not row.disk.template):
@@ -76,7 +75,7 @@ def advise_disks(
         for row in places.get(stands_in, ())
         if row.advised.measurable
     ]
-    shown = sorted(rows, key=lambda row: (row.disk.template, order.index(row.advised.action)))
+    shown = sorted(rows, key=_by_danger)
     names = [row.name for row in shown]
     unknown = {row.name for row in shown if row.advised.action is DiskAction.UNKNOWN}
 
@@ -100,6 +99,15 @@ def advise_disks(
         of_commits=waits_for_flushes(asked or desk.measurements),
         databases=databases_by_name(row.disk.guest or row.disk.domain for row in rows),
     )
+
+
+def _by_danger(row: ExistingDisk) -> tuple[bool, int, int]:
+    """The order of disks: what guests have before templates; what is to change first, of which what
+    loses flushed data, then what does not start."""
+    loses = row.power_cut is not None and not row.power_cut.kind.acceptable
+    starts = not any(risk.blocks for risk in row.risks)
+    danger = 0 if loses or (row.advised.for_safety and starts) else 1 + starts
+    return row.disk.template, list(DiskAction).index(row.advised.action), danger
 
 
 def _with_one_line(rows: Sequence[ExistingDisk]) -> list[ExistingDisk]:

@@ -28,6 +28,7 @@ from vdisklab.answers.disks import (
 from vdisklab.answers.elsewhere import host_elsewhere
 from vdisklab.answers.here import verdicts_here
 from vdisklab.answers.loading import choose_campaigns, load_chosen, open_results
+from vdisklab.answers.measuring_place import is_on_server
 from vdisklab.answers.wanted_paths import wanted_paths
 from vdisklab.errors import DatabaseError, NoDatabaseError
 from vdisklab.host.blockdevice import device_of, stacked_device
@@ -40,7 +41,13 @@ from vdisklab.path.architecture import GUEST, host_of
 from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import CrashVerdicts, DurabilityKind, HostDisk, durability
+from vdisklab.path.durability import (
+    CrashVerdicts,
+    DurabilityKind,
+    HostDisk,
+    durability,
+    what_server_keeps,
+)
 from vdisklab.path.named_target import names_device
 from vdisklab.path.needs import (
     Need,
@@ -64,12 +71,6 @@ from vdisklab.platforms.risk_kinds import (
 )
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
-
-_ASYNC = (
-    "the server answers for its data: where it exports the directory with `async`, not even a "
-    "flush is durable (`exportfs -v` there shows it)"
-)
-"""Why nobody on this host knows if a disk on NFS is durable (exports(5))."""
 
 _MEASURE = "Measure first: `vdisklab advise {guests}` prints the command."
 
@@ -127,6 +128,18 @@ def audit_disks(
     if any(row.disk.unseen is None for row in answer.disks):  # `advise` measures no unknown storage
         reason = f"{reason} {_MEASURE.format(guests=guests)}"
     return replace(answer, why_no_speed=reason)
+
+
+def _place(row: ExistingDisk, analysis: Analysis) -> str:
+    """Where the speeds were measured, in a word or two; empty if they are of the disk's server."""
+    host, campaigns = host_elsewhere(analysis.campaigns), analysis.campaigns
+    if host is not None:
+        return f"on {host}"
+    if is_on_server(row):
+        return ""
+    devices = {str(each) for campaign in campaigns for each in campaign.plan.get("devices") or ()}
+    places = devices or set(_directories(campaigns))
+    return f"in {next(iter(places))}" if len(places) == 1 else "elsewhere"
 
 
 def _directories(campaigns: Iterable[Campaign]) -> dict[str, None]:
@@ -191,6 +204,7 @@ class _Audit:
             lost_below=THROWN_AWAY if disk.is_thrown_away else below,
             # Of the disk's own directory, and not of the campaign's.
             below=context.file_system,
+            served_device=disk.on_served_device,
         )
         # What is never written loses nothing in a power cut.
         needs = [need for need in self._needs if not (disk.read_only and need.goes_by_power_cuts)]
@@ -208,10 +222,9 @@ class _Audit:
         open_needs = [need for need in lacks if layers and undecided(path, need)]
         reasons = {need: f"{lacks.pop(need)}, and {layers}" for need in open_needs}
         offered = self._offered(disk, path, needs, verdicts) if lacks else None
-        if path.layers and path.layers[0].kind is LayerKind.NFS and not loss:
-            by_server = durability(path, verdicts).kind is DurabilityKind.BY_SERVER
-            open_needs = [need for need in needs if need.goes_by_power_cuts and by_server]
-            reasons |= {need: _ASYNC for need in open_needs if need not in lacks}
+        if not loss and durability(path, verdicts).kind is DurabilityKind.BY_SERVER:
+            by_server = [need for need in needs if need.goes_by_power_cuts and need not in lacks]
+            reasons |= dict.fromkeys(by_server, what_server_keeps(path))
         row = ExistingDisk(
             disk,
             path,
@@ -272,7 +285,11 @@ class _Audit:
         places = map(Path, _directories(measured.analysis.campaigns))
         of_disk, of_speeds = number_of(place_of(row.disk)), {number_of(place) for place in places}
         unseen = of_disk is None or None in of_speeds or not of_speeds
-        row = replace(row, on_other_storage=not unseen and of_disk not in of_speeds)
+        row = replace(
+            row,
+            on_other_storage=not unseen and of_disk not in of_speeds,
+            measured_at="" if of_disk in of_speeds - {None} else _place(row, measured.analysis),
+        )
         if is_alike(path, measured.cells[closest]):
             return replace(row, standing=standing)
         return replace(row, nearest=standing)

@@ -374,8 +374,8 @@ class DiskAction(StrEnum):
     """What to do about a disk."""
 
     CHANGE = "change"
-    UNKNOWN = "unknown"
     KEEP = "keep"
+    UNKNOWN = "unknown"
 
 
 class StandIn(StrEnum):
@@ -561,6 +561,9 @@ class ExistingDisk:
     """Another campaign, which measured the disk's path, if those that were asked did not."""
     on_other_storage: bool = field(default=False, metadata=HIDDEN)
     """True if the speeds were measured on another file system of this host than the disk's own."""
+    measured_at: str = field(default="", metadata=HIDDEN)
+    """Where its speed was measured, unless that is known to be its own storage: a directory, `on`
+    another host, or `elsewhere`."""
     advice: Annotated[Advice | None, RARE, "null from `audit`"] = None
 
     @property

@@ -12,7 +12,7 @@ from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.dataclass import dataclass
 from vdisklab.host.command import LocalHost
-from vdisklab.path.durability import HostDisk
+from vdisklab.path.durability import DurabilityKind, HostDisk
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.needs import Need, needs_help
 from vdisklab.plan.option_rows import host_disk_setting, option
@@ -110,7 +110,8 @@ def table(answer: ExportAnswer) -> Table[Gap]:
     notes. CSV has the gaps.
     """
     notes = (*map(str, answer.gaps), *answer.requirements)
-    if not answer.durability.kind.acceptable:
+    kind = answer.durability.kind
+    if not kind.acceptable or kind is DurabilityKind.BY_SERVER:
         notes = (*notes, durability_sentence(str(answer.path), answer.durability))
     if answer.emulated_in is not None:
         notes = (

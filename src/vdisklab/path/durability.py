@@ -291,7 +291,8 @@ class CrashVerdicts:
     `zfs_fuse` is True if the host's ZFS is known to be zfs-fuse and not the kernel's.
     `without_flushes` says why the file system below all these paths sends no flushes; a target that
     the user named is not on it. `flushless` are targets, as in paths, whose server offers no flush,
-    `served` those that are devices of this host, but disks of a server.
+    `served` those that are devices of this host, but disks of a server. With `served_device` all
+    these paths are on such a device.
 
     `stalls` is for how long operations held a guest's requests, for needs that go by them.
     """
@@ -303,6 +304,7 @@ class CrashVerdicts:
     lost_below: str | None = None
     flushless: frozenset[str] = frozenset()
     served: frozenset[str] = frozenset()
+    served_device: bool = False
     below: str | None = None
     stalls: MeasuredStalls = field(default_factory=MeasuredStalls)
     storage: Mapping[tuple[str, FailureModel], str] = field(default_factory=dict)
@@ -423,7 +425,8 @@ def durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
     else:
         here = NO_FLUSH_OFFERED if bottom in verdicts.flushless else None
     tested = verdicts.of(path)
-    found = _durability(path, tested, verdicts.disk, here, bottom in verdicts.served)
+    served = bottom in verdicts.served or verdicts.served_device
+    found = _durability(path, tested, verdicts.disk, here, served)
     untested = found.kind is DurabilityKind.NOT_TESTED
     if untested and verdicts.other_versions:
         found = replace(found, versions=verdicts.versions(path))
@@ -461,6 +464,14 @@ def _durability(
 def promise_of(path: DiskPath) -> str | None:
     """When a server says that a write with cache=none is stable; None for a local disk."""
     return None if path.target is None else path.target.promise
+
+
+def what_server_keeps(path: DiskPath) -> str:
+    """That nobody on this host knows what a server keeps in a power cut, and where to see it, as a
+    clause."""
+    look = "" if path.target is None else path.target.look
+    look = look or "whoever runs it knows if its cache survives a power cut"
+    return f"what the server keeps is unknown here: {look}"
 
 
 def promise_of_device(seen: Mapping[str, str]) -> str | None:

@@ -38,6 +38,27 @@ _ZFS_OPTIONS: Schema = {
 
 _AT: Schema = {"at": Name()}
 _AT_ONCE = "at once, if the server exports it with `sync`"
+_LOOK_AT_EXPORTS = (
+    "`exportfs -v` there shows it; with `async`, not even what was flushed is on its disk"
+)
+"""Of an NFS server (exports(5))."""
+_LOOK_AT_POOLS = (
+    "`ceph osd pool ls detail` there shows it; with `min_size 1`, a write may be on one disk alone"
+)
+"""Of a Ceph cluster: the number of replicas without which the pool refuses requests."""
+_LOOK_AT_SAMBA = "`testparm -sv` there shows it; with `strict sync = No`, Samba ignores flushes"
+"""Of a Samba server (smb.conf(5)); Windows flushes."""
+_LOOK_AT_BRICKS = "`gluster volume info` there names the bricks, whose file systems keep the data"
+_LOOK_AT_NBD = (
+    "`pgrep -af nbd` there shows it; qemu-nbd with --cache=unsafe and nbdkit's memory plugin lose "
+    "what was flushed"
+)
+_LOOK_AT_ISCSI = (
+    "`targetcli ls /backstores` there shows it (of tgt `tgt-admin --show`); a ramdisk, or a file "
+    "in memory, loses everything"
+)
+_LOOK_AT_SFTP = "if QEMU's log says `does not support fsync`, QEMU ignores flushes"
+"""Of an SFTP server (QEMU, block/ssh.c: unsafe_flush_warning)."""
 SHARED_MEMORY = "memory-backend=shared"
 """The machine's option that makes the object `shared` the guest's memory."""
 
@@ -109,6 +130,7 @@ class TargetFacts:
     driver is then `driver`, in the package `package` of Debian. `takes_format`: it is a disk on
     which an image format may be, and a path says which, even raw. `schemes` begin the URLs of its
     kind; `filesystems` are those of mountinfo by which a mounted directory is known to be of it.
+    `look` says where on the server to see what it keeps, as a clause with a command or a setting.
     """
 
     example: str
@@ -117,6 +139,7 @@ class TargetFacts:
     takes_format: bool = False
     schemes: tuple[str, ...] = ()
     filesystems: tuple[str, ...] = ()
+    look: str = ""
 
     @property
     def by_qemu(self) -> bool:
@@ -396,33 +419,48 @@ class LayerKind(StrEnum):
     DIR = "dir", _target("/srv/images", holds_files=True)
     NFS = (
         "nfs",
-        _target("/mnt/nas/images", _AT_ONCE, holds_files=True, filesystems=("nfs", "nfs4")),
+        _target(
+            "/mnt/nas/images",
+            _AT_ONCE,
+            holds_files=True,
+            filesystems=("nfs", "nfs4"),
+            look=_LOOK_AT_EXPORTS,
+        ),
     )
     CEPHFS = (
         "cephfs",
         _target(
             "/mnt/cephfs", "after a flush", holds_files=True, makes_snapshots=True,
-            filesystems=("ceph", "fuse.ceph"),
+            filesystems=("ceph", "fuse.ceph"), look=_LOOK_AT_POOLS,
         ),
     )  # fmt: skip
     SMB = (
         "smb",
         _target(
             "/mnt/share", "when the server says so after a flush", holds_files=True,
-            filesystems=("cifs", "smb3"),
+            filesystems=("cifs", "smb3"), look=_LOOK_AT_SAMBA,
         ),
     )  # fmt: skip
     GLUSTERFS = (
         "glusterfs",
-        _target("/mnt/gluster", "after a flush", holds_files=True, filesystems=("fuse.glusterfs",)),
+        _target(
+            "/mnt/gluster",
+            "after a flush",
+            holds_files=True,
+            filesystems=("fuse.glusterfs",),
+            look=_LOOK_AT_BRICKS,
+        ),
     )
     DEVICE = "device", _target("/dev/sdb")
-    KRBD = "krbd", _target("/dev/rbd0", "when the OSDs have it", makes_snapshots=True)
+    KRBD = (
+        "krbd",
+        _target("/dev/rbd0", "when the OSDs have it", makes_snapshots=True, look=_LOOK_AT_POOLS),
+    )
     NBD = (
         "nbd",
         _target(
             "nbd://10.0.0.5/export", "when the server says so after a flush", "nbd",
-            takes_format=True, schemes=("nbd", "nbd+unix", "nbds", "nbds+unix"),
+            takes_format=True, schemes=("nbd", "nbd+unix", "nbds", "nbds+unix"), look=_LOOK_AT_NBD,
         ),
     )  # fmt: skip
     ISCSI = (
@@ -430,28 +468,28 @@ class LayerKind(StrEnum):
         _target(
             "iscsi://10.0.0.5/iqn.2001-04.com.example:disk/1",
             "when the server says so after a flush, or at once if it claims no cache", "iscsi",
-            takes_format=True, schemes=("iscsi",),
+            takes_format=True, schemes=("iscsi",), look=_LOOK_AT_ISCSI,
         ),
     )  # fmt: skip
     LIBNFS = (
         "libnfs",
         _target(
             "nfs://nas/export/images", "after a flush, which is a COMMIT", "nfs",
-            holds_files=True, schemes=("nfs",),
+            holds_files=True, schemes=("nfs",), look=_LOOK_AT_EXPORTS,
         ),
     )  # fmt: skip
     RBD = (
         "rbd",
         _target(
             "rbd:POOL/IMAGE", "when the OSDs have it", "rbd",
-            makes_snapshots=True, schemes=("rbd",),
+            makes_snapshots=True, schemes=("rbd",), look=_LOOK_AT_POOLS,
         ),
     )  # fmt: skip
     SSH = (
         "ssh",
         _target(
             "ssh://user@nas/srv/images", "after a flush, which is an fsync on the server", "ssh",
-            holds_files=True, schemes=("ssh",),
+            holds_files=True, schemes=("ssh",), look=_LOOK_AT_SFTP,
         ),
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import Annotated
@@ -12,12 +13,14 @@ from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.platforms import Platform
 from vdisklab.path.rules import impossible
-from vdisklab.path.segments import Bus
+from vdisklab.path.segments import Bus, LayerKind
 from vdisklab.platforms.machine_buses import NoSuchBus, verdict_on
 from vdisklab.platforms.network import ServerDisk
 
 THROWN_AWAY = "what the guest writes is thrown away when it stops"
 """Why a transient disk loses what the guest has flushed."""
+
+_SERVED = re.compile(r"/dev/disk/by-path/.*(-iscsi-|-fc-)|/dev/nbd[0-9]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,15 @@ class ConfiguredDisk:
         """The disk's bus, which may be known without its path."""
         path = self.path or self.assumed or self.by_policy
         return None if path is None else path.attachment.bus
+
+    @property
+    def on_served_device(self) -> bool:
+        """True for a device of this host that is a disk of a server: by the name that udev gives
+        one of iSCSI or Fibre Channel (systemd, udev-builtin-path_id.c) or a client of NBD, or as a
+        device of a storage, as Proxmox VE's of type iscsi."""
+        layers = () if self.path is None else self.path.layers
+        by_storage = [layer.kind for layer in layers] == [LayerKind.DEVICE]
+        return by_storage or _SERVED.match(self.source or "") is not None
 
     @property
     def is_thrown_away(self) -> bool:

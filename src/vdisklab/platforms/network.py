@@ -19,7 +19,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer
 from vdisklab.path.named_target import NamedTarget, parse_target
 from vdisklab.path.segments import ImageFormat, LayerKind, TargetFacts
-from vdisklab.storage.server_url import url_of
+from vdisklab.storage.server_url import INITIATOR, url_of
 
 _PORTS = {LayerKind.NBD: "10809", LayerKind.ISCSI: "3260", LayerKind.SSH: "22"}
 SPARE = "SPARE"
@@ -45,13 +45,15 @@ class ServerDisk:
     """A disk or an image on a server: `place` is as `--target` takes it, without any password.
 
     `has_secret`: its configuration names a password or key. `note` says what a placeholder in
-    `place` stands for.
+    `place` stands for. `initiator` is the name under which an iSCSI target knows the guest, if its
+    configuration gives it one.
     """
 
     kind: LayerKind
     place: str
     has_secret: bool = False
     note: str = ""
+    initiator: str = ""
 
 
 def server_disk(node: Mapping[str, Any]) -> ServerDisk | None:
@@ -115,7 +117,19 @@ def _iscsi(node: Mapping[str, Any]) -> ServerDisk:
     user = f"{quote(str(node['user']))}@" if "user" in node else ""
     portal = str(node["portal"]).removesuffix(f":{_PORTS[LayerKind.ISCSI]}")
     place = f"iscsi://{user}{portal}/{quote(str(node['target']), safe=':')}/{node.get('lun', 0)}"
-    return ServerDisk(LayerKind.ISCSI, place, "password-secret" in node)
+    initiator = str(node.get("initiator-name") or "")
+    return ServerDisk(LayerKind.ISCSI, place, "password-secret" in node, initiator=initiator)
+
+
+def with_iscsi_option(disk: ServerDisk, options: str) -> ServerDisk:
+    """The disk of a URL with what QEMU's `-iscsi` adds to it: a password, the initiator's name. A
+    node that names the target's members takes nothing from it (block/iscsi.c,
+    iscsi_parse_filename)."""
+    found = dict(re.findall(r"(?:^|,)([\w-]+)=([^,]*)", options))
+    has_secret = disk.has_secret or not found.keys().isdisjoint(("password", "password-secret"))
+    return replace(
+        disk, has_secret=has_secret, initiator=found.get("initiator-name", disk.initiator)
+    )
 
 
 def _libnfs(node: Mapping[str, Any]) -> ServerDisk:
@@ -216,10 +230,18 @@ def spare_target(kind: LayerKind, place: str, disk: ServerDisk | None) -> SpareT
     said = (
         "" if kind.facts.holds_files else _spare_disk(kind),
         f"{KEY_FILE} is a file with its password or key" if has_secret else "",
+        _of_initiator(disk),
         "" if disk is None else disk.note,
     )
     secret = ((name, Path(KEY_FILE)),) if has_secret else ()
     return SpareTarget(target, secret, tuple(filter(None, said)))
+
+
+def _of_initiator(disk: ServerDisk | None) -> str:
+    """That a target which knows the guest by its initiator's name must admit others."""
+    if disk is None or not disk.initiator:
+        return ""
+    return f"the target knows the guest as {disk.initiator}, and must admit {INITIATOR}:GUEST, too"
 
 
 def _spare_disk(kind: LayerKind) -> str:

@@ -635,18 +635,42 @@ def _usual_aio(storage: Storage | None, cache: CacheMode) -> Aio:
     return Aio.IO_URING
 
 
-def _require_aio(now: DiskPath, wanted: DiskPath) -> None:
-    """Raises NotChangeableError for io_uring on storage on which Proxmox VE never uses it unasked:
-    guests hung there."""
+def _hangs(now: DiskPath, wanted: DiskPath) -> str:
+    """The kind of storage on which guests hung with the wanted path's io_uring, so that Proxmox VE
+    never uses it there unasked; empty without one.
+
+    "io_uring with cache mode writeback or writethrough on krbd will hang"; "on LVM will hang,
+    without cache only sometimes"; "causes problems when used with CIFS since kernel 5.15"
+    (qemu-server, storage_allows_io_uring_default).
+    """
     if wanted.opened_by_qemu or wanted.attachment.aio is not Aio.IO_URING:
-        return
-    kinds = {layer.kind for layer in now.layers[-1:]}
+        return ""
     hangs = {LayerKind.LVM, LayerKind.SMB, *([] if wanted.cache.direct else [LayerKind.KRBD])}
-    if kinds & hangs:
-        where = " or ".join(kinds)
+    return " or ".join(layer.kind for layer in now.layers[-1:] if layer.kind in hangs)
+
+
+def _instead(wanted: DiskPath) -> Aio:
+    """What Proxmox VE uses where it avoids io_uring (Drive.pm: aio_cmdline_option)."""
+    return Aio.NATIVE if wanted.cache.direct else Aio.THREADS
+
+
+def _require_aio(now: DiskPath, wanted: DiskPath) -> None:
+    """Raises NotChangeableError for io_uring on storage on which guests hung."""
+    where = _hangs(now, wanted)
+    if where:
         raise dialect.NotChangeableError(
             f"Proxmox VE avoids aio=io_uring with cache {wanted.cache} on {where}, as guests hung",
-            hint=f"choose aio={'native' if wanted.cache.direct else 'threads'}",
+            hint=f"choose aio={_instead(wanted)}",
+        )
+
+
+def _avoided_aio(path: DiskPath) -> Iterator[str]:
+    """That Proxmox VE itself would not use a path's io_uring, and what it uses."""
+    if where := _hangs(path, path):
+        yield (
+            f"guests hung with aio=io_uring and cache={path.cache.spelled_out} on {where}, so "
+            f"Proxmox VE itself uses aio={_instead(path)} there: write that unless you have tested "
+            "io_uring"
         )
 
 
@@ -681,7 +705,8 @@ def export(request: ExportRequest) -> dialect.Configuration:
     slot = _SLOTS[attachment.bus]
     settings = {**controllers, slot: ",".join([volume, *options])}
     fresh = {**controllers, slot: ",".join([f"STORAGE:{-(-request.size // GIB)}", *options])}
-    gaps, needed = tuple(_gaps(path)), tuple(_other_architecture(request.guest))
+    gaps = tuple(_gaps(path))
+    needed = (*_avoided_aio(path), *_other_architecture(request.guest))
     comments = writing.commented((*_comments(request, volume, settings, fresh), *needed), gaps)
     lines = "".join(f"{key}: {value}\n" for key, value in settings.items())
     return dialect.Configuration(comments + lines, gaps, needed)

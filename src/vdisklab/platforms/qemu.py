@@ -368,6 +368,8 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
     place = disk.source or "FILE"
     if disk.server is not None and disk.server.has_secret:
         raise dialect.lacks(disk.platform, "arguments here that keep the disk's password or key")
+    if disk.server is not None and disk.server.initiator:
+        raise dialect.lacks(disk.platform, "arguments here that keep the disk's initiator-name")
     lines = (
         " ".join(map(_plain_word, _replacing(disk, ExportRequest(path, place), place)))
         for path in (wanted, now)

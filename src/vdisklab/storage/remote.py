@@ -24,6 +24,7 @@ from vdisklab.path.backing import BackingDevices
 from vdisklab.path.named_target import NamedTarget, secret_variable
 from vdisklab.storage.server_answers import ANSWER_SECONDS, undone
 from vdisklab.storage.server_url import (
+    INITIATOR,
     KEYS,
     Url,
     kind_opened_by,
@@ -44,6 +45,12 @@ _NO_SUCH_FILE = ("NFS3ERR_NOENT", "No such file")
 """What the drivers nfs and ssh say of a file that is not there; QEMU 7.2 with libnfs 4.0."""
 
 _NO_DRIVER = "install QEMU's driver for it: apt install qemu-block-extra (Fedora: qemu-block-NAME)"
+_ADMIT = (
+    f"let the target admit QEMU's initiators, {INITIATOR} and {INITIATOR}:GUEST (LIO: `set "
+    "attribute generate_node_acls=1`)"
+)
+"""Of libiscsi's "Authorization failure", status 0202 of a login: "the initiator is not allowed
+access to the given target" (RFC 7143, 11.13.5). A wrong password is 0201."""
 _WAYS_OUT = (
     ("image is not in", "see that its server keeps what is written: it does not give it back"),
     ("qemu-block-extra", _NO_DRIVER),
@@ -77,7 +84,7 @@ _WAYS_OUT = (
     ("input/output", "see that the server has space left, and what its log says of its disk"),
     ("no password", "give the password: --secret NAME=FILE"),
     ("authentication", "give user and password: USER@ in the URL, and --secret NAME=FILE"),
-    ("authorization", "correct the user, USER@ in the URL, or the password in --secret NAME=FILE"),
+    ("authorization", _ADMIT),
     ("failed to log in", "correct the user, USER@ in the URL, or the password: --secret NAME=FILE"),
     ("host key", "add the server's key to known_hosts: ssh-keyscan HOST >> ~/.ssh/known_hosts"),
 )

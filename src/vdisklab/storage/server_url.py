@@ -25,6 +25,10 @@ Node = Mapping[str, Any]
 KEYS = "keys.psk"
 """The name that QEMU wants of a file of TLS keys, of which each line is one."""
 
+INITIATOR = "iqn.2008-11.org.linux-kvm"
+"""What a QEMU without `initiator-name` calls itself, before `:` and its guest's name or UUID, if it
+has one (block/iscsi.c, get_initiator_name)."""
+
 HELD = "secret"
 """The id of the object that holds a target's password or key."""
 

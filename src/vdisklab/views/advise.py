@@ -105,13 +105,16 @@ def tables(answer: DisksAnswer, then: NextCommands) -> Iterator[Table[ExistingDi
         advice_headline(answer),
         _columns(_below(answer)),
         answer.disks,
-        tuple(_notes(answer)),
+        (
+            *_notes(answer),
+            *(() if answer.of_commits else commits_after_a_power_cut(answer.disks, lost=False)),
+            *_of_new_disks(answer),
+        ),
         intro=(
-            *commits_after_a_power_cut(answer.disks),
+            *commits_after_a_power_cut(answer.disks, lost=None if answer.of_commits else True),
             *answer.caveats.notes,
             *disks.measured_elsewhere(answer),
             *_of_a_load(answer, then),
-            *_of_new_disks(answer),
         ),
         verbatim=tuple(line.text for line in lines),
         kind=ExistingDisk,
@@ -132,6 +135,7 @@ def _columns(below: Mapping[str, str]) -> tuple[Column[ExistingDisk], ...]:
     return (
         disks.disk_column(),
         Column("advice", lambda row: str(row.advised.action)),
+        disks.power_cut_column(),
         Column("why", partial(_why, below=below), folds=3 * WORDS, whole=True),
         *disks.measured_columns(spare=7),
         Column("change to", _change_to, folds=NAMES, spare=4),
@@ -251,7 +255,9 @@ def _why_changed(row: ExistingDisk, advice: Advice, to: DiskPath) -> str:
     gain = disks.known_gain(advice.gain)
     if gain is None:
         gain = "its cost was not measured" if advice.gain is None else _NOT_KNOWN_YET
-    kept = "keeps flushed data, " if advice.for_safety else ""
+    by_server = advice.then is not None and advice.then.kind is DurabilityKind.BY_SERVER
+    keeps = "passes flushes on" if by_server else "keeps flushed data"
+    kept = f"{keeps}, " if advice.for_safety else ""
     if advice.elsewhere is not None and advice.gain is not None and advice.for_safety:
         gain = f"{gain} in {advice.elsewhere}"  # it is safer on any storage
     condition = "" if advice.for_safety else _if_like(advice)
@@ -518,8 +524,8 @@ def _action(row: ExistingDisk, action: DiskAction) -> Iterator[str]:
 def _notes(answer: DisksAnswer) -> Iterator[str]:
     """What the reader must do comes first, then what harms guests, then what is only to know."""
     yield from answer.notes
-    yield from disks.said_of(answer.disks, _where_measured)
     yield from disks.said_of(answer.disks, partial(_action, action=DiskAction.CHANGE))
+    yield from disks.said_of(answer.disks, _where_measured)
     yield from disks.said_of(answer.disks, _moved)
     for weight in (2, 1):
         yield from disks.said_of(answer.disks, partial(_risks_of, weight=weight))

@@ -24,6 +24,7 @@ from vdisklab.views.disks import (
     measured_columns,
     measured_elsewhere,
     name_of,
+    power_cut_column,
     rank_of,
     risk_sentences,
     risk_words,
@@ -50,6 +51,7 @@ def tables(
     columns: tuple[Column[ExistingDisk], ...] = (
         disk_column(),
         *measured_columns(),
+        power_cut_column(),
         Column("better", _better, folds=NAMES, spare=5),
         Column("gain", _gain, right=True, spare=6),
         Column("risks", risk_words, folds=WORDS, whole=True),
@@ -71,6 +73,9 @@ def _speeds_of(answer: DisksAnswer) -> Iterator[str]:
     if answer.measured_on is None and answer.measured_at:
         other = [name_of(audited) for audited in answer.disks if audited.on_other_storage]
         than = f", on another file system than {shown_names(other)}" if other else ""
+        unsure = [name_of(each) for each in answer.disks if each.standing and each.measured_at]
+        if unsure and not other:
+            than = f", perhaps on another file system than {shown_names(unsure)}"
         yield f"Speeds were measured in {named(answer.measured_at)}{than}."
 
 

@@ -8,7 +8,7 @@ from enum import IntEnum
 from vdisklab.answers.disks import ExistingDisk
 from vdisklab.dataclass import dataclass
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import Durability, DurabilityKind
+from vdisklab.path.durability import Durability, DurabilityKind, what_server_keeps
 from vdisklab.platforms.configured_disk import THROWN_AWAY
 from vdisklab.platforms.risk_kinds import FlushesDropped, FlushesDroppedBelow, Risk
 from vdisklab.units import counted
@@ -39,20 +39,23 @@ _WHICH_LOST = ("lost", "lost")
 _MAY_KEEP = ("may keep", "may keep")
 
 
-def commits_after_a_power_cut(rows: Iterable[ExistingDisk]) -> Iterator[str]:
-    """A sentence for each fate of commits, the worst first. A disk that is never written to, and
-    one with which its guest does not start, have none."""
+def commits_after_a_power_cut(
+    rows: Iterable[ExistingDisk], *, lost: bool | None = None
+) -> Iterator[str]:
+    """A sentence for each fate of commits, the worst first; only of commits that are `lost`, or
+    only of others. A disk that is never written to, and one with which its guest does not start,
+    have none."""
     names: dict[_Fate, list[str]] = {}
     for row in rows:
         if not row.disk.read_only and not any(risk.blocks for risk in row.risks):
             names.setdefault(_fate(row), []).append(name_of(row))
     for fate in sorted(names, key=lambda fate: fate.order):
-        disks = names[fate]
-        verb = fate.verbs[len(disks) > 1]
-        yield (
-            f"Power cut: {shown_names(disks)} {verb} commits (what the guest has flushed)"
-            f"{fate.clause}."
-        )
+        if lost in (None, fate.order is _Order.LOST):
+            disks = names[fate]
+            yield (
+                f"Power cut: {shown_names(disks)} {fate.verbs[len(disks) > 1]} commits (what the "
+                f"guest has flushed){fate.clause}."
+            )
 
 
 def _fate(row: ExistingDisk) -> _Fate:
@@ -96,12 +99,9 @@ def _judged(row: ExistingDisk, path: DiskPath, found: Durability) -> _Fate:
             cuts = counted(states.judged, "simulated power cut")
             return _Fate(_Order.TESTED, _KEPT, f" in all of {cuts}")
         case DurabilityKind.BY_SERVER:
-            return _Fate(
-                _Order.BY_SERVER,
-                _KEEPS,
-                f", if the server keeps what it says is stable, which is not seen from here: "
-                f"{_passes_on(path)}",
-            )
+            unknown = what_server_keeps(path)
+            clause = f" only if the server does: {_passes_on(path)}, and {unknown}"
+            return _Fate(_Order.BY_SERVER, _KEEPS, clause)
         case _:
             return _by_rule(row, path)
 

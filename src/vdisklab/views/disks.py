@@ -45,9 +45,13 @@ def measured_columns(spare: int = 0) -> tuple[Column[Any], ...]:
     return (
         Column("path", _path_text, folds=WORDS, spare=spare),
         Column("rank", lambda row: rank_of(_standing(row)), spare=2),
-        Column("score", _score_text, right=True, spare=3),
-        Column("power cut", power_cut_of, spare=1),
+        Column("score", _score_text, right=True, folds=WORDS, spare=3),
     )
+
+
+def power_cut_column() -> Column[Any]:
+    """What a power cut does to each disk."""
+    return Column("power cut", power_cut_of)
 
 
 def _path_text(row: ExistingDisk) -> str:
@@ -74,7 +78,9 @@ def _score_text(row: ExistingDisk) -> str:
     standing = _standing(row)
     if standing is None or standing.score is None:
         return numbers.MISSING
-    return numbers.value(standing.score.median, standing.measure.quantity.shown_unit)
+    score = numbers.value(standing.score.median, standing.measure.quantity.shown_unit)
+    elsewhere = None if row.advice is None else row.advice.elsewhere
+    return f"{score} {row.measured_at or (f'in {elsewhere}' if elsewhere else '')}".rstrip()
 
 
 def power_cut_of(row: ExistingDisk) -> str:

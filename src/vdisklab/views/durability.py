@@ -22,6 +22,7 @@ from vdisklab.path.durability import (
     forgets_fua,
     known_durability,
     promise_of,
+    what_server_keeps,
     without_made,
 )
 from vdisklab.path.power_cut_words import ClientKind
@@ -88,9 +89,10 @@ def durability_sentence(
         case DurabilityKind.KEPT_IN_TEST:
             answer = f"{path} kept {kept} in {_extent(states)}{durability.disk.above}{where}."
         case DurabilityKind.BY_SERVER:
+            unknown = what_server_keeps(parse_path(path))
             answer = (
-                f"{path} is on a server, which answers for what it keeps: "
-                f"{_promised(parse_path(path))}. vdisklab cannot see whether that is true."
+                f"{path} is on a server: {_promised(parse_path(path))}. "
+                f"{unknown[:1].upper()}{unknown[1:]}."
             )
         case DurabilityKind.NOT_TESTED:
             few = states.judged

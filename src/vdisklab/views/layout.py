@@ -89,6 +89,17 @@ class Table(Generic[Row]):
     for_others: frozenset[str] = frozenset()
 
     @property
+    def introducing(self) -> tuple[str, ...]:
+        """The note that introduces the verbatim lines, and stands right above them; none or one."""
+        last = self.notes[-1:] if self.verbatim else ()
+        return tuple(note for note in last if note.endswith(":"))
+
+    @property
+    def other_notes(self) -> tuple[str, ...]:
+        """The notes without it."""
+        return self.notes[: len(self.notes) - len(self.introducing)]
+
+    @property
     def sentences(self) -> tuple[str, ...]:
         """All that is said around the rows."""
         return (self.title, *self.intro, *self.notes, *(c.note for c in self.columns if c.note))

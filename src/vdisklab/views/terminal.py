@@ -64,12 +64,8 @@ def lines_of(
     if table.rows and table.columns:
         shown = _wide(table, width) if wide else _narrow(table, width)
     lines = [*_head(table, width), *shown.lines]
-    said, introducing = table.notes, table.notes[:0]
-    if table.verbatim and said and said[-1].endswith(":"):
-        said, introducing = said[:-1], said[-1:]
-    notes = [
-        _note(note, width) for note in (*said, *(each.note for each in shown.columns if each.note))
-    ]
+    of_columns = (each.note for each in shown.columns if each.note)
+    notes = [_note(note, width) for note in (*table.other_notes, *of_columns)]
     room = itertools.accumulate(map(len, notes))
     first = len(notes) if why else max(1, sum(count <= MOST_NOTE_LINES for count in room))
     lines += map(Text, itertools.chain.from_iterable(notes[:first]))
@@ -81,7 +77,9 @@ def lines_of(
         lines.append(Text(f"* {counted(len(notes[first:]), 'more note')}: {with_option('--why')}"))
     if shown.left_out:
         lines += map(Text, wrap(f"* {with_option('--wide')} shows {shown.left_out}.", width))
-    lines += map(Text, itertools.chain.from_iterable(_note(note, width) for note in introducing))
+    lines += map(
+        Text, itertools.chain.from_iterable(_note(note, width) for note in table.introducing)
+    )
     if table.verbatim:
         lines += [*(Text(as_typed(sanitise(command))) for command in table.verbatim), Text()]
     return lines

@@ -79,7 +79,7 @@ def test_speeds_of_this_host_decide_only_if_the_disks_own_storage_is_like_it(
     assert main(["advise", far]) == 0
     out = " ".join(capsys.readouterr().out.split())
     where = row["elsewhere"]
-    assert f" {action} if its storage is like {where}: {said}" in out
+    assert f" {action} untested if its storage is like {where}: {said}" in out
     assert f"* far vda: the speeds are those of {where}; the disk's own storage is not on" in out
 
 

@@ -240,3 +240,35 @@ def test_a_name_that_neither_a_file_nor_a_guest_has(
     said = " ".join(capsys.readouterr().err.split())
     # The tests beside this one may have a guest that runs meanwhile.
     assert re.search("(nobody is not a file|there is no file nobody), and no guest", said)
+
+
+LOGINS = """\
+qemu-system-x86_64 -name url -object secret,id=s,file=/etc/chap -iscsi user=bob,password-secret=s,\
+initiator-name=iqn.2020-01.org.me:a \
+ -drive file=iscsi://10.0.0.2/iqn.t:v/1,format=raw,if=virtio,cache=unsafe
+qemu-system-x86_64 -name inline \
+ -drive file=iscsi://bob%pw@10.0.0.2/iqn.t:v/2,format=raw,if=virtio,cache=unsafe
+qemu-system-x86_64 -name known -iscsi initiator-name=iqn.2020-01.org.me:a \
+ -drive file=iscsi://10.0.0.2/iqn.t:v/3,format=raw,if=virtio,cache=unsafe
+qemu-system-x86_64 -name node -iscsi user=bob,password-secret=s \
+ -blockdev driver=iscsi,node-name=p,transport=tcp,portal=10.0.0.2,target=iqn.t:v,lun=4,\
+cache.no-flush=on -blockdev driver=raw,node-name=n,file=p,cache.no-flush=on \
+ -device virtio-blk-pci,drive=n
+qemu-system-x86_64 -name open \
+ -drive file=iscsi://10.0.0.2/iqn.t:v/5,format=raw,if=virtio,cache=unsafe
+"""
+
+
+def test_no_line_forgets_how_an_iscsi_disk_logs_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`-iscsi` counts for URLs alone (QEMU, block/iscsi.c: iscsi_parse_filename), so a -blockdev
+    in place of one would be refused by the target."""
+    (tmp_path / "guests.sh").write_text(LOGINS)
+    document = advised(capsys, str(tmp_path / "guests.sh"))
+    found = {disk["disk"]["guest"]: disk for disk in document["disks"]}
+    assert {disk["action"] for disk in found.values()} == {"change"}
+    lines = {name: disk["change"] is not None for name, disk in found.items()}
+    assert lines == {"url": False, "inline": False, "known": False, "node": True, "open": True}
+    assert found["inline"]["reason"].startswith("set cache none in its own arguments")
+    assert "pw" not in str(document)

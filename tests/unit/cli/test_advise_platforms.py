@@ -26,7 +26,7 @@ def test_a_disk_that_an_arm_guest_may_not_see_is_named(
     (tmp_path / "100.conf").write_text("arch: aarch64\nname: pve\nsata1: other:vm-1,size=8G\n")
     assert main(["advise", str(tmp_path / "vm.yaml"), str(tmp_path / "100.conf"), "--why"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "change does not start, as KubeVirt refuses" in out
+    assert "change – does not start, as KubeVirt refuses" in out
     assert "set cache none" not in out
     assert "KubeVirt refuses the bus sata on arm64, so the guest does not start with it now" in out
     assert "pve sata1: A guest of aarch64 may not see it: it is on SATA" in out

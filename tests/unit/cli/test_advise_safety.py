@@ -61,9 +61,10 @@ def test_a_disk_that_loses_data_beside_its_path_is_not_called_safe(
 )  # fmt: skip
 def test_an_unsafe_disk_is_changed_though_its_storage_is_not_known(
     name: str, text: str, said: str, paste: str, undo: str, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The storage's file is missing, and the line needs none."""
+    monkeypatch.setenv("COLUMNS", "80")  # no column stands beside the reason
     file = tmp_path / name
     file.write_text(text)
     (row,) = advised(capsys, str(file))["disks"]

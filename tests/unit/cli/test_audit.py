@@ -812,3 +812,75 @@ def test_nobody_on_this_host_knows_if_a_disk_on_nfs_is_durable(
     assert (kept["lacks"], list(kept["undecided"])) == ({}, ["durable"])
     assert "`async`" in kept["undecided"]["durable"]
     assert (list(lost["lacks"]), lost["undecided"]) == (["durable"], {})
+
+
+ONE_GUEST = """<domain type='kvm'><name>n</name><devices>{disks}</devices></domain>"""
+SERVED = {
+    "rbd": "<source protocol='rbd' name='vms/web'><host name='10.0.0.2'/></source>",
+    "iscsi": "<source protocol='iscsi' name='iqn.t:v/1'><host name='10.0.0.2'/></source>",
+    "nbd": "<source protocol='nbd' name='e'><host name='10.0.0.3' port='10809'/></source>",
+    "nfs": "<source protocol='nfs' name='/vm/a.img'><host name='10.0.0.4'/></source>",
+    "ssh": "<source protocol='ssh' name='/vm/a.img'><host name='10.0.0.4'/></source>",
+    "krbd": "<source dev='/dev/rbd/vms/web'/>",
+    "by-path": "<source dev='/dev/disk/by-path/ip-10.0.0.2:3260-iscsi-iqn.t:v-lun-1'/>",
+}
+LOOKS = {
+    "rbd": "`ceph osd pool ls detail`",
+    "iscsi": "`targetcli ls /backstores`",
+    "nbd": "`pgrep -af nbd`",
+    "nfs": "`exportfs -v`",
+    "ssh": "`does not support fsync`",
+    "krbd": "`ceph osd pool ls detail`",
+    "by-path": "whoever runs it",
+}
+
+
+@pytest.mark.parametrize("cache", ["none", "unsafe"])
+@pytest.mark.parametrize("kind", SERVED)
+def test_what_a_server_keeps_is_unknown_and_where_to_look_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, cache: str
+) -> None:
+    how = "block" if "dev=" in SERVED[kind] else "network"
+    disk = (
+        f"<disk type='{how}' device='disk'><driver name='qemu' type='raw' cache='{cache}'/>"
+        f"{SERVED[kind]}<target dev='vda' bus='virtio'/></disk>"
+    )
+    file = tmp_path / "n.xml"
+    file.write_text(ONE_GUEST.format(disks=disk))
+    assert main(["audit", str(file), "--need", "durable", "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["disks"]
+    if cache == "unsafe":
+        assert (list(row["lacks"]), row["undecided"]) == (["durable"], {})
+        return
+    assert row["lacks"] == {}
+    assert row["power_cut"]["kind"] == "by-server"
+    assert LOOKS[kind] in row["undecided"]["durable"]
+    assert main(["audit", str(file), "--need", "durable"]) == 0
+    assert "durable (unknown)" in capsys.readouterr().out
+    assert main(["advise", str(file), "--why"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"only if the server does: cache={cache} passes flushes on" in said
+    assert LOOKS[kind] in said
+    assert "safe;" not in said
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_a_score_of_another_place_says_which(
+    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_here: bool
+) -> None:
+    """The campaign's directory has gone, so nobody knows if it was the disk's file system."""
+    host = machine_facts(LocalHost()) if is_here else HOST
+    campaign = replace(CAMPAIGN, host=host, plan={**CAMPAIGN.plan, "directory": "/gone"})
+    database.write(runs(), campaigns=[campaign])
+    image = tmp_path / "a.img"
+    image.write_bytes(bytes(8192))
+    disk = (
+        "<disk type='file' device='disk'><driver name='qemu' type='raw' cache='none'/>"
+        f"<source file='{image}'/><target dev='vda' bus='virtio'/></disk>"
+    )
+    file = tmp_path / "a.xml"
+    file.write_text(ONE_GUEST.format(disks=disk))
+    assert main(["audit", str(file), "--wide"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert (" in /gone " if is_here else f" on {HOST.hostname} ") in out
+    assert ("perhaps on another file system than n vda" in out) is is_here

@@ -311,3 +311,12 @@ def test_the_command_of_a_path_is_for_a_platform_that_can_have_it(
         assert found.cannot == (platforms if "--to qemu" in found.text else ())
         assert main(shlex.split(found.text)[1:]) == 0
         assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("needs", [(), ("--need", "durable")])
+def test_what_a_server_keeps_is_a_note(
+    needs: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", "rbd/none", "--to", "proxmox", *needs]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "What the server keeps is unknown here: `ceph osd pool ls detail` there shows" in said

@@ -19,9 +19,11 @@ from vdisklab.path.durability import (
     dropped_flushes,
     durability,
     forgets_fua,
+    what_server_keeps,
 )
 from vdisklab.path.needs import FLUSH_AGAIN, Need, NeedKind, meets, nearest_hint, parse_need
 from vdisklab.path.rules import impossible, not_judgeable
+from vdisklab.path.segments import LayerKind
 from vdisklab.views.durability import durability_sentence
 
 
@@ -320,3 +322,11 @@ def test_an_image_that_lost_flushed_data_once_is_lossy_by_rule(path: str, disk: 
 @pytest.mark.parametrize("path", ["qed/none", "vhdx/none", "qcow2:lazy_refcounts=off/none"])
 def test_images_that_kept_everything_are_not(path: str) -> None:
     assert meets(parse_path(path), Need(NeedKind.DURABLE), CrashVerdicts())
+
+
+def test_each_kind_of_server_has_a_place_to_look_at() -> None:
+    for kind in LayerKind:
+        target = kind.facts.target
+        if target is not None and target.promise is not None:
+            assert target.look, kind
+            assert target.look in what_server_keeps(parse_path(f"{kind}/none"))

@@ -12,7 +12,8 @@ from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import NotChangeableError
 from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.reading import GuestText
-from vdisklab.platforms.registry import change_of, read_guests
+from vdisklab.platforms.registry import change_of, forms, read_guests
+from vdisklab.platforms.request import ExportRequest
 from vdisklab.platforms.risk_kinds import CannotWork, OnServer, SoftMount
 from vdisklab.views.durability import durability_sentence
 
@@ -115,6 +116,25 @@ def test_librbd_has_no_aio_mode() -> None:
 def test_no_line_gives_a_guest_io_uring_where_it_hung(line: str, to: str) -> None:
     with pytest.raises(NotChangeableError, match="avoids aio=io_uring"):
         change_of(proxmox(line), parse_path(to))
+
+
+@pytest.mark.parametrize(
+    ("path", "instead"),
+    [
+        ("krbd/writeback/scsi:aio=io_uring", "threads"),
+        ("krbd/none/scsi:aio=io_uring", None),
+        ("lvm/none/scsi:aio=io_uring", "native"),
+        ("lvm/writeback/scsi:aio=io_uring", "threads"),
+        ("smb/qcow2/none/scsi:aio=io_uring", "native"),
+        ("lvmthin/raw/none/scsi:aio=io_uring", None),
+        ("lvm/none/scsi:aio=threads", None),
+    ],
+)
+def test_export_warns_where_qemu_server_avoids_io_uring(path: str, instead: str | None) -> None:
+    written = forms()["proxmox"].write(ExportRequest(parse_path(path)))
+    warned = [said for said in written.requirements if "guests hung" in said]
+    assert [f"aio={instead} there" in said for said in warned] == [True] * (instead is not None)
+    assert all(said in written.text for said in warned)
 
 
 def test_io_uring_stays_where_qemu_server_uses_it() -> None:

@@ -306,10 +306,10 @@ def test_compose_files_are_read(service: str, found: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_no_such_text_takes_long(text: str, name: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     with suppress(PlanError):
         read(text, name)
-    assert time.monotonic() - start < 15
+    assert time.process_time() - start < 15
 
 
 WORDS = ['resource "libvirt_domain" "d" {', "}", "\n", "disk {", "file = ", '"/a"', "[", "]", "=",

@@ -72,8 +72,9 @@ def row(text: str, name: str = "vda", states: CrashStates | None = None) -> Exis
         ),
         (
             row("rbd/writeback"),
-            "keeps commits (what the guest has flushed), if the server keeps what it says is "
-            "stable, which is not seen from here: cache=writeback passes flushes on.",
+            "keeps commits (what the guest has flushed) only if the server does: cache=writeback "
+            "passes flushes on, and what the server keeps is unknown here: `ceph osd pool ls "
+            "detail` there shows it; with `min_size 1`, a write may be on one disk alone.",
         ),
     ],
 )

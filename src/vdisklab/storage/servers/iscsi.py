@@ -19,7 +19,7 @@ from vdisklab.errors import CommandError, CommandTimeoutError, HostError, PlanEr
 from vdisklab.host.command import Host
 from vdisklab.path.named_target import NamedTarget, urlsplit_of
 from vdisklab.storage.server_answers import ANSWER_SECONDS
-from vdisklab.storage.server_url import Url, server_of, shown
+from vdisklab.storage.server_url import INITIATOR, Url, server_of, shown
 from vdisklab.units import whole_number
 
 _NORMAL_SESSION = 2
@@ -70,7 +70,7 @@ def disk_promises(portal: str, target: str, lun: int, login: tuple[str, ...]) ->
     for name in ("iscsi_create_context", "scsi_cdb_modesense6", "iscsi_scsi_command_sync"):
         getattr(library, name).restype = ctypes.c_void_p
     library.iscsi_get_error.restype = ctypes.c_char_p
-    context = ctypes.c_void_p(library.iscsi_create_context(b"iqn.2026-11.org.vdisklab:probe"))
+    context = ctypes.c_void_p(library.iscsi_create_context(INITIATOR.encode()))
     library.iscsi_set_targetname(context, target.encode())
     library.iscsi_set_session_type(context, _NORMAL_SESSION)
     library.iscsi_set_timeout(context, int(ANSWER_SECONDS) // 2)
