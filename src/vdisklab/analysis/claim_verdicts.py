@@ -222,7 +222,7 @@ class _RoundRatios:
 
     @property
     def clearly_inside(self) -> tuple[float, float]:
-        """Grows from "outside for sure" to "inside for sure"."""
+        """A key to sort by, from "outside for sure" to "inside for sure"."""
         if len(self.logs) < MIN_ROUNDS:
             return self.inside, 0.0
         p = self.p_outside - 1 if self.inside < 0 else 1 - self.p_inside

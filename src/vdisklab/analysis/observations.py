@@ -153,11 +153,10 @@ class Observations:
         return logarithms(self.grid(measure), measure.quantity)
 
     def resolution(self, measure: MeasureKey) -> Floats:
-        """The largest distance of a true value from a measured one, by cell, as a difference of
-        logarithms.
+        """How far a true value may lie from a measured one, by cell, as a difference of logarithms.
 
-        That is half of the step that the metric declares, and its rounding; without these it is 0.
-        A computed measure has the weighted sum of its parts (for a score that is an estimate).
+        The distance is half of the metric's step, and the metric's rounding; 0 without both. A
+        computed measure has the weighted sum of its parts' distances, for a score an estimate.
         """
         parts = self.parts.get(measure)
         if parts is None:

@@ -186,7 +186,7 @@ class Analysis:
 
     @cached_property
     def on_servers(self) -> tuple[Diagnostic, ...]:
-        """What to know of numbers from servers; empty without any."""
+        """What a reader must know of numbers measured on servers; empty without servers."""
         if not self.loaded.on_targets:
             return ()
         # Imported late: most campaigns measured disks of the host itself.

@@ -300,8 +300,11 @@ def as_ranked(ratio: Ratio, cell: MeasuredCell, other: MeasuredCell, ranking: Ra
 def level_as_ranked(
     level: Summary | None, cell: MeasuredCell, of_baseline: Summary | None, ranking: Ranking
 ) -> Summary | None:
-    """The level of a cell in a measure in which the baseline is 1, with an interval that says of
-    that difference what the ranks say; another level as it is."""
+    """The level of a cell, with an interval that agrees with the ranks: it reaches beyond 1, the
+    baseline, only if the ranks do not tell the cell from the baseline.
+
+    The level of a measure in which the baseline is not 1 is returned as it is.
+    """
     if level is None or level.low is None or level.high is None or of_baseline is None:
         return level
     apart = told_apart(cell, of_baseline.cell, ranking)

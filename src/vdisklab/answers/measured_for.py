@@ -78,8 +78,8 @@ _SYNCS_IN_JOB = re.compile(r"^\s*(?:fdatasync|fsync|sync)\s*=\s*(?!0\s*$|none\b)
 
 
 def waits_for_flushes(measurements: Iterable[Measured]) -> bool:
-    """True if one of these measures a database, or if half of them measure what waits until it is
-    durable, as a database's commit does."""
+    """True if one of these programs is a database, or if at least half of them wait until their
+    writes are durable, as a database's commit does."""
     measured = list(measurements)
     waiting = sum(
         any(settings.get(name) for name in ("fsync", "fdatasync"))

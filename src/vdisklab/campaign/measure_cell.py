@@ -152,8 +152,8 @@ def _measure_in_steps(
     """The measurements of one fio, whose jobs the host starts one after the other.
 
     Between two jobs the host brings what was written to the device, sets its page cache and reads
-    the counters, as between two programs. The command of each measurement is the job's alone, which
-    does the same by itself; fio's report repeats the options of a job that waits.
+    the counters, as between two programs. The command of each measurement is that of its job alone,
+    and would measure the same; fio's report repeats the options of a job that waits.
     """
     agent, port = place.machine.agent, place.machine.steps
     if port is None:

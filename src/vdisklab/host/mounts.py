@@ -295,7 +295,7 @@ def require_copy_directory(directory: Path) -> None:
         )
     if not directory.is_dir():
         raise HostError(
-            f"--to {directory} is no directory, and copies go to one",
+            f"--to {directory} is not a directory, and copies go to one",
             hint=f"name its directory: --to {directory.parent}",
         )
     if not os.access(directory, os.W_OK | os.X_OK):

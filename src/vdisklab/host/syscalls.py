@@ -95,10 +95,11 @@ def unmount(target: Path) -> None:
 
 
 def set_file_rights(user: int, group: int, groups: Sequence[int]) -> None:
-    """Gives this thread alone, of root's, the rights over files of a user (setfsuid(2)).
+    """Gives this thread of a process of root's a user's rights over files (setfsuid(2)).
 
-    With another user than root it also loses what root may do beyond a file's mode. setgroups(2) is
-    called without the C library, which would change all threads. Raises OSError.
+    With another user's rights the thread also loses what root may do beyond a file's mode. The
+    other threads keep theirs: the C library's setgroups(2) would change them too, so the system
+    call is made without it. Raises OSError.
     """
     calls = SYSTEM_CALLS.get(platform.machine())
     if calls is None:

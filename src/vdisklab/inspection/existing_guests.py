@@ -449,11 +449,11 @@ def process_monitor(monitor: Path, user: int) -> Iterator[Channel]:
     try:
         looked_at = os.open(monitor, os.O_PATH | os.O_CLOEXEC)
     except ValueError as error:
-        raise GuestError(f"{monitor} is no socket") from error
+        raise GuestError(f"{monitor} is not a socket") from error
     try:
         status = os.fstat(looked_at)
         if not stat.S_ISSOCK(status.st_mode) or status.st_uid != user:
-            raise GuestError(f"{monitor} is no socket of {user_name(user)}")
+            raise GuestError(f"{monitor} is not a socket of {user_name(user)}")
         with socket.socket(socket.AF_UNIX) as end, event_loop() as loop:
             end.settimeout(DEADLINE)
             end.connect(f"/proc/self/fd/{looked_at}")

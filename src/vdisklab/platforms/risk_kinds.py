@@ -350,7 +350,7 @@ class QuotaReached(Risk, short="a quota may be reached"):
 
     @property
     def weight(self) -> int:
-        """The guest gets errors."""
+        """That of errors in the guest, which a reached quota gives."""
         return WhenFull.ERRORS.weight
 
     def __str__(self) -> str:

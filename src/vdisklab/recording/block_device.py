@@ -68,7 +68,7 @@ def traced_device(name: str, sysfs: Path = _SYSFS) -> TracedDevice:
     place = sysfs / os.path.realpath(file).rpartition("/")[2]
     number, size = _read(place / "dev"), whole_number(_read(place / "size"))
     if not number or size is None:
-        raise PlanError(f"{file} is no block device", hint="name a disk: `lsblk` lists them")
+        raise PlanError(f"{file} is not a block device", hint="name a disk: `lsblk` lists them")
     if _read(place / "partition"):
         disk = place.resolve().parent.name
         raise PlanError(f"{file} is a partition", hint=f"name the whole disk: /dev/{disk}")

@@ -207,9 +207,9 @@ def _loops_inside(directory: Path) -> list[str]:
 def loops_of(host: Host, file: Path, noted: Mapping[str, str] | None = None) -> list[str]:
     """The loop devices that are attached to a file, or to what was noted as one.
 
-    `noted` has the file's inode and the boot that it was noted in. A file that was renamed or
-    deleted is known by it, if its device still shows the file's name: another file may have got the
-    inode. losetup(8) is asked, too, as it attaches them.
+    `noted` has the file's inode, and in which boot the inode was noted. A file that was renamed or
+    deleted is found by its inode. Its device must still show the file's name, because another file
+    may have got the inode. losetup(8), which attaches files, is asked too.
     """
     devices = {loop.device for loop in _loops_on(file, noted)}
     if _is_there(file) and host.which("losetup") is not None:

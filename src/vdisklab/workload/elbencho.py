@@ -182,7 +182,8 @@ def _result(number: int, fields: _Fields) -> NamedResult | None:
         raise phase.wrong("path type")
     if fields["path type"] not in _OF_DISKS:
         raise WorkloadError(
-            f"line {number}: elbencho measured {fields['path type']}, which is no file or disk",
+            f"line {number}: elbencho measured {fields['path type']}, "
+            "which is neither a file nor a disk",
             hint="measure a file or a block device",
         )
     if not _DATA.fullmatch(operation):

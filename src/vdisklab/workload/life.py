@@ -67,7 +67,7 @@ class Life(program.Workload):
         return script_in_guest(plan, subject, timing, offset)
 
     def parse(self, plan: MeasurementPlan, output: program.Outputs) -> program.ProgramResult:
-        """Always raises WorkloadError: a life is several steps, not one output."""
+        """Always raises WorkloadError: each step of a disk's life has its own output."""
         del output
         raise WorkloadError(f"measurement {plan.name!r} is a life of several steps")
 

@@ -63,7 +63,7 @@ def test_a_load_has_all_forms(load: Path, form: str, capsys: pytest.CaptureFixtu
         (["import", str(TRACE), "--into", "3f2a"], "a trace becomes a file"),
         (["import", str(TRACE), "--disk", "8,16"], "has no disk 8,16"),
         (["record"], "name a guest, or a disk of this machine with --here"),
-        (["record", "--here", "/dev/null", "--for", "2"], "/dev/null is no block device"),
+        (["record", "--here", "/dev/null", "--for", "2"], "/dev/null is not a block device"),
         (["record", "nobody-has-this", "--for", "0.1"], "a recording takes from 1 s to 7 days"),
     ],
 )

@@ -462,7 +462,7 @@ LACKING = re.compile(
     "|' was not measured( in this campaign)?\n|the lab is not built yet"
     "|a fleet stores its results in one PostgreSQL|no guest was found on this host"
     "|nothing is left on nbd://localhost/vol|was measured on another host"
-    "|no running guest is called web01|/dev/sdz is no block device"
+    "|no running guest is called web01|/dev/sdz is not a block device"
     "|has no disks that were made from a template|no path was measured with --guests"
 )
 """What a command may say of a database or host that has not what the page speaks of."""

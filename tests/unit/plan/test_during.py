@@ -250,7 +250,7 @@ def test_the_host_has_no_guest_that_an_operation_could_change() -> None:
 @pytest.mark.parametrize(
     ("name", "problem", "way"),
     [
-        ("file", "is no directory", "name its directory"),
+        ("file", "is not a directory", "name its directory"),
         ("nowhere", "does not exist", "mkdir -p"),
         ("full/nowhere", "does not exist", "mkdir -p"),
     ],

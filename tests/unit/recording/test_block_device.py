@@ -116,5 +116,5 @@ def test_a_disk_is_known_by_sysfs(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="/dev/sdz1 is a partition"):
         traced_device("sdz1", tmp_path)
     for name in ("nothing", "/etc/passwd", os.devnull):
-        with pytest.raises(PlanError, match="is no block device"):
+        with pytest.raises(PlanError, match="is not a block device"):
             traced_device(name, tmp_path)

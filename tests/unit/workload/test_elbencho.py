@@ -125,7 +125,7 @@ def test_a_label_is_a_report_of_its_own() -> None:
         (CSV.replace(",4096,", ",,"), "'block size' of elbencho's result is ''"),
         (CSV.replace(",READ,", ",PONDER,"), "'operation' of elbencho's result is 'PONDER'"),
         (CSV.replace(",READ,", ",,"), "'operation' of elbencho's result is ''"),
-        (CSV.replace("blockdev", "bucket"), "measured bucket, which is no file or disk"),
+        (CSV.replace("blockdev", "bucket"), "measured bucket, which is neither a file nor a disk"),
         (CSV.replace("blockdev", "tape"), "'path type' of elbencho's result is 'tape'"),
         (CSV.replace("3.1-3", "3.0-1", 1), "2 versions of elbencho"),
         (f"{COLUMNS}\n{row('SYNC')}", "no phase of elbencho read or wrote data"),
