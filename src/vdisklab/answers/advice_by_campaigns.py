@@ -295,6 +295,7 @@ class Desk:
             disk.unseen,
             disk.may_differ,
             disk.is_thrown_away,
+            disk.ignored_errors,
             (disk.changed_in, disk.changed_at),
             server,
         )

@@ -17,7 +17,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.durability import CrashVerdicts, Durability, DurabilityKind, HostDisk, durability
 from vdisklab.path.needs import DURABLE, meets, nearest
-from vdisklab.path.segments import Aio, CacheMode
+from vdisklab.path.segments import BUS_OPTIONS, Aio, CacheMode
 from vdisklab.platforms.configured_disk import ConfiguredDisk, loses_writes, works_for
 from vdisklab.platforms.registry import (
     can_change,
@@ -25,7 +25,7 @@ from vdisklab.platforms.registry import (
     change_of,
     dialect_of,
 )
-from vdisklab.platforms.risk_kinds import AioConflict, CannotWork, limits_in
+from vdisklab.platforms.risk_kinds import AioConflict, CannotWork, ErrorsIgnored, limits_in
 from vdisklab.platforms.where_set import set_to
 
 PASSES_ON = "passes flushes on"
@@ -33,12 +33,13 @@ PASSES_ON = "passes flushes on"
 
 def by_rules(row: ExistingDisk, start: Advice, below: str | None) -> Advice | None:
     """The advice that no measurement changes: for a disk with which its guest does not start, whose
-    writes are thrown away, below which flushes are dropped (for the reason `below`), whose settings
-    are in doubt, or which a program sets. None for another disk."""
+    writes are thrown away, below which flushes are dropped (for the reason `below`), whose failed
+    writes are called good, whose settings are in doubt, or which a program sets. None for another disk."""
     return (
         _made_to_work(row, start)
         or _thrown_away(row, start)
         or _unsafe_below(row, start, below)
+        or _ignoring_errors(row, start)
         or _in_doubt(row, start)
         or _set_by_program(row, start)
     )
@@ -50,6 +51,28 @@ def _unsafe_below(row: ExistingDisk, start: Advice, below: str | None) -> Advice
         return None
     reason = f"no setting of the guest makes it safe: {below}"
     return replace(start, action=DiskAction.CHANGE, for_safety=True, reason=reason)
+
+
+def _ignoring_errors(row: ExistingDisk, start: Advice) -> Advice | None:
+    """The advice for a disk whose failed writes are called good, which is a risk of `audit`: the
+    same path with the policy `stop`, if one line gives it. None for another disk."""
+    disk, path = row.disk, start.path or row.disk.assumed
+    ignored = [risk for risk in row.risks if isinstance(risk, ErrorsIgnored)]
+    if not ignored or "writes" not in ignored[0].errors or any(risk.blocks for risk in row.risks):
+        return None
+    change = replace(start, action=DiskAction.CHANGE, for_safety=True, measurable=False)
+    why = "now a write that fails is called good"
+    told = replace(change, reason=f"set {ignored[0].setting}: {why}")
+    if path is None or "werror" not in BUS_OPTIONS[path.attachment.bus]:
+        return told
+    stops = dict(path.attachment.options) | {"werror": "stop"}
+    stops |= {"rerror": "stop"} if "rerror" in stops else {}
+    stopping = replace(path, attachment=Attachment(path.attachment.bus, tuple(stops.items())))
+    for to in _safe_settings(disk, stopping, _rules(row), stopping):
+        if "stop" in change_of(disk, to).paste:
+            reason = "a write that fails then pauses the guest instead of being called good"
+            return replace(change, to=to, reason=reason)
+    return told
 
 
 def _thrown_away(row: ExistingDisk, start: Advice) -> Advice | None:

@@ -1,4 +1,4 @@
-"""Words of mount options by which a file system sends no flushes to its disk."""
+"""Words of mount options: a file system sends no flushes, a server's requests may fail."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ reiserfs (the kernel's Documentation/filesystems)."""
 
 _WITH_FLUSHES = ("barrier", "barrier=1", "barrier=flush", "fsync_mode=posix", "fsync_mode=strict")
 """What takes such a word back if it comes later."""
+
+SOFT = ("soft", "softerr")
+"""Words by which requests fail once a server does not answer in time (nfs(5)); `hard` takes them
+back if it comes later."""
 
 
 def without_flushes(options: Iterable[str]) -> str | None:

@@ -155,12 +155,22 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
                 ("env_file", [name for name in container.files if name not in text.files]),
             )
         )  # fmt: skip
-        is_own = any(pair.startswith(_MODE) for pair in container.variables)
-        line = only_line(text.text, rf"\b{_MODE}=") if is_own else None
-        place = set_in(text, _MODE, line, f"container {service}")
+        place = _place_of_mode(container, service, text)
         yield GuestText(
             f"services:\n  {json.dumps(service)}:\n{whole}", text.origin, changed_at={"": place}
         )
+
+
+def _place_of_mode(container: _Container, service: str, text: GuestText) -> str:
+    """Where the cache mode is set: in the text, which counts, or in the last file that sets it."""
+    setting = rf"(?m)\b{_MODE}="
+    if any(pair.startswith(_MODE) for pair in container.variables):
+        return set_in(text, _MODE, only_line(text.text, setting), f"container {service}")
+    files = [GuestText(text.files[name], name) for name in container.files if name in text.files]
+    for file in reversed(files):
+        if re.search(rf"(?m)^\s*{_MODE}=", file.text):
+            return set_in(file, _MODE, only_line(file.text, setting))
+    return set_in(text, _MODE, None, f"container {service}")
 
 
 def _names(text: GuestText) -> Iterator[str]:

@@ -49,6 +49,8 @@ class HclBlock:
     line: int = 0
     lines: dict[str, int] = field(default_factory=dict)
     """The lines of the text in which it and its attributes begin."""
+    references: dict[str, str] = field(default_factory=dict)
+    """The variables and locals that whole attributes had before their values: `var.cache`."""
 
     def all(self, *types: str) -> Iterator[HclBlock]:
         """The blocks of that type, also where a `dynamic` block makes them; through several types
@@ -370,6 +372,10 @@ def _put_values(block: HclBlock, values: Mapping[str, Any], depth: int) -> None:
             return {key: put(each, deep + 1) for key, each in value.items()}
         return value
 
+    for key, value in block.attributes.items():
+        named = re.fullmatch(r"\$\{([\w.-]+)\}", value) if isinstance(value, str) else None
+        if named is not None and named[1] in values:
+            block.references[key] = named[1]
     block.attributes = {key: put(value, depth) for key, value in block.attributes.items()}
     for inner in block.blocks:
         _put_values(inner, values, depth + 1)

@@ -20,9 +20,6 @@ Documents = Mapping[str, Sequence[Tree]]
 NFS_DRIVER, RBD_DRIVER, CEPHFS_DRIVER = "nfs.csi.k8s.io", "rbd.csi.ceph.com", "cephfs.csi.ceph.com"
 """The provisioners of csi-driver-nfs and ceph-csi; Rook puts its namespace before Ceph's."""
 
-SOFT = ("soft", "softerr")
-"""Options of nfs(5) and mount.cifs(8) with which requests fail after a time."""
-
 _DEFAULT = (
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
@@ -74,7 +71,7 @@ def soft_mount(
     The last word counts.
     """
     found = _mount_options(volume, claim, namespace, documents)
-    chosen = [option for option in found.options if option in ("hard", *SOFT)]
+    chosen = [option for option in found.options if option in ("hard", *mount_options.SOFT)]
     if not chosen or chosen[-1] == "hard":
         return None
     return (

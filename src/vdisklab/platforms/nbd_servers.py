@@ -2,7 +2,8 @@
 
 Read are `qemu-nbd` (qemu-nbd(8)), `qemu-storage-daemon --export type=nbd` and nbdkit (nbdkit(1),
 nbdkit-fua-filter(1), nbdkit-cache-filter(1), nbdkit-cow-filter(1)), and what gives the host a
-device, a directory or a target: `nbd-client`, `losetup`, `mount -t tmpfs`, `tgtadm`.
+device, a directory or a target: `nbd-client`, `losetup`, `mount -t tmpfs`, `tgtadm`. Servers' own
+files are read by `server_files`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from vdisklab.path.disk_path import DiskPath, Image
 from vdisklab.path.durability import dropped_flushes
 from vdisklab.path.memory_names import memory_by_name
 from vdisklab.path.segments import CacheMode, ImageFormat
-from vdisklab.platforms import beside
+from vdisklab.platforms import beside, server_files
 from vdisklab.platforms.configured_disk import ConfiguredDisk, loses_writes
 from vdisklab.platforms.qemu_arguments import disks_exported_by_nbd
 from vdisklab.platforms.reading import GuestText
@@ -95,24 +96,28 @@ class NbdServer:
         return "+unix" not in url.scheme and near and port == self.port
 
 
+_Server = NbdServer | beside.Lossy | server_files.ServedDisk
+
+
 def with_servers(
     disks: Iterable[ConfiguredDisk], texts: Sequence[GuestText]
 ) -> tuple[ConfiguredDisk, ...]:
     """The disks, each with the loss of the server in these texts that has it."""
-    lossy: list[tuple[NbdServer | beside.Lossy, GuestText]] = []
+    lossy: list[tuple[_Server, GuestText]] = []
     clients: dict[str, str] = {}
     for text in texts:
         commands = [*_servers_in(text.text)]
         servers = (server for program, argv in commands for server in _of(program, argv))
         lossy += ((server, text) for server in servers if server.loss)
         lossy += ((server, text) for server in beside.lossy(commands))
+        lossy += ((server, text) for server in server_files.lossy_disks(text))
         clients |= beside.clients(commands)
     return tuple(_with_loss(disk, lossy, clients) for disk in disks)
 
 
 def _with_loss(
     disk: ConfiguredDisk,
-    servers: Iterable[tuple[NbdServer | beside.Lossy, GuestText]],
+    servers: Iterable[tuple[_Server, GuestText]],
     clients: Mapping[str, str],
 ) -> ConfiguredDisk:
     """The disk with what its server loses, and what to change there."""
@@ -126,8 +131,11 @@ def _with_loss(
     if found is None or disk.lost_below is not None:
         return disk
     server, text = found
-    programs = _NBD if server.program in ("", *_NBD) else (server.program,)
-    number = only_line(text.text, rf"\b(?:{'|'.join(programs)})\b")
+    if isinstance(server, server_files.ServedDisk):
+        number = server.line
+    else:
+        programs = _NBD if server.program in ("", *_NBD) else (server.program,)
+        number = only_line(text.text, rf"\b(?:{'|'.join(programs)})\b")
     where = f"in line {number} of {text.origin}" if number else f"in {text.origin}"
     instead = server.instead and f"Change its server {where}: {server.instead}"
     return replace(disk, lost_below=server.loss, below_instead=instead)

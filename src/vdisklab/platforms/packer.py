@@ -15,7 +15,7 @@ from vdisklab.platforms.hcl import HclBlock, read_hcl
 from vdisklab.platforms.qm_commands import as_conf
 from vdisklab.platforms.reading import GuestText, clone_of
 from vdisklab.platforms.text_form import TextForm
-from vdisklab.platforms.where_set import set_in
+from vdisklab.platforms.where_set import set_by_variable, set_in
 
 _SOURCE = re.compile(
     r'^[ \t]*source\s+"(?:qemu|proxmox-iso|proxmox-clone|proxmox)"\s+"', re.MULTILINE
@@ -36,6 +36,7 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
         if kind == "qemu":
             whose = f"source {name}"
             place = set_in(text, "disk_cache", source.lines.get("disk_cache"), whose)
+            place = _by_variable(source, "disk_cache", text) or place
             if _has_drives(source):  # Packer writes none of its own then
                 place = (
                     f"`cache=` of {set_in(text, _ARGUMENTS, source.lines.get(_ARGUMENTS), whose)}"
@@ -52,7 +53,8 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
 def _sources(text: GuestText) -> Iterator[tuple[str, str, HclBlock]]:
     """The builders: HCL's sources, or those of a JSON template."""
     if _SOURCE.search(text.text):
-        for block in read_hcl(text.text, text.origin).all("source"):
+        given = [file.text for file in _given(text)]
+        for block in read_hcl(text.text, text.origin, given).all("source"):
             if len(block.labels) == 2:
                 yield block.labels[0], block.labels[1], block
         return
@@ -65,6 +67,29 @@ def _sources(text: GuestText) -> Iterator[tuple[str, str, HclBlock]]:
         if isinstance(builder, dict):
             kind = str(builder.get("type"))
             yield kind, str(builder.get("name", kind)), _block(builder)
+
+
+_GIVEN = "*.auto.pkrvars.hcl"
+_OVERRIDDEN = "-var, -var-file and PKR_VAR_{}"
+
+
+def _given(text: GuestText) -> list[GuestText]:
+    """The texts that Packer reads by itself for its variables, by name, of which the last wins
+    (Packer's "Input Variables", "Assigning Values to input Variables"). The environment and `-var`
+    are not seen."""
+    names = sorted(name for name in text.files if name.endswith(_GIVEN.removeprefix("*")))
+    return [GuestText(text.files[name], name) for name in names]
+
+
+def _by_variable(block: HclBlock, name: str, text: GuestText) -> str | None:
+    """Where a variable sets an attribute; None if none does."""
+    return set_by_variable(block.references.get(name, ""), text, _given(text), _OVERRIDDEN)
+
+
+def _names(text: GuestText) -> Iterator[str]:
+    """The files that set variables."""
+    if "var." in text.text and _recognises(text):
+        yield _GIVEN
 
 
 def _block(builder: Mapping[str, Any]) -> HclBlock:
@@ -147,7 +172,8 @@ def _conf(source: HclBlock, name: str, text: GuestText) -> GuestText:
         volume = f"{disk.text('storage_pool', '?')}:vm-{vmid}-disk-{bus}{number}{ending}"
         line = disk.lines.get("cache_mode")
         whose = f"a disks block of {name}"
-        places[f"{bus}{number}"] = set_in(text, "cache_mode", line, whose)
+        place = _by_variable(disk, "cache_mode", text)
+        places[f"{bus}{number}"] = place or set_in(text, "cache_mode", line, whose)
         settings[f"{bus}{number}"] = ",".join((volume, *(f"{k}={v}" for k, v in options.items())))
     plain = re.sub(r"[^\w-]", "_", vmid)
     cloned = source.text("clone_vm") or source.text("clone_vm_id")
@@ -158,4 +184,4 @@ def _conf(source: HclBlock, name: str, text: GuestText) -> GuestText:
     )
 
 
-FORM = TextForm(recognises=_recognises, rewritten=_rewritten, changed_in="Packer")
+FORM = TextForm(recognises=_recognises, rewritten=_rewritten, changed_in="Packer", names=_names)

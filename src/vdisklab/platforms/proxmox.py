@@ -25,6 +25,7 @@ from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.path.architecture import X86_64, Architecture
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer
+from vdisklab.path.mount_options import SOFT
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import PRINTED, Platform
 from vdisklab.path.segments import (
@@ -177,10 +178,10 @@ class Storage:
         `options`, of which the last counts; CIFS is so without any (CIFSPlugin: cifs_mount)."""
         given = [word for word in self.options.get("options", "").split(",") if word]
         mounted = ["soft", *given] if self.type == "cifs" else given
-        chosen = [word for word in mounted if word in ("hard", *_SOFT)]
+        chosen = [word for word in mounted if word in ("hard", *SOFT)]
         if self.type not in ("nfs", "cifs") or not chosen or chosen[-1] == "hard":
             return None
-        hard = ",".join([*(word for word in given if word not in _SOFT), "hard"])
+        hard = ",".join([*(word for word in given if word not in SOFT), "hard"])
         place = shlex.quote(self.options.get("path", f"/mnt/pve/{self.name}"))
         return (
             f"Storage {self.name} is {self.type} mounted with `{chosen[-1]}`",
@@ -188,9 +189,6 @@ class Storage:
             f"and run `umount {place}` on each node, and Proxmox VE mounts it anew",
         )
 
-
-_SOFT = ("soft", "softerr")
-"""Options of nfs(5) and mount.cifs(8) with which requests fail after a time."""
 
 _LOCAL = Storage("local", "dir", {"path": "/var/lib/vz"})
 """The storage that every node has, written or not (PVE::Storage::Plugin::parse_config)."""

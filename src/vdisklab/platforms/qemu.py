@@ -39,6 +39,7 @@ from vdisklab.platforms.qemu_arguments import (
 from vdisklab.platforms.reading import GuestText, Tree, image_of, shared_group, without_fsync
 from vdisklab.platforms.request import ExportRequest
 from vdisklab.platforms.shell_script import ShellCommand, commands_of, tells
+from vdisklab.platforms.where_set import only_line
 from vdisklab.storage.image_commands import data_path
 
 _QEMU = re.compile(r"(?:qemu-system-(?P<arch>\w+)|qemu-kvm|kvm)")
@@ -131,13 +132,27 @@ def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> dialect.R
 
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:
         commands = _commands(text)  # none in a daemon's
-        each = [partial(_disks_of_command, command, text.name, served) for command in commands]
+        names = [_name_of(command, text) for command in commands]
+        each = [
+            partial(_disks_of_command, command, name, served)
+            for command, name in zip(commands, names, strict=True)
+        ]
         if _LIBVIRTS_LOG.search(text.text):
             yield from _last_start(each)
         else:
-            yield from read_each(Platform.QEMU, ((text.name, guest) for guest in each))
+            yield from read_each(Platform.QEMU, zip(names, each, strict=True))
 
     return read
+
+
+def _name_of(command: ShellCommand, text: GuestText) -> str:
+    """The name of a guest without `-name`: its file, and the line of the call that starts it if a
+    function does."""
+    if not command.call:
+        return text.name
+    spelled = r"\s+".join(map(re.escape, command.call))
+    line = only_line(text.text, rf"(?m)^[^#\n]*?(?<![\w-]){spelled}(?![\w./-])(?!\s*\(\))")
+    return f"{text.name}:{line}" if line else f"{text.name}: {' '.join(command.call)[:60]}"
 
 
 def _last_start(starts: Sequence[ReadDisks]) -> Iterator[ConfiguredDisk]:
@@ -157,8 +172,44 @@ def _last_start(starts: Sequence[ReadDisks]) -> Iterator[ConfiguredDisk]:
 def _disks_of_command(command: ShellCommand, name: str, served: Served) -> Iterator[ConfiguredDisk]:
     lost = _taken_away(command)
     start = _start(command.argv) or 0
-    for disk in read_command(command.argv[start:], name, served):
-        yield replace(disk, lost_below=lost or disk.lost_below, may_differ=command.doubt)
+    disks = read_command(command.argv[start:], name, served)
+    if_set = command.if_set
+    others = read_command(if_set[_start(if_set) or 0 :], name, served) if if_set else disks
+    for disk in disks:
+        doubt = command.doubt or _environment_of(disk, others, if_set)
+        yield replace(disk, lost_below=lost or disk.lost_below, may_differ=doubt)
+
+
+def _environment_of(
+    disk: ConfiguredDisk, others: Sequence[ConfiguredDisk], if_set: Sequence[str]
+) -> str:
+    """Why the environment may give a disk other settings than another file; empty if it cannot.
+
+    `others` are the disks of the same guest by `if_set`, its words with the environment's variables
+    as they are spelled.
+    """
+    same = next((other for other in others if other.target == disk.target), None)
+    if same is None:
+        unread = " ".join(
+            f"{each.problem}" for each in others if f" {disk.target}:" in f"{each.problem}"
+        )
+        return _by_environment(unread or " ".join(if_set))
+    settings, set_so = (
+        (each.path, each.problem, each.limits, each.ignored_errors, each.transient, each.probed)
+        for each in (disk, same)
+    )
+    return "" if settings == set_so else _by_environment(f"{same.problem} {' '.join(if_set)}")
+
+
+def _by_environment(spelled: str) -> str:
+    names = dict.fromkeys(_WITH_DEFAULT.findall(spelled))
+    if not names:
+        return "the environment may set variables of its arguments, which have a default here"
+    shown = " and ".join(f"{name} ({value})" if value else name for name, value in names)
+    return f"the environment may set {shown[:200]}, of which only the default is known here"
+
+
+_WITH_DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?[-=]([^}]*)")
 
 
 def served_by(texts: Sequence[GuestText]) -> Served:

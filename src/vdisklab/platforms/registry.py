@@ -20,6 +20,7 @@ from vdisklab.path.named_target import names_device
 from vdisklab.path.platforms import PRINTED, Platform
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import BUS_OPTIONS, LayerKind
+from vdisklab.platforms import server_files, storage_pools
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import (
     HOST_DEVICES,
@@ -45,6 +46,7 @@ from vdisklab.platforms.other_hypervisors import refuse_other_hypervisors
 from vdisklab.platforms.present import present
 from vdisklab.platforms.reading import DisklessGuest, GuestText, Tree
 from vdisklab.platforms.request import DOMAIN_TYPES, WHOLE_DEVICE, ExportRequest
+from vdisklab.platforms.storage_pools import with_pools
 from vdisklab.platforms.text_form import rewritten_texts
 
 _LONGEST = 4096  # PATH_MAX
@@ -114,7 +116,8 @@ def read_guests(
     yaml: list[GuestText] = []
     left_out: dict[str, None] = {}
     refused: list[tuple[VdisklabError, tuple[ConfiguredDisk, ...]]] = []
-    for text in texts:
+    beside = [said for text in texts if (said := _said_beside(text)) is not None]
+    for text in (text for text in texts if _said_beside(text) is None):
         owner = _owner(text, platforms)
         try:
             if owner is None:
@@ -155,9 +158,18 @@ def read_guests(
     if refused and not disks and len(refused) == 1:
         raise refused[0][0]
     disks += (disk for _, read in refused for disk in read)
+    (diskless if diskless is not None else []).extend(beside)
     if left_out and notes is not None:
         notes.append(f"Left out: {', '.join(left_out)}.")
-    return tuple(map(_readable, with_servers(disks, texts)))
+    return tuple(map(_readable, with_servers(with_pools(disks, texts), texts)))
+
+
+def _said_beside(text: GuestText) -> DisklessGuest | None:
+    """What a text says that has no guest by its kind, but what is below their disks: a server's
+    file, or a storage pool; None for another one."""
+    if server_files.is_server_file(text):
+        return server_files.said(text)
+    return storage_pools.said(text) if storage_pools.is_pool_file(text) else None
 
 
 def _with_loss(disk: ConfiguredDisk, text: GuestText) -> ConfiguredDisk:
@@ -217,6 +229,9 @@ def _platform_of(dialect: Dialect) -> Platform:
 def _in_platforms_words(texts: Iterable[GuestText], notes: list[str] | None) -> Iterator[GuestText]:
     """The texts, those of a form in the words of the platform that it makes a guest of."""
     for text in texts:
+        if _said_beside(text) is not None:
+            yield text
+            continue
         try:
             refuse_other_hypervisors(text)
             inside = tuple(rewritten_texts(text))
@@ -392,10 +407,11 @@ def change_of(disk: ConfiguredDisk, wanted: DiskPath) -> Change:
             "what it writes is thrown away on purpose when its guest stops",
             hint="remove snapshot or <transient/> first, if its data matter",
         )
+    is_mode = wanted.cache.spelled_out is not now.cache.spelled_out
     if disk.changed_in:
         raise NotChangeableError(
             f"{disk.changed_in} sets it, and would undo the change",
-            hint=f"change {disk.changed_at or 'it there'}",
+            hint=f"change {(is_mode and disk.changed_at) or 'it there'}",
         )
     require_configurable(wanted, there=True)
     if disk.shareable and not wanted.cache.direct:

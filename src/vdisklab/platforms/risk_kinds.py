@@ -99,12 +99,16 @@ class ErrorsIgnored(Risk, short="write errors ignored", serious=True):
     def __str__(self) -> str:
         what = {"writes": "a write or flush", "reads": "a read"}
         failed = " or ".join(what[error] for error in self.errors)
-        setting = self.instead or "werror=stop and rerror=stop"
         return (
             f"Errors are ignored (werror, rerror, error_policy): the guest is told that {failed} "
-            f"succeeded although the host's disk is full or broken. Set {setting}: QEMU then "
+            f"succeeded although the host's disk is full or broken. Set {self.setting}: QEMU then "
             "pauses the guest for every error, and it loses nothing."
         )
+
+    @property
+    def setting(self) -> str:
+        """The setting that pauses the guest, in its platform's words."""
+        return self.instead or "werror=stop and rerror=stop"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 Variables and arrays are replaced if their values stand in the same text, and are the only ones
 there; all others stay as they are written, so that a reader can name them. So do the parameters of
-a function or script (`$1`, `${2:-none}`), whose values its callers give; their defaults hold for
-some calls only. Commands in a quoted
+a script (`$1`, `${2:-none}`), whose values its callers give; their defaults hold for some calls
+only. A function that the text calls is read once for each call, with the words of that call; one
+that it does not call is read as it stands. Commands in a quoted
 word (`sh -c '…'`, `ssh HOST "…"`) are commands, too, and those of a `for` loop over words are read
 for each word. A file that `.` or `source` names gives its variables if it is known; otherwise the
 commands after it that use variables are in doubt. bash(1), "Shell grammar" and "Expansion".
@@ -92,10 +93,22 @@ _Raw = tuple[list[str], bool]
 _ARRAY = "\0"
 """Stands before an array's words, and between them."""
 
+_DEFINES = "\0()"
+"""Stands before the name of a function, where its body follows."""
+
+_PARAMETERS = "@"
+"""The name of a function's or script's parameters among the variables: a list of words."""
+
+_MOST_CALLS = 8
+"""Calls in calls of functions."""
+
 _PROGRAM = re.compile(r"qemu-(system|kvm|nbd|storage)|\bkvm\b|\bqm\s|virt-install|nbdkit")
 _MAY_RUN = re.compile(r"qemu-|\bkvm\b|\bqm\s|virt-install|[$]\w|nbdkit")
 _PLAIN = re.compile(r"[$][^\s'\"\\]*")
-_NAME = r"\$\{[^}]{0,200}\}|\$\w+|\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`"
+_NAME = (
+    r"\$\{(?:[^{}]|\$\{[^{}]{0,80}\}){0,200}\}|\$[0-9@*]|\$\w+"
+    r"|\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`"
+)
 _PIECE = re.compile(
     rf"""\\(?P<escaped>.)|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|(?P<name>{_NAME})
     |(?P<plain>[^\\'"$`]+|.)""",
@@ -107,10 +120,12 @@ _IN_QUOTES = re.compile(
 )
 
 _VARIABLE = re.compile(
-    r"\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<name>[A-Za-z_]\w*|[0-9]+)(?P<all>\[[@*]\])?"
-    r"(?::?[-=](?P<default>[^$}]*)|(?P<cut>%%?|\#\#?)(?P<pattern>[^$}]*))?\})"
+    r"\$(?:(?P<plain>[A-Za-z_]\w*|[0-9@*])|\{(?P<name>[A-Za-z_]\w*|[0-9]+|[@*])(?P<all>\[[@*]\])?"
+    r"(?::?[-=](?P<default>.*)|:?\+(?P<instead>.*)|:?\?(?P<message>.*)|:(?P<after>[0-9]{1,4})"
+    r"|(?P<cut>%%?|\#\#?)(?P<pattern>[^$}]*))?\})",
+    re.DOTALL,
 )
-_PARAMETER = re.compile(r"[0-9]+")
+_PARAMETER = re.compile(r"[0-9]+|[@*]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +136,11 @@ class ShellCommand:
     environment: Mapping[str, str] = field(default_factory=dict)
     doubt: str = ""
     """Why its variables may have other values, as a clause: a file that is not known sets some."""
+    if_set: tuple[str, ...] = ()
+    """Its words with `${NAME:-VALUE}` as it is written, where the environment may set NAME; empty
+    if they are the same."""
+    call: tuple[str, ...] = ()
+    """The call of a function whose body it is in, as it is written; the innermost in the text."""
 
 
 def tells(argv: Sequence[str]) -> bool:
@@ -159,7 +179,10 @@ class _Reader:
     the loops and sourced files that are open, in which an assignment replaces the one before.
     `unknown` says why each sourced file does not tell its variables; `settled` are the names that
     got their values after the last of these. `in_loop` are the commands of an open loop, each of
-    which is read once; `turns` is how many may still be.
+    which is read once; `turns` is how many may still be. `called` has the first word of each
+    command, `functions` the bodies of those among them that the text defines, of which `to_keep`
+    commands may still be kept, and `calls` the calls that are open. `by_environment` has the words
+    of variables as `opened` spells them: with the defaults of unset variables not taken.
     """
 
     files: Mapping[str, str]
@@ -178,13 +201,19 @@ class _Reader:
     settled: set[str] = field(default_factory=set)
     in_loop: set[tuple[str, ...]] = field(default_factory=set)
     turns: int = _MOST_TURNS
+    called: set[str] = field(default_factory=set)
+    functions: dict[str, list[_Raw]] = field(default_factory=dict)
+    to_keep: int = _MOST_TURNS
+    calls: list[list[str]] = field(default_factory=list)
+    by_environment: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    opened: bool = False
 
     def commands(self, text: str, depth: int) -> Iterator[ShellCommand]:
         if depth < _DEEPEST:
             for inner in _SUBSTITUTION.finditer(text):
                 if _PROGRAM.search(inner[0]):
                     yield from self.commands(inner[0].strip("$()`"), depth + 1)
-        for raw, into_shell in self._turns(_with_shells(_simple_commands(text))):
+        for raw, into_shell in self._turns(self._parsed(text)):
             for command in self._read(raw):
                 yield command
                 if depth < _DEEPEST and into_shell and tells(command.argv):
@@ -195,14 +224,27 @@ class _Reader:
                         if re.search(r"\s", word) and _MAY_RUN.search(word):
                             yield from self.commands(word, depth + 1)
 
+    def _parsed(self, text: str) -> Sequence[_Raw]:
+        """The commands of a text as they are written; notes what it calls."""
+        commands = [*_with_shells(_simple_commands(text))]
+        each = (_after_keywords(raw) for raw, _ in commands)
+        rest = (command[len([*_leading(command)]) :] for command in each)
+        self.called |= {command[0] for command in rest if command}
+        return commands
+
     def _turns(self, commands: Iterable[_Raw]) -> Iterator[_Raw]:
-        """The commands, those of a loop over words once for each word."""
+        """The commands, those of a loop over words once for each word, and those of a function once
+        for each call."""
         stack = [iter(commands)]
         while stack:
             raw, into_shell = next(stack[-1], ([], False))
             command = _after_keywords(raw)
             if not raw:
                 stack.pop()
+            elif name := _defined(command):
+                stack.append(self._defined_as(name, command[2:], into_shell, stack[-1]))
+            elif self._calls_function(command):
+                stack.append(self._each_call(raw))
             elif command[:1] != ["for"] or command[2:3] != ["in"]:
                 yield raw, into_shell
             else:
@@ -220,6 +262,93 @@ class _Reader:
             yield from body
         self.in_order -= 1
 
+    def _defined_as(
+        self, name: str, first: list[str], into_shell: bool, after: Iterator[_Raw]
+    ) -> Iterator[_Raw]:
+        """Keeps the body of a function that is called; the commands of another one, in its place.
+        The `first` of them may stand beside its name."""
+        beside = [(first, into_shell)] if first else []
+        if name not in self.called or self.to_keep < 0:
+            yield from beside
+            return
+        body = [*_function_body(chain(beside, after))]
+        self.to_keep -= len(body)
+        if body[:1] and body[0][0][:1] == ["{"]:
+            self.functions[name] = body
+        else:
+            yield from body
+
+    def _calls_function(self, command: Sequence[str]) -> bool:
+        rest = command[len([*_leading(command)]) :]
+        if not rest or rest[0] not in self.functions or len(self.calls) >= _MOST_CALLS:
+            return False
+        return all(call[0] != rest[0] for call in self.calls)  # its own name in it is a program's
+
+    def _each_call(self, raw: Sequence[str]) -> Iterator[_Raw]:
+        """The commands of a function, with the words of a call as its parameters."""
+        rest = self._entered(raw)
+        assigned = [*_leading(rest)]
+        name, *passed = rest[len(assigned) :]
+        body = self.functions[name]
+        self.read.clear()
+
+        def expanded() -> tuple[str, ...]:
+            return tuple(word for part in passed for word in self.expand(part))
+
+        each = tuple(dict.fromkeys(self._each(expanded)))
+        by_environment = self._open(expanded)
+        is_sure = not self.unknown or self.read <= self.settled
+        names = (_PARAMETERS, *(match[1] for match in assigned))
+        kept = [(key, self.values.get(key), self.by_environment.get(key)) for key in names]
+        for match in assigned:
+            self._assign(match[1], match[3], more=False, may_hold=False)
+        self.calls.append([name, *passed])
+        self.in_order += 1
+        for argv in each:
+            self.turns -= 1 + len(body)
+            if self.turns < 0:
+                break
+            self._give(_PARAMETERS, None if _shifts_in_loop(body) else (argv,), by_environment)
+            (self.settled.add if is_sure else self.settled.discard)(_PARAMETERS)
+            yield from body
+        self.in_order -= 1
+        self.calls.pop()
+        for key, values, opened in kept:
+            self._give(key, values, opened or ())
+
+    def _give(
+        self, name: str, values: tuple[tuple[str, ...], ...] | None, by_environment: tuple[str, ...]
+    ) -> None:
+        """Gives a variable these values; None for a variable that has none."""
+        self.values.pop(name, None)
+        self.by_environment.pop(name, None)
+        if values is not None:
+            self.values[name] = values
+        if values is not None and by_environment:
+            self.by_environment[name] = by_environment
+
+    def _open(self, expanded: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
+        """The words with the defaults of the environment's variables not taken; empty if they are
+        the same."""
+        closed, self.opened = expanded(), True
+        try:
+            opened = expanded()
+        finally:
+            self.opened = False
+        return () if opened == closed else opened
+
+    def _shift(self, after: Sequence[str]) -> None:
+        """`shift` and `shift N`; in a branch it may hold or not."""
+        number = whole_number(after[0]) if after else 1
+        values = self.values.get(_PARAMETERS)
+        if values is None:
+            return
+        if number is None or self.branches > 0 or self.after_test:
+            self._give(_PARAMETERS, None, ())
+            return
+        opened = self.by_environment.get(_PARAMETERS, ())[number:]
+        self._give(_PARAMETERS, tuple(value[number:] for value in values), opened)
+
     def _values_of_loop(self, raw: Sequence[str]) -> Sequence[str]:
         values = [value for part in raw for word in self.expand(part) for value in _each_of(word)]
         return values or ["$@"]
@@ -233,7 +362,7 @@ class _Reader:
             return
         branches, self.branches = self.branches, 1 if may_hold else 0
         self.in_order += 1
-        for raw, _ in self._turns(_with_shells(_simple_commands(text))):
+        for raw, _ in self._turns(self._parsed(text)):
             for command in self._read(raw):
                 if command.argv[:1] and command.argv[0] not in _HARMLESS:
                     self._does_not_know(name, "is not understood")
@@ -254,9 +383,13 @@ class _Reader:
 
     def _read(self, raw: Sequence[str]) -> Iterator[ShellCommand]:
         """The command with each of its variables' values; none for assignments alone."""
-        rest = list(raw)
-        self.branches = max(0, self.branches + _BRANCHES.get(rest[0], 0))
-        rest = _after_keywords(rest)
+        rest = self._entered(raw)
+        if rest[:1] == ["shift"]:
+            self._shift(rest[1:])
+            return
+        if rest[:2] == ["set", "--"]:
+            self._assign(_PARAMETERS, _ARRAY + _ARRAY.join(rest[2:]), more=False, may_hold=False)
+            return
         may_hold = self.branches > 0 or self.after_test
         self.after_test = bool(rest) and rest[0] in _TESTS
         if self.after_test:
@@ -278,15 +411,28 @@ class _Reader:
             if exports:
                 self.exported[match[1]] = " ".join(next(iter(self.values[match[1]]), ()))
 
+    def _entered(self, raw: Sequence[str]) -> list[str]:
+        """A command's words after its keywords; counts the branches that they open and end."""
+        self.branches = max(0, self.branches + _BRANCHES.get(raw[0], 0))
+        return _after_keywords(raw)
+
     def _with_values(
         self, raw: Sequence[str], assigned: Sequence[re.Match[str]]
     ) -> Iterator[ShellCommand]:
         seen: set[tuple[str, ...]] = set()
         self.read.clear()
-        for argv in self._each(lambda: tuple(word for part in raw for word in self.expand(part))):
+
+        def expanded() -> tuple[str, ...]:
+            return tuple(word for part in raw for word in self.expand(part))
+
+        if_set = self._open(expanded)
+        call = tuple(self.calls[0]) if self.calls else ()
+        for argv in self._each(expanded):
             variables = {match[1]: " ".join(self.expand(match[3])) for match in assigned}
             if argv not in seen and not (self.in_order and argv in self.in_loop):
-                yield ShellCommand(argv, {**self.exported, **variables}, self._doubt())
+                yield ShellCommand(
+                    argv, {**self.exported, **variables}, self._doubt(), if_set, call
+                )
             seen.add(argv)
         self.in_loop = {*self.in_loop, *seen} if self.in_order else set()
         self.used |= self.read
@@ -310,12 +456,16 @@ class _Reader:
             return (" ".join(self.expand(f'"{raw}"' if _PLAIN.fullmatch(raw) else raw)),)
 
         new = tuple(dict.fromkeys(self._each(expanded)))
+        opened = self._open(expanded)
         before = self.values.get(name, ())
         sure = (
             self.read <= self.settled and not may_hold and not (more and name not in self.settled)
         )
         (self.settled.add if sure else self.settled.discard)(name)
-        in_order = self.in_order > 0 or name in self.used
+        in_order = self.in_order > 0 or name in self.used or name == _PARAMETERS
+        if more and (opened or name in self.by_environment):
+            old, added = self.by_environment.get(name, (before or ((),))[0]), opened or new[0]
+            opened = old + added if is_array else ("".join((*old, *added)),)
         if more:
             last = new[0]
             new = tuple(
@@ -325,7 +475,7 @@ class _Reader:
             new = tuple(dict.fromkeys((*before, *new)))[-_MOST_VALUES:]
         fits = sum(len(word) for value in new for word in value) <= _LONGEST_VALUE
         fits = fits and sum(map(len, new)) <= _MOST_WORDS
-        self.values[name] = new if fits else ()
+        self._give(name, new if fits else (), opened if fits else ())
         self.most = max(self.most, len(new))
         self.used.discard(name)
 
@@ -368,7 +518,9 @@ class _Reader:
         if match is None:
             return False
         name = match["name"] or match["plain"]
-        has_default = match["default"] is not None and _PARAMETER.fullmatch(name) is None
+        if _PARAMETER.fullmatch(name):
+            return _PARAMETERS in self.values
+        has_default = match["default"] is not None
         return bool(self.values.get(name)) or (has_default and name not in self.values)
 
     def _value(self, spelled: str, *, quoted: bool) -> Sequence[str]:
@@ -377,22 +529,58 @@ class _Reader:
         if match is None:
             return [spelled]
         name = match["name"] or match["plain"]
-        if _PARAMETER.fullmatch(name):  # a caller gives its value
+        is_parameter = _PARAMETER.fullmatch(name) is not None
+        variable = _PARAMETERS if is_parameter else name
+        values = self.values.get(variable)
+        if is_parameter and values is None:  # a caller gives its value
             return [spelled]
-        self.read.add(name)
-        values = self.values.get(name)
+        self.read.add(variable)
         if not values:
-            default = match["default"] if name not in self.values else None
-            return [spelled if default is None else default.strip("\"'")]
+            default = match["default"] if variable not in self.values else None
+            return [spelled if default is None or self.opened else self._default(default)]
         value = values[min(self.choice, len(values) - 1)]
+        if self.opened:
+            value = self.by_environment.get(variable, value)
+        if is_parameter:
+            value = _parameter(value, name, match, spelled)
         self.budget -= sum(map(len, value))
         if self.budget < 0:
             return [spelled]
+        return self._modified(match, value, quoted=quoted)
+
+    def _default(self, text: str) -> str:
+        """What the words after `:-` and `:+` become."""
+        return " ".join(self._in_quotes(text.strip("\"'"))) if "$" in text else text.strip("\"'")
+
+    def _modified(
+        self, match: re.Match[str], value: tuple[str, ...], *, quoted: bool
+    ) -> Sequence[str]:
+        """A variable's words after `:-`, `:+`, `%`, `#` and `[@]`."""
+        is_list = match["all"] or (match["name"] or match["plain"]) in ("@", "*")
+        is_empty = not any(value)
+        if match["default"] is not None and is_empty:
+            return [self._default(match["default"])]
+        if match["instead"] is not None:
+            return [] if is_empty else [self._default(match["instead"])]
         if match["cut"] is not None:
             value = tuple(_cut(each, match["cut"], match["pattern"]) for each in value)
-        if match["all"] == "[@]" or (match["all"] and not quoted):
+        joins = match["all"] == "[*]" or (match["name"] or match["plain"]) == "*"
+        if is_list and not (joins and quoted):
             return value
-        return [" ".join(value)] if match["all"] else value[:1]
+        return [" ".join(value)] if is_list else value[:1]
+
+
+def _parameter(
+    parameters: tuple[str, ...], name: str, match: re.Match[str], spelled: str
+) -> tuple[str, ...]:
+    """The words of `$1`, `$@`, `${@:2}` of these parameters; as written behind an unknown list."""
+    if name in ("@", "*"):
+        return parameters[max(0, int(match["after"] or 1) - 1) :]
+    number = int(name)
+    unknown = next((place for place, word in enumerate(parameters) if word in ("$@", "$*")), None)
+    if number == 0 or (unknown is not None and number > unknown):
+        return (spelled,)
+    return parameters[number - 1 : number] or ("",)
 
 
 def _cut(text: str, how: str, pattern: str) -> str:
@@ -437,6 +625,34 @@ def _body(commands: Iterator[_Raw]) -> Iterator[_Raw]:
         yield raw, into_shell
 
 
+def _defined(command: Sequence[str]) -> str | None:
+    """The name of a function whose body follows: `NAME()`, `function NAME`."""
+    return command[1] if len(command) > 1 and command[0] in (_DEFINES, "function") else None
+
+
+def _function_body(commands: Iterator[_Raw]) -> Iterator[_Raw]:
+    """The commands of a function in braces; of another one its first, as a subshell's end is not
+    seen."""
+    depth = 0
+    for raw, into_shell in commands:
+        opening = [*takewhile(_KEYWORDS.__contains__, raw)]
+        depth += opening.count("{") - (raw[len(opening) : len(opening) + 1] == ["}"])
+        yield raw, into_shell
+        if depth <= 0:
+            return
+
+
+def _shifts_in_loop(body: Iterable[_Raw]) -> bool:
+    """True if a loop in a function takes its parameters away: its first turn is not all of them."""
+    depth = 0
+    for raw, _ in body:
+        first = [*takewhile(_KEYWORDS.__contains__, raw), *_after_keywords(raw)[:1]]
+        depth += sum(word in _LOOPS for word in first) - (first[-1:] == ["done"])
+        if depth > 0 and first[-1:] == ["shift"]:
+            return True
+    return False
+
+
 def _leading(argv: Sequence[str]) -> Iterator[re.Match[str]]:
     """The assignments before a command's first word."""
     for word in argv:
@@ -477,6 +693,9 @@ def _simple_commands(text: str) -> Iterator[tuple[list[str], str]]:
             argv.append(_ARRAY.join((name, *inside)) if token["within"].strip() else name)
         elif token["end"] is not None or token["function"] is not None:
             yield argv, token["end"] or ""
-            argv = []
+            argv = [] if token["end"] else [_DEFINES, *re.findall(r"[\w-]+", token["function"])]
+            if argv:
+                yield (argv[:1] + argv[-1:]), ""
+                argv = []
         file_follows = token["redirect"] is not None and "&" not in token["redirect"][1:]
     yield argv, ""

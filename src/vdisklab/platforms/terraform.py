@@ -25,7 +25,7 @@ from vdisklab.platforms.reading import (
     is_variable,
 )
 from vdisklab.platforms.text_form import TextForm
-from vdisklab.platforms.where_set import set_in
+from vdisklab.platforms.where_set import set_by_variable, set_in
 from vdisklab.units import whole_number
 
 _RESOURCE = re.compile(
@@ -53,7 +53,7 @@ def _recognises(text: GuestText) -> bool:
 
 
 def _rewritten(text: GuestText) -> Iterator[GuestText]:
-    whole = read_hcl(text.text, text.origin, _given(text))
+    whole = read_hcl(text.text, text.origin, [file.text for file in _given(text)])
     resources = [block for block in whole.all("resource") if len(block.labels) == 2]
     volumes = {
         resource.labels[1]: resource
@@ -77,13 +77,17 @@ _GIVEN = ("*.tfvars", "*.tfvars.json")
 """Files beside a module's own that may set its variables."""
 
 
-def _given(text: GuestText) -> list[str]:
+_OVERRIDDEN = "-var, -var-file and TF_VAR_{}"
+
+
+def _given(text: GuestText) -> list[GuestText]:
     """The texts that Terraform reads by itself for its variables, the last of which wins:
     terraform.tfvars, its JSON form, and `*.auto.tfvars` by name (Terraform's "Input Variables",
     "Variable Definition Precedence"). The environment and `-var` are not seen."""
     first = [name for name in ("terraform.tfvars", "terraform.tfvars.json") if name in text.files]
     by_name = re.compile(r".+\.auto\.tfvars(\.json)?")
-    return [text.files[name] for name in (*first, *sorted(filter(by_name.fullmatch, text.files)))]
+    names = (*first, *sorted(filter(by_name.fullmatch, text.files)))
+    return [GuestText(text.files[name], name) for name in names]
 
 
 def _vmid(resource: HclBlock, label: str) -> str:
@@ -94,6 +98,10 @@ def _vmid(resource: HclBlock, label: str) -> str:
 def _cache_of(disk: HclBlock, text: GuestText) -> str:
     """Where a disk's cache mode is set; without one, where its block begins."""
     line = disk.lines.get("cache")
+    reference = disk.references.get("cache", "")
+    by_variable = set_by_variable(reference, text, _given(text), _OVERRIDDEN)
+    if by_variable is not None:
+        return by_variable
     whose = f"the {disk.type} block in line {disk.line}"
     return set_in(text, "cache", line, whose)
 

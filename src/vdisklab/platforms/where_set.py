@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from vdisklab.platforms.reading import GuestText
 
@@ -15,6 +16,27 @@ def set_in(text: GuestText, name: str, line: int | None = None, of: str = "") ->
     if line is not None:
         return f"`{name}` in line {line} of {text.origin}"
     return f"`{name}`{f' of {of}' if of else ''} in {text.origin}"
+
+
+def set_by_variable(
+    reference: str, text: GuestText, files: Sequence[GuestText], overridden: str
+) -> str | None:
+    """The place of a variable's value, `var.NAME`: the last of the files that sets it, else its
+    default in the text; with what is not seen and wins (`overridden`, which has `{}` for its name).
+    None if neither sets it.
+    """
+    name = re.escape(reference.removeprefix("var."))
+    if not reference.startswith("var."):
+        return None
+    wins = f"({overridden.format(reference.removeprefix('var.'))} override it)"
+    for file in reversed(files):
+        if re.search(rf"(?m)^[ \t]*{name}[ \t]*=", file.text):
+            line = only_line(file.text, rf"(?m)^[ \t]*{name}[ \t]*=")
+            return f"{set_in(file, reference.removeprefix('var.'), line)} {wins}"
+    block = re.search(rf'(?ms)^[ \t]*variable[ \t]+"{name}"[ \t]*\{{.*?\bdefault[ \t]*=', text.text)
+    if block is None:
+        return None
+    return f"{set_in(text, 'default', text.text.count(chr(10), 0, block.end()) + 1)} {wins}"
 
 
 def only_line(text: str, pattern: str) -> int | None:

@@ -91,6 +91,9 @@ def _dropped(risks: Iterable[Risk]) -> str | None:
 def _judged(row: ExistingDisk, path: DiskPath, found: Durability) -> _Fate:
     """The fate of a disk with a path of which no rule says that it loses commits."""
     states = found.states
+    if "writes" in row.disk.ignored_errors and found.kind is not DurabilityKind.LOST_IN_TEST:
+        why = ", unless a write or flush fails, which its error policy (ignore) calls good"
+        return _Fate(_Order.UNKNOWN, _KEEPS, why)
     match found.kind:
         case DurabilityKind.LOST_IN_TEST:
             said = f" in {states.lost} of {states.judged} simulated power cuts"
@@ -116,7 +119,14 @@ def _by_rule(row: ExistingDisk, path: DiskPath) -> _Fate:
 
 
 def _passes_on(path: DiskPath) -> str:
-    """What QEMU does with a guest's flushes in a cache mode that drops none."""
+    """What QEMU does with a guest's flushes in a cache mode that drops none; what becomes of fsync
+    in a shared directory, which has none: virtiofsd and QEMU's 9p server call fsync on the host
+    (virtiofsd's passthrough/mod.rs; hw/9pfs/9p-local.c)."""
+    if path.shares_directory:
+        return (
+            f"it is a directory of the host ({path.attachment.bus}) and no disk, so no cache mode "
+            "of QEMU counts, and the guest's fsync reaches the host's file system"
+        )
     if not path.offers_write_cache:
         return f"cache={path.cache} flushes after each write"
     mode = path.cache.spelled_out

@@ -236,3 +236,38 @@ def test_no_reason_begins_with_an_empty_part(
     shown = capsys.readouterr().out
     assert "cache none, bus scsi" in shown
     assert " ; " not in shown
+
+
+def test_failed_writes_that_are_called_good_are_changed_as_audit_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "vm.sh"
+    script.write_text(
+        "qemu-system-x86_64 -m 1G -drive file=/vm/a.raw,format=raw,if=none,id=d,cache=none,"
+        "werror=ignore -device virtio-blk-pci,drive=d\n"
+    )
+    (row,) = advised(capsys, str(script))["disks"]
+    assert (row["action"], row["for_safety"]) == ("change", True)
+    assert row["to"] == "raw/none/virtio:werror=stop"
+    assert "werror=stop" in row["change"]["paste"]
+    assert any("Errors are ignored" in str(risk) for risk in row["risks"])
+    main(["advise", str(script)])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "unless a write or flush fails, which its error policy (ignore) calls good" in said
+
+
+def test_a_shared_directory_is_in_no_cache_mode(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    xml = tmp_path / "web.xml"
+    xml.write_text(
+        "<domain type='kvm'><name>web</name><devices><filesystem type='mount'>"
+        "<driver type='virtiofs'/><source dir='/srv/a'/><target dir='a'/></filesystem>"
+        "<filesystem type='mount'><source dir='/srv/b'/><target dir='b'/></filesystem>"
+        "</devices></domain>"
+    )
+    main(["advise", str(xml)])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "a directory of the host (virtiofs) and no disk" in said
+    assert "a directory of the host (9p) and no disk" in said
+    assert "cache=writeback" not in said

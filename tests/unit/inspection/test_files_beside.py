@@ -223,3 +223,59 @@ def test_terraforms_own_files_set_variables(
     else:
         assert path is not None
         assert path.cache.spelled_out.value == said
+
+
+PACKED = """\
+variable "cache" {
+  type    = string
+  default = "none"
+}
+source "qemu" "img" {
+  format     = "raw"
+  disk_cache = var.cache
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "path", "place"),
+    [
+        ({}, "raw/none", "`default` in line 3 of img.pkr.hcl"),
+        ({"a.auto.pkrvars.hcl": 'x = 1\ncache = "unsafe"\n'}, "raw/unsafe",
+         "`cache` in line 2 of a.auto.pkrvars.hcl"),
+        ({"a.auto.pkrvars.hcl": 'cache = "unsafe"\n', "b.auto.pkrvars.hcl": 'cache = "none"\n'},
+         "raw/none", "`cache` in line 1 of b.auto.pkrvars.hcl"),
+        ({"prod.pkrvars.hcl": 'cache = "unsafe"\n'}, "raw/none",
+         "`default` in line 3 of img.pkr.hcl"),
+        ({"a.auto.pkrvars.hcl": "cache = ["}, "None", ""),
+    ],
+)  # fmt: skip
+def test_packers_own_files_set_variables(
+    files: dict[str, str], path: str, place: str, tmp_path: Path
+) -> None:
+    for name, text in {"img.pkr.hcl": PACKED, **files}.items():
+        (tmp_path / name).write_text(text)
+    (disk,) = read_disks(LocalHost(), [tmp_path / "img.pkr.hcl"], None).disks
+    assert str(disk.path) == path
+    where = disk.changed_at.replace(f"{tmp_path}/", "")
+    assert where == (place and f"{place} (-var, -var-file and PKR_VAR_cache override it)") or (
+        disk.path is None
+    )
+
+
+def test_the_file_of_variables_is_the_place_to_edit(tmp_path: Path) -> None:
+    (tmp_path / "main.tf").write_text(VARIABLE)
+    (tmp_path / "terraform.tfvars").write_text('name = "x"\ncache = "unsafe"\n')
+    (disk,) = read_disks(LocalHost(), [tmp_path / "main.tf"], None).disks
+    assert disk.changed_at == (
+        "`cache` in line 2 of terraform.tfvars (-var, -var-file and TF_VAR_cache override it)"
+    )
+
+
+def test_a_cache_mode_of_an_environment_file_is_changed_there(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(
+        "docker run -d --name vm1 --env-file vm.env -v /srv/vm1:/storage qemux/qemu\n"
+    )
+    (tmp_path / "vm.env").write_text("RAM_SIZE=2G\nDISK_CACHE=unsafe\n")
+    (disk,) = read_disks(LocalHost(), [tmp_path / "run.sh"], None).disks
+    assert disk.changed_at == "`DISK_CACHE` in line 2 of vm.env"

@@ -163,7 +163,9 @@ def test_a_guest_with_such_a_name_keeps_its_flushes() -> None:
         'a=xx\n' + 'a="$a$a"\n' * 60 + "qemu-kvm $a", '"' + "a" * 300_000, "$(" * 30_000,
         "x=(" + "a b " * 50_000, "`" * 30_001, "x=(#\n" * 10_000, "A=1\n" * 20_000,
         "a=1;a=2;a=3;" + "b=$a$a$a;" * 2_000 + "qemu-kvm $b", "sh -c '" * 5_000,
-        "e() {\n" * 10_000, "sh -c \"qemu-kvm " * 2_000,
+        "e() {\n" * 10_000, "e() {\n" * 10_000 + "}\n" * 10_000 + "e\n" * 100,
+        "e() { f $1 $1; f $1; }; f() { g $@ $@; g $@; }; g() { h $@; }; e 1\n" * 99,
+        "sh -c \"qemu-kvm " * 2_000,
     ],
 )  # fmt: skip
 def test_no_text_takes_long(text: str) -> None:
@@ -383,11 +385,12 @@ def test_a_parameter_that_may_be_given_has_no_value() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "start() {\n c=${3:-none}\n %s\n}\nstart one /a.raw\nstart db /b.raw unsafe\n",
-        "start() {\n local n=$1 c=${3-none}\n %s\n}\nstart db /b.raw unsafe\n",
+        "start() {\n c=${3:-none}\n %s\n}\n\"$1\" one /a.raw\n",
+        "start() (\n local n=$1 c=${3-none}\n %s\n)\nstart db /b.raw unsafe\n",
+        "start() {\n while [ $# -gt 1 ]; do shift; done\n c=$1\n %s\n}\nstart db unsafe\n",
+        "start() {\n [ -d $1 ] && shift\n c=$1\n %s\n}\nstart db unsafe\n",
+        "start() {\n c=$2\n %s\n}\nstart db \"$@\"\n",
         "c=${1:-none}\n%s\n", "c=$2\n%s\n", "c=$(mode)\n%s\n",
-        "add() { args+=(-drive file=/a.raw,if=virtio,cache=$4); }\nadd a b c none\n"
-        "add a b c unsafe\nqemu-system-x86_64 -m 1G \"${args[@]}\"\n",
     ],
 )  # fmt: skip
 def test_a_cache_mode_that_a_caller_gives_is_unknown_and_not_refused(text: str) -> None:
@@ -396,6 +399,96 @@ def test_a_cache_mode_that_a_caller_gives_is_unknown_and_not_refused(text: str) 
     assert disk.path is None
     assert disk.refused is None
     assert "its cache mode is $" in (disk.problem or "")
+
+
+FUNCTION = """#!/bin/bash
+# start_vm /disks/old.qcow2 unsafe
+start_vm() {
+  qemu-system-x86_64 -m 2G -drive file=$1,format=qcow2,if=virtio,cache=${2:-none} -daemonize
+}
+start_vm /disks/a.qcow2 unsafe
+start_vm /disks/b.qcow2
+start_vm /disks/c.qcow2 writeback
+"""
+OPTIONS = """#!/bin/bash
+function boot {
+  local name="$1" disk="$2" mode="${3:-none}"
+  shift 3 || true
+  qemu-system-x86_64 -name "$name" -drive file="$disk",format=raw,if=virtio,cache="$mode" "$@"
+}
+main() {
+  for d in x y; do boot "$d" "/vm/$d.raw" writeback -snapshot; done
+  boot web /vm/web.raw unsafe -display none
+  boot db /vm/db.raw
+}
+main "$@"
+"""
+
+
+def test_each_call_of_a_function_is_a_guest_with_its_place() -> None:
+    assert shown(FUNCTION) == [
+        "start:6 qcow2/unsafe", "start:7 qcow2/none", "start:8 qcow2/writeback"
+    ]  # fmt: skip
+    assert [disk.source for disk in read(FUNCTION)] == [
+        f"/disks/{name}.qcow2" for name in "abc"
+    ]  # fmt: skip
+
+
+def test_a_function_that_calls_another_gives_it_its_words() -> None:
+    assert [f"{disk.domain} {disk.path} {disk.transient}" for disk in read(OPTIONS)] == [
+        "x raw/writeback True", "y raw/writeback True", "web raw/unsafe False",
+        "db raw/none False",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "add() { args+=(-drive file=$1.raw,format=raw,if=virtio,cache=$2); }\nadd /a none\n"
+        'add /b unsafe\nqemu-system-x86_64 -name vm "${args[@]}"\n',
+        'set -- -name vm\nset -- "$@" -drive file=/a.raw,format=raw,if=virtio,cache=none\n'
+        'set -- "$@" -drive file=/b.raw,format=raw,if=virtio,cache=unsafe\n'
+        'exec qemu-system-x86_64 "$@"\n',
+        'vm() { qemu-system-x86_64 -name vm $(printf x) "${@:2}"; }\n'
+        "vm x -drive file=/a.raw,format=raw,if=virtio,cache=none "
+        "-drive file=/b.raw,format=raw,if=virtio,cache=unsafe\n",
+    ],
+)
+def test_the_arguments_that_functions_and_set_collect_are_those_of_one_guest(text: str) -> None:
+    disks = [f"{disk.domain} {disk.path}" for disk in read(text) if disk.target != "?"]
+    assert disks == ["vm raw/none", "vm raw/unsafe"]
+
+
+@pytest.mark.parametrize(
+    ("before", "cache", "names"),
+    [
+        ("CACHE=${CACHE:-none}\n", "$CACHE", "CACHE (none)"),
+        ("", "${CACHE:-writeback}", "CACHE (writeback)"),
+        ("MODE=${MODE_OF_DISK-none}\n", "${MODE}", "MODE_OF_DISK (none)"),
+        ("ARGS=(${MODE:-none})\n", "${ARGS[@]}", "MODE (none)"),
+        ("f() { C=$1; }\nf ${MODE:-none}\n", "$C", "MODE (none)"),
+    ],
+)
+def test_a_default_that_the_environment_may_replace_is_in_doubt(
+    before: str, cache: str, names: str
+) -> None:
+    command = f"qemu-system-x86_64 {DISK.format('/a.raw', cache)} {DISK.format('/b.raw', 'none')}"
+    disk, other = read(f"#!/bin/sh\n{before}{command}\n")
+    assert disk.path is not None
+    assert disk.may_differ == (
+        f"the environment may set {names}, of which only the default is known here"
+    )
+    assert not other.may_differ
+
+
+def test_a_name_of_a_file_that_the_environment_may_set_is_no_doubt_of_the_settings() -> None:
+    (disk,) = read(f"qemu-system-x86_64 {DISK.format('${DISK:-/a.raw}', 'none')}\n")
+    assert (disk.source, disk.may_differ) == ("/a.raw", "")
+
+
+def test_a_variable_that_the_text_sets_is_not_the_environments() -> None:
+    (disk,) = read(f"C=none\nqemu-system-x86_64 {DISK.format('/a.raw', '${C:-unsafe}')}\n")
+    assert (str(disk.path), disk.may_differ) == ("raw/none", "")
 
 
 def test_the_colon_of_a_parameter_is_that_of_no_protocol() -> None:

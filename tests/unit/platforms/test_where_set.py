@@ -307,7 +307,8 @@ def test_each_file_names_the_line_that_sets_the_cache_mode() -> None:
         assert found[("db", slot)] == f"`cache` in line {line(TERRAFORM, part)} of main.tf"
     found = places(PACKER, "debian.pkr.hcl")
     assert found[("packer-debian", "drive2")] == (
-        f"`disk_cache` in line {line(PACKER, 'var.cache')} of debian.pkr.hcl"
+        f"`default` in line {line(PACKER, 'default = ')} of debian.pkr.hcl "
+        "(-var, -var-file and PKR_VAR_cache override it)"
     )
     found = places(COMPOSE, "compose.yml")
     assert set(found.values()) == {

@@ -1,0 +1,279 @@
+"""Files of servers whose disks guests use: what each server loses, as its file says.
+
+targets.conf(5) of tgt, LIO's saveconfig.json (targetcli(8)), and nbd-server(5). tgt's backing store
+`aio` skips SYNCHRONIZE CACHE (tgt's usr/bs_aio.c), `rdwr` syncs for it, and after each write with
+`write-cache off` (usr/bs_rdwr.c). LIO opens a file with O_DSYNC unless `write_back` is set, and
+syncs for SYNCHRONIZE CACHE (Linux' target_core_file.c); the kernel's initiator sends that only if
+the target reports a cache (emulate_write_cache), QEMU's own always (block/iscsi.c). nbd-server's
+booleans are false unless they are set, and QEMU's flush does nothing if the server does not offer
+it (block/nbd.c).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import parse_qs, urlsplit
+
+from vdisklab.errors import PlanError
+from vdisklab.path.memory_names import memory_by_name
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.reading import DisklessGuest, GuestText, branches, tree, word
+from vdisklab.units import counted
+
+_TGT = re.compile(r"^[ \t]*<target[ \t]+(?P<name>[^>\s]+)[ \t]*>", re.MULTILINE)
+_STORE = re.compile(r"^[ \t]*<?(?:backing|direct)-store\b", re.MULTILINE)
+_LIO = re.compile(r'"storage_objects"\s*:')
+_NBD = re.compile(r"^[ \t]*exportname[ \t]*=", re.MULTILINE)
+_PORT = "10809"
+_JUDGED_STORES = ("rdwr", "aio", "null")
+_ON_DISK = "serve a file or device on a disk"
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ServedDisk:
+    """A disk of a server's file: an NBD export, or a LUN of an iSCSI target.
+
+    `loss` says why it loses flushed data, None if it keeps them; `instead` is what to write in
+    line `line`. `unknown` is what the file has that is not understood. With `by_kernel` only a disk
+    that the kernel's initiator attaches loses.
+    """
+
+    program: str
+    name: str
+    lun: str | None = None
+    port: str = _PORT
+    socket: str | None = None
+    loss: str | None = None
+    instead: str = ""
+    unknown: str = ""
+    line: int | None = None
+    by_kernel: bool = False
+
+    @property
+    def title(self) -> str:
+        """The disk's name, as an address ends with it."""
+        return self.name if self.lun is None else f"{self.name}/{self.lun}"
+
+    def serves(self, _disk: ConfiguredDisk, place: str) -> bool:
+        """True if a guest's disk, which is at `place`, is this one: by its name, as the file does
+        not say which host it is of."""
+        if self.lun is not None and place.startswith("/dev/"):
+            return (
+                re.search(rf"-iscsi-{re.escape(self.name)}-lun-{self.lun}(?!\d)", place) is not None
+            )
+        try:
+            url = urlsplit(place)
+            port = str(url.port or _PORT)
+        except ValueError:  # no address
+            return False
+        if self.lun is not None:
+            return not self.by_kernel and url.scheme == "iscsi" and url.path == f"/{self.title}"
+        if not url.scheme.startswith("nbd") or url.path.removeprefix("/") != self.name:
+            return False
+        if "+unix" in url.scheme:
+            return parse_qs(url.query).get("socket") == [self.socket]
+        return port == self.port
+
+
+def is_server_file(text: GuestText) -> bool:
+    """True for a file of a server that is read here."""
+    return _kind_of(text) is not None
+
+
+def _kind_of(text: GuestText) -> str | None:
+    body = text.text
+    if _TGT.search(body) and _STORE.search(body) and "<domain" not in body:
+        return "tgt"
+    if _LIO.search(body) and body.lstrip().startswith("{"):
+        return "LIO"
+    return "nbd-server" if _NBD.search(body) else None
+
+
+def served_disks(text: GuestText) -> tuple[ServedDisk, ...]:
+    """The disks of a server's file; none of another text. Raises PlanError for a broken one."""
+    match _kind_of(text):
+        case "tgt":
+            return tuple(_of_tgt(text.text))
+        case "LIO":
+            return tuple(_of_lio(text))
+        case "nbd-server":
+            return tuple(_of_nbd_server(text.text))
+        case _:
+            return ()
+
+
+def lossy_disks(text: GuestText) -> Iterator[ServedDisk]:
+    """Those that lose flushed data; none of a file that cannot be read, which `said` names."""
+    try:
+        yield from (disk for disk in served_disks(text) if disk.loss)
+    except PlanError:
+        return
+
+
+def said(text: GuestText) -> DisklessGuest:
+    """What a server's file says, and what to name with it."""
+    instead = f"name a guest's file beside it: `vdisklab audit GUEST.xml {text.origin}`"
+    try:
+        disks = served_disks(text)
+    except PlanError as error:
+        why = f"a file of {_kind_of(text)}, a server, which cannot be read ({error})"
+        return DisklessGuest(text.file_name, why, instead)
+    parts = [f"a file of {_kind_of(text)}, a server, with {counted(len(disks), 'disk')}"]
+    lossy = [f"{disk.title} loses flushed data, as {disk.loss}" for disk in disks if disk.loss]
+    parts += lossy[:_MOST_NAMED]
+    parts += [f"and {len(lossy) - _MOST_NAMED} more"] if len(lossy) > _MOST_NAMED else []
+    parts += [f"{disk.title}: {disk.unknown} is not understood" for disk in disks if disk.unknown]
+    parts += [_included(text.text)] if _included(text.text) else []
+    if len(parts) == 1:
+        parts.append("nothing in it drops flushes")
+    return DisklessGuest(text.file_name, "; ".join(parts), instead)
+
+
+def _included(body: str) -> str:
+    """The files that a server's file includes, which are not read."""
+    names = re.findall(r"^[ \t]*(?:include|includedir)[ \t=]+(\S+)", body, re.MULTILINE)
+    return f"{', '.join(names[:_MOST_NAMED])} is included and was not read" if names else ""
+
+
+def _without_comment(line: str) -> str:
+    return line.partition("#")[0].strip()
+
+
+def _of_tgt(body: str) -> Iterator[ServedDisk]:
+    """The LUNs of each target, numbered from 1: those of backing-store come before direct-store."""
+    matches = [*_TGT.finditer(body)]
+    ends = [*(match.start() for match in matches[1:]), len(body)]
+    for match, end in zip(matches, ends, strict=True):
+        first = body.count("\n", 0, match.start()) + 1
+        inside = re.split(r"^[ \t]*</target>", body[match.end() : end], flags=re.MULTILINE)[0]
+        stores = [*_stores_of(inside, first)]
+        ordered = sorted(stores, key=lambda store: not store[0].startswith("backing"))
+        for number, (_, file, settings, line) in enumerate(ordered, 1):
+            yield _of_store(match["name"], settings.get("lun", str(number)), file, settings, line)
+
+
+_Store = tuple[str, str, Mapping[str, str], int]
+"""A directive, its file, its settings and its line."""
+
+
+def _stores_of(inside: str, first: int) -> Iterator[_Store]:
+    of_target: dict[str, str] = {}
+    found: list[tuple[str, str, dict[str, str], int]] = []
+    settings = of_target
+    for number, raw in enumerate(inside.split("\n"), first):
+        line = _without_comment(raw)
+        opened = re.fullmatch(r"<?((?:backing|direct)-store)\s+(.+?)>?", line)
+        if opened is not None:
+            own: dict[str, str] = {}
+            found.append((opened[1], opened[2].strip("\"'"), own, number))
+            settings = own if line.startswith("<") else of_target
+        elif line.startswith("</"):
+            settings = of_target
+        elif line:
+            key, _, value = line.partition(" ")
+            settings[key] = value.strip()
+    for directive, file, own, number in found:
+        yield directive, file, {**of_target, **own}, number
+
+
+def _of_store(
+    target: str, lun: str, file: str, settings: Mapping[str, str], line: int
+) -> ServedDisk:
+    kind = settings.get("bs-type", "rdwr")
+    loss, instead, unknown = None, "", ""
+    if kind == "aio":
+        loss = "its backing store type aio of tgt skips flushes (SYNCHRONIZE CACHE)"
+        instead = "write bs-type rdwr, or leave bs-type out"
+    elif kind == "null":
+        loss, instead = "its backing store type null of tgt keeps nothing", "leave out bs-type null"
+    elif memory := memory_by_name(file):
+        loss, instead = f"tgtd serves {file}, which is memory ({memory})", _ON_DISK
+    elif kind not in _JUDGED_STORES:
+        unknown = f"bs-type {kind}"
+    if settings.get("readonly") in ("1", "on", "yes"):
+        loss = None
+    return ServedDisk("tgtd", target, lun, loss=loss, instead=instead, unknown=unknown, line=line)
+
+
+def _of_lio(text: GuestText) -> Iterator[ServedDisk]:
+    """The LUNs of each target by the storage object that they name."""
+    document = next(iter(text.documents), {})
+    objects = {
+        f"/backstores/{word(each, 'plugin')}/{word(each, 'name')}": each
+        for each in branches(document, "storage_objects")
+    }
+    for target in branches(document, "targets"):
+        for group in branches(target, "tpgs"):
+            for lun in branches(group, "luns"):
+                named = word(lun, "storage_object") or ""
+                yield _of_object(
+                    word(target, "wwn") or "",
+                    word(lun, "index") or "0",
+                    objects.get(named, {}),
+                    named,
+                )
+
+
+def _of_object(target: str, lun: str, stored: Mapping[str, object], named: str) -> ServedDisk:
+    plugin, file = word(stored, "plugin") or "", word(stored, "dev") or ""
+    reports = word(tree(stored, "attributes"), "emulate_write_cache")
+    loss, instead, unknown, by_kernel = None, "", "", False
+    if plugin in ("ramdisk", "rd_mcp"):
+        loss, instead = f"LIO's {named} is memory (ramdisk)", _ON_DISK
+    elif memory := memory_by_name(file):
+        loss, instead = f"LIO's {named} is {file}, which is memory ({memory})", _ON_DISK
+    elif plugin == "fileio" and stored.get("write_back") is True and reports == "0":
+        loss = (
+            f"LIO's {named} keeps writes in the server's memory (write_back) and reports no cache "
+            "(emulate_write_cache=0), so the initiator sends no flush"
+        )
+        instead = f"set emulate_write_cache=1 of {named} in targetcli, or write_back=false"
+        by_kernel = True
+    elif plugin not in ("fileio", "block", "iblock"):
+        unknown = f"storage object {named or plugin or '?'}"
+    return ServedDisk(
+        "LIO", target, lun, loss=loss, instead=instead, unknown=unknown, by_kernel=by_kernel
+    )
+
+
+def _of_nbd_server(body: str) -> Iterator[ServedDisk]:
+    """The export of each section but `generic`, which has the port and the socket."""
+    sections: dict[str, dict[str, str]] = {}
+    lines: dict[str, int] = {}
+    now: dict[str, str] = {}
+    for number, raw in enumerate(body.split("\n"), 1):
+        line = raw.strip()
+        if header := re.fullmatch(r"\[(.+)\]", line):
+            now = sections.setdefault(header[1], {})
+            lines.setdefault(header[1], number)
+        elif "=" in line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            now[key.strip()] = value.strip()
+    general = sections.pop("generic", {})
+    for name, settings in sections.items():
+        loss, instead = _of_export(settings)
+        yield ServedDisk(
+            "nbd-server", name, None, general.get("port", _PORT), general.get("unixsock"), loss,
+            instead, line=lines[name],
+        )  # fmt: skip
+
+
+def _of_export(settings: Mapping[str, str]) -> tuple[str | None, str]:
+    """Why an export loses flushed data, and what to write there."""
+    is_set = {name for name, value in settings.items() if value == "true"}
+    file = settings.get("exportname", "")
+    thrown: Sequence[str] = [name for name in ("copyonwrite", "temporary") if name in is_set]
+    if thrown:
+        away = "nbd-server throws all writes away when its client disconnects"
+        return f"{away} ({thrown[0]} = true)", f"leave out {thrown[0]}"
+    if "readonly" in is_set:
+        return None, ""
+    if memory := memory_by_name(file):
+        return f"nbd-server serves {file}, which is memory ({memory})", _ON_DISK
+    if is_set.isdisjoint(("flush", "sync")):
+        why = "nbd-server offers no flush (flush is not true), so QEMU sends none"
+        return why, "add flush = true"
+    return None, ""

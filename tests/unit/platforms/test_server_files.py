@@ -1,0 +1,134 @@
+"""Files of servers: what each loses below a guest's disk, and what is said of one alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.reading import DisklessGuest, GuestText
+from vdisklab.platforms.registry import read_guests
+
+TGT = """default-driver iscsi
+<target iqn.2026-01.lab:vm1>
+    direct-store /dev/sdc
+    backing-store /srv/vm1.img   # LUN 1
+    bs-type aio
+</target>
+<target iqn.2026-01.lab:vm2>
+    <backing-store /srv/vm2.img>
+        write-cache off
+    </backing-store>
+    <backing-store /dev/shm/vm3.img>
+    </backing-store>
+    <backing-store vms/vm4>
+        bs-type rbd
+    </backing-store>
+</target>
+"""
+LIO = """{"fabric_modules": [], "storage_objects": [
+ {"attributes": {"emulate_write_cache": 0}, "dev": "/srv/d0.img", "name": "d0",
+  "plugin": "fileio", "size": 1073741824, "write_back": true},
+ {"attributes": {"emulate_write_cache": 1}, "dev": "/srv/d1.img", "name": "d1",
+  "plugin": "fileio", "write_back": true},
+ {"attributes": {"emulate_write_cache": 0}, "dev": "/srv/d2.img", "name": "d2",
+  "plugin": "fileio", "write_back": false},
+ {"attributes": {"emulate_write_cache": 0}, "dev": "/dev/vg/d3", "name": "d3", "plugin": "block"},
+ {"name": "d4", "plugin": "ramdisk", "size": 1073741824}],
+ "targets": [{"fabric": "iscsi", "wwn": "iqn.2026-01.lab:lio", "tpgs": [{"enable": true, "luns": [
+  {"index": 0, "storage_object": "/backstores/fileio/d0"},
+  {"index": 1, "storage_object": "/backstores/fileio/d1"},
+  {"index": 2, "storage_object": "/backstores/fileio/d2"},
+  {"index": 3, "storage_object": "/backstores/block/d3"},
+  {"index": 4, "storage_object": "/backstores/ramdisk/d4"}]}]}]}
+"""
+NBD = """[generic]
+  user = nbd
+  port = 10810
+  includedir = /etc/nbd-server/conf.d
+# what the guests have
+[vm1]
+  exportname = /srv/vm1.img
+  copyonwrite = true
+  flush = true
+[vm2]
+  exportname = /srv/vm2.img
+[vm3]
+  exportname = /srv/vm3.img
+  flush = true
+[vm4]
+  exportname = /srv/vm4.img
+  sync = true
+[vm5]
+  exportname = /srv/vm5
+  temporary = true
+[vm6]
+  exportname = /dev/shm/vm6.img
+  flush = true
+"""
+PATH = "/dev/disk/by-path/ip-10.0.0.5:3260-iscsi-iqn.2026-01.lab:lio-lun-{}"
+
+
+def read(server: str, place: str, name: str = "server.conf") -> ConfiguredDisk:
+    command = f"qemu-system-x86_64 -name g -drive file={place},format=raw,if=virtio,cache=none\n"
+    (disk,) = read_guests([GuestText(command, "g.sh"), GuestText(server, name)])
+    return disk
+
+
+@pytest.mark.parametrize(
+    ("server", "place", "loss", "line"),
+    [
+        (TGT, "iscsi://10.0.0.5/iqn.2026-01.lab:vm1/1", "skips flushes", 4),
+        (TGT, "iscsi://10.0.0.5/iqn.2026-01.lab:vm1/2", "skips flushes", 3),
+        (TGT, "iscsi://10.0.0.5/iqn.2026-01.lab:vm2/2", "vm3.img, which is memory", 11),
+        (LIO, PATH.format(0), "so the initiator sends no flush", None),
+        (LIO, PATH.format(4), "is memory", None),
+        (LIO, "iscsi://10.0.0.5/iqn.2026-01.lab:lio/4", "is memory", None),
+        (NBD, "nbd://10.0.0.5:10810/vm1", "(copyonwrite = true)", 6),
+        (NBD, "nbd://10.0.0.5:10810/vm2", "offers no flush", 10),
+        (NBD, "nbd://10.0.0.5:10810/vm5", "(temporary = true)", 18),
+        (NBD, "nbd://10.0.0.5:10810/vm6", "which is memory", 21),
+    ],
+)
+def test_what_a_server_loses_is_said_of_the_guests_disk(
+    server: str, place: str, loss: str, line: int | None
+) -> None:
+    disk = read(server, place)
+    assert loss in (disk.lost_below or "")
+    where = "" if line is None else f"line {line} of "
+    assert disk.below_instead.startswith(f"Change its server in {where}server.conf: ")
+
+
+@pytest.mark.parametrize(
+    ("server", "place"),
+    [
+        (TGT, "iscsi://10.0.0.5/iqn.2026-01.lab:vm2/1"),
+        (TGT, "iscsi://10.0.0.5/iqn.2026-01.lab:other/1"),
+        (LIO, "iscsi://10.0.0.5/iqn.2026-01.lab:lio/0"),  # QEMU's initiator flushes always
+        (LIO, PATH.format(1)), (LIO, PATH.format(2)), (LIO, PATH.format(3)), (LIO, PATH.format(10)),
+        (NBD, "nbd://10.0.0.5:10810/vm3"), (NBD, "nbd://10.0.0.5:10810/vm4"),
+        (NBD, "nbd://10.0.0.5/vm1"),  # another server's port
+    ],
+)  # fmt: skip
+def test_what_a_server_keeps_is_not_called_lost(server: str, place: str) -> None:
+    assert read(server, place).lost_below is None
+
+
+@pytest.mark.parametrize(
+    ("server", "kind", "parts"),
+    [
+        (TGT, "tgt", ["with 5 disks", "iqn.2026-01.lab:vm1/1 loses", "bs-type rbd is not"]),
+        (LIO, "LIO", ["with 5 disks", "iqn.2026-01.lab:lio/0 loses"]),
+        (NBD, "nbd-server", ["with 6 disks", "vm1 loses", "/etc/nbd-server/conf.d is included"]),
+        ('{"storage_objects": [', "LIO", ["cannot be read"]),
+        ("[a]\nexportname = /a\nflush = true\n", "nbd-server", ["nothing in it drops flushes"]),
+    ],
+)
+def test_a_servers_file_alone_is_said_and_not_refused(
+    server: str, kind: str, parts: list[str]
+) -> None:
+    found: list[DisklessGuest] = []
+    assert read_guests([GuestText(server, "srv/server.conf")], [], found) == ()
+    (said,) = found
+    assert said.why.startswith(f"a file of {kind}, a server")
+    assert all(part in said.why for part in parts)
+    assert said.instead.endswith("`vdisklab audit GUEST.xml srv/server.conf`")
