@@ -93,6 +93,10 @@ class ConfiguredDisk:
     """What the configuration is, if it is not the guest's of today."""
     may_differ: str = field(default="", metadata=HIDDEN)
     """Why its settings may be others, as a clause: a file that sets some was not read."""
+    written_by: str = field(default="", metadata=HIDDEN)
+    """Other disks that have its image and write to it, too; empty without one."""
+    unlocked: bool = field(default=False, metadata=HIDDEN)
+    """True if QEMU does not lock its image (locking=off)."""
     was_unsafe: bool = field(default=False, metadata=HIDDEN)
     """True if an earlier start of the guest, in the same log, lost what the guest flushed."""
     changed_in: str = field(default="", metadata=HIDDEN)

@@ -38,6 +38,7 @@ from vdisklab.platforms.risk_kinds import (
     FlushesDroppedBelow,
     FuaForgotten,
     IdleAio,
+    ImageShared,
     LimitsBeyondPath,
     LossyImage,
     MayBeUnseen,
@@ -85,10 +86,17 @@ def _risks_of_settings(disk: ConfiguredDisk) -> Iterator[Risk]:
         case None:
             pass
     yield from _throttled(disk)
+    yield from _in_doubt(disk)
+
+
+def _in_doubt(disk: ConfiguredDisk) -> Iterator[Risk]:
+    """The risks of what is beside a disk: other times, other files, other guests."""
     if disk.past is not None:
         yield NotOfToday(disk.past)
     if disk.may_differ:
         yield MayDiffer(disk.may_differ)
+    if disk.written_by:
+        yield ImageShared(disk.written_by)
     if disk.was_unsafe and not disk.read_only:
         yield UnsafeBefore()
     if disk.pending:

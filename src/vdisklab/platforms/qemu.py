@@ -177,7 +177,10 @@ def _disks_of_command(command: ShellCommand, name: str, served: Served) -> Itera
     others = read_command(if_set[_start(if_set) or 0 :], name, served) if if_set else disks
     for disk in disks:
         doubt = command.doubt or _environment_of(disk, others, if_set)
-        yield replace(disk, lost_below=lost or disk.lost_below, may_differ=doubt)
+        unlocked = any(
+            _UNLOCKED.search(each) and disk.source and disk.source in each for each in command.argv
+        )
+        yield replace(disk, lost_below=lost or disk.lost_below, may_differ=doubt, unlocked=unlocked)
 
 
 def _environment_of(
@@ -209,6 +212,7 @@ def _by_environment(spelled: str) -> str:
     return f"the environment may set {shown[:200]}, of which only the default is known here"
 
 
+_UNLOCKED = re.compile(r"""\blocking["']?\s*[=:]\s*["']?off""")
 _WITH_DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?[-=]([^}]*)")
 
 

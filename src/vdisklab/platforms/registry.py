@@ -46,6 +46,7 @@ from vdisklab.platforms.other_hypervisors import refuse_other_hypervisors
 from vdisklab.platforms.present import present
 from vdisklab.platforms.reading import DisklessGuest, GuestText, Tree
 from vdisklab.platforms.request import DOMAIN_TYPES, WHOLE_DEVICE, ExportRequest
+from vdisklab.platforms.shared_images import with_shared_images
 from vdisklab.platforms.storage_pools import with_pools
 from vdisklab.platforms.text_form import rewritten_texts
 
@@ -161,7 +162,8 @@ def read_guests(
     (diskless if diskless is not None else []).extend(beside)
     if left_out and notes is not None:
         notes.append(f"Left out: {', '.join(left_out)}.")
-    return tuple(map(_readable, with_servers(with_pools(disks, texts), texts)))
+    below = with_servers(with_pools(disks, texts), texts)
+    return tuple(map(_readable, with_shared_images(below)))
 
 
 def _said_beside(text: GuestText) -> DisklessGuest | None:

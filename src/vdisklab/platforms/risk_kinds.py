@@ -461,6 +461,25 @@ class MayDiffer(Risk, short="settings in doubt"):
 
 
 @dataclass(frozen=True, slots=True)
+class ImageShared(Risk, short="image opened twice"):
+    """Another disk writes to the same image, which QEMU's lock does not let it do at once."""
+
+    others: Annotated[str, "the names of the other disks"]
+
+    @property
+    def weight(self) -> int:
+        """A guest of two does not start."""
+        return 1
+
+    def __str__(self) -> str:
+        return (
+            f"{self.others} has the same image: QEMU locks it, and what opens it second does not "
+            "start (Failed to get write lock). Give each an image of its own: without the lock "
+            "(locking=off) two writers corrupt it."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class UnsafeBefore(Risk, short="was unsafe"):
     """An earlier start of the guest dropped flushes; the last one, which holds, does not."""
 

@@ -37,6 +37,7 @@ from vdisklab.platforms.risk_kinds import (
     FlushesDropped,
     FuaForgotten,
     IdleAio,
+    ImageShared,
     MayBeUnseen,
     MayOutgrow,
     NoDiscard,
@@ -57,8 +58,8 @@ from vdisklab.views.durability import durability_sentence, way_to_test
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _ALWAYS_SAID = (
-    FileVolume, IdleAio, MayBeUnseen, MayOutgrow, NotOfToday, PoolMayFill, ProbablyVolume,
-    QuotaReached, SoftMount, Throttled, UnsafeBefore,
+    FileVolume, IdleAio, ImageShared, MayBeUnseen, MayOutgrow, NotOfToday, PoolMayFill,
+    ProbablyVolume, QuotaReached, SoftMount, Throttled, UnsafeBefore,
 )  # fmt: skip
 """Risks that are no loss today, and that change what to do."""
 
