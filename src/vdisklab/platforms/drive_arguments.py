@@ -19,7 +19,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.architecture import ARCHITECTURES, X86_64, Architecture
 from vdisklab.path.named_target import names_device
 from vdisklab.path.segments import CacheMode, WriteCache
-from vdisklab.platforms.reading import is_deep, one_of, refused_word
+from vdisklab.platforms.reading import is_deep, is_variable, one_of, refused_word
 from vdisklab.units import whole_number
 
 Settings = Mapping[str, Any]
@@ -62,9 +62,23 @@ _OWN_KEYS = re.compile(
 """The options of a -drive that are not its node's own."""
 
 
+_SHOWN = 40
+"""Characters of a variable that are shown."""
+
+
 def is_on(value: object) -> bool:
     """True for the ways to say yes in JSON and in `key=value` (qapi/opts-visitor.c)."""
     return value is True or value in ("on", "yes", "true", "y")
+
+
+def known_flag(settings: Mapping[str, object], name: str, what: str) -> bool:
+    """True if a flag is on. Raises ValueError for a variable, whose value is not known."""
+    value = settings.get(name)
+    if is_variable(value):
+        raise ValueError(
+            f"its {what} is {str(value)[:_SHOWN]}, a variable whose value is not known"
+        )
+    return is_on(value)
 
 
 def settings_of(value: object) -> Settings:
@@ -517,7 +531,11 @@ def _cache_of(setting: object) -> tuple[dict[str, bool] | None, WriteCache | Non
     flags = _cache_flags(setting)
     word = _cache_word(setting) or str(CacheMode.DEFAULT)
     mode = CacheMode(one_of(word, tuple(CacheMode), "cache mode"))
-    named = {name: is_on(flags[name]) for name in ("direct", "no-flush") if name in flags}
+    named = {
+        name: known_flag(flags, name, f"cache.{name}")
+        for name in ("direct", "no-flush")
+        if name in flags
+    }
     if mode is CacheMode.DEFAULT and not named and "writeback" not in flags:
         return None, None
     write_cache = WriteCache.MODE.qemu_property(mode.spelled_out)

@@ -25,6 +25,7 @@ from vdisklab.platforms.drive_arguments import (
     Settings,
     arguments_of,
     is_on,
+    known_flag,
     plain_driver,
     settings_of,
 )
@@ -633,7 +634,7 @@ def cache_of_arguments(cache: object, property_value: object) -> tuple[CacheMode
     word = {True: "on", False: "off"}.get(property_value, property_value)  # type: ignore[call-overload] # any object
     if not isinstance(cache, dict):
         return CacheMode.DEFAULT, WriteCache.MODE if word is None else WriteCache(str(word))
-    flags = is_on(cache.get("direct")), is_on(cache.get("no-flush"))
+    flags = tuple(known_flag(cache, name, f"cache.{name}") for name in ("direct", "no-flush"))
     modes = [
         mode
         for mode in CacheMode

@@ -37,6 +37,7 @@ _RESOURCE = re.compile(
 _SLOT = re.compile(r"(?:virtio|scsi|sata|ide)[0-9]+")
 _LONGEST = 200
 _MOST_FILES = 20
+_MOST_NAMED = 4
 _FILE = re.compile(r"\"(?:\$\{path\.(?:module|root|cwd)\}/)?(?P<name>[^\"$\n]+)\"")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _DROPS_FLUSHES = re.compile(r"\bunsafe\b|\bno-flush\W{1,4}(?:on|true)\b|LD_PRELOAD")
@@ -54,6 +55,26 @@ def _recognises(text: GuestText) -> bool:
 
 def _rewritten(text: GuestText) -> Iterator[GuestText]:
     whole = read_hcl(text.text, text.origin, [file.text for file in _given(text)])
+    note = _modules_of(whole, text)
+    for each in _guests_of(whole, text):
+        yield replace(each, note=note)
+
+
+def _modules_of(whole: HclBlock, text: GuestText) -> str:
+    """A sentence that names the modules whose guests are not in the file; empty without one."""
+    called = [block for block in whole.all("module") if block.labels]
+    if not called:
+        return ""
+    named = [f"{block.labels[0]} ({block.text('source', '?')})"[:_LONGEST] for block in called]
+    shown = ", ".join(named[:_MOST_NAMED]) + (", …" if len(named) > _MOST_NAMED else "")
+    return (
+        f"{text.origin} calls modules whose guests are not read here: {shown}; name their files, "
+        "or what their platform prints of the guests."
+    )
+
+
+def _guests_of(whole: HclBlock, text: GuestText) -> Iterator[GuestText]:
+    """Each guest of the file's resources, in its platform's words."""
     resources = [block for block in whole.all("resource") if len(block.labels) == 2]
     volumes = {
         resource.labels[1]: resource

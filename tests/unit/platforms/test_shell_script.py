@@ -481,6 +481,29 @@ def test_a_default_that_the_environment_may_replace_is_in_doubt(
     assert not other.may_differ
 
 
+@pytest.mark.parametrize("flag", ["${NOFLUSH}", "$NF", "{{no_flush}}"])
+@pytest.mark.parametrize(
+    "drive",
+    [
+        "-drive file=/a.raw,format=raw,if=virtio,cache.direct=on,cache.no-flush={0}",
+        "-blockdev driver=file,node-name=f,filename=/a.raw,cache.no-flush={0} -blockdev "
+        "driver=raw,node-name=d,file=f,cache.no-flush={0} -device virtio-blk-pci,drive=d",
+    ],
+)
+def test_a_flag_of_a_variable_is_unknown_and_not_off(drive: str, flag: str) -> None:
+    (disk,) = read(f"qemu-system-x86_64 -m 1G {drive.replace('{0}', flag.replace(' ', ''))}\n")
+    assert disk.path is None
+    assert f"its cache.no-flush is {flag}, a variable" in (disk.problem or "")
+
+
+def test_a_flag_that_the_environment_may_set_is_in_doubt() -> None:
+    (disk,) = read(
+        "NF=${NOFLUSH:-off}\nqemu-system-x86_64 -drive "
+        "file=/a.raw,format=raw,if=virtio,cache.direct=on,cache.no-flush=$NF\n"
+    )
+    assert "NOFLUSH (off)" in disk.may_differ
+
+
 def test_a_name_of_a_file_that_the_environment_may_set_is_no_doubt_of_the_settings() -> None:
     (disk,) = read(f"qemu-system-x86_64 {DISK.format('${DISK:-/a.raw}', 'none')}\n")
     assert (disk.source, disk.may_differ) == ("/a.raw", "")

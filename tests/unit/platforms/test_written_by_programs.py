@@ -324,3 +324,14 @@ def test_any_hcl_is_read_or_refused(text: str) -> None:
     with suppress(PlanError):
         for disk in read(text, "main.tf"):
             assert "this is a bug" not in (disk.problem or "")
+
+
+def test_a_module_whose_guests_are_not_in_the_file_is_named() -> None:
+    text = (
+        'module "db" {\n  source = "./modules/vm"\n  cache = "unsafe"\n}\n'
+        'resource "libvirt_domain" "a" {\n  name = "a"\n  disk { file = "/vm/a.qcow2" }\n}\n'
+    )
+    notes: list[str] = []
+    (disk,) = read_guests([GuestText(text, "main.tf")], notes)
+    assert disk.domain == "a"
+    assert any("db (./modules/vm); name their files" in note for note in notes)
