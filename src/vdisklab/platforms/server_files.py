@@ -62,7 +62,8 @@ class ServedDisk:
         not say which host it is of."""
         if self.lun is not None and place.startswith("/dev/"):
             return (
-                re.search(rf"-iscsi-{re.escape(self.name)}-lun-{self.lun}(?!\d)", place) is not None
+                re.search(rf"-iscsi-{re.escape(self.name)}-lun-{self.lun}(?![0-9])", place)
+                is not None
             )
         try:
             url = urlsplit(place)
@@ -167,16 +168,16 @@ def _stores_of(inside: str, first: int) -> Iterator[_Store]:
         line = _without_comment(raw)
         opened = re.fullmatch(r"<?((?:backing|direct)-store)\s+(.+?)>?", line)
         if opened is not None:
-            own: dict[str, str] = {}
-            found.append((opened[1], opened[2].strip("\"'"), own, number))
-            settings = own if line.startswith("<") else of_target
+            of_store: dict[str, str] = {}
+            found.append((opened[1], opened[2].strip("\"'"), of_store, number))
+            settings = of_store if line.startswith("<") else of_target
         elif line.startswith("</"):
             settings = of_target
         elif line:
             key, _, value = line.partition(" ")
             settings[key] = value.strip()
-    for directive, file, own, number in found:
-        yield directive, file, {**of_target, **own}, number
+    for directive, file, of_store, number in found:
+        yield directive, file, {**of_target, **of_store}, number
 
 
 def _of_store(

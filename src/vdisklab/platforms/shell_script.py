@@ -181,8 +181,9 @@ class _Reader:
     got their values after the last of these. `in_loop` are the commands of an open loop, each of
     which is read once; `turns` is how many may still be. `called` has the first word of each
     command, `functions` the bodies of those among them that the text defines, of which `to_keep`
-    commands may still be kept, and `calls` the calls that are open. `by_environment` has the words
-    of variables as `opened` spells them: with the defaults of unset variables not taken.
+    commands may still be kept, `entered` those that were read, and `calls` the calls that are
+    open. `by_environment` has the words of variables as `opened` spells them: with the defaults of
+    unset variables not taken.
     """
 
     files: Mapping[str, str]
@@ -204,6 +205,7 @@ class _Reader:
     called: set[str] = field(default_factory=set)
     functions: dict[str, list[_Raw]] = field(default_factory=dict)
     to_keep: int = _MOST_TURNS
+    entered: set[str] = field(default_factory=set)
     calls: list[list[str]] = field(default_factory=list)
     by_environment: dict[str, tuple[str, ...]] = field(default_factory=dict)
     opened: bool = False
@@ -213,7 +215,10 @@ class _Reader:
             for inner in _SUBSTITUTION.finditer(text):
                 if _PROGRAM.search(inner[0]):
                     yield from self.commands(inner[0].strip("$()`"), depth + 1)
-        for raw, into_shell in self._turns(self._parsed(text)):
+        commands = self._turns(self._parsed(text))
+        if depth == 0:
+            commands = chain(commands, self._turns(self._never_entered()))
+        for raw, into_shell in commands:
             for command in self._read(raw):
                 yield command
                 if depth < _DEEPEST and into_shell and tells(command.argv):
@@ -262,6 +267,16 @@ class _Reader:
             yield from body
         self.in_order -= 1
 
+    def _never_entered(self) -> Iterator[_Raw]:
+        """The commands of functions whose calls were not understood, with unknown parameters."""
+        for name, body in [*self.functions.items()]:
+            if name not in self.entered:
+                self.entered.add(name)
+                self._give(_PARAMETERS, None, ())
+                self.calls.append([name])
+                yield from body
+                self.calls.pop()
+
     def _defined_as(
         self, name: str, first: list[str], into_shell: bool, after: Iterator[_Raw]
     ) -> Iterator[_Raw]:
@@ -304,6 +319,7 @@ class _Reader:
             self._assign(match[1], match[3], more=False, may_hold=False)
         self.calls.append([name, *passed])
         self.in_order += 1
+        self.entered.add(name)
         for argv in each:
             self.turns -= 1 + len(body)
             if self.turns < 0:
@@ -575,8 +591,8 @@ def _parameter(
 ) -> tuple[str, ...]:
     """The words of `$1`, `$@`, `${@:2}` of these parameters; as written behind an unknown list."""
     if name in ("@", "*"):
-        return parameters[max(0, int(match["after"] or 1) - 1) :]
-    number = int(name)
+        return parameters[max(0, (whole_number(match["after"] or "1") or 1) - 1) :]
+    number = whole_number(name) or 0
     unknown = next((place for place, word in enumerate(parameters) if word in ("$@", "$*")), None)
     if number == 0 or (unknown is not None and number > unknown):
         return (spelled,)

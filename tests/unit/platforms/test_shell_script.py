@@ -434,6 +434,19 @@ def test_each_call_of_a_function_is_a_guest_with_its_place() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'for d in "$@"; do boot "$d"; done\nboot() { %s; }\n',  # called before it is known
+        "boot() { boot; %s; }\nif false; then :; fi\n",
+        "a() { b; }\nb() { %s; }\n",
+    ],
+)
+def test_a_function_whose_call_is_not_understood_is_read_as_it_stands(text: str) -> None:
+    command = f"qemu-system-x86_64 -name vm {DISK.format('/a.raw', 'unsafe')}"
+    assert shown(text.replace("%s", command)) == ["vm raw/unsafe"]
+
+
 def test_a_function_that_calls_another_gives_it_its_words() -> None:
     assert [f"{disk.domain} {disk.path} {disk.transient}" for disk in read(OPTIONS)] == [
         "x raw/writeback True", "y raw/writeback True", "web raw/unsafe False",

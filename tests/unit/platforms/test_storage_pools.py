@@ -26,8 +26,8 @@ VOLUME = "pool='data' volume='web.qcow2'"
 
 
 def pool(kind: str, *options: str) -> str:
-    words = "".join(f"<fs:option name='{option}'/>" for option in options)
-    return POOL.format(kind=kind, options=words)
+    spelled = "".join(f"<fs:option name='{option}'/>" for option in options)
+    return POOL.format(kind=kind, options=spelled)
 
 
 def read(xml: str, source: str = FILE) -> ConfiguredDisk:
