@@ -1,6 +1,8 @@
-"""Commands beside the guests' that give the host a device, a directory or a target which is memory.
+"""Commands beside the guests' that give the host a device, a directory or a target which is memory,
+or which sends no flushes.
 
-losetup(8), mount(8), tgtadm(8); nbd-client(8) says which server is behind a device.
+losetup(8), mount(8), tgtadm(8), `sync` in zfsprops(7); nbd-client(8) says which server is behind a
+device.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from urllib.parse import urlsplit
 
 from vdisklab.dataclass import dataclass
 from vdisklab.path.memory_names import memory_by_name
+from vdisklab.path.mount_options import without_flushes
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 
-PROGRAMS = ("nbd-client", "losetup", "tgtadm", "mount")
+PROGRAMS = ("nbd-client", "losetup", "tgtadm", "mount", "zfs")
 HERE = ("", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104 - read, not bound
 
 Command = tuple[str, Sequence[str]]
@@ -24,6 +27,7 @@ _LOSETUP_VALUES = ("-o", "--offset", "--sizelimit", "-b", "--sector-size", "--lo
 _IN_PLACE = re.compile(r"\$\((?:sudo\s+)?(?:\S*/)?losetup\s(?P<argv>[^()]*)\)")
 """A command whose output, a device's name, stands in its place."""
 
+_NO_SYNC = "sync=disabled"
 _MEMORY_TYPES = ("tmpfs", "ramfs")
 
 
@@ -55,7 +59,7 @@ class Lossy:
 
 
 def lossy(commands: Iterable[Command]) -> Iterator[Lossy]:
-    """The devices, directories and targets of these commands that are memory."""
+    """What these commands make of memory, or of what sends no flushes."""
     targets: dict[str, str] = {}
     for program, argv in commands:
         match program:
@@ -63,6 +67,8 @@ def lossy(commands: Iterable[Command]) -> Iterator[Lossy]:
                 yield from _of_losetup(argv)
             case "mount":
                 yield from _of_mount(argv)
+            case "zfs":
+                yield from _of_zfs(argv)
             case "tgtadm":
                 yield from _of_tgtadm(argv, targets)
             case _:
@@ -133,12 +139,33 @@ def _of_losetup(argv: Sequence[str]) -> Iterator[Lossy]:
 def _of_mount(argv: Sequence[str]) -> Iterator[Lossy]:
     rest = [*argv]
     kind = _taken(rest, "-t", "--types")
-    _taken(rest, "-o", "--options")
+    options = (_taken(rest, "-o", "--options") or "").split(",")
     places = [word for word in rest if not word.startswith("-")]
     if kind in _MEMORY_TYPES and places:
         directory = posixpath.normpath(places[-1])
         instead = f"mount a file system of a disk at {directory}"
         yield Lossy("mount", f"{directory} is memory ({kind})", instead, directory=directory)
+    elif len(places) > 1 and (memory := memory_by_name(places[-2])):
+        directory = posixpath.normpath(places[-1])
+        instead = f"mount a file system of a disk at {directory}"
+        loss = f"{directory} is on {places[-2]}, which is memory ({memory})"
+        yield Lossy("mount", loss, instead, directory=directory)
+    elif places and (option := without_flushes(options)):
+        directory = posixpath.normpath(places[-1])
+        loss = f"{directory} is mounted with `{option}`, so no flush reaches the disk"
+        yield Lossy("mount", loss, f"leave {option} out of mount's options", directory=directory)
+
+
+def _of_zfs(argv: Sequence[str]) -> Iterator[Lossy]:
+    """A dataset that calls each flush done at once, where its files and volumes usually are."""
+    if argv[:1] not in (["set"], ("set",), ["create"], ("create",)) or _NO_SYNC not in argv:
+        return
+    loss = f"{argv[-1]} has {_NO_SYNC}, so ZFS calls a flush done at once"
+    instead = f"write sync=standard in place of {_NO_SYNC}"
+    volumes = f"/dev/zvol/{argv[-1]}"
+    yield Lossy("zfs", loss, instead, device=volumes)
+    for directory in (f"/{argv[-1]}", volumes):
+        yield Lossy("zfs", loss, instead, directory=directory)
 
 
 def _of_tgtadm(argv: Sequence[str], targets: dict[str, str]) -> Iterator[Lossy]:

@@ -28,10 +28,11 @@ from vdisklab.platforms.shell_script import commands_of
 from vdisklab.platforms.where_set import only_line
 
 _PORT = "10809"
-_NBD = ("qemu-nbd", "qemu-storage-daemon", "nbdkit")
+_NBD = ("qemu-nbd", "qemu-storage-daemon", "nbdkit", "nbd-server")
 _PROGRAMS = (*_NBD, *beside.PROGRAMS)
 _COMMANDS = re.compile(
-    r"qemu-nbd|qemu-storage-daemon|nbdkit|losetup|tgtadm|\bmount[ \t][^\n]{0,200}\b(tmp|ram)fs\b"
+    r"qemu-nbd|qemu-storage-daemon|nbdkit|nbd-server|losetup|tgtadm|sync=disabled"
+    r"|\bmount[ \t][^\n]{0,200}(\b(tmp|ram)fs\b|barrier|/dev/z?ram)"
 )
 _OF_RUN = re.compile(r"\$\{?(nbd|uri|unixsocket|port)\b")
 """The variables of the command of `nbdkit --run`, which say where its server is (nbdkit(1))."""
@@ -159,6 +160,8 @@ def _of(program: str, argv: Sequence[str]) -> Iterator[NbdServer]:
             yield _of_qemu_nbd(argv)
         case "nbdkit":
             yield _of_nbdkit(argv)
+        case "nbd-server":
+            yield from _of_nbd_server(argv)
         case "qemu-storage-daemon":
             yield from _of_daemon(argv)
         case _:
@@ -248,6 +251,21 @@ def _of_nbdkit(argv: Sequence[str]) -> NbdServer:
         socket, port, _last(options, "ipaddr") or "", loss=loss, instead=instead,
         run=_last(options, "run") or "",
     )  # fmt: skip
+
+
+def _of_nbd_server(argv: Sequence[str]) -> Iterator[NbdServer]:
+    """`nbd-server [ADDRESS@]PORT FILE [-c] [-r]`, whose command line cannot offer flushes
+    (nbd-server(1)); with -C its file says all, which is read if it is named."""
+    options, others = _options(argv, "crndm")
+    if "C" in options or len(others) < 2 or "r" in options:
+        return
+    address, _, port = others[0].rpartition("@")
+    loss = "nbd-server offers no flush on its command line, so QEMU sends none"
+    instead = "write a config with flush = true for it, and start it with -C"
+    if "-c" in argv:
+        loss = "nbd-server throws all writes away when its client disconnects (-c)"
+        instead = "leave out -c"
+    yield NbdServer(None, port, address, loss=loss, instead=instead, program="nbd-server")
 
 
 def _of_daemon(argv: Sequence[str]) -> Iterator[NbdServer]:

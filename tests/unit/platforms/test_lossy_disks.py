@@ -333,3 +333,28 @@ def test_a_conversion_fails_aloud_where_its_new_name_is_taken(tmp_path: Path, sh
         again = convert(name)
         assert again.returncode != 0
         assert f"{name}.qcow2 is there already" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("before", "place", "part"),
+    [
+        ("mount -o noatime,nobarrier /dev/vg/vm /mnt/vm", "/mnt/vm/a.raw", "`nobarrier`"),
+        ("mount /dev/vg/vm /mnt/vm -o barrier=0", "/mnt/vm/a.raw", "`barrier=0`"),
+        ("mkfs.ext4 /dev/ram0 && mount /dev/ram0 /mnt/vm", "/mnt/vm/a.raw", "a RAM disk"),
+        ("zfs set sync=disabled tank/vm", "/tank/vm/a.raw", "sync=disabled"),
+        ("sudo zfs create -o sync=disabled tank/vm", "/dev/zvol/tank/vm/web", "sync=disabled"),
+        ("zfs create -V 10G -o sync=disabled tank/web", "/dev/zvol/tank/web", "sync=disabled"),
+        ("nbd-server 10810 /srv/a.img -c", "nbd://localhost:10810", "(-c)"),
+        ("nbd-server 127.0.0.1@10810 /srv/a.img", "nbd://localhost:10810", "offers no flush"),
+        ("mount -o nobarrier,barrier /dev/vg/vm /mnt/vm", "/mnt/vm/a.raw", ""),
+        ("mount -o nobarrier /dev/vg/vm /mnt/other", "/mnt/vm/a.raw", ""),
+        ("zfs set sync=always tank/vm", "/tank/vm/a.raw", ""),
+        ("nbd-server -C /etc/nbd-server/config", "nbd://localhost:10809", ""),
+    ],
+)
+def test_what_a_command_beside_the_guest_takes_away_is_lost(
+    before: str, place: str, part: str
+) -> None:
+    command = f"qemu-system-x86_64 -name g -drive file={place},format=raw,if=virtio,cache=none"
+    (disk,) = read_guests([GuestText(f"#!/bin/sh\n{before}\n{command}\n", "vm.sh")])
+    assert (part in (disk.lost_below or "")) if part else disk.lost_below is None
