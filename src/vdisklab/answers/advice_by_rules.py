@@ -34,7 +34,8 @@ PASSES_ON = "passes flushes on"
 def by_rules(row: ExistingDisk, start: Advice, below: str | None) -> Advice | None:
     """The advice that no measurement changes: for a disk with which its guest does not start, whose
     writes are thrown away, below which flushes are dropped (for the reason `below`), whose failed
-    writes are called good, whose settings are in doubt, or which a program sets. None for another disk."""
+    writes are called good, whose settings are in doubt, or which a program sets. None for another
+    disk."""
     return (
         _made_to_work(row, start)
         or _thrown_away(row, start)
