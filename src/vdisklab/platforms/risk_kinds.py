@@ -466,11 +466,6 @@ class ImageShared(Risk, short="image opened twice"):
 
     others: Annotated[str, "the names of the other disks"]
 
-    @property
-    def weight(self) -> int:
-        """A guest of two does not start."""
-        return 1
-
     def __str__(self) -> str:
         return (
             f"{self.others} has the same image: QEMU locks it, and what opens it second does not "

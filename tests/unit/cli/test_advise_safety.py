@@ -251,7 +251,7 @@ def test_failed_writes_that_are_called_good_are_changed_as_audit_says(
     assert row["to"] == "raw/none/virtio:werror=stop"
     assert "werror=stop" in row["change"]["paste"]
     assert any("Errors are ignored" in str(risk) for risk in row["risks"])
-    main(["advise", str(script)])
+    main(["advise", str(script), "--why"])
     said = " ".join(capsys.readouterr().out.split())
     assert "unless a write or flush fails, which its error policy (ignore) calls good" in said
 
@@ -266,7 +266,7 @@ def test_a_shared_directory_is_in_no_cache_mode(
         "<filesystem type='mount'><source dir='/srv/b'/><target dir='b'/></filesystem>"
         "</devices></domain>"
     )
-    main(["advise", str(xml)])
+    main(["advise", str(xml), "--why"])
     said = " ".join(capsys.readouterr().out.split())
     assert "a directory of the host (virtiofs) and no disk" in said
     assert "a directory of the host (9p) and no disk" in said
